@@ -14,31 +14,31 @@ from state.events import Event, RoundStarted, RunCompleted, RunPaused
 from state.fold import RunState
 from state.model import StopReason
 
-FAILURES = frozenset({StopReason.INITIAL_REJECTED, StopReason.INFRASTRUCTURE, StopReason.NO_PROPOSALS})
+FAILURE_REASONS = frozenset({StopReason.INITIAL_REJECTED, StopReason.INFRASTRUCTURE, StopReason.NO_PROPOSALS})
 """Ends that no person could have put off."""
 
 
-def gate(state: RunState, decisions: Sequence[Decision]) -> list[Decision]:
+def pause_for_approval(state: RunState, decisions: Sequence[Decision]) -> list[Decision]:
     """Return `decisions`, or the pause that comes before them."""
     for decision in decisions:
         if isinstance(decision, Record):
-            points = tuple(_points(state, decision.events[-1]))
+            points = tuple(_pending_points(state, decision.events[-1]))
             if points:
                 reason = f"needs approval: {', '.join(points)}"
                 return [Record((RunPaused(reason=reason, needs_approval=points),))]
     return list(decisions)
 
 
-def _points(state: RunState, step: Event) -> Iterator[str]:
+def _pending_points(state: RunState, step: Event) -> Iterator[str]:
     """Yield the points between the run and `step` that were not let pass."""
     wanted = (state.pending_config or state.config).approval
-    for kind, point in _passed_by(state, step):
+    for kind, point in _approval_points(state, step):
         if kind in wanted and state.approved.get(kind) != point:
             yield point
 
 
-def _passed_by(state: RunState, step: Event) -> Iterator[tuple[str, str]]:
-    ends = isinstance(step, RunCompleted) and step.reason not in FAILURES
+def _approval_points(state: RunState, step: Event) -> Iterator[tuple[str, str]]:
+    ends = isinstance(step, RunCompleted) and step.reason not in FAILURE_REASONS
     if not (ends or isinstance(step, RoundStarted)):
         return
     if state.best is not None and state.initial is not None and state.best.id != state.initial.id:

@@ -11,49 +11,49 @@ from collections.abc import Iterator
 
 from agent_core import beam, memory
 from agent_core.effects import Decision, Record
-from agent_core.requests import compare_more
-from agent_core.survey import place_of, refusal
-from stability import history, reflexion
+from agent_core.requests import evaluate_at_level
+from agent_core.round_view import executor_key, refusal_error
+from stability import attempt_history, reflexion
 from state.events import EvaluationCompleted, EvaluationFailed, KernelRefuted, RunCompleted
 from state.fold import RunState
-from state.model import Candidate, EffectKey, Ending, Evaluation, Level, Role
+from state.model import Candidate, EffectKey, Evaluation, Level, Role, RunEnding
 
 
-def strike(state: RunState) -> Record | None:
+def drop_refuted_kernel(state: RunState) -> Record | None:
     """Return the fall of a kernel that the state holds and an audit refuted; None when there is none."""
-    for one in _held(state):
-        judged = state.outcomes.get(str(_key(one)))
-        if isinstance(judged, EvaluationCompleted) and refusal(judged.evaluation) is not None:
-            return Record((_refuted(state, one, judged.evaluation),))
+    for one in _held_candidates(state):
+        judged = state.outcomes.get(str(_audit_key(one)))
+        if isinstance(judged, EvaluationCompleted) and refusal_error(judged.evaluation) is not None:
+            return Record((_kernel_refuted(state, one, judged.evaluation),))
     return None
 
 
-def complete(state: RunState, ending: Ending) -> list[Decision]:
+def complete_run(state: RunState, ending: RunEnding) -> list[Decision]:
     """Audit the best kernel, then end the run; nothing while an audit is in flight."""
     if state.open:
         return []
     best = state.best
     if best is None:
-        return [_completed(ending, None)]
-    judged = state.outcomes.get(str(_key(best)))
+        return [_run_completed(ending, None)]
+    judged = state.outcomes.get(str(_audit_key(best)))
     if judged is None and best.level is not Level.WHOLE:
-        return [compare_more(state, _key(best), best, Level.WHOLE)]
+        return [evaluate_at_level(state, _audit_key(best), best, Level.WHOLE)]
     if isinstance(judged, EvaluationFailed):
         doubt = f"the best kernel was not audited: {judged.error.code}: {judged.error.message}"
-        return [_completed(ending, best.level, doubt)]
-    return [_completed(ending, best.level)]
+        return [_run_completed(ending, best.level, doubt)]
+    return [_run_completed(ending, best.level)]
 
 
-def _completed(ending: Ending, level: Level | None, doubt: str = "") -> Record:
+def _run_completed(ending: RunEnding, level: Level | None, doubt: str = "") -> Record:
     detail = "; ".join(filter(None, (ending.detail, doubt)))
     return Record((RunCompleted(reason=ending.reason, detail=detail, level=level),))
 
 
-def _key(one: Candidate) -> EffectKey:
-    return place_of(one.id).for_role(Role.AUDITOR)
+def _audit_key(one: Candidate) -> EffectKey:
+    return executor_key(one.id).for_role(Role.AUDITOR)
 
 
-def _held(state: RunState) -> Iterator[Candidate]:
+def _held_candidates(state: RunState) -> Iterator[Candidate]:
     """Yield every kernel that is or may become the best or a parent; some more than once."""
     if state.best is not None:
         yield state.best
@@ -62,13 +62,13 @@ def _held(state: RunState) -> Iterator[Candidate]:
     yield from (mark.candidate for mark in state.checkpoints.values())
 
 
-def _refuted(state: RunState, wrong: Candidate, evaluation: Evaluation) -> KernelRefuted:
-    error = refusal(evaluation)
+def _kernel_refuted(state: RunState, wrong: Candidate, evaluation: Evaluation) -> KernelRefuted:
+    error = refusal_error(evaluation)
     assert error is not None
-    others = [one for one in _held(state) if one.id != wrong.id]
+    others = [one for one in _held_candidates(state) if one.id != wrong.id]
     best = min(others, key=lambda one: one.latency_ms, default=None)
-    entries, checkpoints = beam.without(wrong, state.beam, state.checkpoints, best=best)
-    attempts, credits_ = history.retracted(state.attempts, state.credits, evaluation, error)
+    entries, checkpoints = beam.remove_candidate(wrong, state.beam, state.checkpoints, best=best)
+    attempts, credits_ = attempt_history.retract_attempts(state.attempts, state.credits, evaluation, error)
     copies = frozenset({wrong.id, *(one.candidate for one in attempts if one.code == wrong.code)})
     return KernelRefuted(
         candidate=wrong.id,
@@ -77,8 +77,8 @@ def _refuted(state: RunState, wrong: Candidate, evaluation: Evaluation) -> Kerne
         best=best,
         beam=entries,
         checkpoints=checkpoints,
-        memory=memory.forget(state.memory, copies),
-        reflections=reflexion.forget(state.reflections, copies),
+        memory=memory.forget_candidates(state.memory, copies),
+        reflections=reflexion.forget_reflections(state.reflections, copies),
         attempts=attempts,
         credits=credits_,
     )

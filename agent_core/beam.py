@@ -22,13 +22,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from stability import guard
+from stability import divergence_guard
 from state.events import KernelReverted
 from state.model import BeamEntry, BeamRole, Candidate, Checkpoint, Digest, SearchConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class BeamSelection:
     """The next beam (elites by latency, then explorers) and what the guard did for it."""
 
     beam: tuple[BeamEntry, ...]
@@ -36,67 +36,70 @@ class Selection:
     reverts: tuple[KernelReverted, ...]
 
     @property
-    def held(self) -> tuple[Candidate, ...]:
+    def held_candidates(self) -> tuple[Candidate, ...]:
         """The kernels that the state holds after it."""
         return (*(one.candidate for one in self.beam), *(mark.candidate for mark in self.checkpoints))
 
 
 @dataclass(frozen=True, slots=True)
-class _Watched:
+class _WatchedLineage:
     """One explorer lineage after the round: its newest kernel and the guard's ruling."""
 
     newest: Candidate
-    ruling: guard.Ruling
+    ruling: divergence_guard.GuardDecision
 
 
-def select(
+def select_beam(
     beam: Sequence[BeamEntry],
     fresh: Sequence[Candidate],
     *,
     checkpoints: Mapping[str, Checkpoint],
     tried: frozenset[Digest],
     search: SearchConfig,
-) -> Selection:
+) -> BeamSelection:
     """Select the next beam from the old one and the round's correct kernels (no duplicates, slot order).
 
     `checkpoints` has one for each lineage of the beam; `tried` are the codes that earlier rounds came to.
     """
     pool = [*(entry.candidate for entry in beam), *fresh]
-    elites = _fastest(pool)[: max(1, search.beam - search.explorers)]
-    advanced = {lineage: _advance(mark, fresh, search) for lineage, mark in checkpoints.items()}
+    elites = _sort_by_latency(pool)[: max(1, search.beam - search.explorers)]
+    advanced = {lineage: _advance_checkpoint(mark, fresh, search) for lineage, mark in checkpoints.items()}
     unseen = [one for one in fresh if one.code not in tried]
-    watched = tuple(_watch(beam, unseen, elites, checkpoints, search))
+    watched = tuple(_watch_lineages(beam, unseen, elites, checkpoints, search))
     lost = {one.newest.lineage for one in watched if one.ruling.revert}
     explorers = [one.newest for one in watched if not one.ruling.revert]
     explorers = explorers[: search.beam - len(elites)]
     followed = {entry.candidate.lineage for entry in beam if entry.role is BeamRole.EXPLORER}
     others = [one for one in unseen if one.lineage not in followed]
-    explorers += _begin(others, elites, explorers, checkpoints=advanced, search=search)
+    explorers += _begin_lineages(others, elites, explorers, checkpoints=advanced, search=search)
     restored = [one.ruling.checkpoint.candidate for one in watched if one.ruling.revert]
     standing = [one for one in pool if one.lineage not in lost]
-    elites += _fill(_fastest([*standing, *restored]), [*elites, *explorers], search.beam)
-    entries = (*_entries(_fastest(elites), BeamRole.ELITE), *_entries(explorers, BeamRole.EXPLORER))
+    elites += _fill_slots(_sort_by_latency([*standing, *restored]), [*elites, *explorers], search.beam)
+    entries = (
+        *_beam_entries(_sort_by_latency(elites), BeamRole.ELITE),
+        *_beam_entries(explorers, BeamRole.EXPLORER),
+    )
     ruled = {one.newest.lineage: one.ruling.checkpoint for one in watched}
-    marks = _marks(entries, fresh, {**advanced, **ruled})
+    marks = _lineage_checkpoints(entries, fresh, {**advanced, **ruled})
     changed = tuple(mark for mark in marks if checkpoints.get(mark.lineage) != mark)
-    return Selection(entries, changed, tuple(one.ruling.revert for one in watched if one.ruling.revert))
+    return BeamSelection(entries, changed, tuple(one.ruling.revert for one in watched if one.ruling.revert))
 
 
-def keep(
+def select_exactly(
     chosen: Iterable[Candidate],
     fresh: Sequence[Candidate],
     *,
     checkpoints: Mapping[str, Checkpoint],
     search: SearchConfig,
-) -> Selection:
+) -> BeamSelection:
     """Select exactly `chosen`, whoever chose them: no explorer is among them, and no lineage is reverted."""
-    entries = tuple(_entries(_fastest(chosen), BeamRole.ELITE))
-    advanced = {lineage: _advance(mark, fresh, search) for lineage, mark in checkpoints.items()}
-    marks = _marks(entries, fresh, advanced)
-    return Selection(entries, tuple(mark for mark in marks if checkpoints.get(mark.lineage) != mark), ())
+    entries = tuple(_beam_entries(_sort_by_latency(chosen), BeamRole.ELITE))
+    advanced = {lineage: _advance_checkpoint(mark, fresh, search) for lineage, mark in checkpoints.items()}
+    marks = _lineage_checkpoints(entries, fresh, advanced)
+    return BeamSelection(entries, tuple(mark for mark in marks if checkpoints.get(mark.lineage) != mark), ())
 
 
-def without(
+def remove_candidate(
     wrong: Candidate,
     beam: Iterable[BeamEntry],
     checkpoints: Mapping[str, Checkpoint],
@@ -111,7 +114,7 @@ def without(
     if best is not None and all(entry.candidate.id != best.id for entry in entries):
         entries.insert(0, BeamEntry(candidate=best, role=BeamRole.ELITE))
     alive: dict[str, Checkpoint] = {}
-    for one in _fastest(entry.candidate for entry in entries):
+    for one in _sort_by_latency(entry.candidate for entry in entries):
         mark = checkpoints.get(one.lineage)
         if mark is None or mark.candidate.id == wrong.id:
             mark = Checkpoint(lineage=one.lineage, candidate=one)
@@ -119,35 +122,35 @@ def without(
     return tuple(entries), tuple(alive.values())
 
 
-def _fastest(candidates: Iterable[Candidate]) -> list[Candidate]:
+def _sort_by_latency(candidates: Iterable[Candidate]) -> list[Candidate]:
     return sorted(candidates, key=lambda one: one.latency_ms)
 
 
-def _watch(
+def _watch_lineages(
     beam: Sequence[BeamEntry],
     unseen: Sequence[Candidate],
     elites: Sequence[Candidate],
     checkpoints: Mapping[str, Checkpoint],
     search: SearchConfig,
-) -> Iterator[_Watched]:
+) -> Iterator[_WatchedLineage]:
     """Rule on each explorer lineage of the beam that has not made it among the elites."""
     arrived = {one.lineage for one in elites}
     for entry in beam:
         lineage = entry.candidate.lineage
         if entry.role is BeamRole.EXPLORER and lineage not in arrived:
-            offspring = _fastest(one for one in unseen if one.lineage == lineage)
+            offspring = _sort_by_latency(one for one in unseen if one.lineage == lineage)
             newest = offspring[0] if offspring else entry.candidate
-            ruling = guard.watch(
+            ruling = divergence_guard.check_divergence(
                 checkpoints[lineage],
                 newest,
                 slack_ratio=search.explorer_slack_ratio,
                 depth=search.explorer_depth,
                 confidence_percent=search.confidence_percent,
             )
-            yield _Watched(newest, ruling)
+            yield _WatchedLineage(newest, ruling)
 
 
-def _begin(
+def _begin_lineages(
     unseen: Sequence[Candidate],
     elites: Sequence[Candidate],
     explorers: Sequence[Candidate],
@@ -162,18 +165,20 @@ def _begin(
         if len(elites) + len(explorers) + len(begun) >= search.beam:
             break
         mark = checkpoints[one.lineage]
-        near = guard.tolerates(mark, one, slack_ratio=search.explorer_slack_ratio)
-        if near and all(_differs(one, other, search) for other in (*elites, *explorers, *begun)):
+        near = divergence_guard.is_within_slack(mark, one, slack_ratio=search.explorer_slack_ratio)
+        if near and all(_is_distinct(one, other, search) for other in (*elites, *explorers, *begun)):
             begun.append(one.model_copy(update={"lineage": one.id}))
     return begun
 
 
-def _differs(one: Candidate, other: Candidate, search: SearchConfig) -> bool:
+def _is_distinct(one: Candidate, other: Candidate, search: SearchConfig) -> bool:
     same_move = (one.parent, one.technique) == (other.parent, other.technique)
-    return not same_move and not guard.alike(one, other, confidence_percent=search.confidence_percent)
+    return not same_move and not divergence_guard.are_indistinguishable(
+        one, other, confidence_percent=search.confidence_percent
+    )
 
 
-def _fill(ranked: Iterable[Candidate], taken: Sequence[Candidate], size: int) -> list[Candidate]:
+def _fill_slots(ranked: Iterable[Candidate], taken: Sequence[Candidate], size: int) -> list[Candidate]:
     codes = {one.code for one in taken}
     added: list[Candidate] = []
     for one in ranked:
@@ -183,11 +188,11 @@ def _fill(ranked: Iterable[Candidate], taken: Sequence[Candidate], size: int) ->
     return added
 
 
-def _entries(candidates: Iterable[Candidate], role: BeamRole) -> Iterator[BeamEntry]:
+def _beam_entries(candidates: Iterable[Candidate], role: BeamRole) -> Iterator[BeamEntry]:
     return (BeamEntry(candidate=one, role=role) for one in candidates)
 
 
-def _marks(
+def _lineage_checkpoints(
     entries: Iterable[BeamEntry], fresh: Iterable[Candidate], checkpoints: Mapping[str, Checkpoint]
 ) -> Iterator[Checkpoint]:
     """Yield the checkpoint of each lineage of the new beam; one that has none yet is new or restored."""
@@ -201,10 +206,12 @@ def _marks(
             yield known or Checkpoint(lineage=one.lineage, candidate=left.get(one.lineage, one))
 
 
-def _advance(mark: Checkpoint, fresh: Iterable[Candidate], search: SearchConfig) -> Checkpoint:
+def _advance_checkpoint(mark: Checkpoint, fresh: Iterable[Candidate], search: SearchConfig) -> Checkpoint:
     """Return the checkpoint after the round: the lineage's fastest new kernel if it is a gain."""
-    offspring = _fastest(one for one in fresh if one.lineage == mark.lineage)
+    offspring = _sort_by_latency(one for one in fresh if one.lineage == mark.lineage)
     sure = search.confidence_percent
-    if offspring and guard.beats(offspring[0], mark.candidate, confidence_percent=sure):
+    if offspring and divergence_guard.is_clearly_faster(
+        offspring[0], mark.candidate, confidence_percent=sure
+    ):
         return Checkpoint(lineage=mark.lineage, candidate=offspring[0])
     return mark

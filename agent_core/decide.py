@@ -13,19 +13,19 @@ from __future__ import annotations
 from agent_core import (
     approval,
     audit,
-    closing,
     ensemble,
-    lateness,
+    late_results,
     learning,
-    rejudging,
+    rebase,
+    round_selection,
     strategies,
     verification,
 )
 from agent_core.effects import Decision, Record
-from agent_core.proposers import looks_ahead, repairs
-from agent_core.requests import effects_of, initial_effect
-from agent_core.stop import stop
-from agent_core.survey import refusal, survey
+from agent_core.proposers import can_look_ahead, can_repair
+from agent_core.requests import initial_effect, pending_effects
+from agent_core.round_view import list_candidate_slots, refusal_error
+from agent_core.stop import find_ending
 from state.events import EvaluationCompleted, EvaluationFailed, RoundStarted, RunCompleted
 from state.fold import RunState
 from state.model import INITIAL_KEY, PERSON_SLOT, RunConfig, RunStatus, SlotAssignment, StopReason
@@ -38,17 +38,17 @@ def decide(state: RunState) -> list[Decision]:
     """
     if state.status is not RunStatus.RUNNING:
         return []
-    return approval.gate(state, _wanted(state))
+    return approval.pause_for_approval(state, _next_decisions(state))
 
 
-def _wanted(state: RunState) -> list[Decision]:
+def _next_decisions(state: RunState) -> list[Decision]:
     if state.rejudge:
-        return rejudging.judge_anew(state)
+        return rebase.rejudge_kernels(state)
     if state.initial is None:
         return _judge_initial(state)
     if not state.in_round:
-        return _between_rounds(state)
-    return _learn(state) if state.selected else _work(state)
+        return _decide_between_rounds(state)
+    return _learn_from_round(state) if state.selected else _advance_round(state)
 
 
 def _judge_initial(state: RunState) -> list[Decision]:
@@ -57,20 +57,20 @@ def _judge_initial(state: RunState) -> list[Decision]:
     if judged is None:
         return [] if key in state.open else [initial_effect(state)]
     if isinstance(judged, EvaluationFailed):
-        return [_ended(StopReason.INFRASTRUCTURE, f"{judged.error.code}: {judged.error.message}")]
+        return [_end_run(StopReason.INFRASTRUCTURE, f"{judged.error.code}: {judged.error.message}")]
     assert isinstance(judged, EvaluationCompleted)
-    error = refusal(judged.evaluation)
+    error = refusal_error(judged.evaluation)
     if error is not None:
         verdict = judged.evaluation.verdict.value
-        return [_ended(StopReason.INITIAL_REJECTED, f"{verdict}: {error.code}: {error.message}")]
-    return [closing.first_beam(state, judged.evaluation)]
+        return [_end_run(StopReason.INITIAL_REJECTED, f"{verdict}: {error.code}: {error.message}")]
+    return [round_selection.select_initial_beam(state, judged.evaluation)]
 
 
-def _ended(reason: StopReason, detail: str) -> Record:
+def _end_run(reason: StopReason, detail: str) -> Record:
     return Record((RunCompleted(reason=reason, detail=detail),))
 
 
-def _between_rounds(state: RunState) -> list[Decision]:
+def _decide_between_rounds(state: RunState) -> list[Decision]:
     """Let fall what an audit refuted, start a round, or end the run, each by itself.
 
     A setting that was changed meanwhile counts from here on.
@@ -79,37 +79,37 @@ def _between_rounds(state: RunState) -> list[Decision]:
     it was accepted, so it is judged. So does one that missed a deadline. Only a spent budget ends the run
     all the same.
     """
-    struck = audit.strike(state)
+    struck = audit.drop_refuted_kernel(state)
     if struck is not None:
         return [struck]
     config = state.pending_config or state.config
-    ending = stop(state, config)
+    ending = find_ending(state, config)
     if ending is None:
-        return [Record((_round_started(state, config, plans=config.search.plans),))]
-    if ending.reason not in _AT_ONCE:
-        if due := lateness.due(state):
+        return [Record((_start_round(state, config, plans=config.search.plans),))]
+    if ending.reason not in _IMMEDIATE_ENDINGS:
+        if due := late_results.pending_evaluations(state):
             return [*due]
-        if _person_waits(state) or lateness.waits(state):
-            return [Record((_round_started(state, config, plans=0),))]
-    return audit.complete(state, ending)
+        if _has_person_proposal(state) or late_results.has_ready_kernels(state):
+            return [Record((_start_round(state, config, plans=0),))]
+    return audit.complete_run(state, ending)
 
 
-_AT_ONCE = frozenset({StopReason.BUDGET, StopReason.INITIAL_REJECTED})
+_IMMEDIATE_ENDINGS = frozenset({StopReason.BUDGET, StopReason.INITIAL_REJECTED})
 """Why a run ends even where a kernel of a person waits: no money is left, or no beam."""
 
 
-def _person_waits(state: RunState) -> bool:
+def _has_person_proposal(state: RunState) -> bool:
     early = f"r{state.round + 1}.b{PERSON_SLOT}."
     return any(key.startswith(early) for key in state.outcomes)
 
 
-def _round_started(state: RunState, config: RunConfig, *, plans: int) -> RoundStarted:
+def _start_round(state: RunState, config: RunConfig, *, plans: int) -> RoundStarted:
     """Deal parents to slots, and planners to them in turn, one further each round; and models to planners."""
     search = config.search
     ahead = search.lookahead_predictions > 0  # then a plan names its kernel: there is no second one
-    parents = strategies.parents(state, config)
+    parents = strategies.select_parents(state, config)
     turns = [config.planner[(state.round + number) % len(config.planner)] for number in range(len(parents))]
-    models = ensemble.deal(state, config, turns)
+    models = ensemble.assign_models(state, config, turns)
     slots = [
         SlotAssignment(
             slot=number,
@@ -117,27 +117,27 @@ def _round_started(state: RunState, config: RunConfig, *, plans: int) -> RoundSt
             planner=planner,
             model=model,
             plans=plans,
-            implementations=1 if ahead and looks_ahead(planner) else search.implementations,
-            repairs=search.repairs if repairs(planner) else 0,
+            implementations=1 if ahead and can_look_ahead(planner) else search.implementations,
+            repairs=search.repairs if can_repair(planner) else 0,
         )
         for number, (parent, planner, model) in enumerate(zip(parents, turns, models, strict=True))
     ]
-    return RoundStarted(round=state.round + 1, slots=tuple(slots), prompts=state.prompts_to_come)
+    return RoundStarted(round=state.round + 1, slots=tuple(slots), prompts=state.next_prompts)
 
 
-def _work(state: RunState) -> list[Decision]:
-    places = survey(state)
+def _advance_round(state: RunState) -> list[Decision]:
+    places = list_candidate_slots(state)
     waiting = [] if state.expired else [place for place in places if place.waits_for is not None]
-    asked = [*lateness.due(state), *effects_of(state, waiting)]
+    asked = [*late_results.pending_evaluations(state), *pending_effects(state, waiting)]
     if waiting or asked:
         return [*asked]
-    verifications = verification.effects(state, places)
+    verifications = verification.verification_effects(state, places)
     if verifications is not None:
         return [*verifications]
-    return [closing.close(state, verification.settled(state, places))]
+    return [round_selection.record_selection(state, verification.settle_slots(state, places))]
 
 
-def _learn(state: RunState) -> list[Decision]:
-    places = verification.settled(state, survey(state))
-    effects = learning.effects(state, places)
-    return [learning.complete(state, places)] if effects is None else [*effects]
+def _learn_from_round(state: RunState) -> list[Decision]:
+    places = verification.settle_slots(state, list_candidate_slots(state))
+    effects = learning.learning_effects(state, places)
+    return [learning.complete_round(state, places)] if effects is None else [*effects]

@@ -21,9 +21,7 @@ from state.events import (
 )
 from state.model import (
     Attempt,
-    Bounds,
     Candidate,
-    Credit,
     Digest,
     EffectKey,
     ErrorInfo,
@@ -31,20 +29,22 @@ from state.model import (
     EvaluationRequest,
     Experience,
     ExperienceKind,
-    Frozen,
+    FrozenModel,
+    LatencyBounds,
     LearntExperience,
     LearntSequence,
     LearntTechnique,
     Plan,
     ProblemRef,
     Reflection,
+    RewriteStep,
     Role,
-    Step,
+    TechniqueCredit,
     Verdict,
 )
 
 
-class LearningContext(Frozen):
+class LearningContext(FrozenModel):
     """What all proposals of a round may have learnt: frozen at RoundStarted, stored once as a blob.
 
     `sequences` are what paid in other runs, `others` experiences of other runs and of files, `techniques`
@@ -54,13 +54,13 @@ class LearningContext(Frozen):
     memory: tuple[Experience, ...]
     reflections: tuple[Reflection, ...]
     attempts: tuple[Attempt, ...]
-    credits: dict[str, Credit]
+    credits: dict[str, TechniqueCredit]
     sequences: tuple[LearntSequence, ...] = ()
     others: tuple[LearntExperience, ...] = ()
     techniques: tuple[LearntTechnique, ...] = ()
 
 
-class LookAheadRequest(Frozen):
+class LookAheadRequest(FrozenModel):
     """Asks a planner to search over sequences of changes to one parent, by predictions alone.
 
     It returns `variants` of them, best first, none of a code in `known`. Its work is limited by counts: at
@@ -88,18 +88,18 @@ class LookAheadRequest(Frozen):
     drawn: int = 0
 
 
-class Variant(Frozen):
+class Variant(FrozenModel):
     """A kernel found by looking ahead: the changes that lead to it, its source, its predicted latency.
 
     `latency_ms` is None where it was drawn and not predicted.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[RewriteStep, ...]
     source: Digest
     latency_ms: float | None
 
 
-class Variants(Frozen):
+class Variants(FrozenModel):
     """What looking ahead found worth judging, best first; `parent_ms` is the parent as predicted there.
 
     `reasons` say why there are not more.
@@ -110,7 +110,7 @@ class Variants(Frozen):
     reasons: tuple[str, ...] = ()
 
 
-class PlanRequest(Frozen):
+class PlanRequest(FrozenModel):
     """Asks a planner for plan number `key.plan` of `plans` on one parent; `draw` seeds all its chances."""
 
     key: str
@@ -120,7 +120,7 @@ class PlanRequest(Frozen):
     problem: ProblemRef
     size: str
     target: str
-    bounds: Bounds
+    bounds: LatencyBounds
     parent: Candidate
     best_ms: float
     context: Digest
@@ -129,7 +129,7 @@ class PlanRequest(Frozen):
     """Blob of the Variants that looking ahead from the parent found; None where nobody did."""
 
 
-class ImplementRequest(Frozen):
+class ImplementRequest(FrozenModel):
     """Asks an executor to carry out a plan; `failed` holds earlier tries of the same place (repair)."""
 
     key: str
@@ -143,7 +143,7 @@ class ImplementRequest(Frozen):
     failed: tuple[FailedTry, ...] = ()
 
 
-class FailedTry(Frozen):
+class FailedTry(FrozenModel):
     """A kernel that the judge refused, and why: what repair works from.
 
     `verdict` is the class of the error; not known of requests from before it was told.
@@ -154,7 +154,7 @@ class FailedTry(Frozen):
     verdict: Verdict | None = None
 
 
-class SummarizeRequest(Frozen):
+class SummarizeRequest(FrozenModel):
     """Asks for the experience in one (slow, fast) pair."""
 
     key: str
@@ -165,7 +165,7 @@ class SummarizeRequest(Frozen):
     plan: Plan
 
 
-class ReflectRequest(Frozen):
+class ReflectRequest(FrozenModel):
     """Asks what one attempt taught; `evaluation` is None when no kernel came of the plan.
 
     A predicted gain counts from `confidence_percent` of the draws on.
@@ -185,7 +185,7 @@ Request = (
     LookAheadRequest | PlanRequest | ImplementRequest | EvaluationRequest | SummarizeRequest | ReflectRequest
 )
 
-REQUESTS: dict[Role, type[Frozen]] = {
+REQUESTS: dict[Role, type[FrozenModel]] = {
     Role.PREDICTOR: LookAheadRequest,
     Role.PLANNER: PlanRequest,
     Role.EXECUTOR: ImplementRequest,

@@ -15,21 +15,21 @@ from itertools import accumulate
 from random import Random
 from typing import NamedTuple
 
-from agent_core.proposers import ANY, asks_models
+from agent_core.proposers import ANY_ENDPOINT, is_llm_proposer
 from state.fold import RunState
 from state.model import EffectKey, ModelRecord, Role, RunConfig, draw_seed
 
 PRIOR_ATTEMPTS = 24
 """As many attempts of the average model are added to what is known of each."""
 
-LEAST = 0.1
+LEAST_SHARE = 0.1
 """Of its weight that a model keeps, however it did."""
 
 NO_GAIN = 0.02
 """What a valid kernel without a gain is worth, as ln(speed-up): it is better than one that is wrong."""
 
 
-class Share(NamedTuple):
+class ModelShare(NamedTuple):
     """A model, ENDPOINT/MODEL, and its weight."""
 
     model: str
@@ -45,36 +45,36 @@ def endpoint_of(model: str) -> str:
     return model.partition("/")[0]
 
 
-def shares(texts: Sequence[str]) -> tuple[Share, ...]:
+def parse_model_shares(texts: Sequence[str]) -> tuple[ModelShare, ...]:
     """Read models as the configuration names them; one that comes up again adds to its weight."""
     found: dict[str, float] = {}
     for text in texts:
         model, _, weight = text.partition("=")
         found[model] = found.get(model, 0.0) + (float(weight) if weight else 1.0)
-    return tuple(Share(model, weight) for model, weight in found.items() if weight > 0)
+    return tuple(ModelShare(model, weight) for model, weight in found.items() if weight > 0)
 
 
-def serving(planner: str, config: RunConfig) -> tuple[Share, ...]:
+def planner_models(planner: str, config: RunConfig) -> tuple[ModelShare, ...]:
     """Return the models that plan in a slot of this planner."""
-    known = shares(config.llm.models)
-    return known if planner == ANY else tuple(one for one in known if one.endpoint == planner)
+    known = parse_model_shares(config.llm.models)
+    return known if planner == ANY_ENDPOINT else tuple(one for one in known if one.endpoint == planner)
 
 
-def deal(state: RunState, config: RunConfig, planners: Sequence[str]) -> list[str | None]:
+def assign_models(state: RunState, config: RunConfig, planners: Sequence[str]) -> list[str | None]:
     """Return the model of each slot of the next round; None where the planner asks none, or none is given."""
     dealt: list[str | None] = [None] * len(planners)
-    for planner in dict.fromkeys(filter(asks_models, planners)):
+    for planner in dict.fromkeys(filter(is_llm_proposer, planners)):
         slots = [number for number, name in enumerate(planners) if name == planner]
-        models = serving(planner, config)
+        models = planner_models(planner, config)
         if models:
             random = Random(f"{config.seed}|{state.round + 1}|{planner}|models")  # noqa: S311 - no secret
-            found = _spread(_weighted(models, state.models), len(slots), random)
+            found = _sample_by_share(_weigh_models(models, state.models), len(slots), random)
             for slot, model in zip(slots, found, strict=True):
                 dealt[slot] = model
     return dealt
 
 
-def _drawn(models: Sequence[Share], draw: int) -> str | None:
+def _draw_model(models: Sequence[ModelShare], draw: int) -> str | None:
     """Return one of the models by their weights and an effect's draw; None where there are none."""
     if not models:
         return None
@@ -101,25 +101,25 @@ def model_of(state: RunState, key: EffectKey) -> str | None:
     draw = draw_seed(config.seed, key._replace(repair=0))
     slot = state.slot_of(key)
     return (
-        _drawn(shares(_of_role(key.role, config)), draw)
+        _draw_model(parse_model_shares(_role_models(key.role, config)), draw)
         or (slot.model if slot is not None else None)
-        or _drawn(serving(planner_of(state, key), config), draw)
+        or _draw_model(planner_models(planner_of(state, key), config), draw)
     )
 
 
-def _of_role(role: Role, config: RunConfig) -> tuple[str, ...]:
+def _role_models(role: Role, config: RunConfig) -> tuple[str, ...]:
     if role is Role.EXECUTOR:
         return config.llm.executor_models
     return config.llm.summarizer_models if role in (Role.SUMMARIZER, Role.REFLECTOR) else ()
 
 
-def worth(models: Sequence[str], known: Mapping[str, ModelRecord]) -> dict[str, float]:
+def score_models(models: Sequence[str], known: Mapping[str, ModelRecord]) -> dict[str, float]:
     """Return how well each model did for its cost, 1 being the average of those given."""
     records = {model: known.get(model, ModelRecord()) for model in models}
     tries = sum(one.attempts for one in records.values())
     if not tries:
         return dict.fromkeys(models, 1.0)
-    cost = _costs(records)
+    cost = _model_costs(records)
     valid = sum(one.valid for one in records.values()) / tries
     gain = sum(one.log_gain for one in records.values()) / tries
     price = sum(cost.values()) / tries
@@ -134,20 +134,20 @@ def worth(models: Sequence[str], known: Mapping[str, ModelRecord]) -> dict[str, 
     return {model: score / average if average else 1.0 for model, score in scores.items()}
 
 
-def _costs(records: Mapping[str, ModelRecord]) -> dict[str, float]:
+def _model_costs(records: Mapping[str, ModelRecord]) -> dict[str, float]:
     """Return what the answers of each model came to: in dollars, or in tokens where a price is unknown."""
     if any(one.usd is None for one in records.values()):
         return {model: float(one.tokens) for model, one in records.items()}
     return {model: one.usd or 0.0 for model, one in records.items()}
 
 
-def _weighted(models: Sequence[Share], known: Mapping[str, ModelRecord]) -> list[Share]:
+def _weigh_models(models: Sequence[ModelShare], known: Mapping[str, ModelRecord]) -> list[ModelShare]:
     """Return the models with their shares of the slots."""
-    found = worth([one.model for one in models], known)
-    return [Share(one.model, one.weight * max(LEAST, found[one.model] ** 2)) for one in models]
+    found = score_models([one.model for one in models], known)
+    return [ModelShare(one.model, one.weight * max(LEAST_SHARE, found[one.model] ** 2)) for one in models]
 
 
-def _spread(models: Sequence[Share], count: int, random: Random) -> list[str]:
+def _sample_by_share(models: Sequence[ModelShare], count: int, random: Random) -> list[str]:
     """Return so many models, each as often as its share says, up to one more or less, in any order."""
     total = sum(one.weight for one in models)
     first = random.random()

@@ -9,24 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from agent_core.sequences import ANY_TARGET, Setting, gained, nearest
+from agent_core.sequences import ANY_TARGET, ProblemSetting, has_sure_gain, select_nearest
 from state.events import Event, ExperienceRecorded, RunForked
+from state.experience_export import export_experience
 from state.fold import RunState
-from state.model import Experience, LearntExperience, Tags
-from state.records import Recorded
-from state.remembered import handed_on
+from state.model import Experience, LearntExperience, ProblemTags
+from state.records import RecordedEvent
 
-GIVEN = 8
+MOST_EXPERIENCES = 8
 """Experiences of others that a run is given at most."""
 MOST_CHARACTERS = 3000
 """Of one experience: as much as a planner would be shown."""
 
-HISTORY: tuple[type[Event], ...] = (RunForked, ExperienceRecorded)
-"""Events of a run that `taught` goes by."""
+HISTORY_EVENTS: tuple[type[Event], ...] = (RunForked, ExperienceRecorded)
+"""Events of a run that `collect_experiences` goes by."""
 
 
-def taught(
-    run: str, state: RunState, history: Iterable[Recorded], where: Setting
+def collect_experiences(
+    run: str, state: RunState, history: Iterable[RecordedEvent], where: ProblemSetting
 ) -> tuple[LearntExperience, ...]:
     """Return what a run whose best kernel stood its audit has to tell; nothing where it gained nothing.
 
@@ -34,17 +34,19 @@ def taught(
     something else has in its memory what its parent found under the old problem, target or evaluator; that
     is not told as if it had been found under the new ones.
     """
-    if state.best is None or not gained(state, where):
+    if state.best is None or not has_sure_gain(state, where):
         return ()
-    own = _made_here(history)
+    own = _experiences_since_rebase(history)
     return tuple(
-        handed_on(one, state, origin=run, tags=where.tags).model_copy(update={"summary": told(one.summary)})
+        export_experience(one, state, origin=run, tags=where.tags).model_copy(
+            update={"summary": clean_summary(one.summary)}
+        )
         for one in state.memory
         if one.summary.strip() and one in own
     )
 
 
-def _made_here(history: Iterable[Recorded]) -> list[Experience]:
+def _experiences_since_rebase(history: Iterable[RecordedEvent]) -> list[Experience]:
     """Return the experiences made under what the run's kernels are judged by now."""
     found: list[Experience] = []
     for item in history:
@@ -56,20 +58,24 @@ def _made_here(history: Iterable[Recorded]) -> list[Experience]:
     return found
 
 
-def told(summary: str) -> str:
+def clean_summary(summary: str) -> str:
     """Return what an experience says as it is handed on: without characters that nobody sees, and bounded."""
-    from agent_core.roles.llm.quoting import bounded, clean
+    from agent_core.roles.llm.quoting import clean_text, shorten_text
 
-    return bounded(clean(summary), MOST_CHARACTERS).strip()
+    return shorten_text(clean_text(summary), MOST_CHARACTERS).strip()
 
 
-def nearest_to(known: Sequence[LearntExperience], tags: Tags, toolchain: str) -> tuple[LearntExperience, ...]:
+def select_experiences(
+    known: Sequence[LearntExperience], tags: ProblemTags, toolchain: str
+) -> tuple[LearntExperience, ...]:
     """Return the experiences that a run's planners are told, the nearest first.
 
     Of those that share as many operators the ones of the run's own toolchain come first. Advice from files
     that names no operators comes last, the latest first.
     """
-    near = nearest(known, tags, most=GIVEN, foreign=lambda one: one.about.toolchain != toolchain)
+    near = select_nearest(
+        known, tags, most=MOST_EXPERIENCES, foreign=lambda one: one.about.toolchain != toolchain
+    )
     general = (one for one in reversed(known) if one.imported and not one.tags.operators)
     fitting = (one for one in general if one.tags.target in (ANY_TARGET, tags.target))
-    return (*near, *fitting)[:GIVEN]
+    return (*near, *fitting)[:MOST_EXPERIENCES]

@@ -9,35 +9,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from agent_core.sequences import Setting, gained, nearest
+from agent_core.sequences import ProblemSetting, has_sure_gain, select_nearest
 from state.events import Event, PlanProposed, RoundStarted, RunForked, effect_key
 from state.fold import RunState
-from state.model import LearntTechnique, Plan, Tags
-from state.records import Recorded
+from state.model import LearntTechnique, Plan, ProblemTags
+from state.records import RecordedEvent
 
-GIVEN = 8
+MOST_TECHNIQUES = 8
 """Techniques of other runs that a run is given at most."""
 MOST_CHARACTERS = 300
 """Of a title, and of a description."""
-PREFIX = "new:"
+INVENTED_PREFIX = "new:"
 """What the ids of invented techniques begin with."""
 
-FROM = "from"
+ORIGIN_FIELD = "from"
 """What a plan says under `invented` where the technique is another run's: where it was proposed first."""
 
-HISTORY: tuple[type[Event], ...] = (RunForked, RoundStarted, PlanProposed)
-"""Events of a run that `taught` goes by."""
+HISTORY_EVENTS: tuple[type[Event], ...] = (RunForked, RoundStarted, PlanProposed)
+"""Events of a run that `collect_techniques` goes by."""
 
 
-def taught(
-    run: str, state: RunState, history: Iterable[Recorded], where: Setting
+def collect_techniques(
+    run: str, state: RunState, history: Iterable[RecordedEvent], where: ProblemSetting
 ) -> tuple[LearntTechnique, ...]:
     """Return the techniques that models invented in a run that gained, those that were tried.
 
     `history` are the run's events of the types in HISTORY, its ancestors' included. Of what a fork inherited
     from a parent that judged by something else nothing is told: its credit is of there.
     """
-    if not gained(state, where):
+    if not has_sure_gain(state, where):
         return ()
     found: dict[str, LearntTechnique] = {}
     models: dict[tuple[int, int], str] = {}
@@ -51,7 +51,7 @@ def taught(
                 key = effect_key(event)
                 model = models.get((key.round, key.slot), "")
                 credit = state.credits.get(plan.technique)
-                words = _introduced(plan)
+                words = _introduced_technique(plan)
                 if words is not None and credit is not None and credit.tries:
                     found[plan.technique] = LearntTechnique(
                         technique=plan.technique,
@@ -69,20 +69,22 @@ def taught(
     return tuple(found.values())
 
 
-def _introduced(plan: Plan) -> tuple[str, str] | None:
+def _introduced_technique(plan: Plan) -> tuple[str, str] | None:
     """Return title and description of a technique that a plan introduces, None where it introduces none."""
-    from agent_core.roles.llm.quoting import line
+    from agent_core.roles.llm.quoting import single_line
 
     said = plan.detail.get("invented") if isinstance(plan.detail, dict) else None
-    if not plan.technique.startswith(PREFIX) or not isinstance(said, dict) or FROM in said:
+    if not plan.technique.startswith(INVENTED_PREFIX) or not isinstance(said, dict) or ORIGIN_FIELD in said:
         return None
-    title, description = (line(str(said.get(name, "")), MOST_CHARACTERS) for name in ("title", "description"))
+    title, description = (
+        single_line(str(said.get(name, "")), MOST_CHARACTERS) for name in ("title", "description")
+    )
     return (title, description) if title and description else None
 
 
-def nearest_to(known: Sequence[LearntTechnique], tags: Tags) -> tuple[LearntTechnique, ...]:
+def select_techniques(known: Sequence[LearntTechnique], tags: ProblemTags) -> tuple[LearntTechnique, ...]:
     """Return the techniques that a run's planners are offered, the nearest first; of a name the nearest."""
     found: dict[str, LearntTechnique] = {}
-    for one in nearest(known, tags, most=len(known)):
+    for one in select_nearest(known, tags, most=len(known)):
         found.setdefault(one.technique, one)
-    return tuple(found.values())[:GIVEN]
+    return tuple(found.values())[:MOST_TECHNIQUES]

@@ -12,9 +12,15 @@ from functools import partial
 
 from agent_core import memory
 from agent_core.effects import Effect, Record, ReflectRequest, SummarizeRequest
-from agent_core.survey import Place, Sample, Try, duplicates, samples
-from stability import guard, reflexion
-from stability.history import credited
+from agent_core.round_view import (
+    CandidateSlot,
+    KernelAttempt,
+    TimedCandidate,
+    find_duplicates,
+    timed_candidates,
+)
+from stability import divergence_guard, reflexion
+from stability.attempt_history import update_credits
 from state.events import (
     ExecutionFailed,
     ExperienceRecorded,
@@ -25,33 +31,33 @@ from state.events import (
     effect_key,
 )
 from state.fold import RunState
-from state.model import Attempt, EffectKey, Ending, ErrorInfo, Role, StopReason
+from state.model import Attempt, EffectKey, ErrorInfo, Role, RunEnding, StopReason
 
 PERSON_TECHNIQUE = "person"
 """What stands for the technique in the attempts of people, who choose from no menu."""
 
 
-def effects(state: RunState, places: Sequence[Place]) -> list[Effect] | None:
+def learning_effects(state: RunState, places: Sequence[CandidateSlot]) -> list[Effect] | None:
     """Return the learning effects to start, in key order; None when all have their outcomes."""
-    wanted = {**_summaries(state, places), **_reflections(state, places)}
+    wanted = {**_summary_effects(state, places), **_reflection_effects(state, places)}
     missing = sorted(key for key in wanted if str(key) not in state.outcomes)
     if not missing:
         return None
     return [wanted[key]() for key in missing if str(key) not in state.open]
 
 
-def complete(state: RunState, places: Sequence[Place]) -> Record:
+def complete_round(state: RunState, places: Sequence[CandidateSlot]) -> Record:
     """Let take effect what the round taught, in slot order."""
     search = state.config.search
-    learnt = [state.outcomes[str(key)] for key in sorted(_summaries(state, places))]
-    noted = [state.outcomes[str(key)] for key in sorted(_reflections(state, places))]
-    attempts = tuple(_attempts(state, places))
-    queue = memory.remember(
+    learnt = [state.outcomes[str(key)] for key in sorted(_summary_effects(state, places))]
+    noted = [state.outcomes[str(key)] for key in sorted(_reflection_effects(state, places))]
+    attempts = tuple(_build_attempts(state, places))
+    queue = memory.append_experiences(
         state.memory,
         (one.experience for one in learnt if isinstance(one, ExperienceRecorded)),
         limit=search.experiences,
     )
-    notes = reflexion.merge(
+    notes = reflexion.merge_reflections(
         state.reflections,
         (one.reflection for one in noted if isinstance(one, ReflectionRecorded)),
         limit=search.reflections,
@@ -59,38 +65,38 @@ def complete(state: RunState, places: Sequence[Place]) -> Record:
     completed = RoundCompleted(
         round=state.round,
         attempts=attempts,
-        credits=credited(state.credits, attempts),
+        credits=update_credits(state.credits, attempts),
         reflections=notes,
-        idle=None if state.expired else _idle(state, places),  # what was late is still to come
+        idle=None if state.expired else _idle_ending(state, places),  # what was late is still to come
     )
     return Record((MemoryCurated(round=state.round, memory=queue), completed))
 
 
-Make = Callable[[], Effect]
+MakeEffect = Callable[[], Effect]
 """Makes an effect when it is due: most calls of decide need only its key."""
 
 
-def _summaries(state: RunState, places: Sequence[Place]) -> dict[EffectKey, Make]:
-    pairs = memory.curate(_owned(state, places), search=state.config.search)
-    return {pair.key: partial(_summarize, pair) for pair in pairs}
+def _summary_effects(state: RunState, places: Sequence[CandidateSlot]) -> dict[EffectKey, MakeEffect]:
+    pairs = memory.curate_pairs(_unique_candidates(state, places), search=state.config.search)
+    return {pair.key: partial(_make_summary_effect, pair) for pair in pairs}
 
 
-def _reflections(state: RunState, places: Iterable[Place]) -> dict[EffectKey, Make]:
+def _reflection_effects(state: RunState, places: Iterable[CandidateSlot]) -> dict[EffectKey, MakeEffect]:
     return {
-        tried.key.for_role(Role.REFLECTOR): partial(_reflect, state, place, tried)
-        for place, tried in _tried(places)
+        tried.key.for_role(Role.REFLECTOR): partial(_make_reflection_effect, state, place, tried)
+        for place, tried in _last_attempts(places)
         if place.plan is not None
     }
 
 
-def _summarize(pair: memory.Pair) -> Effect:
+def _make_summary_effect(pair: memory.KernelPair) -> Effect:
     request = SummarizeRequest(
         key=str(pair.key), role=pair.key.role, kind=pair.kind, slow=pair.slow, fast=pair.fast, plan=pair.plan
     )
     return Effect(pair.key, request)
 
 
-def _reflect(state: RunState, place: Place, tried: Try) -> Effect:
+def _make_reflection_effect(state: RunState, place: CandidateSlot, tried: KernelAttempt) -> Effect:
     assert place.plan is not None
     key = tried.key.for_role(Role.REFLECTOR)
     request = ReflectRequest(
@@ -106,33 +112,33 @@ def _reflect(state: RunState, place: Place, tried: Try) -> Effect:
     return Effect(key, request)
 
 
-def _owned(state: RunState, places: Iterable[Place]) -> list[Sample]:
-    found = samples(state, places)
-    copies = duplicates(state, found)
+def _unique_candidates(state: RunState, places: Iterable[CandidateSlot]) -> list[TimedCandidate]:
+    found = timed_candidates(state, places)
+    copies = find_duplicates(state, found)
     return [sample for sample in found if sample.candidate.id not in copies]
 
 
-def _gained(state: RunState, places: Iterable[Place]) -> frozenset[str]:
+def _ids_with_gain(state: RunState, places: Iterable[CandidateSlot]) -> frozenset[str]:
     sure = state.config.search.confidence_percent
     return frozenset(
         one.candidate.id
-        for one in _owned(state, places)
-        if guard.beats(one.candidate, one.parent, confidence_percent=sure)
+        for one in _unique_candidates(state, places)
+        if divergence_guard.is_clearly_faster(one.candidate, one.parent, confidence_percent=sure)
     )
 
 
-def _tried(places: Iterable[Place]) -> Iterator[tuple[Place, Try]]:
+def _last_attempts(places: Iterable[CandidateSlot]) -> Iterator[tuple[CandidateSlot, KernelAttempt]]:
     """Yield each place with its last try, which is what the attempt came to."""
     for place in places:
         if place.tries and not place.tries[-1].infrastructure:
             yield place, place.tries[-1]
 
 
-def _attempts(state: RunState, places: Sequence[Place]) -> Iterator[Attempt]:
-    gained = _gained(state, places)
-    for place, tried in _tried(places):
+def _build_attempts(state: RunState, places: Sequence[CandidateSlot]) -> Iterator[Attempt]:
+    gained = _ids_with_gain(state, places)
+    for place, tried in _last_attempts(places):
         yield Attempt(
-            candidate=tried.key.candidate,
+            candidate=tried.key.candidate_id,
             parent=place.parent.id,
             technique=place.plan.technique if place.plan else PERSON_TECHNIQUE,
             site=place.plan.site if place.plan else "",
@@ -140,13 +146,13 @@ def _attempts(state: RunState, places: Sequence[Place]) -> Iterator[Attempt]:
             verdict=tried.evaluation.verdict if tried.evaluation else None,
             error=tried.error,
             speedup=reflexion.speedup_of(place.parent, tried.evaluation),
-            gained=tried.key.candidate in gained,
+            gained=tried.key.candidate_id in gained,
             round=tried.key.round,
-            shares=place.plan.shares if place.plan and place.plan.steps else {},
+            shares=place.plan.technique_shares if place.plan and place.plan.steps else {},
         )
 
 
-def _idle(state: RunState, places: Iterable[Place]) -> Ending | None:
+def _idle_ending(state: RunState, places: Iterable[CandidateSlot]) -> RunEnding | None:
     """Return why a round without a verdict is the last: the next would ask the same of the same state."""
     tries = [tried for place in places for tried in place.tries]
     if any(tried.evaluation for tried in tries):
@@ -154,13 +160,13 @@ def _idle(state: RunState, places: Iterable[Place]) -> Ending | None:
     lost = [tried.error for tried in tries if tried.infrastructure and tried.error]
     if lost:
         detail = f"no kernel could be judged: {lost[0].code}: {lost[0].message}"
-        return Ending(reason=StopReason.INFRASTRUCTURE, detail=detail)
+        return RunEnding(reason=StopReason.INFRASTRUCTURE, detail=detail)
     detail = "a round without a kernel to judge"
     if (error := _first_failure(state)) is not None:
-        from agent_core.roles.llm.quoting import line
+        from agent_core.roles.llm.quoting import single_line
 
-        detail += f": {line(error.code)}: {line(error.message)}"
-    return Ending(reason=StopReason.NO_PROPOSALS, detail=detail)
+        detail += f": {single_line(error.code)}: {single_line(error.message)}"
+    return RunEnding(reason=StopReason.NO_PROPOSALS, detail=detail)
 
 
 def _first_failure(state: RunState) -> ErrorInfo | None:

@@ -14,13 +14,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from agent_core.survey import Sample
-from stability import guard
+from agent_core.round_view import TimedCandidate
+from stability import divergence_guard
 from state.model import Candidate, EffectKey, Experience, ExperienceKind, Plan, Role, SearchConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class KernelPair:
     """A slow and a fast kernel of one group. `key` is the summarizer's, at the place of the pair's kernel."""
 
     key: EffectKey
@@ -35,17 +35,17 @@ class Pair:
         return self.slow.latency_ms / self.fast.latency_ms
 
 
-def curate(found: Iterable[Sample], *, search: SearchConfig) -> tuple[Pair, ...]:
+def curate_pairs(found: Iterable[TimedCandidate], *, search: SearchConfig) -> tuple[KernelPair, ...]:
     """Return the pairs to summarise, positive ones first, strongest first; `found` is in slot order."""
     if search.experiences == 0:
         return ()
-    pairs = [pair for group in _groups(found) if (pair := _pair(group, search)) is not None]
-    positive = _strongest(pairs, ExperienceKind.POSITIVE)[: search.top_k // 2]
-    negative = _strongest(pairs, ExperienceKind.NEGATIVE)[: search.top_k - len(positive)]
+    pairs = [pair for group in _group_by_plan(found) if (pair := _select_pair(group, search)) is not None]
+    positive = _sort_by_strength(pairs, ExperienceKind.POSITIVE)[: search.top_k // 2]
+    negative = _sort_by_strength(pairs, ExperienceKind.NEGATIVE)[: search.top_k - len(positive)]
     return (*positive, *negative)
 
 
-def remember(
+def append_experiences(
     memory: Sequence[Experience], new: Iterable[Experience | None], *, limit: int
 ) -> tuple[Experience, ...]:
     """Return the queue after `new`, oldest first; None ("no optimisation found") adds nothing."""
@@ -53,38 +53,40 @@ def remember(
     return queue[max(0, len(queue) - limit) :]
 
 
-def forget(memory: Iterable[Experience], candidates: frozenset[str]) -> tuple[Experience, ...]:
+def forget_candidates(memory: Iterable[Experience], candidates: frozenset[str]) -> tuple[Experience, ...]:
     """Return the queue without what was distilled from any of `candidates`."""
     return tuple(experience for experience in memory if candidates.isdisjoint(experience.cites))
 
 
-def _groups(found: Iterable[Sample]) -> list[list[Sample]]:
+def _group_by_plan(found: Iterable[TimedCandidate]) -> list[list[TimedCandidate]]:
     planned = (sample for sample in found if sample.plan is not None)
     return [list(group) for _, group in groupby(planned, key=lambda one: (one.key.slot, one.key.plan))]
 
 
-def _pair(group: list[Sample], search: SearchConfig) -> Pair | None:
-    fastest = min(group, key=lambda one: _counts_ms(one, search))
+def _select_pair(group: list[TimedCandidate], search: SearchConfig) -> KernelPair | None:
+    fastest = min(group, key=lambda one: _counted_ms(one, search))
     slowest = max(group, key=lambda one: one.candidate.latency_ms)
-    best = fastest.parent.latency_ms / _counts_ms(fastest, search)
+    best = fastest.parent.latency_ms / _counted_ms(fastest, search)
     if best > search.t_pos:
-        return _made(fastest, ExperienceKind.POSITIVE, slow=fastest.parent, fast=fastest.candidate)
+        return _make_pair(fastest, ExperienceKind.POSITIVE, slow=fastest.parent, fast=fastest.candidate)
     if best < 1 / search.t_neg:
-        return _made(slowest, ExperienceKind.NEGATIVE, slow=slowest.candidate, fast=slowest.parent)
+        return _make_pair(slowest, ExperienceKind.NEGATIVE, slow=slowest.candidate, fast=slowest.parent)
     return None
 
 
-def _counts_ms(sample: Sample, search: SearchConfig) -> float:
+def _counted_ms(sample: TimedCandidate, search: SearchConfig) -> float:
     """The latency that counts: the parent's for a gain that is not sure."""
     sure = search.confidence_percent
-    doubtful = guard.doubtful(sample.candidate, sample.parent, confidence_percent=sure)
+    doubtful = divergence_guard.is_doubtful_gain(sample.candidate, sample.parent, confidence_percent=sure)
     return (sample.parent if doubtful else sample.candidate).latency_ms
 
 
-def _made(sample: Sample, kind: ExperienceKind, *, slow: Candidate, fast: Candidate) -> Pair:
+def _make_pair(
+    sample: TimedCandidate, kind: ExperienceKind, *, slow: Candidate, fast: Candidate
+) -> KernelPair:
     assert sample.plan is not None
-    return Pair(sample.key.for_role(Role.SUMMARIZER), kind, slow, fast, sample.plan)
+    return KernelPair(sample.key.for_role(Role.SUMMARIZER), kind, slow, fast, sample.plan)
 
 
-def _strongest(pairs: Iterable[Pair], kind: ExperienceKind) -> list[Pair]:
+def _sort_by_strength(pairs: Iterable[KernelPair], kind: ExperienceKind) -> list[KernelPair]:
     return sorted((pair for pair in pairs if pair.kind is kind), key=lambda pair: -pair.strength)

@@ -6,16 +6,26 @@ and the log keeps it as a blob.
 
 from __future__ import annotations
 
-from prompts import Block, Kind, Lasts, Prompts, PromptsInvalid, RenderError, Section, assemble, builtin
+from prompts import (
+    FileKind,
+    PromptBlock,
+    PromptSection,
+    PromptSet,
+    PromptsInvalid,
+    RenderError,
+    TextLifetime,
+    assemble_prompts,
+    builtin_prompts,
+)
 
 __all__ = [
-    "Block",
-    "Kind",
-    "Lasts",
-    "Prompts",
+    "FileKind",
+    "PromptBlock",
+    "PromptSection",
+    "PromptSet",
     "PromptsInvalid",
     "RenderError",
-    "Section",
-    "assemble",
-    "builtin",
+    "TextLifetime",
+    "assemble_prompts",
+    "builtin_prompts",
 ]

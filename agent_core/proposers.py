@@ -30,11 +30,11 @@ class UnknownProposer(ProposerError):  # noqa: N818 - the names of this tree say
     code = "unknown_proposer"
 
 
-ANY = "llm"
+ANY_ENDPOINT = "llm"
 """The proposer that asks models of any endpoint."""
 
 
-_MODELS = ("anthropic", "openai", "local", ANY)
+_MODELS = ("anthropic", "openai", "local", ANY_ENDPOINT)
 """Those that ask models: they are put together for each effect."""
 
 _NEUTRAL = {
@@ -50,23 +50,23 @@ def _entries() -> dict[str, ProposerEntry]:
     return {**{name: entry for part in brought for name, entry in part.items()}, **_NEUTRAL}
 
 
-def names() -> tuple[str, ...]:
+def proposer_names() -> tuple[str, ...]:
     """Return the names of all proposers."""
     return tuple(_entries())
 
 
-def asks_models(name: str) -> bool:
+def is_llm_proposer(name: str) -> bool:
     """Return whether the proposer asks models; False for a name that is not known."""
     return name in _MODELS
 
 
-def require(name: str, target: str | None = None) -> None:
+def require_known_proposer(name: str, target: str | None = None) -> None:
     """Make sure that there is a proposer of this name, and that it serves the target.
 
     Raises:
         UnknownProposer: no proposer has this name, or none of the target's.
     """
-    known = names()
+    known = proposer_names()
     if name not in known:
         close = get_close_matches(name, known, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
@@ -76,25 +76,25 @@ def require(name: str, target: str | None = None) -> None:
         raise UnknownProposer(f"the proposer {name!r} does not serve {target}; there are {served}")
 
 
-def repairs(name: str) -> bool:
+def can_repair(name: str) -> bool:
     """Return whether the proposer repairs refused kernels; False for a name that is not known."""
     entry = _entries().get(name)
     return entry is not None and entry.repairs
 
 
-def looks_ahead(name: str) -> bool:
+def can_look_ahead(name: str) -> bool:
     """Return whether the proposer searches by predictions before it plans; False for an unknown name."""
     entry = _entries().get(name)
     return entry is not None and entry.looks_ahead
 
 
-def create(name: str) -> Proposer:
+def create_proposer(name: str) -> Proposer:
     """Return a new proposer, one that asks no models.
 
     Raises:
         UnknownProposer: no proposer has this name.
     """
-    require(name)
+    require_known_proposer(name)
     module = _entries()[name].module
     assert module, f"{name} is put together for each effect"
     return cast("Proposer", import_module(module).create())

@@ -17,8 +17,8 @@ from agent_core.effects import (
     LookAheadRequest,
     PlanRequest,
 )
-from agent_core.survey import Place, seen_ahead
-from stability.history import tried_codes
+from agent_core.round_view import CandidateSlot, look_ahead_variants
+from stability.attempt_history import tried_codes
 from state.events import KernelProposed
 from state.fold import RunState
 from state.model import (
@@ -38,27 +38,29 @@ from state.model import (
 
 def initial_effect(state: RunState) -> Effect:
     """Return the evaluation of the kernel that the run starts from."""
-    return Effect(INITIAL_KEY, evaluation(state, INITIAL_KEY, state.kernel, PERSON, level=Level.ONE_SEED))
+    return Effect(
+        INITIAL_KEY, make_evaluation_request(state, INITIAL_KEY, state.kernel, PERSON, level=Level.ONE_SEED)
+    )
 
 
-def compare_more(state: RunState, key: EffectKey, one: Candidate, level: Level) -> Effect:
+def evaluate_at_level(state: RunState, key: EffectKey, one: Candidate, level: Level) -> Effect:
     """Return the evaluation, at `level`, of a kernel that was found correct at a lower one."""
-    return Effect(key, evaluation(state, key, one.source, one.author, level=level))
+    return Effect(key, make_evaluation_request(state, key, one.source, one.author, level=level))
 
 
-def effects_of(state: RunState, places: list[Place]) -> list[Effect]:
+def pending_effects(state: RunState, places: list[CandidateSlot]) -> list[Effect]:
     """Return the effects that `places` wait for, each once, in key order; effects in flight are left out."""
     wanted = {place.waits_for: place for place in places if place.waits_for is not None}
     missing = sorted(key for key in wanted if str(key) not in state.open)
-    context = _context(state) if any(key.role in _LEARNED for key in missing) else b""
+    context = _learning_context(state) if any(key.role in _ROLES_WITH_CONTEXT for key in missing) else b""
     return [_MAKERS[key.role](state, key, wanted[key], context) for key in missing]
 
 
-_LEARNED = frozenset({Role.PREDICTOR, Role.PLANNER})
+_ROLES_WITH_CONTEXT = frozenset({Role.PREDICTOR, Role.PLANNER})
 """Who is told what the run has learnt."""
 
 
-def _context(state: RunState) -> bytes:
+def _learning_context(state: RunState) -> bytes:
     frozen = LearningContext(
         memory=state.memory,
         reflections=state.reflections,
@@ -73,9 +75,9 @@ def _context(state: RunState) -> bytes:
     return canonical_json(frozen.model_dump(mode="json", exclude=unset))
 
 
-def _look_ahead(state: RunState, key: EffectKey, place: Place, context: bytes) -> Effect:
+def _look_ahead_effect(state: RunState, key: EffectKey, place: CandidateSlot, context: bytes) -> Effect:
     assert place.slot is not None
-    search = strategies.numbers(state.config.search)
+    search = strategies.apply_strategy(state.config.search)
     codes = {parent.code for parent in state.parents.values()} | tried_codes(state.attempts)
     request = LookAheadRequest(
         key=str(key),
@@ -91,14 +93,14 @@ def _look_ahead(state: RunState, key: EffectKey, place: Place, context: bytes) -
         variants=place.slot.plans,
         depth=search.lookahead_depth,
         width=search.lookahead_width,
-        drawn=strategies.drawn(search),
+        drawn=strategies.drawn_sequence_length(search),
         predictions=search.lookahead_predictions,
         instructions=search.lookahead_instructions,
     )
     return Effect(key, request, (context,))
 
 
-def _plan(state: RunState, key: EffectKey, place: Place, context: bytes) -> Effect:
+def _plan_effect(state: RunState, key: EffectKey, place: CandidateSlot, context: bytes) -> Effect:
     assert place.slot is not None
     assert state.best is not None
     request = PlanRequest(
@@ -113,12 +115,12 @@ def _plan(state: RunState, key: EffectKey, place: Place, context: bytes) -> Effe
         parent=place.parent,
         best_ms=state.best.latency_ms,
         context=digest_of(context),
-        variants=seen_ahead(state, place.slot),
+        variants=look_ahead_variants(state, place.slot),
     )
     return Effect(key, request, (context,))
 
 
-def _implement(state: RunState, key: EffectKey, place: Place, context: bytes) -> Effect:
+def _implement_effect(state: RunState, key: EffectKey, place: CandidateSlot, context: bytes) -> Effect:
     assert place.plan is not None
     request = ImplementRequest(
         key=str(key),
@@ -142,15 +144,18 @@ def _implement(state: RunState, key: EffectKey, place: Place, context: bytes) ->
     return Effect(key, request)
 
 
-def _evaluate(state: RunState, key: EffectKey, place: Place, context: bytes) -> Effect:
+def _evaluation_effect(state: RunState, key: EffectKey, place: CandidateSlot, context: bytes) -> Effect:
     """Judge on tiles, and on everything where the kernel is too much faster than what it was made from."""
     made = state.outcomes[str(key.for_role(Role.EXECUTOR))]
     assert isinstance(made, KernelProposed)
     base_ms = place.parent.latency_ms
-    return Effect(key, evaluation(state, key, made.source, made.author, level=Level.SLICES, base_ms=base_ms))
+    return Effect(
+        key,
+        make_evaluation_request(state, key, made.source, made.author, level=Level.SLICES, base_ms=base_ms),
+    )
 
 
-def evaluation(
+def make_evaluation_request(
     state: RunState,
     key: EffectKey,
     source: Digest,
@@ -161,7 +166,7 @@ def evaluation(
 ) -> EvaluationRequest:
     """Return the request to judge a kernel under what the run judges by now."""
     return EvaluationRequest(
-        candidate=key.candidate,
+        candidate=key.candidate_id,
         author=author,
         source=source,
         problem=state.problem,
@@ -173,9 +178,9 @@ def evaluation(
     )
 
 
-_MAKERS: dict[Role, Callable[[RunState, EffectKey, Place, bytes], Effect]] = {
-    Role.PREDICTOR: _look_ahead,
-    Role.PLANNER: _plan,
-    Role.EXECUTOR: _implement,
-    Role.EVALUATOR: _evaluate,
+_MAKERS: dict[Role, Callable[[RunState, EffectKey, CandidateSlot, bytes], Effect]] = {
+    Role.PREDICTOR: _look_ahead_effect,
+    Role.PLANNER: _plan_effect,
+    Role.EXECUTOR: _implement_effect,
+    Role.EVALUATOR: _evaluation_effect,
 }

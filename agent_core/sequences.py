@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import log2, prod
 from typing import TYPE_CHECKING, TypeVar
 
-from stability import guard
+from stability import divergence_guard
 from state.events import Event, KernelKept, PlanProposed, RoundStarted, RunForked
 from state.fold import RunState
 from state.model import (
@@ -22,13 +22,13 @@ from state.model import (
     LearntExperience,
     LearntSequence,
     LearntTechnique,
-    Leg,
     Plan,
+    ProblemTags,
+    RewriteStep,
     Role,
-    Step,
-    Tags,
+    SequenceLeg,
 )
-from state.records import Recorded
+from state.records import RecordedEvent
 from targets.registry import load_families, load_target, target_names
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from seeds import ProblemSpec
 
-GIVEN = 4
+MOST_SEQUENCES = 4
 """Sequences that a run is given at most."""
 LEAST_ALIKE = 1 / 3
 """Share of operators that two problems must have in common, of those of either."""
@@ -45,38 +45,38 @@ ANY_TARGET = ""
 MOST_STEPS = 64
 """Steps of a sequence: of a longer line of descent, only the first legs are taught."""
 
-HISTORY: tuple[type[Event], ...] = (RunForked, RoundStarted, PlanProposed, KernelKept)
-"""Events of a run that `learnt` goes by."""
+HISTORY_EVENTS: tuple[type[Event], ...] = (RunForked, RoundStarted, PlanProposed, KernelKept)
+"""Events of a run that `collect_sequence` goes by."""
 
 Learnt = TypeVar("Learnt", bound=LearntSequence | LearntExperience | LearntTechnique)
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ProblemSetting:
     """What a run works on: the tags by which sequences are compared, and what its kernels are called with."""
 
-    tags: Tags
+    tags: ProblemTags
     arguments: tuple[JsonValue, ...]
 
 
-def setting(spec: ProblemSpec, size: str, target: str, kernel: str) -> Setting:
+def describe_setting(spec: ProblemSpec, size: str, target: str, kernel: str) -> ProblemSetting:
     """Return what a run works on that begins with the source `kernel`.
 
     Raises:
         UnknownSizeError: the spec has no such size.
     """
     dims = spec.dims(size)
-    arrays = [[list(item.passed(dims)), item.dtype] for item in spec.inputs]
-    tags = Tags(
+    arrays = [[list(item.resolve_kernel_shape(dims)), item.dtype] for item in spec.inputs]
+    tags = ProblemTags(
         target=target,
-        operators=tuple(sorted(operators(kernel, target))),
+        operators=tuple(sorted(collect_operators(kernel, target))),
         dtypes=tuple(sorted({item.dtype for item in spec.inputs})),
         extents=tuple(sorted((round(log2(extent)) for extent in dims.values()), reverse=True)),
     )
-    return Setting(tags, tuple(spec.arguments(arrays, lambda value: value)))
+    return ProblemSetting(tags, tuple(spec.call_arguments(arrays, lambda value: value)))
 
 
-def operators(kernel: str, target: str) -> frozenset[str]:
+def collect_operators(kernel: str, target: str) -> frozenset[str]:
     """Return the instructions that a kernel's source uses; of an unknown target, in any language that has
     some."""
     known = [load_target(target)] if target in target_names() else load_families()
@@ -86,25 +86,31 @@ def operators(kernel: str, target: str) -> frozenset[str]:
 # --- what a run teaches ------------------------------------------------------------------------------
 
 
-def gained(state: RunState, where: Setting) -> bool:
+def has_sure_gain(state: RunState, where: ProblemSetting) -> bool:
     """Return whether a run whose audit its best kernel stood has something to teach: a gain beyond doubt."""
     best, initial = state.best, state.initial
     if best is None or initial is None or not where.tags.operators:  # without any, it is like nothing else
         return False
-    return guard.beats(best, initial, confidence_percent=state.config.search.confidence_percent)
+    return divergence_guard.is_clearly_faster(
+        best, initial, confidence_percent=state.config.search.confidence_percent
+    )
 
 
-def learnt(run: str, state: RunState, history: Iterable[Recorded], where: Setting) -> LearntSequence | None:
+def collect_sequence(
+    run: str, state: RunState, history: Iterable[RecordedEvent], where: ProblemSetting
+) -> LearntSequence | None:
     """Return what led to the best kernel of a run whose audit it stood; None where there is nothing to learn.
 
     `history` are the run's events of the types in HISTORY, its ancestors' included. What people wrote has no
     steps: their kernels are left out of the line, and what they gained of its speed-up.
     """
     best = state.best
-    if best is None or not gained(state, where):
+    if best is None or not has_sure_gain(state, where):
         return None
-    told = _told(history, load_target(where.tags.target).menu())
-    legs = _bounded([leg for one in told.line(best) if (leg := told.leg(one)) is not None])
+    told = _read_history(history, load_target(where.tags.target).menu())
+    legs = _bound_legs(
+        [leg for one in told.line_of_descent(best) if (leg := told.build_leg(one)) is not None]
+    )
     speedup = prod(leg.speedup for leg in legs)
     if speedup <= 1:
         return None
@@ -121,7 +127,7 @@ def learnt(run: str, state: RunState, history: Iterable[Recorded], where: Settin
 
 
 @dataclass(slots=True)
-class _Told:
+class _RunHistory:
     """What a run's events say of kernels that were kept: by what plan each came, and from which other."""
 
     known: Collection[str]
@@ -132,7 +138,7 @@ class _Told:
     first: set[str] = field(default_factory=set)
     """Kernels with which the run began, or which a fork judged anew: what they came of is history."""
 
-    def line(self, best: Candidate) -> list[KernelKept]:
+    def line_of_descent(self, best: Candidate) -> list[KernelKept]:
         """The kernels on the way to `best` that were made in the run, the oldest first."""
         found: list[KernelKept] = []
         one: str | None = best.id
@@ -141,22 +147,22 @@ class _Told:
             one = self.kept[one].candidate.parent
         return found[::-1]
 
-    def leg(self, one: KernelKept) -> Leg | None:
+    def build_leg(self, one: KernelKept) -> SequenceLeg | None:
         key = EffectKey.parse(f"{one.candidate.id}.{Role.PLANNER}")
         plan = self.plans.get(str(key._replace(implementation=0, repair=0)))
         parent = self.kept.get(one.candidate.parent or "")
-        steps = _steps(plan, key.implementation, self.known) if plan is not None else ()
+        steps = _plan_steps(plan, key.implementation, self.known) if plan is not None else ()
         if parent is None or one.speedup is None or not steps:
             return None
-        return Leg(source=parent.candidate.source, steps=steps, speedup=one.speedup)
+        return SequenceLeg(source=parent.candidate.source, steps=steps, speedup=one.speedup)
 
 
-def _told(history: Iterable[Recorded], known: Collection[str]) -> _Told:
-    told, begun = _Told(known), False
+def _read_history(history: Iterable[RecordedEvent], known: Collection[str]) -> _RunHistory:
+    told, begun = _RunHistory(known), False
     for item in history:
         match item.event:
             case RunForked(rebase=rebase) if rebase is not None:
-                told, begun = _Told(known), False
+                told, begun = _RunHistory(known), False
             case RoundStarted():
                 begun = True
             case PlanProposed(key=key, plan=plan):
@@ -169,7 +175,7 @@ def _told(history: Iterable[Recorded], known: Collection[str]) -> _Told:
     return told
 
 
-def _steps(plan: Plan, implementation: int, known: Collection[str]) -> tuple[Step, ...]:
+def _plan_steps(plan: Plan, implementation: int, known: Collection[str]) -> tuple[RewriteStep, ...]:
     """The rewrites of a plan that are on the menu; of a single one, with the parameters that were taken."""
     if plan.steps:
         return tuple(step for step in plan.steps if step.technique in known)
@@ -180,23 +186,23 @@ def _steps(plan: Plan, implementation: int, known: Collection[str]) -> tuple[Ste
         site, choices = str(plan.detail.get("site", site)), plan.detail.get("choices")
     choice = choices[implementation] if isinstance(choices, list) and implementation < len(choices) else {}
     return (
-        Step(
+        RewriteStep(
             technique=plan.technique,
             site=site,
             title=plan.title,
-            choice=_parameters(choice),
+            choice=_choice_parameters(choice),
             speedup=plan.prediction.speedup,
         ),
     )
 
 
-def _parameters(choice: JsonValue) -> dict[str, int | str]:
+def _choice_parameters(choice: JsonValue) -> dict[str, int | str]:
     values = choice.items() if isinstance(choice, dict) else ()
     return {name: value for name, value in values if isinstance(value, int | str)}
 
 
-def _bounded(legs: Sequence[Leg]) -> list[Leg]:
-    kept: list[Leg] = []
+def _bound_legs(legs: Sequence[SequenceLeg]) -> list[SequenceLeg]:
+    kept: list[SequenceLeg] = []
     for leg in legs:
         if sum(len(one.steps) for one in (*kept, leg)) > MOST_STEPS:
             break
@@ -207,11 +213,11 @@ def _bounded(legs: Sequence[Leg]) -> list[Leg]:
 # --- what a run is given -----------------------------------------------------------------------------
 
 
-def nearest(
+def select_nearest(
     known: Sequence[Learnt],
-    tags: Tags,
+    tags: ProblemTags,
     *,
-    most: int = GIVEN,
+    most: int = MOST_SEQUENCES,
     foreign: Callable[[Learnt], bool] = lambda _: False,
 ) -> tuple[Learnt, ...]:
     """Return what a run with these tags may begin with: for its target, the most alike first.
@@ -220,26 +226,26 @@ def nearest(
     dimensions are, by data types, and by what they gained; of equal ones the last learnt comes first.
     """
     alike = {
-        number: _shared(one.tags, tags)
+        number: _operator_overlap(one.tags, tags)
         for number, one in enumerate(known)
         if one.tags.target in (ANY_TARGET, tags.target)
     }
 
     def order(number: int) -> tuple[float, bool, int, bool, float, int]:
         one = known[number]
-        apart = _apart(one.tags.extents, tags.extents)
+        apart = _extent_distance(one.tags.extents, tags.extents)
         return -alike[number], foreign(one), apart, one.tags.dtypes != tags.dtypes, -one.strength, -number
 
     near = (number for number, share in alike.items() if share >= LEAST_ALIKE)
     return tuple(known[number] for number in sorted(near, key=order)[:most])
 
 
-def _shared(one: Tags, other: Tags) -> float:
+def _operator_overlap(one: ProblemTags, other: ProblemTags) -> float:
     mine, theirs = set(one.operators), set(other.operators)
     return len(mine & theirs) / len(mine | theirs) if mine and theirs else 0.0
 
 
-def _apart(mine: Sequence[int], theirs: Sequence[int]) -> int:
+def _extent_distance(mine: Sequence[int], theirs: Sequence[int]) -> int:
     """How many powers of two lie between dimensions, the largest compared with the largest, and so on."""
     most = max(len(mine), len(theirs))
     padded = ((*one, *[0] * (most - len(one))) for one in (mine, theirs))

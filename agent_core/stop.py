@@ -10,31 +10,31 @@ from collections.abc import Callable
 
 from stability import budget
 from state.fold import RunState
-from state.model import Ending, RunConfig, StopReason
+from state.model import RunConfig, RunEnding, StopReason
 
-Rule = Callable[[RunState, RunConfig], str | None]
+StopRule = Callable[[RunState, RunConfig], str | None]
 """Says why the run ends, None if it goes on."""
 
 
-def stop(state: RunState, config: RunConfig) -> Ending | None:
+def find_ending(state: RunState, config: RunConfig) -> RunEnding | None:
     """Return why the run ends, or None when another round is due.
 
     `config` is what the next round would run under: a setting changed meanwhile counts already.
     """
     if state.best is None:
-        return Ending(reason=StopReason.INITIAL_REJECTED, detail="no kernel stood the audit")
-    if state.idle is not None and (refused := budget.ending(state, config)) is not None:
-        return Ending(reason=StopReason.BUDGET, detail=refused)  # nobody could propose
+        return RunEnding(reason=StopReason.INITIAL_REJECTED, detail="no kernel stood the audit")
+    if state.idle is not None and (refused := budget.find_end_reason(state, config)) is not None:
+        return RunEnding(reason=StopReason.BUDGET, detail=refused)  # nobody could propose
     if state.idle is not None and not state.short:
         return state.idle
     for reason, rule in _RULES:
         detail = rule(state, config)
         if detail is not None:
-            return Ending(reason=reason, detail=detail)
+            return RunEnding(reason=reason, detail=detail)
     return None
 
 
-def _target(state: RunState, config: RunConfig) -> str | None:
+def _target_reached_detail(state: RunState, config: RunConfig) -> str | None:
     assert state.initial is not None
     assert state.best is not None
     wanted, wanted_ms = config.search.target_speedup, config.search.target_ms
@@ -46,7 +46,7 @@ def _target(state: RunState, config: RunConfig) -> str | None:
     return None
 
 
-def _near_bound(state: RunState, config: RunConfig) -> str | None:
+def _near_bound_detail(state: RunState, config: RunConfig) -> str | None:
     assert state.best is not None
     above = 100 * (state.best.latency_ms / state.bounds.tight_ms - 1)
     if above > config.search.within_percent:
@@ -54,7 +54,7 @@ def _near_bound(state: RunState, config: RunConfig) -> str | None:
     return f"{above:.1f} % above the tight bound, {config.search.within_percent:g} % is near enough"
 
 
-def _plateau(state: RunState, config: RunConfig) -> str | None:
+def _plateau_detail(state: RunState, config: RunConfig) -> str | None:
     """The guard's checkpoints move only for gains beyond noise, so the fastest tells when one was last."""
     marks = [(mark.candidate.latency_ms, mark.candidate.round) for mark in state.checkpoints.values()]
     idle = state.round - min(marks)[1] if marks else 0
@@ -63,14 +63,14 @@ def _plateau(state: RunState, config: RunConfig) -> str | None:
     return f"{idle} rounds without a gain beyond noise"
 
 
-def _rounds(state: RunState, config: RunConfig) -> str | None:
+def _rounds_detail(state: RunState, config: RunConfig) -> str | None:
     return f"{state.round} rounds" if state.round >= config.search.rounds else None
 
 
-_RULES: tuple[tuple[StopReason, Rule], ...] = (
-    (StopReason.TARGET, _target),
-    (StopReason.NEAR_BOUND, _near_bound),
-    (StopReason.BUDGET, budget.ending),
-    (StopReason.ROUNDS, _rounds),
-    (StopReason.PLATEAU, _plateau),
+_RULES: tuple[tuple[StopReason, StopRule], ...] = (
+    (StopReason.TARGET, _target_reached_detail),
+    (StopReason.NEAR_BOUND, _near_bound_detail),
+    (StopReason.BUDGET, budget.find_end_reason),
+    (StopReason.ROUNDS, _rounds_detail),
+    (StopReason.PLATEAU, _plateau_detail),
 )

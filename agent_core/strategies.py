@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from agent_core import beam
-from stability.history import tried_codes
+from stability.attempt_history import tried_codes
 from state.fold import RunState
 from state.model import Candidate, RunConfig, SearchConfig
 
@@ -35,9 +35,9 @@ MUTATIONS = 2
 ANY_LENGTH = 1000
 """More rewrites than any sequence has."""
 
-Parents = Callable[[Sequence[Candidate], int, Random], list[Candidate]]
+SelectParents = Callable[[Sequence[Candidate], int, Random], list[Candidate]]
 """So many parents of a round from those who survived the last, the fastest first; one may come up again."""
-Survivors = Callable[[Sequence[Candidate], int, Callable[[Candidate], float]], list[Candidate]]
+SelectSurvivors = Callable[[Sequence[Candidate], int, Callable[[Candidate], float]], list[Candidate]]
 """So many survivors from all kernels, the fastest first; each kernel has a lot, a number that is drawn."""
 
 
@@ -45,107 +45,113 @@ Survivors = Callable[[Sequence[Candidate], int, Callable[[Candidate], float]], l
 class Strategy:
     """What tells a strategy from the beam.
 
-    `numbers` are set in the configuration of the search, whatever stands there. `parents` and `survivors` are
-    None where the beam's rules hold. `drawn` is how many rewrites a drawn sequence has at most (besides
-    `search.lookahead_depth`), 0 where sequences are searched for. `reuses`: what paid in other runs is tried
-    first; the others are there to be compared with, each by its own means.
+    `apply_strategy` are set in the configuration of the search, whatever stands there. `select_parents` and
+    `survivors` are None where the beam's rules hold. `drawn_sequence_length` is how many rewrites a drawn
+    sequence has at most (besides `search.lookahead_depth`), 0 where sequences are searched for. `reuses`:
+    what paid in other runs is tried first; the others are there to be compared with, each by its own means.
     """
 
     numbers: Mapping[str, int] = field(default_factory=dict)
-    parents: Parents | None = None
-    survivors: Survivors | None = None
+    parents: SelectParents | None = None
+    survivors: SelectSurvivors | None = None
     drawn: int = 0
     reuses: bool = False
 
 
-def _initial(kernels: Sequence[Candidate], count: int, random: Random) -> list[Candidate]:
+def _repeat_initial(kernels: Sequence[Candidate], count: int, random: Random) -> list[Candidate]:
     """The initial kernel; the fastest where it has left the beam, under the strategy of an earlier round."""
     first = [one for one in kernels if one.parent is None] or kernels
     return [first[0]] * count
 
 
-def _evenly(kernels: Sequence[Candidate], count: int, random: Random) -> list[Candidate]:
+def _draw_evenly(kernels: Sequence[Candidate], count: int, random: Random) -> list[Candidate]:
     return random.choices(kernels, k=count)
 
 
-def _tournaments(kernels: Sequence[Candidate], count: int, random: Random) -> list[Candidate]:
+def _draw_by_tournament(kernels: Sequence[Candidate], count: int, random: Random) -> list[Candidate]:
     return [min(random.choices(kernels, k=CONTESTANTS), key=_latency_ms) for _ in range(count)]
 
 
-def _initial_and_fastest(
+def _keep_initial_and_fastest(
     kernels: Sequence[Candidate], count: int, lot: Callable[[Candidate], float]
 ) -> list[Candidate]:
     return [kernels[0], *(one for one in kernels[1:] if one.parent is None)]
 
 
-def _drawn(kernels: Sequence[Candidate], count: int, lot: Callable[[Candidate], float]) -> list[Candidate]:
+def _draw_survivors(
+    kernels: Sequence[Candidate], count: int, lot: Callable[[Candidate], float]
+) -> list[Candidate]:
     return [kernels[0], *sorted(kernels[1:], key=lot)[: count - 1]]
 
 
-def _fastest(kernels: Sequence[Candidate], count: int, lot: Callable[[Candidate], float]) -> list[Candidate]:
+def _keep_fastest(
+    kernels: Sequence[Candidate], count: int, lot: Callable[[Candidate], float]
+) -> list[Candidate]:
     return list(kernels[:count])
 
 
 STRATEGIES: Mapping[str, Strategy] = {
     "beam": Strategy(reuses=True),
     "greedy": Strategy(numbers={"beam": 1, "explorers": 0, "lookahead_depth": 1, "lookahead_width": 1}),
-    "best-of-n": Strategy(parents=_initial, survivors=_initial_and_fastest, drawn=ANY_LENGTH),
-    "random": Strategy(parents=_evenly, survivors=_drawn, drawn=1),
-    "evolution": Strategy(parents=_tournaments, survivors=_fastest, drawn=MUTATIONS),
+    "best-of-n": Strategy(parents=_repeat_initial, survivors=_keep_initial_and_fastest, drawn=ANY_LENGTH),
+    "random": Strategy(parents=_draw_evenly, survivors=_draw_survivors, drawn=1),
+    "evolution": Strategy(parents=_draw_by_tournament, survivors=_keep_fastest, drawn=MUTATIONS),
 }
 """By the names that `search.strategy` takes."""
 
 
-def numbers(search: SearchConfig) -> SearchConfig:
+def apply_strategy(search: SearchConfig) -> SearchConfig:
     """Return the numbers of a search with those that its strategy sets."""
     return search.model_copy(update=dict(STRATEGIES[search.strategy].numbers))
 
 
-def drawn(search: SearchConfig) -> int:
+def drawn_sequence_length(search: SearchConfig) -> int:
     """Return how many rewrites a drawn sequence has at most; 0 where sequences are searched for."""
     return min(STRATEGIES[search.strategy].drawn, search.lookahead_depth)
 
 
-def parents(state: RunState, config: RunConfig) -> list[Candidate]:
+def select_parents(state: RunState, config: RunConfig) -> list[Candidate]:
     """Return whom the slots of the next round improve, under `config`; a parent may have several slots."""
     rule = STRATEGIES[config.search.strategy].parents
     kernels = [entry.candidate for entry in state.beam]
-    count = numbers(config.search).beam
+    count = apply_strategy(config.search).beam
     if rule is None or not kernels:
         return kernels[:count]
-    return rule(kernels, count, _random(config.seed, state.round + 1, "parents"))
+    return rule(kernels, count, _seeded_random(config.seed, state.round + 1, "parents"))
 
 
-def select(state: RunState, fresh: Sequence[Candidate]) -> beam.Selection:
+def select_survivors(state: RunState, fresh: Sequence[Candidate]) -> beam.BeamSelection:
     """Select who survives the round of the state, from its beam and its correct kernels."""
-    search = numbers(state.config.search)
+    search = apply_strategy(state.config.search)
     rule = STRATEGIES[search.strategy].survivors
     if rule is None:
-        return beam.select(
+        return beam.select_beam(
             state.beam,
             fresh,
             checkpoints=state.checkpoints,
             tried=tried_codes(state.attempts),
             search=search,
         )
-    kernels = _distinct((*(entry.candidate for entry in state.beam), *fresh))
+    kernels = _distinct_by_code((*(entry.candidate for entry in state.beam), *fresh))
 
     def lot(one: Candidate) -> float:
-        return _random(state.config.seed, state.round, one.id).random()
+        return _seeded_random(state.config.seed, state.round, one.id).random()
 
-    return beam.keep(rule(kernels, search.beam, lot), fresh, checkpoints=state.checkpoints, search=search)
+    return beam.select_exactly(
+        rule(kernels, search.beam, lot), fresh, checkpoints=state.checkpoints, search=search
+    )
 
 
 def rounds_within(candidates: int, search: SearchConfig) -> int:
     """Return how many rounds judge at most so many kernels, the initial one included; at least 1."""
-    set_ = numbers(search)
+    set_ = apply_strategy(search)
     each = set_.plans * set_.implementations
     slots = 1 if STRATEGIES[search.strategy].parents is None else set_.beam
     later = candidates - 1 - slots * each
     return 1 + max(0, later) // (set_.beam * each)
 
 
-def _distinct(kernels: Iterable[Candidate]) -> list[Candidate]:
+def _distinct_by_code(kernels: Iterable[Candidate]) -> list[Candidate]:
     """Each code once, the fastest first; of equally fast ones those that came first."""
     first: dict[str, Candidate] = {}
     for one in kernels:
@@ -157,5 +163,5 @@ def _latency_ms(one: Candidate) -> float:
     return one.latency_ms
 
 
-def _random(seed: int, round_: int, what: str) -> Random:
+def _seeded_random(seed: int, round_: int, what: str) -> Random:
     return Random(f"{seed}|{round_}|{what}")  # noqa: S311  a search, no secret

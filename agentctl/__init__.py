@@ -15,4 +15,4 @@ def main() -> None:
     from agentctl.app import agentctl
     from daemon import exits
 
-    exits.run(agentctl, "agentctl")
+    exits.run_command(agentctl, "agentctl")

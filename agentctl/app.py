@@ -13,12 +13,12 @@ from typing import Any
 
 import click
 
-from agentctl.examples import EXAMPLES, HEADING, examples
-from agentctl.paint import coloured, say
-from agentctl.progress import Bar
+from agentctl.examples import EXAMPLES, HEADING, format_examples
+from agentctl.progress_bar import ProgressBar
 from agentctl.sections import SECTIONS
+from agentctl.terminal_style import print_text, should_colour
 from daemon import exits
-from daemon.places import HOME, resolve_home
+from daemon.home_paths import HOME, resolve_home
 
 VERBS = {
     "run": "run:run",
@@ -28,7 +28,7 @@ VERBS = {
     "pause": "steer:pause",
     "cancel": "steer:cancel",
     "propose": "steer:propose",
-    "set": "steer:set_",
+    "set": "steer:set_settings",
     "approve": "steer:approve",
     "fork": "fork:fork",
     "tree": "tree:tree",
@@ -45,13 +45,13 @@ VERBS = {
     "wait": "wait:wait",
     "best": "kernels:best",
     "diff": "kernels:diff",
-    "try": "try_:try_",
+    "try": "try_:try_kernel",
     "problems": "problems:problems",
     "verify": "maintenance:verify",
     "backup": "maintenance:backup",
     "restore": "maintenance:restore",
     "archive": "maintenance:archive",
-    "import": "maintenance:import_",
+    "import": "maintenance:import_run",
     "compact": "maintenance:compact",
     "repair": "maintenance:repair",
     "migrate": "maintenance:migrate",
@@ -84,9 +84,9 @@ class Session:
         """What a command to type needs to mean the same home."""
         return ("--home", str(self.home_option)) if self.home_option else ()
 
-    def bar(self, what: str) -> Bar:
+    def progress_bar(self, what: str) -> ProgressBar:
         """Return a bar for work that may take a while; where the answer is JSON, nobody sees it."""
-        return Bar(what, wanted=not self.json)
+        return ProgressBar(what, wanted=not self.json)
 
     def emit(self, value: Any, text: str | None = None, *, exact: bool = False) -> None:
         """Write `value` as one line of JSON if `--json` was given, else `text` (nothing when None).
@@ -94,17 +94,17 @@ class Session:
         What is `exact` goes into a file or a pipe as it is; a terminal is sent nothing but text in any case.
         """
         if self.json:
-            click.echo(json.dumps(value), color=coloured())
+            click.echo(json.dumps(value), color=should_colour())
         elif text is not None:
-            say(text, exact=exact)
+            print_text(text, exact=exact)
 
 
-def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+def _store_option(context: click.Context, parameter: click.Parameter, value: Any) -> None:
     if value:
         setattr(context.ensure_object(Session), str(parameter.name), value)
 
 
-def common(function: Callable[..., Any]) -> Callable[..., Any]:
+def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--home` and `--json` to a command, and give it the session as its first argument."""
     for option in (
         click.option(
@@ -112,7 +112,7 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
             "json",
             is_flag=True,
             expose_value=False,
-            callback=_remember,
+            callback=_store_option,
             help="Write JSON to stdout.",
         ),
         click.option(
@@ -120,7 +120,7 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
             "home_option",
             type=HOME,
             expose_value=False,
-            callback=_remember,
+            callback=_store_option,
             help="The home; default: $STATE_DIRECTORY, or yours.",
         ),
     ):
@@ -128,10 +128,10 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.make_pass_decorator(Session, ensure=True)(function)
 
 
-SETTINGS = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
+CONTEXT_SETTINGS = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
 
 
-class Lazy(click.Group):
+class LazyGroup(click.Group):
     """A group whose verbs are imported when they are asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the library's signature
@@ -147,7 +147,7 @@ class Lazy(click.Group):
         module, name = VERBS[cmd_name].split(":")
         command: click.Command = getattr(import_module(f"agentctl.verbs.{module}"), name)
         if cmd_name in EXAMPLES and not (command.epilog or "").startswith(HEADING):
-            command.epilog = f"{examples(cmd_name)}\n\n{command.epilog or ''}"
+            command.epilog = f"{format_examples(cmd_name)}\n\n{command.epilog or ''}"
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -177,8 +177,8 @@ class Lazy(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=Lazy, epilog=exits.epilog(), context_settings=SETTINGS)
+@click.group(cls=LazyGroup, epilog=exits.epilog(), context_settings=CONTEXT_SETTINGS)
 @click.version_option(package_name="nki-kernel-agent")
-@common
+@common_options
 def agentctl(session: Session) -> None:
     """Start, steer and look at runs that optimise kernels."""

@@ -14,8 +14,8 @@ from typing import Any
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from daemon.amend import JUDGED_BY
-from daemon.config import described
+from daemon.config import describe_keys
+from daemon.run_settings import EVALUATION_KEYS
 
 UNITS = {
     "seconds": "s",
@@ -41,7 +41,7 @@ _BOUNDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ConfigKey:
     """One key: its values in words, its default as TOML spells it, its unit, and when a change counts."""
 
     key: str
@@ -52,22 +52,22 @@ class Key:
     meaning: str
 
 
-def keys() -> list[Key]:
+def list_config_keys() -> list[ConfigKey]:
     """Return all keys, section by section."""
     return [
-        Key(
+        ConfigKey(
             key=key,
-            values=", ".join(_values(schema)),
-            default=_default(info),
+            values=", ".join(_describe_values(schema)),
+            default=_format_default(info),
             unit=UNITS.get(key.rpartition(".")[2].rpartition("_")[2], ""),
-            counts=_counts(key),
+            counts=_when_effective(key),
             meaning=info.description or "",
         )
-        for key, info, schema in described()
+        for key, info, schema in describe_keys()
     ]
 
 
-def table(found: Sequence[Key]) -> list[str]:
+def format_key_table(found: Sequence[ConfigKey]) -> list[str]:
     """Return keys as the lines of a Markdown table."""
     return [
         "| key | values | default | unit | a change counts | means |",
@@ -79,13 +79,13 @@ def table(found: Sequence[Key]) -> list[str]:
     ]
 
 
-def _counts(key: str) -> str:
-    if key in JUDGED_BY:
+def _when_effective(key: str) -> str:
+    if key in EVALUATION_KEYS:
         return NEW_RUNS
     return NEXT_ROUND if key.startswith("run.") else AT_ONCE
 
 
-def _default(info: FieldInfo) -> str:
+def _format_default(info: FieldInfo) -> str:
     if info.default_factory is not None:
         return str(info.default_factory.__doc__)  # what it makes differs from machine to machine
     if info.default is None or info.default is PydanticUndefined:
@@ -93,20 +93,20 @@ def _default(info: FieldInfo) -> str:
     return f"`{json.dumps(info.default)}`"
 
 
-def _values(schema: Mapping[str, Any]) -> Iterator[str]:
+def _describe_values(schema: Mapping[str, Any]) -> Iterator[str]:
     """Yield what a JSON schema says that values may be, in words."""
     if "anyOf" in schema:
         for one in schema["anyOf"]:
-            yield from _values(one) if one.get("type") != "null" else ("or not set",)
+            yield from _describe_values(one) if one.get("type") != "null" else ("or not set",)
     elif "const" in schema:
         yield json.dumps(schema["const"])
     elif "enum" in schema:
         yield " or ".join(map(json.dumps, schema["enum"]))
     else:
-        inner = f" of {' '.join(_values(schema['items']))}" if "items" in schema else ""
+        inner = f" of {' '.join(_describe_values(schema['items']))}" if "items" in schema else ""
         yield {"array": "list", "boolean": "true or false"}.get(schema["type"], schema["type"]) + inner
-    yield from (text.format(_number(schema[name])) for name, text in _BOUNDS.items() if name in schema)
+    yield from (text.format(_format_number(schema[name])) for name, text in _BOUNDS.items() if name in schema)
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:g}"

@@ -1,8 +1,8 @@
 """What a run's models would be asked and what that would cost, before it starts; nothing is sent.
 
 Prompts are rendered as they would be in the first round, from the kernel that the run begins with; later ones
-are longer by what was learnt. How long answers are nobody knows before: `ANSWERS` says what is assumed of
-models that do not think at length. `usd` is without repairs, the common beginning of prompts read from a
+are longer by what was learnt. How long answers are nobody knows before: `ANSWER_TOKENS` says what is assumed
+of models that do not think at length. `usd` is without repairs, the common beginning of prompts read from a
 cache; `most_usd` is with all repairs that may be, no cache, and answers as long as they may be. Neither
 counts what is asked twice, after a failure or a fault in an answer. A price that nobody knows is None.
 """
@@ -13,20 +13,20 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from agent_core.ensemble import Share, serving, shares
-from agent_core.prompting import Prompts
-from agent_core.proposers import asks_models
+from agent_core.ensemble import ModelShare, parse_model_shares, planner_models
+from agent_core.prompting import PromptSet
+from agent_core.proposers import is_llm_proposer
 from agent_core.providers.completion import CompletionRequest
-from agent_core.providers.windows import count, count_of
-from agent_core.roles.asking import Fill
+from agent_core.providers.windows import estimate_request_tokens, estimate_tokens
+from agent_core.roles.ask_protocol import FillPrompt
 from agent_core.roles.llm import LlmRoles
-from agentctl.sample_requests import StandIn
-from daemon.calls import known, rendering
+from agentctl.sample_requests import SampleRequests
+from daemon.calls import model_catalog, request_rendering
 from daemon.config import Config
 from seeds import Problem
 from state.model import Price, RunConfig, Tokens
 
-ANSWERS: Mapping[str, int] = {
+ANSWER_TOKENS: Mapping[str, int] = {
     "planner": 800,
     "executor": 300,
     "repairer": 300,
@@ -39,7 +39,7 @@ _WRITES_KERNEL = frozenset({"executor", "repairer"})
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class EstimateRow:
     """What one role asks one model: so many calls, more of them at most, and the tokens of each."""
 
     role: str
@@ -54,49 +54,49 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class CostEstimate:
     """What a run comes to; a sum is None when any price of it is unknown."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[EstimateRow, ...]
     rounds: int
     cap_usd: float
 
     @property
     def usd(self) -> float | None:
-        return _sum(row.usd for row in self.rows)
+        return _sum_known(row.usd for row in self.rows)
 
     @property
     def most_usd(self) -> float | None:
-        return _sum(row.most_usd for row in self.rows)
+        return _sum_known(row.most_usd for row in self.rows)
 
 
-def estimate(config: Config, problem: Problem, kernel: str, prompts: Prompts) -> Estimate:
+def estimate_cost(config: Config, problem: Problem, kernel: str, prompts: PromptSet) -> CostEstimate:
     """Return what the run would cost; without rows where none of its planners asks models.
 
     Raises:
         RoleError: a prompt does not fit its model.
     """
-    rows: list[Row] = []
-    stand_in = StandIn(config.run, problem, kernel)
-    for role, (calls, most) in _calls(config.run).items():
-        models = _models(config.run, role)
+    rows: list[EstimateRow] = []
+    stand_in = SampleRequests(config.run, problem, kernel)
+    for role, (calls, most) in _calls_per_role(config.run).items():
+        models = _models_of_role(config.run, role)
         total = sum(one.weight for one in models)
         for model, weight in models:
             part = weight / total
-            request = _rendered(stand_in, role, model, config, prompts)
-            answer = ANSWERS[role] + (count(kernel) if role in _WRITES_KERNEL else 0)
-            price = known.price(config.daemon, model)
-            rows.append(_row(role, model, (calls * part, most * part), request, price, answer=answer))
-    return Estimate(tuple(rows), config.run.search.rounds, config.run.cap_usd)
+            request = _render_first_request(stand_in, role, model, config, prompts)
+            answer = ANSWER_TOKENS[role] + (estimate_tokens(kernel) if role in _WRITES_KERNEL else 0)
+            price = model_catalog.model_price(config.daemon, model)
+            rows.append(_build_row(role, model, (calls * part, most * part), request, price, answer=answer))
+    return CostEstimate(tuple(rows), config.run.search.rounds, config.run.cap_usd)
 
 
-def _calls(config: RunConfig) -> dict[str, tuple[float, float]]:
+def _calls_per_role(config: RunConfig) -> dict[str, tuple[float, float]]:
     """Return how often each role is asked in all rounds: without repairs, and at most.
 
     The first round improves the initial kernel alone, later ones as many as the beam holds.
     """
     search = config.search
-    asking = sum(map(asks_models, config.planner)) / len(config.planner)
+    asking = sum(map(is_llm_proposer, config.planner)) / len(config.planner)
     slots = (1 + (search.rounds - 1) * search.beam) * asking
     plans = slots * search.plans
     kernels = plans * search.implementations
@@ -113,7 +113,7 @@ def _calls(config: RunConfig) -> dict[str, tuple[float, float]]:
     }
 
 
-def _models(config: RunConfig, role: str) -> tuple[Share, ...]:
+def _models_of_role(config: RunConfig, role: str) -> tuple[ModelShare, ...]:
     """Return who answers for a role: planners have slots by turns, weights count among the models of one."""
     own = {
         "executor": config.llm.executor_models,
@@ -122,15 +122,15 @@ def _models(config: RunConfig, role: str) -> tuple[Share, ...]:
         "reflector": config.llm.summarizer_models,
     }.get(role, ())
     if own:
-        return shares(own)
+        return parse_model_shares(own)
     dealt: dict[str, float] = {}
-    for models in (serving(planner, config) for planner in config.planner if asks_models(planner)):
+    for models in (planner_models(planner, config) for planner in config.planner if is_llm_proposer(planner)):
         total = sum(one.weight for one in models)
         dealt |= {one.model: dealt.get(one.model, 0.0) + one.weight / total for one in models}
-    return tuple(Share(model, part) for model, part in dealt.items())
+    return tuple(ModelShare(model, part) for model, part in dealt.items())
 
 
-def _row(
+def _build_row(
     role: str,
     model: str,
     calls: tuple[float, float],
@@ -138,10 +138,10 @@ def _row(
     price: Price | None,
     *,
     answer: int,
-) -> Row:
-    tokens, shared = count_of(request), rendering.prefix(request)[1]
+) -> EstimateRow:
+    tokens, shared = estimate_request_tokens(request), request_rendering.shared_prefix(request)[1]
     usual = Tokens(input=tokens, cached=shared, output=min(answer, request.max_output_tokens))
-    return Row(
+    return EstimateRow(
         role=role,
         model=model,
         calls=calls[0],
@@ -150,51 +150,51 @@ def _row(
         shared_tokens=shared,
         output_tokens=usual.output,
         usd=None if price is None else calls[0] * price.cost(usual),
-        most_usd=None if price is None else calls[1] * price.ceiling(tokens, request.max_output_tokens),
+        most_usd=None if price is None else calls[1] * price.max_cost(tokens, request.max_output_tokens),
     )
 
 
-def _sum(amounts: Iterable[float | None]) -> float | None:
+def _sum_known(amounts: Iterable[float | None]) -> float | None:
     found = list(amounts)
     return None if any(one is None for one in found) else sum(one for one in found if one is not None)
 
 
-class _Rendered(Exception):  # noqa: N818 - it carries a request out of a role
+class _RequestRendered(Exception):  # noqa: N818 - it carries a request out of a role
     def __init__(self, request: CompletionRequest) -> None:
         super().__init__()
         self.request = request
 
 
 @dataclass(frozen=True, slots=True)
-class _Rendering:
+class _RequestCapture:
     """An `Ask` that renders the first question and goes no further."""
 
     model: str
     config: Config
-    prompts: Prompts
+    prompts: PromptSet
 
-    async def __call__(self, role: str, fill: Fill) -> str:
+    async def __call__(self, role: str, fill: FillPrompt) -> str:
         run = self.config.run
-        window = known.window(self.config.daemon, self.model)
-        raise _Rendered(
-            rendering.render(
+        window = model_catalog.model_window(self.config.daemon, self.model)
+        raise _RequestRendered(
+            request_rendering.render_request(
                 self.prompts,
                 role,
                 run.target,
                 fill,
                 model=self.model.partition("/")[2],
-                bounds=rendering.Bounds.of(window, run.llm),
+                bounds=request_rendering.TokenBounds.from_window(window, run.llm),
                 effort=run.llm.effort,
             )
         )
 
 
-def _rendered(
-    stand_in: StandIn, role: str, model: str, config: Config, prompts: Prompts
+def _render_first_request(
+    stand_in: SampleRequests, role: str, model: str, config: Config, prompts: PromptSet
 ) -> CompletionRequest:
     """Return the first prompt that a role would put to a model."""
     try:
-        asyncio.run(stand_in.asked(role, LlmRoles(model, _Rendering(model, config, prompts))))
-    except _Rendered as rendered:
+        asyncio.run(stand_in.ask_role(role, LlmRoles(model, _RequestCapture(model, config, prompts))))
+    except _RequestRendered as rendered:
         return rendered.request
     raise AssertionError(f"the {role} asked nothing")

@@ -65,6 +65,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 """By verb, as they are typed; names of runs and kernels stand for any."""
 
 
-def examples(verb: str) -> str:
+def format_examples(verb: str) -> str:
     """Return a verb's examples as text for the end of its help."""
     return "\n".join([HEADING, *(f"  {line}" for line in EXAMPLES[verb])])

@@ -10,138 +10,152 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentctl.answers import Sent, answer_to, owned
+from agentctl.command_answers import SentCommand, find_answer, is_owned
+from agentctl.formatting import format_run_so_far
+from agentctl.run_tracker import RunTracker
 from agentctl.screen import Screen
-from agentctl.tracker import Tracker
-from agentctl.words import so_far
 from daemon.config import DaemonConfig
-from daemon.stop import Stop, first_of
+from daemon.stop_signal import StopSignal, wait_for_first
 from state.errors import HomeLocked, NoLog, StreamUnknown
 from state.events import RunCreated, RunForked
 from state.log import EventLog
 from state.reader import LogReader
-from state.records import Recorded
+from state.records import RecordedEvent
 
 LOOK_SECONDS = 0.1
 PAGE = 500
 
 
-async def pursue(home: Path, tracker: Tracker, sent: Sent, screen: Screen, config: DaemonConfig) -> bool:
+async def follow_run(
+    home: Path, tracker: RunTracker, sent: SentCommand, screen: Screen, config: DaemonConfig
+) -> bool:
     """See the tracker's run to its end; return whether it was hosted here when that, or a stop, came.
 
     Raises:
         DaemonError: the command `sent` was rejected.
         state.errors.StateError: the home or its log cannot be used.
     """
-    stop = Stop()
-    stop.on_signals()
+    stop = StopSignal()
+    stop.install_signal_handlers()
     told: int | None = None
     hosted = False
-    while not (tracker.ended or stop.requested.is_set()):
+    while not (tracker.has_ended or stop.requested.is_set()):
         try:
             event_log = EventLog.open(home)
         except HomeLocked as error:
             hosted = False
             if told != error.owner_pid:
                 told = error.owner_pid
-                screen.say(f"process {told} owns this home; following (Ctrl-C detaches)")
-            await _look_on(home, tracker, sent, screen, stop)
+                screen.show_line(f"process {told} owns this home; following (Ctrl-C detaches)")
+            await _follow_other_owner(home, tracker, sent, screen, stop)
         else:
             hosted = True
             with event_log:
-                await _host(event_log, tracker, sent, screen=screen, config=config, stop=stop)
+                await _host_run(event_log, tracker, sent, screen=screen, config=config, stop=stop)
     return hosted
 
 
-async def _host(
-    event_log: EventLog, tracker: Tracker, sent: Sent, *, screen: Screen, config: DaemonConfig, stop: Stop
+async def _host_run(
+    event_log: EventLog,
+    tracker: RunTracker,
+    sent: SentCommand,
+    *,
+    screen: Screen,
+    config: DaemonConfig,
+    stop: StopSignal,
 ) -> None:
     """Own the home while following; the end of either ends the other."""
-    from daemon.host import host, workers_of
+    from daemon.home_owner import create_workers, host_home
 
-    workers = workers_of(event_log.home, config)
-    hosting = asyncio.create_task(host(event_log, config, stop=stop, workers=workers, focus={tracker.run}))
+    workers = create_workers(event_log.home, config)
+    hosting = asyncio.create_task(
+        host_home(event_log, config, stop=stop, workers=workers, focus={tracker.run})
+    )
     hosting.add_done_callback(lambda _: stop.requested.set())
     try:
-        await _follow(event_log.home, tracker, sent, screen, stop)
+        await _follow_log(event_log.home, tracker, sent, screen, stop)
     finally:
         stop.requested.set()
         await hosting
 
 
-async def _look_on(home: Path, tracker: Tracker, sent: Sent, screen: Screen, stop: Stop) -> None:
+async def _follow_other_owner(
+    home: Path, tracker: RunTracker, sent: SentCommand, screen: Screen, stop: StopSignal
+) -> None:
     """Follow while another process owns the home."""
-    left = Stop()
+    left = StopSignal()
 
     async def watch_owner() -> None:
-        while owned(home) and not stop.requested.is_set():
-            await first_of(stop.requested, seconds=LOOK_SECONDS)
+        while is_owned(home) and not stop.requested.is_set():
+            await wait_for_first(stop.requested, seconds=LOOK_SECONDS)
         left.request()
 
     watching = asyncio.create_task(watch_owner())
     try:
-        await _follow(home, tracker, sent, screen, left)
+        await _follow_log(home, tracker, sent, screen, left)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
 
 
-async def _follow(home: Path, tracker: Tracker, sent: Sent, screen: Screen, stop: Stop) -> None:
+async def _follow_log(
+    home: Path, tracker: RunTracker, sent: SentCommand, screen: Screen, stop: StopSignal
+) -> None:
     """Read what happens to the run, and show it, until it ends or `stop`."""
-    reader = await _open(home, stop)
+    reader = await _open_log(home, stop)
     if reader is None:
         return
     with reader:
         answered = False
-        news = News(screen, after=sent.after)
-        while not (tracker.ended or stop.requested.is_set()):
-            answered = answered or answer_to(reader, sent) is not None
-            if not _catch_up(reader, tracker, news):
-                news.standing(tracker)
-                screen.refresh(tracker)
-                await first_of(stop.requested, seconds=LOOK_SECONDS)
+        news = ProgressFeed(screen, after=sent.after)
+        while not (tracker.has_ended or stop.requested.is_set()):
+            answered = answered or find_answer(reader, sent) is not None
+            if not _read_page(reader, tracker, news):
+                news.show_standing(tracker)
+                screen.show_state(tracker)
+                await wait_for_first(stop.requested, seconds=LOOK_SECONDS)
             await asyncio.sleep(0)
 
 
-async def _open(home: Path, stop: Stop) -> LogReader | None:
+async def _open_log(home: Path, stop: StopSignal) -> LogReader | None:
     """Open the log for reading as soon as its owner has made it; None when told to stop before."""
     while not stop.requested.is_set():
         try:
             return LogReader.open(home)
         except NoLog:
-            await first_of(stop.requested, seconds=LOOK_SECONDS)
+            await wait_for_first(stop.requested, seconds=LOOK_SECONDS)
     return None
 
 
 @dataclass(slots=True)
-class News:
+class ProgressFeed:
     """Shows what happens to a run from a global seq on; what was before is told once, in two lines."""
 
     screen: Screen
     after: int
     told: bool = False
 
-    def happened(self, item: Recorded, tracker: Tracker) -> None:
+    def show_event(self, item: RecordedEvent, tracker: RunTracker) -> None:
         """Show an event that the tracker has just taken in, if it is new."""
         if item.seq <= self.after:
             return
         begins = isinstance(item.event, RunCreated | RunForked)
         self.told = self.told or isinstance(item.event, RunCreated)  # which tells it all
         if not begins:
-            self.standing(tracker)
-        self.screen.happened(item, tracker)
+            self.show_standing(tracker)
+        self.screen.show_event(item, tracker)
         if begins:
-            self.standing(tracker)
+            self.show_standing(tracker)
 
-    def standing(self, tracker: Tracker) -> None:
+    def show_standing(self, tracker: RunTracker) -> None:
         """Tell how the run stood when this process began to look."""
         if tracker.state is not None and not self.told:
             self.told = True
-            for line in so_far(tracker.run, tracker.state):
-                self.screen.say(line)
+            for line in format_run_so_far(tracker.run, tracker.state):
+                self.screen.show_line(line)
 
 
-def _catch_up(reader: LogReader, tracker: Tracker, news: News | None) -> bool:
+def _read_page(reader: LogReader, tracker: RunTracker, news: ProgressFeed | None) -> bool:
     """Take in a page of events; return whether there were any."""
     try:
         page = reader.read(stream=tracker.run, after=tracker.position, limit=PAGE)
@@ -150,12 +164,12 @@ def _catch_up(reader: LogReader, tracker: Tracker, news: News | None) -> bool:
     for item in page:
         tracker.add(item)
         if news is not None:
-            news.happened(item, tracker)
+            news.show_event(item, tracker)
     return bool(page)
 
 
-def replay(home: Path, tracker: Tracker) -> None:
+def replay_run(home: Path, tracker: RunTracker) -> None:
     """Bring the tracker of a run that has ended up to its end, showing nothing."""
     with LogReader.open(home) as reader:
-        while _catch_up(reader, tracker, None):
+        while _read_page(reader, tracker, None):
             pass

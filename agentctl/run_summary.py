@@ -8,60 +8,62 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any
 
-from agentctl.fitting import wrapped
-from agentctl.tracker import Tracker, lineage
-from agentctl.views import as_json as as_view
-from agentctl.views.elsewhere import Elsewhere
-from agentctl.views.run import percent, run_view
-from agentctl.words import (
+from agentctl.formatting import (
     LEVELS,
     ROUNDING,
-    brief,
-    count,
-    discarded,
-    duration,
-    ended,
-    held_back,
-    impossible,
-    latency,
-    ms,
-    percentage,
-    sure,
-    times,
-    typed,
+    explain_impossible_latency,
+    format_brief_latency,
+    format_command,
+    format_count,
+    format_discard_reason,
+    format_duration,
+    format_latency,
+    format_ms,
+    format_percent,
+    format_prefilter,
+    format_speedup,
+    format_stop_reason,
+    format_wins,
 )
+from agentctl.run_tracker import RunTracker, trace_lineage
+from agentctl.text_layout import wrap_line
+from agentctl.views import as_json as as_view
+from agentctl.views.host_usage import HostUsage
+from agentctl.views.run import bound_percent, run_view
 from state.fold import RunState
 from state.model import Candidate
-from state.output import write_output
+from state.output_files import write_output
 from state.reader import LogReader
 
 _DRAWS = "  draws move the model's uncertain constants; they do not show what the model leaves out"
 
-SLIGHT = 1.005
+SLIGHT_GAIN = 1.005
 """A step that gains less than this is called slight."""
 
-STEPS = "; "
+STEP_SEPARATOR = "; "
 """Between the rewrites in the title of a sequence."""
 
 
-def write_best(reader: LogReader, home: Path, run: str, state: RunState, out: Path | None) -> Path | None:
+def write_best_kernel(
+    reader: LogReader, home: Path, run: str, state: RunState, out: Path | None
+) -> Path | None:
     """Write the run's best kernel to `out`, or into the home's results; return where, if there is one."""
     if state.best is None:
         return None
     path = out or home / "results" / run / "best.py"
     if out is None:
         path.parent.mkdir(parents=True, exist_ok=True)
-    write_output(home, path, reader.blob(state.best.source))
+    write_output(home, path, reader.get_blob(state.best.source))
     return path
 
 
-def as_json(tracker: Tracker, kernel_file: Path | None) -> dict[str, Any]:
+def summary_json(tracker: RunTracker, kernel_file: Path | None) -> dict[str, Any]:
     """Return the run's summary with the way to its best kernel."""
     assert tracker.state is not None
-    line = lineage(tracker.kept, tracker.state.best)
+    line = trace_lineage(tracker.kept, tracker.state.best)
     parents = (None, *line)
-    steps = [_step(one, parent) for parent, one in zip(parents, line, strict=False)]
-    filtered = tracker.elsewhere.filtered
+    steps = [_step_json(one, parent) for parent, one in zip(parents, line, strict=False)]
+    filtered = tracker.elsewhere.prefilter_result
     return {
         **as_view(run_view(tracker.run, tracker.state)),
         "detail": tracker.state.status_reason or None,
@@ -75,7 +77,7 @@ def as_json(tracker: Tracker, kernel_file: Path | None) -> dict[str, Any]:
     }
 
 
-def _step(one: Candidate, parent: Candidate | None) -> dict[str, Any]:
+def _step_json(one: Candidate, parent: Candidate | None) -> dict[str, Any]:
     return {
         "candidate": one.id,
         "technique": one.technique,
@@ -88,7 +90,7 @@ def _step(one: Candidate, parent: Candidate | None) -> dict[str, Any]:
     }
 
 
-def as_text(tracker: Tracker, kernel_file: Path | None, *, width: int | None = None) -> str:
+def summary_text(tracker: RunTracker, kernel_file: Path | None, *, width: int | None = None) -> str:
     """Return the report that ends `agentctl run`; `width` is the terminal's unless given.
 
     Lines break between words only; the kernel's path and commands to type are left whole.
@@ -98,69 +100,73 @@ def as_text(tracker: Tracker, kernel_file: Path | None, *, width: int | None = N
     if state.best is None or state.initial is None:
         return f"\nRun {tracker.run} found no correct kernel: {state.status_reason or state.status.value}"
     columns = width or get_terminal_size().columns
-    lines = [*_found(tracker, state, state.initial, state.best), *_changes(tracker, state)]
+    lines = [*_result_lines(tracker, state, state.initial, state.best), *_changes_lines(tracker, state)]
     return "\n".join([
         "",
-        *(wrapped(line, columns) for line in lines),
+        *(wrap_line(line, columns) for line in lines),
         f"The best kernel is in {kernel_file}",
-        f"Look further: {typed('status')}",
-        f"              {typed('tail', '--run', tracker.run)}",
+        f"Look further: {format_command('status')}",
+        f"              {format_command('tail', '--run', tracker.run)}",
     ])  # fmt: skip
 
 
-def _found(tracker: Tracker, state: RunState, initial: Candidate, best: Candidate) -> list[str]:
+def _result_lines(tracker: RunTracker, state: RunState, initial: Candidate, best: Candidate) -> list[str]:
     """Return how the run ended and what it came to."""
-    peak = percentage(percent(state.bounds.plain_ms, best.latency_ms))
-    tight = percentage(percent(state.bounds.tight_ms, best.latency_ms))
-    doubt = impossible(state)
-    gained = times(initial.latency_ms / best.latency_ms) + sure(best.benchmark, initial.benchmark)
-    rounds = count(state.round, "round") + _before(tracker, "rounds")
+    peak = format_percent(bound_percent(state.bounds.plain_ms, best.latency_ms))
+    tight = format_percent(bound_percent(state.bounds.tight_ms, best.latency_ms))
+    doubt = explain_impossible_latency(state)
+    gained = format_speedup(initial.latency_ms / best.latency_ms) + format_wins(
+        best.benchmark, initial.benchmark
+    )
+    rounds = format_count(state.round, "round") + _inherited_note(tracker, "rounds")
     return [
-        f"Run {tracker.run}: {_ending(state)}",
-        f"  {rounds}, {duration(tracker.elapsed_seconds)} since it began",
-        f"  initial  {latency(initial.benchmark)}",
-        f"  best     {latency(best.benchmark)}, {gained}",
+        f"Run {tracker.run}: {_format_ending(state)}",
+        f"  {rounds}, {format_duration(tracker.elapsed_seconds)} since it began",
+        f"  initial  {format_latency(initial.benchmark)}",
+        f"  best     {format_latency(best.benchmark)}, {gained}",
         f"           {peak} of the NKIBench roofline, {tight} of the tight bound",
         f"           found correct on {LEVELS[best.level]}",
-        f"  gap to the tight bound of {ms(state.bounds.tight_ms)} closed: {percentage(closed(state))}",
-        *_discarded(tracker),
-        *_elsewhere(tracker.elsewhere),
+        f"  gap to the tight bound of {format_ms(state.bounds.tight_ms)} closed: {format_percent(gap_closed_percent(state))}",
+        *_discarded_lines(tracker),
+        *_hosts_lines(tracker.elsewhere),
         *([_DRAWS] if best.benchmark.wins_percent(initial.benchmark) is not None else []),
         *([f"  {doubt}"] if doubt else []),
     ]
 
 
-def _discarded(tracker: Tracker) -> list[str]:
-    counted = [f"{number} {discarded(reason)}" for reason, number in tracker.discarded.most_common()]
-    total = f"{tracker.discarded.total()}{_before(tracker, 'discarded')}"
+def _discarded_lines(tracker: RunTracker) -> list[str]:
+    counted = [
+        f"{number} {format_discard_reason(reason)}" for reason, number in tracker.discarded.most_common()
+    ]
+    total = f"{tracker.discarded.total()}{_inherited_note(tracker, 'discarded')}"
     return [f"  discarded {total}: {', '.join(counted)}"] if counted else []
 
 
-def _elsewhere(found: Elsewhere) -> list[str]:
+def _hosts_lines(found: HostUsage) -> list[str]:
     """Return where kernels were judged besides here, and what the pre-filter was good for."""
     lines = []
     if found.hosts:
         hosts = ", ".join(f"{host} {number}" for host, number in found.hosts.most_common())
-        lines.append(f"  judged on {count(len(found.hosts), 'host')}: {hosts}")
+        lines.append(f"  judged on {format_count(len(found.hosts), 'host')}: {hosts}")
         lines.append(f"  device: {', '.join(found.devices)}")
-    filtered = found.filtered
+    filtered = found.prefilter_result
     if filtered is not None:
-        lines.append(f"  the pre-filter {held_back(filtered)}")
+        lines.append(f"  the pre-filter {format_prefilter(filtered)}")
     return lines
 
 
-def _before(tracker: Tracker, what: str) -> str:
+def _inherited_note(tracker: RunTracker, what: str) -> str:
     """Return, to follow a count, how much of it a fork has from its parent."""
     number = getattr(tracker.inherited, what, 0)
     return f" ({number} before the fork)" if number else ""
 
 
-def _ending(state: RunState) -> str:
-    why = ended(state.stop, state.status_reason) if state.stop else ""
+def _format_ending(state: RunState) -> str:
+    why = format_stop_reason(state.stop, state.status_reason) if state.stop else ""
     return f"{state.status.value}, {why}" if why else state.status.value
 
 
-def closed(state: RunState) -> float | None:
+def gap_closed_percent(state: RunState) -> float | None:
     """Return how much of the gap between the initial kernel and the tight bound was closed, in percent."""
     if state.initial is None or state.best is None:
         return None
@@ -168,8 +174,8 @@ def closed(state: RunState) -> float | None:
     return 100 * (state.initial.latency_ms - state.best.latency_ms) / gap if gap > 0 else None
 
 
-def _changes(tracker: Tracker, state: RunState) -> list[str]:
-    line = lineage(tracker.kept, state.best)
+def _changes_lines(tracker: RunTracker, state: RunState) -> list[str]:
+    line = trace_lineage(tracker.kept, state.best)
     if len(line) == 1 and state.initial is not None and line[0].id != state.initial.id:
         return ["The best is a kernel of before the fork, judged anew."]
     if len(line) < 2:
@@ -177,26 +183,26 @@ def _changes(tracker: Tracker, state: RunState) -> list[str]:
     changes = [
         told
         for number, (parent, one) in enumerate(pairwise(line), 1)
-        for told in _change(number, parent, one)
+        for told in _change_lines(number, parent, one)
     ]
     return ["Changes that led there:", *changes]
 
 
-def _change(number: int, parent: Candidate, one: Candidate) -> list[str]:
+def _change_lines(number: int, parent: Candidate, one: Candidate) -> list[str]:
     """Return a change in a line; of several rewrites at once, each in a line of its own before it."""
-    steps = one.title.split(STEPS)
-    brought = gain(parent.latency_ms / one.latency_ms) + (
-        sure(one.benchmark, parent.benchmark) if one.latency_ms < parent.latency_ms else ""
+    steps = one.title.split(STEP_SEPARATOR)
+    brought = format_gain(parent.latency_ms / one.latency_ms) + (
+        format_wins(one.benchmark, parent.benchmark) if one.latency_ms < parent.latency_ms else ""
     )
-    title = one.title if len(steps) == 1 else f"{count(len(steps), 'rewrite')} together"
-    told = f"  {number}. {title} [{one.technique or 'by hand'}]: {brief(one.benchmark)}, {brought}"
+    title = one.title if len(steps) == 1 else f"{format_count(len(steps), 'rewrite')} together"
+    told = f"  {number}. {title} [{one.technique or 'by hand'}]: {format_brief_latency(one.benchmark)}, {brought}"
     return [told, *(f"     - {step}" for step in steps if len(steps) > 1)]
 
 
-def gain(speedup: float) -> str:
+def format_gain(speedup: float) -> str:
     """Return what one step brought over the one before; a step that brought nothing is not called a gain."""
     if abs(speedup - 1) < ROUNDING:
         return "no gain by itself"
     if speedup < 1:
         return "slower by itself"
-    return times(speedup) if speedup >= SLIGHT else f"slight ({100 * (speedup - 1):.2g} %)"
+    return format_speedup(speedup) if speedup >= SLIGHT_GAIN else f"slight ({100 * (speedup - 1):.2g} %)"

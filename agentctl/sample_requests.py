@@ -11,11 +11,11 @@ from seeds import Problem
 from state.model import (
     METRICS,
     Benchmark,
-    Bounds,
     Candidate,
     ErrorInfo,
     Evaluation,
     ExperienceKind,
+    LatencyBounds,
     Plan,
     Prediction,
     RunConfig,
@@ -25,7 +25,7 @@ from state.model import (
 )
 
 
-class StandIn:
+class SampleRequests:
     """Asks each role for what it would be asked for first, on the kernel that a run begins with."""
 
     def __init__(self, config: RunConfig, problem: Problem, kernel: str) -> None:
@@ -35,8 +35,8 @@ class StandIn:
         counters = dict.fromkeys(METRICS, 12345.678)
         profile = canonical_json({"predicted": True, "counters": counters, "bottleneck": "dma"})
         context: dict[str, Any] = {"memory": [], "reflections": [], "attempts": [], "credits": {}}
-        self._context = self._put(canonical_json(context))
-        self._source = self._put(kernel.encode())
+        self._context = self._put_blob(canonical_json(context))
+        self._source = self._put_blob(kernel.encode())
         self._parent = Candidate(
             id="r0.b0.p0.k0.f0",
             parent=None,
@@ -47,7 +47,7 @@ class StandIn:
             technique=None,
             title="the first kernel",
             benchmark=Benchmark(latency_ms=1, lo_ms=1, hi_ms=1, predicted=True, samples=1),
-            profile=self._put(profile),
+            profile=self._put_blob(profile),
             bottleneck="dma",
         )
         self._plan = Plan(
@@ -58,50 +58,50 @@ class StandIn:
             detail={"steps": ["move the load in front of the loop", "read the tile in the loop"]},
         )
 
-    def _put(self, data: bytes) -> str:
+    def _put_blob(self, data: bytes) -> str:
         self._blobs[digest_of(data)] = data
         return digest_of(data)
 
-    def asked(self, role: str, roles: LlmRoles) -> Coroutine[Any, Any, object]:
+    def ask_role(self, role: str, roles: LlmRoles) -> Coroutine[Any, Any, object]:
         """Return what asks a role for the first time."""
         makers: Mapping[str, Callable[[], Coroutine[Any, Any, object]]] = {
             "planner": lambda: roles.plan(self._plan_request(), self._blobs.__getitem__),
-            "executor": lambda: roles.implement(self._implement(), self._blobs.__getitem__),
-            "repairer": lambda: roles.implement(self._repair(), self._blobs.__getitem__),
-            "reflector": lambda: roles.reflect(self._reflect(), self._blobs.__getitem__),
-            "summarizer": lambda: roles.summarize(self._summarize(), self._blobs.__getitem__),
+            "executor": lambda: roles.implement(self._implement_request(), self._blobs.__getitem__),
+            "repairer": lambda: roles.implement(self._repair_request(), self._blobs.__getitem__),
+            "reflector": lambda: roles.reflect(self._reflect_request(), self._blobs.__getitem__),
+            "summarizer": lambda: roles.summarize(self._summarize_request(), self._blobs.__getitem__),
         }
         return makers[role]()
 
-    def _about(self, role: str) -> dict[str, Any]:
+    def _key_fields(self, role: str) -> dict[str, Any]:
         return {"key": f"r1.b0.p0.k0.f0.{role}", "role": role}
 
-    def _where(self) -> dict[str, Any]:
+    def _problem_fields(self) -> dict[str, Any]:
         config = self._config
-        return {"problem": self._problem.ref(), "size": config.size, "target": config.target, "draw": 1}
+        return {"problem": self._problem.make_ref(), "size": config.size, "target": config.target, "draw": 1}
 
     def _plan_request(self) -> PlanRequest:
         return PlanRequest(
-            **self._about("planner"),
-            **self._where(),
+            **self._key_fields("planner"),
+            **self._problem_fields(),
             plans=self._config.search.plans,
-            bounds=Bounds(plain_ms=1, tight_ms=1),
+            bounds=LatencyBounds(plain_ms=1, tight_ms=1),
             parent=self._parent,
             best_ms=1,
             context=self._context,
         )
 
-    def _implement(self) -> ImplementRequest:
+    def _implement_request(self) -> ImplementRequest:
         return ImplementRequest(
-            **self._about("executor"), **self._where(), parent=self._parent, plan=self._plan
+            **self._key_fields("executor"), **self._problem_fields(), parent=self._parent, plan=self._plan
         )
 
-    def _repair(self) -> ImplementRequest:
+    def _repair_request(self) -> ImplementRequest:
         error = ErrorInfo(code="sbuf_full", message="the tiles of a partition need more than it has", line=1)
         tried = FailedTry(source=self._source, error=error, verdict=Verdict.COMPILE_ERROR)
-        return self._implement().model_copy(update={"failed": (tried,)})
+        return self._implement_request().model_copy(update={"failed": (tried,)})
 
-    def _reflect(self) -> ReflectRequest:
+    def _reflect_request(self) -> ReflectRequest:
         evaluation = Evaluation(
             verdict=Verdict.CORRECT,
             stage="profile",
@@ -112,7 +112,7 @@ class StandIn:
             toolchain="",
         )
         return ReflectRequest(
-            **self._about("reflector"),
+            **self._key_fields("reflector"),
             operator=self._problem.name,
             parent=self._parent,
             plan=self._plan,
@@ -120,9 +120,9 @@ class StandIn:
             error=None,
         )
 
-    def _summarize(self) -> SummarizeRequest:
+    def _summarize_request(self) -> SummarizeRequest:
         return SummarizeRequest(
-            **self._about("summarizer"),
+            **self._key_fields("summarizer"),
             kind=ExperienceKind.POSITIVE,
             slow=self._parent,
             fast=self._parent,

@@ -7,26 +7,26 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
-from agentctl.paint import printable
-from agentctl.tracker import Tracker
-from agentctl.words import duration, narrate, standing, usd
-from state.records import Recorded
+from agentctl.formatting import format_duration, format_run_state, format_usd, narrate_event
+from agentctl.run_tracker import RunTracker
+from agentctl.terminal_style import make_printable
+from state.records import RecordedEvent
 
 
 class Screen(AbstractContextManager["Screen"], Protocol):
     """Where progress is shown; use it as a context."""
 
-    def happened(self, item: Recorded, tracker: Tracker) -> None:
+    def show_event(self, item: RecordedEvent, tracker: RunTracker) -> None:
         """Show what an event means, if it means something to people."""
 
-    def refresh(self, tracker: Tracker) -> None:
+    def show_state(self, tracker: RunTracker) -> None:
         """Show how the run stands now."""
 
-    def say(self, text: str) -> None:
+    def show_line(self, text: str) -> None:
         """Show a line."""
 
 
-class Plain:
+class PlainScreen:
     """Lines only: for files, pipes and tests."""
 
     def __init__(self, out: TextIO) -> None:
@@ -40,20 +40,20 @@ class Plain:
     ) -> None:
         self._out.flush()
 
-    def happened(self, item: Recorded, tracker: Tracker) -> None:
-        line = narrate(item.event, tracker)
+    def show_event(self, item: RecordedEvent, tracker: RunTracker) -> None:
+        line = narrate_event(item.event, tracker)
         if line is not None:
-            self.say(line)
+            self.show_line(line)
 
-    def refresh(self, tracker: Tracker) -> None:
+    def show_state(self, tracker: RunTracker) -> None:
         """Lines tell all there is."""
 
-    def say(self, text: str) -> None:
-        self._out.write(f"{printable(text)}\n")
+    def show_line(self, text: str) -> None:
+        self._out.write(f"{make_printable(text)}\n")
         self._out.flush()
 
 
-class Terminal:
+class TerminalScreen:
     """The same lines, above a status that is redrawn in place."""
 
     def __init__(self, out: TextIO) -> None:
@@ -73,34 +73,34 @@ class Terminal:
     ) -> None:
         self._live.__exit__(kind, error, trace)
 
-    def happened(self, item: Recorded, tracker: Tracker) -> None:
-        line = narrate(item.event, tracker)
+    def show_event(self, item: RecordedEvent, tracker: RunTracker) -> None:
+        line = narrate_event(item.event, tracker)
         if line is not None:
-            self.say(line)
+            self.show_line(line)
 
-    def refresh(self, tracker: Tracker) -> None:
+    def show_state(self, tracker: RunTracker) -> None:
         from rich.text import Text
 
         if tracker.state is not None:
             elapsed = max(0.0, time.time() - tracker.started_us / 1e6)
             self._live.update(Text(status_lines(tracker, elapsed), style="cyan"), refresh=True)
 
-    def say(self, text: str) -> None:
-        self._console.print(printable(text), markup=False)
+    def show_line(self, text: str) -> None:
+        self._console.print(make_printable(text), markup=False)
 
 
-def status_lines(tracker: Tracker, elapsed_seconds: float) -> str:
+def status_lines(tracker: RunTracker, elapsed_seconds: float) -> str:
     """Return round, elapsed time and spend in one line, counts and best latency in another."""
     state = tracker.state
     if state is None:
         return f"run {tracker.run}: waiting to begin"
-    spent = usd(None if state.unknown_cost else state.spent_usd)
+    spent = format_usd(None if state.unknown_cost else state.spent_usd)
     return (
         f"round {state.round}/{state.config.search.rounds}, {len(state.open)} in flight, "
-        f"{duration(elapsed_seconds)} since it began, spent {spent}\n{standing(state)}"
+        f"{format_duration(elapsed_seconds)} since it began, spent {spent}\n{format_run_state(state)}"
     )
 
 
-def screen_for(out: TextIO) -> Screen:
+def create_screen(out: TextIO) -> Screen:
     """Return the screen that suits `out`."""
-    return Terminal(out) if out.isatty() else Plain(out)
+    return TerminalScreen(out) if out.isatty() else PlainScreen(out)

@@ -16,20 +16,20 @@ from pathlib import Path
 
 from daemon.errors import DaemonError
 
-NAME = "agentd.service"
-USER = "nki-agent"
+UNIT_NAME = "agentd.service"
+SERVICE_USER = "nki-agent"
 """The user and group of a system's service; members of the group may read its home."""
 
-STATE = "nki-kernel-agent"
+STATE_FOLDER = "nki-kernel-agent"
 """The folder of a system's service in /var/lib, its home."""
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 _CREDENTIAL = re.compile(r"[a-z0-9_.-]{1,100}", re.ASCII)
-_USUAL = ("/usr", "/opt", "/srv", "/var/lib")
+_USUAL_FOLDERS = ("/usr", "/opt", "/srv", "/var/lib")
 """What every service sees; programs elsewhere are shown to it by their place."""
 
 
-class Scope(StrEnum):
+class ServiceScope(StrEnum):
     """Whose service manager runs the unit."""
 
     SYSTEM = "system"
@@ -43,10 +43,10 @@ class BadUnit(DaemonError):  # noqa: N818 - named for what it is about
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class ServiceUnit:
     """What is particular to one service: its scope, its credentials by name, a user's home."""
 
-    scope: Scope
+    scope: ServiceScope
     credentials: Mapping[str, Path] = field(default_factory=dict)
     home: Path | None = None
 
@@ -56,58 +56,58 @@ class Unit:
                 raise BadUnit(f"{name!r} is no name of a credential: a-z, 0-9, '_', '.' and '-'")
             if not path.is_file():
                 raise BadUnit(f"credential {name}: {path} is not a file")
-        for path in self.places():
+        for path in self.named_paths():
             if re.search(r"[\s:%$\"'\\]", str(path)):
                 raise BadUnit(f"{path}: a unit cannot name a path with spaces, colons, quotes, '%' or '$'")
 
     @property
-    def state(self) -> Path:
+    def state_directory(self) -> Path:
         """The home that the service will use."""
-        return self.home or Path("/var/lib") / STATE
+        return self.home or Path("/var/lib") / STATE_FOLDER
 
-    def places(self) -> list[Path]:
+    def named_paths(self) -> list[Path]:
         """Return the paths that the unit names."""
-        return [*self.credentials.values(), *([self.home] if self.home else []), *program_places()]
+        return [*self.credentials.values(), *([self.home] if self.home else []), *program_folders()]
 
-    def text(self) -> str:
+    def render_text(self) -> str:
         """Return the unit file.
 
         Raises:
             BadUnit: the installation lacks the files that it is made from.
         """
-        values = {"agentd": " ".join(self._command()), "user": USER, "state": STATE}
-        parts = [_part(NAME), _part(f"{self.scope}.conf")]
+        values = {"agentd": " ".join(self._exec_command()), "user": SERVICE_USER, "state": STATE_FOLDER}
+        parts = [_read_part(UNIT_NAME), _read_part(f"{self.scope}.conf")]
         filled = re.sub(r"@(\w+)@", lambda found: values[found[1]], "".join(parts))
         return (
             filled
             + "\n# --- for this installation\n[Service]\n"
-            + "".join(f"{s}\n" for s in self._settings())
+            + "".join(f"{s}\n" for s in self._service_settings())
         )
 
-    def _command(self) -> Iterator[str]:
+    def _exec_command(self) -> Iterator[str]:
         yield str(Path(sys.executable).with_name("agentd"))
         if self.home is not None:
             yield from ("--home", str(self.home))
 
-    def _settings(self) -> Iterator[str]:
-        yield from (f"BindReadOnlyPaths={path}" for path in program_places())
+    def _service_settings(self) -> Iterator[str]:
+        yield from (f"BindReadOnlyPaths={path}" for path in program_folders())
         if self.home is not None:
             yield f"BindPaths={self.home}"
         yield from (f"LoadCredential={name}:{path}" for name, path in sorted(self.credentials.items()))
 
 
-def closed_places() -> list[Path]:
+def unreadable_folders() -> list[Path]:
     """Return the folders of the program that others than their owner may not read.
 
     What lies above them does not matter: a service is shown the folders themselves.
     """
-    return [path for path in program_places() if path.stat().st_mode & 0o005 != 0o005]
+    return [path for path in program_folders() if path.stat().st_mode & 0o005 != 0o005]
 
 
-def program_places() -> list[Path]:
+def program_folders() -> list[Path]:
     """Return where the program lies, beside what every service sees: checkout, environment, interpreter."""
     places = [DEPLOY.parent, Path(sys.prefix), Path(sys.base_prefix), Path(sysconfig.get_path("purelib"))]
-    wanted = [path for path in places if not any(path.is_relative_to(usual) for usual in _USUAL)]
+    wanted = [path for path in places if not any(path.is_relative_to(usual) for usual in _USUAL_FOLDERS)]
     return [
         path
         for path in dict.fromkeys(wanted)
@@ -115,7 +115,7 @@ def program_places() -> list[Path]:
     ]
 
 
-def _part(name: str) -> str:
+def _read_part(name: str) -> str:
     try:
         return (DEPLOY / name).read_text(encoding="utf-8")
     except OSError as error:

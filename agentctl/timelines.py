@@ -8,7 +8,7 @@ from pathlib import Path
 
 from daemon.config import DaemonConfig
 from daemon.errors import DaemonError
-from state.model import INITIAL_KEY, NOBODY, PERSON, EvaluationRequest, Level
+from state.model import INITIAL_KEY, PERSON, UNKNOWN_AUTHOR, EvaluationRequest, Level
 from state.reader import LogReader
 
 
@@ -19,10 +19,10 @@ class LogBlobs:
     reader: LogReader
 
     def get_blob(self, digest: str, /) -> bytes:
-        return self.reader.blob(digest)
+        return self.reader.get_blob(digest)
 
 
-async def timelines(
+async def trace_kernels(
     home: Path,
     config: DaemonConfig,
     reader: LogReader,
@@ -31,7 +31,7 @@ async def timelines(
     *,
     seen: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> dict[str, bytes]:
-    """Return Chrome trace events (JSON) of kernels of a run by id; see `nki_sim.timing.chrome`.
+    """Return Chrome trace events (JSON) of kernels of a run by id; see `nki_sim.timing.chrome_trace`.
 
     `seen` is told how many are done, and of how many.
     A kernel that has none, as one that breaks a rule, is left out, unless no other has one. Names in the
@@ -45,7 +45,7 @@ async def timelines(
     from remote.errors import NoTimelineError
     from remote.local import LocalEvaluator
 
-    requests = requested(reader, run, candidates)
+    requests = build_trace_requests(reader, run, candidates)
     evaluator = LocalEvaluator(home=home, slots=1, allow_weak_jail=config.allow_weak_jail)
     found: dict[str, bytes] = {}
     refused: list[NoTimelineError] = []
@@ -53,7 +53,7 @@ async def timelines(
         for number, request in enumerate(requests):
             seen(number, len(requests))
             try:
-                found[request.candidate] = await evaluator.timeline(request, LogBlobs(reader))
+                found[request.candidate] = await evaluator.predict_timeline(request, LogBlobs(reader))
             except NoTimelineError as error:
                 refused.append(error)
     finally:
@@ -63,25 +63,25 @@ async def timelines(
     return found
 
 
-def requested(reader: LogReader, run: str, candidates: Sequence[str]) -> list[EvaluationRequest]:
+def build_trace_requests(reader: LogReader, run: str, candidates: Sequence[str]) -> list[EvaluationRequest]:
     """Return what an evaluator is asked about kernels of a run, as the run now judges them.
 
     Raises:
         DaemonError: the run has no kernel of that name.
     """
-    state = reader.state(run)
-    rows = {row["candidate"]: row for row in reader.attempts(run)}
+    state = reader.run_state(run)
+    rows = {row["candidate"]: row for row in reader.attempt_rows(run)}
     made = []
     for name in candidates:
         row = rows.get(name, {})
-        initial = name == INITIAL_KEY.candidate
+        initial = name == INITIAL_KEY.candidate_id
         source = row.get("source") or (state.kernel if initial else None)
         if source is None:
             raise DaemonError(f"run {run} has no kernel {name!r}", code="unknown_candidate")
         made.append(
             EvaluationRequest(
                 candidate=name,
-                author=row.get("author") or (PERSON if initial else NOBODY),
+                author=row.get("author") or (PERSON if initial else UNKNOWN_AUTHOR),
                 source=source,
                 problem=state.problem,
                 size=state.config.size,

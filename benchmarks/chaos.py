@@ -32,21 +32,21 @@ RESULT = Path(__file__).parent / "results" / "chaos.json"
 sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that both spellings work
 
 import seeds  # noqa: E402 - the path is set above
-from agentctl.systemd_unit import NAME, Scope, Unit  # noqa: E402
+from agentctl.systemd_unit import UNIT_NAME, ServiceScope, ServiceUnit  # noqa: E402
 from benchmarks.booted import Booted, booted, eventually, why_not  # noqa: E402
+from daemon.command_models import Submit, run_id  # noqa: E402
 from daemon.config import DaemonConfig  # noqa: E402
-from daemon.host import work_on, workers_of  # noqa: E402
-from daemon.inbox import drop  # noqa: E402
-from daemon.logs import configure  # noqa: E402
-from daemon.stop import Stop  # noqa: E402
-from daemon.verbs import Submit, run_id  # noqa: E402
+from daemon.home_owner import create_workers, serve_runs  # noqa: E402
+from daemon.inbox import put_command  # noqa: E402
+from daemon.process_logging import configure_logging  # noqa: E402
+from daemon.stop_signal import StopSignal  # noqa: E402
 from state.events import EffectEnded, EffectStarted  # noqa: E402
 from state.fold import state_hash  # noqa: E402
 from state.log import EventLog  # noqa: E402
 from state.model import RunConfig, SearchConfig  # noqa: E402
 from state.reader import LogReader  # noqa: E402
-from state.records import Recorded  # noqa: E402
-from state.verify import verify  # noqa: E402
+from state.records import RecordedEvent  # noqa: E402
+from state.verify import verify_log  # noqa: E402
 
 PROBLEMS = ("silu", "swiglu", "matmul")
 SEARCH = SearchConfig(beam=2, plans=2, rounds=2, within_percent=0, reuse=False)
@@ -65,11 +65,11 @@ PATIENCE_SECONDS = 900.0
 PAGE = 2000
 
 STRIKES: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "SIGKILL": (("kill", "--kill-who=main", "--signal=KILL", NAME),),
+    "SIGKILL": (("kill", "--kill-who=main", "--signal=KILL", UNIT_NAME),),
     # Whoever ends the daemon politely has to start it again: that is no failure.
-    "SIGTERM": (("stop", NAME), ("start", NAME)),
-    "watchdog": (("kill", "--kill-who=main", "--signal=STOP", NAME),),
-    "restart": (("restart", NAME),),
+    "SIGTERM": (("stop", UNIT_NAME), ("start", UNIT_NAME)),
+    "watchdog": (("kill", "--kill-who=main", "--signal=STOP", UNIT_NAME),),
+    "restart": (("restart", UNIT_NAME),),
 }
 """What systemctl is told."""
 
@@ -108,11 +108,11 @@ def config(number: int) -> RunConfig:
 
 
 def submit(home: Path, chosen: RunConfig) -> str:
-    problem = seeds.load(chosen.problem)
+    problem = seeds.load_problem(chosen.problem)
     command = Submit.model_construct(
         verb="submit", config=chosen, files=dict(problem.files), kernel=problem.kernel
     )
-    return run_id(drop(home, command), chosen.problem)
+    return run_id(put_command(home, command), chosen.problem)
 
 
 class Chaos:
@@ -128,7 +128,7 @@ class Chaos:
         configs: Callable[[int], RunConfig] = config,
     ) -> None:
         self.machine = machine
-        self.home = machine.root / str(Unit(Scope.SYSTEM).state).lstrip("/")
+        self.home = machine.root / str(ServiceUnit(ServiceScope.SYSTEM).state_directory).lstrip("/")
         self.runs: list[str] = []
         self.strikes: list[Strike] = []
         self.seen = Seen()
@@ -138,7 +138,7 @@ class Chaos:
         self._random = random.Random(seed)
 
     def install(self) -> None:
-        self.machine.write(f"/etc/systemd/system/{NAME}.d/chaos.conf", SETTINGS)
+        self.machine.write(f"/etc/systemd/system/{UNIT_NAME}.d/chaos.conf", SETTINGS)
         self.machine.run(Path(sys.executable).with_name("agentctl"), "service", "install")
         eventually(self._up, "the service is up")
 
@@ -163,7 +163,7 @@ class Chaos:
 
     def _active(self) -> int:
         with LogReader.open(self.home) as reader:
-            ended = {row["run"] for row in reader.runs() if row["ended"]}
+            ended = {row["run"] for row in reader.run_summaries() if row["ended"]}
         return len(set(self.runs) - ended)
 
     def _strike(self, kind: str) -> None:
@@ -177,20 +177,20 @@ class Chaos:
         self.strikes.append(Strike(kind, at, time.monotonic() - started))
 
     def _invocation(self) -> str:
-        return self.machine.show(NAME, "InvocationID")["InvocationID"]
+        return self.machine.show(UNIT_NAME, "InvocationID")["InvocationID"]
 
     def _up(self) -> bool:
-        return self.machine.show(NAME, "ActiveState", "SubState") == {
+        return self.machine.show(UNIT_NAME, "ActiveState", "SubState") == {
             "ActiveState": "active", "SubState": "running",
         }  # fmt: skip
 
 
-def outcomes(items: Sequence[Recorded]) -> Counter[tuple[str, str]]:
+def outcomes(items: Sequence[RecordedEvent]) -> Counter[tuple[str, str]]:
     """Return how many outcomes each effect has."""
     return Counter((item.stream, item.event.key) for item in items if isinstance(item.event, EffectEnded))
 
 
-def charge(strikes: Sequence[Strike], items: Sequence[Recorded]) -> int:
+def charge(strikes: Sequence[Strike], items: Sequence[RecordedEvent]) -> int:
     """Add to each strike how long the effects that it cut off had been at work; return how many they were."""
     began: dict[tuple[str, str], float] = {}
     again = 0
@@ -207,8 +207,8 @@ def charge(strikes: Sequence[Strike], items: Sequence[Recorded]) -> int:
     return again
 
 
-def everything(reader: LogReader) -> list[Recorded]:
-    items: list[Recorded] = []
+def everything(reader: LogReader) -> list[RecordedEvent]:
+    items: list[RecordedEvent] = []
     while page := reader.read(after=items[-1].seq if items else 0, limit=PAGE):
         items += page
     return items
@@ -216,21 +216,21 @@ def everything(reader: LogReader) -> list[Recorded]:
 
 def ends(reader: LogReader, runs: Sequence[str]) -> list[tuple[str, str | None]]:
     """Return of each run the hash of its semantic state and the digest of its best kernel."""
-    states = [reader.state(run) for run in runs]
+    states = [reader.run_state(run) for run in runs]
     return [(state_hash(state), state.best.source if state.best else None) for state in states]
 
 
 def _all_ended(log: EventLog, runs: Sequence[str]) -> bool:
-    return all(log.run_seq(run) > 0 and log.state(run).ended for run in runs)
+    return all(log.run_seq(run) > 0 and log.run_state(run).has_ended for run in runs)
 
 
 def undisturbed(configs: Sequence[RunConfig], home: Path) -> list[tuple[str, str | None]]:
     """Return the ends of the same runs in `home`, one of their own, hosted by this process."""
 
     async def host(runs: Sequence[str]) -> None:
-        stop, daemon = Stop(), DaemonConfig()
+        stop, daemon = StopSignal(), DaemonConfig()
         with EventLog.open(home) as log:
-            work = work_on(log, daemon, stop=stop, workers=workers_of(home, daemon))
+            work = serve_runs(log, daemon, stop=stop, workers=create_workers(home, daemon))
             working = asyncio.create_task(work)
             while not working.done() and not _all_ended(log, runs):  # noqa: ASYNC110 - no event says so
                 await asyncio.sleep(0.05)
@@ -263,7 +263,7 @@ def report(chaos: Chaos, twins: Path) -> dict[str, Any]:
         "effects": len(outcomes(items)),
         "effects_delivered_again": again,
         "duplicate_effects": sum(count > 1 for count in outcomes(items).values()),
-        "findings": [str(finding) for finding in verify(home).findings],
+        "findings": [str(finding) for finding in verify_log(home).findings],
         "down_seconds": {"median": statistics.median(down), "max": max(down)},
         "repeated_seconds": {"median": statistics.median(repeated), "max": max(repeated)},
         "load_average": os.getloadavg()[2],
@@ -314,7 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if reason := why_not():
         print(f"chaos: {reason}", file=sys.stderr)
         return 2
-    configure("warning")
+    configure_logging("warning")
     seconds = given.hours * 3600 if given.hours else given.seconds
     with booted() as machine, tempfile.TemporaryDirectory(prefix="twins-") as folder:
         chaos = Chaos(machine, runs=given.runs, seed=given.seed)

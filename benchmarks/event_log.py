@@ -31,14 +31,14 @@ sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that b
 
 from benchmarks.workload import Script, Step  # noqa: E402 - the path is set above
 from state import queries, schema, snapshots  # noqa: E402
-from state.appender import draft  # noqa: E402
-from state.chain import GENESIS, ChainWalk  # noqa: E402
+from state.appender import prepare_append  # noqa: E402
+from state.chain import GENESIS, ChainVerifier  # noqa: E402
 from state.events import Event  # noqa: E402
 from state.log import EventLog  # noqa: E402
-from state.opening import open_log, settle  # noqa: E402
+from state.opening import open_log, settle_log  # noqa: E402
 from state.reader import LogReader  # noqa: E402
 from state.records import NewEvent  # noqa: E402
-from state.upcast import decode  # noqa: E402
+from state.upcast import decode_event  # noqa: E402
 
 CALLERS = (1, 8, 32)
 SLOTS = 8
@@ -118,7 +118,7 @@ def sqlite_rate(directory: Path, events: int) -> float:
 def same_table_rate(directory: Path, events: int) -> float:
     """The same with the log's own columns, constraints and indexes; its chain is neither made nor checked."""
     connection = schema.open_writer(directory / "same.db")
-    schema.migrate(connection)
+    schema.migrate_schema(connection)
     connection.execute("DROP TRIGGER event_continues")
     connection.execute("INSERT INTO stream VALUES ('run', NULL, NULL, NULL)")
     digest = bytes(32)
@@ -156,10 +156,10 @@ def fill(home: Path, events: int) -> None:
     """Write a log of `events` events, 256 to a commit."""
     layout, lock, appender = open_log(home, create=True, full_check=False)
     rest = history(events)
-    while batch := [draft([NewEvent(run, event)]) for run, event in islice(rest, 256)]:
+    while batch := [prepare_append([NewEvent(run, event)]) for run, event in islice(rest, 256)]:
         appender.append(batch)
         appender.save_snapshots()
-    settle(appender.connection)
+    settle_log(appender.connection)
     appender.connection.close()
     lock.release()
     EventLog.open(layout.home).close()
@@ -171,14 +171,16 @@ def replay_rates(home: Path) -> dict[str, float]:
         connection = reader._handle.connection()  # noqa: SLF001 - measures below the public calls
         rates = {}
         for name, folding in (("verified", False), ("verified_and_folded", True)):
-            walk = ChainWalk(seq=0, log_hash=GENESIS, before=lambda row: queries.link_before(connection, row))
-            states: dict[str, snapshots.State] = {}
+            walk = ChainVerifier(
+                seq=0, log_hash=GENESIS, before=lambda row: queries.link_before(connection, row)
+            )
+            states: dict[str, snapshots.StreamState] = {}
             start = time.perf_counter()
             for row in queries.log_rows(connection, after=0):
-                walk.check(row)
-                event = decode(row)
+                walk.check_row(row)
+                event = decode_event(row)
                 if folding:
-                    states[row.stream] = snapshots.advance(row.stream, states.get(row.stream), event)
+                    states[row.stream] = snapshots.fold_event(row.stream, states.get(row.stream), event)
             rates[name] = walk.seq / (time.perf_counter() - start)
     return rates
 

@@ -49,7 +49,7 @@ from state.errors import AppendError, StateError  # noqa: E402
 from state.head import read_head  # noqa: E402
 from state.log import EventLog  # noqa: E402
 from state.records import NewEvent  # noqa: E402
-from state.verify import verify  # noqa: E402
+from state.verify import verify_log  # noqa: E402
 
 DOCUMENT = ROOT / "docs" / "reliability.md"
 BEGIN, END = "<!-- benchmarks/faults.py begin -->", "<!-- benchmarks/faults.py end -->"
@@ -110,16 +110,16 @@ def _append(log: EventLog, step: Step) -> None:
 def outcome_of(home: Path, acknowledged: int) -> str:
     """Open, check and finish a log after a fault; say what became of what was acknowledged."""
     try:
-        report = verify(home) if acknowledged else None  # else there need not even be a log
-        if report is not None and report.first is not None:
-            return report.first.part
+        report = verify_log(home) if acknowledged else None  # else there need not even be a log
+        if report is not None and report.first_finding is not None:
+            return report.first_finding.part
         with EventLog.open(home, full_check=True) as log:
             stored = [item.event for item in log.read(stream=RUN, limit=999)] if log.run_seq(RUN) else []
             if stored != [step.event for step in STEPS[: len(stored)]]:
                 return f"{UNSEEN}: other events"
             if len(stored) < acknowledged:
                 return f"{UNSEEN}: {acknowledged - len(stored)} of {acknowledged}"
-        if write(home) != len(STEPS) or not verify(home).ok:
+        if write(home) != len(STEPS) or not verify_log(home).is_ok:
             return f"{UNSEEN}: it does not go on"
     except StateError as error:
         return error.code
@@ -324,13 +324,13 @@ def _told(every: int) -> str:
 @contextlib.contextmanager
 def eager() -> Iterator[None]:
     """Let the log write HEAD after every commit and snapshots after few events, so that little does much."""
-    before = writer.HEAD_EVERY_S, snapshots.EVERY
-    writer.HEAD_EVERY_S, snapshots.EVERY = 0.0, 8
+    before = writer.HEAD_EVERY_S, snapshots.SNAPSHOT_EVERY
+    writer.HEAD_EVERY_S, snapshots.SNAPSHOT_EVERY = 0.0, 8
     logging.disable(logging.CRITICAL)
     try:
         yield
     finally:
-        writer.HEAD_EVERY_S, snapshots.EVERY = before
+        writer.HEAD_EVERY_S, snapshots.SNAPSHOT_EVERY = before
         logging.disable(logging.NOTSET)
 
 

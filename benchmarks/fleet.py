@@ -37,12 +37,12 @@ sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that b
 import seeds  # noqa: E402 - the path is set above
 from remote.evaluator import EvaluationAnswer  # noqa: E402
 from remote.fleet.fleet import Fleet  # noqa: E402
-from remote.fleet.hosts import SshHost  # noqa: E402
-from remote.fleet.member import About  # noqa: E402
+from remote.fleet.hosts import SshFleetMember  # noqa: E402
+from remote.fleet.member import HostDescription  # noqa: E402
 from remote.local import LocalEvaluator  # noqa: E402
 from remote.ssh.job import JobSpec  # noqa: E402
-from remote.ssh.jobs import Jobs  # noqa: E402
-from remote.ssh.shipping import archive  # noqa: E402
+from remote.ssh.jobs import JobClient  # noqa: E402
+from remote.ssh.worker_archive import build_worker_archive  # noqa: E402
 from state.model import (  # noqa: E402
     PERSON,
     Evaluation,
@@ -115,7 +115,7 @@ class Napper:
     `beyond_s` are what they took besides, `outside_s` what of it the host does not account for.
     """
 
-    def __init__(self, jobs: Jobs, seconds: float) -> None:
+    def __init__(self, jobs: JobClient, seconds: float) -> None:
         self._jobs = jobs
         self._seconds = seconds
         self.beyond_s: list[float] = []
@@ -125,19 +125,19 @@ class Napper:
     def address(self) -> str:
         return self._jobs.host.address
 
-    async def prepare(self) -> About:
-        await self._jobs.hello()
-        return About("a bed", "sleep", slots=2)
+    async def prepare(self) -> HostDescription:
+        await self._jobs.greet_host()
+        return HostDescription("a bed", "sleep", slots=2)
 
     async def evaluate(self, request: EvaluationRequest, _: Any, /) -> EvaluationAnswer:
         began = time.monotonic()
         key = hashlib.sha256(f"{request.candidate} {os.urandom(8).hex()}".encode()).hexdigest()
         spec = JobSpec(key=key, step="nap", payload={"seconds": self._seconds}, cores=1)
-        result = await self._jobs.run(spec)
+        result = await self._jobs.run_job(spec)
         took = time.monotonic() - began
         self.beyond_s.append(took - self._seconds)
         self.outside_s.append(took - result.queued_s - result.ran_s)
-        await self._jobs.forget(key)
+        await self._jobs.forget_job(key)
         found = Evaluation(
             verdict=Verdict.CORRECT, stage="nap", code=request.source, target="trn2", toolchain="sleep"
         )
@@ -168,8 +168,8 @@ async def machines(folder: Path, count: int) -> AsyncIterator[list[tuple[Machine
         yield found
 
 
-async def jobs_of(machine: Machine, link: Counted, home: Path, **options: Any) -> Jobs:
-    return Jobs(await trusted(machine.sshd.link(home, port=link.port, cores=(0,)), home), **options)
+async def jobs_of(machine: Machine, link: Counted, home: Path, **options: Any) -> JobClient:
+    return JobClient(await trusted(machine.sshd.link(home, port=link.port, cores=(0,)), home), **options)
 
 
 async def measure(hosts: int, jobs: int, seconds: float) -> Row:
@@ -224,7 +224,7 @@ async def napping(hosts: int, seconds: float) -> AsyncIterator[tuple[Fleet, list
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
         home.mkdir()
-        worker = archive({"remote/hostside/steps/__init__.py": NAP})
+        worker = build_worker_archive({"remote/hostside/steps/__init__.py": NAP})
         async with machines(Path(folder), hosts) as found:
             nappers = [Napper(await jobs_of(*one, home, worker=worker), seconds) for one in found]
             fleet = Fleet(nappers, predictor=Nobody())  # type: ignore[arg-type]
@@ -252,7 +252,7 @@ async def _nap(fleet: Fleet, count: int) -> None:
 
 async def transferred() -> dict[str, float]:
     """Return the kilobytes that go over the link for the first and for a repeated candidate of a problem."""
-    silu = seeds.load("silu")
+    silu = seeds.load_problem("silu")
     other = silu.kernel + "\n# another candidate\nANOTHER = 1\n"
     blobs = Blobs()
     for data in silu.files.values():
@@ -263,13 +263,13 @@ async def transferred() -> dict[str, float]:
         home.mkdir()
         async with machines(Path(folder), 1) as ((machine, link),):
             local = LocalEvaluator(home=home, slots=1, allow_weak_jail=True)
-            host = SshHost(await jobs_of(machine, link, home), local=local, allow_weak_jail=True)
+            host = SshFleetMember(await jobs_of(machine, link, home), local=local, allow_weak_jail=True)
             try:
                 about = await host.prepare()
                 for source in (silu.kernel, other):
                     before = link.carried
                     request = EvaluationRequest(
-                        candidate="c", author=PERSON, source=blobs.put(source.encode()), problem=silu.ref(),
+                        candidate="c", author=PERSON, source=blobs.put(source.encode()), problem=silu.make_ref(),
                         size="reduced", target="trn2", toolchain=about.toolchain, level=Level.SLICES,
                     )  # fmt: skip
                     await host.evaluate(request, blobs)

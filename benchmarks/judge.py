@@ -27,7 +27,7 @@ sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that b
 
 import nki_sim  # noqa: E402 - the path is set above
 import seeds  # noqa: E402
-from remote.asked import LEVELS  # noqa: E402
+from remote.evaluation_context import LEVELS  # noqa: E402
 from remote.local import LocalEvaluator  # noqa: E402
 from state.model import EvaluationRequest, digest_of  # noqa: E402
 
@@ -73,13 +73,13 @@ class Blobs(dict[str, bytes]):
 
 def cases(only: str) -> Iterator[Case]:
     """Initial kernels, then wrong ones, of the problems whose name contains `only`."""
-    for name in seeds.problems():
+    for name in seeds.builtin_problems():
         if only in name:
-            problem = seeds.load(name)
+            problem = seeds.load_problem(name)
             yield Case(problem, problem.kernel)
     for wrong, (name, old, new) in WRONG.items():
         if only in name:
-            problem = seeds.load(name)
+            problem = seeds.load_problem(name)
             if old not in problem.kernel:
                 sys.exit(f"{wrong}: the initial kernel of {name} has no {old!r}")
             yield Case(problem, problem.kernel.replace(old, new), wrong)
@@ -92,7 +92,7 @@ async def judged(evaluator: LocalEvaluator, case: Case, options: argparse.Namesp
         candidate="r0.b0.p0.k0.f0",
         author="person",
         source=digest_of(data[-1]),
-        problem=case.problem.ref(),
+        problem=case.problem.make_ref(),
         size=options.size,
         target=options.target,
         toolchain=nki_sim.toolchain(),

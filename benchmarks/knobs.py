@@ -37,12 +37,12 @@ from nki_sim import targets  # noqa: E402
 from targets.nki.knobs.errors import KnobError  # noqa: E402 - the path is set above
 from targets.nki.knobs.graph import Graph  # noqa: E402
 from targets.nki.knobs.ir import KernelIR, knob_signature  # noqa: E402
-from targets.nki.knobs.narrowing import default  # noqa: E402
+from targets.nki.knobs.narrowing import default_ir  # noqa: E402
 from targets.nki.knobs.neighbours import is_valid  # noqa: E402
-from targets.nki.knobs.sampling import anywhere, sample  # noqa: E402
-from targets.nki.knobs.search import Feedback, Mode, Trial, Tried, best_of, next_batch  # noqa: E402
-from targets.nki.knobs.space import size_of  # noqa: E402
-from targets.nki.knobs.variants import IDENTITY, variants  # noqa: E402
+from targets.nki.knobs.sampling import sample_any_point, sample_ir  # noqa: E402
+from targets.nki.knobs.search import ProfileFeedback, SearchMode, Trial, TriedBatch, best_trial, next_batch  # noqa: E402
+from targets.nki.knobs.space import space_size  # noqa: E402
+from targets.nki.knobs.variants import IDENTITY, make_variants  # noqa: E402
 
 NEAR_RATIO = 1.02
 """Within this of the best program there is, a point counts as found."""
@@ -74,14 +74,14 @@ def space(name: str, target: str, clock: Clock) -> dict[str, Any]:
     """The size of a space, and the share of valid points among some drawn anywhere."""
     del clock
     graph, rng = WORKLOADS[name].graph(target), Random(0)
-    size = size_of(graph)
-    valid = sum(is_valid(anywhere(graph, rng)) for _ in range(DRAWN))
+    size = space_size(graph)
+    valid = sum(is_valid(sample_any_point(graph, rng)) for _ in range(DRAWN))
     return {
         "loop_orders": size.loop_orders,
         "block_sizes": size.block_sizes,
         "buffer_scopes": size.buffer_scopes,
         "points": size.points,
-        "variants": len(variants(graph)),
+        "variants": len(make_variants(graph)),
         "valid_percent": 100 * valid / DRAWN,
     }
 
@@ -100,7 +100,7 @@ def exhaustive(name: str, target: str, clock: Clock) -> dict[str, Any]:
         "whole": table.whole,
         "best_ms": table.best_ms,
         "worst_ms": table.worst_ms,
-        "default_ms": table.of(default(graph)).ms,
+        "default_ms": table.of(default_ir(graph)).ms,
         "near_percent": 100 * sum(one.ms <= near_ms for one in table.found.values()) / len(table.found),
         "budget": budget,
         "searched": [
@@ -111,13 +111,13 @@ def exhaustive(name: str, target: str, clock: Clock) -> dict[str, Any]:
     }
 
 
-def _latencies(history: Sequence[Tried]) -> list[float]:
+def _latencies(history: Sequence[TriedBatch]) -> list[float]:
     return [trial.ms for tried in history for trial in tried.trials if trial.ms is not None]
 
 
 def _drawn(graph: Graph, count: int, table: Table, seed: int) -> list[float]:
-    first, rng = default(graph), Random(seed)
-    return [table.of(sample(first, rng)).ms for _ in range(count)]
+    first, rng = default_ir(graph), Random(seed)
+    return [table.of(sample_ir(first, rng)).ms for _ in range(count)]
 
 
 def _near(latencies: Sequence[float], near_ms: float) -> dict[str, Any]:
@@ -126,13 +126,15 @@ def _near(latencies: Sequence[float], near_ms: float) -> dict[str, Any]:
     return {"best_ms": min(latencies), "evaluations": len(latencies), "near_after": after}
 
 
-def searched(graph: Graph, clock: Clock, most: int, look: Look = predicted, *, seed: int = 0) -> list[Tried]:
+def searched(
+    graph: Graph, clock: Clock, most: int, look: Look = predicted, *, seed: int = 0
+) -> list[TriedBatch]:
     """What the search tries, up to so many points. The default comes first."""
-    best, engine = look(default(graph))
-    history = [Tried(Mode.JOINT, (Trial(default(graph), best),))]
+    best, engine = look(default_ir(graph))
+    history = [TriedBatch(SearchMode.JOINT, (Trial(default_ir(graph), best),))]
     count, rng = 1, Random(seed)
     while count < most and not clock.is_over():
-        batch = next_batch(graph, rng, history, Feedback(engine), min(BATCH, most - count))
+        batch = next_batch(graph, rng, history, ProfileFeedback(engine), min(BATCH, most - count))
         trials: list[Trial] = []
         for ir in batch.points:
             ms, busiest = look(ir)
@@ -144,19 +146,19 @@ def searched(graph: Graph, clock: Clock, most: int, look: Look = predicted, *, s
         if not trials:
             break
         count += len(trials)
-        history.append(Tried(batch.mode, tuple(trials), batch.knob))
+        history.append(TriedBatch(batch.mode, tuple(trials), batch.knob))
     return history
 
 
 def search(name: str, target: str, clock: Clock) -> dict[str, Any]:
     """The best of the graph, and of the variant whose default is fastest, in as many evaluations for both."""
     graph = WORKLOADS[name].graph(target)
-    starts = {item.name: item.graph for item in variants(graph) if item.name != IDENTITY}
+    starts = {item.name: item.graph for item in make_variants(graph) if item.name != IDENTITY}
     defaults: dict[str, float] = {}
     for key, item in starts.items():
         with suppress(KnobError):  # a variant that fits nowhere
             if not clock.is_over():
-                defaults[key] = predicted(default(item)).ms
+                defaults[key] = predicted(default_ir(item)).ms
     chosen = min(defaults, key=defaults.__getitem__, default=None)
     half = replace(clock, until=(time.monotonic() + clock.until) / 2)
     told = {IDENTITY: _told(searched(graph, half, clock.evaluations))}
@@ -165,8 +167,8 @@ def search(name: str, target: str, clock: Clock) -> dict[str, Any]:
     return {"defaults_ms": defaults, "found": told}
 
 
-def _told(history: Sequence[Tried]) -> dict[str, Any]:
-    best = best_of(history)
+def _told(history: Sequence[TriedBatch]) -> dict[str, Any]:
+    best = best_trial(history)
     assert best is not None
     return {
         "default_ms": history[0].trials[0].ms,

@@ -32,11 +32,11 @@ from nki_sim import targets  # noqa: E402
 from nki_sim.forms import ArraySpec  # noqa: E402
 from nki_sim.frontend.entry import trace_bytes  # noqa: E402
 from nki_sim.program.ir import Program  # noqa: E402
-from nki_sim.timing.forecast import forecast  # noqa: E402
-from targets.nki.rewrites.estimate import estimate  # noqa: E402 - the path is set above
-from targets.nki.rewrites.explore import Child, explore  # noqa: E402
-from targets.nki.rewrites.model import ArrayArgument  # noqa: E402
-from targets.nki.rewrites.reader import read  # noqa: E402
+from nki_sim.timing.forecast import forecast_program  # noqa: E402
+from targets.nki.rewrites.estimate import estimate_kernel  # noqa: E402 - the path is set above
+from targets.nki.rewrites.explore import RewrittenKernel, explore_rewrites  # noqa: E402
+from targets.nki.rewrites.kernel_ir import ArrayArgument  # noqa: E402
+from targets.nki.rewrites.reader import read_kernel  # noqa: E402
 
 RUNGS = ("plain", "hoisted", "blocked_free", "blocked")
 DTYPE = "bfloat16"
@@ -72,15 +72,15 @@ def predicted_ms(source: str, size: Size, target: str) -> float:
     """The predicted latency of a kernel of this project, traced here."""
     arrays = [ArraySpec(shape, DTYPE) for shape in size.shapes]
     program = Program.from_bytes(trace_bytes(source, args=arrays, target=target))
-    return forecast(program, targets.load(target)).latency_ms
+    return forecast_program(program, targets.load(target)).latency_ms
 
 
-def promising(source: str, size: Size, target: str, count: int) -> Iterator[Child]:
+def promising(source: str, size: Size, target: str, count: int) -> Iterator[RewrittenKernel]:
     """The rewrites of a kernel that the static estimate puts first, at most `SAME_KIND` of a kind."""
     arguments = [ArrayArgument(shape, DTYPE) for shape in size.shapes]
     chip = targets.load(target)
-    children, _ = explore(read(source, arguments, chip), arguments, chip)
-    ranked = sorted(children, key=lambda child: estimate(child.kernel, chip).total_ns)
+    children, _ = explore_rewrites(read_kernel(source, arguments, chip), arguments, chip)
+    ranked = sorted(children, key=lambda child: estimate_kernel(child.kernel, chip).total_ns)
     kinds: Counter[str] = Counter()
     for child in ranked:
         kinds[child.transform.id] += 1
@@ -102,7 +102,7 @@ def climb(
                 if child.source in seen:
                     continue
                 seen.add(child.source)
-                title = child.transform.title(child.site, child.choice)
+                title = child.transform.render_title(child.site, child.choice)
                 found = predicted_ms(child.source, part, target)
                 made.append(Found(found, (*parent.steps, title), child.source))
         frontier = sorted(made, key=lambda found: found.ms)[:beam]

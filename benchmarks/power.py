@@ -40,7 +40,7 @@ from benchmarks.workload import Script  # noqa: E402
 from state.log import EventLog  # noqa: E402
 from state.reader import LogReader  # noqa: E402
 from state.records import NewEvent  # noqa: E402
-from state.verify import verify  # noqa: E402
+from state.verify import verify_log  # noqa: E402
 
 DOCUMENT = ROOT / "docs" / "reliability.md"
 BEGIN, END = "<!-- benchmarks/power.py begin -->", "<!-- benchmarks/power.py end -->"
@@ -283,13 +283,13 @@ def acknowledged(line: bytes) -> tuple[int, str] | None:
 
 
 def _look(home: Path, said: list[tuple[int, str]]) -> Cut:
-    report = verify(home)
+    report = verify_log(home)
     with LogReader.open(home) as reader:
         there = {item.seq: item.hash for item in reader.read(limit=1_000_000)}
     lost = sum(there.get(seq) != hash_ for seq, hash_ in said)
     with EventLog.open(home, full_check=True):
         pass
-    return Cut(len(said), lost, len(there), report.ok)
+    return Cut(len(said), lost, len(there), report.is_ok)
 
 
 def table(cuts: list[Cut], seconds: float) -> str:

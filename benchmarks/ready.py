@@ -124,8 +124,8 @@ def make(home: Path, events: int) -> None:
 def pause_all(home: Path) -> None:
     """Pause the runs that are under way: they are taken up at a start, and there is nothing to do."""
     with EventLog.open(home) as log:
-        for run in log.runs():
-            if log.state(run).status is RunStatus.RUNNING:
+        for run in log.active_runs():
+            if log.run_state(run).status is RunStatus.RUNNING:
                 log.append_now([NewEvent(run, RunPaused(reason="benchmark"))])
 
 

@@ -20,4 +20,4 @@ from agentctl.verbs.bench import search  # noqa: E402
 from daemon import exits  # noqa: E402 - the path is set above
 
 if __name__ == "__main__":
-    exits.run(search, "benchmarks/search.py")
+    exits.run_command(search, "benchmarks/search.py")

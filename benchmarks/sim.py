@@ -35,9 +35,9 @@ def workloads(options: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
             if pair.reference is not None:
                 yield pair.name, ["--pair", str(pair.kernel), str(pair.reference)]
         return
-    from seeds.problem import problems
+    from seeds.problem import builtin_problems
 
-    for name in problems():
+    for name in builtin_problems():
         yield name, ["--problem", name, options.size]
 
 

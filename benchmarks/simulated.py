@@ -36,21 +36,21 @@ class Workload:
 
 def problem(name: str, size: str) -> Workload:
     """A problem of `seeds/`."""
-    from seeds import load
-    from seeds.folder import REFERENCE
-    from seeds.inputs import draw
+    from seeds import load_problem
+    from seeds.inputs import draw_inputs
+    from seeds.problem_files import REFERENCE_FILE
 
-    found = load(name)
-    arrays = draw(found.spec, size, found.spec.seeds[0])
-    return Workload(found.kernel, None, arrays, found.files[REFERENCE].decode(), arrays)
+    found = load_problem(name)
+    arrays = draw_inputs(found.spec, size, found.spec.seeds[0])
+    return Workload(found.kernel, None, arrays, found.files[REFERENCE_FILE].decode(), arrays)
 
 
 def pair(kernel: str, reference: str) -> Workload:
     """A kernel's file and a reference that draws its inputs."""
-    loaded, source = harness.Reference(Path(reference)), Path(kernel).read_text()
-    inputs = loaded.inputs(0)
-    arguments = loaded.arguments(inputs)
-    return Workload(source, harness.entry_of(source), arguments, Path(reference).read_text(), inputs)
+    loaded, source = harness.ReferenceModule(Path(reference)), Path(kernel).read_text()
+    inputs = loaded.draw_inputs(0)
+    arguments = loaded.make_arguments(inputs)
+    return Workload(source, harness.find_entry(source), arguments, Path(reference).read_text(), inputs)
 
 
 class _Single(ast.NodeTransformer):
@@ -88,7 +88,7 @@ def measure(part: str, target: str, repeats: int, work: Workload) -> dict[str, A
     if part == "numpy":
         function = in_float32(work.reference)
         return {"numpy_s": best(lambda: function(*work.inputs), repeats)[0]}
-    specs = [harness.spec_of(item) for item in work.arguments]
+    specs = [harness.make_specs(item) for item in work.arguments]
     seconds, program = best(
         lambda: nki_sim.trace(work.source, args=specs, target=target, entry=work.entry),
         1 if part == "run" else repeats,

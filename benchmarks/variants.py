@@ -25,10 +25,10 @@ from benchmarks.surface.programs import predicted  # noqa: E402
 from benchmarks.surface.workloads import attention, matmul, rmsnorm_matmul  # noqa: E402
 from targets.nki.knobs import ops  # noqa: E402 - the path is set above
 from targets.nki.knobs.errors import KnobError  # noqa: E402
-from targets.nki.knobs.narrowing import default  # noqa: E402
-from targets.nki.knobs.sampling import sample  # noqa: E402
-from targets.nki.knobs.tracing import Specs, trace  # noqa: E402
-from targets.nki.knobs.variants import IDENTITY, Variant, variants  # noqa: E402
+from targets.nki.knobs.narrowing import default_ir  # noqa: E402
+from targets.nki.knobs.sampling import sample_ir  # noqa: E402
+from targets.nki.knobs.tracing import Specs, trace_workload  # noqa: E402
+from targets.nki.knobs.variants import IDENTITY, GraphVariant, make_variants  # noqa: E402
 
 
 def softmax_matmul(x: Any, v: Any) -> Any:
@@ -90,17 +90,17 @@ def _us(latency_ms: float | None) -> str:
 def rows(name: str, samples: int, seed: int, target: str) -> Iterator[Row]:
     """A row for each variant of a workload, itself first."""
     function, specs = WORKLOADS[name]
-    for variant in variants(trace(function, specs, target=target)):
+    for variant in make_variants(trace_workload(function, specs, target=target)):
         yield _row(name, variant, samples, seed)
 
 
-def _row(name: str, variant: Variant, samples: int, seed: int) -> Row:
+def _row(name: str, variant: GraphVariant, samples: int, seed: int) -> Row:
     try:
-        start = default(variant.graph)
+        start = default_ir(variant.graph)
     except KnobError:
         return Row(name, variant.name, None, None)
     rng = Random(seed)
-    found = [predicted(ir)[0] for ir in (start, *(sample(start, rng) for _ in range(samples)))]
+    found = [predicted(ir)[0] for ir in (start, *(sample_ir(start, rng) for _ in range(samples)))]
     return Row(name, variant.name, found[0], min(found))
 
 

@@ -39,7 +39,6 @@ from state.model import (
     BeamEntry,
     BeamRole,
     Benchmark,
-    Bounds,
     Candidate,
     Checkpoint,
     EffectKey,
@@ -47,6 +46,7 @@ from state.model import (
     Evaluation,
     Experience,
     ExperienceKind,
+    LatencyBounds,
     Plan,
     Prediction,
     ProblemRef,
@@ -58,7 +58,7 @@ from state.model import (
     Verdict,
     digest_of,
 )
-from state.records import NewEvent, Recorded
+from state.records import NewEvent, RecordedEvent
 
 TECHNIQUES = ("hoist_loads", "block_sizes", "loop_interchange", "wider_dma", "fuse_activation")
 COUNTERS = ("tensor_engine_active_percent", "dma_active_percent", "hbm_read_bytes", "sbuf_spill_bytes", "mfu")
@@ -101,7 +101,7 @@ class Script:
                 config=RunConfig(problem="matmul"),
                 problem=problem,
                 kernel=digest_of(source),
-                bounds=Bounds(plain_ms=1.5, tight_ms=2.0),
+                bounds=LatencyBounds(plain_ms=1.5, tight_ms=2.0),
                 toolchain="sim-1",
                 code_version="0.1.0",
             ),
@@ -143,7 +143,7 @@ class Script:
         verdict = Verdict.CORRECT if fate > 0.3 else Verdict.INCORRECT if fate > 0.1 else None
         yield from self._plan(at, technique)
         executor = at.for_role(Role.EXECUTOR)
-        source = _source(f"{at.candidate} {self._random.random()}")
+        source = _source(f"{at.candidate_id} {self._random.random()}")
         request = _request("execute", at)
         yield Step(ExecutionStarted(key=str(executor), request=digest_of(request)), (request,))
         error = None
@@ -158,7 +158,7 @@ class Script:
             self._found.append(self._candidate(at, source, latency_ms, parent))
         self._attempts.append(
             Attempt(
-                candidate=at.candidate,
+                candidate=at.candidate_id,
                 parent=parent.id,
                 technique=technique,
                 site="loop 1",
@@ -249,7 +249,7 @@ class Script:
         self, at: EffectKey, source: bytes, latency_ms: float, parent: Candidate | None = None
     ) -> Candidate:
         return Candidate(
-            id=at.candidate,
+            id=at.candidate_id,
             parent=None if parent is None else parent.id,
             lineage="r0.b0.p0.k0.f0" if parent is None else parent.lineage,
             round=at.round,
@@ -263,10 +263,10 @@ class Script:
         )
 
 
-def append_run(log: EventLog, run: str, **parameters: int) -> list[Recorded]:
+def append_run(log: EventLog, run: str, **parameters: int) -> list[RecordedEvent]:
     """Append a whole scripted run, a few events at a time; `parameters` are those of `Script`."""
     steps = Script(**parameters).steps()
-    stored: list[Recorded] = []
+    stored: list[RecordedEvent] = []
     while batch := list(islice(steps, 16)):
         blobs = [blob for step in batch for blob in step.blobs]
         stored += log.append_now([NewEvent(run, step.event) for step in batch], blobs=blobs)
@@ -284,4 +284,4 @@ def _source(mark: str) -> bytes:
 
 
 def _request(kind: str, at: EffectKey) -> bytes:
-    return json.dumps({"kind": kind, "candidate": at.candidate, "target": "trn2", "size": "full"}).encode()
+    return json.dumps({"kind": kind, "candidate": at.candidate_id, "target": "trn2", "size": "full"}).encode()

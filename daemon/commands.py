@@ -20,15 +20,9 @@ from pydantic import JsonValue
 import remote
 import seeds
 from agent_core.proposers import ProposerError
-from daemon import wording
-from daemon.amend import JUDGED_BY, amended, changes, run_keys
-from daemon.calls.till import all_lost, settled
-from daemon.config import ConfigError
-from daemon.errors import BadFile, CommandRefused, Preparing, UnknownEvent, UnknownRun
-from daemon.forking import Cut, first_events
-from daemon.names import unknown
-from daemon.rewrites import handed_in
-from daemon.verbs import (
+from daemon import prompt_overrides
+from daemon.calls.budget_ledger import lost_call_events, settlement_event
+from daemon.command_models import (
     Approve,
     Cancel,
     Command,
@@ -39,15 +33,21 @@ from daemon.verbs import (
     Propose,
     Resume,
     Set,
-    Steering,
+    SteeringCommand,
     Submit,
-    origin_of,
-    parse,
+    parse_command,
+    read_origin,
+    read_verb,
     run_id,
-    verb_of,
 )
+from daemon.config import ConfigError
+from daemon.errors import BadFile, CommandRefused, EvaluatorPreparing, UnknownEvent, UnknownRun
+from daemon.experience_files import apply_experience_command
+from daemon.fork_events import ForkPoint, build_fork_events
+from daemon.name_checks import find_unknown_names
+from daemon.run_settings import EVALUATION_KEYS, apply_settings, diff_configs, expand_run_keys
 from daemon.workers import Workers
-from seeds.folder import KERNEL
+from seeds.problem_files import KERNEL_FILE
 from state.errors import DuplicateOutcome, EventRefused, StaleAppend, StateError, StreamUnknown
 from state.events import (
     CommandCompleted,
@@ -80,12 +80,12 @@ from state.records import NewEvent
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("commands")
 
-Touched = Callable[[Command, str], None]
+CommandListener = Callable[[Command, str], None]
 """Called with a command and the run it concerned, once the log has the answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class CommandOutcome:
     """What a command comes to in one run: events, the blobs they name, and what its answer says besides.
 
     `parent` is what happens to the run that a fork continues, `beside` what else is stored with it.
@@ -98,7 +98,7 @@ class Carried:
     beside: tuple[NewEvent, ...] = ()
 
 
-class Commands:
+class CommandHandler:
     """Takes commands into the log and answers them."""
 
     def __init__(
@@ -106,7 +106,7 @@ class Commands:
         log: EventLog,
         workers: Workers,
         *,
-        touched: Touched,
+        touched: CommandListener,
         check: Callable[[RunConfig], list[str]] = lambda _: [],
     ) -> None:
         """`check` says what else is wrong with the configuration of a run that is to start."""
@@ -122,30 +122,30 @@ class Commands:
 
         Raises:
             BadFile: `data` is no command, or the id belongs to another one.
-            Preparing: it was taken in, and is carried out when it is handed in again, once that is done.
-            state.errors.AppendError: the log could not store it; nothing was half-applied.
+            EvaluatorPreparing: it was taken in, and is carried out when it is handed in again, once that is
+            done. state.errors.AppendError: the log could not store it; nothing was half-applied.
         """
-        verb = verb_of(data)
-        received = CommandReceived(id=id_, verb=verb, payload=digest_of(data), origin=origin_of(data))
+        verb = read_verb(data)
+        received = CommandReceived(id=id_, verb=verb, payload=digest_of(data), origin=read_origin(data))
         try:
             await self._log.append([NewEvent(SYSTEM_STREAM, received)], blobs=[data])
         except DuplicateOutcome as error:
             raise BadFile(f"the id {id_} belongs to another command") from error
-        while id_ in self._log.system().pending:
+        while id_ in self._log.system_state().pending:
             with suppress(StaleAppend):  # the run moved on between look and append: look again
                 async with self.turn:
-                    await self._answer(id_, data)
+                    await self._answer_command(id_, data)
 
-    async def _answer(self, id_: str, data: bytes) -> None:
+    async def _answer_command(self, id_: str, data: bytes) -> None:
         try:
-            command = parse(data)
-            run = await self._carry_out(id_, command)
+            command = parse_command(data)
+            run = await self._execute_command(id_, command)
         except (CommandRefused, ConfigError, EventRefused, DuplicateOutcome) as error:
             hint = error.hint if isinstance(error, CommandRefused) else None
             info = ErrorInfo(code=error.code, message=str(error), hint=hint)
             await self._log.append([NewEvent(SYSTEM_STREAM, CommandRejected(id=id_, error=info))])
             log.info("command_rejected", command=id_, code=info.code, error=info.message)
-        except (StateError, Preparing):
+        except (StateError, EvaluatorPreparing):
             raise
         except Exception as error:  # no command may stop the runs, now and at each start to come
             log.exception("command_failed", command=id_)
@@ -157,36 +157,36 @@ class Commands:
             if run:
                 self._touched(command, run)
 
-    async def _carry_out(self, id_: str, command: Command) -> str:
+    async def _execute_command(self, id_: str, command: Command) -> str:
         """Append what `command` causes together with its answer; return the run, "" if it concerns none."""
         expect: dict[str, int] = {}  # a run that is there already refuses a second first event
         caused: list[NewEvent] = []
         if isinstance(command, Submit):
-            created = create(command, self._workers)
-            self._require_askable(created.config)
-            run, carried = run_id(id_, created.problem.name), self._submitted(command, created)
+            created = create_run(command, self._workers)
+            self._require_models(created.config)
+            run, carried = run_id(id_, created.problem.name), self._prepare_submit(command, created)
         elif isinstance(command, Fork):
-            state, last = self._look(command.run)
-            run, carried = self._fork(id_, command, state, last=last)
-            self._require_askable(*_settings_of(carried), before=state.config)
+            state, last = self._look_up_run(command.run)
+            run, carried = self._prepare_fork(id_, command, state, last=last)
+            self._require_models(*_new_settings(carried), before=state.config)
             caused = [NewEvent(command.run, event) for event in carried.parent]
             expect = {command.run: last} if caused else {}
         elif isinstance(command, Learn | Forget):
-            event, blobs, said = handed_in(command, self._log.system())
+            event, blobs, said = apply_experience_command(command, self._log.system_state())
             beside = (NewEvent(SYSTEM_STREAM, event),) if event is not None else ()
-            run, carried = "", Carried(blobs=blobs, result=said, beside=beside)
+            run, carried = "", CommandOutcome(blobs=blobs, result=said, beside=beside)
         else:
             run = command.run
-            state, expect[run] = self._look(run)
-            carried = steer(run, state, command)
-            self._require_askable(*_settings_of(carried), before=state.config)
+            state, expect[run] = self._look_up_run(run)
+            carried = steer_run(run, state, command)
+            self._require_models(*_new_settings(carried), before=state.config)
         caused += [*(NewEvent(run, event) for event in carried.events), *carried.beside]
         named: dict[str, JsonValue] = {"run": run} if run else {}
         answer = CommandCompleted(id=id_, result={**named, **carried.result})
         await self._log.append([*caused, NewEvent(SYSTEM_STREAM, answer)], blobs=carried.blobs, expect=expect)
         return run
 
-    def _require_askable(self, *after: RunConfig, before: RunConfig | None = None) -> None:
+    def _require_models(self, *after: RunConfig, before: RunConfig | None = None) -> None:
         """Make sure that models can be asked under new settings, as far as they could under those before.
 
         Raises:
@@ -197,18 +197,20 @@ class Commands:
         if wrong:
             raise ConfigError(dict.fromkeys(wrong))
 
-    def _fork(self, id_: str, command: Fork, parent: RunState, *, last: int) -> tuple[str, Carried]:
+    def _prepare_fork(
+        self, id_: str, command: Fork, parent: RunState, *, last: int
+    ) -> tuple[str, CommandOutcome]:
         """Return a fork's id, and how it begins."""
-        cut = self._cut(command, last)
-        prompts = wording.in_force(self._log)
-        events = first_events(command, cut, self._log, self._workers, prompts=prompts)
+        cut = self._find_fork_point(command, last)
+        prompts = prompt_overrides.prompts_in_force(self._log)
+        events = build_fork_events(command, cut, self._log, self._workers, prompts=prompts)
         rebase = events[0].rebase if isinstance(events[0], RunForked) else None
         problem = rebase.problem if rebase else cut.state.problem
         run = run_id(id_, problem.name)
         rewound = RunPaused(reason=f"rewound to event {cut.run_seq}: {run} goes on in its place")
-        return run, Carried(
+        return run, CommandOutcome(
             events,
-            (*(command.files.values() if command.files else ()), *self._told(events)),
+            (*(command.files.values() if command.files else ()), *self._missing_prompts(events)),
             {
                 "parent": cut.run,
                 "seq": cut.run_seq,
@@ -218,37 +220,41 @@ class Commands:
             parent=(rewound,) if command.rewind and parent.status is RunStatus.RUNNING else (),
         )
 
-    def _submitted(self, command: Submit, created: RunCreated) -> Carried:
-        prompts = wording.in_force(self._log)
-        blobs = (*command.files.values(), _kernel(command), *wording.missing(self._log, prompts))
-        return Carried((created.model_copy(update={"prompts": prompts}),), blobs)
+    def _prepare_submit(self, command: Submit, created: RunCreated) -> CommandOutcome:
+        prompts = prompt_overrides.prompts_in_force(self._log)
+        blobs = (
+            *command.files.values(),
+            _kernel_source(command),
+            *prompt_overrides.missing_prompt_blobs(self._log, prompts),
+        )
+        return CommandOutcome((created.model_copy(update={"prompts": prompts}),), blobs)
 
-    def _told(self, events: Iterable[Event]) -> Iterator[bytes]:
+    def _missing_prompts(self, events: Iterable[Event]) -> Iterator[bytes]:
         """Yield the prompts that a fork's first events name and the log does not have."""
         for event in events:
             if isinstance(event, ConfigChanged) and event.prompts:
-                yield from wording.missing(self._log, event.prompts)
+                yield from prompt_overrides.missing_prompt_blobs(self._log, event.prompts)
 
-    def _cut(self, command: Fork, last: int) -> Cut:
+    def _find_fork_point(self, command: Fork, last: int) -> ForkPoint:
         at = last if command.seq is None else command.seq
         if at > last:
-            raise UnknownEvent.beyond(command.run, at, last)
-        state = self._log.state_at(command.run, at)
+            raise UnknownEvent.with_last_event(command.run, at, last)
+        state = self._log.run_state_at(command.run, at)
         while state.before is not None:  # within a record of decisions, which is made again as a whole
             at -= 1
-            state = self._log.state_at(command.run, at)
-        return Cut(command.run, at, state)
+            state = self._log.run_state_at(command.run, at)
+        return ForkPoint(command.run, at, state)
 
-    def _look(self, run: str) -> tuple[RunState, int]:
+    def _look_up_run(self, run: str) -> tuple[RunState, int]:
         """Return a run's state, and a `run_seq` at or before it: one read too late is found out on append."""
         try:
             seen = self._log.run_seq(run)
-            return self._log.state(run), seen
+            return self._log.run_state(run), seen
         except StreamUnknown as error:
-            raise UnknownRun.among(run, self._log.run_ids()) from error
+            raise UnknownRun.with_nearest(run, self._log.run_ids()) from error
 
 
-def _settings_of(carried: Carried) -> Iterator[RunConfig]:
+def _new_settings(carried: CommandOutcome) -> Iterator[RunConfig]:
     """Yield the new settings of a run that a command brings."""
     for event in carried.events:
         if isinstance(event, ConfigChanged):
@@ -257,7 +263,7 @@ def _settings_of(carried: Carried) -> Iterator[RunConfig]:
             yield event.rebase.config
 
 
-def create(command: Submit, workers: Workers) -> RunCreated:
+def create_run(command: Submit, workers: Workers) -> RunCreated:
     """Return the first event of a run.
 
     Raises:
@@ -265,17 +271,17 @@ def create(command: Submit, workers: Workers) -> RunCreated:
     """
     config = command.config
     try:
-        problem = seeds.from_files(command.files)
-        toolchain = workers.toolchain(config)
+        problem = seeds.build_problem(command.files)
+        toolchain = workers.get_toolchain(config)
         for name in config.planner:
             workers.require_proposer(name)
-        bounds = remote.bounds(problem, config.size, config.target)
+        bounds = remote.compute_bounds(problem, config.size, config.target)
     except (seeds.SeedsError, remote.RemoteError, ProposerError) as error:
         raise CommandRefused(str(error), code=error.code) from error
     return RunCreated(
         config=config.model_copy(update={"problem": problem.name}),
-        problem=problem.ref(),
-        kernel=digest_of(_kernel(command)),
+        problem=problem.make_ref(),
+        kernel=digest_of(_kernel_source(command)),
         bounds=bounds,
         toolchain=toolchain,
         code_version=version("nki-kernel-agent"),
@@ -283,65 +289,67 @@ def create(command: Submit, workers: Workers) -> RunCreated:
     )
 
 
-def _kernel(command: Submit) -> bytes:
+def _kernel_source(command: Submit) -> bytes:
     """Return the source to start from; a problem that was checked has one of its own."""
-    return command.files[KERNEL] if command.kernel is None else command.kernel.encode()
+    return command.files[KERNEL_FILE] if command.kernel is None else command.kernel.encode()
 
 
-def steer(run: str, state: RunState, command: Steering) -> Carried:
+def steer_run(run: str, state: RunState, command: SteeringCommand) -> CommandOutcome:
     """Return what a command on an existing run comes to.
 
     Raises:
         CommandRefused: the run's status does not allow it.
         ConfigError: a setting is unknown, wrong, or kept by every run.
     """
-    if state.status not in _ALLOWED.get(type(command), LIVE) or _rests(command, state):
+    if state.status not in _LEGAL_STATUSES.get(type(command), LIVE_STATUSES) or _is_redundant_pause(
+        command, state
+    ):
         raise CommandRefused(f"{command.verb}: run {run} is {state.status}", code="illegal_state")
     match command:
         case Pause():
-            return Carried((RunPaused(reason=command.reason),))
+            return CommandOutcome((RunPaused(reason=command.reason),))
         case Resume():
-            return _resumed(run, state, command)
+            return _resume_run(run, state, command)
         case Approve():
-            return _approved(run, state, command)
+            return _approve_run(run, state, command)
         case Cancel():
-            return _cancelled(run, state, command)
+            return _cancel_run(run, state, command)
         case Propose():
-            return _proposed(state, command)
+            return _propose_kernel(state, command)
         case Set():
-            return _set(state, command)
+            return _change_settings(state, command)
         case _:
             assert_never(command)
 
 
-LIVE = (RunStatus.RUNNING, RunStatus.PAUSED)
-_ALLOWED: dict[type, tuple[RunStatus, ...]] = {Approve: (RunStatus.PAUSED,)}
+LIVE_STATUSES = (RunStatus.RUNNING, RunStatus.PAUSED)
+_LEGAL_STATUSES: dict[type, tuple[RunStatus, ...]] = {Approve: (RunStatus.PAUSED,)}
 """The statuses in which a command is legal, where that is not every one of a run that has not ended."""
 
 
-def _rests(command: Steering, state: RunState) -> bool:
+def _is_redundant_pause(command: SteeringCommand, state: RunState) -> bool:
     """Return whether a pause would change nothing: a person must end this one as it is."""
     paused_by_person = state.status is RunStatus.PAUSED and state.pause_cause is PauseCause.PERSON
     return isinstance(command, Pause) and paused_by_person
 
 
-def _resumed(run: str, state: RunState, command: Resume) -> Carried:
+def _resume_run(run: str, state: RunState, command: Resume) -> CommandOutcome:
     if state.needs_approval:
         waits = f"resume: run {run} {state.status_reason}"
         raise CommandRefused(waits, code="needs_approval", hint=f"agentctl approve {run}")
     paused = state.status is RunStatus.PAUSED
-    return Carried((RunResumed(reason=command.reason),) if paused else ())
+    return CommandOutcome((RunResumed(reason=command.reason),) if paused else ())
 
 
-def _cancelled(run: str, state: RunState, command: Cancel) -> Carried:
+def _cancel_run(run: str, state: RunState, command: Cancel) -> CommandOutcome:
     """End a run, and charge its calls under way at all that is held for them: nobody will hear of them."""
-    gone = all_lost(state, state.open, reason="cancelled")
-    return Carried(
-        (*gone, RunCancelled(reason=command.reason)), beside=tuple(settled(run, one) for one in gone)
+    gone = lost_call_events(state, state.open, reason="cancelled")
+    return CommandOutcome(
+        (*gone, RunCancelled(reason=command.reason)), beside=tuple(settlement_event(run, one) for one in gone)
     )
 
 
-def _approved(run: str, state: RunState, command: Approve) -> Carried:
+def _approve_run(run: str, state: RunState, command: Approve) -> CommandOutcome:
     points = state.needs_approval
     if not points:
         raise CommandRefused(
@@ -349,29 +357,33 @@ def _approved(run: str, state: RunState, command: Approve) -> Carried:
             code="illegal_state",
             hint=f"agentctl resume {run}",
         )
-    return Carried((RunResumed(reason=command.reason, approved=points),), result={"approved": list(points)})
+    return CommandOutcome(
+        (RunResumed(reason=command.reason, approved=points),), result={"approved": list(points)}
+    )
 
 
-def _set(state: RunState, command: Set) -> Carried:
+def _change_settings(state: RunState, command: Set) -> CommandOutcome:
     before = state.pending_config or state.config
-    after = amended(before, command.settings, keep=JUDGED_BY, look_up=unknown)
-    found = changes(before, after)
-    pinned = tuple(run_keys(command.settings))
+    after = apply_settings(before, command.settings, keep=EVALUATION_KEYS, look_up=find_unknown_names)
+    found = diff_configs(before, after)
+    pinned = tuple(expand_run_keys(command.settings))
     event = ConfigChanged(config=after.model_dump(mode="json"), pinned=pinned)
     changed: dict[str, JsonValue] = {key: [old, new] for key, (old, new) in found.items()}
-    return Carried((event,) if found else (), result={"changed": changed, "from_round": state.round + 1})
+    return CommandOutcome(
+        (event,) if found else (), result={"changed": changed, "from_round": state.round + 1}
+    )
 
 
-def _proposed(state: RunState, command: Propose) -> Carried:
+def _propose_kernel(state: RunState, command: Propose) -> CommandOutcome:
     source = command.source.encode()
-    key = person_key(state)
+    key = next_person_key(state)
     event = KernelProposed(key=str(key), source=digest_of(source), note=command.note, author=PERSON)
-    return Carried((event,), (source,), {"candidate": key.candidate, "round": key.round})
+    return CommandOutcome((event,), (source,), {"candidate": key.candidate_id, "round": key.round})
 
 
-def person_key(state: RunState) -> EffectKey:
+def next_person_key(state: RunState) -> EffectKey:
     """Return the place of the next kernel that a person proposes: in this round while it is open for more."""
-    round_ = state.round if state.joinable else state.round + 1
+    round_ = state.round if state.is_joinable else state.round + 1
     taken = [
         key
         for key in map(EffectKey.parse, state.outcomes)

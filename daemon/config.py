@@ -21,17 +21,17 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from agent_core.proposers import asks_models
+from agent_core.proposers import is_llm_proposer
 from agent_core.providers.keys import redact
 from daemon.errors import DaemonError
-from daemon.reading import read_regular
+from daemon.safe_read import read_regular_file
 from state import crash
-from state.model import Frozen, RunConfig, reason
+from state.model import FrozenModel, RunConfig, validation_reason
 
 FILE_NAME = "config.toml"
 MAX_BYTES = 1 << 20
 ENV_PREFIX = "NKI_AGENT_"
-FOREIGN = frozenset({crash.ENVIRONMENT, crash.HANG_ENVIRONMENT})
+FOREIGN_VARIABLES = frozenset({crash.ENVIRONMENT, crash.HANG_ENVIRONMENT})
 """Variables with that prefix that set no key."""
 
 FLAGS: Mapping[str, str] = {
@@ -45,7 +45,7 @@ FLAGS: Mapping[str, str] = {
 }
 """The keys that have a flag of their own on the command line."""
 
-WITH_MODELS: Mapping[str, int] = {
+MODEL_DEFAULTS: Mapping[str, int] = {
     "run.search.beam": 6,
     "run.search.plans": 12,
     "run.search.implementations": 2,
@@ -53,43 +53,43 @@ WITH_MODELS: Mapping[str, int] = {
 }
 """The defaults of a search in which models plan, as in AccelOpt's paper."""
 
-ON_HOSTS: Mapping[str, str] = {"run.evaluator": "ssh"}
+HOST_DEFAULTS: Mapping[str, str] = {"run.evaluator": "ssh"}
 """What is meant where hosts are named, and nothing else is said."""
 
-DEFAULT = "default"
+DEFAULT_ORIGIN = "default"
 """The origin of a value that no source sets."""
 
 
-def _cpus() -> int:
+def _cpu_count() -> int:
     """the machine's CPUs"""
     return os.cpu_count() or 1
 
 
-def _price(text: str) -> str:
-    from agent_core.providers.prices import parse_override
+def _check_price(text: str) -> str:
+    from agent_core.providers.prices import parse_price_override
 
-    parse_override(text)
+    parse_price_override(text)
     return text
 
 
-def _window(text: str) -> str:
-    from agent_core.providers.windows import parse_override
+def _check_window(text: str) -> str:
+    from agent_core.providers.windows import parse_window_override
 
-    parse_override(text)
+    parse_window_override(text)
     return text
 
 
-def _open_address(url: str | None) -> str | None:
+def _check_address(url: str | None) -> str | None:
     """Refuse an address with what may be a secret: configurations are logged, and so would that be."""
     if url is not None and ("@" in url.partition("//")[2].partition("/")[0] or "?" in url or "#" in url):
         raise ValueError("an address holds no user, no password and no query; a key is given by key_file")
     return url
 
 
-class EndpointConfig(Frozen):
+class EndpointConfig(FrozenModel):
     """How an endpoint of models is reached, and how patiently it is asked."""
 
-    base_url: Annotated[str | None, AfterValidator(_open_address)] = Field(
+    base_url: Annotated[str | None, AfterValidator(_check_address)] = Field(
         default=None, pattern=r"^https?://", description="where the endpoint is; not set: its usual place"
     )
     key_file: str | None = Field(
@@ -105,11 +105,11 @@ class EndpointConfig(Frozen):
     )
 
 
-class DaemonConfig(Frozen):
+class DaemonConfig(FrozenModel):
     """How the process works; nothing here changes what a run finds."""
 
-    evaluations: int = Field(default_factory=_cpus, ge=1, le=1024, description="evaluations at a time")
-    proposals: int = Field(default_factory=_cpus, ge=1, le=1024, description="proposals at a time")
+    evaluations: int = Field(default_factory=_cpu_count, ge=1, le=1024, description="evaluations at a time")
+    proposals: int = Field(default_factory=_cpu_count, ge=1, le=1024, description="proposals at a time")
     runs: int = Field(default=16, ge=1, le=1024, description="runs under way at a time; the others wait")
     evaluation_seconds: float = Field(
         default=600.0, gt=0, le=86_400, description="deadline of one try of an evaluation"
@@ -148,11 +148,11 @@ class DaemonConfig(Frozen):
     day_device_seconds: float | None = Field(
         default=None, gt=0, allow_inf_nan=False, description="how long all runs may use devices on a day"
     )
-    prices: tuple[Annotated[str, AfterValidator(_price)], ...] = Field(
+    prices: tuple[Annotated[str, AfterValidator(_check_price)], ...] = Field(
         default=(),
         description="prices of one's own, ENDPOINT/MODEL=INPUT/CACHED/OUTPUT in US$ per million tokens",
     )
-    windows: tuple[Annotated[str, AfterValidator(_window)], ...] = Field(
+    windows: tuple[Annotated[str, AfterValidator(_check_window)], ...] = Field(
         default=(), description="how much models take, ENDPOINT/MODEL=CONTEXT/OUTPUT in tokens"
     )
     anthropic: EndpointConfig = EndpointConfig()
@@ -170,7 +170,7 @@ class DaemonConfig(Frozen):
         return self.anthropic.calls + self.openai.calls + self.local.calls
 
 
-class Config(Frozen):
+class Config(FrozenModel):
     """The whole configuration: what decides how a run goes, and how the process works."""
 
     run: RunConfig = RunConfig()
@@ -188,7 +188,7 @@ class ConfigError(DaemonError):
 
 
 @dataclass(frozen=True, slots=True)
-class Effective:
+class EffectiveConfig:
     """A configuration with the origin of every value: `default`, a file, a variable or a flag."""
 
     config: Config
@@ -197,15 +197,15 @@ class Effective:
     def items(self) -> Iterator[tuple[str, Any, str]]:
         """Yield (key, JSON value, origin) for every key, section by section."""
         document = self.config.model_dump(mode="json")
-        for key in _schema():
+        for key in _config_schema():
             value: Any = document
             for name in key.split("."):
                 value = value[name]
-            yield key, value, self.sources.get(key, DEFAULT)
+            yield key, value, self.sources.get(key, DEFAULT_ORIGIN)
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _ConfigEntry:
     """One value as a source spells it; `text` is true where sources can only hold strings."""
 
     key: str
@@ -214,51 +214,54 @@ class _Entry:
     text: bool
 
 
-def load(
+def load_config(
     home: Path,
     env: Mapping[str, str],
     overrides: Mapping[str, Any] | None = None,
     *,
     look_up: Callable[[str, Any], Iterable[str]] | None = None,
     instead: Mapping[str, Any] | None = None,
-) -> Effective:
+) -> EffectiveConfig:
     """Merge all sources of configuration; `overrides` maps keys to the values that flags gave.
 
-    `look_up` gives further faults of a key's value, such as `daemon.names.unknown`. `instead` is taken for
-    what the file says, which is not read then.
+    `look_up` gives further faults of a key's value, such as `daemon.name_checks.unknown`. `instead` is taken
+    for what the file says, which is not read then.
 
     Raises:
         ConfigError: the file cannot be read, or any source has an unknown key or a wrong value.
     """
     file, faults = _read_file(home / FILE_NAME) if instead is None else (instead, [])
     entries = [
-        *_from_file(file, FILE_NAME),
-        *_from_env(env),
-        *(_Entry(key, value, _flag(key), text=False) for key, value in (overrides or {}).items()),
+        *_entries_from_file(file, FILE_NAME),
+        *_entries_from_env(env),
+        *(
+            _ConfigEntry(key, value, _flag_of_key(key), text=False)
+            for key, value in (overrides or {}).items()
+        ),
     ]
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for entry in entries:
         try:
-            values[entry.key] = _parse(entry)
+            values[entry.key] = _parse_entry(entry)
             sources[entry.key] = entry.origin
             found = look_up(entry.key, values[entry.key]) if look_up else ()
             faults += (f"{entry.origin}: {entry.key}: {fault}" for fault in found)
         except ValueError as error:
             faults.append(f"{entry.origin}: {entry.key}{error}")
     if not faults:
-        if any(map(asks_models, values.get("run.planner", ()))):
-            values = {**WITH_MODELS, **values}
+        if any(map(is_llm_proposer, values.get("run.planner", ()))):
+            values = {**MODEL_DEFAULTS, **values}
         if values.get("run.hosts"):
-            values = {**ON_HOSTS, **values}
+            values = {**HOST_DEFAULTS, **values}
         try:
-            return Effective(Config.model_validate(nest(values)), sources)
+            return EffectiveConfig(Config.model_validate(nest_keys(values)), sources)
         except ValidationError as error:  # values that are right one by one and wrong together
             faults = section_faults("", error)
     raise ConfigError(faults)
 
 
-def all_of(*reads: Callable[[], Any]) -> list[Any]:
+def read_all(*reads: Callable[[], Any]) -> list[Any]:
     """Return what each of `reads` gives.
 
     Raises:
@@ -276,10 +279,10 @@ def all_of(*reads: Callable[[], Any]) -> list[Any]:
     return given
 
 
-def described() -> Iterator[tuple[str, FieldInfo, dict[str, Any]]]:
+def describe_keys() -> Iterator[tuple[str, FieldInfo, dict[str, Any]]]:
     """Yield each key with what the models say of it, and the JSON schema of its values."""
-    for key, info in _schema().items():
-        yield key, info, _adapter(key).json_schema()
+    for key, info in _config_schema().items():
+        yield key, info, _type_adapter(key).json_schema()
 
 
 def parse_setting(name: str, value: Any) -> tuple[str, Any]:
@@ -288,19 +291,19 @@ def parse_setting(name: str, value: Any) -> tuple[str, Any]:
     Raises:
         ValueError: the rest of the fault's line, after the name.
     """
-    known = _schema().keys() | _sections()
+    known = _config_schema().keys() | _section_keys()
     key = name if name in known or f"run.{name}" not in known else f"run.{name}"
-    return key, _parse(_Entry(key, value, "--set", text=False))
+    return key, _parse_entry(_ConfigEntry(key, value, "--set", text=False))
 
 
 def section_faults(section: str, error: ValidationError) -> list[str]:
     """Return a line for each thing that is wrong with values that were right one by one."""
     prefix = f"{section}." if section else ""
-    return [f"{prefix}{'.'.join(map(str, e['loc']))}: {reason(e)}" for e in error.errors()]
+    return [f"{prefix}{'.'.join(map(str, e['loc']))}: {validation_reason(e)}" for e in error.errors()]
 
 
-def render_toml(effective: Effective) -> str:
-    """Write the configuration as a file that `load` reads back, each value with its origin."""
+def render_toml(effective: EffectiveConfig) -> str:
+    """Write the configuration as a file that `load_config` reads back, each value with its origin."""
     lines: list[str] = []
     section = ""
     for key, value, origin in effective.items():
@@ -309,43 +312,43 @@ def render_toml(effective: Effective) -> str:
             section = parent
             lines += ["", f"[{section}]"]
         # TOML has no null: a key without value is left out.
-        shown = f"{name} = {_toml(value)}" if value is not None else f"# {name} is not set"
+        shown = f"{name} = {_format_toml(value)}" if value is not None else f"# {name} is not set"
         lines.append(f"{shown}  # {origin}")
     return "\n".join(lines[1:]) + "\n"
 
 
-def render_json(effective: Effective) -> dict[str, Any]:
+def render_json(effective: EffectiveConfig) -> dict[str, Any]:
     """Return the configuration as JSON: per key its value and its origin."""
     return {key: {"value": value, "origin": origin} for key, value, origin in effective.items()}
 
 
 @cache
-def _schema() -> dict[str, FieldInfo]:
+def _config_schema() -> dict[str, FieldInfo]:
     """Return all keys that hold a value, with what the schema says of them.
 
     A section's own values come before its subsections', as TOML needs it.
     """
-    return dict(sorted(_leaves(Config, ""), key=lambda item: item[0].rpartition(".")[0]))
+    return dict(sorted(_walk_fields(Config, ""), key=lambda item: item[0].rpartition(".")[0]))
 
 
-def _leaves(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
+def _walk_fields(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
     for name, info in model.model_fields.items():
         kind = info.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
-            yield from _leaves(kind, f"{prefix}{name}.")
+            yield from _walk_fields(kind, f"{prefix}{name}.")
         else:
             yield prefix + name, info
 
 
-def _sections() -> frozenset[str]:
+def _section_keys() -> frozenset[str]:
     """Return the keys that hold other keys."""
-    return frozenset(key[:i] for key in _schema() for i, letter in enumerate(key) if letter == ".")
+    return frozenset(key[:i] for key in _config_schema() for i, letter in enumerate(key) if letter == ".")
 
 
 def _read_file(path: Path) -> tuple[Mapping[str, Any], list[str]]:
     """Return the file's content, empty when there is no file, and what is wrong with it."""
     try:
-        return tomllib.loads(read_regular(path, most=MAX_BYTES).decode()), []
+        return tomllib.loads(read_regular_file(path, most=MAX_BYTES).decode()), []
     except FileNotFoundError:
         return {}, []
     except NotADirectoryError:
@@ -358,37 +361,37 @@ def _read_file(path: Path) -> tuple[Mapping[str, Any], list[str]]:
         return {}, [f"{path}: nested too deeply"]
 
 
-def _from_file(table: Mapping[str, Any], origin: str, prefix: str = "") -> Iterator[_Entry]:
+def _entries_from_file(table: Mapping[str, Any], origin: str, prefix: str = "") -> Iterator[_ConfigEntry]:
     for name, value in table.items():
         key = prefix + name
-        if key in _sections() and isinstance(value, dict):
-            yield from _from_file(value, origin, f"{key}.")
+        if key in _section_keys() and isinstance(value, dict):
+            yield from _entries_from_file(value, origin, f"{key}.")
         else:
-            yield _Entry(key, value, origin, text=False)
+            yield _ConfigEntry(key, value, origin, text=False)
 
 
-def _from_env(env: Mapping[str, str]) -> Iterator[_Entry]:
+def _entries_from_env(env: Mapping[str, str]) -> Iterator[_ConfigEntry]:
     """Yield the variables that set a key; all that have our prefix are meant to, but for the foreign ones."""
     for name, value in sorted(env.items()):
-        if name.startswith(ENV_PREFIX) and name not in FOREIGN:
+        if name.startswith(ENV_PREFIX) and name not in FOREIGN_VARIABLES:
             key = name.removeprefix(ENV_PREFIX).lower().replace("__", ".")
-            yield _Entry(key, value, name, text=True)
+            yield _ConfigEntry(key, value, name, text=True)
 
 
-def _flag(key: str) -> str:
+def _flag_of_key(key: str) -> str:
     return FLAGS.get(key, "--set")
 
 
-def _parse(entry: _Entry) -> Any:
+def _parse_entry(entry: _ConfigEntry) -> Any:
     """Return the entry's value as the schema types it.
 
     Raises:
         ValueError: the rest of the fault's line, after the key.
     """
-    info = _schema().get(entry.key)
+    info = _config_schema().get(entry.key)
     if info is None:
-        raise ValueError(f": {_unknown(entry)}")
-    adapter = _adapter(entry.key)
+        raise ValueError(f": {_describe_unknown_key(entry)}")
+    adapter = _type_adapter(entry.key)
     try:
         if entry.text:
             return _parse_text(adapter, entry.value)
@@ -397,15 +400,15 @@ def _parse(entry: _Entry) -> Any:
     except RecursionError:
         raise ValueError(": nested too deeply") from None
     except ValidationError as error:
-        reasons = "; ".join(dict.fromkeys(reason(e) for e in error.errors()))
+        reasons = "; ".join(dict.fromkeys(validation_reason(e) for e in error.errors()))
         meaning = f" ({info.description})" if info.description else ""
         shown = redact(json.dumps(entry.value, default=str))  # it is told, and logged where a file has it
         raise ValueError(f" = {shown}: {reasons}{meaning}") from None
 
 
 @cache
-def _adapter(key: str) -> TypeAdapter[Any]:
-    info = _schema()[key]
+def _type_adapter(key: str) -> TypeAdapter[Any]:
+    info = _config_schema()[key]
     kind: Any = Annotated[info.annotation, info]
     return TypeAdapter(kind)
 
@@ -420,23 +423,23 @@ def _parse_text(adapter: TypeAdapter[Any], text: str) -> Any:
     return adapter.validate_python(text)
 
 
-def _unknown(entry: _Entry) -> str:
+def _describe_unknown_key(entry: _ConfigEntry) -> str:
     key = entry.key
-    if key in _sections():
+    if key in _section_keys():
         return "a section, not a value"
-    names = [name for name in (*_schema(), *_sections()) if not key.startswith(f"{name}.")]
+    names = [name for name in (*_config_schema(), *_section_keys()) if not key.startswith(f"{name}.")]
     close = difflib.get_close_matches(key, names, n=1, cutoff=0.75)
     close += (name for name in names if name.rpartition(".")[2] == key.rpartition(".")[2])
     if not close:
         return "no such key"
-    return f"no such key; did you mean {_variable(close[0]) if entry.text else close[0]}?"
+    return f"no such key; did you mean {_env_variable(close[0]) if entry.text else close[0]}?"
 
 
-def _variable(key: str) -> str:
+def _env_variable(key: str) -> str:
     return ENV_PREFIX + key.upper().replace(".", "__")
 
 
-def nest(values: Mapping[str, Any]) -> dict[str, Any]:
+def nest_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values by dotted key as the tables that their sections are."""
     tree: dict[str, Any] = {}
     for key, value in values.items():
@@ -448,10 +451,10 @@ def nest(values: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
-def _toml(value: Any) -> str:
+def _format_toml(value: Any) -> str:
     """Spell a value in TOML, whose strings, numbers, booleans and lists are JSON's."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{name} = {_toml(one)}" for name, one in value.items()) + "}"
+        return "{" + ", ".join(f"{name} = {_format_toml(one)}" for name, one in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_toml, value)) + "]"
+        return "[" + ", ".join(map(_format_toml, value)) + "]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

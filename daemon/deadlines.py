@@ -17,7 +17,7 @@ from state.log import EventLog
 
 
 @dataclass(frozen=True, slots=True)
-class _Limits:
+class _TimeLimits:
     """Seconds that a round may take, and the whole run; None: no limit."""
 
     round: float | None
@@ -25,33 +25,33 @@ class _Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class _Timer:
+class _RoundTimer:
     round: int
-    limits: _Limits
+    limits: _TimeLimits
     handle: asyncio.TimerHandle
 
 
-class Deadlines:
+class RoundDeadlines:
     """Says when the round of a run has taken as long as its settings let it."""
 
     def __init__(self, event_log: EventLog, *, passed: Callable[[str], None]) -> None:
         """`passed` is called with a run whose round has to close."""
         self._log = event_log
         self._passed = passed
-        self._timers: dict[str, _Timer] = {}
+        self._timers: dict[str, _RoundTimer] = {}
         self._over: dict[str, int] = {}
 
-    def watch(self, run: str, state: RunState) -> bool:
+    def check_deadline(self, run: str, state: RunState) -> bool:
         """Keep the timer of a run by its state; return whether its round is over its deadline."""
         cap = (state.pending_config or state.config).cap_seconds  # one that was raised counts at once
-        limits = _Limits(state.config.search.round_seconds, cap)
-        if limits == _Limits(None, None) or not state.joinable:
+        limits = _TimeLimits(state.config.search.round_seconds, cap)
+        if limits == _TimeLimits(None, None) or not state.is_joinable:
             self.forget(run)
             return False
         timer = self._timers.get(run)
         if timer is None or (timer.round, timer.limits) != (state.round, limits):
             self.forget(run)
-            self._start(run, state.round, limits)
+            self._start_timer(run, state.round, limits)
         return self._over.get(run) == state.round
 
     def forget(self, run: str) -> None:
@@ -66,23 +66,23 @@ class Deadlines:
         for run in tuple(self._timers):
             self.forget(run)
 
-    def _start(self, run: str, round_: int, limits: _Limits) -> None:
+    def _start_timer(self, run: str, round_: int, limits: _TimeLimits) -> None:
         left = [
-            _left(seconds, since_us)
+            _remaining_seconds(seconds, since_us)
             for seconds, since_us in (
                 (limits.round, self._log.round_began_us(run)),
-                (limits.run, self._log.began_us(run)),
+                (limits.run, self._log.run_began_us(run)),
             )
             if seconds is not None
         ]
-        handle = asyncio.get_running_loop().call_later(min(left), self._ring, run, round_)
-        self._timers[run] = _Timer(round_, limits, handle)
+        handle = asyncio.get_running_loop().call_later(min(left), self._on_timer, run, round_)
+        self._timers[run] = _RoundTimer(round_, limits, handle)
 
-    def _ring(self, run: str, round_: int) -> None:
+    def _on_timer(self, run: str, round_: int) -> None:
         self._over[run] = round_
         self._passed(run)
 
 
-def _left(seconds: float, since_us: int) -> float:
+def _remaining_seconds(seconds: float, since_us: int) -> float:
     had = time.time() - since_us / 1e6
     return seconds - min(max(had, 0.0), seconds)

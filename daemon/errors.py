@@ -32,7 +32,7 @@ class DaemonError(Exception):
         self.hint = hint
 
     @classmethod
-    def near(cls, kind: str, name: str, known: Iterable[str], *, code: str) -> Self:
+    def for_unknown_name(cls, kind: str, name: str, known: Iterable[str], *, code: str) -> Self:
         """Return the error for a name that nothing of a kind has, with the nearest that something has."""
         close = get_close_matches(name, known, n=1)
         return cls(f"unknown {kind} {name!r}", code=code, hint=f"did you mean {close[0]}?" if close else None)
@@ -42,7 +42,7 @@ class DaemonError(Exception):
         return ErrorInfo(code=self.code, message=str(self), hint=self.hint)
 
 
-class Preparing(Exception):  # noqa: N818 - no error: what was asked for comes later
+class EvaluatorPreparing(Exception):  # noqa: N818 - no error: what was asked for comes later
     """An evaluator is not ready yet; `done` is when it is, or cannot be made so."""
 
     def __init__(self, done: asyncio.Future[None]) -> None:
@@ -62,7 +62,7 @@ class UnknownRun(CommandRefused):
     default_code = "unknown_run"
 
     @classmethod
-    def among(cls, run: str, known: Iterable[str]) -> Self:
+    def with_nearest(cls, run: str, known: Iterable[str]) -> Self:
         """Return the error for `run`, naming the nearest of the runs that are there."""
         close = get_close_matches(run, known, n=1)
         hint = f"did you mean {close[0]}?" if close else "agentctl status lists the runs"
@@ -73,7 +73,7 @@ class UnknownEvent(CommandRefused):
     default_code = "unknown_event"
 
     @classmethod
-    def beyond(cls, run: str, run_seq: int, last: int) -> Self:
+    def with_last_event(cls, run: str, run_seq: int, last: int) -> Self:
         """Return the error for an event number that the run does not have, naming its last one."""
         return cls(f"run {run} has no event {run_seq}", hint=f"its last is {run}@{last}")
 
@@ -82,7 +82,7 @@ class UnknownExperience(CommandRefused):
     default_code = "unknown_experience"
 
     @classmethod
-    def of(cls, id_: str) -> Self:
+    def for_id(cls, id_: str) -> Self:
         """Return the error for an id that no experience of the home has, or more than one begins with."""
         return cls(f"no experience {id_!r}", hint="agentctl memory list has their ids")
 

@@ -116,23 +116,23 @@ def status_of_code(code: str) -> int:
     return _BY_CODE.get(code, USAGE)
 
 
-def status_of(error: Exception) -> int | None:
+def status_of_error(error: Exception) -> int | None:
     """Return the exit status for `error`, or None for one that is no error of ours, hence a bug."""
     code = getattr(error, "code", None)
     return status_of_code(code) if isinstance(code, str) else None
 
 
-def table() -> str:
+def format_statuses() -> str:
     """Return the statuses as text for `--help`."""
     return "\n".join(f"  {status:>3}  {meaning}" for status, meaning in MEANING.items())
 
 
 def epilog() -> str:
     """Return the statuses for the end of a `--help` text."""
-    return f"\b\nExit statuses:\n{table()}"
+    return f"\b\nExit statuses:\n{format_statuses()}"
 
 
-def run(command: click.Command, program: str, arguments: Sequence[str] | None = None) -> NoReturn:
+def run_command(command: click.Command, program: str, arguments: Sequence[str] | None = None) -> NoReturn:
     """Run `command` and exit with the status that it returns, or that its error has.
 
     `arguments` are the process's own unless given.
@@ -155,10 +155,10 @@ def run(command: click.Command, program: str, arguments: Sequence[str] | None = 
         _drop_output()
         click.echo(f"{program}: cannot write: {error.strerror}", err=True)
     except Exception as error:
-        status = status_of(error)
+        status = status_of_error(error)
         if status is None:
             raise
-        click.echo(f"{program}: {describe(error)}", err=True)
+        click.echo(f"{program}: {describe_error(error)}", err=True)
     sys.exit(status or OK)
 
 
@@ -172,17 +172,17 @@ def _drop_output() -> None:
         os.close(descriptor)
 
 
-def describe(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return the error's text, with its hint if it has one.
 
     Commands in it name the home that was named, so that they mean the same one.
     """
     hint = getattr(error, "hint", None)
     text = f"{error} ({hint})" if hint else str(error)
-    return at_home(text, getattr(error, "home_words", ()))
+    return add_home_option(text, getattr(error, "home_words", ()))
 
 
-def at_home(text: str, home: Sequence[str]) -> str:
+def add_home_option(text: str, home: Sequence[str]) -> str:
     """Return the text with the home, as it was named if it was, in the commands that it names."""
     if not home:
         return text

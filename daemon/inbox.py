@@ -24,13 +24,13 @@ from typing import Any
 
 import structlog
 
-from daemon.errors import BadFile, Preparing
-from daemon.places import folder, waiting
-from daemon.reading import read_regular
-from daemon.verbs import Command, Learn, Submit
-from state.home import prepare
+from daemon.command_models import Command, Learn, Submit
+from daemon.errors import BadFile, EvaluatorPreparing
+from daemon.home_paths import inbox_folder, waiting_commands
+from daemon.safe_read import read_regular_file
+from state.home import prepare_home
 from state.model import canonical_json
-from state.turns import Turns
+from state.progress_counter import ProgressCounter
 
 RESCAN_SECONDS = 2.0
 
@@ -44,16 +44,16 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", re.ASCII)
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("inbox")
 
-Handle = Callable[[str, bytes], Awaitable[None]]
+CommandCallback = Callable[[str, bytes], Awaitable[None]]
 """Carries out the command with this id; raises BadFile when it is none, Preparing when it must wait."""
 
 
-def new_id() -> str:
+def new_command_id() -> str:
     """Return a command id: sorts by time, and two made in the same nanosecond still differ."""
     return f"{time.time_ns():020d}-{secrets.token_hex(4)}"
 
 
-def drop(home: Path, command: Command, *, id_: str | None = None) -> str:
+def put_command(home: Path, command: Command, *, id_: str | None = None) -> str:
     """Put `command` into the inbox of `home`, durably and whole; return its id.
 
     Only a submit and what is to be learnt make a home that is not there: what steers a run must find one.
@@ -61,23 +61,23 @@ def drop(home: Path, command: Command, *, id_: str | None = None) -> str:
     Raises:
         state.errors.HomeError: the home cannot be used, or made.
     """
-    id_ = id_ or new_id()
-    box = folder(prepare(home, create=isinstance(command, Submit | Learn)).home)
+    id_ = id_ or new_command_id()
+    box = inbox_folder(prepare_home(home, create=isinstance(command, Submit | Learn)).home)
     box.mkdir(mode=0o700, exist_ok=True)
-    _write_whole(box / f"{id_}.json", command.model_dump_json().encode())
+    _write_atomically(box / f"{id_}.json", command.model_dump_json().encode())
     return id_
 
 
-def _abandoned(home: Path) -> Iterator[Path]:
+def _abandoned_files(home: Path) -> Iterator[Path]:
     """Yield the hidden files that whoever began them will not finish."""
-    for path in folder(home).glob(".*"):
+    for path in inbox_folder(home).glob(".*"):
         with suppress(FileNotFoundError):  # it was finished, or taken back, just now
             found = path.lstat()
             if stat.S_ISREG(found.st_mode) and time.time() - found.st_mtime > ABANDONED_SECONDS:
                 yield path
 
 
-def _write_whole(path: Path, data: bytes) -> None:
+def _write_atomically(path: Path, data: bytes) -> None:
     part = path.with_name(f".{path.name}.part")
     try:
         with part.open("wb") as file:
@@ -100,11 +100,11 @@ def _sync_folder(path: Path) -> None:
         os.close(handle)
 
 
-def _content(path: Path) -> bytes:
+def _read_command_file(path: Path) -> bytes:
     if _ID.fullmatch(path.stem) is None:
         raise BadFile("its name is no id: letters, digits, '_' and '-', at most 100, and then '.json'")
     try:
-        return read_regular(path, most=MAX_BYTES)
+        return read_regular_file(path, most=MAX_BYTES)
     except FileNotFoundError:
         if not path.is_symlink():
             raise
@@ -116,36 +116,38 @@ def _content(path: Path) -> bytes:
 class Inbox:
     """The owner's side: hands each waiting file to `handle`, in id order, one at a time."""
 
-    def __init__(self, home: Path, handle: Handle, *, rescan_seconds: float = RESCAN_SECONDS) -> None:
+    def __init__(
+        self, home: Path, handle: CommandCallback, *, rescan_seconds: float = RESCAN_SECONDS
+    ) -> None:
         self._home = home
         self._handle = handle
         self._rescan_seconds = rescan_seconds
         self._noticed = asyncio.Event()
         self._stuck: set[str] = set()
         self._later: dict[str, asyncio.Future[None]] = {}
-        self.turns = Turns()
+        self.turns = ProgressCounter()
 
     async def watch(self) -> None:
         """Take files as they come, until cancelled."""
-        folder(self._home).mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _observed(folder(self._home), self._noticed):
+        inbox_folder(self._home).mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _watch_folder(inbox_folder(self._home), self._noticed):
             while True:
                 self._noticed.clear()
                 with self.turns:
                     await self.take_all()
-                await self._rest()
+                await self._wait_for_files()
 
     async def take_all(self) -> None:
         """Take every file that waits now."""
-        for path in waiting(self._home):
-            if path.name not in self._stuck and not self._waits(path):
-                await self._take(path)
+        for path in waiting_commands(self._home):
+            if path.name not in self._stuck and not self._is_deferred(path):
+                await self._take_file(path)
             self.turns.step()
-        for path in _abandoned(self._home):
+        for path in _abandoned_files(self._home):
             if path.name not in self._stuck:
-                self._clear(path, BadFile("hidden, as what is being written, and never finished"))
+                self._remove_file(path, BadFile("hidden, as what is being written, and never finished"))
 
-    async def _rest(self) -> None:
+    async def _wait_for_files(self) -> None:
         try:
             # Python 3.11's wait_for loses a cancellation that meets the event; a timeout does not.
             async with asyncio.timeout(self._rescan_seconds):
@@ -153,18 +155,18 @@ class Inbox:
         except TimeoutError:
             return  # the periodic look: a watcher may have lost an event
 
-    def _waits(self, path: Path) -> bool:
+    def _is_deferred(self, path: Path) -> bool:
         """Return whether a command waits for something that takes its time; those after it do not."""
         done = self._later.get(path.name)
         if done is not None and done.done():
             del self._later[path.name]
         return path.name in self._later
 
-    async def _take(self, path: Path) -> None:
+    async def _take_file(self, path: Path) -> None:
         bad = None
         try:
-            await self._handle(path.stem, _content(path))
-        except Preparing as waits:
+            await self._handle(path.stem, _read_command_file(path))
+        except EvaluatorPreparing as waits:
             self._later[path.name] = waits.done
             waits.done.add_done_callback(lambda _: self._noticed.set())
             return
@@ -172,38 +174,43 @@ class Inbox:
             return  # whoever put it there took it back
         except BadFile as error:
             bad = error
-        self._clear(path, bad)
+        self._remove_file(path, bad)
 
-    def _clear(self, path: Path, bad: BadFile | None) -> None:
+    def _remove_file(self, path: Path, bad: BadFile | None) -> None:
         """Take a file out of the way that was handled; one that cannot be is not looked at again."""
         try:
             if bad is None:
                 path.unlink(missing_ok=True)
             else:
-                self._move_aside(path, bad)
+                self._reject_file(path, bad)
         except OSError as error:
             self._stuck.add(path.name)
-            log.warning("command_file_stuck", file=_shown(path), reason=str(bad), error=error.strerror)
+            log.warning(
+                "command_file_stuck", file=_printable_name(path), reason=str(bad), error=error.strerror
+            )
 
-    def _move_aside(self, path: Path, bad: BadFile) -> None:
-        aside = folder(self._home) / "rejected"
+    def _reject_file(self, path: Path, bad: BadFile) -> None:
+        aside = inbox_folder(self._home) / "rejected"
         aside.mkdir(mode=0o700, exist_ok=True)
-        fresh = new_id()
+        fresh = new_command_id()
         path.rename(aside / f"{fresh}.json")
         log.warning(
-            "command_file_rejected", file=_shown(path), reason=str(bad), moved_to=str(aside / f"{fresh}.json")
+            "command_file_rejected",
+            file=_printable_name(path),
+            reason=str(bad),
+            moved_to=str(aside / f"{fresh}.json"),
         )
-        said = {"file": _shown(path), **bad.info.model_dump()}
-        _write_whole(aside / f"{fresh}.error.json", canonical_json(said))
+        said = {"file": _printable_name(path), **bad.info.model_dump()}
+        _write_atomically(aside / f"{fresh}.error.json", canonical_json(said))
 
 
-def _shown(path: Path) -> str:
+def _printable_name(path: Path) -> str:
     """Return a file's name as text that any log can hold: not every name is UTF-8, or printable."""
     return path.name if path.name.isprintable() else ascii(path.name)
 
 
 @contextmanager
-def _observed(path: Path, noticed: asyncio.Event) -> Iterator[None]:
+def _watch_folder(path: Path, noticed: asyncio.Event) -> Iterator[None]:
     """Set `noticed` when a file appears in `path`, from the watcher's own thread.
 
     Nothing else counts: our own look at the folder is an event too, and would never let us rest.

@@ -16,13 +16,13 @@ import structlog
 
 from daemon import exits
 from daemon.config import DaemonConfig
-from daemon.logs import configure
-from daemon.places import HOME, INSTANCE, resolve_home
-from daemon.pulse import START_SECONDS, keeping_start_alive
-from daemon.stop import Stop, first_of
-from daemon.systemd import Notifier, credentials
+from daemon.home_paths import HOME, INSTANCE_LOCK, resolve_home
+from daemon.process_logging import configure_logging
+from daemon.stop_signal import StopSignal, wait_for_first
+from daemon.systemd import ServiceNotifier, credential_files
+from daemon.watchdog import START_SECONDS, keep_start_alive
 from state.errors import HomeLocked
-from state.home import prepare
+from state.home import prepare_home
 from state.lock import HomeLock
 from state.log import EventLog
 
@@ -36,11 +36,11 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("agentd")
 def agentd(home: Path | None) -> int:
     """Own a home: advance all its runs and take commands, until SIGTERM or SIGINT."""
     where = resolve_home(home, os.environ)
-    asyncio.run(serve(where))
+    asyncio.run(serve_home(where))
     return exits.OK
 
 
-async def serve(home: Path) -> None:
+async def serve_home(home: Path) -> None:
     """Wait for the home, own it, and work until a signal asks to stop.
 
     Raises:
@@ -48,57 +48,57 @@ async def serve(home: Path) -> None:
         state.errors.StateError: the home or its log cannot be used, or is found to be damaged.
         daemon.config.ConfigError: the configuration of a new home has faults, or the environment.
     """
-    from daemon.edits import at_start
-    from daemon.host import host, workers_of
+    from daemon.config_watcher import load_start_config
+    from daemon.home_owner import create_workers, host_home
 
-    configure(DaemonConfig().log_level)
+    configure_logging(DaemonConfig().log_level)
     faulthandler.enable()  # the abort of a watchdog leaves the stacks of all threads
-    notifier = Notifier.of(os.environ)
-    stop = Stop()
-    stop.on_signals()
-    instance = HomeLock(prepare(home, create=True).home / INSTANCE)
+    notifier = ServiceNotifier.from_env(os.environ)
+    stop = StopSignal()
+    stop.install_signal_handlers()
+    instance = HomeLock(prepare_home(home, create=True).home / INSTANCE_LOCK)
     try:
-        event_log = await _own(home, stop, notifier)
+        event_log = await _open_when_free(home, stop, notifier)
         if event_log is not None:
             with event_log:
-                config = at_start(home, event_log, os.environ)
-                configure(config.log_level)
+                config = load_start_config(home, event_log, os.environ)
+                configure_logging(config.log_level)
                 log.info(
                     "started",
                     home=str(home),
                     head=event_log.head.seq,
-                    runs=len(event_log.runs()),
-                    credentials=sorted(credentials(os.environ)),
+                    runs=len(event_log.active_runs()),
+                    credentials=sorted(credential_files(os.environ)),
                 )
-                workers = workers_of(home, config)
-                await host(
-                    event_log, config, stop=stop, workers=workers, notifier=notifier, changed=_follow_level
+                workers = create_workers(home, config)
+                await host_home(
+                    event_log, config, stop=stop, workers=workers, notifier=notifier, changed=_apply_log_level
                 )
             log.info("stopped", home=str(home))
     finally:
         instance.release()
 
 
-def _follow_level(config: DaemonConfig) -> None:
-    configure(config.log_level)
+def _apply_log_level(config: DaemonConfig) -> None:
+    configure_logging(config.log_level)
 
 
-async def _own(home: Path, stop: Stop, notifier: Notifier) -> EventLog | None:
+async def _open_when_free(home: Path, stop: StopSignal, notifier: ServiceNotifier) -> EventLog | None:
     """Open the log as soon as nobody owns it; None when told to stop before."""
     told: int | None = None
     while not stop.requested.is_set():
         try:
-            async with keeping_start_alive(notifier, "opening the log"):
+            async with keep_start_alive(notifier, "opening the log"):
                 return await asyncio.to_thread(EventLog.open, home)
         except HomeLocked as error:
             if told != error.owner_pid:
                 told = error.owner_pid
                 log.info("waiting_for_home", home=str(home), owner_pid=told)
-        notifier.status(f"waiting for process {told}, which owns the home")
-        notifier.extend(START_SECONDS)
-        await first_of(stop.requested, seconds=LOOK_AGAIN_SECONDS)
+        notifier.set_status(f"waiting for process {told}, which owns the home")
+        notifier.extend_timeout(START_SECONDS)
+        await wait_for_first(stop.requested, seconds=LOOK_AGAIN_SECONDS)
     return None
 
 
 def main() -> None:
-    exits.run(agentd, "agentd")
+    exits.run_command(agentd, "agentd")

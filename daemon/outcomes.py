@@ -18,7 +18,7 @@ from agent_core.effects import (
 )
 from agent_core.roles import RoleError
 from agent_core.roles.mechanical import reflection_of
-from daemon.profiles import counters_of
+from daemon.profiles import parse_counters
 from remote.evaluator import EvaluationAnswer
 from state.events import (
     EvaluationCompleted,
@@ -35,18 +35,18 @@ from state.model import EffectKey, ErrorInfo, Evaluation, Role, Usage
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class EffectOutcome:
     """The events that end an effect, with the blobs that they name."""
 
     events: tuple[Event, ...]
     blobs: tuple[bytes, ...] = ()
 
 
-def unjudged(key: EffectKey, error: RoleError) -> Outcome:
-    return Outcome((EvaluationFailed(key=str(key), error=error.info, tries=1),))
+def evaluation_failure(key: EffectKey, error: RoleError) -> EffectOutcome:
+    return EffectOutcome((EvaluationFailed(key=str(key), error=error.info, tries=1),))
 
 
-def judged(key: EffectKey, cache_key: str, answer: EvaluationAnswer) -> Outcome:
+def evaluation_verdict(key: EffectKey, cache_key: str, answer: EvaluationAnswer) -> EffectOutcome:
     completed = EvaluationCompleted(
         key=str(key),
         evaluation=answer.evaluation,
@@ -56,53 +56,53 @@ def judged(key: EffectKey, cache_key: str, answer: EvaluationAnswer) -> Outcome:
         where=answer.where,
         device_seconds=answer.device_seconds,
     )
-    profile = profile_of(key, answer.evaluation, answer.artefacts.__getitem__)
-    return Outcome((*profile, completed), tuple(answer.artefacts.values()))
+    profile = profile_events(key, answer.evaluation, answer.artefacts.__getitem__)
+    return EffectOutcome((*profile, completed), tuple(answer.artefacts.values()))
 
 
-def profile_of(key: EffectKey, evaluation: Evaluation, read: Callable[[str], bytes]) -> tuple[Event, ...]:
+def profile_events(key: EffectKey, evaluation: Evaluation, read: Callable[[str], bytes]) -> tuple[Event, ...]:
     """Return the event that shows a kernel's counters, when it has a profile: with its first verdict."""
     if evaluation.profile is None or key.role is not Role.EVALUATOR:
         return ()
-    counters = counters_of(read(evaluation.profile))
+    counters = parse_counters(read(evaluation.profile))
     return (ProfileRecorded(key=str(key), profile=evaluation.profile, counters=counters),)
 
 
-def internal(error: Exception) -> ErrorInfo:
+def internal_error(error: Exception) -> ErrorInfo:
     """Describe a bug: it ends the effect, so that the run goes on, and its traceback is in our log."""
     return ErrorInfo(code="internal", message=f"{type(error).__name__}: {error}")
 
 
-def failed(key: EffectKey, asked: Any, error: ErrorInfo, usage: Usage) -> Outcome:
+def role_failure(key: EffectKey, asked: Any, error: ErrorInfo, usage: Usage) -> EffectOutcome:
     """Return how an effect ends whose role could not answer."""
-    return Outcome((_FAILED[key.role](key, asked, error, usage),))
+    return EffectOutcome((_ROLE_FAILURES[key.role](key, asked, error, usage),))
 
 
-def _unseen(key: EffectKey, asked: LookAheadRequest, error: ErrorInfo, usage: Usage) -> Event:
+def _prediction_failure(key: EffectKey, asked: LookAheadRequest, error: ErrorInfo, usage: Usage) -> Event:
     return PredictionBatch(key=str(key), error=error, usage=usage)
 
 
-def _unplanned(key: EffectKey, asked: PlanRequest, error: ErrorInfo, usage: Usage) -> Event:
+def _plan_failure(key: EffectKey, asked: PlanRequest, error: ErrorInfo, usage: Usage) -> Event:
     return PlanFailed(key=str(key), error=error, usage=usage)
 
 
-def _unproposed(key: EffectKey, asked: ImplementRequest, error: ErrorInfo, usage: Usage) -> Event:
+def _execution_failure(key: EffectKey, asked: ImplementRequest, error: ErrorInfo, usage: Usage) -> Event:
     return ExecutionFailed(key=str(key), error=error, usage=usage)
 
 
-def _unsummarized(key: EffectKey, asked: SummarizeRequest, error: ErrorInfo, usage: Usage) -> Event:
+def _summary_failure(key: EffectKey, asked: SummarizeRequest, error: ErrorInfo, usage: Usage) -> Event:
     return ExperienceRecorded(key=str(key), experience=None, usage=usage)
 
 
-def _graded(key: EffectKey, asked: ReflectRequest, error: ErrorInfo, usage: Usage) -> Event:
+def _mechanical_reflection(key: EffectKey, asked: ReflectRequest, error: ErrorInfo, usage: Usage) -> Event:
     """Fall back to the note that needs no model: the grade is arithmetic whoever reflects."""
     return ReflectionRecorded(key=str(key), reflection=reflection_of(asked), usage=usage)
 
 
-_FAILED: dict[Role, Callable[[EffectKey, Any, ErrorInfo, Usage], Event]] = {
-    Role.PREDICTOR: _unseen,
-    Role.PLANNER: _unplanned,
-    Role.EXECUTOR: _unproposed,
-    Role.SUMMARIZER: _unsummarized,
-    Role.REFLECTOR: _graded,
+_ROLE_FAILURES: dict[Role, Callable[[EffectKey, Any, ErrorInfo, Usage], Event]] = {
+    Role.PREDICTOR: _prediction_failure,
+    Role.PLANNER: _plan_failure,
+    Role.EXECUTOR: _execution_failure,
+    Role.SUMMARIZER: _summary_failure,
+    Role.REFLECTOR: _mechanical_reflection,
 }

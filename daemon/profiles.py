@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 
-def counters_of(profile: bytes) -> dict[str, float]:
+def parse_counters(profile: bytes) -> dict[str, float]:
     """Return the counters of a profile (JSON with a `counters` object, as neuron-profile names them).
 
     What is not a number is left out.

@@ -22,26 +22,26 @@ import structlog
 
 from agent_core.decide import decide
 from agent_core.effects import Record
-from daemon.calls.clock import overdue
-from daemon.calls.errors import Held
-from daemon.deadlines import Deadlines
-from daemon.lanes import Flight, Kind, Lane, Ready
-from daemon.looking import append_seen
-from daemon.sequences import beside
-from daemon.shares import FairShare, Places
-from daemon.stop import Stop, first_of
+from daemon.calls.clock import check_time_cap
+from daemon.calls.errors import EffectDeferred
+from daemon.deadlines import RoundDeadlines
+from daemon.fair_share import FairShare, RunSlots
+from daemon.optimistic_append import append_if_current
+from daemon.run_queue import EffectKind, InFlightEffect, ReadyEffect, RunQueue
+from daemon.stop_signal import StopSignal, wait_for_first
+from daemon.transfer_events import with_transfer_events
 from state.errors import BlobMissing, StaleAppend
 from state.events import KernelRefuted, RoundCompleted, RoundDeadlinePassed, RunCompleted, RunPaused
 from state.fold import RunState
 from state.log import EventLog
 from state.model import EffectKey, RunStatus
-from state.records import NewEvent, Recorded
-from state.turns import Turns
+from state.progress_counter import ProgressCounter
+from state.records import NewEvent, RecordedEvent
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("supervisor")
 
 
-BACKLOG = 4
+BACKLOG_PER_SLOT = 4
 """Kernels per evaluation slot that a run may have unjudged; then it proposes none until some are judged."""
 
 
@@ -51,7 +51,7 @@ class Performer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class EffectLimits:
     """How many effects may be in flight at a time, of all runs together, and how many runs under way."""
 
     evaluations: int
@@ -59,12 +59,12 @@ class Limits:
     runs: int = 1024
     calls: int = 1
 
-    def of(self, kind: Kind) -> int:
+    def limit_of(self, kind: EffectKind) -> int:
         """Return how many effects of a kind may be in flight."""
         return {
-            Kind.EVALUATION: self.evaluations,
-            Kind.PROPOSAL: self.proposals,
-            Kind.CALL: self.calls,
+            EffectKind.EVALUATION: self.evaluations,
+            EffectKind.PROPOSAL: self.proposals,
+            EffectKind.CALL: self.calls,
         }[kind]
 
 
@@ -76,7 +76,7 @@ class Supervisor:
         event_log: EventLog,
         performer: Performer,
         *,
-        limits: Limits,
+        limits: EffectLimits,
         grace_seconds: float,
         focus: set[str] | None = None,
         elsewhere: Callable[[], int] = lambda: 0,
@@ -91,226 +91,234 @@ class Supervisor:
         self.grace_seconds = grace_seconds
         self.focus = focus
         self._elsewhere = elsewhere
-        self._lanes: dict[str, Lane] = {}
-        self._shares = {kind: FairShare() for kind in Kind}
-        self._places = Places(limits.runs)
-        self._deadlines = Deadlines(event_log, passed=self.touch)
+        self._lanes: dict[str, RunQueue] = {}
+        self._shares = {kind: FairShare() for kind in EffectKind}
+        self._places = RunSlots(limits.runs)
+        self._deadlines = RoundDeadlines(event_log, passed=self.touch)
         self._touched: dict[str, None] = {}
         self._wake = asyncio.Event()
         self._failure: BaseException | None = None
-        self.turns = Turns()
+        self.turns = ProgressCounter()
 
-    def change(self, limits: Limits, *, grace_seconds: float) -> None:
+    def set_limits(self, limits: EffectLimits, *, grace_seconds: float) -> None:
         """Go by other limits from now on; what is in flight beyond them is finished."""
         self._limits = limits
         self.grace_seconds = grace_seconds
         self._places.limit = limits.runs
-        for run in (*self._lanes, *self._places.next()):
+        for run in (*self._lanes, *self._places.next_waiting()):
             self.touch(run)
 
     @property
-    def flying(self) -> int:
+    def in_flight_count(self) -> int:
         """How many effects are in flight."""
-        return len(self._tasks())
+        return len(self._running_tasks())
 
     def touch(self, run: str) -> None:
         """Say that something happened to `run`."""
         self._touched[run] = None
         self._wake.set()
 
-    async def run(self, stop: Stop) -> None:
-        """Advance runs until `stop`; then let effects in flight end, as long as the grace lasts.
+    async def run(self, stop: StopSignal) -> None:
+        """Advance runs until `stop_signal`; then let effects in flight end, as long as the grace lasts.
 
         Raises:
             state.errors.StateError: the log failed.
         """
-        for run in self._log.runs():
+        for run in self._log.active_runs():
             self.touch(run)
         try:
             while not stop.requested.is_set():
                 self._wake.clear()
                 with self.turns:
-                    await self._advance()
-                await first_of(self._wake, stop.requested)
-            await self._drain(stop)
+                    await self._advance_runs()
+                await wait_for_first(self._wake, stop.requested)
+            await self._drain_effects(stop)
         finally:
             self._deadlines.stop()
-            await _drop(self._tasks())
+            await _cancel_tasks(self._running_tasks())
         if self._failure is not None:
             raise self._failure
 
-    async def _advance(self) -> None:
+    async def _advance_runs(self) -> None:
         if self._failure is not None:
             raise self._failure
         while self._touched:  # this ends: nothing starts meanwhile, so ever less can happen
             runs = [run for run in self._touched if self.focus is None or run in self.focus]
             self._touched.clear()
-            await _together(self._consider(run) for run in runs)
-        await self._admit()
+            await _gather_all(self._decide_run(run) for run in runs)
+        await self._admit_effects()
 
     # --- deciding ----------------------------------------------------------------------------------
 
-    async def _consider(self, run: str) -> None:
+    async def _decide_run(self, run: str) -> None:
         """Append what is decided for `run` and refresh its ready effects, if it has its place."""
-        lane = self._lanes.setdefault(run, Lane())
+        lane = self._lanes.setdefault(run, RunQueue())
         lane.clear()
-        lane.seen, state = self._look(run)
-        if state.status is RunStatus.RUNNING and not self._places.take(run):
+        lane.seen, state = self._read_state(run)
+        if state.status is RunStatus.RUNNING and not self._places.take_slot(run):
             return
-        while state.status is RunStatus.RUNNING and await self._record(run, lane, state):
-            lane.seen, state = self._look(run)
-        if state.ended:
-            await _drop(flight.task for flight in lane.flying.values())
-            self._forget(run)
+        while state.status is RunStatus.RUNNING and await self._append_decisions(run, lane, state):
+            lane.seen, state = self._read_state(run)
+        if state.has_ended:
+            await _cancel_tasks(flight.task for flight in lane.flying.values())
+            self._forget_run(run)
         elif state.status is not RunStatus.RUNNING and not lane.flying:
-            self._leave(run)
+            self._release_slot(run)
         self.turns.step()
 
-    def _leave(self, run: str) -> None:
+    def _release_slot(self, run: str) -> None:
         """Give up the place of `run` to whoever waits."""
-        self._places.leave(run)
-        for other in self._places.next():
+        self._places.release_slot(run)
+        for other in self._places.next_waiting():
             self.touch(other)
 
-    def _forget(self, run: str) -> None:
+    def _forget_run(self, run: str) -> None:
         del self._lanes[run]
         self._deadlines.forget(run)
         for share in self._shares.values():
             share.forget(run)
-        self._leave(run)
+        self._release_slot(run)
 
-    async def _record(self, run: str, lane: Lane, state: RunState) -> bool:
+    async def _append_decisions(self, run: str, lane: RunQueue, state: RunState) -> bool:
         """Append the decisions on `state`; return whether there were any, else fill the ready effects."""
         decisions = decide(state)
         records = [item for item in decisions if isinstance(item, Record)]
-        if self._deadlines.watch(run, state) and not records:
+        if self._deadlines.check_deadline(run, state) and not records:
             records = [Record((RoundDeadlinePassed(round=state.round),))]
         if not records:
-            lane.fill(state, decisions, most=max(map(self._limit, Kind)))
-            if lane.idle:
+            lane.fill(state, decisions, most=max(map(self._effect_limit, EffectKind)))
+            if lane.is_idle:
                 log.error("run_stalled", run=run, round=state.round)  # a bug of decide: say so, do not spin
             return False
         decided = [event for record in records for event in record.events]
-        late = overdue(self._log, run, state, decided)
+        late = check_time_cap(self._log, run, state, decided)
         try:
             stored = await self._log.append(
-                [NewEvent(run, late)] if late is not None else beside(self._log, run, state, decided),
+                [NewEvent(run, late)]
+                if late is not None
+                else with_transfer_events(self._log, run, state, decided),
                 expect={run: lane.seen},
             )
         except StaleAppend:
             log.debug("decision_stale", run=run)
         else:
-            _tell(stored, self._log.state(run))
+            _log_steps(stored, self._log.run_state(run))
         return True
 
-    def _look(self, run: str) -> tuple[int, RunState]:
+    def _read_state(self, run: str) -> tuple[int, RunState]:
         """Return a run's state and a `run_seq` at or before it: a state read late is found out on append."""
         seen = self._log.run_seq(run)
-        return seen, self._log.state(run)
+        return seen, self._log.run_state(run)
 
     # --- admitting ---------------------------------------------------------------------------------
 
-    async def _admit(self) -> None:
+    async def _admit_effects(self) -> None:
         """Start ready effects while there is room, each time one of the run that has had least."""
-        await _together(self._start(run, chosen) for run, chosen in self._choose().items())
+        await _gather_all(self._start_effects(run, chosen) for run, chosen in self._choose_effects().items())
 
-    async def _start(self, run: str, chosen: list[tuple[Ready, float]]) -> None:
+    async def _start_effects(self, run: str, chosen: list[tuple[ReadyEffect, float]]) -> None:
         """Append that effects of `run` start, and launch them."""
         lane = self._lanes[run]
-        starts = [ready.started(run) for ready, _ in chosen]
+        starts = [ready.start_event(run) for ready, _ in chosen]
         blobs = [blob for ready, _ in chosen for blob in ready.blobs]
         try:
             stored = await self._log.append(starts, blobs=blobs, expect={run: lane.seen})
         except StaleAppend:
             for ready, charge in chosen:
-                self._shares[ready.kind].end(run, charge, 0.0)
+                self._shares[ready.kind].settle_charge(run, charge, 0.0)
             self.touch(run)  # the run moved on: its ready effects are derived anew
             return
         lane.seen = stored[-1].run_seq
         for (ready, charge), item in zip(chosen, stored, strict=True):
-            self._launch(run, lane, ready, charge, item.place)
+            self._launch_effect(run, lane, ready, charge, item.event_id)
 
-    def _choose(self) -> dict[str, list[tuple[Ready, float]]]:
+    def _choose_effects(self) -> dict[str, list[tuple[ReadyEffect, float]]]:
         """Take ready effects up to the limits, with what their runs are charged for them."""
-        chosen: dict[str, list[tuple[Ready, float]]] = {}
+        chosen: dict[str, list[tuple[ReadyEffect, float]]] = {}
         for kind, share in self._shares.items():
-            waiting = [run for run, lane in self._lanes.items() if lane.ready[kind] and self._may(lane, kind)]
-            for _ in range(self._room(kind)):
+            waiting = [
+                run for run, lane in self._lanes.items() if lane.ready[kind] and self._can_start(lane, kind)
+            ]
+            for _ in range(self._free_slots(kind)):
                 if not waiting:
                     break
-                run, charge = share.begin(waiting)
+                run, charge = share.charge_next(waiting)
                 ready = self._lanes[run].ready[kind]
                 chosen.setdefault(run, []).append((ready.popleft(), charge))
                 if not ready:
                     waiting.remove(run)
         return chosen
 
-    def _may(self, lane: Lane, kind: Kind) -> bool:
+    def _can_start(self, lane: RunQueue, kind: EffectKind) -> bool:
         """Return whether a run may start more of a kind: it proposes no further than is judged soon."""
-        return kind is Kind.EVALUATION or lane.unjudged < BACKLOG * self._limit(Kind.EVALUATION)
+        return kind is EffectKind.EVALUATION or lane.unjudged < BACKLOG_PER_SLOT * self._effect_limit(
+            EffectKind.EVALUATION
+        )
 
-    def _limit(self, kind: Kind) -> int:
+    def _effect_limit(self, kind: EffectKind) -> int:
         """Return how many effects of a kind may be in flight, on all machines."""
-        return self._limits.of(kind) + (self._elsewhere() if kind is Kind.EVALUATION else 0)
+        return self._limits.limit_of(kind) + (self._elsewhere() if kind is EffectKind.EVALUATION else 0)
 
-    def _room(self, kind: Kind) -> int:
+    def _free_slots(self, kind: EffectKind) -> int:
         """Return how many more effects of a kind may start."""
         flights = (flight for lane in self._lanes.values() for flight in lane.flying.values())
-        return max(0, self._limit(kind) - sum(flight.kind is kind for flight in flights))
+        return max(0, self._effect_limit(kind) - sum(flight.kind is kind for flight in flights))
 
-    def _launch(self, run: str, lane: Lane, ready: Ready, charge: float, event_id: str) -> None:
+    def _launch_effect(
+        self, run: str, lane: RunQueue, ready: ReadyEffect, charge: float, event_id: str
+    ) -> None:
         with structlog.contextvars.bound_contextvars(run=run, effect=str(ready.key), event_id=event_id):
             task = asyncio.create_task(  # with a copy of the context: what it logs says what it is for
-                self._perform(run, ready), name=f"{run} {ready.key}"
+                self._perform_effect(run, ready), name=f"{run} {ready.key}"
             )
-        lane.flying[ready.key] = Flight(task, ready.kind, charge, asyncio.get_running_loop().time())
-        task.add_done_callback(lambda done: self._landed(run, lane, ready.key, done))
+        lane.flying[ready.key] = InFlightEffect(task, ready.kind, charge, asyncio.get_running_loop().time())
+        task.add_done_callback(lambda done: self._on_effect_done(run, lane, ready.key, done))
 
-    async def _perform(self, run: str, ready: Ready) -> None:
+    async def _perform_effect(self, run: str, ready: ReadyEffect) -> None:
         """Perform an effect; a run that needs what the log lost waits for a person, and the others go on."""
         try:
-            with suppress(Held):  # it stays open, and is delivered again when its run goes on
+            with suppress(EffectDeferred):  # it stays open, and is delivered again when its run goes on
                 await self._performer.perform(run, ready.key, ready.request)
         except BlobMissing as error:
             reason = f"{ready.key}: {error}"
-            await append_seen(
+            await append_if_current(
                 self._log,
                 [run],  # what it waits for besides, it goes on waiting for
                 lambda state: RunPaused(reason=reason, needs_approval=state.needs_approval),
             )
 
-    def _landed(self, run: str, lane: Lane, key: EffectKey, task: asyncio.Task[None]) -> None:
+    def _on_effect_done(self, run: str, lane: RunQueue, key: EffectKey, task: asyncio.Task[None]) -> None:
         flight = lane.flying.pop(key)
         seconds = asyncio.get_running_loop().time() - flight.since
-        self._shares[flight.kind].end(run, flight.charge, seconds)
+        self._shares[flight.kind].settle_charge(run, flight.charge, seconds)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failure = error
         self.touch(run)
 
     # --- stopping ----------------------------------------------------------------------------------
 
-    async def _drain(self, stop: Stop) -> None:
+    async def _drain_effects(self, stop: StopSignal) -> None:
         """Wait for effects in flight until the grace is over or the stop is immediate."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.grace_seconds
         hurry = asyncio.create_task(stop.immediate.wait())
-        while (tasks := self._tasks()) and not hurry.done() and loop.time() < deadline:
+        while (tasks := self._running_tasks()) and not hurry.done() and loop.time() < deadline:
             left = deadline - loop.time()
             await asyncio.wait({hurry, *tasks}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
 
-    def _tasks(self) -> list[asyncio.Task[None]]:
+    def _running_tasks(self) -> list[asyncio.Task[None]]:
         return [flight.task for lane in self._lanes.values() for flight in lane.flying.values()]
 
 
-async def _together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def _gather_all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Do all of `works`, so that what they append shares commits; then raise what went wrong in the first."""
     for result in await asyncio.gather(*works, return_exceptions=True):
         if result is not None:
             raise result
 
 
-async def _drop(tasks: Iterable[asyncio.Task[None]]) -> None:
+async def _cancel_tasks(tasks: Iterable[asyncio.Task[None]]) -> None:
     """Cancel effects in flight and wait until they are gone; they stay open in the log."""
     doomed = list(tasks)
     for task in doomed:
@@ -318,11 +326,11 @@ async def _drop(tasks: Iterable[asyncio.Task[None]]) -> None:
     await asyncio.gather(*doomed, return_exceptions=True)
 
 
-def _tell(stored: Iterable[Recorded], state: RunState) -> None:
+def _log_steps(stored: Iterable[RecordedEvent], state: RunState) -> None:
     """Log the steps of a run that operators follow: rounds, with the best so far, and its end."""
     best_ms = state.best.latency_ms if state.best else None
     for item in stored:
-        step = log.bind(run=item.stream, event_id=item.place, best_ms=best_ms)
+        step = log.bind(run=item.stream, event_id=item.event_id, best_ms=best_ms)
         match item.event:
             case RoundDeadlinePassed(round=round_):
                 step.info("round_deadline_passed", round=round_, late=len(state.late))

@@ -16,7 +16,7 @@ _SEND_SECONDS = 1.0
 _STATUS_LENGTH = 200
 
 
-class Notifier:
+class ServiceNotifier:
     """Tells the service manager how this process is doing.
 
     `watchdog_seconds` is how long it waits for a heartbeat, None when it expects none.
@@ -28,39 +28,39 @@ class Notifier:
         self._status = ""
 
     @classmethod
-    def of(cls, env: Mapping[str, str], *, pid: int | None = None) -> Notifier:
+    def from_env(cls, env: Mapping[str, str], *, pid: int | None = None) -> ServiceNotifier:
         """Return the notifier that `env` describes, for the process `pid` (None: this one)."""
         meant = env.get("WATCHDOG_PID") in (None, str(pid or os.getpid()))
         usec = env.get("WATCHDOG_USEC", "") if meant else ""
         return cls(env.get("NOTIFY_SOCKET"), watchdog_seconds=int(usec) / 1e6 if usec.isdecimal() else None)
 
     @property
-    def listening(self) -> bool:
+    def is_listening(self) -> bool:
         """Whether there is anybody to tell."""
         return bool(self._address)
 
-    def ready(self) -> None:
-        self._send("READY=1")
+    def notify_ready(self) -> None:
+        self._send_message("READY=1")
 
-    def alive(self) -> None:
+    def send_heartbeat(self) -> None:
         """Send the heartbeat that the watchdog waits for."""
-        self._send("WATCHDOG=1")
+        self._send_message("WATCHDOG=1")
 
-    def status(self, text: str) -> None:
+    def set_status(self, text: str) -> None:
         """Show one line of text to people; the same text again is not sent."""
         line = " ".join(text.split())
         line = line if len(line) <= _STATUS_LENGTH else f"{line[: _STATUS_LENGTH - 3]}..."
-        if line != self._status and self._send(f"STATUS={line}"):
+        if line != self._status and self._send_message(f"STATUS={line}"):
             self._status = line
 
-    def extend(self, seconds: float) -> None:
+    def extend_timeout(self, seconds: float) -> None:
         """Ask for `seconds` from now for what is under way: starting, or stopping."""
-        self._send(f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}")
+        self._send_message(f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}")
 
-    def stopping(self) -> None:
-        self._send("STOPPING=1")
+    def notify_stopping(self) -> None:
+        self._send_message("STOPPING=1")
 
-    def _send(self, message: str) -> bool:
+    def _send_message(self, message: str) -> bool:
         if not self._address:
             return False
         address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
@@ -72,11 +72,11 @@ class Notifier:
         return False
 
 
-UNHEARD = Notifier(None)
+NULL_NOTIFIER = ServiceNotifier(None)
 """For a process that no service manager started."""
 
 
-def credentials(env: Mapping[str, str]) -> dict[str, Path]:
+def credential_files(env: Mapping[str, str]) -> dict[str, Path]:
     """Return the files of the credentials that the service manager handed over, by name."""
     folder = env.get("CREDENTIALS_DIRECTORY")
     return {path.name: path for path in sorted(Path(folder).iterdir())} if folder else {}

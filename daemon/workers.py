@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from agent_core.proposers import asks_models, require
-from daemon.errors import Preparing
+from agent_core.proposers import is_llm_proposer, require_known_proposer
+from daemon.errors import EvaluatorPreparing
 from remote.errors import NotReadyError
-from remote.registry import Wanted
+from remote.registry import EvaluatorSpec
 
 if TYPE_CHECKING:
     from agent_core.roles import Proposer
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from remote.evaluator import Evaluator
     from state.model import RunConfig
 
-CreateEvaluator = Callable[[Wanted], "Evaluator"]
+CreateEvaluator = Callable[[EvaluatorSpec], "Evaluator"]
 
 
 class Workers:
     """Evaluators and proposers; each is made once, on first use.
 
-    `evaluator` and `proposer` raise the error of the room they come from when there is none of that name.
+    `get_evaluator` and `get_proposer` raise the error of the room they come from when there is none of that
+    name.
     """
 
     def __init__(
@@ -45,27 +46,27 @@ class Workers:
         self._create_evaluator = create_evaluator
         self._create_proposer = create_proposer
         self._under = under
-        self._evaluators: dict[Wanted, Evaluator] = {}
-        self._preparing: dict[Wanted, asyncio.Task[None]] = {}
+        self._evaluators: dict[EvaluatorSpec, Evaluator] = {}
+        self._preparing: dict[EvaluatorSpec, asyncio.Task[None]] = {}
         self._proposers: dict[str, Proposer] = {}
         self._replaced: dict[int, Evaluator] = {}
         self._uses: Counter[int] = Counter()
 
-    def evaluator(self, config: RunConfig) -> Evaluator:
+    def get_evaluator(self, config: RunConfig) -> Evaluator:
         """Return the evaluator that a run with this configuration wants."""
-        wanted = Wanted.of(config)
+        wanted = EvaluatorSpec.from_config(config)
         if wanted not in self._evaluators:
             self._evaluators[wanted] = self._create_evaluator(wanted)
         return self._evaluators[wanted]
 
-    def toolchain(self, config: RunConfig) -> str:
+    def get_toolchain(self, config: RunConfig) -> str:
         """Return the toolchain of a run's evaluator.
 
         Raises:
-            Preparing: it has to be prepared for that, which has begun; ask again when it is done.
+            EvaluatorPreparing: it has to be prepared for that, which has begun; ask again when it is done.
             remote.RemoteError: it could not be prepared; who asks again has it tried anew.
         """
-        wanted, evaluator = Wanted.of(config), self.evaluator(config)
+        wanted, evaluator = EvaluatorSpec.from_config(config), self.get_evaluator(config)
         try:
             return evaluator.toolchain()
         except NotReadyError:
@@ -73,32 +74,32 @@ class Workers:
             if task is None:
                 task = self._preparing[wanted] = asyncio.create_task(evaluator.prepare())
             if not task.done():
-                raise Preparing(task) from None
+                raise EvaluatorPreparing(task) from None
             del self._preparing[wanted]
             task.result()
             return evaluator.toolchain()
 
     @property
-    def preparing(self) -> bool:
+    def is_preparing(self) -> bool:
         """Whether an evaluator is being prepared."""
         return any(not task.done() for task in self._preparing.values())
 
     @property
-    def slots(self) -> int:
+    def remote_slots(self) -> int:
         """How many evaluations run at a time elsewhere than on this machine."""
         return sum(int(getattr(one, "slots", 0)) for one in self._evaluators.values())
 
     @contextmanager
-    def judging(self, config: RunConfig) -> Iterator[Evaluator]:
+    def hold_evaluator(self, config: RunConfig) -> Iterator[Evaluator]:
         """Hold an evaluator: while the block lasts it is not closed for having been replaced."""
-        evaluator = self.evaluator(config)
+        evaluator = self.get_evaluator(config)
         self._uses[id(evaluator)] += 1
         try:
             yield evaluator
         finally:
             self._uses[id(evaluator)] -= 1
 
-    def change(self, config: DaemonConfig) -> None:
+    def apply_config(self, config: DaemonConfig) -> None:
         """Make evaluators anew, under other settings, for what comes from now on."""
         if self._under is not None:
             self._create_evaluator = self._under(config)
@@ -111,7 +112,7 @@ class Workers:
             del self._uses[key]
             await self._replaced.pop(key).aclose()
 
-    def proposer(self, name: str) -> Proposer:
+    def get_proposer(self, name: str) -> Proposer:
         if name not in self._proposers:
             self._proposers[name] = self._create_proposer(name)
         return self._proposers[name]
@@ -122,9 +123,9 @@ class Workers:
         Raises:
             agent_core.proposers.ProposerError: there is none.
         """
-        require(name)
-        if not asks_models(name):
-            self.proposer(name)
+        require_known_proposer(name)
+        if not is_llm_proposer(name):
+            self.get_proposer(name)
 
     async def aclose(self) -> None:
         """Close all that were made; who asks meanwhile, or later, gets new ones."""

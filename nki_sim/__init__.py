@@ -76,4 +76,4 @@ def eager(kernel: Any, inputs: Sequence[Any], target: str = "trn2", *, entry: st
     """
     from nki_sim.frontend import eager as module
 
-    return module.eager(kernel, inputs, target, entry=entry)
+    return module.run_eagerly(kernel, inputs, target, entry=entry)

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from nki_sim import targets
-from nki_sim.timing.uncertainty import Range, ranges
+from nki_sim.timing.uncertainty import ConstantRange, constant_ranges
 
 BEGIN, END = "<!-- constants: nki-sim constants --into THIS FILE -->", "<!-- end of constants -->"
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class TargetConstant:
     """One constant of one target; `low` and `high` are None where it is taken as exact."""
 
     name: str
@@ -27,46 +27,52 @@ class Constant:
     high: float | None
 
 
-def constants() -> list[Constant]:
+def load_constants() -> list[TargetConstant]:
     """All constants of all targets, by name and target."""
     found = []
     for target in targets.names():
-        known = ranges(targets.load(target))
+        known = constant_ranges(targets.load(target))
         table: Mapping[str, Any] = json.loads(
             (Path(targets.__file__).parent / f"{target}.json").read_text(encoding="utf-8")
         )
         for name, entry in table.items():
-            found.append(_constant(name, target, entry, known.get(name)))
+            found.append(_make_constant(name, target, entry, known.get(name)))
     return sorted(found, key=lambda one: (one.name, one.target))
 
 
-def _constant(name: str, target: str, entry: Mapping[str, Any], reach: Range | None) -> Constant:
+def _make_constant(
+    name: str, target: str, entry: Mapping[str, Any], reach: ConstantRange | None
+) -> TargetConstant:
     low, high = (reach.low, reach.high) if reach else (None, None)
     if reach and isinstance(entry["value"], int):  # whole numbers stay whole when they move
         low, high = round(reach.low), round(reach.high)
-    return Constant(name, target, entry["value"], entry["source"], entry["note"], low, high)
+    return TargetConstant(name, target, entry["value"], entry["source"], entry["note"], low, high)
 
 
-def lines(found: list[Constant]) -> Iterator[str]:
+def format_constants(found: list[TargetConstant]) -> Iterator[str]:
     """A Markdown table: a row per constant and, where targets differ in it, per target."""
     yield "| constant | target | value | source | range | note |\n|---|---|---|---|---|---|"
     rows: dict[tuple[Any, ...], list[str]] = {}
     for one in found:
-        value = _shown(one.value)
-        reach = "" if one.low is None or one.high is None else f"{_shown(one.low)} to {_shown(one.high)}"
+        value = _format_value(one.value)
+        reach = (
+            ""
+            if one.low is None or one.high is None
+            else f"{_format_value(one.low)} to {_format_value(one.high)}"
+        )
         note = one.note.replace("|", "\\|")
         rows.setdefault((one.name, value, one.source, reach, note), []).append(one.target)
     for (name, value, source, reach, note), on in rows.items():
         yield f"| `{name}` | {' '.join(on)} | {value} | {source} | {reach} | {note} |"
 
 
-def _shown(value: float | bool) -> str:
+def _format_value(value: float | bool) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value}" if isinstance(value, int) else f"{value:.6g}"
 
 
-def put_into(page: str) -> str:
+def update_page(page: str) -> str:
     """The page with the table between its marks as it is now.
 
     Raises:
@@ -76,4 +82,4 @@ def put_into(page: str) -> str:
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"no {BEGIN!r} and {END!r}")
-    return "\n".join([before + begin, *lines(constants()), end + after])
+    return "\n".join([before + begin, *format_constants(load_constants()), end + after])

@@ -27,7 +27,7 @@ class DType:
         return self.name
 
     def __eq__(self, other: object) -> bool:
-        return self is other or spelled(other) == self.name
+        return self is other or nki_dtype_name(other) == self.name
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -35,7 +35,7 @@ class DType:
     @property
     def dtype(self) -> Any:
         """The NumPy type, by which NumPy takes this one itself: `x.astype(nl.bfloat16)`."""
-        return _numpy(self.name)
+        return _numpy_dtype(self.name)
 
     @property
     def limits(self) -> tuple[int, int]:
@@ -45,7 +45,7 @@ class DType:
 
 
 @cache
-def _numpy(name: str) -> Any:
+def _numpy_dtype(name: str) -> Any:
     """The NumPy type of a name; imported late, because the jailed tracer starts without NumPy."""
     import ml_dtypes
     import numpy as np
@@ -56,7 +56,7 @@ def _numpy(name: str) -> Any:
     return np.dtype(getattr(np, name, None) or getattr(ml_dtypes, name))
 
 
-def spelled(dtype: object) -> str:
+def nki_dtype_name(dtype: object) -> str:
     """The NKI name of a data type given as one of these, as a text, or as other packages give theirs."""
     if isinstance(dtype, DType):
         return dtype.name
@@ -67,7 +67,7 @@ def spelled(dtype: object) -> str:
     return "bool_" if plain == "bool" else plain
 
 
-_ALL = (
+_ALL_DTYPES = (
     DType("tfloat32", 4, "float"),
     DType("float32", 4, "float"),
     DType("bfloat16", 2, "float"),
@@ -85,7 +85,7 @@ _ALL = (
     DType("bool_", 1, "uint"),
 )
 
-DTYPES: dict[str, DType] = {dtype.name: dtype for dtype in _ALL}
+DTYPES: dict[str, DType] = {dtype.name: dtype for dtype in _ALL_DTYPES}
 
 # Documented for NeuronCore-v4 and later only.
 TRN3_DTYPES = frozenset({"float8_e8m0fnu", "float8_e5m2_x4", "float8_e4m3fn_x4", "float4_e2m1fn_x4"})

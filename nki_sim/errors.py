@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def printable(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     """The text in characters that UTF-8 has: a kernel may use half a surrogate pair."""
     return text.encode(errors="backslashreplace").decode()
 

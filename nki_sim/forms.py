@@ -112,14 +112,14 @@ class Operand:
         return DTYPES[self.dtype].itemsize
 
     @property
-    def ascending(self) -> Dims:
-        """The same elements walked upwards, from `below` elements before the first place."""
-        return ascending(self.dims)
+    def ascending_dims(self) -> Dims:
+        """The same elements walked upwards, from `reach_below` elements before the first place."""
+        return make_ascending(self.dims)
 
     @property
-    def below(self) -> int:
+    def reach_below(self) -> int:
         """Elements from the lowest one touched to that of the first place."""
-        return below(self.dims)
+        return reach_below(self.dims)
 
     @property
     def extent(self) -> int:
@@ -132,7 +132,7 @@ class Operand:
         return 1 + sum(abs(step) * (count - 1) for step, count in self.dims[1:])
 
     @property
-    def scattered(self) -> bool:
+    def is_scattered(self) -> bool:
         """Whether each place of the first dimension has an index of its own."""
         return bool(self.index_step) and self.dims[0][0] == 0
 
@@ -186,17 +186,17 @@ class Form:
         return found
 
 
-def ascending(dims: Dims) -> Dims:
-    """The pattern with its backward steps turned round; it begins `below` elements earlier."""
+def make_ascending(dims: Dims) -> Dims:
+    """The pattern with its backward steps turned round; it begins `reach_below` elements earlier."""
     return tuple((abs(step), count) for step, count in dims)
 
 
-def below(dims: Dims) -> int:
+def reach_below(dims: Dims) -> int:
     """How many elements before its first place a pattern reaches."""
     return -sum(step * (count - 1) for step, count in dims if step < 0)
 
 
-def merged(dims: Dims) -> Dims:
+def merge_dims(dims: Dims) -> Dims:
     """The same pattern with neighbouring dimensions joined where one walk covers both."""
     out: list[tuple[int, int]] = []
     for step, count in dims:
@@ -211,7 +211,7 @@ def merged(dims: Dims) -> Dims:
 
 def run_elements(dims: Dims) -> int:
     """Elements in the longest contiguous run of a pattern (its innermost merged dimension)."""
-    joined = merged(dims)
+    joined = merge_dims(dims)
     if not joined or joined[-1][0] != 1:
         return 1
     return joined[-1][1]

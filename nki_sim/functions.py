@@ -33,7 +33,7 @@ REDUCE = BITWISE_REDUCE | {
 
 # Each transcendental is taken to live in a table of its own [I]; the documents do not give the grouping.
 # The empty string means that every table holds the function.
-TABLES: dict[str, str] = {
+FUNCTION_TABLES: dict[str, str] = {
     **dict.fromkeys(("copy", "relu", "square", "abs", "sign"), ""),
     **{
         name: name
@@ -45,10 +45,10 @@ TABLES: dict[str, str] = {
     },
 }  # fmt: skip
 
-ACTIVATIONS = frozenset(TABLES)
+ACTIVATIONS = frozenset(FUNCTION_TABLES)
 
 # Magnitudes in which ScalarE's polynomials hold. Beyond them the documents promise nothing.
-VALID: dict[str, tuple[float, float]] = {
+VALID_RANGES: dict[str, tuple[float, float]] = {
     "log": (2.0**-64, 2.0**64),
     "sqrt": (2.0**-116, 2.0**118),
     "rsqrt": (2.0**-87, 2.0**97),

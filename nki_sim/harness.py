@@ -25,56 +25,56 @@ from typing import Any
 import numpy as np
 
 from nki_sim.errors import InputError
-from nki_sim.flow.slices import Box
+from nki_sim.flow.slices import ElementBox
 from nki_sim.forms import ArraySpec
-from nki_sim.frontend.modules import module_of, registered
+from nki_sim.frontend.modules import create_module, register_module
 from nki_sim.semantics.arrays import NUMPY, Array
 
 ENTRIES = ("kernel", "optimized_kernel")
 
 RANDOM = "random: normal(0, 1), integers 0 to 7, booleans; numpy.random.default_rng(seed)"
-"""What `filled` draws, in words."""
+"""What `fill_arguments` draws, in words."""
 
 _BLOCK = 1 << 20
 """Elements that are compared at a time."""
 
-_PART = re.compile(r"\d+\[\d+:\d+(,\d+:\d+)*\]")
+_BOX_PATTERN = re.compile(r"\d+\[\d+:\d+(,\d+:\d+)*\]")
 
-_ELEMENT = re.compile(r"\d+\[\d+(,\d+)*\]")
+_ELEMENT_PATTERN = re.compile(r"\d+\[\d+(,\d+)*\]")
 
-_WORDS: dict[str, bool | None] = {"True": True, "False": False, "None": None}
+_LITERALS: dict[str, bool | None] = {"True": True, "False": False, "None": None}
 
 _NAMES = {dtype: name for name, dtype in NUMPY.items() if not dtype.metadata}
 
 
-Argument = ArraySpec | int | float | bool | None
+ParsedArgument = ArraySpec | int | float | bool | None
 
 
-def parse_argument(text: str) -> Argument:
+def parse_argument(text: str) -> ParsedArgument:
     """`4096x512:bfloat16`, `4096x512` (float32), a number, or True, False, None.
 
     Raises:
         InputError: nothing of this.
     """
-    if text in _WORDS:
-        return _WORDS[text]
+    if text in _LITERALS:
+        return _LITERALS[text]
     shape, colon, dtype = text.partition(":")
     if colon and dtype not in NUMPY:
         raise InputError(f"--arg {text!r}: unknown data type {dtype!r}; known: {', '.join(NUMPY)}")
     try:
-        return _shape(shape, dtype) if colon or "x" in text else _number(text)
+        return _parse_shape(shape, dtype) if colon or "x" in text else _parse_number(text)
     except ValueError as error:
         raise InputError(f"--arg {text!r} is neither a shape such as 128x512:float32 nor a number") from error
 
 
-def _number(text: str) -> int | float:
+def _parse_number(text: str) -> int | float:
     try:
         return int(text)
     except ValueError:
         return float(text)
 
 
-def _shape(text: str, dtype: str) -> ArraySpec:
+def _parse_shape(text: str, dtype: str) -> ArraySpec:
     sizes = tuple(int(size) for size in text.split("x"))
     if min(sizes) < 1:
         raise InputError(f"--arg {text!r}: sizes are 1 or more")
@@ -96,15 +96,15 @@ def parse_seeds(text: str) -> list[int]:
     return seeds
 
 
-def parse_parts(texts: Sequence[str]) -> dict[int, list[Box]]:
+def parse_parts(texts: Sequence[str]) -> dict[int, list[ElementBox]]:
     """`0[0:128,512:1024]`: the box of elements of the first output; several of one output are joined.
 
     Raises:
         InputError: a text is not of this form.
     """
-    parts: dict[int, list[Box]] = {}
+    parts: dict[int, list[ElementBox]] = {}
     for text in texts:
-        if not _PART.fullmatch(text):
+        if not _BOX_PATTERN.fullmatch(text):
             raise InputError(f"--slice {text!r} is not of the form 0[0:128,512:1024]: output, then ranges")
         output, *ends = (int(number) for number in re.findall(r"\d+", text))
         parts.setdefault(output, []).append(tuple(zip(ends[::2], ends[1::2], strict=True)))
@@ -117,13 +117,13 @@ def parse_element(text: str) -> tuple[int, tuple[int, ...]]:
     Raises:
         InputError: the text is not of this form.
     """
-    if not _ELEMENT.fullmatch(text):
+    if not _ELEMENT_PATTERN.fullmatch(text):
         raise InputError(f"{text!r} is not of the form 0[3,5]: output, then an index")
     output, *index = (int(number) for number in re.findall(r"\d+", text))
     return output, tuple(index)
 
 
-def entry_of(source: str) -> str | None:
+def find_entry(source: str) -> str | None:
     """The function to run when nobody names one: `kernel`, else `optimized_kernel`, else None."""
     try:
         names = {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
@@ -146,7 +146,7 @@ def read_text(path: Path) -> str:
 
 
 @contextmanager
-def importable(file: Path) -> Iterator[None]:
+def extended_import_path(file: Path) -> Iterator[None]:
     """A kernel's file, or a reference's, may import its neighbours."""
     folder = str(file.resolve().parent)
     sys.path.insert(0, folder)
@@ -156,16 +156,16 @@ def importable(file: Path) -> Iterator[None]:
         sys.path.remove(folder)
 
 
-def arrays_of(value: Any) -> list[Array]:
+def collect_arrays(value: Any) -> list[Array]:
     """The arrays in a kernel's arguments, depth first, in order; scalars are no arrays."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list | tuple):
-        return [array for item in value for array in arrays_of(item)]
+        return [array for item in value for array in collect_arrays(item)]
     return [value] if isinstance(value, np.ndarray) else []
 
 
-def spec_of(value: Any) -> Any:
+def make_specs(value: Any) -> Any:
     """The same arguments with each array's shape and type in its place.
 
     Raises:
@@ -176,19 +176,19 @@ def spec_of(value: Any) -> Any:
             raise InputError(f"an argument is an array of {value.dtype}; use one of {', '.join(NUMPY)}")
         return ArraySpec(value.shape, _NAMES[value.dtype])
     if isinstance(value, dict):
-        return {name: spec_of(item) for name, item in value.items()}
+        return {name: make_specs(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(spec_of(item) for item in value)
+        return type(value)(make_specs(item) for item in value)
     return value.item() if isinstance(value, np.generic) else value
 
 
-def filled(arguments: Sequence[Any], seed: int) -> list[Any]:
+def fill_arguments(arguments: Sequence[Any], seed: int) -> list[Any]:
     """The arguments with an array in the place of each specification, as `RANDOM` says."""
     rng = np.random.default_rng(seed)
-    return [_drawn(item, rng) if isinstance(item, ArraySpec) else item for item in arguments]
+    return [_draw_array(item, rng) if isinstance(item, ArraySpec) else item for item in arguments]
 
 
-def _drawn(spec: ArraySpec, rng: np.random.Generator) -> Array:
+def _draw_array(spec: ArraySpec, rng: np.random.Generator) -> Array:
     dtype = NUMPY[spec.dtype]
     if dtype.kind in "iub":
         return rng.integers(0, 2 if dtype.kind == "b" else 8, spec.shape).astype(dtype)
@@ -207,7 +207,7 @@ def relative_l2(found: Array, wanted: Array) -> float:
     return math.sqrt(error) / max(math.sqrt(size), np.finfo(np.float64).tiny)
 
 
-class Reference:
+class ReferenceModule:
     """A reference file, executed once.
 
     Raises:
@@ -216,10 +216,10 @@ class Reference:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._module = module_of("reference", str(path))
+        self._module = create_module("reference", str(path))
         self._names = self._module.__dict__
         text = read_text(path)
-        with self._faults():
+        with self._report_faults():
             exec(compile(text, str(path), "exec"), self._names)  # noqa: S102  the person's own file
         forward = self._names.get("forward") or self._names.get("reference")
         if not callable(forward):
@@ -228,52 +228,55 @@ class Reference:
         self.draws = callable(self._names.get("get_inputs"))
         self.transforms = callable(self._names.get("transform_to_nki_inputs"))
 
-    def inputs(self, seed: int) -> list[Any]:
+    def draw_inputs(self, seed: int) -> list[Any]:
         """What `get_inputs` returns with NumPy's global generator at `seed`."""
-        with self._faults():
+        with self._report_faults():
             np.random.seed(seed)  # noqa: NPY002  the generator that get_inputs draws from
             return list(self._names["get_inputs"]())
 
-    def arguments(self, inputs: list[Any]) -> list[Any]:
+    def make_arguments(self, inputs: list[Any]) -> list[Any]:
         """The kernel's arguments for these inputs."""
-        with self._faults():
+        with self._report_faults():
             return list(self._names["transform_to_nki_inputs"](inputs)) if self.transforms else inputs
 
-    def errors(
-        self, inputs: Sequence[Any], outputs: list[Array], parts: Mapping[int, Sequence[Box]] | None = None
+    def relative_errors(
+        self,
+        inputs: Sequence[Any],
+        outputs: list[Array],
+        parts: Mapping[int, Sequence[ElementBox]] | None = None,
     ) -> list[float]:
         """Relative L2 error of each output of the kernel; with `parts` of those outputs, inside the boxes.
 
         Raises:
             InputError: the reference raises, or its results do not fit the kernel's outputs.
         """
-        with self._faults():
+        with self._report_faults():
             result = self._forward(*inputs)
         wanted = [np.asarray(item) for item in (result if isinstance(result, tuple | list) else [result])]
-        found = self._shaped(outputs, result)
+        found = self._transform_outputs(outputs, result)
         shapes, expected = [item.shape for item in wanted], [item.shape for item in found]
         if shapes != expected:
             raise InputError(f"the reference returns arrays of {shapes}, the kernel of {expected}")
         if parts is None:
             return [relative_l2(*pair) for pair in zip(found, wanted, strict=True)]
-        inside = self._shaped(_masks(outputs, parts), result)
+        inside = self._transform_outputs(_box_masks(outputs, parts), result)
         chosen = [mask.astype(bool) for mask in inside]
         triples = zip(found, wanted, chosen, strict=True)
         return [relative_l2(mine[mask], theirs[mask]) for mine, theirs, mask in triples if mask.any()]
 
-    def _shaped(self, outputs: list[Array], result: Any) -> list[Array]:
+    def _transform_outputs(self, outputs: list[Array], result: Any) -> list[Array]:
         transform = self._names.get("transform_nki_outputs")
         if transform is None:
             return outputs
-        with self._faults():
+        with self._report_faults():
             made = transform(outputs[0] if len(outputs) == 1 else tuple(outputs), result)
         return [np.asarray(item) for item in (made if isinstance(made, tuple | list) else [made])]
 
     @contextmanager
-    def _faults(self) -> Iterator[None]:
+    def _report_faults(self) -> Iterator[None]:
         """What the file raises is the person's to mend; `sys.exit` in it is no verdict on the kernel."""
         try:
-            with importable(self.path), registered(self._module):
+            with extended_import_path(self.path), register_module(self._module):
                 yield
         except (Exception, SystemExit) as error:  # the person's own file may raise anything
             lines = [
@@ -283,7 +286,7 @@ class Reference:
             raise InputError(f"{place}: the reference raised {type(error).__name__}: {error}") from error
 
 
-def _masks(outputs: Sequence[Array], parts: Mapping[int, Sequence[Box]]) -> list[Array]:
+def _box_masks(outputs: Sequence[Array], parts: Mapping[int, Sequence[ElementBox]]) -> list[Array]:
     """1 where an element is in a wanted box, 0 elsewhere; reshaped like the outputs they say where."""
     masks: list[Array] = [np.zeros(output.shape, dtype=np.float32) for output in outputs]
     for number, boxes in parts.items():

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from nki_sim.dtypes import DTYPES
-from nki_sim.errors import InputError, IRError, KernelError, LimitError, SimError, printable
+from nki_sim.errors import InputError, IRError, KernelError, LimitError, SimError, escape_surrogates
 from nki_sim.forms import ArraySpec
 
 if TYPE_CHECKING:
@@ -129,13 +129,13 @@ def parse_reply(data: bytes) -> Program:
         raise IRError("the tracer's reply is malformed")
     if kind == b"P":
         return Program.from_bytes(payload)
-    raise _error(payload)
+    raise _decode_error(payload)
 
 
-def _error(payload: bytes) -> SimError:
+def _decode_error(payload: bytes) -> SimError:
     try:
         fields: Mapping[str, Any] = json.loads(payload)
-        texts = [printable(str(fields[name])[:4000]) for name in ("code", "message", "hint")]
+        texts = [escape_surrogates(str(fields[name])[:4000]) for name in ("code", "message", "hint")]
         line = int(fields["line"])
         kind = str(fields["type"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:

@@ -16,7 +16,7 @@ _CODE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RuleEntry:
     """One code; `says` and `fix` are templates in which braces hold what is filled in."""
 
     code: str
@@ -24,17 +24,17 @@ class Rule:
     fix: str
 
 
-def rules() -> list[Rule]:
+def collect_rules() -> list[RuleEntry]:
     """One rule for each code, in their order; where a code is used several times, its first text."""
-    found: dict[str, Rule] = {}
+    found: dict[str, RuleEntry] = {}
     for file in sorted(Path(__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            for rule in _rules_of(node):
+            for rule in _rules_in_node(node):
                 found.setdefault(rule.code, rule)
     return [found[code] for code in sorted(found)]
 
 
-def lines(found: list[Rule]) -> Iterator[str]:
+def format_rules(found: list[RuleEntry]) -> Iterator[str]:
     """A Markdown table."""
     yield "| code | says | what usually fixes it |\n|---|---|---|"
     for rule in found:
@@ -42,40 +42,40 @@ def lines(found: list[Rule]) -> Iterator[str]:
         yield f"| `{rule.code}` | {says} | {fix} |"
 
 
-def _rules_of(node: ast.AST) -> Iterator[Rule]:
-    if isinstance(node, ast.Call) and len(node.args) > 1 and _name(node.func) in _REPORTERS:
-        texts = [text for text in map(template, node.args[1:]) if text]
-        fix = next((template(item.value) for item in node.keywords if item.arg == "hint"), "")
-        for code in codes(node.args[0]):
-            yield Rule(
+def _rules_in_node(node: ast.AST) -> Iterator[RuleEntry]:
+    if isinstance(node, ast.Call) and len(node.args) > 1 and _function_name(node.func) in _REPORTERS:
+        texts = [text for text in map(message_template, node.args[1:]) if text]
+        fix = next((message_template(item.value) for item in node.keywords if item.arg == "hint"), "")
+        for code in extract_codes(node.args[0]):
+            yield RuleEntry(
                 code, texts[0] if texts else "what Python says", fix or (texts[-1] if len(texts) > 1 else "")
             )
     elif isinstance(node, ast.Dict):
         for key, value in zip(node.keys, node.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(value, ast.Tuple) and "_" in str(key.value):
-                texts = [template(item) for item in value.elts]
+                texts = [message_template(item) for item in value.elts]
                 if len(texts) == 2 and all(" " in text for text in texts):
-                    yield Rule(str(key.value), *texts)
+                    yield RuleEntry(str(key.value), *texts)
 
 
-def _name(function: ast.expr) -> str:
+def _function_name(function: ast.expr) -> str:
     return function.id if isinstance(function, ast.Name) else str(getattr(function, "attr", ""))
 
 
-def codes(node: ast.expr) -> list[str]:
+def extract_codes(node: ast.expr) -> list[str]:
     """A literal, either branch of a choice, or the literal parts of a code that is put together."""
     if isinstance(node, ast.IfExp):
-        return [*codes(node.body), *codes(node.orelse)]
+        return [*extract_codes(node.body), *extract_codes(node.orelse)]
     if isinstance(node, ast.JoinedStr):
-        return [template(node)]
+        return [message_template(node)]
     found = node.value if isinstance(node, ast.Constant) else None
     return [found] if isinstance(found, str) and _CODE.fullmatch(found) else []
 
 
-def template(node: ast.expr) -> str:
+def message_template(node: ast.expr) -> str:
     """The text of a string literal; what an f-string fills in stands in braces, shortened to a name."""
     if isinstance(node, ast.JoinedStr):
-        return "".join(map(template, node.values))
+        return "".join(map(message_template, node.values))
     if isinstance(node, ast.FormattedValue):
         names: list[str] = re.findall(r"[A-Za-z_]\w*", ast.unparse(node.value))
         return f"{{{names[-1] if names else '...'}}}"

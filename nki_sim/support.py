@@ -12,22 +12,24 @@ from nki_sim.forms import Form
 from nki_sim.operators import OPERATORS, UNSUPPORTED
 from nki_sim.operators.model import Argument, Operator
 
-_MACHINERY = frozenset({"Kernel", "LegacyKernel", "Function", "Allocation", "Decorated", "alu"})
+_INTERNAL_NAMES = frozenset({"Kernel", "LegacyKernel", "Function", "Allocation", "Decorated", "alu"})
 """What modules define for each other: it is no part of the namespaces, though it stands beside them."""
 
 
-def report() -> dict[str, Any]:
+def describe_support() -> dict[str, Any]:
     """Instructions with engines, targets and arguments; names of each namespace; what is refused."""
     return {
         "targets": list(targets.names()),
         "dtypes": list(dtypes.DTYPES),
-        "supported": {name: _instruction(op) for name, op in sorted(OPERATORS.items()) if not op.internal},
+        "supported": {
+            name: _describe_instruction(op) for name, op in sorted(OPERATORS.items()) if not op.internal
+        },
         "unsupported": sorted(UNSUPPORTED),
-        "namespaces": namespaces(),
+        "namespaces": list_namespaces(),
     }
 
 
-def lines(found: dict[str, Any]) -> Iterator[str]:
+def format_support(found: dict[str, Any]) -> Iterator[str]:
     """The report for people."""
     yield f"targets: {', '.join(found['targets'])}"
     yield f"data types: {', '.join(found['dtypes'])}"
@@ -40,16 +42,16 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"\n{module}: {', '.join(names)}"
 
 
-def _instruction(operator: Operator) -> dict[str, Any]:
+def _describe_instruction(operator: Operator) -> dict[str, Any]:
     return {
         "engines": list(operator.engines),
-        "targets": [name for name in targets.names() if not _refused_on(operator, name)],
-        "arguments": [_argument(item) for item in operator.signature],
+        "targets": [name for name in targets.names() if not _is_refused(operator, name)],
+        "arguments": [_format_argument(item) for item in operator.signature],
         "doc": operator.doc,
     }
 
 
-def _refused_on(operator: Operator, target: str) -> bool:
+def _is_refused(operator: Operator, target: str) -> bool:
     """Whether a rule refuses the bare instruction there; rules about its operands find none and fail."""
     form, machine = Form(operator.name, operator.engines[0], (), ()), targets.load(target)
     for rule in operator.rules:
@@ -62,30 +64,30 @@ def _refused_on(operator: Operator, target: str) -> bool:
     return False
 
 
-def _argument(item: Argument) -> str:
+def _format_argument(item: Argument) -> str:
     return item.name if item.required else f"{item.name}={item.default}"
 
 
-def namespaces() -> dict[str, list[str]]:
+def list_namespaces() -> dict[str, list[str]]:
     """Public names of every module that kernels can import, by the name they import it under."""
     from nki_sim.frontend import modules
     from nki_sim.frontend.legacy import modules as legacy
 
     found = {**modules.MODULES, **legacy.MODULES}
-    return {name: names for name, module in sorted(found.items()) if (names := public(module))}
+    return {name: names for name, module in sorted(found.items()) if (names := public_names(module))}
 
 
-def public(module: ModuleType) -> list[str]:
+def public_names(module: ModuleType) -> list[str]:
     """What a module offers to kernels: what it defines or lists as its own, not what it imports to do so.
 
     Modules that are put together while the simulator is loaded hold classes of others, which are theirs then,
     and functions that refuse.
     """
-    return sorted(name for name, value in vars(module).items() if _offered(name, value, module))
+    return sorted(name for name, value in vars(module).items() if _is_public(name, value, module))
 
 
-def _offered(name: str, value: Any, module: ModuleType) -> bool:
-    if name.startswith("_") or name.isupper() or isinstance(value, ModuleType) or name in _MACHINERY:
+def _is_public(name: str, value: Any, module: ModuleType) -> bool:
+    if name.startswith("_") or name.isupper() or isinstance(value, ModuleType) or name in _INTERNAL_NAMES:
         return False
     home = getattr(value, "__module__", None)
     if inspect.isroutine(value) or (inspect.isclass(value) and hasattr(module, "__file__")):

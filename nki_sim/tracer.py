@@ -19,7 +19,7 @@ from nki_sim.errors import LimitError, SimError
 from nki_sim.frontend.entry import trace_bytes
 
 
-def reply(text: str) -> tuple[int, bytes]:
+def answer_request(text: str) -> tuple[int, bytes]:
     """Exit status and reply for a request."""
     try:
         return 0, protocol.program_reply(trace_bytes(**protocol.decode_request(text)))
@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     worst = 0
     with os.fdopen(options.out_fd, "wb") as out:
         for request in text.split("\n") if options.batch else [text]:
-            status, data = reply(request)
+            status, data = answer_request(request)
             worst = max(worst, status)
             out.write(data)
             out.flush()

@@ -8,23 +8,31 @@ which order, then `library.py`.
 
 from __future__ import annotations
 
-from prompts.library import Block, Prompts, Section, assemble, builtin
-from prompts.manifest import Item, Kind, Lasts, Manifest, Role, Status, Value
+from prompts.library import PromptBlock, PromptSection, PromptSet, assemble_prompts, builtin_prompts
+from prompts.manifest import (
+    FileKind,
+    ManifestItem,
+    PromptManifest,
+    ReviewStatus,
+    RolePrompt,
+    TemplateValue,
+    TextLifetime,
+)
 from prompts.template import PromptsInvalid, RenderError
 
 __all__ = [
-    "Block",
-    "Item",
-    "Kind",
-    "Lasts",
-    "Manifest",
-    "Prompts",
+    "FileKind",
+    "ManifestItem",
+    "PromptBlock",
+    "PromptManifest",
+    "PromptSection",
+    "PromptSet",
     "PromptsInvalid",
     "RenderError",
-    "Role",
-    "Section",
-    "Status",
-    "Value",
-    "assemble",
-    "builtin",
+    "ReviewStatus",
+    "RolePrompt",
+    "TemplateValue",
+    "TextLifetime",
+    "assemble_prompts",
+    "builtin_prompts",
 ]

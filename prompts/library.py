@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from prompts import manifest, template
-from prompts.manifest import Item, Kind, Lasts, Manifest, place
+from prompts.manifest import FileKind, ManifestItem, PromptManifest, TextLifetime, resolve_block_path
 from prompts.template import PromptsInvalid, RenderError
 
 _FOLDER = Path(__file__).parent
@@ -26,40 +26,40 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class PromptBlock:
     """A part of a prompt: where it is from, its text, and how long that stays the same."""
 
     path: str
     text: str
-    lasts: Lasts
+    lasts: TextLifetime
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class PromptSection:
     """A text that is told where it fits: `name` is its file's, `title` its heading, `text` what follows."""
 
     name: str
     title: str
     text: str
-    item: Item
+    item: ManifestItem
 
 
 @dataclass(frozen=True)
-class Prompts:
+class PromptSet:
     """A set that was found right; `files` are texts by path."""
 
     files: Mapping[str, str]
 
     @classmethod
-    def from_json(cls, data: bytes) -> Prompts:
+    def from_json(cls, data: bytes) -> PromptSet:
         """Read back what `to_json` wrote.
 
         Raises:
             ValueError: it is no set of prompts.
         """
         files = json.loads(data)
-        if not isinstance(files, dict) or manifest.NAME not in files:
-            raise ValueError(f"not a set of prompts: it has no {manifest.NAME}")
+        if not isinstance(files, dict) or manifest.MANIFEST_FILE not in files:
+            raise ValueError(f"not a set of prompts: it has no {manifest.MANIFEST_FILE}")
         return cls(files)
 
     def to_json(self) -> bytes:
@@ -72,27 +72,27 @@ class Prompts:
         return hashlib.sha256(self.to_json()).hexdigest()
 
     @cached_property
-    def manifest(self) -> Manifest:
+    def manifest(self) -> PromptManifest:
         """What the set consists of."""
-        return Manifest.parse(self.files[manifest.NAME])
+        return PromptManifest.parse(self.files[manifest.MANIFEST_FILE])
 
-    def replaced(self) -> tuple[str, ...]:
+    def overridden_paths(self) -> tuple[str, ...]:
         """Return the paths of files that are not this program's own."""
-        own = builtin().files
+        own = builtin_prompts().files
         return tuple(path for path, text in sorted(self.files.items()) if own.get(path) != text)
 
-    def templates(self, role: str, target: str) -> tuple[Block, ...]:
+    def role_blocks(self, role: str, target: str) -> tuple[PromptBlock, ...]:
         """Return what a role is told, in order, with nothing filled in.
 
         Raises:
             RenderError: no such role or target.
         """
-        blocks = _known(role, self.manifest.roles, "role").blocks
-        _known(target, dict.fromkeys(self.manifest.targets), "target")
-        paths = [place(block, target) for block in blocks]
-        return tuple(Block(path, self.files[path], self._lasts(path)) for path in paths)
+        blocks = _require_known(role, self.manifest.roles, "role").blocks
+        _require_known(target, dict.fromkeys(self.manifest.targets), "target")
+        paths = [resolve_block_path(block, target) for block in blocks]
+        return tuple(PromptBlock(path, self.files[path], self._text_lifetime(path)) for path in paths)
 
-    def render(self, role: str, target: str, values: Mapping[str, str]) -> tuple[Block, ...]:
+    def render_role(self, role: str, target: str, values: Mapping[str, str]) -> tuple[PromptBlock, ...]:
         """Return a prompt as its blocks, those that stay the same for longest first.
 
         `values` are exactly those of the role in the manifest, also where a replaced file names fewer.
@@ -100,53 +100,53 @@ class Prompts:
         Raises:
             RenderError: no such role or target, or values are missing or unknown.
         """
-        wanted = set(_known(role, self.manifest.roles, "role").values)
+        wanted = set(_require_known(role, self.manifest.roles, "role").values)
         wrong = [f"{name} is missing" for name in sorted(wanted - values.keys())]
         wrong += [f"{name} is none of its values" for name in sorted(values.keys() - wanted)]
         if wrong:
             raise RenderError(f"prompt of the {role}: {', '.join(wrong)}")
         return tuple(
-            Block(block.path, template.fill(block.text, values), block.lasts)
-            for block in self.templates(role, target)
+            PromptBlock(block.path, template.fill_template(block.text, values), block.lasts)
+            for block in self.role_blocks(role, target)
         )
 
-    def sections(self, kind: Kind, target: str) -> tuple[Section, ...]:
+    def list_sections(self, kind: FileKind, target: str) -> tuple[PromptSection, ...]:
         """Return the sections of a kind that are for a target, in the order of the manifest."""
         return tuple(
-            _section(path, self.files[path], item)
-            for path, item in self.manifest.sections(kind, target).items()
+            _parse_section(path, self.files[path], item)
+            for path, item in self.manifest.select_sections(kind, target).items()
         )
 
-    def _lasts(self, path: str) -> Lasts:
-        named = (self.manifest.values[name].lasts for _, name in template.names(self.files[path]))
-        return max(named, default=Lasts.RELEASE)
+    def _text_lifetime(self, path: str) -> TextLifetime:
+        named = (self.manifest.values[name].lasts for _, name in template.find_value_names(self.files[path]))
+        return max(named, default=TextLifetime.RELEASE)
 
 
-def _section(path: str, text: str, item: Item) -> Section:
+def _parse_section(path: str, text: str, item: ManifestItem) -> PromptSection:
     """Read a section: its first line is its heading; without one, the file's name stands for it."""
     name = Path(path).stem
     heading, _, rest = text.strip().partition("\n")
     if not heading.startswith("# "):
-        return Section(name, name, text.strip(), item)
-    return Section(name, heading.removeprefix("# ").strip(), rest.strip(), item)
+        return PromptSection(name, name, text.strip(), item)
+    return PromptSection(name, heading.removeprefix("# ").strip(), rest.strip(), item)
 
 
 @cache
-def builtin() -> Prompts:
+def builtin_prompts() -> PromptSet:
     """Return this program's own set."""
-    text = (_FOLDER / manifest.NAME).read_text(encoding="utf-8")
-    paths = Manifest.parse(text).files()
+    text = (_FOLDER / manifest.MANIFEST_FILE).read_text(encoding="utf-8")
+    paths = PromptManifest.parse(text).list_files()
     own = {path: (_FOLDER / path).read_text(encoding="utf-8") for path in paths}
-    return Prompts({manifest.NAME: text, **own})
+    return PromptSet({manifest.MANIFEST_FILE: text, **own})
 
 
-def assemble(replacing: Mapping[str, bytes]) -> Prompts:
+def assemble_prompts(replacing: Mapping[str, bytes]) -> PromptSet:
     """Return this program's own set with files of a home in the place of some, checked as a whole.
 
     Raises:
         PromptsInvalid: naming every fault of every file.
     """
-    own = builtin()
+    own = builtin_prompts()
     faults: list[str] = []
     texts: dict[str, str] = {}
     for path, data in sorted(replacing.items()):
@@ -154,17 +154,17 @@ def assemble(replacing: Mapping[str, bytes]) -> Prompts:
         faults += found
         if not found:
             texts[path] = data.decode().replace("\r\n", "\n")
-    fresh = Prompts({**own.files, **texts})
+    fresh = PromptSet({**own.files, **texts})
     faults += _set_faults(fresh, texts)
     if faults:
         raise PromptsInvalid(faults)
     return fresh
 
 
-def _file_faults(path: str, data: bytes, own: Prompts) -> Iterator[str]:
+def _file_faults(path: str, data: bytes, own: PromptSet) -> Iterator[str]:
     """Yield what is wrong with a file before it is read as a template."""
     most = own.manifest.max_bytes
-    if path == manifest.NAME:
+    if path == manifest.MANIFEST_FILE:
         yield f"{path}: says what there must be, and cannot be replaced"
     elif path not in own.files:
         close = get_close_matches(path, own.files, n=1)
@@ -180,55 +180,57 @@ def _file_faults(path: str, data: bytes, own: Prompts) -> Iterator[str]:
             yield f"{path}: not UTF-8, at byte {error.start}"
 
 
-def _set_faults(fresh: Prompts, texts: Mapping[str, str]) -> Iterator[str]:
+def _set_faults(fresh: PromptSet, texts: Mapping[str, str]) -> Iterator[str]:
     """Yield what is wrong with the templates in `texts`, and with the roles that are told them."""
     said = [fault for path, text in texts.items() for fault in _template_faults(fresh.manifest, path, text)]
-    said = said or [fault for path in texts for fault in _lacks(fresh, path)]
-    touched = dict.fromkeys(role for path in texts for role in fresh.manifest.users(path))
-    yield from said or dict.fromkeys(fault for role in touched for fault in _disorder(fresh, role, texts))
+    said = said or [fault for path in texts for fault in _missing_value_faults(fresh, path)]
+    touched = dict.fromkeys(role for path in texts for role in fresh.manifest.roles_using(path))
+    yield from said or dict.fromkeys(
+        fault for role in touched for fault in _cache_order_faults(fresh, role, texts)
+    )
 
 
-def _template_faults(known: Manifest, path: str, text: str) -> Iterator[str]:
+def _template_faults(known: PromptManifest, path: str, text: str) -> Iterator[str]:
     """Yield the values that a file names and some role that is told it does not have."""
-    for line in template.stray(text):
+    for line in template.find_stray_braces(text):
         yield f"{path}, line {line}: '{{{{' and '}}}}' go around the name of a value, as in {{{{kernel}}}}"
-    for line in template.secret(text):
+    for line in template.find_secrets(text):
         yield f"{path}, line {line}: looks like a secret key, and prompts are kept in the log for good"
-    users = [set(known.roles[role].values) for role in known.users(path)]
+    users = [set(known.roles[role].values) for role in known.roles_using(path)]
     offered = sorted(set.intersection(*users)) if users else []  # sections have none
-    for line, name in template.names(text):
+    for line, name in template.find_value_names(text):
         if name not in offered:
             close = get_close_matches(name, offered, n=1)
             there = f"did you mean {close[0]}?" if close else f"there are {', '.join(offered) or 'none'}"
             yield f"{path}, line {line}: {{{{{name}}}}}: no such value here; {there}"
 
 
-def _lacks(fresh: Prompts, path: str) -> Iterator[str]:
+def _missing_value_faults(fresh: PromptSet, path: str) -> Iterator[str]:
     """Yield the values that a role must have, and would have had from this program's own file."""
-    had = {name for _, name in template.names(builtin().files[path])}
-    for role in fresh.manifest.users(path):
+    had = {name for _, name in template.find_value_names(builtin_prompts().files[path])}
+    for role in fresh.manifest.roles_using(path):
         told = {
             name
             for target in fresh.manifest.targets
-            for block in fresh.templates(role, target)
-            for _, name in template.names(block.text)
+            for block in fresh.role_blocks(role, target)
+            for _, name in template.find_value_names(block.text)
         }
         for name in fresh.manifest.roles[role].required:
             if name in had and name not in told:
                 yield f"{path}: the {role} needs {{{{{name}}}}}: {fresh.manifest.values[name].means}"
 
 
-def _disorder(fresh: Prompts, role: str, texts: Mapping[str, str]) -> Iterator[str]:
+def _cache_order_faults(fresh: PromptSet, role: str, texts: Mapping[str, str]) -> Iterator[str]:
     """Yield where a file now changes more often than one behind it, which a cache then has to read again."""
     for target in fresh.manifest.targets:
-        blocks = [one for one in fresh.templates(role, target) if one.lasts or one.path not in texts]
+        blocks = [one for one in fresh.role_blocks(role, target) if one.lasts or one.path not in texts]
         for before, after in pairwise(blocks):
             if before.lasts > after.lasts:
                 how = f"{before.lasts.name.lower()} to {before.lasts.name.lower()}"
                 yield f"{before.path}: changes from {how}, so that {after.path} behind it cannot be cached"
 
 
-def _known(name: str, table: Mapping[str, _T], what: str) -> _T:
+def _require_known(name: str, table: Mapping[str, _T], what: str) -> _T:
     if name not in table:
         raise RenderError(f"no {what} {name!r}; there are {', '.join(table)}")
     return table[name]

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any
 
-NAME = "manifest.toml"
-TARGET = "@target"
+MANIFEST_FILE = "manifest.toml"
+TARGET_PLACEHOLDER = "@target"
 """In the path of a block: the device that the kernel is for."""
 
 
-class Lasts(IntEnum):
+class TextLifetime(IntEnum):
     """How long a text stays the same, the longest first."""
 
     RELEASE = 0
@@ -33,15 +33,15 @@ class Lasts(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class TemplateValue:
     """Something that templates may name."""
 
-    lasts: Lasts
+    lasts: TextLifetime
     means: str
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class RolePrompt:
     """What one role is told: the paths of its blocks, and the values that these must and may name."""
 
     blocks: tuple[str, ...]
@@ -54,7 +54,7 @@ class Role:
         return (*self.required, *self.optional)
 
 
-class Kind(StrEnum):
+class FileKind(StrEnum):
     """What a file is there for: a block, or one of the sections that are chosen per problem."""
 
     BLOCK = "block"
@@ -65,7 +65,7 @@ class Kind(StrEnum):
     VARIATION = "variation"
 
 
-class Status(StrEnum):
+class ReviewStatus(StrEnum):
     """How far what a file says was checked."""
 
     WORDS = "words"
@@ -79,85 +79,89 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ManifestItem:
     """What is known of a file: `version` is raised with its text, `source` is where its facts are from.
 
     Of a section: for which `targets` it is, the `terms` in a problem or kernel that call for it, and, of a
     technique, the `bottlenecks` that it relieves.
     """
 
-    kind: Kind
+    kind: FileKind
     version: int
     source: str
-    status: Status
+    status: ReviewStatus
     targets: tuple[str, ...]
     terms: tuple[str, ...]
     bottlenecks: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class PromptManifest:
     """The set as a whole; `max_bytes` is what one file may take."""
 
     max_bytes: int
     targets: tuple[str, ...]
-    values: Mapping[str, Value]
-    roles: Mapping[str, Role]
-    items: Mapping[str, Item]
+    values: Mapping[str, TemplateValue]
+    roles: Mapping[str, RolePrompt]
+    items: Mapping[str, ManifestItem]
 
     @classmethod
-    def parse(cls, text: str) -> Manifest:
+    def parse(cls, text: str) -> PromptManifest:
         """Read a manifest; it is this program's own, so that it is right."""
         table = tomllib.loads(text)
         return cls(
             max_bytes=table["max_bytes"],
             targets=tuple(table["targets"]),
-            values={name: _value(entry) for name, entry in table["values"].items()},
-            roles={name: _role(entry) for name, entry in table["roles"].items()},
-            items={path: _item(entry, table["targets"]) for path, entry in table.get("items", {}).items()},
+            values={name: _parse_value(entry) for name, entry in table["values"].items()},
+            roles={name: _parse_role(entry) for name, entry in table["roles"].items()},
+            items={
+                path: _parse_item(entry, table["targets"]) for path, entry in table.get("items", {}).items()
+            },
         )
 
-    def files(self) -> Iterator[str]:
+    def list_files(self) -> Iterator[str]:
         """Yield the paths of all blocks, each once, with all targets for `@target`, and of sections."""
         blocks = dict.fromkeys(block for role in self.roles.values() for block in role.blocks)
         for block in blocks:
-            yield from dict.fromkeys(place(block, target) for target in self.targets)
-        yield from (path for path, item in self.items.items() if item.kind is not Kind.BLOCK)
+            yield from dict.fromkeys(resolve_block_path(block, target) for target in self.targets)
+        yield from (path for path, item in self.items.items() if item.kind is not FileKind.BLOCK)
 
-    def sections(self, kind: Kind, target: str) -> dict[str, Item]:
+    def select_sections(self, kind: FileKind, target: str) -> dict[str, ManifestItem]:
         """Return the sections of a kind that are for a target, by path, in the order of the manifest."""
         return {
             path: item for path, item in self.items.items() if item.kind is kind and target in item.targets
         }
 
-    def users(self, path: str) -> list[str]:
+    def roles_using(self, path: str) -> list[str]:
         """Return the roles that are told what is in a file."""
         return [
             name
             for name, role in self.roles.items()
-            if any(path == place(block, target) for block in role.blocks for target in self.targets)
+            if any(
+                path == resolve_block_path(block, target) for block in role.blocks for target in self.targets
+            )
         ]
 
 
-def place(block: str, target: str) -> str:
+def resolve_block_path(block: str, target: str) -> str:
     """Return the path of a block's file for a target."""
-    return block.replace(TARGET, target)
+    return block.replace(TARGET_PLACEHOLDER, target)
 
 
-def _value(entry: Mapping[str, Any]) -> Value:
-    return Value(Lasts[entry["lasts"].upper()], entry["means"])
+def _parse_value(entry: Mapping[str, Any]) -> TemplateValue:
+    return TemplateValue(TextLifetime[entry["lasts"].upper()], entry["means"])
 
 
-def _role(entry: Mapping[str, Any]) -> Role:
-    return Role(tuple(entry["blocks"]), tuple(entry["required"]), tuple(entry.get("optional", ())))
+def _parse_role(entry: Mapping[str, Any]) -> RolePrompt:
+    return RolePrompt(tuple(entry["blocks"]), tuple(entry["required"]), tuple(entry.get("optional", ())))
 
 
-def _item(entry: Mapping[str, Any], targets: list[str]) -> Item:
-    return Item(
-        kind=Kind(entry.get("kind", Kind.BLOCK)),
+def _parse_item(entry: Mapping[str, Any], targets: list[str]) -> ManifestItem:
+    return ManifestItem(
+        kind=FileKind(entry.get("kind", FileKind.BLOCK)),
         version=entry["version"],
         source=entry["source"],
-        status=Status(entry["status"]),
+        status=ReviewStatus(entry["status"]),
         targets=tuple(entry.get("targets", targets)),
         terms=tuple(entry.get("terms", ())),
         bottlenecks=tuple(entry.get("bottlenecks", ())),

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-_MARK = re.compile(r"\{\{([a-z][a-z0-9_]*)\}\}", re.ASCII)
-_SECRET = re.compile(
+_VALUE_PATTERN = re.compile(r"\{\{([a-z][a-z0-9_]*)\}\}", re.ASCII)
+_SECRET_PATTERN = re.compile(
     r"\bsk-[A-Za-z0-9_-]{20,}"
     r"|\bAKIA[0-9A-Z]{16}\b"
     r"|\bgh[pousr]_[A-Za-z0-9]{30,}"
@@ -19,7 +19,7 @@ _SECRET = re.compile(
 )
 """How keys of LLM providers, AWS and GitHub begin, and private keys in PEM."""
 
-_BRACES = re.compile(r"\{\{|\}\}")
+_BRACES_PATTERN = re.compile(r"\{\{|\}\}")
 
 
 class PromptsInvalid(Exception):  # noqa: N818 - named for what the set is
@@ -38,26 +38,26 @@ class RenderError(Exception):
     code = "prompt_values"
 
 
-def names(text: str) -> Iterator[tuple[int, str]]:
+def find_value_names(text: str) -> Iterator[tuple[int, str]]:
     """Yield each value that a template names, with its line, counted from 1."""
     for number, line in enumerate(text.split("\n"), start=1):
-        yield from ((number, found[1]) for found in _MARK.finditer(line))
+        yield from ((number, found[1]) for found in _VALUE_PATTERN.finditer(line))
 
 
-def stray(text: str) -> Iterator[int]:
+def find_stray_braces(text: str) -> Iterator[int]:
     """Yield the lines that have double braces around no name."""
     for number, line in enumerate(text.split("\n"), start=1):
-        if _BRACES.search(_MARK.sub("", line)):
+        if _BRACES_PATTERN.search(_VALUE_PATTERN.sub("", line)):
             yield number
 
 
-def secret(text: str) -> Iterator[int]:
+def find_secrets(text: str) -> Iterator[int]:
     """Yield the lines that have what looks like a key: whatever is told is kept for good."""
     for number, line in enumerate(text.split("\n"), start=1):
-        if _SECRET.search(line):
+        if _SECRET_PATTERN.search(line):
             yield number
 
 
-def fill(text: str, values: Mapping[str, str]) -> str:
+def fill_template(text: str, values: Mapping[str, str]) -> str:
     """Put values where a template names them; what looks like a name inside a value stays as it is."""
-    return _MARK.sub(lambda found: values[found[1]], text)
+    return _VALUE_PATTERN.sub(lambda found: values[found[1]], text)

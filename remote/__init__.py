@@ -7,23 +7,23 @@ to try next, the event log, budgets. Open `evaluator.py` first, then `local.py`.
 
 from __future__ import annotations
 
-from remote.bounds import bounds
+from remote.bounds import compute_bounds
 from remote.cache import cache_key, code_digest
 from remote.errors import InfrastructureError, NoTimelineError, RemoteError, UnknownEvaluatorError
-from remote.evaluator import Blobs, EvaluationAnswer, Evaluator
-from remote.registry import create, evaluators
+from remote.evaluator import BlobReader, EvaluationAnswer, Evaluator
+from remote.registry import create_evaluator, evaluator_names
 
 __all__ = [
-    "Blobs",
+    "BlobReader",
     "EvaluationAnswer",
     "Evaluator",
     "InfrastructureError",
     "NoTimelineError",
     "RemoteError",
     "UnknownEvaluatorError",
-    "bounds",
     "cache_key",
     "code_digest",
-    "create",
-    "evaluators",
+    "compute_bounds",
+    "create_evaluator",
+    "evaluator_names",
 ]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from remote.errors import InfrastructureError
 from seeds import Problem, SeedsError
-from state.model import Bounds
+from state.model import LatencyBounds
 
 
-def bounds(problem: Problem, size: str, target: str) -> Bounds:
+def compute_bounds(problem: Problem, size: str, target: str) -> LatencyBounds:
     """Return both bounds of `problem` at `size` on `target`, in milliseconds.
 
     Raises:
@@ -17,7 +17,7 @@ def bounds(problem: Problem, size: str, target: str) -> Bounds:
     from targets.registry import load_target
 
     try:
-        work, device = problem.spec.work_at(size), load_target(target)
+        work, device = problem.spec.minimal_work(size), load_target(target)
     except (SeedsError, UnknownTargetError) as error:
         raise InfrastructureError(error.code, str(error), retryable=False) from error
-    return Bounds(plain_ms=device.peaks.roofline_ms(work), tight_ms=device.tight_bound_ms(work))
+    return LatencyBounds(plain_ms=device.peaks.roofline_ms(work), tight_ms=device.tight_bound_ms(work))

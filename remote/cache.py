@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 from state.model import Benchmark, Digest, Evaluation, EvaluationRequest, Level, canonical_json, digest_of
 
-__all__ = ["cache_key", "code_digest", "needed", "serving"]
+__all__ = ["cache_key", "code_digest", "find_cached", "required_level"]
 
-GAIN = 3.0
+SUSPICIOUS_SPEEDUP = 3.0
 """A kernel more times faster than the one it was made from is judged at the level `whole`."""
 
 
@@ -33,23 +33,27 @@ def cache_key(request: EvaluationRequest, *, code: Digest, evaluator: str, toolc
     return digest_of(canonical_json(parts))
 
 
-def needed(request: EvaluationRequest, benchmark: Benchmark | None) -> Level:
+def required_level(request: EvaluationRequest, benchmark: Benchmark | None) -> Level:
     """Return the level that a pass of a kernel with this latency must have to answer `request`."""
-    if benchmark is None or request.base_ms is None or request.base_ms <= GAIN * benchmark.latency_ms:
+    if (
+        benchmark is None
+        or request.base_ms is None
+        or request.base_ms <= SUSPICIOUS_SPEEDUP * benchmark.latency_ms
+    ):
         return request.level
     return Level.WHOLE
 
 
-def serving(known: Iterable[Evaluation], request: EvaluationRequest) -> tuple[int, Evaluation] | None:
+def find_cached(known: Iterable[Evaluation], request: EvaluationRequest) -> tuple[int, Evaluation] | None:
     """Return the place in `known` of an answer to `request`, and the answer; None when there is none.
 
     `known` are evaluations under the request's cache key. A pass is given the level that was needed, as it
     would have had without a cache: what was compared before changes what a run costs, not how it goes.
     """
-    numbered = sorted(enumerate(known), key=lambda item: item[1].correct)
+    numbered = sorted(enumerate(known), key=lambda item: item[1].is_correct)
     for place, one in numbered:
-        wanted = needed(request, one.benchmark)
-        if not one.correct:
+        wanted = required_level(request, one.benchmark)
+        if not one.is_correct:
             return place, one
         if one.level.covers(wanted):
             return place, one.model_copy(update={"level": wanted})

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from seeds.errors import unknown
+from seeds.errors import describe_unknown
 
 
 class RemoteError(Exception):
@@ -31,7 +31,7 @@ class UnknownEvaluatorError(RemoteError):
     code = "unknown_evaluator"
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
-        super().__init__(unknown("evaluator", name, known))
+        super().__init__(describe_unknown("evaluator", name, known))
 
 
 class NoTimelineError(RemoteError):

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from state.model import Digest, Evaluation, EvaluationRequest, Predicted, ProblemRef, Where
+from state.model import Digest, Evaluation, EvaluationHost, EvaluationRequest, PredictedLatency, ProblemRef
 
 
-class Blobs(Protocol):
+class BlobReader(Protocol):
     """Where an evaluator reads sources and problem files from; `get_blob` raises state's BlobMissing."""
 
     def get_blob(self, digest: Digest, /) -> bytes: ...
@@ -33,7 +33,7 @@ class EvaluationAnswer:
     artefacts: Mapping[Digest, bytes]
     stage_ms: Mapping[str, float]
     predicted_ms: float | None = None
-    where: Where | None = None
+    where: EvaluationHost | None = None
     device_seconds: float | None = None
 
 
@@ -77,7 +77,7 @@ class Evaluator(Protocol):
         """
         ...
 
-    async def evaluate(self, request: EvaluationRequest, blobs: Blobs, /) -> EvaluationAnswer:
+    async def evaluate(self, request: EvaluationRequest, blobs: BlobReader, /) -> EvaluationAnswer:
         """Judge one candidate; cancelling ends all its processes.
 
         Raises:
@@ -85,7 +85,7 @@ class Evaluator(Protocol):
         """
         ...
 
-    async def predict(self, request: PredictionRequest, blobs: Blobs, /) -> Sequence[Predicted]:
+    async def predict(self, request: PredictionRequest, blobs: BlobReader, /) -> Sequence[PredictedLatency]:
         """Predict the latency of each kernel by its program alone: no numerics, so it may well be wrong.
 
         The answers are in the order of the sources. Cancelling ends all processes.

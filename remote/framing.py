@@ -9,12 +9,12 @@ from typing import BinaryIO
 _LENGTHS = struct.Struct("<QQ")
 
 
-def pack(header: bytes, payload: bytes = b"") -> bytes:
+def pack_message(header: bytes, payload: bytes = b"") -> bytes:
     """Return one message."""
     return _LENGTHS.pack(len(header), len(payload)) + header + payload
 
 
-def read(stream: BinaryIO) -> tuple[bytes, bytes] | None:
+def read_message(stream: BinaryIO) -> tuple[bytes, bytes] | None:
     """Return the next message's header and payload, None at the end of the stream.
 
     Raises:
@@ -32,7 +32,7 @@ def read(stream: BinaryIO) -> tuple[bytes, bytes] | None:
     return header, payload
 
 
-async def receive(stream: asyncio.StreamReader) -> tuple[bytes, bytes]:
+async def receive_message(stream: asyncio.StreamReader) -> tuple[bytes, bytes]:
     """Return the next message's header and payload.
 
     Raises:

@@ -25,7 +25,7 @@ import struct
 import sys
 from pathlib import Path
 
-STANDING = b"+"
+READY_BYTE = b"+"
 
 _PARENT_DEATH_SIGNAL, _NO_NEW_PRIVS, _DUMPABLE, _SECCOMP, _FILTER_MODE = 1, 38, 4, 22, 2
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
@@ -101,14 +101,14 @@ def set_limits(limits: dict[str, int]) -> None:
 def leave_old_root(old_root: str) -> None:
     """Let go of the host's files, make our root read-only, give up every capability in our namespace."""
     libc = ctypes.CDLL(None, use_errno=True)
-    _must(libc.umount2(old_root.encode(), _DETACH), "umount2")
+    _check_call(libc.umount2(old_root.encode(), _DETACH), "umount2")
     Path(old_root).rmdir()
-    _must(libc.mount(None, b"/", None, _REMOUNT_READ_ONLY, None), "mount")
+    _check_call(libc.mount(None, b"/", None, _REMOUNT_READ_ONLY, None), "mount")
     nothing = ctypes.create_string_buffer(24)  # effective, permitted, inheritable: two words each, all zero
-    _must(libc.capset(struct.pack("Ii", _CAPABILITY_VERSION, 0), nothing), "capset")
+    _check_call(libc.capset(struct.pack("Ii", _CAPABILITY_VERSION, 0), nothing), "capset")
 
 
-def _must(result: int, call: str) -> None:
+def _check_call(result: int, call: str) -> None:
     if result:
         raise OSError(ctypes.get_errno(), f"{call} failed")
 
@@ -128,7 +128,7 @@ def main() -> None:
     sys.path[:] = [*config["paths"], *filter(None, sys.path)]
     sys.argv = [config["module"], *config["argv"]]
     module = importlib.import_module(config["module"]) if config["module"] else None
-    os.write(int(config["answer_fd"]), STANDING)
+    os.write(int(config["answer_fd"]), READY_BYTE)
     if module is not None:
         sys.exit(module.main())
 

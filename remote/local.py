@@ -10,29 +10,29 @@ import asyncio
 import os
 from pathlib import Path
 
-from remote.asked import (
-    Run,
-    answered,
+from remote.cache import required_level
+from remote.errors import InfrastructureError, NoTimelineError
+from remote.evaluation_context import (
+    EvaluationContext,
     check_request,
     check_sizes,
-    compared,
-    ended_badly,
-    job_of,
-    lint,
+    lint_kernel,
+    make_answer,
+    make_judge_job,
     read_blob,
     read_problem,
+    select_input_sets,
+    tracer_failure,
 )
-from remote.cache import needed
-from remote.errors import InfrastructureError, NoTimelineError
-from remote.evaluator import Blobs, EvaluationAnswer, PredictionRequest
-from remote.judge.job import Outcome, Timed
+from remote.evaluator import BlobReader, EvaluationAnswer, PredictionRequest
+from remote.jail_backends import JailLimits, JailStrength, jail_strength
+from remote.judge.job import JudgeOutcome, TimelineJob
 from remote.pool import WorkerLimits, WorkerPool
-from remote.predictions import Predictor
+from remote.predictions import KernelPredictor
 from remote.references import ReferenceStore
 from remote.sandbox import JailResult, run_jailed
 from remote.tracing import load_default_tracer
-from remote.walls import JailStrength, Limits, jail_strength
-from state.model import TRUSTED_AUTHORS, EvaluationRequest, Predicted
+from state.model import TRUSTED_AUTHORS, EvaluationRequest, PredictedLatency
 
 
 class LocalEvaluator:
@@ -51,7 +51,7 @@ class LocalEvaluator:
         home: Path,
         slots: int | None = None,
         allow_weak_jail: bool = False,
-        jail_limits: Limits | None = None,
+        jail_limits: JailLimits | None = None,
         worker_limits: WorkerLimits | None = None,
         strength: JailStrength | None = None,
         secret: str | None = None,
@@ -61,16 +61,16 @@ class LocalEvaluator:
         self._home = home
         self._tracer = load_default_tracer()
         self._allow_weak_jail = allow_weak_jail
-        self._jail_limits = jail_limits or Limits()
+        self._jail_limits = jail_limits or JailLimits()
         self._slots = asyncio.Semaphore(count)
         self._workers = WorkerPool(worker_limits or WorkerLimits.for_slots(count))
-        self._predictor = Predictor(self._workers, self._slots)
+        self._predictor = KernelPredictor(self._workers, self._slots)
         self._references = ReferenceStore(home, strength=self._strength, secret=secret, jails=count)
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
         """Process ids of the workers alive."""
-        return self._workers.pids
+        return self._workers.worker_pids
 
     @property
     def home(self) -> Path:
@@ -78,7 +78,7 @@ class LocalEvaluator:
         return self._home
 
     @property
-    def jail_limits(self) -> Limits:
+    def jail_limits(self) -> JailLimits:
         """What the kernels' Python may use."""
         return self._jail_limits
 
@@ -99,20 +99,20 @@ class LocalEvaluator:
     async def prepare(self) -> None:
         """Do nothing: all that is needed is in this process."""
 
-    async def evaluate(self, request: EvaluationRequest, blobs: Blobs, /) -> EvaluationAnswer:
+    async def evaluate(self, request: EvaluationRequest, blobs: BlobReader, /) -> EvaluationAnswer:
         """Judge one candidate; cancelling it kills its jail and its worker.
 
         Raises:
             InfrastructureError: no verdict could be reached, through no fault of the kernel.
         """
         source = read_blob(blobs, request.source)
-        run = Run(request, read_problem(blobs, request.problem), source, request.level)
+        run = EvaluationContext(request, read_problem(blobs, request.problem), source, request.level)
         check_request(run)
         async with self._slots:
-            outcome = await self._judge(run)
-        return answered(run, outcome, self.toolchain())
+            outcome = await self._judge_kernel(run)
+        return make_answer(run, outcome, self.toolchain())
 
-    async def predict(self, request: PredictionRequest, blobs: Blobs, /) -> list[Predicted]:
+    async def predict(self, request: PredictionRequest, blobs: BlobReader, /) -> list[PredictedLatency]:
         """Predict kernels without judging them; cancelling it kills their jail and its worker.
 
         Raises:
@@ -120,10 +120,10 @@ class LocalEvaluator:
         """
         problem = read_problem(blobs, request.problem)
         check_sizes(problem, request.size, request.target)
-        self._admit(request.author)
-        return await self._predictor.predict(request, problem, self._tracer, self._jailed)
+        self._check_author(request.author)
+        return await self._predictor.predict(request, problem, self._tracer, self._run_in_jail)
 
-    async def timeline(self, request: EvaluationRequest, blobs: Blobs, /) -> bytes:
+    async def predict_timeline(self, request: EvaluationRequest, blobs: BlobReader, /) -> bytes:
         """Return the predicted run of one kernel as Chrome trace events; nothing is judged.
 
         The names in it are the kernel's. Cancelling it kills its jail and its worker.
@@ -132,82 +132,82 @@ class LocalEvaluator:
             NoTimelineError: the kernel breaks a rule, or the model cannot time it.
             InfrastructureError: it could not be looked at.
         """
-        run = Run(
+        run = EvaluationContext(
             request, read_problem(blobs, request.problem), read_blob(blobs, request.source), request.level
         )
         check_request(run)
-        refused = lint(run.source, run.request.target)
+        refused = lint_kernel(run.source, run.request.target)
         async with self._slots:
             if refused is None:
-                self._admit(request.author)
-                result = await self._trace(run)
-                refused = ended_badly(result)
+                self._check_author(request.author)
+                result = await self._run_tracer(run)
+                refused = tracer_failure(result)
             if refused is not None:
                 raise NoTimelineError(refused.error.message if refused.error else refused.verdict.value)
-            return await self._workers.time(Timed(target=request.target), result.answer)
+            return await self._workers.predict_timeline(TimelineJob(target=request.target), result.answer)
 
     async def aclose(self) -> None:
         """Kill every worker."""
         await self._workers.aclose()
 
-    async def trace(self, run: Run) -> bytes:
+    async def trace_kernel(self, run: EvaluationContext) -> bytes:
         """Return the tracer's reply on a kernel; nothing where the tracer did not end by itself.
 
         Raises:
             InfrastructureError: the jail failed.
         """
         async with self._slots:
-            result = await self._trace(run)
-        return b"" if ended_badly(result) else result.answer
+            result = await self._run_tracer(run)
+        return b"" if tracer_failure(result) else result.answer
 
-    async def _judge(self, run: Run) -> Outcome:
-        async with run.at("lint"):
-            refused = lint(run.source, run.request.target)
+    async def _judge_kernel(self, run: EvaluationContext) -> JudgeOutcome:
+        async with run.time_stage("lint"):
+            refused = lint_kernel(run.source, run.request.target)
         if refused is not None:
             return refused
-        self._admit(run.request.author)
-        async with run.at("jail"):
-            result = await self._trace(run)
+        self._check_author(run.request.author)
+        async with run.time_stage("jail"):
+            result = await self._run_tracer(run)
             if result.asleep:
-                result = await self._trace(run)  # as it cannot be put down to the machine twice
-        ended = ended_badly(result)
+                result = await self._run_tracer(run)  # as it cannot be put down to the machine twice
+        ended = tracer_failure(result)
         if ended is not None:
             return ended
-        outcome = await self._compare(run, result.answer)
-        wanted = needed(run.request, outcome.benchmark)
+        outcome = await self._compare_outputs(run, result.answer)
+        wanted = required_level(run.request, outcome.benchmark)
         if wanted is not run.level:
             run.level = wanted
-            outcome = await self._compare(run, result.answer)
+            outcome = await self._compare_outputs(run, result.answer)
         return outcome
 
-    async def _trace(self, run: Run) -> JailResult:
+    async def _run_tracer(self, run: EvaluationContext) -> JailResult:
         dims = run.problem.spec.dims(run.request.size)
         asked = self._tracer.request(run.source.decode(), run.problem, dims, run.request.target)
-        return await self._jailed(asked)
+        return await self._run_in_jail(asked)
 
-    async def _jailed(self, request: bytes, *flags: str) -> JailResult:
+    async def _run_in_jail(self, request: bytes, *flags: str) -> JailResult:
         program = self._tracer.program(self._jail_limits, *flags)
         return await run_jailed(program, request, strength=self._strength)
 
-    async def _compare(self, run: Run, reply: bytes) -> Outcome:
+    async def _compare_outputs(self, run: EvaluationContext, reply: bytes) -> JudgeOutcome:
         """Judge a traced program on what the level asks for."""
-        wholes, sets = compared(run)
-        async with run.at("references"):
-            found = await self._references.get(
+        wholes, sets = select_input_sets(run)
+        async with run.time_stage("references"):
+            found = await self._references.load_files(
                 run.problem, run.request.size, wholes=wholes, tiles=sets, expression=True
             )
-        job = job_of(run, found, self._references.secret)
+        job = make_judge_job(run, found, self._references.secret)
         try:
             outcome = await self._workers.judge(job, reply)
         except InfrastructureError as error:
             if error.code == "bad_reference":
                 # A file of the cache may be damaged; the next attempt starts from the reference itself.
-                self._references.forget(run.problem, run.request.size)
+                self._references.delete_files(run.problem, run.request.size)
             raise
         run.stage_ms.update(outcome.stage_ms)
         return outcome
 
-    def _admit(self, author: str) -> None:
+    def _check_author(self, author: str) -> None:
         trusted = author in TRUSTED_AUTHORS
         if self._strength is JailStrength.WEAK and not trusted and not self._allow_weak_jail:
             text = (

@@ -14,9 +14,19 @@ from dataclasses import dataclass
 
 from remote import framing
 from remote.errors import InfrastructureError, NoTimelineError
-from remote.judge.job import Draws, Forecasts, Job, Matches, Outcome, Reply, Ruled, Texts, Timed
-from remote.processes import end, start
-from state.model import Predicted
+from remote.judge.job import (
+    CheckJob,
+    DigestJob,
+    GrepJob,
+    JudgeJob,
+    JudgeOutcome,
+    JudgeReply,
+    LintJob,
+    PredictJob,
+    TimelineJob,
+)
+from remote.processes import kill_process, start_process
+from state.model import PredictedLatency
 
 _MESSAGE_LIMIT_BYTES = 1 << 20
 _LEAST_MEMORY_BYTES = 4 << 30  # address space; the largest problem's arrays and NumPy's own take about half
@@ -46,131 +56,135 @@ class WorkerPool:
         self._busy: set[asyncio.subprocess.Process] = set()
 
     @property
-    def pids(self) -> tuple[int, ...]:
+    def worker_pids(self) -> tuple[int, ...]:
         """Process ids of the workers alive."""
         return tuple(process.pid for process in (*self._idle, *self._busy))
 
-    async def judge(self, job: Job, reply: bytes) -> Outcome:
+    async def judge(self, job: JudgeJob, reply: bytes) -> JudgeOutcome:
         """Have a worker judge a tracer's reply.
 
         Raises:
             InfrastructureError: worker_deadline, worker_died, worker_failed, bad_reference.
         """
-        outcome = await self.judge_shown(job, reply)
-        assert isinstance(outcome, Outcome)
+        outcome = await self.judge_pieces(job, reply)
+        assert isinstance(outcome, JudgeOutcome)
         return outcome
 
-    async def judge_shown(self, job: Job, reply: bytes) -> Outcome | tuple[int, ...]:
+    async def judge_pieces(self, job: JudgeJob, reply: bytes) -> JudgeOutcome | tuple[int, ...]:
         """Have a worker judge what a host showed; return the pieces that it has to see in full, if any.
 
         Raises:
             InfrastructureError: as for `judge`, and bad_pieces.
         """
-        answer = await self._ask(job, reply)
-        return answer.unsure or _there(answer.outcome)
+        answer = await self._send_job(job, reply)
+        return answer.unsure or _require_outcome(answer.outcome)
 
-    async def forecast(self, job: Forecasts, replies: bytes) -> tuple[Predicted, ...]:
+    async def predict_latencies(self, job: PredictJob, replies: bytes) -> tuple[PredictedLatency, ...]:
         """Have a worker predict the latencies of a tracer's programs.
 
         Raises:
             InfrastructureError: worker_deadline, worker_died, worker_failed.
         """
-        return await self._told(job, replies)
+        return await self._ask_predictions(job, replies)
 
-    async def read(self, job: Texts) -> tuple[Predicted, ...]:
+    async def read_sources(self, job: LintJob) -> tuple[PredictedLatency, ...]:
         """Have a worker read kernels' texts.
 
         Raises:
             InfrastructureError: worker_deadline, worker_died, worker_failed.
         """
-        return await self._told(job, b"")
+        return await self._ask_predictions(job, b"")
 
-    async def refusal(self, job: Ruled, reply: bytes) -> Outcome | None:
+    async def find_broken_rule(self, job: CheckJob, reply: bytes) -> JudgeOutcome | None:
         """Have a worker say which rule a tracer's program breaks, if it breaks any.
 
         Raises:
             InfrastructureError: worker_deadline, worker_died, worker_failed.
         """
-        return (await self._ask(job, reply)).outcome
+        return (await self._send_job(job, reply)).outcome
 
-    async def digests(self, job: Draws) -> dict[str, tuple[str, ...]]:
+    async def draw_digests(self, job: DigestJob) -> dict[str, tuple[str, ...]]:
         """Have a worker draw input sets; return the digests of their arrays.
 
         Raises:
             InfrastructureError: worker_deadline, worker_died, worker_failed.
         """
-        answer = await self._ask(job, b"")
+        answer = await self._send_job(job, b"")
         assert answer.digests is not None
         return answer.digests
 
-    async def matches(self, job: Matches) -> tuple[tuple[str, ...], ...]:
+    async def find_matches(self, job: GrepJob) -> tuple[tuple[str, ...], ...]:
         """Have a worker look for a pattern in texts; return what it found in each.
 
         Raises:
             InfrastructureError: pattern_too_slow; worker_deadline, worker_died, worker_failed.
         """
-        answer = await self._ask(job, b"")
+        answer = await self._send_job(job, b"")
         assert answer.matches is not None
         return answer.matches
 
-    async def time(self, job: Timed, reply: bytes) -> bytes:
+    async def predict_timeline(self, job: TimelineJob, reply: bytes) -> bytes:
         """Have a worker say when each instruction of a tracer's program would run: Chrome trace events.
 
         Raises:
             NoTimelineError: nobody can say, and why.
             InfrastructureError: worker_deadline, worker_died, worker_failed.
         """
-        answer = await self._ask(job, reply)
+        answer = await self._send_job(job, reply)
         if answer.rejected is not None:
             raise NoTimelineError(answer.rejected.message)
         assert answer.timeline is not None
         return answer.timeline.encode()
 
-    async def _told(self, job: Forecasts | Texts, payload: bytes) -> tuple[Predicted, ...]:
-        answer = await self._ask(job, payload)
+    async def _ask_predictions(
+        self, job: PredictJob | LintJob, payload: bytes
+    ) -> tuple[PredictedLatency, ...]:
+        answer = await self._send_job(job, payload)
         assert answer.forecasts is not None
         return answer.forecasts
 
-    async def _ask(
-        self, job: Job | Forecasts | Texts | Timed | Ruled | Draws | Matches, payload: bytes
-    ) -> Reply:
-        async with self._worker() as process:
+    async def _send_job(
+        self,
+        job: JudgeJob | PredictJob | LintJob | TimelineJob | CheckJob | DigestJob | GrepJob,
+        payload: bytes,
+    ) -> JudgeReply:
+        async with self._borrow_worker() as process:
             try:
                 async with asyncio.timeout(self.limits.wall_s):
-                    header, _ = await _exchange(
-                        process, framing.pack(job.model_dump_json().encode(), payload)
+                    header, _ = await _exchange_messages(
+                        process, framing.pack_message(job.model_dump_json().encode(), payload)
                     )
             except TimeoutError:
                 text = f"the worker did not answer within {self.limits.wall_s:g} s"
                 raise InfrastructureError("worker_deadline", text) from None
             except (asyncio.IncompleteReadError, ConnectionError):
                 raise InfrastructureError("worker_died", "the worker died while judging") from None
-        answer = Reply.model_validate_json(header)
+        answer = JudgeReply.model_validate_json(header)
         if answer.failure is not None:
             raise InfrastructureError(answer.failure.code, answer.failure.message)
         return answer
 
     @contextlib.asynccontextmanager
-    async def _worker(self) -> AsyncIterator[asyncio.subprocess.Process]:
-        process = await self._take()
+    async def _borrow_worker(self) -> AsyncIterator[asyncio.subprocess.Process]:
+        process = await self._acquire_worker()
         self._busy.add(process)
         try:
             yield process
         except BaseException:
             # It may still be computing, or have half an answer in its pipe.
-            await end(process)
+            await kill_process(process)
             raise
         else:
             self._idle.append(process)
         finally:
             self._busy.discard(process)
 
-    async def _take(self) -> asyncio.subprocess.Process:
+    async def _acquire_worker(self) -> asyncio.subprocess.Process:
         while self._idle:
             process = self._idle.pop()
             if process.returncode is None:
                 return process
-        return await start(
+        return await start_process(
             sys.executable,
             *("-P", "-m", "remote.worker", str(self.limits.memory_bytes), str(self.limits.input_bytes)),
             stdin=asyncio.subprocess.PIPE,
@@ -183,11 +197,11 @@ class WorkerPool:
     async def aclose(self) -> None:
         """Kill every worker."""
         for process in (*self._idle, *self._busy):
-            await end(process)
+            await kill_process(process)
         self._idle.clear()
 
 
-def _there(outcome: Outcome | None) -> Outcome:
+def _require_outcome(outcome: JudgeOutcome | None) -> JudgeOutcome:
     assert outcome is not None
     return outcome
 
@@ -198,9 +212,9 @@ def worker_environment() -> dict[str, str]:
     return {**kept, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
-async def _exchange(process: asyncio.subprocess.Process, message: bytes) -> tuple[bytes, bytes]:
+async def _exchange_messages(process: asyncio.subprocess.Process, message: bytes) -> tuple[bytes, bytes]:
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(message)
     await process.stdin.drain()
-    return await framing.receive(process.stdout)
+    return await framing.receive_message(process.stdout)

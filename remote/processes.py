@@ -18,7 +18,7 @@ _CHUNK_BYTES = 1 << 16
 _END_S = 30.0  # a killed process is gone in milliseconds; this only keeps a stuck machine from hanging us
 
 
-async def start(*command: str, **options: Any) -> Process:
+async def start_process(*command: str, **options: Any) -> Process:
     """Start a process in a session of its own; `options` are those of `asyncio.create_subprocess_exec`.
 
     Raises:
@@ -32,14 +32,14 @@ async def start(*command: str, **options: Any) -> Process:
     except asyncio.CancelledError:
         await asyncio.wait({starting})
         if starting.exception() is None:
-            await end(starting.result())
+            await kill_process(starting.result())
         raise
 
 
-async def end(process: Process) -> None:
+async def kill_process(process: Process) -> None:
     """Kill a process with its whole group and wait until it is gone."""
     kill_group(process.pid)
-    await asyncio.shield(_gone(process))
+    await asyncio.shield(_drain_and_wait(process))
 
 
 def kill_group(pid: int) -> None:
@@ -48,16 +48,16 @@ def kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-async def _gone(process: Process) -> None:
+async def _drain_and_wait(process: Process) -> None:
     if process.stdin is not None:
         process.stdin.close()
     outputs = [stream for stream in (process.stdout, process.stderr) if stream is not None]
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_END_S):
-            await asyncio.gather(process.wait(), *(read(stream, 0) for stream in outputs))
+            await asyncio.gather(process.wait(), *(read_bounded(stream, 0) for stream in outputs))
 
 
-async def read(stream: asyncio.StreamReader | None, limit: int) -> tuple[bytes, bool]:
+async def read_bounded(stream: asyncio.StreamReader | None, limit: int) -> tuple[bytes, bool]:
     """Read to the end, keep at most `limit` bytes; say whether there were more.
 
     The rest is thrown away rather than left, so that no writer stalls.

@@ -21,15 +21,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from remote.concurrency import gather_or_cancel
 from remote.errors import InfrastructureError
+from remote.jail_backends import JailedProgram, JailLimits, JailStrength
 from remote.sandbox import JailResult, run_jailed
-from remote.secret import secret_of
-from remote.together import together
-from remote.walls import JailedProgram, JailStrength, Limits
+from remote.secret import load_secret
 from seeds import Problem
 from state.model import digest_of
 
-_LIMITS = Limits(
+_LIMITS = JailLimits(
     cpu_s=36_000,
     wall_s=7_200,
     memory_bytes=16 << 30,
@@ -41,24 +41,28 @@ _LIMITS = Limits(
 _ROOM = Path(__file__).parent
 
 
-def _digest(*paths: Path) -> str:
+def _digest_files(*paths: Path) -> str:
     return digest_of(b"".join(path.read_bytes() for path in paths))[:12]
 
 
 _DRAWS = (
     _ROOM.parent / "seeds" / "inputs.py",
-    *(_ROOM / "judge" / name for name in ("drawn.py", "spans.py", "stream.py", "suite.py")),
+    *(_ROOM / "judge" / name for name in ("input_cache.py", "spans.py", "seed_stream.py", "suite.py")),
 )
-_INPUTS = _digest(*_DRAWS)
+_INPUTS = _digest_files(*_DRAWS)
 """The digest of what decides which inputs are drawn."""
 
-_JUDGE = _digest(
-    *_DRAWS, *(_ROOM / "judge" / name for name in ("excerpts.py", "honest.py", "relations.py", "tiles.py"))
+_JUDGE = _digest_files(
+    *_DRAWS,
+    *(
+        _ROOM / "judge" / name
+        for name in ("tiled_reference.py", "rounding_noise.py", "relations.py", "tiles.py")
+    ),
 )
 """The digest of that, and of what decides which tiles are kept and what is kept of them."""
 
 _IDENTITY = _ROOM / "judge" / "identity"
-_RECORDER = _digest(_IDENTITY / "expression.py", *sorted((_IDENTITY / "tracing").glob("*.py")))
+_RECORDER = _digest_files(_IDENTITY / "expression.py", *sorted((_IDENTITY / "tracing").glob("*.py")))
 """The digest of what follows references."""
 
 
@@ -70,35 +74,35 @@ _SMALL_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
-class References:
+class ReferenceFiles:
     """Files: whole outputs, in the order of the spec, and tiles by input set; what the reference computes."""
 
     wholes: Mapping[str, tuple[Path, ...]]
     tiles: Mapping[str, Path]
     expression: Path | None = None
 
-    def paths(self) -> list[Path]:
+    def all_paths(self) -> list[Path]:
         """Return all of them."""
         outputs = (path for paths in self.wholes.values() for path in paths)
         return [*outputs, *self.tiles.values(), *([self.expression] if self.expression else [])]
 
-    def missing(self) -> References:
+    def select_missing(self) -> ReferenceFiles:
         """Return those that are not there; of a set's whole outputs all if one is not."""
-        return References(
+        return ReferenceFiles(
             {name: paths for name, paths in self.wholes.items() if not all(p.exists() for p in paths)},
             {name: path for name, path in self.tiles.items() if not path.exists()},
             self.expression if self.expression and not self.expression.exists() else None,
         )
 
-    def shares(self, count: int) -> list[References]:
+    def split_work(self, count: int) -> list[ReferenceFiles]:
         """Return them in parts to be computed at a time, those of the tiles in `count` parts."""
         tiles = list(self.tiles.items())
         parts = [
-            References(self.wholes, {}),
-            *(References({}, dict(tiles[at::count])) for at in range(count)),
-            References({}, {}, self.expression),
+            ReferenceFiles(self.wholes, {}),
+            *(ReferenceFiles({}, dict(tiles[at::count])) for at in range(count)),
+            ReferenceFiles({}, {}, self.expression),
         ]
-        return [part for part in parts if part.paths()]
+        return [part for part in parts if part.all_paths()]
 
 
 class ReferenceStore:
@@ -126,9 +130,9 @@ class ReferenceStore:
         Raises:
             InfrastructureError: bad_secret.
         """
-        return secret_of(self._home) if self._given is None else self._given
+        return load_secret(self._home) if self._given is None else self._given
 
-    async def get(
+    async def load_files(
         self,
         problem: Problem,
         size: str,
@@ -136,42 +140,42 @@ class ReferenceStore:
         wholes: Iterable[str] = (),
         tiles: Iterable[str] = (),
         expression: bool = False,
-    ) -> References:
+    ) -> ReferenceFiles:
         """Return the files of input sets, and of what the reference computes or why that cannot be said.
 
         Raises:
             InfrastructureError: reference_failed, bad_secret for tiles, or the jail's.
         """
-        folder = self._folder(problem, size)
-        wanted = References(
-            {name: self._files(folder, problem, name) for name in wholes},
-            {name: folder / f"{name}-{self._drawn_with}.npz" for name in tiles},
+        folder = self._cache_folder(problem, size)
+        wanted = ReferenceFiles(
+            {name: self._output_paths(folder, problem, name) for name in wholes},
+            {name: folder / f"{name}-{self._tiles_digest}.npz" for name in tiles},
             folder / f"expression-{_RECORDER}.npz" if expression else None,
         )
         async with self._locks.setdefault(folder.name, asyncio.Lock()):
-            missing = wanted.missing()
-            nbytes = problem.spec.work_at(size).total_bytes * len(missing.tiles)
-            shares = missing.shares(1 if nbytes <= _SMALL_BYTES else self._count)
-            await together([self._compute(problem, size, share) for share in shares])
+            missing = wanted.select_missing()
+            nbytes = problem.spec.minimal_work(size).total_bytes * len(missing.tiles)
+            shares = missing.split_work(1 if nbytes <= _SMALL_BYTES else self._count)
+            await gather_or_cancel([self._compute_files(problem, size, share) for share in shares])
         return wanted
 
     @property
-    def _drawn_with(self) -> str:
+    def _tiles_digest(self) -> str:
         """What decides which tiles a file has, in short."""
         return digest_of(f"{_JUDGE} {self.secret}".encode())[:12]
 
-    def forget(self, problem: Problem, size: str) -> None:
+    def delete_files(self, problem: Problem, size: str) -> None:
         """Delete the outputs of a problem at a size; they are computed anew when next asked for."""
-        shutil.rmtree(self._folder(problem, size), ignore_errors=True)
+        shutil.rmtree(self._cache_folder(problem, size), ignore_errors=True)
 
-    def _folder(self, problem: Problem, size: str) -> Path:
+    def _cache_folder(self, problem: Problem, size: str) -> Path:
         return self._cache / "references" / f"{problem.digest}-{size}"
 
-    def _files(self, folder: Path, problem: Problem, name: str) -> tuple[Path, ...]:
+    def _output_paths(self, folder: Path, problem: Problem, name: str) -> tuple[Path, ...]:
         return tuple(folder / f"{name}-{_INPUTS}-{output.name}.npy" for output in problem.spec.outputs)
 
-    async def _compute(self, problem: Problem, size: str, missing: References) -> None:
-        folder = self._folder(problem, size)
+    async def _compute_files(self, problem: Problem, size: str, missing: ReferenceFiles) -> None:
+        folder = self._cache_folder(problem, size)
         folder.mkdir(parents=True, exist_ok=True)
         async with self._jails, AsyncExitStack() as stack:
             staging = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".new-", dir=folder)))
@@ -179,7 +183,7 @@ class ReferenceStore:
             _write_files(problem, source)
             opened = {
                 path: stack.enter_context((staging / path.name).open("wb")).fileno()
-                for path in missing.paths()
+                for path in missing.all_paths()
             }
             request = {
                 "folder": str(source),
@@ -190,17 +194,17 @@ class ReferenceStore:
                 "expression": opened[missing.expression] if missing.expression else None,
             }
             result = await run_jailed(
-                _program(source, threads=bool(missing.wholes)),
+                _reference_program(source, threads=bool(missing.wholes)),
                 json.dumps(request).encode(),
                 strength=self._strength,
                 files=list(opened.values()),
             )
-            _succeeded(result, problem)
+            _check_succeeded(result, problem)
             for path in opened:
                 (staging / path.name).replace(path)
 
 
-def _program(source: Path, *, threads: bool) -> JailedProgram:
+def _reference_program(source: Path, *, threads: bool) -> JailedProgram:
     # Tiles are made of products too small for threads to gain anything.
     packages = (_ROOM, _ROOM.parent / "seeds", _ROOM.parent / "state", source)
     return JailedProgram(
@@ -213,7 +217,7 @@ def _program(source: Path, *, threads: bool) -> JailedProgram:
     )
 
 
-def _succeeded(result: JailResult, problem: Problem) -> None:
+def _check_succeeded(result: JailResult, problem: Problem) -> None:
     if result.exit_status == 0:
         return
     last = (result.stderr.strip().splitlines() or [f"ended with status {result.exit_status}"])[-1]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EvaluatorSpec:
     """What of a run's configuration decides which evaluator it needs; equal ones can share it.
 
     `hosts`, `host_tags`, `prefilter` and `score` are those of an evaluator that uses hosts, and empty for
@@ -32,9 +32,9 @@ class Wanted:
     score: ScoreConfig = _NO_SCORE
 
     @classmethod
-    def of(cls, config: RunConfig) -> Wanted:
+    def from_config(cls, config: RunConfig) -> EvaluatorSpec:
         """Return what a run with this configuration wants."""
-        if config.evaluator not in ON_HOSTS:
+        if config.evaluator not in HOST_KINDS:
             return cls(config.evaluator)
         return cls(
             config.evaluator, config.hosts, frozenset(config.host_tags), config.prefilter, config.score
@@ -42,7 +42,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class EvaluatorResources:
     """What an evaluator may use: `slots` evaluations at a time on this machine (None: its CPUs).
 
     A host without a connection for longer than `host_silence_s` loses its evaluations to others.
@@ -55,21 +55,21 @@ class Means:
     host_silence_s: float = 20.0
 
 
-def _sim(_: Wanted, means: Means) -> LocalEvaluator:
+def _create_sim(_: EvaluatorSpec, means: EvaluatorResources) -> LocalEvaluator:
     from remote.local import LocalEvaluator
 
     return LocalEvaluator(home=means.home, slots=means.slots, allow_weak_jail=means.allow_weak_jail)
 
 
-def _ssh(wanted: Wanted, means: Means) -> Evaluator:
-    from remote.fleet.hosts import fleet_of
-    from remote.fleet.prefilter import Prefiltered
+def _create_ssh(wanted: EvaluatorSpec, means: EvaluatorResources) -> Evaluator:
+    from remote.fleet.hosts import create_fleet
+    from remote.fleet.prefilter import PrefilteredEvaluator
 
-    fleet = fleet_of(wanted, means, local=_sim(wanted, means))
-    return fleet if wanted.prefilter is None else Prefiltered(_sim(wanted, means), fleet)
+    fleet = create_fleet(wanted, means, local=_create_sim(wanted, means))
+    return fleet if wanted.prefilter is None else PrefilteredEvaluator(_create_sim(wanted, means), fleet)
 
 
-def _ray(_: Wanted, means: Means) -> Evaluator:
+def _create_ray(_: EvaluatorSpec, means: EvaluatorResources) -> Evaluator:
     from remote.cluster.evaluator import RayEvaluator
 
     return RayEvaluator(
@@ -77,23 +77,31 @@ def _ray(_: Wanted, means: Means) -> Evaluator:
     )
 
 
-_EVALUATORS: dict[str, Callable[[Wanted, Means], Evaluator]] = {"sim": _sim, "ssh": _ssh, "ray": _ray}
+_EVALUATORS: dict[str, Callable[[EvaluatorSpec, EvaluatorResources], Evaluator]] = {
+    "sim": _create_sim,
+    "ssh": _create_ssh,
+    "ray": _create_ray,
+}
 
-ON_HOSTS = frozenset({"ssh"})
+HOST_KINDS = frozenset({"ssh"})
 """The kinds that use the hosts of a configuration."""
 
 
-SIMULATED = frozenset({"sim", "ray"})
+SIMULATED_KINDS = frozenset({"sim", "ray"})
 """The kinds that use no device: what they say of latencies is predicted."""
 
 
-def evaluators() -> tuple[str, ...]:
-    """Return the names of the kinds that `create` knows, sorted."""
+def evaluator_names() -> tuple[str, ...]:
+    """Return the names of the kinds that `create_evaluator` knows, sorted."""
     return tuple(sorted(_EVALUATORS))
 
 
-def create(
-    wanted: str | Wanted, *, home: Path, means: Means | None = None, slots: int | None = None
+def create_evaluator(
+    wanted: str | EvaluatorSpec,
+    *,
+    home: Path,
+    means: EvaluatorResources | None = None,
+    slots: int | None = None,
 ) -> Evaluator:
     """Return an evaluator as `wanted`, or of the kind of that name.
 
@@ -102,8 +110,8 @@ def create(
         NoHostsError: it evaluates on hosts, and none is named.
         InfrastructureError: what it needs of this machine is not there.
     """
-    asked = Wanted(wanted) if isinstance(wanted, str) else wanted
+    asked = EvaluatorSpec(wanted) if isinstance(wanted, str) else wanted
     if asked.kind not in _EVALUATORS:
         raise UnknownEvaluatorError(asked.kind, _EVALUATORS)
-    given = means or Means(home, slots)
+    given = means or EvaluatorResources(home, slots)
     return _EVALUATORS[asked.kind](asked, replace(given, home=home))

@@ -1,7 +1,7 @@
 """The jail: runs one process of code we do not trust, and takes its one answer from a pipe.
 
-`walls` says what holds the code. Here it is started in a session of its own, fed, read and killed as a
-whole: stdout is thrown away, stderr and answer are bounded, a clock ends what no limit ended.
+`jail_backends` says what holds the code. Here it is started in a session of its own, fed, read and killed as
+a whole: stdout is thrown away, stderr and answer are bounded, a clock ends what no limit ended.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from remote.asleep import fallen_asleep
+from remote.deadlock import wait_for_deadlock
 from remote.errors import InfrastructureError
-from remote.jail_init import STANDING
-from remote.processes import end, kill_group, read, start
-from remote.walls import JailedProgram, JailStrength, Limits, command
+from remote.jail_backends import JailedProgram, JailLimits, JailStrength, jail_command
+from remote.jail_init import READY_BYTE
+from remote.processes import kill_group, kill_process, read_bounded, start_process
 
 _STDERR_BYTES = 16 << 10
 
@@ -35,7 +35,7 @@ class JailResult:
     asleep: bool = False
 
     @property
-    def killed(self) -> bool:
+    def was_killed(self) -> bool:
         """Whether something other than its limits killed it."""
         return self.exit_status == -signal.SIGKILL and not self.cpu_exhausted and not self.asleep
 
@@ -48,39 +48,39 @@ async def run_jailed(
     `files` are further open file descriptors that it inherits, for data too large for an answer.
 
     However this ends (also by cancellation), no process of the jail is left. A program that waits for what
-    never comes is ended (`asleep`).
+    never comes is ended (`deadlock`).
 
     Raises:
         InfrastructureError: jail_start, jail_deadline.
     """
     started = time.monotonic()
-    async with _spawn(program, strength, files) as (process, answer_fd):
+    async with _spawn_jail(program, strength, files) as (process, answer_fd):
         try:
             async with asyncio.timeout(program.limits.wall_s), asyncio.TaskGroup() as tasks:
-                fed = tasks.create_task(_feed(process, request))
-                watching = tasks.create_task(_watch(process, fed))
-                tasks.create_task(_wait(process)).add_done_callback(lambda _: watching.cancel())
-                output = tasks.create_task(_read_fd(answer_fd, len(STANDING) + program.limits.answer_bytes))
-                errors = tasks.create_task(read(process.stderr, _STDERR_BYTES))
+                fed = tasks.create_task(_feed_request(process, request))
+                watching = tasks.create_task(_kill_if_deadlocked(process, fed))
+                tasks.create_task(_wait_for_exit(process)).add_done_callback(lambda _: watching.cancel())
+                output = tasks.create_task(_read_fd(answer_fd, len(READY_BYTE) + program.limits.answer_bytes))
+                errors = tasks.create_task(read_bounded(process.stderr, _STDERR_BYTES))
         except TimeoutError:
             text = f"{program.module} did not end within {program.limits.wall_s} s"
             raise InfrastructureError("jail_deadline", text) from None
     (answer, truncated), (stderr, _) = output.result(), errors.result()
-    status, asleep = normal_status(process.returncode), not watching.cancelled()
-    if not answer.startswith(STANDING):
+    status, asleep = normalise_status(process.returncode), not watching.cancelled()
+    if not answer.startswith(READY_BYTE):
         text = stderr.decode(errors="replace").strip()[-500:]
         raise InfrastructureError("jail_start", f"the {strength} jail did not start ({status}): {text}")
     return JailResult(
-        answer=answer[len(STANDING) :],
+        answer=answer[len(READY_BYTE) :],
         exit_status=status,
         stderr=stderr.decode(errors="replace"),
         truncated=truncated,
-        cpu_exhausted=not asleep and cpu_exhausted(status, time.monotonic() - started, program.limits),
+        cpu_exhausted=not asleep and is_cpu_exhausted(status, time.monotonic() - started, program.limits),
         asleep=asleep,
     )
 
 
-def cpu_exhausted(status: int, wall_s: float, limits: Limits) -> bool:
+def is_cpu_exhausted(status: int, wall_s: float, limits: JailLimits) -> bool:
     """Whether the CPU limit ended it: by its own signal, or by the kill that follows for who ignores that.
 
     A single thread cannot have used the CPU limit in less wall time, so an earlier kill came from elsewhere.
@@ -88,21 +88,21 @@ def cpu_exhausted(status: int, wall_s: float, limits: Limits) -> bool:
     return status == -signal.SIGXCPU or (status == -signal.SIGKILL and wall_s >= limits.cpu_s)
 
 
-def normal_status(status: int | None) -> int:
+def normalise_status(status: int | None) -> int:
     """Shells and bubblewrap report a signal as 128 + its number."""
     assert status is not None
     return 128 - status if 128 < status < 128 + signal.NSIG else status
 
 
 @contextlib.asynccontextmanager
-async def _spawn(
+async def _spawn_jail(
     program: JailedProgram, strength: JailStrength, files: Sequence[int]
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
     reader, writer = os.pipe()
     try:
         try:
-            process = await start(
-                *command(strength, program, writer),
+            process = await start_process(
+                *jail_command(strength, program, writer),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
@@ -117,25 +117,25 @@ async def _spawn(
         try:
             yield process, reader
         finally:
-            await end(process)
+            await kill_process(process)
     finally:
         os.close(reader)
 
 
-async def _wait(process: asyncio.subprocess.Process) -> None:
+async def _wait_for_exit(process: asyncio.subprocess.Process) -> None:
     await process.wait()
     # Whatever it left behind holds the pipes open; end it, so that they end.
     kill_group(process.pid)
 
 
-async def _watch(process: asyncio.subprocess.Process, fed: asyncio.Task[None]) -> None:
+async def _kill_if_deadlocked(process: asyncio.subprocess.Process, fed: asyncio.Task[None]) -> None:
     """End a program that has its request and waits all the same."""
     await asyncio.wait({fed})
-    await fallen_asleep(process.pid)
+    await wait_for_deadlock(process.pid)
     kill_group(process.pid)
 
 
-async def _feed(process: asyncio.subprocess.Process, request: bytes) -> None:
+async def _feed_request(process: asyncio.subprocess.Process, request: bytes) -> None:
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it need not read its request
         process.stdin.write(request)
@@ -150,6 +150,6 @@ async def _read_fd(fd: int, limit: int) -> tuple[bytes, bool]:
         lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(os.dup(fd), "rb", buffering=0)
     )
     try:
-        return await read(stream, limit)
+        return await read_bounded(stream, limit)
     finally:
         transport.close()

@@ -11,23 +11,23 @@ import secrets
 from pathlib import Path
 
 from remote.errors import InfrastructureError
-from state.files import fsync
+from state.atomic_files import fsync_path
 
-FILE = "judge.secret"
+SECRET_FILE = "judge.secret"
 
 _BYTES = 32
 
 
-def secret_of(home: Path) -> str:
+def load_secret(home: Path) -> str:
     """Return the home's secret, in hexadecimal digits; the first who asks makes it.
 
     Raises:
         InfrastructureError: bad_secret: the file cannot be read or written, or holds something else.
     """
-    path = home / FILE
+    path = home / SECRET_FILE
     try:
         if not path.exists():
-            _make(path)
+            _create_secret(path)
         text = path.read_text(encoding="ascii").strip()
         if len(bytes.fromhex(text)) == _BYTES:
             return text
@@ -39,7 +39,7 @@ def secret_of(home: Path) -> str:
     raise InfrastructureError("bad_secret", fault, retryable=False)
 
 
-def _make(path: Path) -> None:
+def _create_secret(path: Path) -> None:
     """Several may do so at once: all of them end up with the first one's."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
@@ -50,7 +50,7 @@ def _make(path: Path) -> None:
             file.flush()
             os.fsync(descriptor)
         path.hardlink_to(draft)
-        fsync(path.parent)
+        fsync_path(path.parent)
     except FileExistsError:
         pass
     finally:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, cast
 
-from remote.walls import JailedProgram, Limits
+from remote.jail_backends import JailedProgram, JailLimits
 from seeds import Problem
 from targets.base import import_part
 from targets.registry import load_families, load_target
@@ -23,7 +23,7 @@ class Tracer(Protocol):
         """Return the folder that a host needs to stand in for a device."""
         ...
 
-    def program(self, limits: Limits, *flags: str) -> JailedProgram:
+    def program(self, limits: JailLimits, *flags: str) -> JailedProgram:
         """Return what runs in the jail; with `--batch` it answers one request a line."""
         ...
 

@@ -14,12 +14,21 @@ import sys
 from pydantic import TypeAdapter
 
 from remote import framing
-from remote.judge.drawn import InputCache, digests
-from remote.judge.job import Draws, Forecasts, Job, Matches, Reply, Ruled, Texts, Timed
-from remote.judge.matching import TooSlowError, matches
+from remote.judge.host_trials import BadPiecesError, UnsureError
+from remote.judge.input_cache import InputCache, digest_input_sets
+from remote.judge.job import (
+    CheckJob,
+    DigestJob,
+    GrepJob,
+    JudgeJob,
+    JudgeReply,
+    LintJob,
+    PredictJob,
+    TimelineJob,
+)
 from remote.judge.numerics import BadReferenceError
+from remote.judge.pattern_search import PatternTooSlowError, search_texts
 from remote.judge.program_judge import load_judge
-from remote.judge.returned import BadPiecesError, UnsureError
 from state.model import ErrorInfo
 
 _SET_PARENT_DEATH_SIGNAL = 1
@@ -30,40 +39,40 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
 
 
-_JOB: TypeAdapter[Job | Forecasts | Texts | Timed | Ruled | Draws | Matches] = TypeAdapter(
-    Job | Forecasts | Texts | Timed | Ruled | Draws | Matches
+_JOB: TypeAdapter[JudgeJob | PredictJob | LintJob | TimelineJob | CheckJob | DigestJob | GrepJob] = (
+    TypeAdapter(JudgeJob | PredictJob | LintJob | TimelineJob | CheckJob | DigestJob | GrepJob)
 )
 
 
-def answer(header: bytes, payload: bytes, inputs: InputCache) -> Reply:
+def answer_job(header: bytes, payload: bytes, inputs: InputCache) -> JudgeReply:
     """Judge one job; whatever goes wrong that is not the kernel's fault is a failure, never a verdict."""
     try:
         job = _JOB.validate_json(header)
-        if isinstance(job, Draws):
-            return Reply(digests=digests(job))
-        if isinstance(job, Matches):
-            return Reply(matches=matches(job))
+        if isinstance(job, DigestJob):
+            return JudgeReply(digests=digest_input_sets(job))
+        if isinstance(job, GrepJob):
+            return JudgeReply(matches=search_texts(job))
         judge = load_judge(job.target)
-        if isinstance(job, Forecasts):
-            return Reply(forecasts=tuple(judge.forecasts(job, payload)))
-        if isinstance(job, Texts):
-            return Reply(forecasts=tuple(judge.readings(job)))
-        if isinstance(job, Timed):
-            return judge.timeline(job, payload)
-        if isinstance(job, Ruled):
-            return Reply(outcome=judge.refusal(job, payload, inputs))
-        return Reply(outcome=judge.judge(job, payload, inputs))
+        if isinstance(job, PredictJob):
+            return JudgeReply(forecasts=tuple(judge.predict_latencies(job, payload)))
+        if isinstance(job, LintJob):
+            return JudgeReply(forecasts=tuple(judge.read_sources(job)))
+        if isinstance(job, TimelineJob):
+            return judge.render_timeline(job, payload)
+        if isinstance(job, CheckJob):
+            return JudgeReply(outcome=judge.find_refusal(job, payload, inputs))
+        return JudgeReply(outcome=judge.judge_program(job, payload, inputs))
     except UnsureError as error:
-        return Reply(unsure=error.places)
-    except TooSlowError as error:
-        return Reply(failure=ErrorInfo(code="pattern_too_slow", message=str(error)))
+        return JudgeReply(unsure=error.places)
+    except PatternTooSlowError as error:
+        return JudgeReply(failure=ErrorInfo(code="pattern_too_slow", message=str(error)))
     except BadPiecesError as error:
-        return Reply(failure=ErrorInfo(code="bad_pieces", message=str(error)))
+        return JudgeReply(failure=ErrorInfo(code="bad_pieces", message=str(error)))
     except BadReferenceError as error:
-        return Reply(failure=ErrorInfo(code="bad_reference", message=str(error)))
+        return JudgeReply(failure=ErrorInfo(code="bad_reference", message=str(error)))
     except Exception as error:  # noqa: BLE001  a defect of ours must not look like one of the kernel's
         text = f"{type(error).__name__}: {error}"
-        return Reply(failure=ErrorInfo(code="worker_failed", message=text[:2000]))
+        return JudgeReply(failure=ErrorInfo(code="worker_failed", message=text[:2000]))
 
 
 def main() -> None:
@@ -73,9 +82,9 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns this one
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     inputs = InputCache(input_bytes)
-    while (message := framing.read(sys.stdin.buffer)) is not None:
-        reply = answer(*message, inputs)
-        sys.stdout.buffer.write(framing.pack(reply.model_dump_json().encode()))
+    while (message := framing.read_message(sys.stdin.buffer)) is not None:
+        reply = answer_job(*message, inputs)
+        sys.stdout.buffer.write(framing.pack_message(reply.model_dump_json().encode()))
         sys.stdout.buffer.flush()
 
 

@@ -8,20 +8,20 @@ Open `problem.py` first.
 from __future__ import annotations
 
 from seeds.errors import SeedsError, SpecError, UnknownProblemError, UnknownSizeError
-from seeds.problem import Problem, from_files, load, problems
-from seeds.spec import ArgumentSpec, InputSpec, ProblemSpec, Work
+from seeds.problem import Problem, build_problem, builtin_problems, load_problem
+from seeds.spec import ArgumentSpec, InputSpec, ProblemSpec, ProblemWork
 
 __all__ = [
     "ArgumentSpec",
     "InputSpec",
     "Problem",
     "ProblemSpec",
+    "ProblemWork",
     "SeedsError",
     "SpecError",
     "UnknownProblemError",
     "UnknownSizeError",
-    "Work",
-    "from_files",
-    "load",
-    "problems",
+    "build_problem",
+    "builtin_problems",
+    "load_problem",
 ]

@@ -14,13 +14,13 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+def describe_unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """Return one line that names what is unknown, the nearest name, and all that are known."""
     names = sorted(known)
-    return f"unknown {kind} {name!r}{nearest(name, names)} (known: {', '.join(names) or 'none'})"
+    return f"unknown {kind} {name!r}{suggest_nearest(name, names)} (known: {', '.join(names) or 'none'})"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def suggest_nearest(name: str, known: Iterable[str]) -> str:
     """Return the question whether the nearest of the known names was meant, empty if none is near."""
     close = get_close_matches(name, sorted(known), n=1)
     return f" - did you mean {close[0]!r}?" if close else ""
@@ -38,7 +38,7 @@ class _UnknownError(SeedsError):
     kind = "name"
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
-        super().__init__(unknown(self.kind, name, known))
+        super().__init__(describe_unknown(self.kind, name, known))
 
 
 class UnknownProblemError(_UnknownError):

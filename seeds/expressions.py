@@ -10,7 +10,7 @@ import ast
 import operator
 from collections.abc import Callable, Mapping
 
-from seeds.errors import ExpressionError, unknown
+from seeds.errors import ExpressionError, describe_unknown
 
 MAX_CHARS = 200
 
@@ -22,7 +22,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 }
 
 
-def evaluate(expression: str | int, dims: Mapping[str, int]) -> int:
+def evaluate_expression(expression: str | int, dims: Mapping[str, int]) -> int:
     """Return the value of `expression` with the dimensions `dims`.
 
     Raises:
@@ -31,12 +31,12 @@ def evaluate(expression: str | int, dims: Mapping[str, int]) -> int:
     if isinstance(expression, int):
         return expression
     try:
-        return _value(_parse(expression).body, dims)
+        return _evaluate_node(_parse_expression(expression).body, dims)
     except ZeroDivisionError as error:
         raise ExpressionError(f"{expression!r} divides by zero") from error
 
 
-def _parse(text: str) -> ast.Expression:
+def _parse_expression(text: str) -> ast.Expression:
     if len(text) > MAX_CHARS:
         raise ExpressionError(f"an expression of {len(text)} characters (at most {MAX_CHARS})")
     try:
@@ -45,16 +45,16 @@ def _parse(text: str) -> ast.Expression:
         raise ExpressionError(f"{text!r} is not an expression") from error
 
 
-def _value(node: ast.expr, dims: Mapping[str, int]) -> int:
+def _evaluate_node(node: ast.expr, dims: Mapping[str, int]) -> int:
     match node:
         case ast.Constant(value=int() as value) if not isinstance(value, bool):
             return value
         case ast.Name(id=name) if name in dims:
             return dims[name]
         case ast.Name(id=name):
-            raise ExpressionError(unknown("dimension", name, dims))
+            raise ExpressionError(describe_unknown("dimension", name, dims))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](_value(left, dims), _value(right, dims))
+            return _OPERATORS[type(op)](_evaluate_node(left, dims), _evaluate_node(right, dims))
     raise ExpressionError(
         f"{ast.unparse(node)!r}: only names, integers, + - * // and parentheses are allowed"
     )

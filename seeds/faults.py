@@ -13,20 +13,20 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from seeds import relations
-from seeds.errors import ExpressionError, nearest
-from seeds.expressions import evaluate
-from state.model import reason
+from seeds.errors import ExpressionError, suggest_nearest
+from seeds.expressions import evaluate_expression
+from state.model import validation_reason
 
 FULL, REDUCED = "full", "reduced"
 
-Raw = Mapping[str, Any]
+RawSpec = Mapping[str, Any]
 Sizes = Mapping[str, Mapping[str, int]]
 
 _MESSAGES = {"extra_forbidden": "unknown key", "missing": "required"}
 """Faults by the library's type where its own words assume its user wrote the schema."""
 
 
-def structure(error: ValidationError, model: type[BaseModel]) -> Iterator[str]:
+def find_schema_faults(error: ValidationError, model: type[BaseModel]) -> Iterator[str]:
     """The schema's complaints; `too short` is left out where it only counts an entry complained about."""
     found = error.errors()
     for item in found:
@@ -35,17 +35,17 @@ def structure(error: ValidationError, model: type[BaseModel]) -> Iterator[str]:
         if item["type"] == "too_short" and inside:
             continue
         shown = "" if item["type"] in _MESSAGES else f" (found {item['input']!r:.60})"
-        message = _MESSAGES.get(item["type"]) or _lowered(reason(item))
+        message = _MESSAGES.get(item["type"]) or _lower_first(validation_reason(item))
         if item["type"] == "extra_forbidden":
-            message += nearest(str(place[-1]), _keys(model, place[:-1]))
+            message += suggest_nearest(str(place[-1]), _schema_keys(model, place[:-1]))
         yield f"problem.toml: {'.'.join(map(str, place))}: {message}{shown}"
 
 
-def _lowered(text: str) -> str:
+def _lower_first(text: str) -> str:
     return text[0].lower() + text[1:]
 
 
-def _keys(model: type[BaseModel], place: Sequence[str | int]) -> list[str]:
+def _schema_keys(model: type[BaseModel], place: Sequence[str | int]) -> list[str]:
     """The keys that the schema has at a place, such as those of an input at ("inputs", 0)."""
     for part in place:
         if isinstance(part, str):
@@ -58,30 +58,30 @@ def _is_model(item: Any) -> bool:
     return isinstance(item, type) and issubclass(item, BaseModel)
 
 
-def meaning(raw: Raw) -> Iterator[str]:
+def find_semantic_faults(raw: RawSpec) -> Iterator[str]:
     """What the schema cannot see; tolerant of any shape of table, since the schema reports those."""
-    sizes = {name: dims for name, dims in _table(raw, "sizes").items() if isinstance(dims, dict)}
-    yield from _missing_sizes(raw, sizes)
-    yield from _duplicates(raw)
+    sizes = {name: dims for name, dims in _table_at(raw, "sizes").items() if isinstance(dims, dict)}
+    yield from _missing_size_faults(raw, sizes)
+    yield from _duplicate_name_faults(raw)
     # Any positive value does: what is checked is that expressions read and know their names.
     trial = dict.fromkeys((dim for dims in sizes.values() for dim in dims), 1)
-    for place, expression in _expressions(raw):
+    for place, expression in _iterate_expressions(raw):
         try:
-            evaluate(expression, trial)
+            evaluate_expression(expression, trial)
         except ExpressionError as error:
             yield f"problem.toml: {place}: {error}"
-    whole = {name: _whole(dims) for name, dims in sizes.items()}
-    yield from _empty_arrays(raw, whole)
-    yield from _kernel_shapes(raw, whole)
-    yield from _positions(raw)
-    yield from relations.faults(raw, whole)
+    whole = {name: _valid_dims(dims) for name, dims in sizes.items()}
+    yield from _empty_array_faults(raw, whole)
+    yield from _kernel_shape_faults(raw, whole)
+    yield from _position_faults(raw)
+    yield from relations.find_relation_faults(raw, whole)
 
 
-def _whole(dims: Mapping[str, Any]) -> dict[str, int]:
+def _valid_dims(dims: Mapping[str, Any]) -> dict[str, int]:
     return {key: value for key, value in dims.items() if type(value) is int and value > 0}
 
 
-def _missing_sizes(raw: Raw, sizes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _missing_size_faults(raw: RawSpec, sizes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     if FULL not in sizes and not (raw.get("shape_generic") is False and set(sizes) == {REDUCED}):
         yield f"problem.toml: sizes.{FULL}: there must be a size of this name"
     if REDUCED not in sizes and raw.get("shape_generic") is not False:
@@ -93,24 +93,24 @@ def _missing_sizes(raw: Raw, sizes: Mapping[str, Mapping[str, Any]]) -> Iterator
             yield f"problem.toml: sizes.{name}: has no {dim}, which another size has"
 
 
-def _empty_arrays(raw: Raw, sizes: Sizes) -> Iterator[str]:
-    for place, expression in _expressions(raw):
+def _empty_array_faults(raw: RawSpec, sizes: Sizes) -> Iterator[str]:
+    for place, expression in _iterate_expressions(raw):
         for name, dims in sizes.items():
             try:
-                value = evaluate(expression, dims)
+                value = evaluate_expression(expression, dims)
             except ExpressionError:
                 continue  # reported by the trial evaluation
             if value < 0 or (value == 0 and "shape" in place):
                 yield f"problem.toml: {place}: {expression!r} is {value} at size {name}"
 
 
-def _kernel_shapes(raw: Raw, sizes: Sizes) -> Iterator[str]:
+def _kernel_shape_faults(raw: RawSpec, sizes: Sizes) -> Iterator[str]:
     """A kernel gets all elements of an input: at the full size, at others only if it is judged there."""
     judged = [FULL if FULL in sizes else REDUCED] if raw.get("shape_generic") is False else list(sizes)
-    for index, item in enumerate(_dicts(raw, "inputs")):
+    for index, item in enumerate(_tables_at(raw, "inputs")):
         for size in judged:
             try:
-                shapes = [_resolved(item[key], sizes[size]) for key in ("shape", "kernel_shape")]
+                shapes = [_resolve_shape(item[key], sizes[size]) for key in ("shape", "kernel_shape")]
             except (KeyError, TypeError, ExpressionError):
                 continue  # not given, or reported elsewhere
             if prod(shapes[0]) != prod(shapes[1]):
@@ -120,20 +120,20 @@ def _kernel_shapes(raw: Raw, sizes: Sizes) -> Iterator[str]:
                 yield f"problem.toml: inputs.{index}.kernel_shape: {text}"
 
 
-def _resolved(shape: Any, dims: Mapping[str, int]) -> list[int]:
+def _resolve_shape(shape: Any, dims: Mapping[str, int]) -> list[int]:
     if not isinstance(shape, list) or not all(isinstance(size, int | str) for size in shape):
         raise TypeError
-    return [evaluate(size, dims) for size in shape]
+    return [evaluate_expression(size, dims) for size in shape]
 
 
-def _positions(raw: Raw) -> Iterator[str]:
+def _position_faults(raw: RawSpec) -> Iterator[str]:
     """Scalars come in order of their positions, and none leaves a gap before it."""
     given = [
         (index, item["position"])
-        for index, item in enumerate(_dicts(raw, "scalars"))
+        for index, item in enumerate(_tables_at(raw, "scalars"))
         if type(item.get("position")) is int
     ]
-    count = len(_list(raw, "inputs"))
+    count = len(_list_at(raw, "inputs"))
     for before, (index, position) in enumerate(sorted(given, key=lambda pair: pair[1])):
         if any(position == other and index > at for at, other in given):
             yield f"problem.toml: scalars.{index}.position: {position} is taken by another scalar"
@@ -141,23 +141,23 @@ def _positions(raw: Raw) -> Iterator[str]:
             yield f"problem.toml: scalars.{index}.position: {position}, there are {count + before} before it"
 
 
-def _expressions(raw: Raw) -> Iterator[tuple[str, str]]:
+def _iterate_expressions(raw: RawSpec) -> Iterator[tuple[str, str]]:
     for group in ("inputs", "outputs"):
-        for index, item in enumerate(_list(raw, group)):
+        for index, item in enumerate(_list_at(raw, group)):
             for key in ("shape", "kernel_shape"):
                 shape = item.get(key) if isinstance(item, dict) else None
                 for axis, size in enumerate(shape if isinstance(shape, list) else []):
                     if isinstance(size, str):
                         yield f"{group}.{index}.{key}.{axis}", size
-    for key, value in _table(raw, "work").items():
+    for key, value in _table_at(raw, "work").items():
         if isinstance(value, str) and key != "matmul_dtype":
             yield f"work.{key}", value
 
 
-def _duplicates(raw: Raw) -> Iterator[str]:
+def _duplicate_name_faults(raw: RawSpec) -> Iterator[str]:
     seen: set[str] = set()
     for group in ("inputs", "scalars", "outputs"):
-        for index, item in enumerate(_list(raw, group)):
+        for index, item in enumerate(_list_at(raw, group)):
             name = item.get("name") if isinstance(item, dict) else None
             if isinstance(name, str) and name in seen:
                 yield f"problem.toml: {group}.{index}.name: {name!r} names two arguments"
@@ -165,16 +165,16 @@ def _duplicates(raw: Raw) -> Iterator[str]:
                 seen.add(name)
 
 
-def _dicts(raw: Raw, key: str) -> list[Mapping[str, Any]]:
+def _tables_at(raw: RawSpec, key: str) -> list[Mapping[str, Any]]:
     """The entries of a list, in place; what is not a table is an empty one."""
-    return [item if isinstance(item, dict) else {} for item in _list(raw, key)]
+    return [item if isinstance(item, dict) else {} for item in _list_at(raw, key)]
 
 
-def _table(raw: Raw, key: str) -> Mapping[str, Any]:
+def _table_at(raw: RawSpec, key: str) -> Mapping[str, Any]:
     value = raw.get(key)
     return value if isinstance(value, dict) else {}
 
 
-def _list(raw: Raw, key: str) -> list[Any]:
+def _list_at(raw: RawSpec, key: str) -> list[Any]:
     value = raw.get(key)
     return value if isinstance(value, list) else []

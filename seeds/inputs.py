@@ -25,7 +25,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
     return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
 
 
-def draw(spec: ProblemSpec, size: str, seed: int) -> list[Array]:
+def draw_inputs(spec: ProblemSpec, size: str, seed: int) -> list[Array]:
     """Return the inputs of `spec` at `size` for `seed`, in the order of the spec.
 
     Raises:
@@ -33,10 +33,10 @@ def draw(spec: ProblemSpec, size: str, seed: int) -> list[Array]:
     """
     dims = spec.dims(size)
     generator = np.random.default_rng(seed)
-    return [drawn(item, item.resolve(dims), generator) for item in spec.inputs]
+    return [draw_elements(item, item.resolve_shape(dims), generator) for item in spec.inputs]
 
 
-def drawn(item: InputSpec, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
+def draw_elements(item: InputSpec, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
     """Return the next elements of an input; drawing it in parts gives what drawing it at once does."""
     values = _DISTRIBUTIONS[item.distribution](generator.standard_normal(shape, dtype=np.float32))
     if item.scale != 1.0:

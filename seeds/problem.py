@@ -1,7 +1,7 @@
 """Problems as the rest of the program sees them: a spec and the bytes of every file, under one digest.
 
-`load` reads a problem by name or from a folder anywhere; `from_files` builds one from bytes alone, which
-is how evaluators see it: a run holds its problem as blobs and never reads the folder again.
+`load_problem` reads a problem by name or from a folder anywhere; `build_problem` builds one from bytes alone,
+which is how evaluators see it: a run holds its problem as blobs and never reads the folder again.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seeds import nkibench
-from seeds.errors import SpecError, UnknownProblemError, nearest
-from seeds.folder import (
-    KERNEL,
+from seeds.errors import SpecError, UnknownProblemError, suggest_nearest
+from seeds.problem_files import (
+    KERNEL_FILE,
     MAX_FILE_BYTES,
     MAX_FILES,
-    REFERENCE,
+    REFERENCE_FILE,
     REFERENCE_FUNCTION,
-    SPEC,
-    WORKLOAD,
+    SPEC_FILE,
+    WORKLOAD_FILE,
 )
-from seeds.spec import ProblemSpec, parse
+from seeds.spec import ProblemSpec, parse_spec
 from state.model import ProblemRef, canonical_json, digest_of
 
 _FOLDER = Path(__file__).parent / "problems"
@@ -44,51 +44,51 @@ class Problem:
     @property
     def kernel(self) -> str:
         """The source of the initial kernel."""
-        return self.files[KERNEL].decode()
+        return self.files[KERNEL_FILE].decode()
 
-    def ref(self) -> ProblemRef:
+    def make_ref(self) -> ProblemRef:
         """Return what a run and its evaluations hold: names and digests; the bytes are blobs."""
         digests = {path: digest_of(data) for path, data in self.files.items()}
         return ProblemRef(name=self.name, digest=self.digest, files=digests)
 
 
-def problems() -> tuple[str, ...]:
+def builtin_problems() -> tuple[str, ...]:
     """Return the names of the built-in problems, sorted."""
-    return tuple(sorted(path.parent.name for path in _FOLDER.glob(f"*/{SPEC}")))
+    return tuple(sorted(path.parent.name for path in _FOLDER.glob(f"*/{SPEC_FILE}")))
 
 
-def load(name_or_path: str | Path) -> Problem:
+def load_problem(name_or_path: str | Path) -> Problem:
     """Read a problem: one of `problems()`, any folder that holds one, or one of NKIBench's (`nkibench`).
 
     Raises:
         UnknownProblemError: neither a known name nor a folder, nor one of NKIBench's.
         SpecError: its files are wrong; the error lists every fault.
     """
-    if str(name_or_path) in problems():
-        return _read(_FOLDER / str(name_or_path))
+    if str(name_or_path) in builtin_problems():
+        return _read_folder(_FOLDER / str(name_or_path))
     folder = Path(name_or_path).expanduser()
-    converted = None if (folder / SPEC).exists() else nkibench.load(folder, _known)
+    converted = None if (folder / SPEC_FILE).exists() else nkibench.convert_path(folder, _builtin_spec)
     if converted is not None:
-        return from_files(converted)
+        return build_problem(converted)
     if folder.is_dir():
-        return _read(folder)
-    raise UnknownProblemError(str(name_or_path), problems())
+        return _read_folder(folder)
+    raise UnknownProblemError(str(name_or_path), builtin_problems())
 
 
-def _known(name: str) -> ProblemSpec | None:
-    return _read(_FOLDER / name).spec if name in problems() else None
+def _builtin_spec(name: str) -> ProblemSpec | None:
+    return _read_folder(_FOLDER / name).spec if name in builtin_problems() else None
 
 
-def from_files(files: Mapping[str, bytes]) -> Problem:
+def build_problem(files: Mapping[str, bytes]) -> Problem:
     """Build a problem from the bytes of its files, by relative path.
 
     Raises:
         SpecError: the files are wrong; the error lists every fault.
     """
-    spec, faults = parse(files[SPEC]) if SPEC in files else (None, [f"{SPEC}: missing"])
+    spec, faults = parse_spec(files[SPEC_FILE]) if SPEC_FILE in files else (None, [f"{SPEC_FILE}: missing"])
     faults += _file_faults(files)
     faults += _reference_faults(files, len(spec.inputs) + len(spec.scalars) if spec else None)
-    faults += _parsed(files, KERNEL)[1]
+    faults += _parse_python(files, KERNEL_FILE)[1]
     faults += _workload_faults(files, spec.sizes if spec else ())
     if spec is None or faults:
         raise SpecError(spec.name if spec else "?", faults)
@@ -97,21 +97,21 @@ def from_files(files: Mapping[str, bytes]) -> Problem:
     return Problem(spec=spec, files=ordered, digest=digest_of(canonical_json(digests)))
 
 
-def _read(folder: Path) -> Problem:
+def _read_folder(folder: Path) -> Problem:
     files: dict[str, bytes] = {}
-    for path in _members(folder):
+    for path in _iterate_members(folder):
         if len(files) == MAX_FILES:
             raise SpecError(folder.name, [f"{folder}: holds more than {MAX_FILES} files"])
         if path.stat().st_size > MAX_FILE_BYTES:
             raise SpecError(folder.name, [f"{path}: larger than {MAX_FILE_BYTES} bytes"])
         files[path.relative_to(folder).as_posix()] = path.read_bytes()
     try:
-        return from_files(files)
+        return build_problem(files)
     except SpecError as error:
         raise SpecError(folder.name, error.faults) from None
 
 
-def _members(folder: Path) -> Iterator[Path]:
+def _iterate_members(folder: Path) -> Iterator[Path]:
     """The regular files of a problem's folder; hidden ones, links and byte code are not part of it."""
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
@@ -136,14 +136,14 @@ def _file_faults(files: Mapping[str, bytes]) -> Iterator[str]:
 
 def _reference_faults(files: Mapping[str, bytes], arguments: int | None) -> list[str]:
     """What is wrong with the reference as a function of so many arguments, read off its text."""
-    tree, faults = _parsed(files, REFERENCE)
+    tree, faults = _parse_python(files, REFERENCE_FILE)
     if tree is None:
         return faults
     found = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     functions = {node.name: node.args for node in found}
     if REFERENCE_FUNCTION not in functions:
-        close = nearest(REFERENCE_FUNCTION, functions)
-        return [f"{REFERENCE}: defines no function {REFERENCE_FUNCTION!r}{close}"]
+        close = suggest_nearest(REFERENCE_FUNCTION, functions)
+        return [f"{REFERENCE_FILE}: defines no function {REFERENCE_FUNCTION!r}{close}"]
     return [] if arguments is None else list(_signature_faults(functions[REFERENCE_FUNCTION], arguments))
 
 
@@ -152,31 +152,31 @@ def _signature_faults(taken: ast.arguments, count: int) -> Iterator[str]:
     least = len(names) - len(taken.defaults)
     if not least <= count <= (count if taken.vararg else len(names)):
         text = f"takes {len(names)} arguments, the problem has {count} inputs and scalars"
-        yield f"{REFERENCE}: {REFERENCE_FUNCTION!r} {text}"
+        yield f"{REFERENCE_FILE}: {REFERENCE_FUNCTION!r} {text}"
     for item, default in zip(taken.kwonlyargs, taken.kw_defaults, strict=True):
         if default is None:
-            yield f"{REFERENCE}: {REFERENCE_FUNCTION!r} needs {item.arg!r} by name; all are given in order"
+            yield f"{REFERENCE_FILE}: {REFERENCE_FUNCTION!r} needs {item.arg!r} by name; all are given in order"
 
 
 def _workload_faults(files: Mapping[str, bytes], sizes: Collection[str]) -> Iterator[str]:
     """What is wrong with the graphs of the sizes, where there are any; their calls are not read here."""
-    if WORKLOAD not in files:
+    if WORKLOAD_FILE not in files:
         return
     try:
-        told = json.loads(files[WORKLOAD])
+        told = json.loads(files[WORKLOAD_FILE])
     except (ValueError, RecursionError) as error:
-        yield f"{WORKLOAD}: not JSON: {error}"
+        yield f"{WORKLOAD_FILE}: not JSON: {error}"
         return
     graphs = told.get("graphs") if isinstance(told, dict) else None
     if not isinstance(graphs, dict):
-        yield f"{WORKLOAD}: has no table 'graphs'"
+        yield f"{WORKLOAD_FILE}: has no table 'graphs'"
         return
     for name in graphs:
         if sizes and name not in sizes:
-            yield f"{WORKLOAD}: has a graph for {name!r}, which is no size{nearest(name, sizes)}"
+            yield f"{WORKLOAD_FILE}: has a graph for {name!r}, which is no size{suggest_nearest(name, sizes)}"
 
 
-def _parsed(files: Mapping[str, bytes], path: str) -> tuple[ast.Module | None, list[str]]:
+def _parse_python(files: Mapping[str, bytes], path: str) -> tuple[ast.Module | None, list[str]]:
     if path not in files:
         return None, [f"{path}: missing"]
     try:

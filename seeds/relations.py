@@ -13,18 +13,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from seeds.errors import ExpressionError, unknown
-from seeds.expressions import evaluate
+from seeds.errors import ExpressionError, describe_unknown
+from seeds.expressions import evaluate_expression
 
-MOST = 2.0**10
+MAX_FACTOR = 2.0**10
 """Factors are between this and its reciprocal."""
 
 _KINDS = {"permute": "AXIS", "scale": "FACTOR", "negate": "", "shift": "AXIS"}
-_OF_OUTPUTS = frozenset({"permute", "scale", "negate"})
+_OUTPUT_KINDS = frozenset({"permute", "scale", "negate"})
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ArrayChange:
     """One change of one array: its kind, the axis it is about, the factor it multiplies by."""
 
     kind: str
@@ -32,7 +32,7 @@ class Change:
     factor: float = 1.0
 
 
-def change(text: str) -> Change:
+def parse_change(text: str) -> ArrayChange:
     """Read one change.
 
     Raises:
@@ -43,12 +43,12 @@ def change(text: str) -> Change:
         words = ", ".join(f"{name} {what}".strip() for name, what in _KINDS.items())
         raise ExpressionError(f"{text!r} is not a change (known: {words})")
     if kind == "scale":
-        return Change(kind, factor=_power_of_two(rest))
+        return ArrayChange(kind, factor=_power_of_two(rest))
     if kind == "negate":
-        return Change(kind, factor=-1.0)
+        return ArrayChange(kind, factor=-1.0)
     if not rest.isdecimal() or len(rest) > 1:
         raise ExpressionError(f"{text!r}: an axis is a number from 0")
-    return Change(kind, axis=int(rest))
+    return ArrayChange(kind, axis=int(rest))
 
 
 def _power_of_two(text: str) -> float:
@@ -56,28 +56,30 @@ def _power_of_two(text: str) -> float:
         factor = float(text)
     except ValueError:
         factor = math.nan
-    if not 1 / MOST <= factor <= MOST or math.frexp(factor)[0] != 0.5:
-        raise ExpressionError(f"'scale {text}': a factor is a power of two from {1 / MOST} to {MOST:g}")
+    if not 1 / MAX_FACTOR <= factor <= MAX_FACTOR or math.frexp(factor)[0] != 0.5:
+        raise ExpressionError(
+            f"'scale {text}': a factor is a power of two from {1 / MAX_FACTOR} to {MAX_FACTOR:g}"
+        )
     return factor
 
 
-def faults(raw: Mapping[str, Any], sizes: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+def find_relation_faults(raw: Mapping[str, Any], sizes: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
     """Say what is wrong with the relations in a raw specification; what the schema reports is passed over."""
-    arrays = {group: _arrays(raw, group) for group in ("inputs", "outputs")}
+    arrays = {group: _arrays_by_name(raw, group) for group in ("inputs", "outputs")}
     relations = raw.get("relations")
     for index, item in enumerate(relations if isinstance(relations, list) else []):
         if isinstance(item, dict):
-            for fault in _relation(item, arrays, sizes):
+            for fault in _check_relation(item, arrays, sizes):
                 yield f"problem.toml: relations.{index}{fault}"
 
 
-def _arrays(raw: Mapping[str, Any], group: str) -> dict[str, Mapping[str, Any]]:
+def _arrays_by_name(raw: Mapping[str, Any], group: str) -> dict[str, Mapping[str, Any]]:
     items = raw.get(group)
     found = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
     return {item["name"]: item for item in found if isinstance(item.get("name"), str)}
 
 
-def _relation(
+def _check_relation(
     item: Mapping[str, Any],
     arrays: Mapping[str, Mapping[str, Mapping[str, Any]]],
     sizes: Mapping[str, Mapping[str, int]],
@@ -89,17 +91,17 @@ def _relation(
     elif linear and item.get("outputs"):
         yield ".outputs: `linear` is about all outputs as they are"
     for name in names:
-        yield from _float(name, arrays["inputs"], ".linear")
+        yield from _check_float(name, arrays["inputs"], ".linear")
     permuted: list[tuple[str, str | int]] = []
     for group in ("inputs", "outputs"):
         changed = item.get(group)
         for name, text in (changed if isinstance(changed, dict) else {}).items():
             if isinstance(text, str):
-                yield from _changed(group, name, text, arrays[group], permuted)
-    yield from _lengths(permuted, sizes)
+                yield from _check_change(group, name, text, arrays[group], permuted)
+    yield from _check_lengths(permuted, sizes)
 
 
-def _changed(
+def _check_change(
     group: str,
     name: str,
     text: str,
@@ -108,17 +110,17 @@ def _changed(
 ) -> Iterator[str]:
     """Check one change; note the length of an axis that it permutes."""
     try:
-        found = change(text)
+        found = parse_change(text)
     except ExpressionError as error:
         yield f".{group}.{name}: {error}"
         return
     if name not in arrays:
-        yield f".{group}: {unknown(group[:-1], name, arrays)}"
+        yield f".{group}: {describe_unknown(group[:-1], name, arrays)}"
         return
-    if group == "outputs" and found.kind not in _OF_OUTPUTS:
-        yield f".{group}.{name}: outputs are changed by {', '.join(sorted(_OF_OUTPUTS))} only, not {text!r}"
+    if group == "outputs" and found.kind not in _OUTPUT_KINDS:
+        yield f".{group}.{name}: outputs are changed by {', '.join(sorted(_OUTPUT_KINDS))} only, not {text!r}"
     if found.kind != "permute":
-        yield from _float(name, arrays, f".{group}")
+        yield from _check_float(name, arrays, f".{group}")
     shape = arrays[name].get("shape")
     if found.kind in {"permute", "shift"} and isinstance(shape, list):
         if found.axis >= len(shape):
@@ -127,20 +129,20 @@ def _changed(
             permuted.append((name, shape[found.axis]))
 
 
-def _float(name: str, arrays: Mapping[str, Mapping[str, Any]], place: str) -> Iterator[str]:
+def _check_float(name: str, arrays: Mapping[str, Mapping[str, Any]], place: str) -> Iterator[str]:
     if name not in arrays:
-        yield f"{place}: {unknown('input', name, arrays)}"
+        yield f"{place}: {describe_unknown('input', name, arrays)}"
     elif arrays[name].get("dtype") == "int32":
         yield f"{place}.{name}: only floats are scaled, shifted or added"
 
 
-def _lengths(
+def _check_lengths(
     permuted: Sequence[tuple[str, str | int]], sizes: Mapping[str, Mapping[str, int]]
 ) -> Iterator[str]:
     """All axes that one relation permutes go by the same order, so they have the same length."""
     for size, dims in sizes.items():
         try:
-            lengths = {name: evaluate(length, dims) for name, length in permuted}
+            lengths = {name: evaluate_expression(length, dims) for name, length in permuted}
         except ExpressionError:
             continue  # reported where the shape stands
         if len(set(lengths.values())) > 1:

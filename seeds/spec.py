@@ -1,6 +1,6 @@
 """What `problem.toml` says: sizes, inputs, outputs, tolerance and the least work any kernel must do.
 
-`parse` reads it and reports every fault at once (`faults`).
+`parse_spec` reads it and reports every fault at once (`faults`).
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from pydantic import Field, StrictBool, StrictInt, StringConstraints, Validation
 
 from seeds import faults
 from seeds.errors import UnknownSizeError
-from seeds.expressions import evaluate
-from state.model import Frozen
+from seeds.expressions import evaluate_expression
+from state.model import FrozenModel
 
 ITEMSIZE_BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2, "int32": 4}
 
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=64)]
-Line = Annotated[str, StringConstraints(pattern=r"^[^\n]+$", max_length=200)]
+IdentifierName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=64)]
+SingleLine = Annotated[str, StringConstraints(pattern=r"^[^\n]+$", max_length=200)]
 DType = Literal["float32", "bfloat16", "float16", "int32"]
 Dimension = Annotated[int, Field(ge=1, le=1 << 24)]
-Expression = Annotated[int, Field(ge=0)] | str
-Shape = Annotated[tuple[Expression, ...], Field(min_length=1, max_length=8)]
-Number = StrictBool | StrictInt | Annotated[float, Field(strict=True, allow_inf_nan=False)]
+SizeExpression = Annotated[int, Field(ge=0)] | str
+Shape = Annotated[tuple[SizeExpression, ...], Field(min_length=1, max_length=8)]
+ScalarValue = StrictBool | StrictInt | Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 
-class ArgumentSpec(Frozen):
+class ArgumentSpec(FrozenModel):
     """One array: its name, its shape as expressions over the dimensions, its data type."""
 
-    name: Name
+    name: IdentifierName
     shape: Shape
     dtype: DType = "float32"
 
-    def resolve(self, dims: Mapping[str, int]) -> tuple[int, ...]:
+    def resolve_shape(self, dims: Mapping[str, int]) -> tuple[int, ...]:
         """Return the shape in elements."""
-        return tuple(evaluate(size, dims) for size in self.shape)
+        return tuple(evaluate_expression(size, dims) for size in self.shape)
 
     def nbytes(self, dims: Mapping[str, int]) -> int:
-        return prod(self.resolve(dims)) * ITEMSIZE_BYTES[self.dtype]
+        return prod(self.resolve_shape(dims)) * ITEMSIZE_BYTES[self.dtype]
 
 
 class InputSpec(ArgumentSpec):
@@ -52,9 +52,9 @@ class InputSpec(ArgumentSpec):
     kernel_shape: Shape | None = None
     """The shape under which kernels get it, of the same elements in the same order; by default `shape`."""
 
-    def passed(self, dims: Mapping[str, int]) -> tuple[int, ...]:
+    def resolve_kernel_shape(self, dims: Mapping[str, int]) -> tuple[int, ...]:
         """Return the shape under which kernels get it."""
-        return tuple(evaluate(size, dims) for size in self.kernel_shape or self.shape)
+        return tuple(evaluate_expression(size, dims) for size in self.kernel_shape or self.shape)
 
 
 class OutputSpec(ArgumentSpec):
@@ -63,31 +63,31 @@ class OutputSpec(ArgumentSpec):
     kernel_shape: Literal["any"] | None = None
 
 
-class ScalarSpec(Frozen):
+class ScalarSpec(FrozenModel):
     """A number that kernel and reference get among the arrays, as a Python number.
 
     `position` counts all arguments from 0; without one it comes after those that are there.
     """
 
-    name: Name
-    value: Number
+    name: IdentifierName
+    value: ScalarValue
     position: Annotated[int, Field(ge=0, le=64)] | None = None
 
 
-class RelationSpec(Frozen):
+class RelationSpec(FrozenModel):
     """What must hold of every kernel whatever its inputs are; `relations` has the vocabulary.
 
     Either changes of inputs by name and the changes of outputs that follow (an output not named stays as it
     is), or the inputs that all outputs are linear in, taken together.
     """
 
-    name: Line
-    inputs: dict[Name, str] = Field(default_factory=dict)
-    outputs: dict[Name, str] = Field(default_factory=dict)
-    linear: tuple[Name, ...] = ()
+    name: SingleLine
+    inputs: dict[IdentifierName, str] = Field(default_factory=dict)
+    outputs: dict[IdentifierName, str] = Field(default_factory=dict)
+    linear: tuple[IdentifierName, ...] = ()
 
 
-class WorkSpec(Frozen):
+class WorkSpec(FrozenModel):
     """The mathematics' operations, as expressions; bytes follow from the arrays.
 
     FLOPs count for the plain roofline. The elements bound the simulator's engines: `activation_elements`
@@ -95,15 +95,15 @@ class WorkSpec(Frozen):
     included). `matmul_dtype` is the type whose rate the products are entitled to.
     """
 
-    matmul_flops: Expression = 0
+    matmul_flops: SizeExpression = 0
     matmul_dtype: DType = "float32"
-    other_flops: Expression = 0
-    activation_elements: Expression = 0
-    elementwise_elements: Expression = 0
+    other_flops: SizeExpression = 0
+    activation_elements: SizeExpression = 0
+    elementwise_elements: SizeExpression = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ProblemWork:
     """The least that any kernel must do: each input read once, each output written once, the operations."""
 
     read_bytes: int
@@ -119,7 +119,7 @@ class Work:
         return self.read_bytes + self.write_bytes
 
 
-class ProblemSpec(Frozen):
+class ProblemSpec(FrozenModel):
     """A problem as its author wrote it down.
 
     `rel_l2` is the tolerance: ||out - reference|| / ||reference|| must be below it. `shape_generic` says
@@ -127,12 +127,12 @@ class ProblemSpec(Frozen):
     only, which may be either.
     """
 
-    name: Name
-    formula: Line
+    name: IdentifierName
+    formula: SingleLine
     rel_l2: float = Field(gt=0, lt=1)
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...] = Field(min_length=1, max_length=64)
     shape_generic: bool
-    sizes: dict[Name, dict[Name, Dimension]]
+    sizes: dict[IdentifierName, dict[IdentifierName, Dimension]]
     inputs: tuple[InputSpec, ...] = Field(min_length=1, max_length=32)
     scalars: tuple[ScalarSpec, ...] = Field(default=(), max_length=32)
     outputs: tuple[OutputSpec, ...] = Field(min_length=1, max_length=32)
@@ -149,7 +149,7 @@ class ProblemSpec(Frozen):
             raise UnknownSizeError(size, self.sizes)
         return self.sizes[size]
 
-    def arguments(self, arrays: Sequence[Any], scalar: Callable[[Number], Any]) -> list[Any]:
+    def call_arguments(self, arrays: Sequence[Any], scalar: Callable[[ScalarValue], Any]) -> list[Any]:
         """Return what kernel and reference are called with: one array per input, among them the scalars."""
         found, end = list(arrays), len(arrays) + len(self.scalars)
         places = [end if item.position is None else item.position for item in self.scalars]
@@ -157,33 +157,33 @@ class ProblemSpec(Frozen):
             found.insert(place, scalar(item.value))
         return found
 
-    def work_at(self, size: str) -> Work:
+    def minimal_work(self, size: str) -> ProblemWork:
         """Return the minimal work at a size.
 
         Raises:
             UnknownSizeError: the spec has no such size.
         """
         dims = self.dims(size)
-        return Work(
+        return ProblemWork(
             read_bytes=sum(item.nbytes(dims) for item in self.inputs),
             write_bytes=sum(item.nbytes(dims) for item in self.outputs),
-            matmul_flops=evaluate(self.work.matmul_flops, dims),
+            matmul_flops=evaluate_expression(self.work.matmul_flops, dims),
             matmul_dtype=self.work.matmul_dtype,
-            other_flops=evaluate(self.work.other_flops, dims),
-            activation_elements=evaluate(self.work.activation_elements, dims),
-            elementwise_elements=evaluate(self.work.elementwise_elements, dims),
+            other_flops=evaluate_expression(self.work.other_flops, dims),
+            activation_elements=evaluate_expression(self.work.activation_elements, dims),
+            elementwise_elements=evaluate_expression(self.work.elementwise_elements, dims),
         )
 
 
-def parse(data: bytes) -> tuple[ProblemSpec | None, list[str]]:
+def parse_spec(data: bytes) -> tuple[ProblemSpec | None, list[str]]:
     """Read a `problem.toml`; return the spec, or None with everything that is wrong with it."""
     try:
         raw = tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         return None, [f"problem.toml: not TOML: {error}"]
-    found = list(faults.meaning(raw))
+    found = list(faults.find_semantic_faults(raw))
     try:
         spec = ProblemSpec.model_validate(raw)
     except ValidationError as error:
-        return None, [*faults.structure(error, ProblemSpec), *found]
+        return None, [*faults.find_schema_faults(error, ProblemSpec), *found]
     return (None if found else spec), found

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from state.model import Frozen
+from state.model import FrozenModel
 
 
-class BreakerPolicy(Frozen):
+class BreakerPolicy(FrozenModel):
     """How many failures in a row open a breaker, and for how long."""
 
     failures: int = Field(default=5, ge=1)
@@ -26,7 +26,7 @@ class BreakerPolicy(Frozen):
     """How long the others wait for a probe's word; then another one probes too."""
 
 
-class Breaker(Frozen):
+class CircuitBreaker(FrozenModel):
     """What is known of one endpoint. `openings` counts those in a row.
 
     Nobody asks before `until`, which is None while it is closed; `probing`: but for one who does.
@@ -38,14 +38,14 @@ class Breaker(Frozen):
     probing: bool = False
 
 
-CLOSED = Breaker()
+CLOSED_BREAKER = CircuitBreaker()
 
 
-def admit(breaker: Breaker, now: float, policy: BreakerPolicy) -> tuple[Breaker, float]:
+def admit_request(breaker: CircuitBreaker, now: float, policy: BreakerPolicy) -> tuple[CircuitBreaker, float]:
     """Return the breaker after somebody asked to go ahead, and the seconds to wait: 0 means go.
 
-    Who is let through a breaker that was open is its probe, and must report with `answered`, `failed` or
-    `withdrawn`.
+    Who is let through a breaker that was open is its probe, and must report with `record_answer`,
+    `record_failure` or `record_withdrawal`.
     """
     if breaker.until is None:
         return breaker, 0.0
@@ -55,14 +55,14 @@ def admit(breaker: Breaker, now: float, policy: BreakerPolicy) -> tuple[Breaker,
     return breaker.model_copy(update={"probing": True, "until": now + policy.probe_seconds}), 0.0
 
 
-def answered(breaker: Breaker) -> Breaker:
+def record_answer(breaker: CircuitBreaker) -> CircuitBreaker:
     """Return the breaker after an answer, also one that says no to the question: the endpoint works."""
-    return CLOSED
+    return CLOSED_BREAKER
 
 
-def failed(
-    breaker: Breaker, now: float, policy: BreakerPolicy, *, retry_after_seconds: float | None = None
-) -> Breaker:
+def record_failure(
+    breaker: CircuitBreaker, now: float, policy: BreakerPolicy, *, retry_after_seconds: float | None = None
+) -> CircuitBreaker:
     """Return the breaker after a failure of the endpoint.
 
     `retry_after_seconds` makes an opening at least so long, up to the longest pause. Failures of questions
@@ -75,9 +75,9 @@ def failed(
         return breaker.model_copy(update={"failures": failures})
     growing = policy.pause_seconds * 2.0 ** min(breaker.openings, 32)
     pause = min(policy.longest_seconds, max(growing, retry_after_seconds or 0.0))
-    return Breaker(failures=failures, openings=breaker.openings + 1, until=now + pause)
+    return CircuitBreaker(failures=failures, openings=breaker.openings + 1, until=now + pause)
 
 
-def withdrawn(breaker: Breaker) -> Breaker:
+def record_withdrawal(breaker: CircuitBreaker) -> CircuitBreaker:
     """Return the breaker after a question that told nothing of the endpoint: another may probe at once."""
     return breaker.model_copy(update={"probing": False, "until": 0.0}) if breaker.probing else breaker

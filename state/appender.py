@@ -1,6 +1,6 @@
 """The synchronous heart of the log: what one group of appends does, in one transaction.
 
-Everything that can be wrong with an append is found before the database is touched: a `_Plan` links,
+Everything that can be wrong with an append is found before the database is touched: a `_AppendPlan` links,
 folds and projects the group's events on top of the committed tips, leaving out the appends that fail.
 What is left is written at once; tips move only after COMMIT, so a failed commit leaves no trace. An
 append that fails is looked up by its idempotency keys first: a repeat of what is stored is an answer.
@@ -28,23 +28,23 @@ from state.errors import (
     StateError,
     StorageFailed,
     TailLost,
-    from_sqlite,
+    to_state_error,
 )
 from state.events import Event, RunForked, idempotency_key
 from state.fold import FOLD_VERSION
-from state.folded import Folded
+from state.fold_cache import FoldCache
 from state.head import Head
-from state.records import NewEvent, Recorded, Row, recorded
-from state.snapshots import Tip, Tips
-from state.spend import Change
-from state.upcast import decode
+from state.records import EventRow, NewEvent, RecordedEvent, to_recorded_event
+from state.snapshots import Tip, TipCache
+from state.spend import ReadModelChange
+from state.upcast import decode_event
 
 _STREAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_INSERT = f"INSERT INTO event VALUES ({', '.join('?' * len(Row._fields))})"  # noqa: S608 - marks only
+_INSERT = f"INSERT INTO event VALUES ({', '.join('?' * len(EventRow._fields))})"  # noqa: S608 - marks only
 _log = logging.getLogger(__name__)
 
 
-class Line(NamedTuple):
+class PendingEvent(NamedTuple):
     """One event of an append, serialised in its caller's thread."""
 
     stream: str
@@ -57,20 +57,20 @@ class Line(NamedTuple):
     at_us: int | None
 
 
-class Draft(NamedTuple):
+class PendingAppend(NamedTuple):
     """One append: all of it is stored, or none."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[PendingEvent, ...]
     blobs: tuple[bytes, ...]
     expect: Mapping[str, int]
 
 
-Outcome = tuple[Recorded, ...] | StateError
+AppendOutcome = tuple[RecordedEvent, ...] | StateError
 
 
-def draft(
+def prepare_append(
     events: Sequence[NewEvent], *, blobs: Sequence[bytes] = (), expect: Mapping[str, int] | None = None
-) -> Draft:
+) -> PendingAppend:
     """Serialise an append.
 
     Raises:
@@ -79,13 +79,13 @@ def draft(
     """
     if not events:
         raise EventRefused("an append needs at least one event")
-    lines = tuple(map(_line, events))
+    lines = tuple(map(_prepare_event, events))
     if len(lines) > 1:
-        _refuse_repeats(lines)
-    return Draft(lines, tuple(blobs), expect or {})
+        _refuse_duplicate_keys(lines)
+    return PendingAppend(lines, tuple(blobs), expect or {})
 
 
-def _refuse_repeats(lines: Sequence[Line]) -> None:
+def _refuse_duplicate_keys(lines: Sequence[PendingEvent]) -> None:
     seen: set[tuple[str, str]] = set()
     for line in lines:
         if line.idem is not None and (line.stream, line.idem) in seen:
@@ -93,7 +93,7 @@ def _refuse_repeats(lines: Sequence[Line]) -> None:
         seen.add((line.stream, line.idem or ""))
 
 
-def _line(new: NewEvent) -> Line:
+def _prepare_event(new: NewEvent) -> PendingEvent:
     event = new.event
     if _STREAM.fullmatch(new.stream) is None:
         raise EventRefused(f"{new.stream!r} is not a stream: letters, digits, '.', '_', '-', at most 128")
@@ -103,13 +103,13 @@ def _line(new: NewEvent) -> Line:
         raise EventRefused(
             f"{new.stream}: {type(event).__name__} cannot be written as JSON: {error}"
         ) from error
-    return Line(
+    return PendingEvent(
         new.stream, event, type(event).__name__, event.version, new.cause, idempotency_key(event), payload,
         new.at_us,
     )  # fmt: skip
 
 
-class _Plan:
+class _AppendPlan:
     """A group of appends laid out on top of the committed log, not yet written."""
 
     __slots__ = ("blobs", "changes", "log_hash", "now_us", "rows", "seq", "streams", "tips")
@@ -120,17 +120,17 @@ class _Plan:
         self.log_hash = bytes.fromhex(head.hash)
         self.tips: dict[str, Tip] = {}
         self.streams: list[tuple[object, ...]] = []
-        self.rows: list[Row] = []
-        self.changes: list[Change] = []
+        self.rows: list[EventRow] = []
+        self.changes: list[ReadModelChange] = []
         self.blobs: list[StoredBlob] = []
 
-    def mark(self) -> tuple[int, int, int, int, bytes, dict[str, Tip]]:
-        """Return where the plan is, for `cut`."""
+    def savepoint(self) -> tuple[int, int, int, int, bytes, dict[str, Tip]]:
+        """Return where the plan is, for `roll_back_to`."""
         return (
             len(self.streams), len(self.rows), len(self.changes), self.seq, self.log_hash, self.tips.copy(),
         )  # fmt: skip
 
-    def cut(self, mark: tuple[int, int, int, int, bytes, dict[str, Tip]]) -> None:
+    def roll_back_to(self, mark: tuple[int, int, int, int, bytes, dict[str, Tip]]) -> None:
         """Go back to a mark: an append failed half-way."""
         streams, rows, changes, self.seq, self.log_hash, self.tips = mark
         del self.streams[streams:], self.rows[rows:], self.changes[changes:]
@@ -143,105 +143,105 @@ class Appender:
         self.connection = connection
         self._path = path
         self._suspect = False
-        self.folded = Folded()
+        self.folded = FoldCache()
         self._load_head()
 
     def _load_head(self) -> None:
-        self.head = queries.head(self.connection)
-        self._tips = Tips()
+        self.head = queries.log_head(self.connection)
+        self._tips = TipCache()
         self._kinds = set(self.connection.execute("SELECT type, sv FROM kind"))
 
-    def tip(self, stream: str) -> Tip | None:
+    def cached_tip(self, stream: str) -> Tip | None:
         """Return the committed tip of a stream if it is in memory; safe from any thread."""
         return self._tips.get(stream)
 
-    def append(self, drafts: Sequence[Draft]) -> list[Outcome]:
+    def append(self, drafts: Sequence[PendingAppend]) -> list[AppendOutcome]:
         """Store what can be stored of a group; return for each append what was recorded, or its error."""
         if self._suspect:
-            self._reopen()
+            self._reopen_log()
         try:
-            return self._together(drafts)
+            return self._append_group(drafts)
         except sqlite3.Error as error:
             failure = self._storage_error(error)
         if len(drafts) == 1:
-            return [self._after(failure, drafts[0])]
+            return [self._resolve_commit_failure(failure, drafts[0])]
         return [outcome for one in drafts for outcome in self.append([one])]
 
-    def _together(self, drafts: Sequence[Draft]) -> list[Outcome]:
-        plan = _Plan(self.head)
-        outcomes = [self._lay(plan, one) for one in drafts]
+    def _append_group(self, drafts: Sequence[PendingAppend]) -> list[AppendOutcome]:
+        plan = _AppendPlan(self.head)
+        outcomes = [self._apply(plan, one) for one in drafts]
         if plan.rows:
-            self._write(plan)
+            self._write_plan(plan)
         return [
-            self._answer(one, outcome) if isinstance(outcome, AppendError) else outcome
+            self._resolve_failure(one, outcome) if isinstance(outcome, AppendError) else outcome
             for one, outcome in zip(drafts, outcomes, strict=True)
         ]
 
     # --- laying out ---
 
-    def _lay(self, plan: _Plan, one: Draft) -> Outcome:
+    def _apply(self, plan: _AppendPlan, one: PendingAppend) -> AppendOutcome:
         """Add one append to the plan, or leave the plan as it was and return why not."""
-        before = plan.mark()
+        before = plan.savepoint()
         try:
             if one.expect:
                 self._check_expected(plan, one.expect)
-            items = tuple([self._place(plan, line) for line in one.lines])
+            items = tuple([self._place_event(plan, line) for line in one.lines])
             if one.blobs:
-                plan.blobs += map(blobs.pack, one.blobs)
+                plan.blobs += map(blobs.pack_blob, one.blobs)
         except StateError as error:
-            plan.cut(before)
+            plan.roll_back_to(before)
             return error
         except Exception as error:  # noqa: BLE001 - no event of one caller may fail its neighbours
-            plan.cut(before)
+            plan.roll_back_to(before)
             streams = ", ".join({line.stream for line in one.lines})
             refused = EventRefused(f"{streams}: {error}")
             refused.__cause__ = error
             return refused
         return items
 
-    def _check_expected(self, plan: _Plan, expect: Mapping[str, int]) -> None:
+    def _check_expected(self, plan: _AppendPlan, expect: Mapping[str, int]) -> None:
         for stream, expected in expect.items():
-            actual = self._tip_in(plan, stream).run_seq
+            actual = self._planned_tip(plan, stream).run_seq
             if actual != expected:
                 raise StaleAppend(stream, expected, actual)
 
-    def _place(self, plan: _Plan, line: Line) -> Recorded:
+    def _place_event(self, plan: _AppendPlan, line: PendingEvent) -> RecordedEvent:
         stream, event, type_, sv, cause, idem, payload, at_us = line
-        tip = self._tip_in(plan, stream)
+        tip = self._planned_tip(plan, stream)
         if tip.run_seq == 0:
-            tip = self._begin(plan, line)
-        state = snapshots.advance(stream, tip.state, event)
+            tip = self._begin_stream(plan, line)
+        state = snapshots.fold_event(stream, tip.state, event)
         run_seq, seq = tip.run_seq + 1, plan.seq + 1
-        hashed = snapshots.wants_hash(type_, run_seq)
+        hashed = snapshots.should_hash_state(type_, run_seq)
         content = (
             seq, stream, run_seq, type_, sv, at_us or plan.now_us, cause, idem, payload, tip.hash,
             plan.log_hash,
             snapshots.state_hash(state) if hashed else None, FOLD_VERSION if hashed else None,
         )  # fmt: skip
-        row = Row._make((*content, row_hash(content)))
-        item = recorded(row, event)
+        row = EventRow._make((*content, row_hash(content)))
+        item = to_recorded_event(row, event)
         plan.rows.append(row)
-        plan.changes += projections.changes(item)
+        plan.changes += projections.event_changes(item)
         plan.tips[stream] = Tip(stream, run_seq, row.hash, state, tip.saved)
         plan.seq, plan.log_hash = seq, row.hash
         return item
 
-    def _tip_in(self, plan: _Plan, stream: str) -> Tip:
+    def _planned_tip(self, plan: _AppendPlan, stream: str) -> Tip:
         found = plan.tips.get(stream) or self._tips.get(stream)
         if found is not None:
             return found
-        stored = self.folded.tip(self.connection, stream)
+        stored = self.folded.load_tip(self.connection, stream)
         if stored is None:
             return Tip(stream, 0, GENESIS, None)
         self._tips.put(stored)
         return stored
 
-    def _begin(self, plan: _Plan, line: Line) -> Tip:
+    def _begin_stream(self, plan: _AppendPlan, line: PendingEvent) -> Tip:
         event = line.event
         if not isinstance(event, RunForked):
             plan.streams.append((line.stream, None, None, None))
             return Tip(line.stream, 0, GENESIS, None)
-        parent = snapshots.load(self.connection, event.parent, upto=event.parent_seq)
+        parent = snapshots.load_tip(self.connection, event.parent, upto=event.parent_seq)
         if parent is None or parent.hash.hex() != event.parent_hash:
             raise EventRefused(
                 f"{line.stream}: {event.parent}@{event.parent_seq} is not the event to fork from"
@@ -251,7 +251,7 @@ class Appender:
 
     # --- writing ---
 
-    def _write(self, plan: _Plan) -> None:
+    def _write_plan(self, plan: _AppendPlan) -> None:
         connection = self.connection
         kinds = {(row.type, row.sv) for row in plan.rows} - self._kinds
         last = plan.rows[-1]
@@ -259,20 +259,20 @@ class Appender:
             if plan.streams:
                 connection.executemany("INSERT INTO stream VALUES (?, ?, ?, ?)", plan.streams)
             if plan.blobs:
-                blobs.store(connection, plan.blobs)
+                blobs.store_blobs(connection, plan.blobs)
             if kinds:
                 connection.executemany("INSERT INTO kind VALUES (?, ?)", kinds)
             connection.executemany(_INSERT, plan.rows)
-            projections.write(connection, plan.changes)
+            projections.write_changes(connection, plan.changes)
             crash_point("log.before_commit")
         crash_point("log.after_commit")
         self._kinds |= kinds
-        self._advance(plan.tips, Head(last.seq, last.stream, last.run_seq, last.hash.hex()))
+        self._advance_tips(plan.tips, Head(last.seq, last.stream, last.run_seq, last.hash.hex()))
 
-    def _advance(self, tips: dict[str, Tip], head: Head) -> None:
+    def _advance_tips(self, tips: dict[str, Tip], head: Head) -> None:
         for tip in tips.values():
             self._tips.put(tip)
-            self.folded.forget(tip.stream)
+            self.folded.forget_stream(tip.stream)
         self.head = head
 
     def save_snapshots(self, *, every: int | None = None) -> int:
@@ -280,13 +280,13 @@ class Appender:
         due = [
             tip
             for tip in self._tips
-            if tip.run_seq - tip.saved >= (every or snapshots.interval(tip.stream))
-            or (tip.ended and tip.saved < tip.run_seq)
+            if tip.run_seq - tip.saved >= (every or snapshots.snapshot_interval(tip.stream))
+            or (tip.has_ended and tip.saved < tip.run_seq)
         ]
         if not due:
             return 0
         with schema.transaction(self.connection):
-            saved = [snapshots.save(self.connection, tip) for tip in due]
+            saved = [snapshots.save_snapshot(self.connection, tip) for tip in due]
             schema.set_meta(self.connection, "verified", f"{self.head.seq} {self.head.hash}")
         crash_point("snapshot.after_commit")
         for tip in saved:
@@ -295,15 +295,15 @@ class Appender:
 
     # --- answering for what was not stored ---
 
-    def _answer(self, one: Draft, error: StateError) -> Outcome:
+    def _resolve_failure(self, one: PendingAppend, error: StateError) -> AppendOutcome:
         try:
-            return self._stored(one) or error
+            return self._find_stored(one) or error
         except StateError as worse:
             return worse
         except sqlite3.Error as broken:
             return self._storage_error(broken)
 
-    def _stored(self, one: Draft) -> tuple[Recorded, ...] | None:
+    def _find_stored(self, one: PendingAppend) -> tuple[RecordedEvent, ...] | None:
         """Return what an equal, earlier append recorded; None when nothing of this one is stored.
 
         Raises:
@@ -316,19 +316,19 @@ class Appender:
         if first is None:
             return None
         known = found[first]
-        assert isinstance(known, Row)
+        assert isinstance(known, EventRow)
         rows = [
             row or queries.row_at(self.connection, known.seq - first + index)
             for index, row in enumerate(found)
         ]
-        return tuple(_same(line, row, known) for line, row in zip(one.lines, rows, strict=True))
+        return tuple(_match_stored(line, row, known) for line, row in zip(one.lines, rows, strict=True))
 
-    def _after(self, failure: StateError, one: Draft) -> Outcome:
+    def _resolve_commit_failure(self, failure: StateError, one: PendingAppend) -> AppendOutcome:
         """Answer an append whose commit failed; if it is stored all the same, memory has to say so too."""
-        answer = self._answer(one, failure)
+        answer = self._resolve_failure(one, failure)
         if self._suspect and not isinstance(answer, StateError):
             try:
-                self._reopen()
+                self._reopen_log()
             except (StateError, sqlite3.Error):
                 return failure
         return answer
@@ -336,11 +336,11 @@ class Appender:
     def _storage_error(self, error: sqlite3.Error) -> StateError:
         if isinstance(error, sqlite3.IntegrityError):
             return StorageFailed(f"the database refused the events: {error}")
-        mapped = from_sqlite(error)
+        mapped = to_state_error(error)
         self._suspect = isinstance(mapped, StorageFailed)
         return mapped
 
-    def _reopen(self) -> None:
+    def _reopen_log(self) -> None:
         """Replace the connection after an I/O error: what a failed fsync left is decided by reading."""
         before = self.head
         self.connection.close()
@@ -354,9 +354,9 @@ class Appender:
         _log.warning("log reopened after an I/O error, at event %d (was %d)", self.head.seq, before.seq)
 
 
-def _same(line: Line, row: Row | None, known: Row) -> Recorded:
+def _match_stored(line: PendingEvent, row: EventRow | None, known: EventRow) -> RecordedEvent:
     if row is not None and (row.stream, row.type) == (line.stream, line.type):
-        event = line.event if row.payload == line.payload else decode(row)
+        event = line.event if row.payload == line.payload else decode_event(row)
         if event == line.event:
-            return recorded(row, event)
+            return to_recorded_event(row, event)
     raise DuplicateOutcome(line.stream, line.idem or str(known.idem), (row or known).seq)

@@ -22,22 +22,22 @@ from pydantic import ValidationError
 
 from state import blobs, queries, snapshots
 from state.blobs import StoredBlob
-from state.chain import GENESIS, Link, check_link
-from state.copying import digests_in, reachable
+from state.chain import GENESIS, ChainLink, check_link
+from state.copying import find_digests, reachable_blobs
 from state.crash import crash_point
 from state.errors import BadArchive, LogDamaged, StreamUnknown, sqlite_errors
-from state.home import Layout
-from state.model import SYSTEM_STREAM, Frozen
-from state.output import output
+from state.home import HomeLayout
+from state.model import SYSTEM_STREAM, FrozenModel
+from state.output_files import open_output
 from state.queries import Segment
-from state.readonly import ReadOnly
-from state.records import Progress, Row, row_of
+from state.readonly import ReadOnlyConnection
+from state.records import EventRow, ProgressCallback, parse_row
 
-_BYTES = ("prev", "log_prev", "state_hash", "hash")
-_MARK = ',"payload":'
+_BYTES_COLUMNS = ("prev", "log_prev", "state_hash", "hash")
+_PAYLOAD_MARK = ',"payload":'
 
 
-class Part(Frozen):
+class ArchivePart(FrozenModel):
     """The events of one stream that an archive holds: run_seq from `after` + 1 to `upto`."""
 
     stream: str
@@ -45,90 +45,90 @@ class Part(Frozen):
     upto: int
 
 
-class Manifest(Frozen):
+class ArchiveManifest(FrozenModel):
     """The first line: the run, the streams that its history lies in (itself last), whether it had ended."""
 
     format: Literal["nki-agent-archive"] = "nki-agent-archive"
     version: Literal[1] = 1
     run: str
-    parts: tuple[Part, ...]
+    parts: tuple[ArchivePart, ...]
     ended: bool
 
 
-class Archive(NamedTuple):
+class RunArchive(NamedTuple):
     """An archive that was read to its end and found whole; `head` is the hash of the run's last event."""
 
     path: Path
-    manifest: Manifest
+    manifest: ArchiveManifest
     events: int
     blobs: int
     head: bytes
     sha256: str
 
 
-Line = Row | StoredBlob
+ArchiveLine = EventRow | StoredBlob
 
 
-def archive(
-    home: Path, run: str, target: Path, *, replace: bool = False, progress: Progress | None = None
-) -> Archive:
-    """Write `run` to the file `target`, whether its log's owner works or not; then read it back.
+def archive_run(
+    home: Path, run: str, target: Path, *, replace: bool = False, progress: ProgressCallback | None = None
+) -> RunArchive:
+    """Write `run_state` to the file `target`, whether its log's owner works or not; then read it back.
 
     A run that goes on is archived as far as it has come. `progress` is told of events that are written.
 
     Raises:
         StreamUnknown: there is no such run.
-        BadTarget: `target` is no place for it; see `state.output.check_output`.
+        BadTarget: `target` is no place for it; see `state.output_files.check_output`.
         LogError, HomeError: the log cannot be read, or what it holds of the run is damaged.
         StorageFull, StorageFailed: the file could not be written.
     """
     with (
-        closing(ReadOnly(Layout(home))) as handle,
-        output(home, target, replace=replace) as part,
+        closing(ReadOnlyConnection(HomeLayout(home))) as handle,
+        open_output(home, target, replace=replace) as part,
         sqlite_errors(),
     ):
-        manifest = _manifest(handle.connection(), run)
-        with _written(part) as put:
-            _write(handle.connection(), manifest, put, progress)
+        manifest = _build_manifest(handle.connection(), run)
+        with _open_archive_writer(part) as put:
+            _write_content(handle.connection(), manifest, put, progress)
         crash_point("archive.written")
         try:
-            return read(part)._replace(path=target)
+            return read_archive(part)._replace(path=target)
         except BadArchive as error:  # it holds what the log does
             raise LogDamaged(f"what it holds of {run} does not prove itself: {error.what}") from error
 
 
-def _manifest(connection: sqlite3.Connection, run: str) -> Manifest:
-    tip = snapshots.load(connection, run) if run != SYSTEM_STREAM else None
+def _build_manifest(connection: sqlite3.Connection, run: str) -> ArchiveManifest:
+    tip = snapshots.load_tip(connection, run) if run != SYSTEM_STREAM else None
     if tip is None:
         raise StreamUnknown(f"no run {run}")
     parts = [
-        Part(stream=one.stream, after=one.after, upto=min(one.upto, tip.run_seq))
+        ArchivePart(stream=one.stream, after=one.after, upto=min(one.upto, tip.run_seq))
         for one in queries.lineage(connection, run)
     ]
-    return Manifest(run=run, parts=tuple(parts), ended=tip.ended)
+    return ArchiveManifest(run=run, parts=tuple(parts), ended=tip.has_ended)
 
 
-def _write(
+def _write_content(
     connection: sqlite3.Connection,
-    manifest: Manifest,
+    manifest: ArchiveManifest,
     put: Callable[[str], None],
-    progress: Progress | None,
+    progress: ProgressCallback | None,
 ) -> None:
     put(manifest.model_dump_json())
     named: set[str] = set()
     end = manifest.parts[-1].upto
     for part in manifest.parts:
         for row in queries.segment_rows(connection, Segment(part.stream, part.after, part.upto)):
-            put(_row_line(row))
-            named |= digests_in(row.payload.encode())
+            put(_encode_row(row))
+            named |= find_digests(row.payload.encode())
             if progress is not None and row.run_seq % queries.PAGE == 0:
                 progress(row.run_seq, end)
-    for digest in sorted(reachable(connection, named)):
-        put(_blob_line(digest, blobs.fetch(connection, digest)))
+    for digest in sorted(reachable_blobs(connection, named)):
+        put(_encode_blob(digest, blobs.fetch_blob(connection, digest)))
 
 
 @contextmanager
-def _written(path: Path) -> Iterator[Callable[[str], None]]:
+def _open_archive_writer(path: Path) -> Iterator[Callable[[str], None]]:
     """Give a function that writes lines, and write the last one when the block ends well."""
     hashed, count = hashlib.sha256(), 0
     path.touch(mode=0o600)
@@ -145,16 +145,16 @@ def _written(path: Path) -> Iterator[Callable[[str], None]]:
         file.write(json.dumps({"end": count, "sha256": hashed.hexdigest()}).encode() + b"\n")
 
 
-def _row_line(row: Row) -> str:
+def _encode_row(row: EventRow) -> str:
     """Return a row as JSON; the payload comes last, byte for byte as it is hashed."""
     columns: dict[str, Any] = row._asdict()
     payload = str(columns.pop("payload"))
-    for name in _BYTES:
+    for name in _BYTES_COLUMNS:
         columns[name] = None if columns[name] is None else columns[name].hex()
-    return json.dumps(columns, separators=(",", ":"))[:-1] + _MARK + payload + "}"
+    return json.dumps(columns, separators=(",", ":"))[:-1] + _PAYLOAD_MARK + payload + "}"
 
 
-def _blob_line(digest: str, data: bytes) -> str:
+def _encode_blob(digest: str, data: bytes) -> str:
     try:
         content = {"blob": digest, "text": data.decode()}
     except UnicodeDecodeError:
@@ -165,21 +165,21 @@ def _blob_line(digest: str, data: bytes) -> str:
 # --- reading ---------------------------------------------------------------------------------------
 
 
-def read(path: Path) -> Archive:
+def read_archive(path: Path) -> RunArchive:
     """Read an archive to its end and check all of it: its lines, its hash chain, its blobs.
 
     Raises:
         BadArchive: it is none, is cut short, or was edited.
     """
     manifest, content = open_archive(path)
-    heads: dict[str, Link] = {}
+    heads: dict[str, ChainLink] = {}
     stored = events = 0
     for line in content:
         if isinstance(line, StoredBlob):
             stored += 1
             continue
         try:
-            check_link(line, heads.get(line.stream) or _before(manifest, line, heads))
+            check_link(line, heads.get(line.stream) or _expected_link(manifest, line, heads))
         except LogDamaged as error:
             raise BadArchive(path, f"{error.what} ({line.stream}@{line.run_seq})") from error
         heads[line.stream] = (line.run_seq, line.hash)
@@ -187,21 +187,21 @@ def read(path: Path) -> Archive:
     for part in manifest.parts:
         if heads.get(part.stream, (0, b""))[0] != part.upto:
             raise BadArchive(path, f"events of {part.stream} up to {part.upto} are not all there")
-    return Archive(path, manifest, events, stored, heads[manifest.run][1], _sha256(path))
+    return RunArchive(path, manifest, events, stored, heads[manifest.run][1], _file_sha256(path))
 
 
-def _before(manifest: Manifest, row: Row, heads: dict[str, Link]) -> Link | None:
+def _expected_link(manifest: ArchiveManifest, row: EventRow, heads: dict[str, ChainLink]) -> ChainLink | None:
     """Return what a stream's first row must continue: the last one of the part before it."""
     place = [part.stream for part in manifest.parts].index(row.stream)
     return heads.get(manifest.parts[place - 1].stream) if place else (0, GENESIS)
 
 
-def _sha256(path: Path) -> str:
+def _file_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def open_archive(path: Path) -> tuple[Manifest, Iterator[Line]]:
+def open_archive(path: Path) -> tuple[ArchiveManifest, Iterator[ArchiveLine]]:
     """Return what an archive says that it holds, and its rows and then its blobs.
 
     The iterator raises BadArchive at a line that cannot be read, and at the end if what came before is not
@@ -209,12 +209,12 @@ def open_archive(path: Path) -> tuple[Manifest, Iterator[Line]]:
     """
     lines = _checked_lines(path)
     try:
-        manifest = Manifest.model_validate_json(next(lines))
+        manifest = ArchiveManifest.model_validate_json(next(lines))
     except (StopIteration, ValidationError) as error:
         raise BadArchive(path, "is no archive of a run, or of a newer version") from error
     if not manifest.parts or manifest.parts[-1].stream != manifest.run:
         raise BadArchive(path, f"holds no events of {manifest.run}")
-    return manifest, (_parsed(path, line, manifest) for line in lines)
+    return manifest, (_parse_line(path, line, manifest) for line in lines)
 
 
 def _checked_lines(path: Path) -> Iterator[bytes]:
@@ -246,21 +246,25 @@ def _require_end(path: Path, last: bytes, count: int, digest: str) -> None:
         raise BadArchive(path, "its last line does not fit what is before it: it was cut short or edited")
 
 
-def _parsed(path: Path, line: bytes, manifest: Manifest) -> Line:
+def _parse_line(path: Path, line: bytes, manifest: ArchiveManifest) -> ArchiveLine:
     try:
-        return _blob(line) if line.startswith(b'{"blob"') else _row(line.decode(), manifest)
+        return (
+            _parse_archived_blob(line)
+            if line.startswith(b'{"blob"')
+            else _parse_archived_row(line.decode(), manifest)
+        )
     except LogDamaged as error:
         raise BadArchive(path, f"a line cannot be read: {error.what}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadArchive(path, f"a line cannot be read: {error}") from error
 
 
-def _row(line: str, manifest: Manifest) -> Row:
-    columns, payload = line.rstrip("\n")[:-1].split(_MARK, 1)
+def _parse_archived_row(line: str, manifest: ArchiveManifest) -> EventRow:
+    columns, payload = line.rstrip("\n")[:-1].split(_PAYLOAD_MARK, 1)
     values = json.loads(columns + "}")
-    for name in _BYTES:
+    for name in _BYTES_COLUMNS:
         values[name] = None if values[name] is None else bytes.fromhex(values[name])
-    row = row_of(Row(**values, payload=payload))
+    row = parse_row(EventRow(**values, payload=payload))
     if any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in row):
         raise ValueError("a number in it is none that a log can hold")
     if all(row.stream != part.stream for part in manifest.parts):
@@ -268,12 +272,12 @@ def _row(line: str, manifest: Manifest) -> Row:
     return row
 
 
-def _blob(line: bytes) -> StoredBlob:
+def _parse_archived_blob(line: bytes) -> StoredBlob:
     content = json.loads(line)
     text, encoded = content.get("text", ""), content.get("base64", "")
     if not (isinstance(text, str) and isinstance(encoded, str)):
         raise ValueError(f"blob {content['blob']} is no text")  # noqa: TRY004 - of the file, not of a call
-    packed = blobs.pack(base64.b64decode(encoded) if encoded else text.encode())
+    packed = blobs.pack_blob(base64.b64decode(encoded) if encoded else text.encode())
     if packed.digest.hex() != content["blob"]:
         raise ValueError(f"blob {content['blob']} does not match its digest")
     return packed

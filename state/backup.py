@@ -11,22 +11,22 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from state.audit import check_pages
 from state.crash import crash_point
 from state.errors import LogDamaged, NoLog, sqlite_errors
 from state.events import LogRewritten
 from state.head import read_head
-from state.home import Layout
+from state.home import HomeLayout
+from state.log_rebuild import RebuildResult, copy_database, lock_home, rebuild_log
 from state.opening import check_anchor
-from state.output import check_output, output
-from state.readonly import ReadOnly
-from state.records import Progress
-from state.rewrite import Rewritten, copy, rewrite, stopped
+from state.output_files import check_output, open_output
+from state.readonly import ReadOnlyConnection
+from state.records import ProgressCallback
+from state.storage_checks import check_pages
 from state.verify import VerifyReport, verify_file
 
 
-def backup(
-    home: Path, target: Path, *, replace: bool = False, progress: Progress | None = None
+def backup_log(
+    home: Path, target: Path, *, replace: bool = False, progress: ProgressCallback | None = None
 ) -> VerifyReport:
     """Write the log of `home` to the file `target`, whether its owner runs or not.
 
@@ -34,28 +34,28 @@ def backup(
     log that does not verify makes no backup.
 
     Raises:
-        BadTarget: `target` is no place for it; see `state.output.check_output`.
+        BadTarget: `target` is no place for it; see `state.output_files.check_output`.
         HomeError, LogError: there is nothing to back up, or it is damaged.
         StorageFull, StorageFailed: the copy could not be written.
     """
-    layout = Layout(home)
+    layout = HomeLayout(home)
     check_output(home, target, replace=replace)  # before the log, which may be long to read
     anchor = read_head(layout.head)  # before the log: it is never ahead of what is committed
     with (
-        closing(ReadOnly(layout)) as handle,
-        output(home, target, replace=replace) as part,
+        closing(ReadOnlyConnection(layout)) as handle,
+        open_output(home, target, replace=replace) as part,
         sqlite_errors(),
     ):
         check_anchor(handle.connection(), anchor)
-        head = copy(handle.connection(), part, mode=0o600, progress=progress)
+        head = copy_database(handle.connection(), part, mode=0o600, progress=progress)
         crash_point("backup.copied")
-        report = _checked(part)
+        report = _verify_copy(part)
         if report.head != head:
             raise LogDamaged(f"the copy ends at event {report.head.seq}, the log ended at {head.seq}")
     return report
 
 
-def _checked(path: Path) -> VerifyReport:
+def _verify_copy(path: Path) -> VerifyReport:
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
         for finding in check_pages(connection):
             raise LogDamaged(f"the copy is not sound: {finding}")
@@ -64,7 +64,7 @@ def _checked(path: Path) -> VerifyReport:
     return report
 
 
-def restore(home: Path, source: Path, *, progress: Progress | None = None) -> Rewritten:
+def restore_log(home: Path, source: Path, *, progress: ProgressCallback | None = None) -> RebuildResult:
     """Put a backup in the place of a home's log, which is kept beside it; nobody may own the home.
 
     All of it is verified first, from the events up. `progress` is told events.
@@ -79,12 +79,12 @@ def restore(home: Path, source: Path, *, progress: Progress | None = None) -> Re
         raise NoLog(f"{source}: there is no such backup")
 
     def build(draft: Path) -> LogRewritten:
-        handle = ReadOnly(Layout(source.parent, source.name))
+        handle = ReadOnlyConnection(HomeLayout(source.parent, source.name))
         try:
-            head = copy(handle.connection(), draft)
+            head = copy_database(handle.connection(), draft)
         finally:
             handle.close()
         return LogRewritten(verb="restore", detail=f"from {source.name}, which ends at event {head.seq}")
 
-    with stopped(home, create=True) as layout:
-        return rewrite(layout, build, keep=True, progress=progress)
+    with lock_home(home, create=True) as layout:
+        return rebuild_log(layout, build, keep=True, progress=progress)

@@ -24,7 +24,7 @@ from state.events import (
     RunCreated,
 )
 from state.model import digest_of
-from state.records import Shape
+from state.records import RowParser
 
 RAW_BELOW_BYTES = 256
 """Smaller blobs gain nothing from compression."""
@@ -41,10 +41,10 @@ class StoredBlob(NamedTuple):
     data: bytes
 
 
-blob_of = Shape(StoredBlob)
+parse_blob = RowParser(StoredBlob)
 
 
-def pack(data: bytes) -> StoredBlob:
+def pack_blob(data: bytes) -> StoredBlob:
     """Return the row that stores `data`: compressed where that makes it smaller."""
     digest = bytes.fromhex(digest_of(data))
     if len(data) >= RAW_BELOW_BYTES:
@@ -54,15 +54,15 @@ def pack(data: bytes) -> StoredBlob:
     return StoredBlob(digest, len(data), "raw", data)
 
 
-def unpack(blob: StoredBlob) -> bytes:
+def unpack_blob(blob: StoredBlob) -> bytes:
     """Return the bytes that were stored.
 
     Raises:
         LogDamaged: they are not what their digest says.
         BlobPruned: they are not kept any more.
     """
-    if blob.encoding in GONE:
-        raise BlobPruned(f"blob {blob.digest.hex()} ({blob.size} bytes) {GONE[blob.encoding]}")
+    if blob.encoding in TOMBSTONE_REASONS:
+        raise BlobPruned(f"blob {blob.digest.hex()} ({blob.size} bytes) {TOMBSTONE_REASONS[blob.encoding]}")
     try:
         data = zlib.decompress(blob.data) if blob.encoding == "zlib" else blob.data
     except zlib.error as error:
@@ -72,7 +72,7 @@ def unpack(blob: StoredBlob) -> bytes:
     return data
 
 
-GONE = {
+TOMBSTONE_REASONS = {
     "pruned": "was pruned: no event of this log names it any more; import the archive of a run that did",
     "lost": "was lost: its bytes were damaged and no other copy was there when the log was repaired",
 }
@@ -83,17 +83,17 @@ _STORE = """INSERT INTO blob VALUES (?, ?, ?, ?) ON CONFLICT(digest) DO UPDATE S
     WHERE encoding IN ('pruned', 'lost')"""
 
 
-def tombstone(blob: StoredBlob, encoding: str) -> StoredBlob:
+def make_tombstone(blob: StoredBlob, encoding: str) -> StoredBlob:
     """Return what says that `blob` was here, and why it is not (a key of GONE)."""
     return blob._replace(encoding=encoding, data=b"")
 
 
-def store(connection: sqlite3.Connection, blobs: Iterable[StoredBlob]) -> None:
+def store_blobs(connection: sqlite3.Connection, blobs: Iterable[StoredBlob]) -> None:
     """Insert blobs; those already stored are left as they are, tombstones are replaced."""
     connection.executemany(_STORE, blobs)
 
 
-def fetch(connection: sqlite3.Connection, digest: str) -> bytes:
+def fetch_blob(connection: sqlite3.Connection, digest: str) -> bytes:
     """Return a blob's bytes.
 
     Raises:
@@ -108,24 +108,24 @@ def fetch(connection: sqlite3.Connection, digest: str) -> bytes:
     row = connection.execute("SELECT * FROM blob WHERE digest = ?", (key,)).fetchone()
     if row is None:
         raise BlobMissing(f"no blob {digest}")
-    return unpack(blob_of(row))
+    return unpack_blob(parse_blob(row))
 
 
-def exists(connection: sqlite3.Connection, digest: str) -> bool:
+def has_blob(connection: sqlite3.Connection, digest: str) -> bool:
     """Return whether a blob is stored, or known to have been lost; one that was pruned is not."""
     key = bytes.fromhex(digest)
     query = "SELECT 1 FROM blob WHERE digest = ? AND encoding <> 'pruned'"
     return connection.execute(query, (key,)).fetchone() is not None
 
 
-def _prompts(event: RunCreated | RoundStarted | ConfigChanged) -> tuple[str, ...]:
+def _prompt_digests(event: RunCreated | RoundStarted | ConfigChanged) -> tuple[str, ...]:
     return () if event.prompts is None else (event.prompts,)
 
 
-_NAMES: dict[type[Event], Callable[[Any], tuple[str, ...]]] = {
-    RunCreated: lambda event: (event.kernel, *event.problem.files.values(), *_prompts(event)),
-    RoundStarted: _prompts,
-    ConfigChanged: _prompts,
+_REFERENCES: dict[type[Event], Callable[[Any], tuple[str, ...]]] = {
+    RunCreated: lambda event: (event.kernel, *event.problem.files.values(), *_prompt_digests(event)),
+    RoundStarted: _prompt_digests,
+    ConfigChanged: _prompt_digests,
     CommandReceived: lambda event: (event.payload,),
     KernelProposed: lambda event: (event.source,),
     EvaluationCompleted: lambda event: (event.evaluation.profile,) if event.evaluation.profile else (),
@@ -133,7 +133,7 @@ _NAMES: dict[type[Event], Callable[[Any], tuple[str, ...]]] = {
 } | {cls: lambda event: (event.request,) for cls in EVENT_TYPES.values() if issubclass(cls, EffectStarted)}
 
 
-def named_by(event: Event) -> tuple[str, ...]:
+def referenced_digests(event: Event) -> tuple[str, ...]:
     """Return the digests of the blobs that an event names (not those of things kept elsewhere)."""
-    names = _NAMES.get(type(event))
+    names = _REFERENCES.get(type(event))
     return () if names is None else names(event)

@@ -2,7 +2,7 @@
 
 hash = SHA-256(prev | log_prev | header | payload), the header being the row's other columns as text
 separated by U+001F, and the payload the very bytes that are stored. Whoever changes, swaps, drops or
-inserts a row breaks the chain at that row; `ChainWalk` finds the first one.
+inserts a row breaks the chain at that row; `ChainVerifier` finds the first one.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from collections.abc import Callable
 from hashlib import sha256
 
 from state.errors import LogDamaged
-from state.records import Row
+from state.records import EventRow
 
 GENESIS = bytes(32)
 """What the first row of a log, or of a stream that continues no other, carries as the hash before it."""
 
-Link = tuple[int, bytes]
+ChainLink = tuple[int, bytes]
 """(run_seq, hash) of a row: what its successor in the stream continues."""
 
 
-Content = tuple[
+RowContent = tuple[
     int, str, int, str, int, int, int | None, str | None, str, bytes, bytes, bytes | None, int | None
 ]
-"""A row without its hash: the other columns of `Row`, in order."""
+"""A row without its hash: the other columns of `EventRow`, in order."""
 
 
-def row_hash(content: Content) -> bytes:
+def row_hash(content: RowContent) -> bytes:
     """Return the hash of a row's other columns."""
     seq, stream, run_seq, type_, sv, ts_us, cause, idem, payload, prev, log_prev, state_hash, fold = content
     stated = "" if state_hash is None else state_hash.hex()
@@ -37,19 +37,19 @@ def row_hash(content: Content) -> bytes:
     return sha256(prev + log_prev + (header + payload).encode()).digest()
 
 
-def check_link(row: Row, link: Link | None) -> None:
+def check_link(row: EventRow, link: ChainLink | None) -> None:
     """Accept a row as what follows `link` in its stream.
 
     Raises:
         LogDamaged: it does not, or its content is not what was hashed.
     """
     if link is None or link != (row.run_seq - 1, row.prev):
-        raise _damaged(row, "does not continue its stream")
+        raise _damaged_row(row, "does not continue its stream")
     if row_hash(row[:-1]) != row.hash:
-        raise _damaged(row, "its content does not match its hash: it was edited")
+        raise _damaged_row(row, "its content does not match its hash: it was edited")
 
 
-class ChainWalk:
+class ChainVerifier:
     """Checks rows in log order, from any point on.
 
     `before` returns what the first row seen of a stream must continue, None when nothing can be said for
@@ -62,16 +62,16 @@ class ChainWalk:
         *,
         seq: int,
         log_hash: bytes,
-        before: Callable[[Row], Link | None],
+        before: Callable[[EventRow], ChainLink | None],
         beyond: Callable[[int], tuple[int, bytes] | None] = lambda _: None,
     ) -> None:
         self.seq = seq
         self.log_hash = log_hash
         self._before = before
         self._beyond = beyond
-        self._links: dict[str, Link] = {}
+        self._links: dict[str, ChainLink] = {}
 
-    def check(self, row: Row) -> None:
+    def check_row(self, row: EventRow) -> None:
         """Accept the next row of the log.
 
         Raises:
@@ -80,9 +80,9 @@ class ChainWalk:
         if row.seq != self.seq + 1:
             self.seq, self.log_hash = self._beyond(self.seq + 1) or (self.seq, self.log_hash)
         if row.seq != self.seq + 1:
-            raise _damaged(row, f"event {self.seq + 1} is missing")
+            raise _damaged_row(row, f"event {self.seq + 1} is missing")
         if row.log_prev != self.log_hash:
-            raise _damaged(
+            raise _damaged_row(
                 row, "does not continue the log: the row before it is not the one it was written after"
             )
         check_link(row, self._links.get(row.stream) or self._before(row))
@@ -91,5 +91,5 @@ class ChainWalk:
         self._links[row.stream] = (row.run_seq, row.hash)
 
 
-def _damaged(row: Row, what: str) -> LogDamaged:
+def _damaged_row(row: EventRow, what: str) -> LogDamaged:
     return LogDamaged(what, seq=row.seq, stream=row.stream, run_seq=row.run_seq)

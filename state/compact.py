@@ -12,16 +12,18 @@ from contextlib import closing
 from pathlib import Path
 
 from state import blobs, queries, schema, snapshots
-from state.archive import Archive, read
-from state.copying import RowCopy, digests_in, reachable, stored_blobs
+from state.archive import RunArchive, read_archive
+from state.copying import RowCopier, find_digests, iterate_blobs, reachable_blobs
 from state.errors import RunKept, StreamUnknown
 from state.events import LogRewritten
-from state.readonly import ReadOnly
-from state.records import Progress
-from state.rewrite import Rewritten, reopened, rewrite, stopped
+from state.log_rebuild import RebuildResult, lock_home, rebuild_log, reopen_and_settle
+from state.readonly import ReadOnlyConnection
+from state.records import ProgressCallback
 
 
-def compact(home: Path, archives: Sequence[Path] = (), *, progress: Progress | None = None) -> Rewritten:
+def compact_log(
+    home: Path, archives: Sequence[Path] = (), *, progress: ProgressCallback | None = None
+) -> RebuildResult:
     """Make the log of `home` anew without the runs in `archives`; nobody may own the home.
 
     Raises:
@@ -31,20 +33,20 @@ def compact(home: Path, archives: Sequence[Path] = (), *, progress: Progress | N
         RunKept: a run goes on, went on after its archive was made, or is continued by one that stays.
         StorageFull, StorageFailed: the new file could not be written; the log is as it was.
     """
-    leaving = {found.manifest.run: found for found in map(read, archives)}
-    with stopped(home) as layout:
-        reopened(layout)
+    leaving = {found.manifest.run: found for found in map(read_archive, archives)}
+    with lock_home(home) as layout:
+        reopen_and_settle(layout)
 
         def build(draft: Path) -> LogRewritten:
-            with closing(ReadOnly(layout)) as handle, closing(schema.open_writer(draft)) as new:
+            with closing(ReadOnlyConnection(layout)) as handle, closing(schema.open_writer(draft)) as new:
                 for one in leaving.values():
-                    _require_safe(handle.connection(), one, leaving)
-                return _build(handle.connection(), new, leaving)
+                    _require_archived(handle.connection(), one, leaving)
+                return _copy_remaining(handle.connection(), new, leaving)
 
-        return rewrite(layout, build, keep=False, progress=progress)
+        return rebuild_log(layout, build, keep=False, progress=progress)
 
 
-def _require_safe(old: sqlite3.Connection, one: Archive, leaving: Mapping[str, Archive]) -> None:
+def _require_archived(old: sqlite3.Connection, one: RunArchive, leaving: Mapping[str, RunArchive]) -> None:
     run = one.manifest.run
     row = queries.last_row(old, run)
     if row is None:
@@ -58,19 +60,21 @@ def _require_safe(old: sqlite3.Connection, one: Archive, leaving: Mapping[str, A
             raise RunKept(f"{run}: {child} continues it; take both out, or none")
 
 
-def _build(old: sqlite3.Connection, new: sqlite3.Connection, leaving: Mapping[str, Archive]) -> LogRewritten:
-    schema.migrate(new)
-    end = queries.head(old)
+def _copy_remaining(
+    old: sqlite3.Connection, new: sqlite3.Connection, leaving: Mapping[str, RunArchive]
+) -> LogRewritten:
+    schema.migrate_schema(new)
+    end = queries.log_head(old)
     named: set[str] = set()
     total = 0
     with schema.transaction(new):
-        copy = RowCopy(new)
+        copy = RowCopier(new)
         for row in queries.log_rows(old, after=0):
             total += 1
             if row.stream not in leaving:
-                copy.put(row)
-                named |= digests_in(row.payload.encode())
-        copy.end(end.seq, bytes.fromhex(end.hash))
+                copy.copy_row(row)
+                named |= find_digests(row.payload.encode())
+        copy.record_end(end.seq, bytes.fromhex(end.hash))
         pruned = _copy_blobs(old, new, named)
         _copy_snapshots(old, new, leaving)
     return LogRewritten(
@@ -82,17 +86,19 @@ def _build(old: sqlite3.Connection, new: sqlite3.Connection, leaving: Mapping[st
 
 
 def _copy_blobs(old: sqlite3.Connection, new: sqlite3.Connection, named: set[str]) -> int:
-    needed = reachable(old, named)
+    needed = reachable_blobs(old, named)
     pruned = 0
-    for blob in stored_blobs(old):
-        keep = blob.encoding in blobs.GONE or blob.digest.hex() in needed
-        blobs.store(new, [blob if keep else blobs.tombstone(blob, "pruned")])
+    for blob in iterate_blobs(old):
+        keep = blob.encoding in blobs.TOMBSTONE_REASONS or blob.digest.hex() in needed
+        blobs.store_blobs(new, [blob if keep else blobs.make_tombstone(blob, "pruned")])
         pruned += not keep
     return pruned
 
 
-def _copy_snapshots(old: sqlite3.Connection, new: sqlite3.Connection, leaving: Mapping[str, Archive]) -> None:
-    for stream, run_seq in sorted(snapshots.keys(old)):
-        saved = snapshots.stored_at(old, stream, run_seq)
+def _copy_snapshots(
+    old: sqlite3.Connection, new: sqlite3.Connection, leaving: Mapping[str, RunArchive]
+) -> None:
+    for stream, run_seq in sorted(snapshots.snapshot_keys(old)):
+        saved = snapshots.snapshot_at(old, stream, run_seq)
         if saved is not None and stream not in leaving:
-            snapshots.store(new, saved)
+            snapshots.store_snapshot(new, saved)

@@ -13,19 +13,19 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 
 from state import blobs
-from state.blobs import StoredBlob, blob_of
+from state.blobs import StoredBlob, parse_blob
 from state.chain import GENESIS
 from state.errors import BlobMissing
 from state.events import RunForked
-from state.records import Row, risen
-from state.upcast import decode
+from state.records import EventRow, require_rising
+from state.upcast import decode_event
 
 _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
-_INSERT = f"INSERT INTO event VALUES ({', '.join('?' * len(Row._fields))})"  # noqa: S608 - marks only
+_INSERT = f"INSERT INTO event VALUES ({', '.join('?' * len(EventRow._fields))})"  # noqa: S608 - marks only
 _PAGE = 200
 
 
-class RowCopy:
+class RowCopier:
     """Puts rows, in log order, into a database that holds none, in the transaction under way."""
 
     def __init__(self, target: sqlite3.Connection) -> None:
@@ -36,16 +36,16 @@ class RowCopy:
         self._hash = GENESIS
         self.rows = 0
 
-    def put(self, row: Row) -> None:
+    def copy_row(self, row: EventRow) -> None:
         """Copy a row; the log's triggers check that it continues what is there.
 
         Raises:
             sqlite3.IntegrityError: it does not; nothing of it was stored.
         """
         if row.seq > self._seq + 1:
-            self._gap(row.seq - 1, row.log_prev)
+            self._record_gap(row.seq - 1, row.log_prev)
         if row.stream not in self._streams:
-            self._target.execute("INSERT OR IGNORE INTO stream VALUES (?, ?, ?, ?)", _stream(row))
+            self._target.execute("INSERT OR IGNORE INTO stream VALUES (?, ?, ?, ?)", _stream_row(row))
         if (row.type, row.sv) not in self._kinds:
             self._target.execute("INSERT INTO kind VALUES (?, ?)", (row.type, row.sv))
         self._target.execute(_INSERT, row)
@@ -54,29 +54,29 @@ class RowCopy:
         self._seq, self._hash = row.seq, row.hash
         self.rows += 1
 
-    def end(self, seq: int, log_hash: bytes) -> None:
+    def record_end(self, seq: int, log_hash: bytes) -> None:
         """Say where the log that the rows came from ended, so that no number is given twice."""
         if seq > self._seq:
-            self._gap(seq, log_hash)
+            self._record_gap(seq, log_hash)
 
-    def _gap(self, upto: int, log_hash: bytes) -> None:
+    def _record_gap(self, upto: int, log_hash: bytes) -> None:
         self._target.execute("INSERT OR IGNORE INTO gap VALUES (?, ?, ?)", (self._seq + 1, upto, log_hash))
 
 
-def _stream(row: Row) -> tuple[object, ...]:
+def _stream_row(row: EventRow) -> tuple[object, ...]:
     """Return the row of the table `stream` that a stream's first event comes with."""
-    event = decode(row)
+    event = decode_event(row)
     if isinstance(event, RunForked):
         return (row.stream, event.parent, event.parent_seq, row.prev)
     return (row.stream, None, None, None)
 
 
-def digests_in(text: bytes) -> set[str]:
+def find_digests(text: bytes) -> set[str]:
     """Return everything in a text that looks like a digest."""
     return {found.decode() for found in _DIGEST.findall(text)}
 
 
-def reachable(connection: sqlite3.Connection, named: Iterable[str]) -> set[str]:
+def reachable_blobs(connection: sqlite3.Connection, named: Iterable[str]) -> set[str]:
     """Return which blobs are stored of those named, and of those that they name in turn."""
     found: set[str] = set()
     todo = list(named)
@@ -85,18 +85,18 @@ def reachable(connection: sqlite3.Connection, named: Iterable[str]) -> set[str]:
         if digest in found:
             continue
         try:
-            data = blobs.fetch(connection, digest)
+            data = blobs.fetch_blob(connection, digest)
         except BlobMissing:
             continue
         found.add(digest)
-        todo += digests_in(data)
+        todo += find_digests(data)
     return found
 
 
-def stored_blobs(connection: sqlite3.Connection) -> Iterator[StoredBlob]:
+def iterate_blobs(connection: sqlite3.Connection) -> Iterator[StoredBlob]:
     """Yield all rows of the table `blob`, a page at a time."""
     after = 0
     query = "SELECT rowid, * FROM blob WHERE rowid > ? ORDER BY rowid LIMIT ?"
     while page := connection.execute(query, (after, _PAGE)).fetchall():
-        after = risen(after, page[-1][0])
-        yield from (blob_of(columns) for _, *columns in page)
+        after = require_rising(after, page[-1][0])
+        yield from (parse_blob(columns) for _, *columns in page)

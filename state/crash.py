@@ -17,7 +17,7 @@ ENVIRONMENT = "NKI_AGENT_CRASH_AT"
 HANG_ENVIRONMENT = "NKI_AGENT_HANG_AT"
 
 
-def _die() -> None:
+def _kill_process() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -27,12 +27,12 @@ def _hang() -> None:
 
 
 @dataclass(slots=True)
-class _Fuse:
+class _CrashTrigger:
     name: str | None
     left: int
-    blow: Callable[[], None] = _die
+    blow: Callable[[], None] = _kill_process
 
-    def burn(self, name: str) -> None:
+    def count_hit(self, name: str) -> None:
         if self.name not in (None, name):
             return
         self.left -= 1
@@ -40,9 +40,9 @@ class _Fuse:
             self.blow()
 
 
-def parse_fuse(
-    text: str | None, *, variable: str = ENVIRONMENT, blow: Callable[[], None] = _die
-) -> _Fuse | None:
+def parse_trigger(
+    text: str | None, *, variable: str = ENVIRONMENT, blow: Callable[[], None] = _kill_process
+) -> _CrashTrigger | None:
     """Read the environment's `name:n` or `n`; None when unset or empty.
 
     Raises:
@@ -53,15 +53,15 @@ def parse_fuse(
     name, _, count = text.rpartition(":")
     if not count.isdecimal() or int(count) == 0:
         raise ValueError(f"{variable}={text!r}: expected NAME:N or N, with N from 1")
-    return _Fuse(name or None, int(count), blow)
+    return _CrashTrigger(name or None, int(count), blow)
 
 
-_fuse = parse_fuse(os.environ.get(ENVIRONMENT)) or parse_fuse(
+_trigger = parse_trigger(os.environ.get(ENVIRONMENT)) or parse_trigger(
     os.environ.get(HANG_ENVIRONMENT), variable=HANG_ENVIRONMENT, blow=_hang
 )
 
 
 def crash_point(name: str) -> None:
     """Die or hang here if the environment says so; otherwise do nothing."""
-    if _fuse is not None:
-        _fuse.burn(name)
+    if _trigger is not None:
+        _trigger.count_hit(name)

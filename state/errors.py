@@ -222,7 +222,7 @@ def sqlite_code(error: sqlite3.Error) -> int:
     return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
 
 
-def from_sqlite(error: sqlite3.Error) -> StateError:
+def to_state_error(error: sqlite3.Error) -> StateError:
     """Map what SQLite raised to this tree: by its primary result code, never by its message."""
     primary = sqlite_code(error)
     if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
@@ -244,4 +244,4 @@ def sqlite_errors() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise from_sqlite(error) from error
+        raise to_state_error(error) from error

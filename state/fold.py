@@ -3,7 +3,7 @@
 Pure and total: no clock, no randomness, no I/O; every legal history folds, and an event that cannot
 follow raises `IllegalEvent` before it is stored. `RunState` holds only what `decide` reads. What a
 round taught arrives whole in its RoundCompleted, so the fold does not know how the search learns.
-What of the state twins share is `semantic`'s to say (`state.semantic`).
+What of the state twins share is `dump_semantic`'s to say (`state.semantic_state`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from state import calls
+from state import call_fold
 from state.events import (
     BeamSelected,
     BudgetShort,
@@ -61,46 +61,54 @@ from state.events import (
     TechniquesGiven,
     effect_key,
 )
-from state.forked import fork
-from state.late import deadline_passed, taken
-from state.learnt import given
+from state.fork import fork_state
+from state.learning import apply_prior_learning
 from state.model import (
     EffectKey,
     Role,
     RunConfig,
     RunStatus,
 )
-from state.run import IllegalEvent, OpenEffect, RunState, by_person, evolve, require_live
-from state.semantic import semantic, state_hash
-from state.tally import tallied
+from state.round_deadline import apply_deadline_passed, route_outcome
+from state.run_state import IllegalEvent, OpenEffect, RunState, evolve, is_by_person, require_live
+from state.semantic_state import dump_semantic, state_hash
+from state.tally import count_outcome
 
-__all__ = ["FOLD_VERSION", "IllegalEvent", "RunState", "apply", "fork", "semantic", "state_hash"]
+__all__ = [
+    "FOLD_VERSION",
+    "IllegalEvent",
+    "RunState",
+    "apply_event",
+    "dump_semantic",
+    "fork_state",
+    "state_hash",
+]
 
 FOLD_VERSION = 10
 """Raised whenever the meaning of the state changes; snapshots of other versions are ignored."""
 
-FORMER = 16
+MAX_FORMER_BESTS = 16
 """How many kernels that were the best once are remembered, should the best be refuted."""
 
-Handler = Callable[[RunState, Any], RunState]
+EventHandler = Callable[[RunState, Any], RunState]
 
 
-def apply(state: RunState | None, event: Event) -> RunState:
+def apply_event(state: RunState | None, event: Event) -> RunState:
     """Return the state after `event`.
 
     Raises:
         IllegalEvent: `event` cannot follow: no run yet, a second start, an outcome without a start.
     """
     if state is None:
-        return _created(event)
+        return _create_state(event)
     handler = _HANDLERS.get(type(event))
     after = state if handler is None else handler(state, event)
-    if type(event) in _UNFINISHED:
+    if type(event) in _PARTIAL_DECISIONS:
         return evolve(after, before=state.before or state)
     return after if after.before is None else evolve(after, before=None)
 
 
-def _created(event: Event) -> RunState:
+def _create_state(event: Event) -> RunState:
     if not isinstance(event, RunCreated):
         raise IllegalEvent(f"{type(event).__name__} before RunCreated")
     return RunState(
@@ -114,15 +122,15 @@ def _created(event: Event) -> RunState:
     )
 
 
-def _refuse(state: RunState, event: Event) -> RunState:
+def _refuse_second_start(state: RunState, event: Event) -> RunState:
     raise IllegalEvent(f"{type(event).__name__} in a run that was created already")
 
 
-def _forked(state: RunState, event: RunForked) -> RunState:
-    return _pinned(fork(state, event.rebase), event.pinned)
+def _apply_run_forked(state: RunState, event: RunForked) -> RunState:
+    return _add_pinned_keys(fork_state(state, event.rebase), event.pinned)
 
 
-def _paused(state: RunState, event: RunPaused) -> RunState:
+def _apply_run_paused(state: RunState, event: RunPaused) -> RunState:
     require_live(state, event)
     return evolve(
         state,
@@ -133,7 +141,7 @@ def _paused(state: RunState, event: RunPaused) -> RunState:
     )
 
 
-def _resumed(state: RunState, event: RunResumed) -> RunState:
+def _apply_run_resumed(state: RunState, event: RunResumed) -> RunState:
     """Points are `kind` or `kind what`: of each kind the last one that was let pass is remembered."""
     require_live(state, event)
     passed = {point.partition(" ")[0]: point for point in event.approved}
@@ -146,12 +154,12 @@ def _resumed(state: RunState, event: RunResumed) -> RunState:
     )
 
 
-def _cancelled(state: RunState, event: RunCancelled) -> RunState:
+def _apply_run_cancelled(state: RunState, event: RunCancelled) -> RunState:
     require_live(state, event)
     return evolve(state, status=RunStatus.CANCELLED, status_reason=event.reason, open={}, reserved_usd=0.0)
 
 
-def _completed(state: RunState, event: RunCompleted) -> RunState:
+def _apply_run_completed(state: RunState, event: RunCompleted) -> RunState:
     require_live(state, event)
     if state.open:
         raise IllegalEvent(f"RunCompleted with {len(state.open)} effects in flight")
@@ -164,23 +172,23 @@ def _completed(state: RunState, event: RunCompleted) -> RunState:
         late={},
         slots=(),
     )
-    return _decided(ended, event)
+    return _chain_decision(ended, event)
 
 
-def _config_changed(state: RunState, event: ConfigChanged) -> RunState:
+def _apply_config_changed(state: RunState, event: ConfigChanged) -> RunState:
     changed = evolve(
         state,
         pending_config=RunConfig.model_validate(event.config),
         pending_prompts=event.prompts or state.pending_prompts,
     )
-    return _pinned(changed, event.pinned)
+    return _add_pinned_keys(changed, event.pinned)
 
 
-def _pinned(state: RunState, keys: tuple[str, ...]) -> RunState:
+def _add_pinned_keys(state: RunState, keys: tuple[str, ...]) -> RunState:
     return evolve(state, pinned=tuple(dict.fromkeys((*state.pinned, *keys)))) if keys else state
 
 
-def _round_started(state: RunState, event: RoundStarted) -> RunState:
+def _apply_round_started(state: RunState, event: RoundStarted) -> RunState:
     require_live(state, event)
     if state.in_round or event.round != state.round + 1:
         raise IllegalEvent(f"RoundStarted({event.round}) after round {state.round}")
@@ -203,19 +211,21 @@ def _round_started(state: RunState, event: RoundStarted) -> RunState:
     )
 
 
-def _beam_selected(state: RunState, event: BeamSelected) -> RunState:
+def _apply_beam_selected(state: RunState, event: BeamSelected) -> RunState:
     """A lineage without a kernel in the beam is over: its checkpoint is forgotten (the state stays small)."""
     alive = {entry.candidate.lineage for entry in event.beam}
     marks = {lineage: mark for lineage, mark in state.checkpoints.items() if lineage in alive}
     selected = evolve(state, beam=event.beam, selected=state.in_round, checkpoints=marks, rejudge=())
-    return _decided(selected, event)
+    return _chain_decision(selected, event)
 
 
-def _round_completed(state: RunState, event: RoundCompleted) -> RunState:
+def _apply_round_completed(state: RunState, event: RoundCompleted) -> RunState:
     if not state.selected or event.round != state.round:
         raise IllegalEvent(f"RoundCompleted({event.round}) while round {state.round} has no beam")
     # what is left is for rounds to come: a person's kernel that arrived early, and what audits said
-    later = {key: value for key, value in state.outcomes.items() if _outlives(effect_key(value), event.round)}
+    later = {
+        key: value for key, value in state.outcomes.items() if _outlives_round(effect_key(value), event.round)
+    }
     return evolve(
         state,
         slots=(),
@@ -227,17 +237,17 @@ def _round_completed(state: RunState, event: RoundCompleted) -> RunState:
             key: one for key, one in state.late.items() if (one.competes_in or event.round + 1) > event.round
         },
         attempts=(state.attempts + event.attempts)[-state.config.search.history :],
-        models=calls.dealt(state, event.attempts),
+        models=call_fold.record_attempts(state, event.attempts),
         credits=event.credits,
         reflections=event.reflections,
     )
 
 
-def _outlives(key: EffectKey, round_: int) -> bool:
+def _outlives_round(key: EffectKey, round_: int) -> bool:
     return key.round > round_ or key.role is Role.AUDITOR
 
 
-def _started(state: RunState, event: EffectStarted) -> RunState:
+def _apply_effect_started(state: RunState, event: EffectStarted) -> RunState:
     require_live(state, event)
     if event.key in state.outcomes:
         raise IllegalEvent(f"{event.key}: a start after its outcome")
@@ -254,61 +264,61 @@ def _started(state: RunState, event: EffectStarted) -> RunState:
         calls=before.calls if before else (),
     )
     open_ = {**state.open, event.key: opened}
-    return evolve(state, open=open_, reserved_usd=calls.reserved_usd(open_.values()))
+    return evolve(state, open=open_, reserved_usd=call_fold.reserved_usd(open_.values()))
 
 
-def _ended(state: RunState, event: EffectEnded) -> RunState:
+def _apply_effect_ended(state: RunState, event: EffectEnded) -> RunState:
     if event.key in state.outcomes:
         raise IllegalEvent(f"{event.key}: a second outcome")
     opened = state.open.get(event.key)
-    if opened is None and not by_person(event):
+    if opened is None and not is_by_person(event):
         if state.status is RunStatus.CANCELLED:
-            return calls.charged(state, event.usage)
+            return call_fold.charge_usage(state, event.usage)
         raise IllegalEvent(f"{event.key}: an outcome without a start")
     rest = {key: value for key, value in state.open.items() if key != event.key}
     changed = evolve(
         state,
         open=rest,
-        **taken(state, event),
-        tally=tallied(state.tally, event),
-        reserved_usd=calls.reserved_usd(rest.values()),
-        **calls.used(state, event, opened),
+        **route_outcome(state, event),
+        tally=count_outcome(state.tally, event),
+        reserved_usd=call_fold.reserved_usd(rest.values()),
+        **call_fold.outcome_charges(state, event, opened),
     )
-    return calls.charged(_audited(changed, event), event.usage)
+    return call_fold.charge_usage(_apply_audit(changed, event), event.usage)
 
 
-def _audited(state: RunState, event: EffectEnded) -> RunState:
+def _apply_audit(state: RunState, event: EffectEnded) -> RunState:
     """The best kernel stands at the level that its audit has shown."""
     best, key = state.best, effect_key(event)
-    if not isinstance(event, EvaluationCompleted) or not event.evaluation.correct:
+    if not isinstance(event, EvaluationCompleted) or not event.evaluation.is_correct:
         return state
-    if key.role is not Role.AUDITOR or best is None or best.id != key.candidate:
+    if key.role is not Role.AUDITOR or best is None or best.id != key.candidate_id:
         return state
     return evolve(state, best=best.model_copy(update={"level": event.evaluation.level}))
 
 
-def _kept(state: RunState, event: KernelKept) -> RunState:
+def _apply_kernel_kept(state: RunState, event: KernelKept) -> RunState:
     candidate, best, former = event.candidate, state.best, state.former
     if best is None or candidate.latency_ms < best.latency_ms:
-        former = former if best is None else (*former, best)[-FORMER:]
+        former = former if best is None else (*former, best)[-MAX_FORMER_BESTS:]
         best = candidate
     kept = evolve(state, best=best, former=former, initial=state.initial or candidate)
-    return _decided(kept, event)
+    return _chain_decision(kept, event)
 
 
-def _discarded(state: RunState, event: KernelDiscarded) -> RunState:
+def _apply_kernel_discarded(state: RunState, event: KernelDiscarded) -> RunState:
     if event.duplicate_of is None:
-        return _decided(state, event)
+        return _chain_decision(state, event)
     tally = state.tally._replace(duplicates=state.tally.duplicates + 1)
-    return _decided(evolve(state, tally=tally), event)
+    return _chain_decision(evolve(state, tally=tally), event)
 
 
-def _reverted(state: RunState, event: KernelReverted) -> RunState:
+def _apply_kernel_reverted(state: RunState, event: KernelReverted) -> RunState:
     tally = state.tally._replace(reverts=state.tally.reverts + 1)
-    return _decided(evolve(state, tally=tally), event)
+    return _chain_decision(evolve(state, tally=tally), event)
 
 
-def _refuted(state: RunState, event: KernelRefuted) -> RunState:
+def _apply_kernel_refuted(state: RunState, event: KernelRefuted) -> RunState:
     gone = {event.candidate, event.best.id if event.best else None}
     changed = evolve(
         state,
@@ -322,68 +332,70 @@ def _refuted(state: RunState, event: KernelRefuted) -> RunState:
         credits=event.credits,
         tally=state.tally._replace(reverts=state.tally.reverts + 1),
     )
-    return _decided(changed, event)
+    return _chain_decision(changed, event)
 
 
-def _checkpointed(state: RunState, event: GuardCheckpointed) -> RunState:
+def _apply_checkpoint(state: RunState, event: GuardCheckpointed) -> RunState:
     mark = event.checkpoint
-    return _decided(evolve(state, checkpoints={**state.checkpoints, mark.lineage: mark}), event)
+    return _chain_decision(evolve(state, checkpoints={**state.checkpoints, mark.lineage: mark}), event)
 
 
-def _curated(state: RunState, event: MemoryCurated) -> RunState:
-    return _decided(evolve(state, memory=event.memory), event)
+def _apply_memory_curated(state: RunState, event: MemoryCurated) -> RunState:
+    return _chain_decision(evolve(state, memory=event.memory), event)
 
 
-def _decided(state: RunState, event: Event) -> RunState:
+def _chain_decision(state: RunState, event: Event) -> RunState:
     """Chain a decision into the digest by which twins compare everything that was decided, in order."""
     line = state.decision_digest.encode() + event.model_dump_json().encode()
     return evolve(state, decision_digest=hashlib.sha256(line).hexdigest())
 
 
-_UNFINISHED = frozenset({KernelKept, KernelDiscarded, KernelReverted, GuardCheckpointed, MemoryCurated})
+_PARTIAL_DECISIONS = frozenset(
+    {KernelKept, KernelDiscarded, KernelReverted, GuardCheckpointed, MemoryCurated}
+)
 """Decisions that stand in a record with others; what ends the record is none of them."""
 
-_HANDLERS: dict[type[Event], Handler] = {
-    RunCreated: _refuse,
-    RunForked: _forked,
-    RunPaused: _paused,
-    RunResumed: _resumed,
-    RunCancelled: _cancelled,
-    RunCompleted: _completed,
-    ConfigChanged: _config_changed,
-    SequencesGiven: given,
-    ExperiencesGiven: given,
-    TechniquesGiven: given,
-    RoundStarted: _round_started,
-    RoundDeadlinePassed: deadline_passed,
-    BeamSelected: _beam_selected,
-    RoundCompleted: _round_completed,
-    KernelKept: _kept,
-    KernelDiscarded: _discarded,
-    KernelReverted: _reverted,
-    KernelRefuted: _refuted,
-    GuardCheckpointed: _checkpointed,
-    MemoryCurated: _curated,
-    BudgetSpent: calls.spent,
-    BudgetShort: calls.short,
-    BudgetWarned: calls.warned,
-    CallStarted: calls.started,
-    CallCompleted: calls.ended,
-    CallFailed: calls.ended,
-    CallLost: calls.ended,
-    PredictionStarted: _started,
-    PlanStarted: _started,
-    ExecutionStarted: _started,
-    EvaluationStarted: _started,
-    SummaryStarted: _started,
-    ReflectionStarted: _started,
-    PredictionBatch: _ended,
-    PlanProposed: _ended,
-    PlanFailed: _ended,
-    KernelProposed: _ended,
-    ExecutionFailed: _ended,
-    EvaluationCompleted: _ended,
-    EvaluationFailed: _ended,
-    ExperienceRecorded: _ended,
-    ReflectionRecorded: _ended,
+_HANDLERS: dict[type[Event], EventHandler] = {
+    RunCreated: _refuse_second_start,
+    RunForked: _apply_run_forked,
+    RunPaused: _apply_run_paused,
+    RunResumed: _apply_run_resumed,
+    RunCancelled: _apply_run_cancelled,
+    RunCompleted: _apply_run_completed,
+    ConfigChanged: _apply_config_changed,
+    SequencesGiven: apply_prior_learning,
+    ExperiencesGiven: apply_prior_learning,
+    TechniquesGiven: apply_prior_learning,
+    RoundStarted: _apply_round_started,
+    RoundDeadlinePassed: apply_deadline_passed,
+    BeamSelected: _apply_beam_selected,
+    RoundCompleted: _apply_round_completed,
+    KernelKept: _apply_kernel_kept,
+    KernelDiscarded: _apply_kernel_discarded,
+    KernelReverted: _apply_kernel_reverted,
+    KernelRefuted: _apply_kernel_refuted,
+    GuardCheckpointed: _apply_checkpoint,
+    MemoryCurated: _apply_memory_curated,
+    BudgetSpent: call_fold.apply_budget_spent,
+    BudgetShort: call_fold.apply_budget_short,
+    BudgetWarned: call_fold.apply_budget_warned,
+    CallStarted: call_fold.apply_call_started,
+    CallCompleted: call_fold.apply_call_ended,
+    CallFailed: call_fold.apply_call_ended,
+    CallLost: call_fold.apply_call_ended,
+    PredictionStarted: _apply_effect_started,
+    PlanStarted: _apply_effect_started,
+    ExecutionStarted: _apply_effect_started,
+    EvaluationStarted: _apply_effect_started,
+    SummaryStarted: _apply_effect_started,
+    ReflectionStarted: _apply_effect_started,
+    PredictionBatch: _apply_effect_ended,
+    PlanProposed: _apply_effect_ended,
+    PlanFailed: _apply_effect_ended,
+    KernelProposed: _apply_effect_ended,
+    ExecutionFailed: _apply_effect_ended,
+    EvaluationCompleted: _apply_effect_ended,
+    EvaluationFailed: _apply_effect_ended,
+    ExperienceRecorded: _apply_effect_ended,
+    ReflectionRecorded: _apply_effect_ended,
 }

@@ -12,9 +12,9 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from state.atomic_files import fsync_path
 from state.crash import crash_point
 from state.errors import HomeUnreadable, LogDamaged
-from state.files import fsync
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Head:
     hash: str
 
 
-EMPTY = Head(0, "", 0, "00" * 32)
+EMPTY_HEAD = Head(0, "", 0, "00" * 32)
 
 
 def write_head(path: Path, head: Head) -> None:
@@ -41,7 +41,7 @@ def write_head(path: Path, head: Head) -> None:
         os.fsync(descriptor)
     crash_point("head.before_rename")
     draft.rename(path)
-    fsync(path.parent)
+    fsync_path(path.parent)
     crash_point("head.after_write")
 
 
@@ -59,14 +59,14 @@ def read_head(path: Path) -> Head | None:
     except PermissionError as error:
         raise HomeUnreadable(f"{path}: no permission to read") from error
     except (OSError, UnicodeDecodeError):  # a directory, say
-        return _refuse(path)
+        return _raise_damaged(path)
     try:
         head = Head(**json.loads(text))
         bytes.fromhex(head.hash)
-        return head if head.seq >= 0 else _refuse(path)
+        return head if head.seq >= 0 else _raise_damaged(path)
     except (ValueError, TypeError):
-        return _refuse(path)
+        return _raise_damaged(path)
 
 
-def _refuse(path: Path) -> Head:
+def _raise_damaged(path: Path) -> Head:
     raise LogDamaged(f"{path.name} is not a HEAD anchor")

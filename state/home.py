@@ -21,7 +21,7 @@ NETWORK_FILESYSTEMS = frozenset(
 
 MOUNTS = Path("/proc/self/mounts")
 
-OWN = (
+HOME_FILES = (
     "events.db*",
     "head*",
     "agentd.*",
@@ -37,7 +37,7 @@ OWN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class HomeLayout:
     """The files of one home; `name` is its database, or another one in the same folder."""
 
     home: Path
@@ -60,7 +60,7 @@ class Layout:
         return self.home / "reserve"
 
     @property
-    def replaced(self) -> Path:
+    def replaced_logs(self) -> Path:
         """Where logs are kept that others took the place of."""
         return self.home / "replaced"
 
@@ -73,12 +73,12 @@ class Layout:
         return self.home / "agentd.lock"
 
 
-def is_own(name: str) -> bool:
+def is_home_file(name: str) -> bool:
     """Return whether a home's file or folder of this name is its own, on any file system."""
-    return any(fnmatchcase(name.casefold(), pattern) for pattern in OWN)
+    return any(fnmatchcase(name.casefold(), pattern) for pattern in HOME_FILES)
 
 
-def filesystem_of(path: Path, mounts: str) -> str | None:
+def filesystem_type(path: Path, mounts: str) -> str | None:
     """Return the type of the file system that holds `path`, by a text in the format of /proc/mounts."""
     best: tuple[int, str] | None = None
     for line in mounts.splitlines():
@@ -89,7 +89,7 @@ def filesystem_of(path: Path, mounts: str) -> str | None:
     return None if best is None else best[1]
 
 
-def prepare(home: Path, *, create: bool) -> Layout:
+def prepare_home(home: Path, *, create: bool) -> HomeLayout:
     """Return the layout of a home that this process may write, making the directory if asked to.
 
     Raises:
@@ -105,11 +105,11 @@ def prepare(home: Path, *, create: bool) -> Layout:
     except OSError as error:
         raise HomeUnreadable(f"{home}: {error.strerror}") from error
     if not found:
-        raise missing(home)
+        raise missing_home_error(home)
     if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
         raise HomeUnreadable(f"{home}: no permission to write here")
     _refuse_network(home.resolve())
-    return Layout(home)
+    return HomeLayout(home)
 
 
 def require_directory(home: Path) -> None:
@@ -118,7 +118,7 @@ def require_directory(home: Path) -> None:
         raise HomeUnreadable(f"{home}: a home is a directory, this is a file")
 
 
-def missing(home: Path) -> NoLog:
+def missing_home_error(home: Path) -> NoLog:
     """Return the error for a home that is not there: most likely nothing was started yet."""
     return NoLog(f"{home}: no such directory; no runs yet, `agentctl run` starts one")
 
@@ -126,6 +126,6 @@ def missing(home: Path) -> NoLog:
 def _refuse_network(home: Path) -> None:
     if not MOUNTS.exists():
         return
-    kind = filesystem_of(home, MOUNTS.read_text(encoding="utf-8"))
+    kind = filesystem_type(home, MOUNTS.read_text(encoding="utf-8"))
     if kind in NETWORK_FILESYSTEMS:
         raise HomeOnNetwork(f"{home}: is on {kind}; the log needs a local disk, use another --home")

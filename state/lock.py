@@ -22,7 +22,7 @@ _PAUSE_S = 0.02  # a reader's probe holds the lock for microseconds; an owner fo
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class LockOwner:
     """The process that holds a home: its pid, the boot it lives in, when it took the lock (UNIX s)."""
 
     pid: int
@@ -44,14 +44,14 @@ class HomeLock:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         except OSError as error:
             raise HomeUnreadable(f"{path}: {error.strerror}") from error
-        if not _acquire(self._descriptor):
+        if not _acquire_lock(self._descriptor):
             os.close(self._descriptor)
-            owner = _note(path)
+            owner = _read_note(path)
             raise HomeLocked(path.parent, owner.pid if owner else None)
-        self._sign()
+        self._write_owner_note()
 
-    def _sign(self) -> None:
-        note = json.dumps(asdict(Owner(os.getpid(), boot_id(), time.time()))).encode()
+    def _write_owner_note(self) -> None:
+        note = json.dumps(asdict(LockOwner(os.getpid(), read_boot_id(), time.time()))).encode()
         with suppress(OSError):  # on a full disk the lock holds all the same, of an owner without a name
             os.pwrite(self._descriptor, note, 0)
             os.ftruncate(self._descriptor, len(note))
@@ -62,7 +62,7 @@ class HomeLock:
         os.close(self._descriptor)
 
 
-def owner(path: Path) -> Owner | None:
+def read_owner(path: Path) -> LockOwner | None:
     """Return who holds the lock file at `path`, None when nobody does (or there is no such file).
 
     An owner whose note cannot be read has pid 0.
@@ -79,18 +79,18 @@ def owner(path: Path) -> Owner | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _note(path) or Owner(0, "", 0.0)
+        return _read_note(path) or LockOwner(0, "", 0.0)
     finally:
         os.close(descriptor)
     return None
 
 
-def boot_id() -> str:
+def read_boot_id() -> str:
     """Return the id of this boot of the machine, empty where the system has none."""
     return _BOOT_ID.read_text(encoding="ascii").strip() if _BOOT_ID.exists() else ""
 
 
-def _acquire(descriptor: int) -> bool:
+def _acquire_lock(descriptor: int) -> bool:
     for attempt in range(_TRIES):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -102,8 +102,8 @@ def _acquire(descriptor: int) -> bool:
     return False
 
 
-def _note(path: Path) -> Owner | None:
+def _read_note(path: Path) -> LockOwner | None:
     try:
-        return Owner(**json.loads(path.read_text(encoding="utf-8")))
+        return LockOwner(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None

@@ -12,22 +12,22 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Self
 
-from state.appender import Appender, Draft, draft
+from state.appender import Appender, PendingAppend, prepare_append
 from state.errors import StorageFailed, StorageFull, StreamUnknown, sqlite_errors
 from state.fold import RunState
 from state.head import Head
-from state.home import Layout
+from state.home import HomeLayout
 from state.lock import HomeLock
 from state.model import SYSTEM_STREAM
-from state.opening import abandon, open_log, settle
-from state.reader import LogReader, Standing
-from state.records import NewEvent, Recorded
+from state.opening import abandon_writer, open_log, settle_log
+from state.progress_counter import ProgressCounter
+from state.reader import LogReader, RunStanding
+from state.records import NewEvent, RecordedEvent
 from state.snapshots import Tip
 from state.system import SystemState
-from state.turns import Turns
-from state.writer import Request, Writer
+from state.writer import AppendRequest, LogWriter
 
-WAITING = 4096
+MAX_WAITING = 4096
 """Appends that may wait for the writer; further callers are held back."""
 
 _PAUSE_S = 0.001
@@ -36,12 +36,12 @@ _PAUSE_S = 0.001
 class EventLog:
     """The one writer of a home's log. Get it with `open`; use it as a context manager or `close` it."""
 
-    def __init__(self, layout: Layout, lock: HomeLock, appender: Appender, reader: LogReader) -> None:
+    def __init__(self, layout: HomeLayout, lock: HomeLock, appender: Appender, reader: LogReader) -> None:
         self.home = layout.home
         self._lock = lock
         self._appender = appender
         self._reader = reader
-        self._writer = Writer(appender, layout.head)
+        self._writer = LogWriter(appender, layout.head)
         self._closed = False
         self.when_full: Callable[[StorageFull], Awaitable[None]] | None = None
         """What an append that finds no space waits for before it is tried again; it may raise."""
@@ -61,7 +61,7 @@ class EventLog:
         try:
             return cls(layout, lock, appender, LogReader.open(home))
         except BaseException:
-            abandon(layout, appender.connection)
+            abandon_writer(layout, appender.connection)
             lock.release()
             raise
 
@@ -79,7 +79,7 @@ class EventLog:
         *,
         blobs: Sequence[bytes] = (),
         expect: Mapping[str, int] | None = None,
-    ) -> tuple[Recorded, ...]:
+    ) -> tuple[RecordedEvent, ...]:
         """Store `events` and `blobs`, all or none; durable when it returns.
 
         `expect` maps streams to the last run_seq that the caller saw. An append whose events are all
@@ -91,21 +91,21 @@ class EventLog:
                 while `when_full` says so.
             LogClosed: the log is closed.
         """
-        one = draft(events, blobs=blobs, expect=expect)
+        one = prepare_append(events, blobs=blobs, expect=expect)
         while True:
             try:
-                return await self._append(one)
+                return await self._submit_append(one)
             except StorageFull as error:
                 if self.when_full is None:
                     raise
                 await self.when_full(error)
 
-    async def _append(self, one: Draft) -> tuple[Recorded, ...]:
-        while self._writer.waiting >= WAITING:  # noqa: ASYNC110 - the queue's other end is a thread
+    async def _submit_append(self, one: PendingAppend) -> tuple[RecordedEvent, ...]:
+        while self._writer.queue_size >= MAX_WAITING:  # noqa: ASYNC110 - the queue's other end is a thread
             await asyncio.sleep(_PAUSE_S)
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[tuple[Recorded, ...]] = loop.create_future()
-        self._writer.submit(Request(one, future, loop))
+        future: asyncio.Future[tuple[RecordedEvent, ...]] = loop.create_future()
+        self._writer.submit(AppendRequest(one, future, loop))
         return await future
 
     def append_now(
@@ -114,10 +114,10 @@ class EventLog:
         *,
         blobs: Sequence[bytes] = (),
         expect: Mapping[str, int] | None = None,
-    ) -> tuple[Recorded, ...]:
+    ) -> tuple[RecordedEvent, ...]:
         """`append` for callers outside an event loop; it blocks until the events are durable."""
-        future: Future[tuple[Recorded, ...]] = Future()
-        self._writer.submit(Request(draft(events, blobs=blobs, expect=expect), future, None))
+        future: Future[tuple[RecordedEvent, ...]] = Future()
+        self._writer.submit(AppendRequest(prepare_append(events, blobs=blobs, expect=expect), future, None))
         return future.result()
 
     # --- what is known ---
@@ -128,33 +128,33 @@ class EventLog:
         return self._appender.head
 
     @property
-    def turns(self) -> Turns:
+    def writer_progress(self) -> ProgressCounter:
         """The writer's turns: whether it gets on."""
         return self._writer.turns
 
-    def state(self, run: str) -> RunState:
+    def run_state(self, run: str) -> RunState:
         """Return a run's state as of its last committed event.
 
         Raises:
             StreamUnknown: there is no such run.
         """
-        tip = self._tip(run)
+        tip = self._load_tip(run)
         if tip is None or not isinstance(tip.state, RunState):
             raise StreamUnknown(f"no run {run}")
         return tip.state
 
-    def _tip(self, stream: str) -> Tip | None:
-        return self._appender.tip(stream) or self._reader.tip(stream, self._appender.folded)
+    def _load_tip(self, stream: str) -> Tip | None:
+        return self._appender.cached_tip(stream) or self._reader.load_tip(stream, self._appender.folded)
 
-    def state_at(self, run: str, run_seq: int) -> RunState:
+    def run_state_at(self, run: str, run_seq: int) -> RunState:
         """Return a run's state as it was after one of its events; raises StreamUnknown."""
-        return self._reader.state(run, run_seq)
+        return self._reader.run_state(run, run_seq)
 
-    def hash_at(self, run: str, run_seq: int) -> str:
+    def event_hash(self, run: str, run_seq: int) -> str:
         """Return the hash of one of a run's events; raises StreamUnknown."""
-        return self._reader.hash_at(run, run_seq)
+        return self._reader.event_hash(run, run_seq)
 
-    def began_us(self, run: str) -> int:
+    def run_began_us(self, run: str) -> int:
         """Return when a run began, a fork with its own first event, in microseconds of the wall clock."""
         found = self._reader.read(stream=run, types=("RunCreated", "RunForked"), newest=True, limit=1)
         return found[0].ts_us if found else 0
@@ -164,17 +164,17 @@ class EventLog:
         found = self._reader.read(stream=run, types=("RoundStarted",), newest=True, limit=1)
         return found[0].ts_us if found else 0
 
-    def system(self) -> SystemState:
+    def system_state(self) -> SystemState:
         """Return the system stream's state."""
-        tip = self._tip(SYSTEM_STREAM)
+        tip = self._load_tip(SYSTEM_STREAM)
         return tip.state if tip is not None and isinstance(tip.state, SystemState) else SystemState()
 
     def run_seq(self, stream: str) -> int:
         """Return the stream's last run_seq (what `expect` wants), 0 when it has no events."""
-        tip = self._appender.tip(stream)
+        tip = self._appender.cached_tip(stream)
         return tip.run_seq if tip is not None else self._reader.run_seq(stream)
 
-    def runs(self) -> tuple[str, ...]:
+    def active_runs(self) -> tuple[str, ...]:
         """Return the runs that have not ended, oldest first."""
         return self._reader.active_runs()
 
@@ -182,9 +182,9 @@ class EventLog:
         """Return the ids of all runs, oldest first."""
         return self._reader.run_ids()
 
-    def standings(self) -> list[Standing]:
+    def run_standings(self) -> list[RunStanding]:
         """Return how the runs that have not ended stand, oldest first."""
-        return self._reader.standings()
+        return self._reader.run_standings()
 
     def read(
         self,
@@ -193,19 +193,19 @@ class EventLog:
         after: int = 0,
         limit: int = 500,
         types: Sequence[str] | None = None,
-    ) -> list[Recorded]:
+    ) -> list[RecordedEvent]:
         """Return committed events in log order, as `LogReader.read` does."""
         return self._reader.read(stream=stream, after=after, limit=limit, types=types)
 
-    def by_key(self, stream: str, idem: str) -> Recorded | None:
+    def event_by_key(self, stream: str, idem: str) -> RecordedEvent | None:
         """Return the event of a run, or of what it continues, that holds this idempotency key, if any."""
-        return self._reader.by_key(stream, idem)
+        return self._reader.event_by_key(stream, idem)
 
     def get_blob(self, digest: str) -> bytes:
         """Return a blob's bytes; raises BlobMissing."""
-        return self._reader.blob(digest)
+        return self._reader.get_blob(digest)
 
-    def known_evaluations(self, cache_key: str) -> list[Recorded]:
+    def known_evaluations(self, cache_key: str) -> list[RecordedEvent]:
         """Return the verdicts that were reached under this cache key, oldest first."""
         return self._reader.known_evaluations(cache_key)
 
@@ -221,20 +221,20 @@ class EventLog:
         self._writer.stop()
         self._reader.close()
         try:
-            self._settle()
+            self._settle_log()
         except BaseException:
-            abandon(Layout(self.home), self._appender.connection)
+            abandon_writer(HomeLayout(self.home), self._appender.connection)
             raise
         else:
             self._appender.connection.close()
         finally:
             self._lock.release()
 
-    def _settle(self) -> None:
+    def _settle_log(self) -> None:
         try:
             with sqlite_errors():
                 self._appender.save_snapshots(every=1)
-                self._writer.anchor()
-                settle(self._appender.connection)
+                self._writer.write_anchor()
+                settle_log(self._appender.connection)
         except OSError as error:
             raise StorageFailed(f"HEAD could not be written: {error}") from error

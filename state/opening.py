@@ -14,15 +14,15 @@ from pathlib import Path
 
 from state import projections, queries, schema
 from state.appender import Appender
-from state.chain import GENESIS, ChainWalk
+from state.chain import GENESIS, ChainVerifier
 from state.crash import crash_point
+from state.disk_reserve import DiskReserve
 from state.errors import LogDamaged, NoLog, TailLost, WalLost, sqlite_code, sqlite_errors
-from state.head import EMPTY, Head, read_head, write_head
-from state.home import Layout, prepare
+from state.head import EMPTY_HEAD, Head, read_head, write_head
+from state.home import HomeLayout, prepare_home
 from state.lock import HomeLock
-from state.records import recorded
-from state.reserve import Reserve
-from state.upcast import check_kinds, decode
+from state.records import to_recorded_event
+from state.upcast import check_kinds, decode_event
 
 SAFE_SQLITE = (3, 51, 3)
 """Older ones can corrupt a WAL that two connections checkpoint at once; a single writer keeps them safe."""
@@ -30,19 +30,19 @@ SAFE_SQLITE = (3, 51, 3)
 IN_USE = "in_use"
 """The note that a log's owner makes in it, as long as it may write."""
 
-_ROOM = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
+_NO_ROOM_CODES = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
 """What SQLite says when it finds no room for its WAL or its shared memory."""
 
 _log = logging.getLogger(__name__)
 
 
-def open_log(home: Path, *, create: bool, full_check: bool) -> tuple[Layout, HomeLock, Appender]:
+def open_log(home: Path, *, create: bool, full_check: bool) -> tuple[HomeLayout, HomeLock, Appender]:
     """Return a home's layout, its lock, held, and its appender, ready.
 
     Raises:
         StateError: as `EventLog.open` lists them; the lock is then released.
     """
-    layout = prepare(home, create=create)
+    layout = prepare_home(home, create=create)
     if not create and not layout.database.exists():
         require_never_written(layout)
         raise NoLog(f"{home}: holds no log")
@@ -50,35 +50,35 @@ def open_log(home: Path, *, create: bool, full_check: bool) -> tuple[Layout, Hom
     try:
         with sqlite_errors():
             crash_point("open.locked")
-            return layout, lock, _with_room(layout, full_check=full_check)
+            return layout, lock, _open_with_reserve(layout, full_check=full_check)
     except BaseException:
         lock.release()
         raise
 
 
-def _with_room(layout: Layout, *, full_check: bool) -> Appender:
+def _open_with_reserve(layout: HomeLayout, *, full_check: bool) -> Appender:
     """Open the log, on a full disk with what the reserve frees: SQLite needs some to open at all."""
     try:
-        return _in_use(layout, full_check=full_check)
+        return _open_in_use(layout, full_check=full_check)
     except (sqlite3.Error, OSError) as error:
-        full = isinstance(error, OSError) or sqlite_code(error) in _ROOM
-        if not (full and Reserve(layout.reserve).free()):
+        full = isinstance(error, OSError) or sqlite_code(error) in _NO_ROOM_CODES
+        if not (full and DiskReserve(layout.reserve).release()):
             raise
         _log.warning("the reserve was given up to open the log: %s", error)
-        return _in_use(layout, full_check=full_check)
+        return _open_in_use(layout, full_check=full_check)
 
 
-def _in_use(layout: Layout, *, full_check: bool) -> Appender:
+def _open_in_use(layout: HomeLayout, *, full_check: bool) -> Appender:
     appender = open_appender(layout, full_check=full_check)
     try:
         note_in_use(appender.connection)
     except BaseException:
-        abandon(layout, appender.connection)
+        abandon_writer(layout, appender.connection)
         raise
     return appender
 
 
-def open_appender(layout: Layout, *, full_check: bool = False) -> Appender:
+def open_appender(layout: HomeLayout, *, full_check: bool = False) -> Appender:
     """Open the log for writing; whoever calls holds the home's lock.
 
     Raises:
@@ -92,7 +92,7 @@ def open_appender(layout: Layout, *, full_check: bool = False) -> Appender:
     wal = has_wal(layout)  # before a connection makes one
     connection = schema.open_writer(layout.database)
     try:
-        _bring_up(connection, anchor)
+        _migrate_log(connection, anchor)
         check_anchor(connection, anchor)
         if not wal:
             require_closed(connection)
@@ -100,15 +100,15 @@ def open_appender(layout: Layout, *, full_check: bool = False) -> Appender:
         refresh_read_models(connection)
         crash_point("open.checked")
         appender = Appender(layout.database, connection)
-        if anchor is None or _replaced(connection, anchor):
+        if anchor is None or _is_replaced(connection, anchor):
             write_head(layout.head, appender.head)
     except BaseException:
-        abandon(layout, connection)
+        abandon_writer(layout, connection)
         raise
     return appender
 
 
-def require_never_written(layout: Layout) -> None:
+def require_never_written(layout: HomeLayout) -> None:
     """Refuse a home without a log whose HEAD says that there was one.
 
     Raises:
@@ -123,10 +123,10 @@ def _require_unanchored(anchor: Head | None) -> None:
         raise TailLost(anchor.seq, 0)
 
 
-def _bring_up(connection: sqlite3.Connection, anchor: Head | None) -> None:
+def _migrate_log(connection: sqlite3.Connection, anchor: Head | None) -> None:
     if not schema.check_version(connection):
         _require_unanchored(anchor)
-    schema.migrate(connection)
+    schema.migrate_schema(connection)
     crash_point("open.migrated")
     check_kinds(connection.execute("SELECT type, sv FROM kind").fetchall())
 
@@ -138,7 +138,7 @@ def check_anchor(connection: sqlite3.Connection, anchor: Head | None) -> None:
         TailLost: the log ends before its anchor.
         LogDamaged: the anchored event is another one.
     """
-    if anchor is None or anchor == EMPTY or _replaced(connection, anchor):
+    if anchor is None or anchor == EMPTY_HEAD or _is_replaced(connection, anchor):
         return
     row = queries.row_at(connection, anchor.seq)
     if row is None:
@@ -151,7 +151,7 @@ def check_anchor(connection: sqlite3.Connection, anchor: Head | None) -> None:
         raise LogDamaged(what, seq=row.seq, stream=row.stream, run_seq=row.run_seq)
 
 
-def has_wal(layout: Layout) -> bool:
+def has_wal(layout: HomeLayout) -> bool:
     """Return whether the log's -wal file has anything in it; an empty one is made by whoever reads."""
     try:
         return layout.wal.stat().st_size > 0
@@ -169,10 +169,10 @@ def require_closed(connection: sqlite3.Connection) -> None:
         WalLost: it was in use.
     """
     if schema.get_meta(connection, IN_USE) is not None:
-        raise WalLost(queries.head(connection).seq)
+        raise WalLost(queries.log_head(connection).seq)
 
 
-def check_wal(layout: Layout, connection: sqlite3.Connection) -> None:
+def check_wal(layout: HomeLayout, connection: sqlite3.Connection) -> None:
     """`require_closed` for readers, of a log whose owner may come or go meanwhile.
 
     Raises:
@@ -191,14 +191,14 @@ def note_in_use(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
 
-def settle(connection: sqlite3.Connection) -> None:
+def settle_log(connection: sqlite3.Connection) -> None:
     """Take that note back, and bring all of the log into its one file; then the connection may be closed."""
     with schema.transaction(connection):
         connection.execute("DELETE FROM meta WHERE key = ?", (IN_USE,))
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
-def abandon(layout: Layout, connection: sqlite3.Connection) -> None:
+def abandon_writer(layout: HomeLayout, connection: sqlite3.Connection) -> None:
     """Close a writer that could not settle its log, with its WAL left as a killed owner leaves it.
 
     The last connection to close would bring the WAL into the file and remove it, and the note that the log is
@@ -221,7 +221,7 @@ def note_replaced(connection: sqlite3.Connection, anchor: Head) -> None:
     schema.set_meta(connection, "replaces", f"{anchor.seq} {anchor.hash}")
 
 
-def _replaced(connection: sqlite3.Connection, anchor: Head) -> bool:
+def _is_replaced(connection: sqlite3.Connection, anchor: Head) -> bool:
     return schema.get_meta(connection, "replaces") == f"{anchor.seq} {anchor.hash}"
 
 
@@ -231,18 +231,18 @@ def check_tail(connection: sqlite3.Connection, *, full: bool) -> None:
     Raises:
         LogDamaged: naming the first row that does not follow.
     """
-    seq, log_hash = (0, GENESIS) if full else _verified(connection)
-    walk = ChainWalk(
+    seq, log_hash = (0, GENESIS) if full else _last_verified(connection)
+    walk = ChainVerifier(
         seq=seq,
         log_hash=log_hash,
         before=lambda row: queries.link_before(connection, row),
-        beyond=lambda number: queries.beyond(connection, number),
+        beyond=lambda number: queries.gap_end(connection, number),
     )
     for row in queries.log_rows(connection, after=seq):
-        walk.check(row)
+        walk.check_row(row)
 
 
-def _verified(connection: sqlite3.Connection) -> tuple[int, bytes]:
+def _last_verified(connection: sqlite3.Connection) -> tuple[int, bytes]:
     note = schema.get_meta(connection, "verified")
     if note is None:
         return 0, GENESIS
@@ -257,4 +257,6 @@ def refresh_read_models(connection: sqlite3.Connection) -> None:
     """Make the read models anew from all events, unless they are today's."""
     if not projections.is_current(connection):
         rows = queries.log_rows(connection, after=0)
-        projections.rebuild(connection, (recorded(row, decode(row)) for row in rows))
+        projections.rebuild_read_models(
+            connection, (to_recorded_event(row, decode_event(row)) for row in rows)
+        )

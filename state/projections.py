@@ -3,7 +3,7 @@
 They answer "which runs, which attempts, what did it cost" without replaying anything. They are a
 function of the events alone, so they can be dropped and rebuilt, and `verify` compares them with a
 rebuild. What a fork has from its ancestors is not copied: rows carry the run_seq of what they were told
-by, so that a reader (`state.family`) takes of an ancestor's what lies before the cut.
+by, so that a reader (`state.lineage_read_models`) takes of an ancestor's what lies before the cut.
 
 Each handler turns one event into parameters of named statements; the statements of a whole commit are
 then executed kind by kind, in table order, which is why those of different kinds must not write the same
@@ -45,11 +45,11 @@ from state.events import (
     RunResumed,
 )
 from state.model import SYSTEM_STREAM, EffectKey, Role, RunStatus
-from state.records import Recorded
+from state.records import RecordedEvent
 from state.schema import get_meta, set_meta, transaction
-from state.spend import Change
+from state.spend import ReadModelChange
 
-VERSION = 6
+READ_MODEL_VERSION = 6
 """Raised with any change of tables or handlers; an older log's read models are rebuilt when it is opened."""
 
 TABLES = {
@@ -151,31 +151,31 @@ STATEMENTS = {
 Batches = dict[str, list[tuple[Any, ...]]]
 
 
-def changes(item: Recorded) -> Iterable[Change]:
+def event_changes(item: RecordedEvent) -> Iterable[ReadModelChange]:
     """Return what one event changes in the read models."""
     handler = _HANDLERS.get(type(item.event))
     return () if handler is None or item.stream == SYSTEM_STREAM else handler(item, item.event)
 
 
-def write(connection: sqlite3.Connection, wanted: Iterable[Change]) -> None:
+def write_changes(connection: sqlite3.Connection, wanted: Iterable[ReadModelChange]) -> None:
     """Make the changes of a group of events, in the transaction under way."""
     batches: Batches = {}
     for name, parameters in wanted:
         if name == "fork":  # it copies what an earlier event of the group may have changed
-            _execute(connection, batches)
+            _execute_batches(connection, batches)
             batches = {}
         batches.setdefault(name, []).append(parameters)
     if batches:
-        _execute(connection, batches)
+        _execute_batches(connection, batches)
 
 
-def _execute(connection: sqlite3.Connection, batches: Batches) -> None:
+def _execute_batches(connection: sqlite3.Connection, batches: Batches) -> None:
     for name, statement in STATEMENTS.items():
         if name in batches:
             connection.executemany(statement, batches[name])
 
 
-def create(connection: sqlite3.Connection) -> None:
+def create_tables(connection: sqlite3.Connection) -> None:
     """Make empty read models, replacing those there are."""
     for table, columns in TABLES.items():
         connection.execute(f"DROP TABLE IF EXISTS {table}")
@@ -184,7 +184,7 @@ def create(connection: sqlite3.Connection) -> None:
 
 def is_current(connection: sqlite3.Connection) -> bool:
     """Return whether the read models are of today's version."""
-    return get_meta(connection, "projections") == str(VERSION)
+    return get_meta(connection, "projections") == str(READ_MODEL_VERSION)
 
 
 def require_current(connection: sqlite3.Connection) -> None:
@@ -200,37 +200,37 @@ def require_current(connection: sqlite3.Connection) -> None:
         )
 
 
-def rebuild(connection: sqlite3.Connection, events: Iterable[Recorded]) -> None:
+def rebuild_read_models(connection: sqlite3.Connection, events: Iterable[RecordedEvent]) -> None:
     """Make the read models anew from all events, in one transaction."""
     with transaction(connection):
-        create(connection)
-        project_all(connection, events)
-        set_meta(connection, "projections", str(VERSION))
+        create_tables(connection)
+        project_events(connection, events)
+        set_meta(connection, "projections", str(READ_MODEL_VERSION))
 
 
-def project_all(connection: sqlite3.Connection, events: Iterable[Recorded]) -> None:
+def project_events(connection: sqlite3.Connection, events: Iterable[RecordedEvent]) -> None:
     """Project any number of events, a page at a time."""
     remaining = iter(events)
     while page := list(islice(remaining, 500)):
-        write(connection, (change for item in page for change in changes(item)))
+        write_changes(connection, (change for item in page for change in event_changes(item)))
 
 
 # --- handlers --------------------------------------------------------------------------------------
 
 
-_FIRST = frozenset({Role.EXECUTOR, Role.EVALUATOR})
+_FIRST_ROLES = frozenset({Role.EXECUTOR, Role.EVALUATOR})
 """Who says something of a kernel before it has a verdict."""
 
 
-def _place(item: Recorded, key: str) -> tuple[Any, ...]:
+def _place_columns(item: RecordedEvent, key: str) -> tuple[Any, ...]:
     at = EffectKey.parse(key)
     return (
-        item.stream, at.candidate, at.round, at.slot, at.plan, at.implementation, at.repair,
+        item.stream, at.candidate_id, at.round, at.slot, at.plan, at.implementation, at.repair,
         item.seq, item.run_seq,
     )  # fmt: skip
 
 
-def _run(item: Recorded, event: RunCreated) -> Iterator[Change]:
+def _insert_run(item: RecordedEvent, event: RunCreated) -> Iterator[ReadModelChange]:
     config, bounds = event.config, event.bounds
     yield "run", (
         item.stream, event.problem.name, config.size, config.target, event.toolchain, config.seed,
@@ -238,7 +238,7 @@ def _run(item: Recorded, event: RunCreated) -> Iterator[Change]:
     )  # fmt: skip
 
 
-def _fork(item: Recorded, event: RunForked) -> Iterator[Change]:
+def _insert_fork(item: RecordedEvent, event: RunForked) -> Iterator[ReadModelChange]:
     yield "fork", (item.stream, event.parent, event.parent_seq, item.seq, item.ts_us)
     yield "standing", (item.stream,)
     if event.rebase is not None:
@@ -249,16 +249,16 @@ def _fork(item: Recorded, event: RunForked) -> Iterator[Change]:
         )  # fmt: skip
 
 
-def _status(status: RunStatus) -> Callable[[Recorded, Any], Iterator[Change]]:
+def _status_handler(status: RunStatus) -> Callable[[RecordedEvent, Any], Iterator[ReadModelChange]]:
     ended = status in (RunStatus.CANCELLED, RunStatus.COMPLETED)
 
-    def handler(item: Recorded, event: Any) -> Iterator[Change]:
+    def handler(item: RecordedEvent, event: Any) -> Iterator[ReadModelChange]:
         yield "status", (status.value, str(event.reason), int(ended), item.stream)
 
     return handler
 
 
-def _round(item: Recorded, event: RoundStarted) -> Iterator[Change]:
+def _insert_round(item: RecordedEvent, event: RoundStarted) -> Iterator[ReadModelChange]:
     yield "round", (event.round, item.stream)
     for slot in event.slots:
         yield (
@@ -267,53 +267,58 @@ def _round(item: Recorded, event: RoundStarted) -> Iterator[Change]:
         )
 
 
-def _predicted(item: Recorded, event: PredictionBatch) -> Iterator[Change]:
+def _insert_prediction(item: RecordedEvent, event: PredictionBatch) -> Iterator[ReadModelChange]:
     at, error = EffectKey.parse(event.key), event.error
     yield "predicted", (
         item.stream, at.round, at.slot, event.count, event.predicted, event.failed, event.instructions,
         event.best_ms, error.code if error else None, item.run_seq,
     )  # fmt: skip
-    yield from spend.ended(item, event)
+    yield from spend.effect_spend(item, event)
 
 
-def _planned(item: Recorded, event: PlanProposed) -> Iterator[Change]:
+def _insert_plan(item: RecordedEvent, event: PlanProposed) -> Iterator[ReadModelChange]:
     at, plan = EffectKey.parse(event.key), event.plan
     yield "plan", (
         item.stream, at.round, at.slot, at.plan, plan.technique, plan.site, plan.title,
         plan.prediction.speedup, None, None, item.seq, item.run_seq,
     )  # fmt: skip
-    yield from spend.ended(item, event)
+    yield from spend.effect_spend(item, event)
 
 
-def _unplanned(item: Recorded, event: PlanFailed) -> Iterator[Change]:
+def _insert_failed_plan(item: RecordedEvent, event: PlanFailed) -> Iterator[ReadModelChange]:
     at, error = EffectKey.parse(event.key), event.error
     yield "plan", (
         item.stream, at.round, at.slot, at.plan, None, None, None, None, error.code, error.message, item.seq,
         item.run_seq,
     )  # fmt: skip
-    yield from spend.ended(item, event)
+    yield from spend.effect_spend(item, event)
 
 
-def _proposed(item: Recorded, event: KernelProposed) -> Iterator[Change]:
-    yield "proposed", (*_place(item, event.key), event.source, event.author, event.note)
-    yield from spend.ended(item, event)
+def _insert_kernel(item: RecordedEvent, event: KernelProposed) -> Iterator[ReadModelChange]:
+    yield "proposed", (*_place_columns(item, event.key), event.source, event.author, event.note)
+    yield from spend.effect_spend(item, event)
 
 
-def _unproposed(item: Recorded, event: ExecutionFailed | EvaluationFailed) -> Iterator[Change]:
+def _record_failure(
+    item: RecordedEvent, event: ExecutionFailed | EvaluationFailed
+) -> Iterator[ReadModelChange]:
     """Why there is no kernel or no verdict; of a kernel that has one it says nothing new."""
-    if EffectKey.parse(event.key).role in _FIRST:
-        yield "unproposed", (*_place(item, event.key), event.error.code, event.error.message, item.run_seq)
-    yield from spend.ended(item, event)
+    if EffectKey.parse(event.key).role in _FIRST_ROLES:
+        yield (
+            "unproposed",
+            (*_place_columns(item, event.key), event.error.code, event.error.message, item.run_seq),
+        )
+    yield from spend.effect_spend(item, event)
 
 
-def _judged(item: Recorded, event: EvaluationCompleted) -> Iterator[Change]:
+def _record_verdict(item: RecordedEvent, event: EvaluationCompleted) -> Iterator[ReadModelChange]:
     """A verdict; a later pass only says that more was compared."""
     said = event.evaluation
     if event.cached_from is None:
-        yield "evaluated", (event.cache_key, int(said.correct), said.level.value, item.seq)
-    yield from spend.ended(item, event)
-    yield "compared", (*_place(item, event.key), said.level.value, item.run_seq)
-    if said.correct and EffectKey.parse(event.key).role is not Role.EVALUATOR:
+        yield "evaluated", (event.cache_key, int(said.is_correct), said.level.value, item.seq)
+    yield from spend.effect_spend(item, event)
+    yield "compared", (*_place_columns(item, event.key), said.level.value, item.run_seq)
+    if said.is_correct and EffectKey.parse(event.key).role is not Role.EVALUATOR:
         return
     error = (None, None) if said.error is None else (said.error.code, said.error.message)
     timed = said.benchmark
@@ -321,20 +326,23 @@ def _judged(item: Recorded, event: EvaluationCompleted) -> Iterator[Change]:
         (None,) * 4 if timed is None else (timed.latency_ms, timed.lo_ms, timed.hi_ms, int(timed.predicted))
     )
     yield "judged", (
-        *_place(item, event.key), said.verdict.value, said.stage, *error, *interval,
+        *_place_columns(item, event.key), said.verdict.value, said.stage, *error, *interval,
         said.bottleneck, said.profile, said.code, event.cached_from, item.run_seq,
     )  # fmt: skip
 
 
-def _kept(item: Recorded, event: KernelKept) -> Iterator[Change]:
+def _record_kept(item: RecordedEvent, event: KernelKept) -> Iterator[ReadModelChange]:
     candidate = event.candidate
     timed = candidate.benchmark
     yield "best", (timed.latency_ms, int(timed.predicted), candidate.id, item.stream)
     yield "kept", (item.stream, item.run_seq, candidate.id, timed.latency_ms, int(timed.predicted), 0)
-    yield "decided", (*_decided(item, candidate.id), "kept", None, None, event.role.value, item.run_seq)
+    yield (
+        "decided",
+        (*_decision_place(item, candidate.id), "kept", None, None, event.role.value, item.run_seq),
+    )
 
 
-def _refuted(item: Recorded, event: KernelRefuted) -> Iterator[Change]:
+def _record_refuted(item: RecordedEvent, event: KernelRefuted) -> Iterator[ReadModelChange]:
     """The best is what the event says, whatever was kept before."""
     best: tuple[Any, ...] = (None,) * 3
     if event.best is not None:
@@ -342,40 +350,43 @@ def _refuted(item: Recorded, event: KernelRefuted) -> Iterator[Change]:
         best = (event.best.id, timed.latency_ms, int(timed.predicted))
     yield "kept", (item.stream, item.run_seq, *best, 1)
     yield "standing", (item.stream,)
-    yield "decided", (*_decided(item, event.candidate), "discarded", "refuted", None, None, item.run_seq)
+    yield (
+        "decided",
+        (*_decision_place(item, event.candidate), "discarded", "refuted", None, None, item.run_seq),
+    )
 
 
-def _discarded(item: Recorded, event: KernelDiscarded) -> Iterator[Change]:
+def _record_discarded(item: RecordedEvent, event: KernelDiscarded) -> Iterator[ReadModelChange]:
     fate = ("discarded", event.reason, event.duplicate_of, None, item.run_seq)
-    yield "decided", (*_decided(item, event.candidate), *fate)
+    yield "decided", (*_decision_place(item, event.candidate), *fate)
 
 
-def _decided(item: Recorded, candidate: str) -> tuple[Any, ...]:
-    return _place(item, f"{candidate}.{Role.EXECUTOR}")
+def _decision_place(item: RecordedEvent, candidate: str) -> tuple[Any, ...]:
+    return _place_columns(item, f"{candidate}.{Role.EXECUTOR}")
 
 
-_HANDLERS: dict[type, Callable[[Recorded, Any], Iterator[Change]]] = {
-    RunCreated: _run,
-    RunForked: _fork,
-    RunPaused: _status(RunStatus.PAUSED),
-    RunResumed: _status(RunStatus.RUNNING),
-    RunCancelled: _status(RunStatus.CANCELLED),
-    RunCompleted: _status(RunStatus.COMPLETED),
-    RoundStarted: _round,
-    PredictionBatch: _predicted,
-    PlanProposed: _planned,
-    PlanFailed: _unplanned,
-    KernelProposed: _proposed,
-    ExecutionFailed: _unproposed,
-    EvaluationCompleted: _judged,
-    EvaluationFailed: _unproposed,
-    ExperienceRecorded: spend.ended,
-    ReflectionRecorded: spend.ended,
-    KernelKept: _kept,
-    KernelRefuted: _refuted,
-    KernelDiscarded: _discarded,
-    BudgetSpent: spend.gone,
-    CallCompleted: spend.called,
-    CallFailed: spend.called,
-    CallLost: spend.called,
+_HANDLERS: dict[type, Callable[[RecordedEvent, Any], Iterator[ReadModelChange]]] = {
+    RunCreated: _insert_run,
+    RunForked: _insert_fork,
+    RunPaused: _status_handler(RunStatus.PAUSED),
+    RunResumed: _status_handler(RunStatus.RUNNING),
+    RunCancelled: _status_handler(RunStatus.CANCELLED),
+    RunCompleted: _status_handler(RunStatus.COMPLETED),
+    RoundStarted: _insert_round,
+    PredictionBatch: _insert_prediction,
+    PlanProposed: _insert_plan,
+    PlanFailed: _insert_failed_plan,
+    KernelProposed: _insert_kernel,
+    ExecutionFailed: _record_failure,
+    EvaluationCompleted: _record_verdict,
+    EvaluationFailed: _record_failure,
+    ExperienceRecorded: spend.effect_spend,
+    ReflectionRecorded: spend.effect_spend,
+    KernelKept: _record_kept,
+    KernelRefuted: _record_refuted,
+    KernelDiscarded: _record_discarded,
+    BudgetSpent: spend.lost_spend,
+    CallCompleted: spend.call_spend,
+    CallFailed: spend.call_spend,
+    CallLost: spend.call_spend,
 }

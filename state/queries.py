@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from state import schema
-from state.chain import GENESIS, Link
-from state.head import EMPTY, Head
-from state.records import COLUMNS, Row, Shape, risen, row_of
+from state.chain import GENESIS, ChainLink
+from state.head import EMPTY_HEAD, Head
+from state.records import COLUMNS, EventRow, RowParser, parse_row, require_rising
 
-MOST = 2**63 - 1
+MAX_SEQ = 2**63 - 1
 """No log holds more events than that."""
 
 PAGE = 2000
@@ -43,42 +43,42 @@ class Segment(NamedTuple):
     upto: int
 
 
-_segment_of = Shape(Segment)
+_parse_segment = RowParser(Segment)
 
 
 def lineage(connection: sqlite3.Connection, stream: str) -> tuple[Segment, ...]:
     """Return the segments of `stream`, its oldest ancestor first; empty when there is no such stream."""
-    return tuple(map(_segment_of, connection.execute(_LINEAGE, (stream,)).fetchall()))
+    return tuple(map(_parse_segment, connection.execute(_LINEAGE, (stream,)).fetchall()))
 
 
-def last_row(connection: sqlite3.Connection, stream: str | None = None) -> Row | None:
+def last_row(connection: sqlite3.Connection, stream: str | None = None) -> EventRow | None:
     """Return the newest row of the log, or of one stream (its own rows, not its ancestors')."""
     where, order = ("", "seq") if stream is None else ("WHERE stream = ?", "run_seq")
     parameters = () if stream is None else (stream,)
     found = connection.execute(_SELECT + f"{where} ORDER BY {order} DESC LIMIT 1", parameters).fetchone()
-    return None if found is None else row_of(found)
+    return None if found is None else parse_row(found)
 
 
-def head(connection: sqlite3.Connection) -> Head:
+def log_head(connection: sqlite3.Connection) -> Head:
     """Return where the log ends; of an event that was taken out only its number and hash are known."""
     row = last_row(connection)
     seq = 0 if row is None else row.seq
     gap = gap_at(connection, seq + 1)
     if gap is not None:
         return Head(gap.upto, "", 0, gap.hash.hex())
-    return EMPTY if row is None else Head(row.seq, row.stream, row.run_seq, row.hash.hex())
+    return EMPTY_HEAD if row is None else Head(row.seq, row.stream, row.run_seq, row.hash.hex())
 
 
-def row_at(connection: sqlite3.Connection, seq: int) -> Row | None:
+def row_at(connection: sqlite3.Connection, seq: int) -> EventRow | None:
     """Return the row with this global number."""
     found = connection.execute(_SELECT + "WHERE seq = ?", (seq,)).fetchone()
-    return None if found is None else row_of(found)
+    return None if found is None else parse_row(found)
 
 
-def row_by_key(connection: sqlite3.Connection, stream: str, idem: str) -> Row | None:
+def row_by_key(connection: sqlite3.Connection, stream: str, idem: str) -> EventRow | None:
     """Return the row of a stream that holds this idempotency key."""
     found = connection.execute(_SELECT + "WHERE stream = ? AND idem = ?", (stream, idem)).fetchone()
-    return None if found is None else row_of(found)
+    return None if found is None else parse_row(found)
 
 
 class Gap(NamedTuple):
@@ -89,78 +89,78 @@ class Gap(NamedTuple):
     hash: bytes
 
 
-_gap_of = Shape(Gap)
+_parse_gap = RowParser(Gap)
 
 
 def gap_at(connection: sqlite3.Connection, seq: int) -> Gap | None:
     """Return the gap that the event `seq` fell into; None where none of that number was taken out."""
-    if schema.pragma(connection, "user_version") < schema.WITH_GAPS:
+    if schema.read_pragma(connection, "user_version") < schema.WITH_GAPS:
         return None
     found = connection.execute(
         "SELECT * FROM gap WHERE seq <= ? ORDER BY seq DESC LIMIT 1", (seq,)
     ).fetchone()
-    gap = None if found is None else _gap_of(found)
+    gap = None if found is None else _parse_gap(found)
     return gap if gap is not None and gap.upto >= seq else None
 
 
-def beyond(connection: sqlite3.Connection, seq: int) -> tuple[int, bytes] | None:
+def gap_end(connection: sqlite3.Connection, seq: int) -> tuple[int, bytes] | None:
     """Return the last number of the gap that begins at `seq`, and what the row after it continues."""
     gap = gap_at(connection, seq)
     return None if gap is None or gap.seq != seq else (gap.upto, gap.hash)
 
 
-def row_in(connection: sqlite3.Connection, stream: str, run_seq: int) -> Row | None:
+def lineage_row(connection: sqlite3.Connection, stream: str, run_seq: int) -> EventRow | None:
     """Return one row of a lineage, None when it has no such event."""
     for segment in lineage(connection, stream):
         if segment.after < run_seq <= segment.upto:
             found = connection.execute(
                 _SELECT + "WHERE stream = ? AND run_seq = ?", (segment.stream, run_seq)
             ).fetchone()
-            return None if found is None else row_of(found)
+            return None if found is None else parse_row(found)
     return None
 
 
-def link_at(connection: sqlite3.Connection, stream: str, run_seq: int) -> Link | None:
+def link_at(connection: sqlite3.Connection, stream: str, run_seq: int) -> ChainLink | None:
     """Return (run_seq, hash) of one event of a lineage, None when it has no such event."""
-    row = row_in(connection, stream, run_seq)
+    row = lineage_row(connection, stream, run_seq)
     return None if row is None else (run_seq, row.hash)
 
 
-def link_before(connection: sqlite3.Connection, row: Row) -> Link | None:
+def link_before(connection: sqlite3.Connection, row: EventRow) -> ChainLink | None:
     """Return what `row` must continue, as the database has it; the chain starts at (0, GENESIS)."""
     return link_at(connection, row.stream, row.run_seq - 1) or ((0, GENESIS) if row.run_seq == 1 else None)
 
 
-def log_rows(connection: sqlite3.Connection, *, after: int, upto: int | None = None) -> Iterator[Row]:
+def log_rows(connection: sqlite3.Connection, *, after: int, upto: int | None = None) -> Iterator[EventRow]:
     """Yield all rows with seq in (after, upto], in order."""
     while True:
         page = connection.execute(
             _SELECT + "WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
-            (after, MOST if upto is None else upto, PAGE),
+            (after, MAX_SEQ if upto is None else upto, PAGE),
         ).fetchall()
-        yield from map(row_of, page)
+        yield from map(parse_row, page)
         if len(page) < PAGE:
             return
-        after = risen(after, page[-1][0])
+        after = require_rising(after, page[-1][0])
 
 
 def stream_rows(
     connection: sqlite3.Connection, stream: str, *, after: int, upto: int | None = None
-) -> Iterator[Row]:
+) -> Iterator[EventRow]:
     """Yield the rows of a stream and its ancestors with run_seq in (after, upto], in order."""
     return lineage_rows(connection, lineage(connection, stream), after=after, upto=upto)
 
 
 def lineage_rows(
     connection: sqlite3.Connection, segments: Iterable[Segment], *, after: int, upto: int | None = None
-) -> Iterator[Row]:
+) -> Iterator[EventRow]:
     """Yield a lineage's rows with run_seq in (after, upto], in order."""
     for segment in segments:
         end = segment.upto if upto is None else min(segment.upto, upto)
         yield from segment_rows(connection, Segment(segment.stream, max(after, segment.after), end))
 
 
-def segment_rows(connection: sqlite3.Connection, segment: Segment) -> Iterator[Row]:
+def segment_rows(connection: sqlite3.Connection, segment: Segment) -> Iterator[EventRow]:
     """Yield the rows of one stream with run_seq in (after, upto], in order."""
     stream, after, upto = segment
     while after < upto:
@@ -168,13 +168,13 @@ def segment_rows(connection: sqlite3.Connection, segment: Segment) -> Iterator[R
             _SELECT + "WHERE stream = ? AND run_seq > ? AND run_seq <= ? ORDER BY run_seq LIMIT ?",
             (stream, after, upto, PAGE),
         ).fetchall()
-        yield from map(row_of, page)
+        yield from map(parse_row, page)
         if len(page) < PAGE:
             return
-        after = risen(after, page[-1][2])
+        after = require_rising(after, page[-1][2])
 
 
-class Selection(NamedTuple):
+class EventSelection(NamedTuple):
     """Which events a reader wants: of one stream or all, of some types only, between two global seqs."""
 
     stream: str | None = None
@@ -183,11 +183,13 @@ class Selection(NamedTuple):
     upto: int | None = None
 
 
-def select(connection: sqlite3.Connection, wanted: Selection, *, limit: int, newest: bool) -> list[Row]:
+def select_rows(
+    connection: sqlite3.Connection, wanted: EventSelection, *, limit: int, newest: bool
+) -> list[EventRow]:
     """Return up to `limit` rows in log order: the first that match, or the last ones if `newest`."""
-    wanted, limit = wanted._replace(after=min(wanted.after, MOST)), min(limit, MOST)
-    parts = _parts(connection, wanted)
-    rows: list[Row] = []
+    wanted, limit = wanted._replace(after=min(wanted.after, MAX_SEQ)), min(limit, MAX_SEQ)
+    parts = _selection_parts(connection, wanted)
+    rows: list[EventRow] = []
     for condition, parameters in reversed(parts) if newest else parts:
         rows += _select_part(
             connection, condition, parameters, wanted.types, limit - len(rows), newest=newest
@@ -197,9 +199,11 @@ def select(connection: sqlite3.Connection, wanted: Selection, *, limit: int, new
     return rows[::-1] if newest else rows
 
 
-def _parts(connection: sqlite3.Connection, wanted: Selection) -> list[tuple[str, list[object]]]:
+def _selection_parts(
+    connection: sqlite3.Connection, wanted: EventSelection
+) -> list[tuple[str, list[object]]]:
     if wanted.stream is None:
-        return [("seq > ? AND seq <= ?", [wanted.after, MOST if wanted.upto is None else wanted.upto])]
+        return [("seq > ? AND seq <= ?", [wanted.after, MAX_SEQ if wanted.upto is None else wanted.upto])]
     return [
         (
             "stream = ? AND run_seq > ? AND run_seq <= ?",
@@ -221,7 +225,7 @@ def _select_part(
     limit: int,
     *,
     newest: bool,
-) -> list[Row]:
+) -> list[EventRow]:
     if types is not None:
         condition += f" AND type IN ({', '.join('?' * len(types))})"
     order = ("run_seq" if condition.startswith("stream") else "seq") + (" DESC" if newest else "")
@@ -229,7 +233,7 @@ def _select_part(
         _SELECT + f"WHERE {condition} ORDER BY {order} LIMIT ?",
         (*parameters, *(types or ()), limit),
     )
-    return [row_of(row) for row in found]
+    return [parse_row(row) for row in found]
 
 
 def _run_seq_after(connection: sqlite3.Connection, segment: Segment, seq: int) -> int:

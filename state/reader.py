@@ -14,32 +14,32 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from state import blobs, family, projections, queries, recent, snapshots
+from state import blobs, lineage_read_models, projections, queries, recent_events, snapshots
 from state.errors import StreamUnknown, sqlite_errors
 from state.fold import RunState
-from state.folded import Folded
-from state.head import EMPTY, Head, read_head
-from state.home import Layout
+from state.fold_cache import FoldCache
+from state.head import EMPTY_HEAD, Head, read_head
+from state.home import HomeLayout
 from state.model import SYSTEM_STREAM
 from state.opening import check_anchor, check_wal
-from state.readonly import ReadOnly
-from state.records import Progress, Recorded, Row, recorded
-from state.replay import Replayed, replay
+from state.readonly import ReadOnlyConnection
+from state.records import EventRow, ProgressCallback, RecordedEvent, to_recorded_event
+from state.replay import ReplayResult, replay_run
 from state.snapshots import Tip
 from state.system import SystemState
-from state.upcast import decode
+from state.upcast import decode_event
 
 POLL_S = 0.05
-"""Pause between two looks of `wait`; a look costs microseconds."""
+"""Pause between two looks of `wait_for_events`; a look costs microseconds."""
 
 PAGE = 1000
 """Events of a history that are read at once."""
 
-_LISTED = "SELECT * FROM runs"
+_RUN_ROWS = "SELECT * FROM runs"
 _STANDINGS = "SELECT run, status, round, best_ms, predicted FROM runs WHERE ended = 0 ORDER BY first_seq"
 
 
-class Standing(NamedTuple):
+class RunStanding(NamedTuple):
     """How a run that has not ended stands; the best latency is a model's if `predicted`."""
 
     run: str
@@ -52,9 +52,9 @@ class Standing(NamedTuple):
 class LogReader:
     """Reads one home's log. Get it with `open`; may be shared between threads."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: HomeLayout) -> None:
         self._layout = layout
-        self._handle = ReadOnly(layout)
+        self._handle = ReadOnlyConnection(layout)
         self._mutex = threading.Lock()
 
     @classmethod
@@ -67,7 +67,7 @@ class LogReader:
             HomeUnreadable: not a directory, or no permission.
             LogTooNew, LogDamaged: it cannot be read by this program, or at all.
         """
-        return cls(Layout(home))
+        return cls(HomeLayout(home))
 
     def __enter__(self) -> Self:
         return self
@@ -102,7 +102,7 @@ class LogReader:
         types: Sequence[str] | None = None,
         newest: bool = False,
         upto: int | None = None,
-    ) -> list[Recorded]:
+    ) -> list[RecordedEvent]:
         """Return up to `limit` events with a global seq above `after` (and at most `upto`), in log order.
 
         `stream` restricts them to a run and its ancestors (or the system stream), `types` to event types;
@@ -111,23 +111,23 @@ class LogReader:
         Raises:
             StreamUnknown: there is no such stream.
         """
-        wanted = queries.Selection(stream, after, None if types is None else tuple(types), upto)
+        wanted = queries.EventSelection(stream, after, None if types is None else tuple(types), upto)
         with self._mutex, sqlite_errors():
             connection = self._handle.connection()
             if stream is not None and not queries.lineage(connection, stream):
                 raise StreamUnknown(f"no run {stream}")
-            rows = queries.select(connection, wanted, limit=limit, newest=newest)
-        return [recorded(row, decode(row)) for row in rows]
+            rows = queries.select_rows(connection, wanted, limit=limit, newest=newest)
+        return [to_recorded_event(row, decode_event(row)) for row in rows]
 
-    def history(
+    def iterate_events(
         self,
         stream: str,
         types: Sequence[str],
         *,
         after: int = 0,
         upto: int | None = None,
-        progress: Progress | None = None,
-    ) -> Iterator[Recorded]:
+        progress: ProgressCallback | None = None,
+    ) -> Iterator[RecordedEvent]:
         """Yield all events of some types of a run and its ancestors, in order, a page at a time.
 
         `after` and `upto` are global seqs, as those of `read`.
@@ -141,13 +141,13 @@ class LogReader:
             if progress is not None:
                 progress(page[-1].run_seq, self.run_seq(stream))
 
-    def event(self, seq: int) -> Recorded | None:
+    def event_by_seq(self, seq: int) -> RecordedEvent | None:
         """Return one event by its global seq."""
         with self._mutex, sqlite_errors():
             row = queries.row_at(self._handle.connection(), seq)
-        return None if row is None else recorded(row, decode(row))
+        return None if row is None else to_recorded_event(row, decode_event(row))
 
-    def event_of(self, stream: str, run_seq: int) -> Recorded | None:
+    def run_event(self, stream: str, run_seq: int) -> RecordedEvent | None:
         """Return one event of a run, or of what it continues, by its number; None where it has none.
 
         Raises:
@@ -157,45 +157,45 @@ class LogReader:
             connection = self._handle.connection()
             if not queries.lineage(connection, stream):
                 raise StreamUnknown(f"no run {stream}")
-            row = queries.row_in(connection, stream, run_seq)
-        return None if row is None else recorded(row, decode(row))
+            row = queries.lineage_row(connection, stream, run_seq)
+        return None if row is None else to_recorded_event(row, decode_event(row))
 
-    def by_key(self, stream: str, idem: str, upto: int | None = None) -> Recorded | None:
+    def event_by_key(self, stream: str, idem: str, upto: int | None = None) -> RecordedEvent | None:
         """Return the event of a run, or of what it continues, that holds this idempotency key, if any.
 
         With `upto`, as it was after that event of the run.
         """
         with self._mutex, sqlite_errors():
-            row = recent.by_key(self._handle.connection(), stream, idem, upto)
-        return None if row is None else recorded(row, decode(row))
+            row = recent_events.last_row_by_key(self._handle.connection(), stream, idem, upto)
+        return None if row is None else to_recorded_event(row, decode_event(row))
 
-    def lately(self, stream: str, last: int) -> dict[str, recent.Lately]:
-        """Return what a stream's last events were, by type; see `state.recent.lately`."""
+    def recent_events_by_type(self, stream: str, last: int) -> dict[str, recent_events.RecentEvents]:
+        """Return what a stream's last events were, by type; see `state.recent_events.lately`."""
         with self._mutex, sqlite_errors():
-            return recent.lately(self._handle.connection(), stream, last)
+            return recent_events.recent_events_by_type(self._handle.connection(), stream, last)
 
-    def asked(self, run: str, last: int) -> list[recent.Asked]:
+    def recent_calls(self, run: str, last: int) -> list[recent_events.CallAttempt]:
         """Return a run's last attempts at answers, the newest first."""
         with self._mutex, sqlite_errors():
             connection = self._handle.connection()
             projections.require_current(connection)
-            return recent.asked(connection, run, last)
+            return recent_events.recent_calls(connection, run, last)
 
     def head(self) -> Head:
         """Return the last event's place and hash."""
-        row = self._last(None)
-        return EMPTY if row is None else Head(row.seq, row.stream, row.run_seq, row.hash.hex())
+        row = self._last_row(None)
+        return EMPTY_HEAD if row is None else Head(row.seq, row.stream, row.run_seq, row.hash.hex())
 
     def run_seq(self, stream: str) -> int:
         """Return a stream's last run_seq, 0 when it has no events."""
-        row = self._last(stream)
+        row = self._last_row(stream)
         return 0 if row is None else row.run_seq
 
-    def _last(self, stream: str | None) -> Row | None:
+    def _last_row(self, stream: str | None) -> EventRow | None:
         with self._mutex, sqlite_errors():
             return queries.last_row(self._handle.connection(), stream)
 
-    def wait(self, *, after: int, timeout_s: float) -> bool:
+    def wait_for_events(self, *, after: int, timeout_s: float) -> bool:
         """Wait until the log holds events after the global seq `after`; return whether it does."""
         deadline = time.monotonic() + timeout_s
         while self.head().seq <= after:
@@ -205,36 +205,38 @@ class LogReader:
             time.sleep(min(POLL_S, left))
         return True
 
-    def blob(self, digest: str) -> bytes:
+    def get_blob(self, digest: str) -> bytes:
         """Return a blob's bytes; raises BlobMissing."""
         with self._mutex, sqlite_errors():
-            return blobs.fetch(self._handle.connection(), digest)
+            return blobs.fetch_blob(self._handle.connection(), digest)
 
     # --- states ---
 
-    def tip(self, stream: str, folded: Folded) -> Tip | None:
-        """Return where a stream is now; what `folded` knows of it is not folded again."""
+    def load_tip(self, stream: str, folded: FoldCache) -> Tip | None:
+        """Return where a stream is now; what `fold_cache` knows of it is not folded again."""
         with self._mutex, sqlite_errors():
-            return folded.tip(self._handle.connection(), stream)
+            return folded.load_tip(self._handle.connection(), stream)
 
-    def state(self, run: str, to: int | None = None) -> RunState:
+    def run_state(self, run: str, to: int | None = None) -> RunState:
         """Return a run's state now, or as it was after run_seq `to`.
 
         Raises:
             StreamUnknown: there is no such run, or it has no such event.
         """
         with self._mutex, sqlite_errors():
-            tip = snapshots.load(self._handle.connection(), run, upto=to)
+            tip = snapshots.load_tip(self._handle.connection(), run, upto=to)
         if tip is None or not isinstance(tip.state, RunState):
             raise StreamUnknown(f"no run {run}" if to is None else f"no event {run}@{to}")
         return tip.state
 
-    def replay(self, run: str, to: int | None = None, *, progress: Progress | None = None) -> Replayed:
+    def replay_run(
+        self, run: str, to: int | None = None, *, progress: ProgressCallback | None = None
+    ) -> ReplayResult:
         """Fold a run from its first row, comparing every hash; see `state.replay.replay`."""
         with self._mutex, sqlite_errors():
-            return replay(self._handle.connection(), run, to, progress)
+            return replay_run(self._handle.connection(), run, to, progress)
 
-    def hash_at(self, run: str, run_seq: int) -> str:
+    def event_hash(self, run: str, run_seq: int) -> str:
         """Return the hash of a run's event, its ancestors' included.
 
         Raises:
@@ -246,7 +248,7 @@ class LogReader:
             raise StreamUnknown(f"no event {run}@{run_seq}")
         return link[1].hex()
 
-    def system(self, upto: int | None = None) -> SystemState:
+    def system_state(self, upto: int | None = None) -> SystemState:
         """Return the system stream's state; with `upto`, as it was after the event of that global seq."""
         last = None
         if upto is not None:
@@ -257,10 +259,10 @@ class LogReader:
                 return SystemState()
             last = newest[0].run_seq
         with self._mutex, sqlite_errors():
-            tip = snapshots.load(self._handle.connection(), SYSTEM_STREAM, upto=last)
+            tip = snapshots.load_tip(self._handle.connection(), SYSTEM_STREAM, upto=last)
         return tip.state if tip is not None and isinstance(tip.state, SystemState) else SystemState()
 
-    def known_evaluations(self, cache_key: str) -> list[Recorded]:
+    def known_evaluations(self, cache_key: str) -> list[RecordedEvent]:
         """Return the EvaluationCompleted that were judged (not reused) under this cache key, oldest first.
 
         Of passes at the same level, and of refusals at the same level, the first.
@@ -270,43 +272,47 @@ class LogReader:
             connection = self._handle.connection()
             projections.require_current(connection)
             found = connection.execute(query, (cache_key,)).fetchall()
-        return [item for (seq,) in found if (item := self.event(seq)) is not None]
+        return [item for (seq,) in found if (item := self.event_by_seq(seq)) is not None]
 
     # --- read models ---
 
-    def runs(self) -> list[dict[str, Any]]:
+    def run_summaries(self) -> list[dict[str, Any]]:
         """Return all runs, newest first, with their speed-up, spend in USD and counts of attempts."""
-        return self._rows(family.RUNS)
+        return self._query_rows(lineage_read_models.RUNS_QUERY)
 
-    def listed(self, run: str | None = None) -> list[dict[str, Any]]:
+    def run_rows(self, run: str | None = None) -> list[dict[str, Any]]:
         """Return all runs, newest first, or one (none, if there is no such run).
 
-        As `runs` does, but without what is counted over all attempts: that takes the longer the log is.
+        As `run_summaries` does, but without what is counted over all attempts: that takes the longer the log
+        is.
         """
         if run is not None:
-            return self._rows(f"{_LISTED} WHERE run = ?", run)
-        return self._rows(f"{_LISTED} ORDER BY first_seq DESC")
+            return self._query_rows(f"{_RUN_ROWS} WHERE run = ?", run)
+        return self._query_rows(f"{_RUN_ROWS} ORDER BY first_seq DESC")
 
     def active_runs(self) -> tuple[str, ...]:
         """Return the ids of runs that have not ended, oldest first."""
-        return tuple(standing.run for standing in self.standings())
+        return tuple(standing.run for standing in self.run_standings())
 
-    def standings(self) -> list[Standing]:
+    def run_standings(self) -> list[RunStanding]:
         """Return how the runs that have not ended stand, oldest first."""
         with self._mutex, sqlite_errors():
             connection = self._handle.connection()
             projections.require_current(connection)
-            return [Standing._make(row) for row in connection.execute(_STANDINGS).fetchall()]
+            return [RunStanding._make(row) for row in connection.execute(_STANDINGS).fetchall()]
 
-    def attempts(
+    def attempt_rows(
         self, run: str, *, upto: int | None = None, since: int | None = None
     ) -> list[dict[str, Any]]:
-        """Return every candidate that a run and its ancestors proposed; see `state.family.attempts`."""
-        return self._of_family(lambda connection, name: family.attempts(connection, name, upto, since), run)
+        """Return every candidate that a run and its ancestors proposed; see
+        `state.lineage_read_models.attempts`."""
+        return self._query_lineage(
+            lambda connection, name: lineage_read_models.load_attempts(connection, name, upto, since), run
+        )
 
-    def candidates(self, run: str) -> list[dict[str, Any]]:
-        """Return a run's correct kernels, fastest first; columns as in `attempts`."""
-        return self._of_family(family.candidates, run)
+    def candidate_rows(self, run: str) -> list[dict[str, Any]]:
+        """Return a run's correct kernels, fastest first; columns as in `attempt_rows`."""
+        return self._query_lineage(lineage_read_models.load_candidates, run)
 
     def run_ids(self) -> tuple[str, ...]:
         """Return the ids of all runs, oldest first."""
@@ -316,20 +322,24 @@ class LogReader:
             projections.require_current(connection)
             return tuple(row[0] for row in connection.execute(query).fetchall())
 
-    def spend(self, run: str, *, upto: int | None = None) -> list[dict[str, Any]]:
+    def spend_rows(self, run: str, *, upto: int | None = None) -> list[dict[str, Any]]:
         """Return what a run's paid calls cost, by role; `unknown` counts calls without a known price.
 
         With `upto`, as it was after that event of the run.
         """
-        return self._of_family(lambda connection, name: family.spend(connection, name, upto), run)
+        return self._query_lineage(
+            lambda connection, name: lineage_read_models.load_spend(connection, name, upto), run
+        )
 
-    def _of_family(self, read: Callable[[sqlite3.Connection, str], family.Rows], run: str) -> family.Rows:
+    def _query_lineage(
+        self, read: Callable[[sqlite3.Connection, str], lineage_read_models.RowDicts], run: str
+    ) -> lineage_read_models.RowDicts:
         with self._mutex, sqlite_errors():
             connection = self._handle.connection()
             projections.require_current(connection)
             return read(connection, run)
 
-    def _rows(self, sql: str, *parameters: object) -> list[dict[str, Any]]:
+    def _query_rows(self, sql: str, *parameters: object) -> list[dict[str, Any]]:
         with self._mutex, sqlite_errors():
             connection = self._handle.connection()
             projections.require_current(connection)

@@ -16,17 +16,17 @@ from pathlib import Path
 
 from state import schema
 from state.errors import HomeUnreadable, NoLog, sqlite_errors
-from state.home import Layout, missing, require_directory
+from state.home import HomeLayout, missing_home_error, require_directory
 from state.opening import require_never_written
 from state.upcast import check_kinds
 
-_Stamp = tuple[tuple[int, int, int] | None, ...]
+_FileStamps = tuple[tuple[int, int, int] | None, ...]
 
 
-class ReadOnly:
+class ReadOnlyConnection:
     """Hands out the connection, reopening it when a frozen view of the files has become stale."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: HomeLayout) -> None:
         """Open the log.
 
         Raises:
@@ -35,17 +35,17 @@ class ReadOnly:
         self._layout = layout
         self._database = str(layout.database)
         self._copy: tempfile.TemporaryDirectory[str] | None = None
-        self._frozen: _Stamp | None = None
+        self._frozen: _FileStamps | None = None
         self._file: tuple[int, int] | None = None
         with sqlite_errors():
-            self._connection = self._open()
+            self._connection = self._open_connection()
 
     def connection(self) -> sqlite3.Connection:
-        if self._file != _file(self._database) or (
-            self._frozen is not None and self._frozen != self._stamp()
+        if self._file != _file_id(self._database) or (
+            self._frozen is not None and self._frozen != self._file_stamps()
         ):
             self.close()
-            self._connection = self._open()
+            self._connection = self._open_connection()
         return self._connection
 
     def close(self) -> None:
@@ -54,15 +54,15 @@ class ReadOnly:
             self._copy.cleanup()
             self._copy = None
 
-    def _open(self) -> sqlite3.Connection:
+    def _open_connection(self) -> sqlite3.Connection:
         self._frozen = None
         _require_readable(self._layout)
-        self._file = _file(self._database)  # a rewritten log is another file of the same name
+        self._file = _file_id(self._database)  # a rewritten log is another file of the same name
         uri = self._layout.database.resolve().as_uri()
         try:
             return _connect(f"{uri}?mode=ro", self._layout)
         except sqlite3.OperationalError:
-            self._frozen = self._stamp()
+            self._frozen = self._file_stamps()
         if not self._layout.wal.exists():
             return _connect(f"{uri}?immutable=1", self._layout)
         self._copy = tempfile.TemporaryDirectory(prefix="nki-agent-read-")
@@ -70,11 +70,11 @@ class ReadOnly:
             shutil.copyfile(source, Path(self._copy.name) / source.name)
         return _connect(f"{(Path(self._copy.name) / self._layout.database.name).as_uri()}", self._layout)
 
-    def _stamp(self) -> _Stamp:
-        return tuple(_identity(path) for path in (self._layout.database, self._layout.wal))
+    def _file_stamps(self) -> _FileStamps:
+        return tuple(_file_stamp(path) for path in (self._layout.database, self._layout.wal))
 
 
-def _file(path: str) -> tuple[int, int] | None:
+def _file_id(path: str) -> tuple[int, int] | None:
     try:
         found = os.stat(path)  # noqa: PTH116 - asked before each read
     except FileNotFoundError:
@@ -82,7 +82,7 @@ def _file(path: str) -> tuple[int, int] | None:
     return (found.st_dev, found.st_ino)
 
 
-def _identity(path: Path) -> tuple[int, int, int] | None:
+def _file_stamp(path: Path) -> tuple[int, int, int] | None:
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -90,7 +90,7 @@ def _identity(path: Path) -> tuple[int, int, int] | None:
     return (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
-def _require_readable(layout: Layout) -> None:
+def _require_readable(layout: HomeLayout) -> None:
     try:
         exists = layout.database.exists()
         require_directory(layout.home)
@@ -101,16 +101,16 @@ def _require_readable(layout: Layout) -> None:
         raise HomeUnreadable(f"{layout.database}: no permission to read")
 
 
-def _require_log(layout: Layout, *, exists: bool) -> None:
+def _require_log(layout: HomeLayout, *, exists: bool) -> None:
     if exists:
         return
     if not layout.home.is_dir():
-        raise missing(layout.home)
+        raise missing_home_error(layout.home)
     require_never_written(layout)
     raise NoLog(f"{layout.home}: holds no log; nothing was recorded here yet")
 
 
-def _connect(uri: str, layout: Layout) -> sqlite3.Connection:
+def _connect(uri: str, layout: HomeLayout) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA query_only=1")

@@ -1,4 +1,5 @@
-"""What goes into the log and what comes out of it: `NewEvent`, `Recorded`, and the stored `Row` between."""
+"""What goes into the log and what comes out of it: `NewEvent`, `RecordedEvent`, and the stored `EventRow`
+between."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from state.events import Event
 
 Stored = TypeVar("Stored", bound=tuple[Any, ...])
 
-Progress = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 """Told now and then how much of some work is done, and how much there is: events, if nothing else is said."""
 
 
-class Shape(Generic[Stored]):
+class RowParser(Generic[Stored]):
     """Makes what a table holds into values of a named tuple, each column of its declared type.
 
     SQLite keeps to the types of a table when it writes; of pages that were exchanged or overwritten it reads
@@ -40,9 +41,9 @@ class Shape(Generic[Stored]):
         found = tuple(columns)
         if tuple(map(type, found)) in self._shapes:
             return self._make(*found)
-        raise self._damaged(found)
+        raise self._damaged_error(found)
 
-    def _damaged(self, found: tuple[object, ...]) -> LogDamaged:
+    def _damaged_error(self, found: tuple[object, ...]) -> LogDamaged:
         bad = [
             f"its {name} is of the type {type(value).__name__}"
             for (name, allowed), value in zip(self._allowed.items(), found, strict=False)
@@ -67,7 +68,7 @@ class NewEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedEvent:
     """An event as the log holds it.
 
     `seq` orders the whole log, `run_seq` the stream; `ts_us` is the wall clock (UNIX microseconds), for
@@ -89,7 +90,7 @@ class Recorded:
         return datetime.fromtimestamp(self.ts_us / 1_000_000, tz=UTC)
 
     @property
-    def place(self) -> str:
+    def event_id(self) -> str:
         """The event's id as people and commands write it: RUN@SEQ."""
         return f"{self.stream}@{self.run_seq}"
 
@@ -98,7 +99,7 @@ class Recorded:
         return type(self.event).__name__
 
 
-class Row(NamedTuple):
+class EventRow(NamedTuple):
     """One row of the table `event`, in column order. `prev` and `log_prev` are the hashes of the rows before
     it in its stream and in the log; `fold` is the fold version that `state_hash` was computed with."""
 
@@ -118,12 +119,12 @@ class Row(NamedTuple):
     hash: bytes
 
 
-COLUMNS = ", ".join(Row._fields)
+COLUMNS = ", ".join(EventRow._fields)
 
-row_of = Shape(Row)
+parse_row = RowParser(EventRow)
 
 
-def risen(after: int, to: int) -> int:
+def require_rising(after: int, to: int) -> int:
     """Return `to`, where a read goes on; a page out of order would have it go on for ever.
 
     Raises:
@@ -134,17 +135,19 @@ def risen(after: int, to: int) -> int:
     return to
 
 
-class Kind(NamedTuple):
+class EventKind(NamedTuple):
     """One row of the table `kind`: a type of event that the log holds, and its version."""
 
     type: str
     version: int
 
 
-kind_of = Shape(Kind)
+parse_kind = RowParser(EventKind)
 
 
-def recorded(row: Row, event: Event) -> Recorded:
+def to_recorded_event(row: EventRow, event: Event) -> RecordedEvent:
     """Return `row` as callers see it, with its decoded event."""
     state_hash = None if row.state_hash is None else row.state_hash.hex()
-    return Recorded(row.seq, row.stream, row.run_seq, row.ts_us, event, row.cause, row.hash.hex(), state_hash)
+    return RecordedEvent(
+        row.seq, row.stream, row.run_seq, row.ts_us, event, row.cause, row.hash.hex(), state_hash
+    )

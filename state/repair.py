@@ -18,26 +18,26 @@ from typing import NamedTuple
 from state import blobs, queries, salvage, schema, snapshots
 from state.appender import Appender
 from state.blobs import StoredBlob
-from state.chain import GENESIS, Link, check_link, row_hash
-from state.copying import RowCopy
+from state.chain import GENESIS, ChainLink, check_link, row_hash
+from state.copying import RowCopier
 from state.errors import LogDamaged, LogError, StateError
 from state.events import LogRewritten, RunForked, RunPaused
-from state.head import EMPTY, Head, read_head
-from state.home import Layout
+from state.head import EMPTY_HEAD, Head, read_head
+from state.home import HomeLayout
+from state.log_rebuild import RebuildResult, append_to_draft, lock_home, rebuild_log
 from state.model import RunStatus
 from state.opening import refresh_read_models
-from state.records import NewEvent, Progress, Row
-from state.rewrite import Rewritten, append, rewrite, stopped
-from state.snapshots import Tip, Tips
-from state.upcast import decode
-from state.verify import verify
+from state.records import EventRow, NewEvent, ProgressCallback
+from state.snapshots import Tip, TipCache
+from state.upcast import decode_event
+from state.verify import verify_log
 
-UNKNOWN = "?"
+UNKNOWN_STREAM = "?"
 """The run of an event of which not even that can be read."""
 
 
 @dataclass(slots=True)
-class Loss:
+class StreamLoss:
     """What was lost of one stream: `events` in number, from run_seq `first` on, for the reason `why`."""
 
     stream: str
@@ -50,15 +50,15 @@ class Loss:
         return f"{self.events} event{'' if self.events == 1 else 's'}{start}: {self.why}"
 
 
-class Repaired(NamedTuple):
+class RepairResult(NamedTuple):
     """What a repair came to: what was lost by run, which blobs, and the new log (None: nothing was wrong)."""
 
-    lost: tuple[Loss, ...]
+    lost: tuple[StreamLoss, ...]
     blobs: tuple[str, ...]
-    rewritten: Rewritten | None
+    rewritten: RebuildResult | None
 
 
-def repair(home: Path, *, progress: Progress | None = None) -> Repaired:
+def repair_log(home: Path, *, progress: ProgressCallback | None = None) -> RepairResult:
     """Make the log of `home` anew from what is sound in it; the old files are kept. Nobody may own the home.
 
     Raises:
@@ -67,39 +67,39 @@ def repair(home: Path, *, progress: Progress | None = None) -> Repaired:
         LogDamaged: nothing of it can be read; restore a backup.
         StorageFull, StorageFailed: the new file could not be written; the log is as it was.
     """
-    with stopped(home) as layout:
-        if _sound(home, progress):
-            return Repaired((), (), None)
-        anchor = _anchor(layout)
-        work = _Repair(anchor)
+    with lock_home(home) as layout:
+        if _is_log_sound(home, progress):
+            return RepairResult((), (), None)
+        anchor = _read_anchor(layout)
+        work = _LogRepair(anchor)
 
         def build(draft: Path) -> LogRewritten:
-            with closing(_connect(layout)) as old, closing(schema.open_writer(draft)) as new:
-                schema.migrate(new)
-                work.copy(old, new)
+            with closing(_open_damaged(layout)) as old, closing(schema.open_writer(draft)) as new:
+                schema.migrate_schema(new)
+                work.copy_good_rows(old, new)
                 refresh_read_models(new)
                 work.pause_runs(Appender(draft, new))
-            return work.event()
+            return work.rebuild_event()
 
-        rewritten = rewrite(layout, build, keep=True, progress=progress)
-    return Repaired(tuple(work.lost.values()), tuple(sorted(work.lost_blobs)), rewritten)
+        rewritten = rebuild_log(layout, build, keep=True, progress=progress)
+    return RepairResult(tuple(work.lost.values()), tuple(sorted(work.lost_blobs)), rewritten)
 
 
-def _sound(home: Path, progress: Progress | None) -> bool:
+def _is_log_sound(home: Path, progress: ProgressCallback | None) -> bool:
     try:
-        return verify(home, progress=progress).ok
+        return verify_log(home, progress=progress).is_ok
     except (LogError, sqlite3.Error):  # also "too new", which a damaged list of kinds may say
         return False
 
 
-def _anchor(layout: Layout) -> Head:
+def _read_anchor(layout: HomeLayout) -> Head:
     try:
-        return read_head(layout.head) or EMPTY
+        return read_head(layout.head) or EMPTY_HEAD
     except LogDamaged:
-        return EMPTY
+        return EMPTY_HEAD
 
 
-def _connect(layout: Layout) -> sqlite3.Connection:
+def _open_damaged(layout: HomeLayout) -> sqlite3.Connection:
     """Open a damaged log for reading, if it can be told to be one."""
     connection = sqlite3.connect(
         f"{layout.database.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None
@@ -118,103 +118,105 @@ def _require_log(connection: sqlite3.Connection) -> None:
         raise LogDamaged("its database is empty; restore a backup")
 
 
-class _Repair:
+class _LogRepair:
     """Copies the good rows, and remembers what is left out."""
 
     def __init__(self, anchor: Head) -> None:
         self._anchor = anchor
-        self._links: dict[str, Link] = {}
-        self._tips = Tips()
+        self._links: dict[str, ChainLink] = {}
+        self._tips = TipCache()
         self._named: set[str] = set()
-        self.lost: dict[str, Loss] = {}
+        self.lost: dict[str, StreamLoss] = {}
         self.lost_blobs: set[str] = set()
 
-    def copy(self, old: sqlite3.Connection, new: sqlite3.Connection) -> None:
+    def copy_good_rows(self, old: sqlite3.Connection, new: sqlite3.Connection) -> None:
         with schema.transaction(new):
-            copy = RowCopy(new)
+            copy = RowCopier(new)
             last = salvage.last_seq(old, self._anchor.seq)
             where: dict[int, tuple[str, int]] | None = None
             log_hash = GENESIS
-            for item, attested in _with_next(salvage.rows(old, last)):
+            for item, attested in _pair_attested(salvage.salvage_rows(old, last)):
                 if isinstance(item, int):
-                    where = salvage.places(old) if where is None else where
-                    self._unreadable(item, where)
+                    where = salvage.event_places(old) if where is None else where
+                    self._record_unreadable(item, where)
                 else:
-                    self._consider(new, copy, item, attested)
+                    self._copy_row(new, copy, item, attested)
                     log_hash = item.hash
             if copy.rows == 0 < last:
                 raise LogDamaged("no event of it can be read; restore a backup")
             same_end = self._anchor.seq == last
-            copy.end(last, bytes.fromhex(self._anchor.hash) if same_end else log_hash)
+            copy.record_end(last, bytes.fromhex(self._anchor.hash) if same_end else log_hash)
             self._copy_blobs(old, new)
 
     # --- rows ---
 
-    def _unreadable(self, seq: int, where: dict[int, tuple[str, int]]) -> None:
-        stream, run_seq = where.get(seq, (UNKNOWN, None))
-        self._lose(stream, run_seq, f"event {seq} is missing or cannot be read")
+    def _record_unreadable(self, seq: int, where: dict[int, tuple[str, int]]) -> None:
+        stream, run_seq = where.get(seq, (UNKNOWN_STREAM, None))
+        self._record_loss(stream, run_seq, f"event {seq} is missing or cannot be read")
 
-    def _lose(self, stream: str, run_seq: int | None, why: str) -> None:
-        self.lost.setdefault(stream, Loss(stream, run_seq, why)).events += 1
+    def _record_loss(self, stream: str, run_seq: int | None, why: str) -> None:
+        self.lost.setdefault(stream, StreamLoss(stream, run_seq, why)).events += 1
 
-    def _consider(self, new: sqlite3.Connection, copy: RowCopy, row: Row, attested: bytes | None) -> None:
+    def _copy_row(
+        self, new: sqlite3.Connection, copy: RowCopier, row: EventRow, attested: bytes | None
+    ) -> None:
         if row.stream in self.lost:
-            self._lose(row.stream, row.run_seq, "")
+            self._record_loss(row.stream, row.run_seq, "")
             return
         try:
-            check_link(row, self._links.get(row.stream) or self._before(new, row))
-            event = decode(row)  # after its hash: what a newer version wrote is not damage, and not cut
+            check_link(row, self._links.get(row.stream) or self._expected_link(new, row))
+            event = decode_event(row)  # after its hash: what a newer version wrote is not damage, and not cut
             _require_attested(row, attested)
             before = self._tips.get(row.stream) or self._tip_before(new, row)
-            state = snapshots.replay(before.state if before else None, row, event)
-            copy.put(row)
+            state = snapshots.fold_row(before.state if before else None, row, event)
+            copy.copy_row(row)
         except LogDamaged as error:
-            self._name_missing(row)
-            self._lose(row.stream, row.run_seq, f"event {row.seq} {error.what}")
+            self._attribute_missing(row)
+            self._record_loss(row.stream, row.run_seq, f"event {row.seq} {error.what}")
         except sqlite3.IntegrityError as error:
-            self._lose(row.stream, row.run_seq, f"event {row.seq} {error}")
+            self._record_loss(row.stream, row.run_seq, f"event {row.seq} {error}")
         else:
             self._tips.put(Tip(row.stream, row.run_seq, row.hash, state))
             self._links[row.stream] = (row.run_seq, row.hash)
-            self._named.update(blobs.named_by(event))
+            self._named.update(blobs.referenced_digests(event))
 
-    def _name_missing(self, row: Row) -> None:
+    def _attribute_missing(self, row: EventRow) -> None:
         """What is missing before a row of its stream was of that stream."""
         last, _ = self._links.get(row.stream, (row.run_seq - 1, b""))
-        unknown = self.lost.get(UNKNOWN)
+        unknown = self.lost.get(UNKNOWN_STREAM)
         missing = row.run_seq - 1 - last
         if unknown is None or not 0 < missing <= unknown.events:
             return
-        self.lost[row.stream] = Loss(row.stream, last + 1, unknown.why, missing)
+        self.lost[row.stream] = StreamLoss(row.stream, last + 1, unknown.why, missing)
         unknown.events -= missing
         if unknown.events == 0:
-            del self.lost[UNKNOWN]
+            del self.lost[UNKNOWN_STREAM]
 
-    def _before(self, new: sqlite3.Connection, row: Row) -> Link | None:
+    def _expected_link(self, new: sqlite3.Connection, row: EventRow) -> ChainLink | None:
         """Return what a stream's first row continues: nothing, or an event of its parent that was saved."""
-        event = decode(row) if row.type == RunForked.__name__ else None
+        event = decode_event(row) if row.type == RunForked.__name__ else None
         if isinstance(event, RunForked):
             return queries.link_at(new, event.parent, event.parent_seq)
         return (0, GENESIS)
 
-    def _tip_before(self, new: sqlite3.Connection, row: Row) -> Tip | None:
-        event = decode(row)
+    def _tip_before(self, new: sqlite3.Connection, row: EventRow) -> Tip | None:
+        event = decode_event(row)
         if isinstance(event, RunForked):
-            return snapshots.load(new, event.parent, upto=event.parent_seq)
-        return snapshots.load(new, row.stream, upto=row.run_seq - 1)
+            return snapshots.load_tip(new, event.parent, upto=event.parent_seq)
+        return snapshots.load_tip(new, row.stream, upto=row.run_seq - 1)
 
     # --- blobs ---
 
     def _copy_blobs(self, old: sqlite3.Connection, new: sqlite3.Connection) -> None:
-        for blob in salvage.stored_blobs(old):
-            sound = blob.encoding in blobs.GONE or _is_sound(blob)
-            blobs.store(new, [blob if sound else blobs.tombstone(blob, "lost")])
+        for blob in salvage.salvage_blobs(old):
+            sound = blob.encoding in blobs.TOMBSTONE_REASONS or _is_sound(blob)
+            blobs.store_blobs(new, [blob if sound else blobs.make_tombstone(blob, "lost")])
             if not sound:
                 self.lost_blobs.add(blob.digest.hex())
         for digest in self._named:
-            if not blobs.exists(new, digest):
+            if not blobs.has_blob(new, digest):
                 self.lost_blobs.add(digest)
-                blobs.store(new, [StoredBlob(bytes.fromhex(digest), 0, "lost", b"")])
+                blobs.store_blobs(new, [StoredBlob(bytes.fromhex(digest), 0, "lost", b"")])
 
     # --- what follows ---
 
@@ -222,15 +224,15 @@ class _Repair:
         """Let no run that lost something go on before a person has looked at it."""
         found = appender.connection.execute("SELECT run FROM runs WHERE status = ?", (RunStatus.RUNNING,))
         for (run,) in found.fetchall():
-            why = self._reason(appender.connection, run)
+            why = self._pause_reason(appender.connection, run)
             if why is not None:
-                append(appender, [NewEvent(run, RunPaused(reason=f"repaired: {why}"))])
+                append_to_draft(appender, [NewEvent(run, RunPaused(reason=f"repaired: {why}"))])
 
-    def _reason(self, connection: sqlite3.Connection, run: str) -> str | None:
+    def _pause_reason(self, connection: sqlite3.Connection, run: str) -> str | None:
         if run in self.lost:
             return f"lost {self.lost[run]}"
-        if UNKNOWN in self.lost:
-            return f"this or another run lost {self.lost[UNKNOWN]}"
+        if UNKNOWN_STREAM in self.lost:
+            return f"this or another run lost {self.lost[UNKNOWN_STREAM]}"
         query = "SELECT 1 FROM event WHERE stream = ? AND run_seq > ? AND run_seq <= ? AND instr(payload, ?)"
         for digest in sorted(self.lost_blobs):
             for segment in queries.lineage(connection, run):
@@ -238,7 +240,7 @@ class _Repair:
                     return f"lost blob {digest}"
         return None
 
-    def event(self) -> LogRewritten:
+    def rebuild_event(self) -> LogRewritten:
         events = sum(loss.events for loss in self.lost.values())
         return LogRewritten(
             verb="repair",
@@ -248,30 +250,30 @@ class _Repair:
         )
 
 
-def _with_next(items: Iterator[Row | int]) -> Iterator[tuple[Row | int, bytes | None]]:
+def _pair_attested(items: Iterator[EventRow | int]) -> Iterator[tuple[EventRow | int, bytes | None]]:
     """Yield each item with the hash that the sound row right after it says it has; None where none says."""
-    before: Row | int | None = None
+    before: EventRow | int | None = None
     for item in items:
         if before is not None:
-            yield before, _attested(before, item)
+            yield before, _attested_hash(before, item)
         before = item
     if before is not None:
         yield before, None
 
 
-def _attested(before: Row | int, item: Row | int) -> bytes | None:
+def _attested_hash(before: EventRow | int, item: EventRow | int) -> bytes | None:
     if isinstance(item, int) or isinstance(before, int) or item.seq != before.seq + 1:
         return None
     return item.log_prev if row_hash(item[:-1]) == item.hash else None
 
 
-def _require_attested(row: Row, attested: bytes | None) -> None:
+def _require_attested(row: EventRow, attested: bytes | None) -> None:
     if attested not in (None, row.hash):
         raise LogDamaged("is not the event that the one after it was written after")
 
 
 def _is_sound(blob: StoredBlob) -> bool:
     with suppress(StateError):
-        blobs.unpack(blob)
+        blobs.unpack_blob(blob)
         return True
     return False

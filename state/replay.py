@@ -10,12 +10,12 @@ from state.chain import GENESIS, check_link
 from state.errors import LogDamaged, StreamUnknown
 from state.fold import FOLD_VERSION, RunState
 from state.model import SYSTEM_STREAM
-from state.records import Progress, Row
-from state.snapshots import State
+from state.records import EventRow, ProgressCallback
+from state.snapshots import StreamState
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayResult:
     """A run as its rows give it up to `run_seq`, whose hash is `hash`.
 
     `state_hashes` recorded hashes of the state were compared; `other_folds` were not, because another
@@ -31,9 +31,9 @@ class Replayed:
     line: tuple[tuple[str, int], ...]
 
 
-def replay(
-    connection: sqlite3.Connection, run: str, to: int | None = None, progress: Progress | None = None
-) -> Replayed:
+def replay_run(
+    connection: sqlite3.Connection, run: str, to: int | None = None, progress: ProgressCallback | None = None
+) -> ReplayResult:
     """Fold a run's rows from the first to run_seq `to` (None: the last).
 
     Raises:
@@ -41,7 +41,7 @@ def replay(
         LogDamaged: naming the first row that does not continue the one before, was edited, cannot follow, or
             after which the state is not the one that was recorded.
     """
-    state: State | None = None
+    state: StreamState | None = None
     link = (0, GENESIS)
     compared = {True: 0, False: 0}
     line: dict[str, int] = {}
@@ -50,20 +50,20 @@ def replay(
     for row in queries.stream_rows(connection, run, after=0, upto=to):
         check_link(row, link)
         link = (row.run_seq, row.hash)
-        state = snapshots.replay(state, row)
+        state = snapshots.fold_row(state, row)
         line[row.stream] = row.run_seq
         if progress is not None and row.run_seq % queries.PAGE == 0:
             progress(row.run_seq, total or row.run_seq)
         if row.state_hash is not None:
-            compared[_compare(row, state)] += 1
+            compared[_compare_state_hash(row, state)] += 1
     if not isinstance(state, RunState) or run == SYSTEM_STREAM or to not in (None, link[0]):
         raise StreamUnknown(f"no run {run}" if to is None else f"no event {run}@{to}")
-    return Replayed(
+    return ReplayResult(
         state, link[0], link[1].hex(), link[0], compared[True], compared[False], tuple(line.items())
     )
 
 
-def _compare(row: Row, state: State) -> bool:
+def _compare_state_hash(row: EventRow, state: StreamState) -> bool:
     """Return whether today's fold made the recorded hash, and hence whether it was compared."""
     if row.fold != FOLD_VERSION:
         return False

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from state import queries
-from state.blobs import StoredBlob, blob_of
+from state.blobs import StoredBlob, parse_blob
 from state.errors import LogDamaged
 from state.queries import PAGE
-from state.records import COLUMNS, Row, row_of
+from state.records import COLUMNS, EventRow, parse_row
 
 _ROWS = f"SELECT {COLUMNS} FROM event WHERE seq > ? AND seq <= ? ORDER BY seq"  # noqa: S608 - our own names
 _INDEX = "SELECT {} FROM event INDEXED BY sqlite_autoindex_event_1"
@@ -32,7 +32,7 @@ def last_seq(connection: sqlite3.Connection, anchored: int) -> int:
     return found
 
 
-def rows(connection: sqlite3.Connection, upto: int) -> Iterator[Row | int]:
+def salvage_rows(connection: sqlite3.Connection, upto: int) -> Iterator[EventRow | int]:
     """Yield each event up to `upto` that can be read, and the number of each that cannot, in order.
 
     Numbers in a gap that the log knows of are passed over.
@@ -41,9 +41,11 @@ def rows(connection: sqlite3.Connection, upto: int) -> Iterator[Row | int]:
     while after < upto:
         end = min(after + PAGE, upto)
         try:
-            page = [row_of(row) for row in connection.execute(_ROWS, (after, end)).fetchall()]
+            page = [parse_row(row) for row in connection.execute(_ROWS, (after, end)).fetchall()]
         except UNREADABLE:
-            page = [row for seq in range(after + 1, end + 1) if (row := _row(connection, seq)) is not None]
+            page = [
+                row for seq in range(after + 1, end + 1) if (row := _read_row(connection, seq)) is not None
+            ]
         there = {row.seq: row for row in page}
         for seq in range(after + 1, end + 1):
             row = there.get(seq)
@@ -52,7 +54,7 @@ def rows(connection: sqlite3.Connection, upto: int) -> Iterator[Row | int]:
         after = end
 
 
-def _row(connection: sqlite3.Connection, seq: int) -> Row | None:
+def _read_row(connection: sqlite3.Connection, seq: int) -> EventRow | None:
     with suppress(*UNREADABLE):
         return queries.row_at(connection, seq)
     return None
@@ -64,7 +66,7 @@ def _known_gap(connection: sqlite3.Connection, seq: int) -> bool:
     return False
 
 
-def places(connection: sqlite3.Connection) -> dict[int, tuple[str, int]]:
+def event_places(connection: sqlite3.Connection) -> dict[int, tuple[str, int]]:
     """Return stream and run_seq of events by number, from the index alone; empty where it is damaged too."""
     with suppress(sqlite3.Error):
         found = connection.execute(_INDEX.format("seq, stream, run_seq")).fetchall()
@@ -73,7 +75,7 @@ def places(connection: sqlite3.Connection) -> dict[int, tuple[str, int]]:
     return {}
 
 
-def stored_blobs(connection: sqlite3.Connection) -> Iterator[StoredBlob]:
+def salvage_blobs(connection: sqlite3.Connection) -> Iterator[StoredBlob]:
     """Yield the blobs that can be read, sound or not."""
     last = 0
     with suppress(sqlite3.Error):
@@ -89,4 +91,4 @@ def stored_blobs(connection: sqlite3.Connection) -> Iterator[StoredBlob]:
                     page += connection.execute(query, (rowid - 1, rowid)).fetchall()
         for columns in page:
             with suppress(LogDamaged):  # one without a digest is nobody's
-                yield blob_of(columns)
+                yield parse_blob(columns)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 APPLICATION_ID = 0x4E4B4941
 """`NKIA`: what `file` and SQLite see as the kind of this database."""
 
-_FIRST = (
+_INITIAL_SCHEMA = (
     """CREATE TABLE stream(
          id TEXT PRIMARY KEY, parent TEXT REFERENCES stream(id), parent_seq INT, parent_hash BLOB) STRICT""",
     """CREATE TABLE event(
@@ -86,10 +86,10 @@ _GAPS = (
 )
 """Events `seq` to `upto` are in this file no longer; the row after them continues `hash`."""
 
-_NAMED = re.compile(r"CREATE TRIGGER (\w+)")
+_TRIGGER_NAME = re.compile(r"CREATE TRIGGER (\w+)")
 
 
-def _all(statements: tuple[str, ...]) -> Callable[[Database], None]:
+def _run_statements(statements: tuple[str, ...]) -> Callable[[Database], None]:
     def change(database: Database) -> None:
         for statement in statements:
             database.conn.execute(statement)
@@ -98,8 +98,8 @@ def _all(statements: tuple[str, ...]) -> Callable[[Database], None]:
 
 
 MIGRATIONS: tuple[tuple[str, Callable[[Database], None]], ...] = (
-    ("0001_event_log", _all(_FIRST)),
-    ("0002_gaps", _all(_GAPS)),
+    ("0001_event_log", _run_statements(_INITIAL_SCHEMA)),
+    ("0002_gaps", _run_statements(_GAPS)),
 )
 """In order; `user_version` is the number applied. Never edited once released, only appended to."""
 
@@ -171,7 +171,7 @@ def _set_pragma(connection: sqlite3.Connection, name: str, value: object) -> Non
         raise StorageFailed(f"SQLite keeps {name}={found[0]} where the log needs {value}")
 
 
-def pragma(connection: sqlite3.Connection, name: str) -> int:
+def read_pragma(connection: sqlite3.Connection, name: str) -> int:
     """Return an integer pragma."""
     return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
@@ -183,8 +183,8 @@ def check_version(connection: sqlite3.Connection) -> bool:
         LogDamaged: it is some other program's database.
         LogTooNew: its schema is newer than this program's.
     """
-    version = pragma(connection, "user_version")
-    application = pragma(connection, "application_id")
+    version = read_pragma(connection, "user_version")
+    application = read_pragma(connection, "application_id")
     if (
         application == 0
         and version == 0
@@ -201,21 +201,21 @@ def check_version(connection: sqlite3.Connection) -> bool:
     return True
 
 
-def migrate(connection: sqlite3.Connection) -> None:
+def migrate_schema(connection: sqlite3.Connection) -> None:
     """Bring the schema up to date; each migration and its record are one transaction."""
-    if pragma(connection, "user_version") == SCHEMA_VERSION:
+    if read_pragma(connection, "user_version") == SCHEMA_VERSION:
         return
     from sqlite_utils import Database
     from sqlite_utils.migrations import Migrations
 
     known = Migrations("state")
     for number, (name, change) in enumerate(MIGRATIONS, start=1):
-        known(name=name)(_step(number, change))
+        known(name=name)(_migration_step(number, change))
     with transaction(connection):
         known.apply(Database(connection, recursive_triggers=False, execute_plugins=False))
 
 
-def _step(number: int, change: Callable[[Database], None]) -> Callable[[Database], None]:
+def _migration_step(number: int, change: Callable[[Database], None]) -> Callable[[Database], None]:
     def step(database: Database) -> None:
         change(database)
         crash_point("migrate.step")
@@ -225,10 +225,10 @@ def _step(number: int, change: Callable[[Database], None]) -> Callable[[Database
     return step
 
 
-def triggers(connection: sqlite3.Connection) -> frozenset[str]:
+def guard_triggers(connection: sqlite3.Connection) -> frozenset[str]:
     """Return the triggers that guard the rows of a log of this one's schema."""
-    made = (_FIRST, _GAPS)[: pragma(connection, "user_version")]
-    return frozenset(found[1] for step in made for text in step if (found := _NAMED.match(text)))
+    made = (_INITIAL_SCHEMA, _GAPS)[: read_pragma(connection, "user_version")]
+    return frozenset(found[1] for step in made for text in step if (found := _TRIGGER_NAME.match(text)))
 
 
 def get_meta(connection: sqlite3.Connection, key: str) -> str | None:

@@ -23,16 +23,16 @@ from state.events import Event
 from state.fold import FOLD_VERSION, IllegalEvent, RunState
 from state.model import SYSTEM_STREAM
 from state.queries import Segment, lineage, lineage_rows, link_at
-from state.records import Row, Shape
+from state.records import EventRow, RowParser
 from state.system import SystemState
-from state.upcast import decode
+from state.upcast import decode_event
 
-State = RunState | SystemState
+StreamState = RunState | SystemState
 
-EVERY = 1000
+SNAPSHOT_EVERY = 1000
 """Events of a run between two snapshots."""
 
-EVERY_OF_SYSTEM = 100
+SYSTEM_SNAPSHOT_EVERY = 100
 """The same of the system stream: its state is small, and everybody who asks for one folds what came after."""
 
 HASH_EVERY = 256
@@ -49,15 +49,15 @@ class Tip(NamedTuple):
     stream: str
     run_seq: int
     hash: bytes
-    state: State | None
+    state: StreamState | None
     saved: int = 0
 
     @property
-    def ended(self) -> bool:
-        return isinstance(self.state, RunState) and self.state.ended
+    def has_ended(self) -> bool:
+        return isinstance(self.state, RunState) and self.state.has_ended
 
 
-class Saved(NamedTuple):
+class StoredSnapshot(NamedTuple):
     """A stored snapshot, without its fold version."""
 
     stream: str
@@ -67,15 +67,15 @@ class Saved(NamedTuple):
     data: bytes
 
 
-_saved_of = Shape(Saved)
+_parse_snapshot = RowParser(StoredSnapshot)
 
-_NEWEST = (
+_NEWEST_QUERY = (
     "SELECT stream, run_seq, head, digest, data FROM snapshot "
     "WHERE stream = ? AND run_seq <= ? AND fold = ? ORDER BY run_seq DESC"
 )
 
 
-class Tips:
+class TipCache:
     """Tips in memory: those of live streams, and the last few of ended runs (`keep`)."""
 
     def __init__(self, keep: int = 8) -> None:
@@ -89,7 +89,7 @@ class Tips:
     def put(self, tip: Tip) -> None:
         """Remember a tip; forget an ended run's if there are too many."""
         self._tips[tip.stream] = tip
-        if tip.ended:
+        if tip.has_ended:
             self._ended.pop(tip.stream, None)
             self._ended[tip.stream] = None
             if len(self._ended) > self._keep:
@@ -100,44 +100,44 @@ class Tips:
         return iter(self._tips.values())
 
 
-def advance(stream: str, state: State | None, event: Event) -> State:
+def fold_event(stream: str, state: StreamState | None, event: Event) -> StreamState:
     """Fold one event into a stream's state.
 
     Raises:
         IllegalEvent: it cannot follow.
     """
     if stream == SYSTEM_STREAM:
-        return system.apply(state, event)  # type: ignore[arg-type]  # the stream's name decides the fold
-    return fold.apply(state, event)  # type: ignore[arg-type]
+        return system.apply_system_event(state, event)  # type: ignore[arg-type]  # the stream's name decides the fold
+    return fold.apply_event(state, event)  # type: ignore[arg-type]
 
 
-def state_hash(state: State) -> bytes:
+def state_hash(state: StreamState) -> bytes:
     """Return the SHA-256 of a state's semantic part."""
     text = system.state_hash(state) if isinstance(state, SystemState) else fold.state_hash(state)
     return bytes.fromhex(text)
 
 
-def interval(stream: str) -> int:
+def snapshot_interval(stream: str) -> int:
     """Return how many events of a stream are between two snapshots."""
-    return EVERY_OF_SYSTEM if stream == SYSTEM_STREAM else EVERY
+    return SYSTEM_SNAPSHOT_EVERY if stream == SYSTEM_STREAM else SNAPSHOT_EVERY
 
 
-def wants_hash(type_: str, run_seq: int) -> bool:
+def should_hash_state(type_: str, run_seq: int) -> bool:
     """Return whether the log records the state's hash on this row."""
     return type_ in _MILESTONES or run_seq % HASH_EVERY == 0
 
 
-def save(connection: sqlite3.Connection, tip: Tip) -> Tip:
+def save_snapshot(connection: sqlite3.Connection, tip: Tip) -> Tip:
     """Store a snapshot of a stream in the transaction under way; return the tip that knows of it."""
     assert tip.state is not None
     data = zlib.compress(tip.state.model_dump_json().encode(), 1)
     connection.execute("DELETE FROM snapshot WHERE stream = ? AND fold <> ?", (tip.stream, FOLD_VERSION))
-    store(connection, Saved(tip.stream, tip.run_seq, tip.hash, sha256(data).digest(), data))
+    store_snapshot(connection, StoredSnapshot(tip.stream, tip.run_seq, tip.hash, sha256(data).digest(), data))
     crash_point("snapshot.before_commit")
     return tip._replace(saved=tip.run_seq)
 
 
-def store(connection: sqlite3.Connection, saved: Saved) -> None:
+def store_snapshot(connection: sqlite3.Connection, saved: StoredSnapshot) -> None:
     """Store a snapshot of today's fold version as it is."""
     stream, run_seq, *rest = saved
     connection.execute(
@@ -145,7 +145,7 @@ def store(connection: sqlite3.Connection, saved: Saved) -> None:
     )
 
 
-def load(
+def load_tip(
     connection: sqlite3.Connection, stream: str, *, upto: int | None = None, snapshots: bool = True
 ) -> Tip | None:
     """Return a stream's tip, or what it was at run_seq `upto`; None when it has no such event.
@@ -156,40 +156,40 @@ def load(
     segments = lineage(connection, stream)
     if not segments:
         return None
-    saved = _newest(connection, segments, upto) if snapshots else None
+    saved = _load_newest(connection, segments, upto) if snapshots else None
     tip = Tip(stream, 0, GENESIS, None) if saved is None else saved._replace(stream=stream)
     for row in lineage_rows(connection, segments, after=tip.run_seq, upto=upto):
-        tip = tip._replace(run_seq=row.run_seq, hash=row.hash, state=replay(tip.state, row))
+        tip = tip._replace(run_seq=row.run_seq, hash=row.hash, state=fold_row(tip.state, row))
     return tip if upto in (None, tip.run_seq) else None
 
 
-def replay(state: State | None, row: Row, event: Event | None = None) -> State:
+def fold_row(state: StreamState | None, row: EventRow, event: Event | None = None) -> StreamState:
     """Fold a stored row (decoded already as `event`, if given).
 
     Raises:
         LogDamaged: the event cannot follow, so it is not what was recorded.
     """
-    event = event or decode(row)
+    event = event or decode_event(row)
     try:
-        return advance(row.stream, state, event)
+        return fold_event(row.stream, state, event)
     except IllegalEvent as error:
         what = f"cannot follow the events before it: {error}"
         raise LogDamaged(what, seq=row.seq, stream=row.stream, run_seq=row.run_seq) from error
 
 
-def _newest(connection: sqlite3.Connection, segments: Sequence[Segment], upto: int | None) -> Tip | None:
+def _load_newest(connection: sqlite3.Connection, segments: Sequence[Segment], upto: int | None) -> Tip | None:
     limit = 2**63 - 1 if upto is None else upto
     for segment in reversed(segments):
-        rows = connection.execute(_NEWEST, (segment.stream, min(segment.upto, limit), FOLD_VERSION))
+        rows = connection.execute(_NEWEST_QUERY, (segment.stream, min(segment.upto, limit), FOLD_VERSION))
         for row in rows:
             try:
-                return restore(connection, _saved_of(row))
+                return restore_tip(connection, _parse_snapshot(row))
             except (ValueError, LogDamaged) as error:
                 _log.warning("snapshot of %s@%s is ignored: %s", row[0], row[1], error)
     return None
 
 
-def restore(connection: sqlite3.Connection, saved: Saved) -> Tip:
+def restore_tip(connection: sqlite3.Connection, saved: StoredSnapshot) -> Tip:
     """Return the tip that a stored snapshot describes.
 
     Raises:
@@ -207,17 +207,17 @@ def restore(connection: sqlite3.Connection, saved: Saved) -> Tip:
     return Tip(saved.stream, saved.run_seq, saved.head, state, saved.run_seq)
 
 
-def keys(connection: sqlite3.Connection) -> set[tuple[str, int]]:
+def snapshot_keys(connection: sqlite3.Connection) -> set[tuple[str, int]]:
     """Return (stream, run_seq) of the snapshots that today's fold could use."""
     rows = connection.execute("SELECT stream, run_seq FROM snapshot WHERE fold = ?", (FOLD_VERSION,))
     return {(stream, run_seq) for stream, run_seq in rows}
 
 
-def stored_at(connection: sqlite3.Connection, stream: str, run_seq: int) -> Saved | None:
+def snapshot_at(connection: sqlite3.Connection, stream: str, run_seq: int) -> StoredSnapshot | None:
     """Return the snapshot of a stream at an event, if there is one.
 
     Raises:
         LogDamaged: what is there is no snapshot.
     """
-    row = connection.execute(_NEWEST, (stream, run_seq, FOLD_VERSION)).fetchone()
-    return _saved_of(row) if row is not None and row[1] == run_seq else None
+    row = connection.execute(_NEWEST_QUERY, (stream, run_seq, FOLD_VERSION)).fetchone()
+    return _parse_snapshot(row) if row is not None and row[1] == run_seq else None

@@ -7,16 +7,16 @@ from typing import Any
 
 from state.events import BudgetSpent, CallCompleted, CallFailed, CallLost, EffectEnded
 from state.model import EffectKey, Tokens
-from state.records import Recorded
+from state.records import RecordedEvent
 
 NANO = 1_000_000_000
 """Costs are summed as integers of 1e-9 USD, so that the sum does not depend on how events were grouped."""
 
-Change = tuple[str, tuple[Any, ...]]
+ReadModelChange = tuple[str, tuple[Any, ...]]
 """A named statement of the read models, and its parameters."""
 
 
-def ended(item: Recorded, event: EffectEnded) -> Iterator[Change]:
+def effect_spend(item: RecordedEvent, event: EffectEnded) -> Iterator[ReadModelChange]:
     """What an effect's own outcome cost, where it cost anything."""
     usage = event.usage
     if usage.cost_usd == 0.0 and usage.input_tokens == 0 == usage.output_tokens:
@@ -30,7 +30,9 @@ def ended(item: Recorded, event: EffectEnded) -> Iterator[Change]:
     )  # fmt: skip
 
 
-def called(item: Recorded, event: CallCompleted | CallFailed | CallLost) -> Iterator[Change]:
+def call_spend(
+    item: RecordedEvent, event: CallCompleted | CallFailed | CallLost
+) -> Iterator[ReadModelChange]:
     """One attempt at an answer: what it took, and what came of it (`answered`, a kind of failure, `lost`).
 
     An answer that a fork took from its parent was no attempt.
@@ -51,7 +53,7 @@ def called(item: Recorded, event: CallCompleted | CallFailed | CallLost) -> Iter
     )  # fmt: skip
 
 
-def gone(item: Recorded, event: BudgetSpent) -> Iterator[Change]:
+def lost_spend(item: RecordedEvent, event: BudgetSpent) -> Iterator[ReadModelChange]:
     """Money that is gone without an outcome."""
     role = EffectKey.parse(event.key).role.value
     cost = round(event.amount_usd * NANO)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field, JsonValue
 
-from state.day import Day, reserved, settled, warned
+from state.day_budget import DayBudget, apply_day_reserved, apply_day_settled, apply_day_warned
 from state.events import (
     BreakerClosed,
     BreakerOpened,
@@ -31,10 +31,10 @@ from state.events import (
     TechniquesLearnt,
 )
 from state.fold import IllegalEvent
-from state.learnt import added, invented, remembered
+from state.learning import add_experiences, add_techniques, retain_strongest
 from state.model import (
     Digest,
-    Frozen,
+    FrozenModel,
     LearntExperience,
     LearntSequence,
     LearntTechnique,
@@ -42,21 +42,21 @@ from state.model import (
 )
 
 
-class PendingCommand(Frozen):
+class PendingCommand(FrozenModel):
     """A command that was taken in and has no answer yet."""
 
     verb: str
     payload: Digest
 
 
-class SystemState(Frozen):
+class SystemState(FrozenModel):
     """What all runs share; `pending` is in order of arrival.
 
     `config` is what the configuration file last said, `prompts` the version of the prompts for runs to come
     (None: nobody edited any), `refused` what is wrong with either since. `sequences` are those of ended
     runs that paid, a bounded number, in the order in which they were learnt; `experiences` what runs and
-    files had to tell, bounded too, files' last, `techniques` what models invented. `day` is what runs took
-    of the day's budget, `breakers` why some endpoints are left alone for a while.
+    files had to tell, bounded too, files' last, `techniques` what models invented. `day_budget` is what runs
+    took of the day's budget, `breakers` why some endpoints are left alone for a while.
     """
 
     pending: dict[str, PendingCommand] = Field(default_factory=dict)
@@ -67,11 +67,11 @@ class SystemState(Frozen):
     sequences: tuple[LearntSequence, ...] = ()
     experiences: tuple[LearntExperience, ...] = ()
     techniques: tuple[LearntTechnique, ...] = ()
-    day: Day | None = None
+    day: DayBudget | None = None
     breakers: dict[str, str] = Field(default_factory=dict)
 
 
-def apply(state: SystemState | None, event: Event) -> SystemState:
+def apply_system_event(state: SystemState | None, event: Event) -> SystemState:
     """Return the state after `event`.
 
     Raises:
@@ -95,47 +95,47 @@ def apply(state: SystemState | None, event: Event) -> SystemState:
         case ConfigRefused():
             return state.model_copy(update={"refused": event.error.message})
         case SequenceLearnt() | ExperiencesLearnt() | ExperiencesForgotten() | TechniquesLearnt():
-            return state.model_copy(update=_learnt(state, event))
+            return state.model_copy(update=_apply_learning(state, event))
         case DayReserved() | DaySettled() | BudgetWarned():
-            return state.model_copy(update={"day": _day(state.day, event)})
+            return state.model_copy(update={"day": _apply_day(state.day, event)})
         case BreakerOpened() | BreakerClosed():
-            return state.model_copy(update={"breakers": _breakers(state, event)})
+            return state.model_copy(update={"breakers": _apply_breaker(state, event)})
         case LogRewritten():
             return state
         case _:
             raise IllegalEvent(f"{type(event).__name__} does not belong in the system stream")
 
 
-def _learnt(
+def _apply_learning(
     state: SystemState, event: SequenceLearnt | ExperiencesLearnt | ExperiencesForgotten | TechniquesLearnt
 ) -> dict[str, Any]:
     match event:
         case SequenceLearnt():
-            return {"sequences": remembered(state.sequences, event.sequence)}
+            return {"sequences": retain_strongest(state.sequences, event.sequence)}
         case TechniquesLearnt():
-            return {"techniques": invented(state.techniques, event.techniques)}
+            return {"techniques": add_techniques(state.techniques, event.techniques)}
         case ExperiencesLearnt():
-            return {"experiences": added(state.experiences, event.experiences)}
+            return {"experiences": add_experiences(state.experiences, event.experiences)}
         case ExperiencesForgotten():
             return {"experiences": tuple(one for one in state.experiences if one.id not in event.ids)}
 
 
-def _day(day: Day | None, event: DayReserved | DaySettled | BudgetWarned) -> Day | None:
+def _apply_day(day: DayBudget | None, event: DayReserved | DaySettled | BudgetWarned) -> DayBudget | None:
     match event:
         case DayReserved():
-            return reserved(day or Day(date=event.day), event)
+            return apply_day_reserved(day or DayBudget(date=event.day), event)
         case DaySettled():
-            return settled(day, event)
+            return apply_day_settled(day, event)
         case BudgetWarned():
-            return warned(day, event)
+            return apply_day_warned(day, event)
 
 
-def _breakers(state: SystemState, event: BreakerOpened | BreakerClosed) -> dict[str, str]:
+def _apply_breaker(state: SystemState, event: BreakerOpened | BreakerClosed) -> dict[str, str]:
     rest = {name: why for name, why in state.breakers.items() if name != event.name}
     return rest | ({event.name: event.error.message} if isinstance(event, BreakerOpened) else {})
 
 
-def semantic(state: SystemState) -> dict[str, Any]:
+def dump_semantic(state: SystemState) -> dict[str, Any]:
     """Return the state as JSON-like data; without what is not there, as before there was any of it."""
     unset = {name for name in _ONLY_IF_SET if not getattr(state, name)}
     return state.model_dump(mode="json", exclude=unset)
@@ -143,7 +143,7 @@ def semantic(state: SystemState) -> dict[str, Any]:
 
 def state_hash(state: SystemState) -> str:
     """Return the SHA-256 of the state, in hexadecimal."""
-    return hashlib.sha256(canonical_json(semantic(state))).hexdigest()
+    return hashlib.sha256(canonical_json(dump_semantic(state))).hexdigest()
 
 
 _ONLY_IF_SET = ("prompts", "sequences", "experiences", "techniques", "day", "breakers")

@@ -17,38 +17,38 @@ from state.events import (
 from state.model import (
     Role,
 )
-from state.run import Tally
+from state.run_state import RunTally
 
 
-def tallied(tally: Tally, event: EffectEnded) -> Tally:
+def count_outcome(tally: RunTally, event: EffectEnded) -> RunTally:
     """Return the counts after an outcome."""
     return _TALLIES.get(type(event), _same_tally)(tally, event)
 
 
-def _same_tally(tally: Tally, event: Any) -> Tally:
+def _same_tally(tally: RunTally, event: Any) -> RunTally:
     return tally
 
 
-def _count_proposed(tally: Tally, event: KernelProposed) -> Tally:
+def _count_proposed(tally: RunTally, event: KernelProposed) -> RunTally:
     return tally._replace(proposed=tally.proposed + 1)
 
 
-def _count_unproposed(tally: Tally, event: ExecutionFailed) -> Tally:
+def _count_unproposed(tally: RunTally, event: ExecutionFailed) -> RunTally:
     return tally._replace(failed=tally.failed + 1)
 
 
-def _count_evaluated(tally: Tally, event: EvaluationCompleted) -> Tally:
+def _count_evaluated(tally: RunTally, event: EvaluationCompleted) -> RunTally:
     """A kernel that is judged again is evaluated once, and fails once: the first refusal ends it."""
     first = effect_key(event).role is Role.EVALUATOR
-    failed = tally.failed + (not event.evaluation.correct)
+    failed = tally.failed + (not event.evaluation.is_correct)
     return tally._replace(evaluated=tally.evaluated + first, failed=failed)
 
 
-def _count_predicted(tally: Tally, event: PredictionBatch) -> Tally:
+def _count_predicted(tally: RunTally, event: PredictionBatch) -> RunTally:
     return tally._replace(predicted=tally.predicted + event.predicted)
 
 
-_TALLIES: dict[type[Event], Callable[[Tally, Any], Tally]] = {
+_TALLIES: dict[type[Event], Callable[[RunTally, Any], RunTally]] = {
     KernelProposed: _count_proposed,
     ExecutionFailed: _count_unproposed,
     EvaluationCompleted: _count_evaluated,

@@ -16,13 +16,13 @@ from pydantic import ValidationError
 
 from state.errors import LogDamaged, LogTooNew
 from state.events import EVENT_TYPES, Event
-from state.model import PauseCause, reason
-from state.records import Row, kind_of
+from state.model import PauseCause, validation_reason
+from state.records import EventRow, parse_kind
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-def _any_gain(body: dict[str, Any]) -> dict[str, Any]:
+def _accept_any_gain(body: dict[str, Any]) -> dict[str, Any]:
     """Before predictions had draws, any predicted gain was kept; runs of that time go on so."""
     config = body.get("config")
     search = config.get("search", {}) if isinstance(config, dict) else None
@@ -31,17 +31,17 @@ def _any_gain(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "config": {**config, "search": {"confidence_percent": 0.0, **search}}}
 
 
-def _no_draws(body: dict[str, Any]) -> dict[str, Any]:
+def _without_draws(body: dict[str, Any]) -> dict[str, Any]:
     """Latencies without draws, and doubts that nobody put into numbers, are what they were."""
     return body
 
 
-def _nothing_else(body: dict[str, Any]) -> dict[str, Any]:
+def _unchanged(body: dict[str, Any]) -> dict[str, Any]:
     """What was added since has a default that says what was so before it."""
     return body
 
 
-def _no_looking_ahead(body: dict[str, Any]) -> dict[str, Any]:
+def _disable_lookahead(body: dict[str, Any]) -> dict[str, Any]:
     """Before planners looked ahead, none did; runs of that time go on so."""
     config = body.get("config")
     search = config.get("search", {}) if isinstance(config, dict) else None
@@ -50,7 +50,7 @@ def _no_looking_ahead(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "config": {**config, "search": {"lookahead_predictions": 0, **search}}}
 
 
-def _whole_memory(body: dict[str, Any]) -> dict[str, Any]:
+def _disable_memory_dropout(body: dict[str, Any]) -> dict[str, Any]:
     """Before plans were told a part of what was learnt, they were told all; runs of that time go on so."""
     config = body.get("config")
     llm = config.get("llm", {}) if isinstance(config, dict) else None
@@ -59,72 +59,72 @@ def _whole_memory(body: dict[str, Any]) -> dict[str, Any]:
     return {**body, "config": {**config, "llm": {"memory_dropout_percent": 0.0, **llm}}}
 
 
-def _by_person(body: dict[str, Any]) -> dict[str, Any]:
+def _paused_by_person(body: dict[str, Any]) -> dict[str, Any]:
     """The cause of a pause stood in its reason only, which is no evidence: a person lets the run go on."""
     return {**body, "cause": PauseCause.PERSON}
 
 
 UPCASTERS: dict[tuple[str, int], Upcaster] = {
-    ("RunCreated", 1): _any_gain,
-    ("RunCreated", 2): _nothing_else,
-    ("RunCreated", 3): _nothing_else,
-    ("RunCreated", 4): _no_looking_ahead,
-    ("RunCreated", 5): _nothing_else,
-    ("RunCreated", 6): _nothing_else,
-    ("RunCreated", 7): _nothing_else,
-    ("RunCreated", 8): _whole_memory,
-    ("RunForked", 1): _nothing_else,
-    ("RunForked", 2): _nothing_else,
-    ("RunForked", 3): _nothing_else,
-    ("RunForked", 4): _nothing_else,
-    ("RunPaused", 1): _nothing_else,
-    ("RunPaused", 2): _by_person,
-    ("RunPaused", 3): _nothing_else,
-    ("RunResumed", 1): _nothing_else,
-    ("ConfigChanged", 1): _any_gain,
-    ("ConfigChanged", 2): _nothing_else,
-    ("ConfigChanged", 3): _nothing_else,
-    ("ConfigChanged", 4): _no_looking_ahead,
-    ("ConfigChanged", 5): _nothing_else,
-    ("ConfigChanged", 6): _nothing_else,
-    ("ConfigChanged", 7): _nothing_else,
-    ("ConfigChanged", 8): _whole_memory,
-    ("RoundStarted", 1): _nothing_else,
-    ("EvaluationCompleted", 1): _no_draws,
-    ("EvaluationCompleted", 2): _nothing_else,
-    ("EvaluationCompleted", 3): _nothing_else,
-    ("EvaluationFailed", 1): _nothing_else,
-    ("KernelKept", 1): _no_draws,
-    ("KernelDiscarded", 1): _no_draws,
-    ("BeamSelected", 1): _no_draws,
-    ("GuardCheckpointed", 1): _no_draws,
-    ("KernelKept", 2): _nothing_else,
-    ("KernelDiscarded", 2): _nothing_else,
-    ("BeamSelected", 2): _nothing_else,
-    ("GuardCheckpointed", 2): _nothing_else,
-    ("RunCompleted", 1): _nothing_else,
-    ("RoundCompleted", 1): _nothing_else,
-    ("RoundCompleted", 2): _nothing_else,
-    ("PlanProposed", 1): _nothing_else,
-    ("CommandReceived", 1): _nothing_else,
-    ("CallStarted", 1): _nothing_else,
-    ("CallCompleted", 1): _nothing_else,
-    ("DayReserved", 1): _nothing_else,
-    ("DaySettled", 1): _nothing_else,
-    ("SequenceLearnt", 1): _nothing_else,
-    ("SequencesGiven", 1): _nothing_else,
+    ("RunCreated", 1): _accept_any_gain,
+    ("RunCreated", 2): _unchanged,
+    ("RunCreated", 3): _unchanged,
+    ("RunCreated", 4): _disable_lookahead,
+    ("RunCreated", 5): _unchanged,
+    ("RunCreated", 6): _unchanged,
+    ("RunCreated", 7): _unchanged,
+    ("RunCreated", 8): _disable_memory_dropout,
+    ("RunForked", 1): _unchanged,
+    ("RunForked", 2): _unchanged,
+    ("RunForked", 3): _unchanged,
+    ("RunForked", 4): _unchanged,
+    ("RunPaused", 1): _unchanged,
+    ("RunPaused", 2): _paused_by_person,
+    ("RunPaused", 3): _unchanged,
+    ("RunResumed", 1): _unchanged,
+    ("ConfigChanged", 1): _accept_any_gain,
+    ("ConfigChanged", 2): _unchanged,
+    ("ConfigChanged", 3): _unchanged,
+    ("ConfigChanged", 4): _disable_lookahead,
+    ("ConfigChanged", 5): _unchanged,
+    ("ConfigChanged", 6): _unchanged,
+    ("ConfigChanged", 7): _unchanged,
+    ("ConfigChanged", 8): _disable_memory_dropout,
+    ("RoundStarted", 1): _unchanged,
+    ("EvaluationCompleted", 1): _without_draws,
+    ("EvaluationCompleted", 2): _unchanged,
+    ("EvaluationCompleted", 3): _unchanged,
+    ("EvaluationFailed", 1): _unchanged,
+    ("KernelKept", 1): _without_draws,
+    ("KernelDiscarded", 1): _without_draws,
+    ("BeamSelected", 1): _without_draws,
+    ("GuardCheckpointed", 1): _without_draws,
+    ("KernelKept", 2): _unchanged,
+    ("KernelDiscarded", 2): _unchanged,
+    ("BeamSelected", 2): _unchanged,
+    ("GuardCheckpointed", 2): _unchanged,
+    ("RunCompleted", 1): _unchanged,
+    ("RoundCompleted", 1): _unchanged,
+    ("RoundCompleted", 2): _unchanged,
+    ("PlanProposed", 1): _unchanged,
+    ("CommandReceived", 1): _unchanged,
+    ("CallStarted", 1): _unchanged,
+    ("CallCompleted", 1): _unchanged,
+    ("DayReserved", 1): _unchanged,
+    ("DaySettled", 1): _unchanged,
+    ("SequenceLearnt", 1): _unchanged,
+    ("SequencesGiven", 1): _unchanged,
 }
 """(type, version) -> what makes version + 1 of it."""
 
 
 @cache
-def _reader_of(type_: str) -> Callable[[str], Event]:
+def _payload_reader(type_: str) -> Callable[[str], Event]:
     """Return what reads the payload of a type; it is built when first asked for: few programs meet all."""
     read: Callable[[str], Event] = EVENT_TYPES[type_].__pydantic_validator__.validate_json
     return read
 
 
-def decode(row: Row) -> Event:
+def decode_event(row: EventRow) -> Event:
     """Return the validated event of a row.
 
     Raises:
@@ -133,18 +133,18 @@ def decode(row: Row) -> Event:
     """
     known = EVENT_TYPES.get(row.type)
     if known is None:
-        raise _too_new(row.type, row.sv)
+        raise _too_new_error(row.type, row.sv)
     try:
-        payload = row.payload if row.sv == known.version else upcast(row.type, row.sv, row.payload)
-        event = _reader_of(row.type)(payload)
+        payload = row.payload if row.sv == known.version else upcast_payload(row.type, row.sv, row.payload)
+        event = _payload_reader(row.type)(payload)
     except ValueError as error:  # no JSON, which upcasting needs, or not what the type says
-        why = reason(error.errors()[0]) if isinstance(error, ValidationError) else str(error)
+        why = validation_reason(error.errors()[0]) if isinstance(error, ValidationError) else str(error)
         what = f"payload is not a {row.type}: {why}"
         raise LogDamaged(what, seq=row.seq, stream=row.stream, run_seq=row.run_seq) from error
     return event
 
 
-def upcast(
+def upcast_payload(
     type_: str, version: int, payload: str, *, upcasters: Mapping[tuple[str, int], Upcaster] = UPCASTERS
 ) -> str:
     """Return the JSON text of `payload` (version `version` of `type_`) in today's version.
@@ -160,7 +160,7 @@ def upcast(
     for step in range(version, current):
         body = upcasters[type_, step](body)
     if version > current:
-        raise _too_new(type_, version)
+        raise _too_new_error(type_, version)
     return json.dumps(body)
 
 
@@ -171,13 +171,13 @@ def check_kinds(kinds: list[tuple[object, object]]) -> None:
         LogTooNew: naming the first such kind.
         LogDamaged: what is there is no list of kinds.
     """
-    for type_, version in map(kind_of, kinds):
+    for type_, version in map(parse_kind, kinds):
         known = EVENT_TYPES.get(type_) if isinstance(type_, str) else None
         if known is None or version > known.version:
-            raise _too_new(type_, version)
+            raise _too_new_error(type_, version)
 
 
-def _too_new(type_: str, version: int) -> LogTooNew:
+def _too_new_error(type_: str, version: int) -> LogTooNew:
     return LogTooNew(
         f"the log holds {type_} version {version}, written by a newer version; upgrade to read it"
     )

@@ -1,4 +1,4 @@
-"""`verify`: proves a log from its rows alone, and names the first thing that is wrong.
+"""`verify_log`: proves a log from its rows alone, and names the first thing that is wrong.
 
 It re-derives both hash chains, re-validates and re-folds every event, compares recorded state hashes,
 snapshots and read models with what follows from the events, checks every blob against its digest and the
@@ -16,18 +16,25 @@ from functools import partial
 from pathlib import Path
 
 from state import blobs, projections, queries, snapshots
-from state.audit import Finding, at_row, check_blobs, check_pages, compare_read_models, from_error
-from state.chain import GENESIS, ChainWalk
+from state.chain import GENESIS, ChainVerifier
 from state.errors import LogDamaged, TailLost, sqlite_errors
 from state.events import Event, idempotency_key
 from state.fold import FOLD_VERSION
-from state.head import EMPTY, Head, read_head
-from state.home import Layout
+from state.head import EMPTY_HEAD, Head, read_head
+from state.home import HomeLayout
 from state.opening import check_anchor, check_wal
-from state.readonly import ReadOnly
-from state.records import Progress, Recorded, Row, recorded
-from state.snapshots import State, Tip, Tips
-from state.upcast import decode
+from state.readonly import ReadOnlyConnection
+from state.records import EventRow, ProgressCallback, RecordedEvent, to_recorded_event
+from state.snapshots import StreamState, Tip, TipCache
+from state.storage_checks import (
+    LogFinding,
+    check_blobs,
+    check_pages,
+    compare_read_models,
+    finding_at_row,
+    finding_from_error,
+)
+from state.upcast import decode_event
 
 _BLOBS = "SELECT count(*), coalesce(sum(encoding NOT IN ('pruned', 'lost')), 0) FROM blob"
 
@@ -48,23 +55,23 @@ class VerifyReport:
     snapshots: int
     head: Head
     anchored: bool
-    findings: tuple[Finding, ...]
+    findings: tuple[LogFinding, ...]
 
     @property
-    def ok(self) -> bool:
+    def is_ok(self) -> bool:
         return not self.findings
 
     @property
-    def first(self) -> Finding | None:
+    def first_finding(self) -> LogFinding | None:
         return self.findings[0] if self.findings else None
 
     def require_ok(self, what: str) -> None:
         """Raise LogDamaged, saying that it is `what` that is damaged, if anything was found."""
-        if self.first is not None:
-            raise LogDamaged(f"{what}: {self.first}")
+        if self.first_finding is not None:
+            raise LogDamaged(f"{what}: {self.first_finding}")
 
 
-def verify(home: Path, *, deep: bool = True, progress: Progress | None = None) -> VerifyReport:
+def verify_log(home: Path, *, deep: bool = True, progress: ProgressCallback | None = None) -> VerifyReport:
     """Check the log of `home`, owned or not; `deep=False` checks the chains and the anchor only.
 
     Raises:
@@ -72,82 +79,87 @@ def verify(home: Path, *, deep: bool = True, progress: Progress | None = None) -
         LogDamaged: the file is not a log at all, or lacks tables.
         TailLost: there was a log, and it is gone.
     """
-    findings: list[Finding] = []
-    anchor = _read_anchor(Layout(home), findings)
-    return _verify(Layout(home), anchor, findings, deep=deep, progress=progress)
+    findings: list[LogFinding] = []
+    anchor = _read_anchor(HomeLayout(home), findings)
+    return _run_checks(HomeLayout(home), anchor, findings, deep=deep, progress=progress)
 
 
-def verify_file(path: Path, *, deep: bool = True, progress: Progress | None = None) -> VerifyReport:
-    """Check, as `verify` does, a database that is no home's log: a backup, or a log that is being made.
+def verify_file(path: Path, *, deep: bool = True, progress: ProgressCallback | None = None) -> VerifyReport:
+    """Check, as `verify_log` does, a database that is no home's log: a backup, or a log that is being made.
 
     Raises:
-        HomeError, LogError: as `verify`.
+        HomeError, LogError: as `verify_log`.
     """
-    return _verify(Layout(path.parent, path.name), None, [], deep=deep, progress=progress)
+    return _run_checks(HomeLayout(path.parent, path.name), None, [], deep=deep, progress=progress)
 
 
-def _verify(
-    layout: Layout, anchor: Head | None, findings: list[Finding], *, deep: bool, progress: Progress | None
+def _run_checks(
+    layout: HomeLayout,
+    anchor: Head | None,
+    findings: list[LogFinding],
+    *,
+    deep: bool,
+    progress: ProgressCallback | None,
 ) -> VerifyReport:
-    handle = ReadOnly(layout)
+    handle = ReadOnlyConnection(layout)
     try:
         with sqlite_errors(), closing(sqlite3.connect("", isolation_level=None)) as scratch:
             try:
                 check_wal(layout, handle.connection())
             except TailLost as error:
-                findings.append(Finding("tail", str(error)))
-            replay = _Replay(handle.connection(), scratch) if deep else None
-            return _Pass(handle.connection(), replay, findings, progress).run(anchor)
+                findings.append(LogFinding("tail", str(error)))
+            replay = _ReplayCheck(handle.connection(), scratch) if deep else None
+            return _VerifyPass(handle.connection(), replay, findings, progress).run_pass(anchor)
     finally:
         handle.close()
 
 
-def _read_anchor(layout: Layout, findings: list[Finding]) -> Head | None:
+def _read_anchor(layout: HomeLayout, findings: list[LogFinding]) -> Head | None:
     """Read HEAD, before the log: it is never ahead of what was committed when it was read."""
     try:
         return read_head(layout.head)
     except LogDamaged as error:
-        findings.append(from_error("tail", error))
+        findings.append(finding_from_error("tail", error))
         return None
 
 
-class _Pass:
+class _VerifyPass:
     """One pass over a log: the chains, and everything that follows from the rows if a replay is given."""
 
     def __init__(
         self,
         connection: sqlite3.Connection,
-        replay: _Replay | None,
-        findings: list[Finding],
-        progress: Progress | None,
+        replay: _ReplayCheck | None,
+        findings: list[LogFinding],
+        progress: ProgressCallback | None,
     ) -> None:
         self._connection = connection
         self._replay = replay
         self._findings = findings
         self._progress = progress
-        self._walk = ChainWalk(
+        self._walk = ChainVerifier(
             seq=0,
             log_hash=GENESIS,
             before=partial(queries.link_before, connection),
-            beyond=partial(queries.beyond, connection),
+            beyond=partial(queries.gap_end, connection),
         )
-        self._head = EMPTY
+        self._head = EMPTY_HEAD
         self._rows = 0
 
-    def run(self, anchor: Head | None) -> VerifyReport:
+    def run_pass(self, anchor: Head | None) -> VerifyReport:
         stored = kept = 0
         if self._replay is not None:
-            with self._noting("page"):
+            with self._collect_errors("page"):
                 self._findings += check_pages(self._connection)
-        with self._noting("page"):
+        with self._collect_errors("page"):
             self._check_rows()
-        with self._noting("tail"):
+        with self._collect_errors("tail"):
             self._check_anchor(anchor)
         if self._replay is not None:
             self._findings += self._replay.findings
-            with self._noting("blob"):
+            with self._collect_errors("blob"):
                 self._findings += check_blobs(self._connection)
-        with self._noting("blob"):
+        with self._collect_errors("blob"):
             stored, kept = self._connection.execute(_BLOBS).fetchone()
         self._findings.sort(key=lambda finding: (finding.seq is None, finding.seq or 0))
         return VerifyReport(
@@ -163,14 +175,14 @@ class _Pass:
         )
 
     @contextmanager
-    def _noting(self, part: str) -> Iterator[None]:
+    def _collect_errors(self, part: str) -> Iterator[None]:
         """What cannot be read at all is a finding too, after which the other checks go on."""
         try:
             with sqlite_errors():
                 yield
         except LogDamaged as error:
             last = f" (after event {self._walk.seq})" if part == "page" and self._walk.seq else ""
-            self._findings.append(Finding(part, f"{error.what}{last}"))
+            self._findings.append(LogFinding(part, f"{error.what}{last}"))
 
     def _check_rows(self) -> None:
         try:
@@ -179,21 +191,23 @@ class _Pass:
             try:
                 self._check_committed()
                 if self._replay is not None:
-                    self._replay.finish()
+                    self._replay.check_leftovers()
             finally:
                 self._connection.execute("COMMIT")
         except LogDamaged as error:
-            self._findings.append(from_error("event" if error.seq == self._walk.seq else "chain", error))
+            self._findings.append(
+                finding_from_error("event" if error.seq == self._walk.seq else "chain", error)
+            )
 
     def _check_committed(self) -> None:
         last = queries.last_row(self._connection)
         total = 0 if last is None else last.seq
         for row in queries.log_rows(self._connection, after=self._walk.seq, upto=total):
-            self._walk.check(row)
+            self._walk.check_row(row)
             self._rows += 1
             self._head = Head(row.seq, row.stream, row.run_seq, row.hash.hex())
             if self._replay is not None:
-                self._replay.check(row)
+                self._replay.check_row(row)
             if self._progress is not None and row.seq % queries.PAGE == 0:
                 self._progress(row.seq, total)
 
@@ -201,84 +215,84 @@ class _Pass:
         try:
             check_anchor(self._connection, anchor)
         except TailLost as error:
-            self._findings.append(Finding("tail", str(error)))
+            self._findings.append(LogFinding("tail", str(error)))
         except LogDamaged as error:
-            self._findings.append(from_error("tail", error))
+            self._findings.append(finding_from_error("tail", error))
 
 
-class _Replay:
+class _ReplayCheck:
     """Derives from each row what the log stored beside it, and compares."""
 
     def __init__(self, connection: sqlite3.Connection, scratch: sqlite3.Connection) -> None:
         self._connection = connection
         self._scratch = scratch
-        self._tips = Tips()
-        self._page: list[Recorded] = []
+        self._tips = TipCache()
+        self._page: list[RecordedEvent] = []
         self._kinds: set[tuple[str, int]] = set()
-        self._saved = snapshots.keys(connection)
-        self.findings: list[Finding] = []
+        self._saved = snapshots.snapshot_keys(connection)
+        self.findings: list[LogFinding] = []
         self.state_hashes = 0
         self.snapshots = 0
-        projections.create(scratch)
+        projections.create_tables(scratch)
 
-    def check(self, row: Row) -> None:
+    def check_row(self, row: EventRow) -> None:
         """Fold and project one row.
 
         Raises:
             LogDamaged: its event cannot be read, or cannot follow.
         """
-        event = decode(row)
-        tip = self._tips.get(row.stream) or self._before(row)
-        state = snapshots.replay(tip.state if tip else None, row, event)
+        event = decode_event(row)
+        tip = self._tips.get(row.stream) or self._load_tip_before(row)
+        state = snapshots.fold_row(tip.state if tip else None, row, event)
         self._tips.put(Tip(row.stream, row.run_seq, row.hash, state))
         self._kinds.add((row.type, row.sv))
-        self.findings += self._compare(row, event, state)
-        self._page.append(recorded(row, event))
+        self.findings += self._compare_row(row, event, state)
+        self._page.append(to_recorded_event(row, event))
         if len(self._page) == queries.PAGE:
-            self._project()
+            self._project_page()
 
-    def finish(self) -> None:
+    def check_leftovers(self) -> None:
         """Compare the read models, and name snapshots of events that are not there."""
-        self._project()
+        self._project_page()
         for type_, version in self._kinds - set(self._connection.execute("SELECT type, sv FROM kind")):
-            self.findings.append(Finding("kind", f"{type_} version {version} is not in the list of kinds"))
+            self.findings.append(LogFinding("kind", f"{type_} version {version} is not in the list of kinds"))
         self.findings += compare_read_models(self._connection, self._scratch)
         self.findings += (
-            Finding("snapshot", f"{stream}@{run_seq} is no event of the log")
+            LogFinding("snapshot", f"{stream}@{run_seq} is no event of the log")
             for stream, run_seq in self._saved
         )
 
-    def _before(self, row: Row) -> Tip | None:
+    def _load_tip_before(self, row: EventRow) -> Tip | None:
         """Return the tip before `row` where it is not in memory: a fork's first row, or a run long ended."""
-        return snapshots.load(self._connection, row.stream, upto=row.run_seq - 1, snapshots=False)
+        return snapshots.load_tip(self._connection, row.stream, upto=row.run_seq - 1, snapshots=False)
 
-    def _project(self) -> None:
-        projections.project_all(self._scratch, self._page)
+    def _project_page(self) -> None:
+        projections.project_events(self._scratch, self._page)
         self._page.clear()
 
-    def _compare(self, row: Row, event: Event, state: State) -> Iterator[Finding]:
+    def _compare_row(self, row: EventRow, event: Event, state: StreamState) -> Iterator[LogFinding]:
         if row.idem != idempotency_key(event):
-            yield at_row("event", f"its idempotency key {row.idem} is not that of its content", row)
+            yield finding_at_row("event", f"its idempotency key {row.idem} is not that of its content", row)
         if row.state_hash is not None and row.fold == FOLD_VERSION:
             self.state_hashes += 1
             if snapshots.state_hash(state) != row.state_hash:
-                yield at_row("state_hash", "the state after it is not the one that was recorded", row)
-        for digest in blobs.named_by(event):
-            if not blobs.exists(self._connection, digest):
-                yield at_row("blob", f"{row.type} names blob {digest}, which is not stored", row)
+                yield finding_at_row("state_hash", "the state after it is not the one that was recorded", row)
+        for digest in blobs.referenced_digests(event):
+            if not blobs.has_blob(self._connection, digest):
+                yield finding_at_row("blob", f"{row.type} names blob {digest}, which is not stored", row)
         if (row.stream, row.run_seq) in self._saved:
             yield from self._compare_snapshot(row, state)
 
-    def _compare_snapshot(self, row: Row, state: State) -> Iterator[Finding]:
+    def _compare_snapshot(self, row: EventRow, state: StreamState) -> Iterator[LogFinding]:
         self._saved.remove((row.stream, row.run_seq))
         try:
-            saved = snapshots.stored_at(self._connection, row.stream, row.run_seq)
+            saved = snapshots.snapshot_at(self._connection, row.stream, row.run_seq)
             if saved is None:  # its owner replaced it meanwhile
                 return
             self.snapshots += 1
-            same = snapshots.restore(self._connection, saved).state == state
+            same = snapshots.restore_tip(self._connection, saved).state == state
         except (ValueError, LogDamaged) as error:
-            yield at_row("snapshot", str(error), row)
+            yield finding_at_row("snapshot", str(error), row)
         else:
             if not same:
-                yield at_row("snapshot", "its state is not the one that the events give", row)
+                yield finding_at_row("snapshot", "its state is not the one that the events give", row)

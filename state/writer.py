@@ -16,13 +16,13 @@ from concurrent.futures import Future
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from state.appender import Appender, Draft, Outcome
+from state.appender import Appender, AppendOutcome, PendingAppend
 from state.errors import LogClosed, StateError, StorageFailed
 from state.head import write_head
-from state.records import Recorded
-from state.turns import Turns
+from state.progress_counter import ProgressCounter
+from state.records import RecordedEvent
 
-GROUP = 256
+MAX_GROUP = 256
 """Appends per commit at most."""
 
 HEAD_EVERY_S = 1.0
@@ -30,42 +30,44 @@ HEAD_EVERY_S = 1.0
 
 _log = logging.getLogger(__name__)
 
-AnyFuture = asyncio.Future[tuple[Recorded, ...]] | Future[tuple[Recorded, ...]]
-Answer = tuple[AnyFuture, Outcome]
+AnyFuture = asyncio.Future[tuple[RecordedEvent, ...]] | Future[tuple[RecordedEvent, ...]]
+FutureOutcome = tuple[AnyFuture, AppendOutcome]
 
 
-class Request:
+class AppendRequest:
     """An append in the queue: its future is resolved in `loop`, or at once where there is none."""
 
     __slots__ = ("draft", "future", "loop")
 
-    def __init__(self, draft: Draft, future: AnyFuture, loop: asyncio.AbstractEventLoop | None) -> None:
+    def __init__(
+        self, draft: PendingAppend, future: AnyFuture, loop: asyncio.AbstractEventLoop | None
+    ) -> None:
         self.draft = draft
         self.future = future
         self.loop = loop
 
 
-class Writer:
+class LogWriter:
     """Runs an `Appender` in a thread of its own, from construction to `stop`."""
 
     def __init__(self, appender: Appender, head_path: Path) -> None:
         self._appender = appender
         self._head_path = head_path
-        self.turns = Turns()
-        self._queue: SimpleQueue[Request | None] = SimpleQueue()  # None: stop
+        self.turns = ProgressCounter()
+        self._queue: SimpleQueue[AppendRequest | None] = SimpleQueue()  # None: stop
         self._mutex = threading.Lock()
         self._stopped = False
         self._anchored = -1
         self._anchored_at = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name="event-log", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="event-log", daemon=True)
         self._thread.start()
 
     @property
-    def waiting(self) -> int:
+    def queue_size(self) -> int:
         """Appends in the queue, about."""
         return self._queue.qsize()
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: AppendRequest) -> None:
         """Queue an append; raises LogClosed once the writer was stopped."""
         with self._mutex:
             if self._stopped:
@@ -79,70 +81,70 @@ class Writer:
             self._queue.put(None)
         self._thread.join()
 
-    def anchor(self) -> None:
+    def write_anchor(self) -> None:
         """Write HEAD if the log moved since it was last written."""
         head = self._appender.head
         if head.seq != self._anchored:
             write_head(self._head_path, head)
         self._anchored, self._anchored_at = head.seq, time.monotonic()
 
-    def _run(self) -> None:
+    def _run_loop(self) -> None:
         last = False
         while not last:
-            group, last = self._gather()
+            group, last = self._gather_requests()
             with self.turns:
                 if group:
-                    self._commit(group)
-                self._keep_house()
+                    self._commit_group(group)
+                self._save_periodically()
 
-    def _gather(self) -> tuple[list[Request], bool]:
+    def _gather_requests(self) -> tuple[list[AppendRequest], bool]:
         """Wait for an append, or for HEAD's time; return all that have gathered, and whether to stop."""
-        group: list[Request] = []
+        group: list[AppendRequest] = []
         behind = self._anchored != self._appender.head.seq
         with contextlib.suppress(Empty):
             request = self._queue.get(timeout=HEAD_EVERY_S if behind else None)
             while request is not None:
                 group.append(request)
-                if len(group) == GROUP:
+                if len(group) == MAX_GROUP:
                     return group, False
                 request = self._queue.get_nowait()
             return group, True
         return group, False
 
-    def _commit(self, group: list[Request]) -> None:
+    def _commit_group(self, group: list[AppendRequest]) -> None:
         try:
-            outcomes: Sequence[Outcome] = self._appender.append([request.draft for request in group])
+            outcomes: Sequence[AppendOutcome] = self._appender.append([request.draft for request in group])
         except Exception as error:  # noqa: BLE001 - the thread must live, and every caller must hear
             _log.exception("append failed")
             outcomes = [StorageFailed(f"the append failed: {error!r}")] * len(group)
-        _answer(group, outcomes)
+        _answer_callers(group, outcomes)
 
-    def _keep_house(self) -> None:
+    def _save_periodically(self) -> None:
         try:
             self._appender.save_snapshots()
             if time.monotonic() - self._anchored_at >= HEAD_EVERY_S:
-                self.anchor()
+                self.write_anchor()
         except Exception:  # noqa: BLE001 - neither is needed for what was acknowledged
             _log.exception("snapshot or HEAD could not be written; both are retried")
             self._anchored_at = time.monotonic()
 
 
-def _answer(group: Sequence[Request], outcomes: Sequence[Outcome]) -> None:
+def _answer_callers(group: Sequence[AppendRequest], outcomes: Sequence[AppendOutcome]) -> None:
     """Resolve the callers' futures: a loop's in one call of that loop, others at once."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Answer]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, list[FutureOutcome]] = {}
     for request, outcome in zip(group, outcomes, strict=True):
         if request.loop is None:
-            _resolve([(request.future, outcome)])
+            _resolve_futures([(request.future, outcome)])
         else:
             by_loop.setdefault(request.loop, []).append((request.future, outcome))
     for loop, answers in by_loop.items():
         try:
-            loop.call_soon_threadsafe(_resolve, answers)
+            loop.call_soon_threadsafe(_resolve_futures, answers)
         except RuntimeError:
             _log.warning("%d appends were answered after their event loop had closed", len(answers))
 
 
-def _resolve(answers: Sequence[Answer]) -> None:
+def _resolve_futures(answers: Sequence[FutureOutcome]) -> None:
     for future, outcome in answers:
         if future.done():
             continue

@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from seeds.errors import unknown
+from seeds.errors import describe_unknown
 
 if TYPE_CHECKING:
-    from seeds.spec import Work
+    from seeds.spec import ProblemWork
     from state.model import Digest, ErrorInfo
 
 
@@ -37,7 +37,7 @@ class UnknownTargetError(Exception):
     code = "unknown_target"
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
-        super().__init__(unknown("target", name, known))
+        super().__init__(describe_unknown("target", name, known))
 
 
 class SourceError(Exception):
@@ -49,7 +49,7 @@ class SourceError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Peaks:
+class PeakRates:
     """Published peak rates of one core: GB/s (1e9 bytes), TFLOPS of float32 products, GFLOPS of all else.
 
     Percentages of the roofline are shares of these, so that they compare with what others publish.
@@ -59,7 +59,7 @@ class Peaks:
     matmul_tflops: float
     other_gflops: float
 
-    def roofline_ms(self, work: Work) -> float:
+    def roofline_ms(self, work: ProblemWork) -> float:
         """Return the plain lower bound on latency: max of bytes, products and other FLOPs over their peak."""
         seconds = max(
             work.total_bytes / (self.bandwidth_gb_s * 1e9),
@@ -155,7 +155,7 @@ class Target(Protocol):
         ...
 
     @property
-    def peaks(self) -> Peaks:
+    def peaks(self) -> PeakRates:
         """The published peak rates of one core."""
         ...
 
@@ -174,7 +174,7 @@ class Target(Protocol):
         """The counters of a profile that planners can be shown."""
         ...
 
-    def tight_bound_ms(self, work: Work) -> float:
+    def tight_bound_ms(self, work: ProblemWork) -> float:
         """Return the tight lower bound on latency, in milliseconds."""
         ...
 

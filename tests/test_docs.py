@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from daemon.config import ENV_PREFIX, FLAGS, load
+from daemon.config import ENV_PREFIX, FLAGS, load_config
 from daemon.exits import MEANING
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
 ROOMS = (
     "state",
     "stability",
@@ -45,6 +47,12 @@ def test_links_and_paths_lead_somewhere(document):
     assert [path for path in slashed if not (ROOT / path).exists()] == []
 
 
+def test_the_index_leads_to_every_page():
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    pages = {path.name for path in ROOT.glob("docs/*.md")} - {"index.md"}
+    assert pages - set(re.findall(r"\]\((\w[\w.-]*\.md)", index)) == set()
+
+
 @pytest.mark.parametrize("page", sorted(ROOT.glob("docs/decisions/[0-9]*.md")), ids=ids)
 def test_a_decision_fits_a_page_and_says_when_to_reverse_it(page):
     lines = page.read_text(encoding="utf-8").splitlines()
@@ -53,26 +61,26 @@ def test_a_decision_fits_a_page_and_says_when_to_reverse_it(page):
     assert any(line.startswith("**Reverse it if**") for line in lines)
 
 
-def test_the_readme_lists_the_exit_statuses():
-    table = re.findall(r"^\| (\d+) \| (.+) \|$", README, re.MULTILINE)
+def test_the_exit_statuses_are_listed():
+    table = re.findall(r"^\| (\d+) \| (.+) \|$", COMMANDS, re.MULTILINE)
     assert {int(status): meaning for status, meaning in table} == MEANING
 
 
-def test_the_readmes_configuration_is_one(home):
-    section = README.split("## Configuration")[1]
-    lines = [line.removeprefix("    ") for line in section.splitlines() if line.startswith("    ")]
+def test_the_example_of_a_configuration_is_one(home):
+    (section,) = re.findall(r"^```toml\n(.*?)^```$", CONFIGURATION, re.DOTALL | re.MULTILINE)
+    lines = section.splitlines()
     home.mkdir()
     (home / "config.toml").write_text("\n".join(lines))
-    from_file = load(home, {}).config
+    from_file = load_config(home, {}).config
     variables = dict(re.findall(rf"# ({ENV_PREFIX}\w+)=(\S+)", section))
-    assert load(home / "none", variables).config == from_file
+    assert load_config(home / "none", variables).config == from_file
     assert set(re.findall(r"  (--\w+) ", section)) <= {*FLAGS.values(), "--set"}
     assert tomllib.loads("\n".join(lines))["run"]["problem"] == from_file.run.problem
 
 
-def test_every_command_that_the_readme_names_exists():
+def test_every_command_that_is_named_exists():
     program = Path(sys.executable).with_name("agentctl")
-    for verb in sorted(set(re.findall(r"`agentctl ([a-z]+)", README))):
+    for verb in sorted(set(re.findall(r"`agentctl ([a-z]+)", README + COMMANDS))):
         result = subprocess.run([program, verb, "--help"], capture_output=True, text=True, check=False)
         assert result.returncode == 0, result.stderr
         assert f"agentctl {verb}" in result.stdout

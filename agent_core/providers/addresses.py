@@ -27,7 +27,7 @@ def is_loopback(url: str) -> bool:
         return host == "localhost"
 
 
-def place(url: str) -> str:
+def public_address(url: str) -> str:
     """Return where an address leads, for people: nothing of it that may be a secret, such as a password."""
     parts = urlsplit(url)
     host = parts.hostname or "?"

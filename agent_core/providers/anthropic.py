@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from agent_core.providers.completion import CompletionRequest, Part, Tokens
-from agent_core.providers.events import number, table, text
+from agent_core.providers.completion import CompletionRequest, PromptPart, Tokens
+from agent_core.providers.event_fields import get_count, get_table, get_text
 from agent_core.providers.failures import FailureKind
-from agent_core.providers.wire import Answer, Endpoint, Field
+from agent_core.providers.http_provider import HttpProvider, OptionalField, PartialAnswer
 
 if TYPE_CHECKING:
     from agent_core.providers.registry import EndpointSettings
@@ -24,12 +24,12 @@ MOST_BREAKPOINTS = 4
 _COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
 
 
-def create(name: str, settings: EndpointSettings) -> Anthropic:
+def create(name: str, settings: EndpointSettings) -> AnthropicProvider:
     """Return a provider; the SDK is imported here and nothing is sent yet."""
-    return Anthropic(name, settings)
+    return AnthropicProvider(name, settings)
 
 
-class Anthropic(Endpoint):
+class AnthropicProvider(HttpProvider):
     """The messages of one service."""
 
     ends: ClassVar[Mapping[str, FailureKind | None]] = {
@@ -39,7 +39,7 @@ class Anthropic(Endpoint):
         "model_context_window_exceeded": FailureKind.TOO_LARGE,
         "refusal": FailureKind.REFUSED,
     }
-    optional: ClassVar[Mapping[str, Field]] = {"output_config": Field("effort")}
+    optional: ClassVar[Mapping[str, OptionalField]] = {"output_config": OptionalField("effort")}
 
     def __init__(self, name: str, settings: EndpointSettings) -> None:
         import anthropic
@@ -47,16 +47,16 @@ class Anthropic(Endpoint):
         super().__init__(name, settings)
         self._stream_class = anthropic.AsyncStream[object]
         self._sdk = anthropic.AsyncAnthropic(
-            api_key=self._key(),
+            api_key=self._api_key(),
             base_url=self._address,
             max_retries=0,
-            timeout=self._timeout(),
-            http_client=self._client(),
+            timeout=self._http_timeout(),
+            http_client=self._http_client(),
             open_telemetry=False,
         )
 
-    def body(self, request: CompletionRequest) -> dict[str, Any]:
-        guide, case = _blocks(request)
+    def build_body(self, request: CompletionRequest) -> dict[str, Any]:
+        guide, case = _prompt_blocks(request)
         body: dict[str, Any] = {
             "model": request.model,
             "max_tokens": request.max_output_tokens,
@@ -73,46 +73,46 @@ class Anthropic(Endpoint):
         return await self._sdk.post(
             "/v1/messages",
             body=body,
-            options={"timeout": self._timeout()},
+            options={"timeout": self._http_timeout()},
             cast_to=object,
             stream=True,
             stream_cls=self._stream_class,
         )
 
-    def take(self, answer: Answer, event: Mapping[str, Any]) -> None:
+    def take_event(self, answer: PartialAnswer, event: Mapping[str, Any]) -> None:
         match event.get("type"):
             case "message_start":
-                message = table(event, "message")
-                answer.model = text(message, "model")
-                answer.tokens = _tokens(table(message, "usage"), answer.tokens)
+                message = get_table(event, "message")
+                answer.model = get_text(message, "model")
+                answer.tokens = _merge_tokens(get_table(message, "usage"), answer.tokens)
             case "content_block_start":
-                answer.text.append(text(table(event, "content_block"), "text") or "")
+                answer.text.append(get_text(get_table(event, "content_block"), "text") or "")
             case "content_block_delta":
-                answer.text.append(text(table(event, "delta"), "text") or "")
+                answer.text.append(get_text(get_table(event, "delta"), "text") or "")
             case "message_delta":
-                delta = table(event, "delta")
-                answer.stop_reason = text(delta, "stop_reason") or answer.stop_reason
+                delta = get_table(event, "delta")
+                answer.stop_reason = get_text(delta, "stop_reason") or answer.stop_reason
                 if answer.stop_reason == "refusal":
-                    details = table(delta, "stop_details")
-                    answer.refusal = text(details, "explanation") or text(details, "category") or ""
-                answer.tokens = _tokens(table(event, "usage"), answer.tokens)
+                    details = get_table(delta, "stop_details")
+                    answer.refusal = get_text(details, "explanation") or get_text(details, "category") or ""
+                answer.tokens = _merge_tokens(get_table(event, "usage"), answer.tokens)
 
-    def uncounted(self, model: str) -> None:
+    def note_uncounted(self, model: str) -> None:
         """Counts belong to this format's streams: without them an answer was cut off."""
 
     async def aclose(self) -> None:
         await self._sdk.close()
 
 
-def _blocks(request: CompletionRequest) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _prompt_blocks(request: CompletionRequest) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return guide and case as the service's blocks, with breakpoints; blank texts are not allowed there."""
     guide, case = ([part for part in parts if part.text.strip()] for parts in (request.guide, request.case))
     cached = [part for part in (*guide, *case) if part.cached]
     marked = {id(part) for part in cached[-MOST_BREAKPOINTS:]}
-    return _marked(guide, marked), _marked(case, marked)
+    return _text_blocks(guide, marked), _text_blocks(case, marked)
 
 
-def _marked(parts: Iterable[Part], marked: set[int]) -> list[dict[str, Any]]:
+def _text_blocks(parts: Iterable[PromptPart], marked: set[int]) -> list[dict[str, Any]]:
     return [
         {"type": "text", "text": part.text}
         | ({"cache_control": {"type": "ephemeral"}} if id(part) in marked else {})
@@ -120,9 +120,9 @@ def _marked(parts: Iterable[Part], marked: set[int]) -> list[dict[str, Any]]:
     ]
 
 
-def _tokens(usage: Mapping[str, Any], before: Tokens | None) -> Tokens | None:
+def _merge_tokens(usage: Mapping[str, Any], before: Tokens | None) -> Tokens | None:
     """Return the counts, later ones instead of earlier; input is what is plain and both caches' together."""
-    plain, cached, written, output = (number(usage, name) for name in _COUNTS)
+    plain, cached, written, output = (get_count(usage, name) for name in _COUNTS)
     if plain is None and output is None:
         return before
     old = before or Tokens()

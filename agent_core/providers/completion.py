@@ -11,14 +11,14 @@ from typing import Literal, Protocol
 
 from pydantic import Field
 
-from state.model import Frozen, Tokens
+from state.model import FrozenModel, Tokens
 
 __all__ = [
     "Completion",
     "CompletionRequest",
     "Effort",
-    "Observe",
-    "Part",
+    "ObserveLimits",
+    "PromptPart",
     "Provider",
     "RateLimits",
     "Tokens",
@@ -28,24 +28,24 @@ Effort = Literal["low", "medium", "high"]
 """How long a model that can be told so may think."""
 
 
-class Part(Frozen):
+class PromptPart(FrozenModel):
     """A piece of a prompt. `cached`: other requests begin with the same text up to here, so cache it."""
 
     text: str
     cached: bool = False
 
 
-class CompletionRequest(Frozen):
+class CompletionRequest(FrozenModel):
     """One question to one model: `guide` is what it is told about its task, `case` what it is asked."""
 
     model: str
-    guide: tuple[Part, ...]
-    case: tuple[Part, ...]
+    guide: tuple[PromptPart, ...]
+    case: tuple[PromptPart, ...]
     max_output_tokens: int = Field(ge=1)
     effort: Effort | None = None
 
 
-class Completion(Frozen):
+class Completion(FrozenModel):
     """A whole answer: it ended by itself, and its tokens are known. `model` is who says that it answered."""
 
     text: str
@@ -55,7 +55,7 @@ class Completion(Frozen):
     request_id: str | None = None
 
 
-class RateLimits(Frozen):
+class RateLimits(FrozenModel):
     """What an endpoint said of its limits in an answer's headers; None is not said.
 
     Requests and tokens that remain, how many there are at most, and the seconds until there are so many
@@ -70,7 +70,7 @@ class RateLimits(Frozen):
     tokens_reset_seconds: float | None = None
 
 
-Observe = Callable[[RateLimits], None]
+ObserveLimits = Callable[[RateLimits], None]
 """Is told the limits that an answer, also a refusal, came with."""
 
 
@@ -80,7 +80,7 @@ class Provider(Protocol):
     name: str
 
     async def complete(
-        self, request: CompletionRequest, *, deadline_seconds: float, observe: Observe
+        self, request: CompletionRequest, *, deadline_seconds: float, observe: ObserveLimits
     ) -> Completion:
         """Ask once, and wait for the whole answer at most so long.
 

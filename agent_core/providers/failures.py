@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from agent_core.providers.completion import Tokens
-from state.model import Frozen
+from state.model import FrozenModel
 
 
 class FailureKind(StrEnum):
@@ -57,7 +57,7 @@ TRIPS_BREAKER = frozenset(
 """Failures of the endpoint, not of the question: enough of them in a row open its breaker."""
 
 
-class Failure(Frozen):
+class Failure(FrozenModel):
     """One failed attempt. `tokens` is what it was counted at all the same, None where nobody said.
 
     `retry_after_seconds` is what the endpoint asked for, unbounded as it was said. `may_cost`: nobody said

@@ -25,12 +25,12 @@ def rate_limits(headers: Mapping[str, str], now: datetime) -> RateLimits | None:
     Of several limits on tokens the one that counts questions and answers together is taken.
     """
     requests, tokens = (
-        _limit(headers, (f"anthropic-ratelimit-{a}-{{}}", f"x-ratelimit-{{}}-{b}"), now)
+        _read_limit(headers, (f"anthropic-ratelimit-{a}-{{}}", f"x-ratelimit-{{}}-{b}"), now)
         for a, b in (("requests", "requests"), ("tokens", "tokens"))
     )
-    if tokens == _NOTHING:
-        tokens = _limit(headers, ("anthropic-ratelimit-input-tokens-{}",), now)
-    if requests == _NOTHING and tokens == _NOTHING:
+    if tokens == _NO_LIMIT:
+        tokens = _read_limit(headers, ("anthropic-ratelimit-input-tokens-{}",), now)
+    if requests == _NO_LIMIT and tokens == _NO_LIMIT:
         return None
     return RateLimits(
         requests=requests[0],
@@ -47,15 +47,15 @@ def retry_after_seconds(headers: Mapping[str, str], now: datetime) -> float | No
 
     A date is compared with the endpoint's own clock where the answer tells it, with `now` else.
     """
-    if (millis := _number(headers.get("retry-after-ms"))) is not None:
+    if (millis := _parse_number(headers.get("retry-after-ms"))) is not None:
         return max(0.0, millis / 1000.0)
     text = headers.get("retry-after")
-    if (seconds := _number(text)) is not None:
+    if (seconds := _parse_number(text)) is not None:
         return max(0.0, seconds)
-    date = _http_date(text)
+    date = _parse_http_date(text)
     if date is None:
         return None
-    return max(0.0, (date - (_http_date(headers.get("date")) or now)).total_seconds())
+    return max(0.0, (date - (_parse_http_date(headers.get("date")) or now)).total_seconds())
 
 
 def request_id(headers: Mapping[str, str]) -> str | None:
@@ -65,28 +65,28 @@ def request_id(headers: Mapping[str, str]) -> str | None:
 
 
 _Limit = tuple[int | None, int | None, float | None]
-_NOTHING: _Limit = (None, None, None)
+_NO_LIMIT: _Limit = (None, None, None)
 
 
-def _limit(headers: Mapping[str, str], names: tuple[str, ...], now: datetime) -> _Limit:
+def _read_limit(headers: Mapping[str, str], names: tuple[str, ...], now: datetime) -> _Limit:
     """Return remaining, limit and the seconds until it is reset, under the first name that says anything."""
     for name in names:
         found = (
-            _whole(headers.get(name.format("remaining"))),
-            _whole(headers.get(name.format("limit"))),
-            _until(headers.get(name.format("reset")), now),
+            _parse_count(headers.get(name.format("remaining"))),
+            _parse_count(headers.get(name.format("limit"))),
+            _seconds_until_reset(headers.get(name.format("reset")), now),
         )
-        if found != _NOTHING:
+        if found != _NO_LIMIT:
             return found
-    return _NOTHING
+    return _NO_LIMIT
 
 
-def _whole(text: str | None) -> int | None:
-    number = _number(text)
+def _parse_count(text: str | None) -> int | None:
+    number = _parse_number(text)
     return None if number is None else max(0, int(number))
 
 
-def _number(text: str | None) -> float | None:
+def _parse_number(text: str | None) -> float | None:
     try:
         number = float(text or "")
     except ValueError:
@@ -94,11 +94,11 @@ def _number(text: str | None) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _until(text: str | None, now: datetime) -> float | None:
+def _seconds_until_reset(text: str | None, now: datetime) -> float | None:
     """Return the seconds until a reset: a time (RFC 3339), a span such as "6m0s" or "120ms", or a number."""
     if not text:
         return None
-    if (seconds := _number(text)) is not None:
+    if (seconds := _parse_number(text)) is not None:
         return max(0.0, seconds)
     if span := _SPAN.fullmatch(text.strip()):
         return sum(
@@ -108,15 +108,15 @@ def _until(text: str | None, now: datetime) -> float | None:
         time = datetime.fromisoformat(text.strip())
     except ValueError:
         return None
-    return max(0.0, (_aware(time) - now) / timedelta(seconds=1))
+    return max(0.0, (_assume_utc(time) - now) / timedelta(seconds=1))
 
 
-def _http_date(text: str | None) -> datetime | None:
+def _parse_http_date(text: str | None) -> datetime | None:
     try:
-        return _aware(parsedate_to_datetime(text)) if text else None
+        return _assume_utc(parsedate_to_datetime(text)) if text else None
     except ValueError:
         return None
 
 
-def _aware(time: datetime) -> datetime:
+def _assume_utc(time: datetime) -> datetime:
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

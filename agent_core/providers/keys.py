@@ -76,17 +76,17 @@ class Secret:
         return core_schema.is_instance_schema(cls, serialization=hide)
 
 
-def variable(endpoint: str) -> str:
+def key_variable(endpoint: str) -> str:
     """Return the name of the variable that may hold an endpoint's key, such as `OPENAI_API_KEY`."""
     return f"{endpoint.upper()}_API_KEY"
 
 
-def credential(endpoint: str) -> str:
+def credential_name(endpoint: str) -> str:
     """Return the name of the credential that may hold an endpoint's key, such as `openai-api-key`."""
     return f"{endpoint}-api-key"
 
 
-def key_of(endpoint: str, env: Mapping[str, str], file: Path | None = None) -> Secret | None:
+def find_key(endpoint: str, env: Mapping[str, str], file: Path | None = None) -> Secret | None:
     """Return the endpoint's key, None where nobody gave one.
 
     The file is what the configuration names and comes first, then the credential, then the variable.
@@ -95,21 +95,21 @@ def key_of(endpoint: str, env: Mapping[str, str], file: Path | None = None) -> S
         KeyFault: a place that is there to hold the key cannot be used.
     """
     if file is not None:
-        return _from_file(file.expanduser(), private=True)
+        return _read_key_file(file.expanduser(), private=True)
     if folder := env.get(CREDENTIALS):
-        path = Path(folder) / credential(endpoint)
+        path = Path(folder) / credential_name(endpoint)
         if path.exists():
             # systemd has made it readable for the service alone, by an owner or a list of its own.
-            return _from_file(path, private=False)
-    if text := env.get(variable(endpoint), "").strip():
-        return _checked(text, variable(endpoint))
+            return _read_key_file(path, private=False)
+    if text := env.get(key_variable(endpoint), "").strip():
+        return _parse_key(text, key_variable(endpoint))
     return None
 
 
-def where(endpoint: str) -> str:
+def describe_key_sources(endpoint: str) -> str:
     """Return a phrase that says where an endpoint's key may come from."""
     return (
-        f"the environment variable {variable(endpoint)}, the credential {credential(endpoint)}, "
+        f"the environment variable {key_variable(endpoint)}, the credential {credential_name(endpoint)}, "
         f"or a file named by daemon.{endpoint}.key_file"
     )
 
@@ -122,7 +122,7 @@ def redact(text: str, *secrets: Secret | None) -> str:
     return _LIKE_KEYS.sub(HIDDEN, text)
 
 
-def _from_file(path: Path, *, private: bool) -> Secret:
+def _read_key_file(path: Path, *, private: bool) -> Secret:
     try:
         # Never wait for a pipe; follow no link, which could be turned elsewhere after the look.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (os.O_NOFOLLOW if private else 0))
@@ -141,7 +141,7 @@ def _from_file(path: Path, *, private: bool) -> Secret:
     if len(data) > MOST_BYTES:
         raise KeyFault(f"{path}: larger than {MOST_BYTES} bytes, so it is no key")
     try:
-        return _checked(data.decode("ascii").strip(), str(path))
+        return _parse_key(data.decode("ascii").strip(), str(path))
     except UnicodeDecodeError:
         raise KeyFault(f"{path}: a key has ASCII letters only") from None
 
@@ -156,7 +156,7 @@ def _require_private(path: Path, found: os.stat_result) -> None:
         )
 
 
-def _checked(text: str, origin: str) -> Secret:
+def _parse_key(text: str, origin: str) -> Secret:
     """Return the text as a key; one that a header cannot carry would only fail later, and be shown there."""
     if not text:
         raise KeyFault(f"{origin}: holds no key")

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from agent_core.providers.completion import CompletionRequest, Part, Tokens
-from agent_core.providers.events import first, number, table, text
+from agent_core.providers.completion import CompletionRequest, PromptPart, Tokens
+from agent_core.providers.event_fields import get_count, get_first_table, get_table, get_text
 from agent_core.providers.failures import FailureKind
-from agent_core.providers.wire import Answer, Endpoint, Field
+from agent_core.providers.http_provider import HttpProvider, OptionalField, PartialAnswer
 
 if TYPE_CHECKING:
     from agent_core.providers.registry import EndpointSettings
@@ -27,12 +27,12 @@ _NEW, _OLD = "max_completion_tokens", "max_tokens"
 """How the vendor calls the bound of an answer today, and how nearly all others know it."""
 
 
-def create(name: str, settings: EndpointSettings) -> OpenAI:
+def create(name: str, settings: EndpointSettings) -> OpenAIProvider:
     """Return a provider; the SDK is imported here and nothing is sent yet."""
-    return OpenAI(name, settings)
+    return OpenAIProvider(name, settings)
 
 
-class OpenAI(Endpoint):
+class OpenAIProvider(HttpProvider):
     """The chat completions of one service."""
 
     ends: ClassVar[Mapping[str, FailureKind | None]] = {
@@ -42,10 +42,10 @@ class OpenAI(Endpoint):
         "abort": FailureKind.SERVER,
         "error": FailureKind.SERVER,
     }
-    optional: ClassVar[Mapping[str, Field]] = {
-        _NEW: Field(_NEW, instead=_OLD),
-        _OLD: Field(_OLD, instead=_NEW),
-        "reasoning_effort": Field("effort"),
+    optional: ClassVar[Mapping[str, OptionalField]] = {
+        _NEW: OptionalField(_NEW, instead=_OLD),
+        _OLD: OptionalField(_OLD, instead=_NEW),
+        "reasoning_effort": OptionalField("effort"),
     }
 
     def __init__(self, name: str, settings: EndpointSettings) -> None:
@@ -57,20 +57,20 @@ class OpenAI(Endpoint):
         self._unstreamed: set[str] = set()
         self._stream_class = openai.AsyncStream[object]
         self._sdk = openai.AsyncOpenAI(
-            api_key=self._key(),
+            api_key=self._api_key(),
             base_url=self._address,
             max_retries=0,
-            timeout=self._timeout(),
-            http_client=self._client(),
+            timeout=self._http_timeout(),
+            http_client=self._http_client(),
         )
 
-    def body(self, request: CompletionRequest) -> dict[str, Any]:
+    def build_body(self, request: CompletionRequest) -> dict[str, Any]:
         roles = (("system", request.guide), ("user", request.case))
         body: dict[str, Any] = {
             "model": request.model,
             _NEW if self._vendor else _OLD: request.max_output_tokens,
             "messages": [
-                {"role": role, "content": joined} for role, parts in roles if (joined := _joined(parts))
+                {"role": role, "content": joined} for role, parts in roles if (joined := _join_parts(parts))
             ],
         }
         if request.model not in self._unstreamed:
@@ -83,7 +83,7 @@ class OpenAI(Endpoint):
         if "stream" not in body:
             # Silent until it is whole: the deadline of the question is the only one.
             timeout = httpx2.Timeout(None, connect=self._settings.connect_seconds)
-            return _Whole(
+            return _WholeResponse(
                 await self._sdk.post(
                     "/chat/completions", body=body, options={"timeout": timeout}, cast_to=httpx2.Response
                 )
@@ -91,23 +91,23 @@ class OpenAI(Endpoint):
         return await self._sdk.post(
             "/chat/completions",
             body=body,
-            options={"timeout": self._timeout()},
+            options={"timeout": self._http_timeout()},
             cast_to=object,
             stream=True,
             stream_cls=self._stream_class,
         )
 
-    def take(self, answer: Answer, event: Mapping[str, Any]) -> None:
-        choice = first(event, "choices")
-        delta = table(choice, "delta") or table(choice, "message")
-        answer.model = text(event, "model") or answer.model
-        answer.text.append(text(delta, "content") or "")
-        if refusal := text(delta, "refusal"):
+    def take_event(self, answer: PartialAnswer, event: Mapping[str, Any]) -> None:
+        choice = get_first_table(event, "choices")
+        delta = get_table(choice, "delta") or get_table(choice, "message")
+        answer.model = get_text(event, "model") or answer.model
+        answer.text.append(get_text(delta, "content") or "")
+        if refusal := get_text(delta, "refusal"):
             answer.refusal = (answer.refusal or "") + refusal
-        answer.stop_reason = text(choice, "finish_reason") or answer.stop_reason
-        answer.tokens = _tokens(table(event, "usage")) or answer.tokens
+        answer.stop_reason = get_text(choice, "finish_reason") or answer.stop_reason
+        answer.tokens = _read_tokens(get_table(event, "usage")) or answer.tokens
 
-    def uncounted(self, model: str) -> None:
+    def note_uncounted(self, model: str) -> None:
         if not self._vendor:
             self._unstreamed.add(model)
 
@@ -115,7 +115,7 @@ class OpenAI(Endpoint):
         await self._sdk.close()
 
 
-class _Whole:
+class _WholeResponse:
     """An answer that came in one piece, as a stream of one event."""
 
     def __init__(self, response: httpx2.Response) -> None:
@@ -131,17 +131,17 @@ class _Whole:
         yield self.response.json()
 
 
-def _joined(parts: tuple[Part, ...]) -> str:
+def _join_parts(parts: tuple[PromptPart, ...]) -> str:
     """Return parts as one text, an empty line between them."""
     return "\n\n".join(part.text.rstrip("\n") for part in parts if part.text.rstrip("\n"))
 
 
-def _tokens(usage: Mapping[str, Any]) -> Tokens | None:
+def _read_tokens(usage: Mapping[str, Any]) -> Tokens | None:
     """Return the counts; those of the input include what was read from a cache already."""
-    whole, output = number(usage, "prompt_tokens"), number(usage, "completion_tokens")
+    whole, output = get_count(usage, "prompt_tokens"), get_count(usage, "completion_tokens")
     if whole is None or output is None:
         return None
-    details = table(usage, "prompt_tokens_details")
-    cached = min(number(details, "cached_tokens") or 0, whole)
-    written = min(number(details, "cache_write_tokens") or 0, whole - cached)
+    details = get_table(usage, "prompt_tokens_details")
+    cached = min(get_count(details, "cached_tokens") or 0, whole)
+    written = min(get_count(details, "cache_write_tokens") or 0, whole - cached)
     return Tokens(input=whole, cached=cached, written=written, output=output)

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from agent_core.providers.registry import address
-from state.model import Price, Rates
+from agent_core.providers.registry import endpoint_address
+from state.model import Price, TokenRates
 
-__all__ = ["Price", "Rates", "parse_override", "price_of"]
+__all__ = ["Price", "TokenRates", "parse_price_override", "price_of"]
 
-WRITTEN_RATIO = {"anthropic": 1.25, "openai": 1.25}
+CACHE_WRITE_RATIO = {"anthropic": 1.25, "openai": 1.25}
 """What tokens that are written to a cache cost for each dollar of plain input, where the user does not say.
 
 It is the largest ratio among both vendors' list prices in `genai-prices` 0.2.3, such as 3.75 to 3 for
@@ -46,13 +46,13 @@ def price_of(
     Raises:
         agent_core.providers.registry.UnknownEndpoint: no endpoint has this name.
     """
-    place = address(endpoint, base_url)
+    place = endpoint_address(endpoint, base_url)
     if overrides is not None and (own := overrides.get(f"{endpoint}/{model}")) is not None:
         return own
-    return _listed(model, place, at or datetime.now(UTC))
+    return _list_price(model, place, at or datetime.now(UTC))
 
 
-def parse_override(text: str) -> tuple[str, Price]:
+def parse_price_override(text: str) -> tuple[str, Price]:
     """Read the user's price "ENDPOINT/MODEL=INPUT/CACHED/OUTPUT", in US dollars per million tokens.
 
     Raises:
@@ -64,14 +64,14 @@ def parse_override(text: str) -> tuple[str, Price]:
             f"{text!r} is no price: ENDPOINT/MODEL=INPUT/CACHED/OUTPUT in US dollars per million tokens, "
             "such as local/qwen3-coder=0/0/0"
         )
-    address(found["endpoint"])  # refuses a price that nothing would ever ask for
+    endpoint_address(found["endpoint"])  # refuses a price that nothing would ever ask for
     plain, cached, output = (float(found[name]) for name in ("input", "cached", "output"))
-    written = plain * WRITTEN_RATIO.get(found["endpoint"], 1.0)
-    rates = Rates(input=plain, cached=cached, written=written, output=output)
+    written = plain * CACHE_WRITE_RATIO.get(found["endpoint"], 1.0)
+    rates = TokenRates(input=plain, cached=cached, written=written, output=output)
     return f"{found['endpoint']}/{found['model']}", Price(rates=(rates,), source="configuration")
 
 
-def _listed(model: str, place: str, at: datetime) -> Price | None:
+def _list_price(model: str, place: str, at: datetime) -> Price | None:
     from genai_prices import __version__, data_snapshot
 
     try:
@@ -83,25 +83,25 @@ def _listed(model: str, place: str, at: datetime) -> Price | None:
     if listed.input_mtok is None or listed.output_mtok is None:
         return None
     source = f"genai-prices {__version__}: {provider.id}/{info.id}"
-    starts = {0, *(start for field in _FIELDS for start in _starts(getattr(listed, field)))}
-    return Price(rates=tuple(_at(listed, start) for start in sorted(starts)), source=source)
+    starts = {0, *(start for field in _FIELDS for start in _tier_starts(getattr(listed, field)))}
+    return Price(rates=tuple(_rates_above(listed, start) for start in sorted(starts)), source=source)
 
 
 _FIELDS = ("input_mtok", "cache_read_mtok", "cache_write_mtok", "output_mtok")
 
 
-def _starts(listed: Any) -> list[int]:
+def _tier_starts(listed: Any) -> list[int]:
     """Return from which sizes of the question on the tiers of a list price hold."""
     return [tier.start for tier in getattr(listed, "tiers", ())]
 
 
-def _at(listed: Any, above: int) -> Rates:
+def _rates_above(listed: Any, above: int) -> TokenRates:
     """Return the rates of questions a little larger than `above`."""
-    plain, cached, written, output = (_rate(getattr(listed, field), above) for field in _FIELDS)
+    plain, cached, written, output = (_rate_above(getattr(listed, field), above) for field in _FIELDS)
     assert plain is not None
     assert output is not None
     # Where reading or writing a cache has no price of its own, it is input like any other.
-    return Rates(
+    return TokenRates(
         above=above,
         input=plain,
         cached=plain if cached is None else cached,
@@ -110,7 +110,7 @@ def _at(listed: Any, above: int) -> Rates:
     )
 
 
-def _rate(listed: Any, above: int) -> float | None:
+def _rate_above(listed: Any, above: int) -> float | None:
     if listed is None or not hasattr(listed, "tiers"):
         return None if listed is None else float(listed)
     price = listed.base

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 from pydantic import Field
 
 from agent_core.providers.keys import Secret
-from state.model import Frozen
+from state.model import FrozenModel
 
 if TYPE_CHECKING:
     from agent_core.providers.completion import Provider
@@ -28,7 +28,7 @@ class UnknownEndpoint(ValueError):  # noqa: N818 - the names of this tree say wh
     code = "unknown_endpoint"
 
 
-class EndpointSettings(Frozen):
+class EndpointSettings(FrozenModel):
     """Where an endpoint is and how long it may be silent; None as `base_url` is its usual place.
 
     `connect_seconds` is the most for a connection to be there, `silence_seconds` the most between two pieces
@@ -42,7 +42,7 @@ class EndpointSettings(Frozen):
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _EndpointEntry:
     """Where an endpoint's `create(name, settings)` is, where it usually is, and whether it asks for a key."""
 
     module: str
@@ -50,16 +50,18 @@ class _Entry:
     needs_key: bool
 
 
-_KNOWN = {
-    "anthropic": _Entry("agent_core.providers.anthropic", "https://api.anthropic.com", needs_key=True),
-    "openai": _Entry("agent_core.providers.openai", "https://api.openai.com/v1", needs_key=True),
-    "local": _Entry("agent_core.providers.openai", "http://127.0.0.1:8000/v1", needs_key=False),
+_ENDPOINTS = {
+    "anthropic": _EndpointEntry(
+        "agent_core.providers.anthropic", "https://api.anthropic.com", needs_key=True
+    ),
+    "openai": _EndpointEntry("agent_core.providers.openai", "https://api.openai.com/v1", needs_key=True),
+    "local": _EndpointEntry("agent_core.providers.openai", "http://127.0.0.1:8000/v1", needs_key=False),
 }
 
 
-def names() -> tuple[str, ...]:
+def endpoint_names() -> tuple[str, ...]:
     """Return the names of all endpoints."""
-    return tuple(_KNOWN)
+    return tuple(_ENDPOINTS)
 
 
 def needs_key(name: str) -> bool:
@@ -68,31 +70,31 @@ def needs_key(name: str) -> bool:
     Raises:
         UnknownEndpoint: no endpoint has this name.
     """
-    return _entry(name).needs_key
+    return _find_entry(name).needs_key
 
 
-def address(name: str, base_url: str | None = None) -> str:
+def endpoint_address(name: str, base_url: str | None = None) -> str:
     """Return where the endpoint is: `base_url`, else its usual place.
 
     Raises:
         UnknownEndpoint: no endpoint has this name.
     """
-    return base_url or _entry(name).base_url
+    return base_url or _find_entry(name).base_url
 
 
-def create(name: str, settings: EndpointSettings) -> Provider:
+def create_provider(name: str, settings: EndpointSettings) -> Provider:
     """Return a new provider for the endpoint; nothing is sent yet.
 
     Raises:
         UnknownEndpoint: no endpoint has this name.
     """
-    placed = settings.model_copy(update={"base_url": address(name, settings.base_url)})
-    return cast("Provider", import_module(_entry(name).module).create(name, placed))
+    placed = settings.model_copy(update={"base_url": endpoint_address(name, settings.base_url)})
+    return cast("Provider", import_module(_find_entry(name).module).create(name, placed))
 
 
-def _entry(name: str) -> _Entry:
-    if name not in _KNOWN:
-        close = get_close_matches(name, _KNOWN, n=1)
+def _find_entry(name: str) -> _EndpointEntry:
+    if name not in _ENDPOINTS:
+        close = get_close_matches(name, _ENDPOINTS, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise UnknownEndpoint(f"no endpoint is called {name!r}{hint}; there are {', '.join(_KNOWN)}")
-    return _KNOWN[name]
+        raise UnknownEndpoint(f"no endpoint is called {name!r}{hint}; there are {', '.join(_ENDPOINTS)}")
+    return _ENDPOINTS[name]

@@ -10,10 +10,10 @@ from __future__ import annotations
 from pydantic import Field
 
 from agent_core.providers.failures import REMEDIES, Failure, Remedy
-from state.model import Frozen
+from state.model import FrozenModel
 
 
-class RetryPolicy(Frozen):
+class RetryPolicy(FrozenModel):
     """How often a question is asked in all, and the first and the longest pause between two tries."""
 
     tries: int = Field(default=8, ge=1)
@@ -21,7 +21,7 @@ class RetryPolicy(Frozen):
     longest_seconds: float = Field(default=120.0, gt=0)
 
 
-def pause(
+def retry_pause(
     failure: Failure, attempt: int, draw: float, left_seconds: float, policy: RetryPolicy
 ) -> float | None:
     """Return the seconds to wait before the next try, None when there is none.

@@ -10,18 +10,18 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from agent_core.providers.completion import Completion, CompletionRequest, Observe, RateLimits, Tokens
+from agent_core.providers.completion import Completion, CompletionRequest, ObserveLimits, RateLimits, Tokens
 from agent_core.providers.failures import CallError, Failure, FailureKind
-from agent_core.providers.windows import count
+from agent_core.providers.windows import estimate_tokens
 from state.model import Digest, canonical_json, digest_of
 
-Said = str | Completion | Failure
+ScriptedAnswer = str | Completion | Failure
 """What is said to a question: the text of an answer, a whole answer, or why there is none."""
 
-Answers = Mapping[Digest, Said] | Callable[[CompletionRequest], Said]
+Answers = Mapping[Digest, ScriptedAnswer] | Callable[[CompletionRequest], ScriptedAnswer]
 """By the digest of the question, or a pure function of it."""
 
-Faults = Callable[[CompletionRequest, int], Failure | None]
+FaultScript = Callable[[CompletionRequest, int], Failure | None]
 """A fault of the n-th delivery of a question, from 1; None is none."""
 
 
@@ -30,12 +30,12 @@ def digest_of_question(request: CompletionRequest) -> Digest:
     return digest_of(canonical_json(request.model_dump(mode="json")))
 
 
-def first(*faults: Failure) -> Faults:
+def fail_first(*faults: Failure) -> FaultScript:
     """Return faults that come one after the other with the first deliveries of every question."""
     return lambda _, delivery: faults[delivery - 1] if delivery <= len(faults) else None
 
 
-def some(share: float, *faults: Failure) -> Faults:
+def fail_share(share: float, *faults: Failure) -> FaultScript:
     """Return faults that a share of all questions meets once, with its first delivery.
 
     Which question meets which fault is read off its digest, so it is the same in every process.
@@ -58,7 +58,7 @@ class ScriptedProvider:
         answers: Answers,
         *,
         name: str = "scripted",
-        faults: Faults | None = None,
+        faults: FaultScript | None = None,
         limits: Sequence[RateLimits] = (),
     ) -> None:
         self.name = name
@@ -73,7 +73,7 @@ class ScriptedProvider:
         request: CompletionRequest,
         *,
         deadline_seconds: float,  # noqa: ARG002 - the protocol's; nothing takes time here
-        observe: Observe,
+        observe: ObserveLimits,
     ) -> Completion:
         """Answer as told. The n-th question of all is said to come with the n-th of `limits`.
 
@@ -87,31 +87,31 @@ class ScriptedProvider:
         self._deliveries[digest] += 1
         await asyncio.sleep(0)  # like every answer, it comes after others had their turn
         fault = self._faults(request, self._deliveries[digest]) if self._faults is not None else None
-        said = fault or self._said(request, digest)
+        said = fault or self._scripted_answer(request, digest)
         if isinstance(said, Failure):
             raise CallError(said)
-        return said if isinstance(said, Completion) else _completion(request, said)
+        return said if isinstance(said, Completion) else _make_completion(request, said)
 
-    def deliveries(self, request: CompletionRequest) -> int:
+    def count_deliveries(self, request: CompletionRequest) -> int:
         """Return how often the question came."""
         return self._deliveries[digest_of_question(request)]
 
     async def aclose(self) -> None:
         """Nothing is open."""
 
-    def _said(self, request: CompletionRequest, digest: Digest) -> Said:
+    def _scripted_answer(self, request: CompletionRequest, digest: Digest) -> ScriptedAnswer:
         if callable(self._answers):
             return self._answers(request)
         unknown = Failure(kind=FailureKind.INVALID, message="no such question in the script")
         return self._answers.get(digest, unknown)
 
 
-def _completion(request: CompletionRequest, text: str) -> Completion:
+def _make_completion(request: CompletionRequest, text: str) -> Completion:
     """Return a text as an answer, its tokens estimated."""
     texts = [part.text for part in (*request.guide, *request.case)]
     return Completion(
         text=text,
         model=request.model,
         stop_reason="end_turn",
-        tokens=Tokens(input=sum(map(count, texts)), output=count(text)),
+        tokens=Tokens(input=sum(map(estimate_tokens, texts)), output=estimate_tokens(text)),
     )

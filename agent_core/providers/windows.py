@@ -15,8 +15,8 @@ from unicodedata import normalize
 from pydantic import Field
 
 from agent_core.providers.completion import CompletionRequest
-from agent_core.providers.registry import address
-from state.model import Frozen
+from agent_core.providers.registry import endpoint_address
+from state.model import FrozenModel
 
 _OVERRIDE = re.compile(
     r"(?P<endpoint>[a-z]+)/(?P<model>[^\s=]+)=(?P<context>[1-9]\d{0,8})/(?P<output>[1-9]\d{0,8})"
@@ -34,37 +34,37 @@ WRAPPING_TOKENS = 64
 """What roles, separators and a service's own preamble add to the texts of a question, at most."""
 
 
-class Window(Frozen):
+class ModelWindow(FrozenModel):
     """Most tokens of question and answer together, and of the answer alone, hidden thinking included."""
 
     context: int = Field(ge=1)
     output: int = Field(ge=1)
 
 
-UNKNOWN = Window(context=32_768, output=8_192)
+UNKNOWN_WINDOW = ModelWindow(context=32_768, output=8_192)
 """What a model of which nothing is known is given: small, since too large fails and too small only costs."""
 
-_FAMILIES: tuple[tuple[str, Window], ...] = (
-    ("claude-3-5", Window(context=200_000, output=8_192)),
-    ("claude-3-7", Window(context=200_000, output=64_000)),
-    ("claude-3", Window(context=200_000, output=4_096)),
-    ("claude-opus-4-0", Window(context=200_000, output=32_000)),
-    ("claude-opus-4-1", Window(context=200_000, output=32_000)),
-    ("claude-opus-4-2025", Window(context=200_000, output=32_000)),
-    ("claude-sonnet-4-0", Window(context=200_000, output=64_000)),
-    ("claude-sonnet-4-2025", Window(context=200_000, output=64_000)),
-    ("claude-sonnet-4-5", Window(context=200_000, output=64_000)),
-    ("claude-haiku-4-5", Window(context=200_000, output=64_000)),
-    ("claude-opus-4-5", Window(context=200_000, output=64_000)),
-    ("claude-", Window(context=200_000, output=128_000)),
-    ("gpt-4o", Window(context=128_000, output=16_384)),
-    ("gpt-4.1", Window(context=1_000_000, output=32_768)),
-    ("gpt-4", Window(context=8_192, output=4_096)),
-    ("gpt-oss", Window(context=131_072, output=32_768)),
-    ("gpt-", Window(context=400_000, output=128_000)),
-    ("o1", Window(context=128_000, output=32_768)),
-    ("o3", Window(context=200_000, output=100_000)),
-    ("o4", Window(context=200_000, output=100_000)),
+_FAMILIES: tuple[tuple[str, ModelWindow], ...] = (
+    ("claude-3-5", ModelWindow(context=200_000, output=8_192)),
+    ("claude-3-7", ModelWindow(context=200_000, output=64_000)),
+    ("claude-3", ModelWindow(context=200_000, output=4_096)),
+    ("claude-opus-4-0", ModelWindow(context=200_000, output=32_000)),
+    ("claude-opus-4-1", ModelWindow(context=200_000, output=32_000)),
+    ("claude-opus-4-2025", ModelWindow(context=200_000, output=32_000)),
+    ("claude-sonnet-4-0", ModelWindow(context=200_000, output=64_000)),
+    ("claude-sonnet-4-2025", ModelWindow(context=200_000, output=64_000)),
+    ("claude-sonnet-4-5", ModelWindow(context=200_000, output=64_000)),
+    ("claude-haiku-4-5", ModelWindow(context=200_000, output=64_000)),
+    ("claude-opus-4-5", ModelWindow(context=200_000, output=64_000)),
+    ("claude-", ModelWindow(context=200_000, output=128_000)),
+    ("gpt-4o", ModelWindow(context=128_000, output=16_384)),
+    ("gpt-4.1", ModelWindow(context=1_000_000, output=32_768)),
+    ("gpt-4", ModelWindow(context=8_192, output=4_096)),
+    ("gpt-oss", ModelWindow(context=131_072, output=32_768)),
+    ("gpt-", ModelWindow(context=400_000, output=128_000)),
+    ("o1", ModelWindow(context=128_000, output=32_768)),
+    ("o3", ModelWindow(context=200_000, output=100_000)),
+    ("o4", ModelWindow(context=200_000, output=100_000)),
 )
 """By how a model's name begins, the first that fits. Contexts are the family's smallest.
 
@@ -78,8 +78,8 @@ def window_of(
     endpoint: str,
     *,
     base_url: str | None = None,
-    overrides: Mapping[str, Window] | None = None,
-) -> Window:
+    overrides: Mapping[str, ModelWindow] | None = None,
+) -> ModelWindow:
     """Return the model's window at the endpoint: the user's word, else what is known, else a small one.
 
     `overrides` are by "ENDPOINT/MODEL".
@@ -87,18 +87,18 @@ def window_of(
     Raises:
         agent_core.providers.registry.UnknownEndpoint: no endpoint has this name.
     """
-    place = address(endpoint, base_url)
+    place = endpoint_address(endpoint, base_url)
     if overrides is not None and (own := overrides.get(f"{endpoint}/{model}")) is not None:
         return own
     name = model.lower().rpartition("/")[2]
-    family = next((window for prefix, window in _FAMILIES if name.startswith(prefix)), UNKNOWN)
+    family = next((window for prefix, window in _FAMILIES if name.startswith(prefix)), UNKNOWN_WINDOW)
     if endpoint == "local":
-        return UNKNOWN  # whatever its model is called, its memory decides
-    context = _listed(model, place) or family.context
-    return Window(context=context, output=min(family.output, context))
+        return UNKNOWN_WINDOW  # whatever its model is called, its memory decides
+    context = _listed_context(model, place) or family.context
+    return ModelWindow(context=context, output=min(family.output, context))
 
 
-def parse_override(text: str) -> tuple[str, Window]:
+def parse_window_override(text: str) -> tuple[str, ModelWindow]:
     """Read the user's window "ENDPOINT/MODEL=CONTEXT/OUTPUT", in tokens.
 
     Raises:
@@ -110,44 +110,44 @@ def parse_override(text: str) -> tuple[str, Window]:
             f"{text!r} is no window: ENDPOINT/MODEL=CONTEXT/OUTPUT in tokens, "
             "such as local/qwen3-coder=65536/16384"
         )
-    address(found["endpoint"])  # refuses a window that nothing would ever ask for
-    window = Window(context=int(found["context"]), output=int(found["output"]))
+    endpoint_address(found["endpoint"])  # refuses a window that nothing would ever ask for
+    window = ModelWindow(context=int(found["context"]), output=int(found["output"]))
     return f"{found['endpoint']}/{found['model']}", window
 
 
-def count(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """Return about how many tokens a text is, rather too many: letters beyond ASCII are a token each."""
     foreign = sum(1 for letter in text if letter > "\x7f") if not text.isascii() else 0
     return math.ceil((len(text) - foreign) / LETTERS_PER_TOKEN) + foreign
 
 
-def bound(texts: Iterable[str]) -> int:
+def bound_tokens(texts: Iterable[str]) -> int:
     """Return a number of tokens that a question of these texts does not exceed.
 
     Today's large models cut bytes into tokens, and no token is shorter than a byte; some first replace
     letters by others that look alike, which may be more (NFKC). For prompts it is over twice what they count.
     """
-    return sum(map(_most_bytes, texts)) + WRAPPING_TOKENS
+    return sum(map(_max_bytes, texts)) + WRAPPING_TOKENS
 
 
-def bound_of(request: CompletionRequest) -> int:
+def bound_request_tokens(request: CompletionRequest) -> int:
     """Return the most input tokens that the request can be counted at, for what is reserved for it."""
-    return bound(part.text for part in (*request.guide, *request.case))
+    return bound_tokens(part.text for part in (*request.guide, *request.case))
 
 
-def count_of(request: CompletionRequest) -> int:
+def estimate_request_tokens(request: CompletionRequest) -> int:
     """Return about how many input tokens the request is, for limits of rates."""
-    return sum(count(part.text) for part in (*request.guide, *request.case)) + WRAPPING_TOKENS
+    return sum(estimate_tokens(part.text) for part in (*request.guide, *request.case)) + WRAPPING_TOKENS
 
 
-def _most_bytes(text: str) -> int:
+def _max_bytes(text: str) -> int:
     plain = len(text.encode(errors="surrogatepass"))
     return (
         plain if text.isascii() else max(plain, len(normalize("NFKC", text).encode(errors="surrogatepass")))
     )
 
 
-def _listed(model: str, place: str) -> int | None:
+def _listed_context(model: str, place: str) -> int | None:
     """Return the context window that the list of prices gives, where its maker serves the model."""
     from genai_prices import data_snapshot
 

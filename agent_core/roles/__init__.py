@@ -19,7 +19,7 @@ from agent_core.effects import (
     SummarizeRequest,
     Variants,
 )
-from state.model import Digest, ErrorInfo, Experience, Plan, Predicted, Reflection, Usage
+from state.model import Digest, ErrorInfo, Experience, Plan, PredictedLatency, Reflection, Usage
 
 ReadBlob = Callable[[Digest], bytes]
 """Returns a blob's bytes by digest."""
@@ -30,7 +30,7 @@ class Predict(Protocol):
 
     async def __call__(
         self, sources: Sequence[str], dims: Mapping[str, int] | None = None
-    ) -> Sequence[Predicted]:
+    ) -> Sequence[PredictedLatency]:
         """Return one prediction for each source; `dims` are other dimensions than those of the size.
 
         Raises:
@@ -91,7 +91,7 @@ class ReflectionAnswer:
     usage: Usage = field(default_factory=Usage)
 
 
-class Foreseer(Protocol):
+class LookAheadPlanner(Protocol):
     """A planner that looks ahead before it plans; `proposers.looks_ahead` says who is one."""
 
     async def look_ahead(

@@ -39,13 +39,13 @@ def summary_of(request: SummarizeRequest) -> str:
 
 def reflection_of(request: ReflectRequest) -> Reflection:
     """Return the mechanical grade of the attempt's prediction, and its lesson."""
-    return reflexion.reflect(
+    return reflexion.make_reflection(
         operator=request.operator,
         parent=request.parent,
         plan=request.plan,
         evaluation=request.evaluation,
         error=request.error,
-        candidate=EffectKey.parse(request.key).candidate,
+        candidate=EffectKey.parse(request.key).candidate_id,
         confidence_percent=request.confidence_percent,
     )
 

@@ -19,7 +19,7 @@ ATTEMPTS = 3
 """How often a job is started before its pool's breaking is taken for its own fault."""
 
 
-class Pool:
+class ProcessPool:
     """Runs `work(request)` in other processes; both are strings, and `work` must be importable."""
 
     def __init__(self, work: Callable[[str], str], *, workers: int) -> None:
@@ -36,11 +36,11 @@ class Pool:
             RuntimeError: the pool is closed.
         """
         for attempt in range(1, ATTEMPTS + 1):
-            executor = self._started()
+            executor = self._start_executor()
             try:
                 return await asyncio.wrap_future(executor.submit(self._work, request))
             except BrokenProcessPool:
-                await self._discard(executor)
+                await self._discard_executor(executor)
                 if attempt == ATTEMPTS:
                     raise
         raise AssertionError("unreachable")
@@ -49,9 +49,9 @@ class Pool:
         """Wait for the jobs in progress, drop those queued, and end the workers."""
         self._closed = True
         if self._executor is not None:
-            await self._discard(self._executor)
+            await self._discard_executor(self._executor)
 
-    def _started(self) -> ProcessPoolExecutor:
+    def _start_executor(self) -> ProcessPoolExecutor:
         if self._closed:
             raise RuntimeError("the pool is closed")
         if self._executor is None:
@@ -61,7 +61,7 @@ class Pool:
             )
         return self._executor
 
-    async def _discard(self, executor: ProcessPoolExecutor) -> None:
+    async def _discard_executor(self, executor: ProcessPoolExecutor) -> None:
         if self._executor is executor:
             self._executor = None
         await asyncio.to_thread(executor.shutdown, wait=True, cancel_futures=True)

@@ -32,10 +32,10 @@ from agent_core.roles import (
     RoleError,
 )
 from agent_core.roles.mechanical import experience_of, reflection_of, speedup_of
-from state.model import EffectKey, ErrorInfo, Plan, Prediction, Step, digest_of
+from state.model import EffectKey, ErrorInfo, Plan, Prediction, RewriteStep, digest_of
 
 CONSTANT = re.compile(r"^([A-Z][A-Z0-9_]*) = (\d+)\b", re.MULTILINE)
-BROKEN = "\ndef broken(:\n"
+BROKEN_SOURCE = "\ndef broken(:\n"
 """What is appended to a kernel that is to be refused: no Python."""
 
 PLAN_FAILS_ONE_IN = 11
@@ -45,7 +45,7 @@ REPAIR_BREAKS_ONE_IN = 3
 NO_EXPERIENCE_ONE_IN = 4
 
 
-class Scripted:
+class ScriptedProposer:
     """Answers every role from the request alone."""
 
     name = "scripted"
@@ -57,9 +57,9 @@ class Scripted:
         """Predict every constant halved and doubled; the variants are the fastest of these."""
         source = read(request.parent.source).decode()
         constants = [(name, int(value)) for name, value in CONSTANT.findall(source)]
-        steps = [_step(name, value * 2, value) for name, value in constants]
-        steps += [_step(name, value // 2, value) for name, value in constants if value > 1]
-        made = [_with(source, step.choice) for step in steps[: request.predictions]]
+        steps = [_constant_step(name, value * 2, value) for name, value in constants]
+        steps += [_constant_step(name, value // 2, value) for name, value in constants if value > 1]
+        made = [_set_constant(source, step.choice) for step in steps[: request.predictions]]
         answers = await predict(made)
         found = sorted(
             (one.latency_ms, number) for number, one in enumerate(answers) if one.latency_ms is not None
@@ -78,10 +78,12 @@ class Scripted:
 
     async def plan(self, request: PlanRequest, read: ReadBlob) -> PlanAnswer:
         if request.variants is not None:
-            return PlanAnswer(_planned(request, Variants.model_validate_json(read(request.variants))))
+            return PlanAnswer(
+                _plan_from_variants(request, Variants.model_validate_json(read(request.variants)))
+            )
         constants = CONSTANT.findall(read(request.parent.source).decode())
         if not constants or request.draw % PLAN_FAILS_ONE_IN == 0:
-            raise _failure("nothing_applies", f"{request.parent.id}: no constant to change")
+            raise _make_role_error("nothing_applies", f"{request.parent.id}: no constant to change")
         name, value = constants[(request.draw >> 8) % len(constants)]
         doubles = int(value) < 2 or (request.draw >> 16) % 2 == 0
         changed = int(value) * 2 if doubles else int(value) // 2
@@ -97,11 +99,11 @@ class Scripted:
     async def implement(self, request: ImplementRequest, read: ReadBlob) -> KernelAnswer:
         assert isinstance(request.plan.detail, dict)
         if not request.failed and request.draw % KERNEL_FAILS_ONE_IN == 0:
-            raise _failure("scripted_failure", f"{request.key}: the script says that this one fails")
-        source = _with(read(request.parent.source).decode(), request.plan.detail)
+            raise _make_role_error("scripted_failure", f"{request.key}: the script says that this one fails")
+        source = _set_constant(read(request.parent.source).decode(), request.plan.detail)
         odds = REPAIR_BREAKS_ONE_IN if request.failed else KERNEL_BREAKS_ONE_IN
         if (request.draw >> 8) % odds == 0:
-            source += BROKEN
+            source += BROKEN_SOURCE
         return KernelAnswer(source, request.plan.title)
 
     async def summarize(self, request: SummarizeRequest, read: ReadBlob) -> ExperienceAnswer:  # noqa: ARG002 - the protocol
@@ -118,16 +120,16 @@ class Scripted:
         """Nothing is held open."""
 
 
-def _step(name: str, value: int, before: int) -> Step:
+def _constant_step(name: str, value: int, before: int) -> RewriteStep:
     technique = "double_constant" if value > before else "halve_constant"
     choice: dict[str, int | str] = {"name": name, "value": value}
-    return Step(technique=technique, site=name, title=f"{name} = {before} -> {value}", choice=choice)
+    return RewriteStep(technique=technique, site=name, title=f"{name} = {before} -> {value}", choice=choice)
 
 
-def _planned(request: PlanRequest, seen: Variants) -> Plan:
+def _plan_from_variants(request: PlanRequest, seen: Variants) -> Plan:
     number = EffectKey.parse(request.key).plan
     if number >= len(seen.found):
-        raise _failure("nothing_applies", f"{request.parent.id}: {len(seen.found)} variants found")
+        raise _make_role_error("nothing_applies", f"{request.parent.id}: {len(seen.found)} variants found")
     one = seen.found[number]
     (step,) = one.steps
     assert one.latency_ms is not None
@@ -142,15 +144,15 @@ def _planned(request: PlanRequest, seen: Variants) -> Plan:
     )
 
 
-def _with(source: str, change: Mapping[str, Any]) -> str:
+def _set_constant(source: str, change: Mapping[str, Any]) -> str:
     line = re.compile(rf"^{change['name']} = \d+\b", re.MULTILINE)
     return line.sub(f"{change['name']} = {change['value']}", source)
 
 
-def create() -> Scripted:
+def create() -> ScriptedProposer:
     """Return the proposer, as the registry expects it."""
-    return Scripted()
+    return ScriptedProposer()
 
 
-def _failure(code: str, message: str) -> RoleError:
+def _make_role_error(code: str, message: str) -> RoleError:
     return RoleError(ErrorInfo(code=code, message=message))

@@ -17,35 +17,37 @@ SHARES_PERCENT = (50, 90)
 RESAMPLES = 1000
 INTERVAL = (0.025, 0.975)
 
-Row = Mapping[str, Any]
-Needed = Mapping[str, Sequence[float]]
+ResultRow = Mapping[str, Any]
+NeededCounts = Mapping[str, Sequence[float]]
 """Judged kernels that each run needed, by problem; infinite where it never got there."""
 
 
-def needed(curve: Sequence[Sequence[float]], initial_ms: float, best_ms: float, percent: float) -> float:
+def evaluations_needed(
+    curve: Sequence[Sequence[float]], initial_ms: float, best_ms: float, percent: float
+) -> float:
     """Return after how many judged kernels a run had `percent` of the gain; infinite if it never had."""
     wanted = initial_ms - percent / 100 * (initial_ms - best_ms)
     return min((count for count, latency_ms in curve if latency_ms <= wanted), default=inf)
 
 
-def compared(rows: Iterable[Row]) -> list[dict[str, Any]]:
+def compare_arms(rows: Iterable[ResultRow]) -> list[dict[str, Any]]:
     """Return a row for each size, target and arm; empty where a size and target have one arm only.
 
     Problems in which no arm gained anything, or that not every arm ran, are left out. `median` and the ends
     of `interval` are None where the share was not reached.
     """
-    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[ResultRow]] = defaultdict(list)
     for one in rows:
         groups[one["size"], one["target"]].append(one)
     return [
         {"size": size, "target": target, **told}
         for (size, target), mine in sorted(groups.items())
         if len({one["arm"] for one in mine}) > 1
-        for told in _compared(mine)
+        for told in _compare_group(mine)
     ]
 
 
-def _compared(rows: Sequence[Row]) -> Iterable[dict[str, Any]]:
+def _compare_group(rows: Sequence[ResultRow]) -> Iterable[dict[str, Any]]:
     best: dict[str, float] = {}
     for one in rows:
         best[one["problem"]] = min(best.get(one["problem"], inf), one["curve"][-1][1])
@@ -58,48 +60,48 @@ def _compared(rows: Sequence[Row]) -> Iterable[dict[str, Any]]:
         yield {
             "arm": arm,
             "runs": len(mine),
-            "gain_percent": _median([_reached(one, best[one["problem"]]) for one in mine]),
-            "needed": {str(share): _at(mine, best, share) for share in SHARES_PERCENT},
+            "gain_percent": _finite_median([_gain_reached(one, best[one["problem"]]) for one in mine]),
+            "needed": {str(share): _share_statistics(mine, best, share) for share in SHARES_PERCENT},
         }
 
 
-def _reached(one: Row, best_ms: float) -> float:
+def _gain_reached(one: ResultRow, best_ms: float) -> float:
     """How much of the gain a run got, in percent."""
     initial_ms, reached_ms = float(one["initial_ms"]), float(one["curve"][-1][1])
     return 100 * (initial_ms - reached_ms) / (initial_ms - best_ms)
 
 
-def _at(rows: Sequence[Row], best: Mapping[str, float], share: float) -> dict[str, Any]:
+def _share_statistics(rows: Sequence[ResultRow], best: Mapping[str, float], share: float) -> dict[str, Any]:
     counts: dict[str, list[float]] = defaultdict(list)
     for one in rows:
         name = one["problem"]
-        counts[name].append(needed(one["curve"], one["initial_ms"], best[name], share))
+        counts[name].append(evaluations_needed(one["curve"], one["initial_ms"], best[name], share))
     everything = [count for mine in counts.values() for count in mine]
     return {
-        "median": _median(everything),
-        "interval": _interval(counts),
+        "median": _finite_median(everything),
+        "interval": _bootstrap_interval(counts),
         "reached": sum(count < inf for count in everything),
     }
 
 
-def _interval(counts: Needed) -> list[float | None]:
+def _bootstrap_interval(counts: NeededCounts) -> list[float | None]:
     """The middle 95 % of the medians of resampled runs."""
     random = Random(0)  # noqa: S311  a statistic, no secret
     medians = sorted(
-        _middle([count for mine in counts.values() for count in random.choices(mine, k=len(mine))])
+        _upper_median([count for mine in counts.values() for count in random.choices(mine, k=len(mine))])
         for _ in range(RESAMPLES)
     )
-    return [_finite(medians[int(end * (RESAMPLES - 1))]) for end in INTERVAL]
+    return [_none_if_infinite(medians[int(end * (RESAMPLES - 1))]) for end in INTERVAL]
 
 
-def _median(values: Sequence[float]) -> float | None:
-    return _finite(_middle(values))
+def _finite_median(values: Sequence[float]) -> float | None:
+    return _none_if_infinite(_upper_median(values))
 
 
-def _middle(values: Sequence[float]) -> float:
+def _upper_median(values: Sequence[float]) -> float:
     """The median, of an even number of values the upper one: a count that a run needed, never between two."""
     return sorted(values)[len(values) // 2] if values else inf
 
 
-def _finite(value: float) -> float | None:
+def _none_if_infinite(value: float) -> float | None:
     return value if value < inf else None

@@ -19,17 +19,17 @@ Lesson = Mapping[str, Any]
 """A learnt sequence, and the sources of the kernels that it names, as JSON."""
 
 
-def taught(home: Path, run: str) -> dict[str, Any] | None:
+def read_lesson(home: Path, run: str) -> dict[str, Any] | None:
     """Return what a run has taught its home; None where nothing of it was verified."""
     with LogReader.open(home) as reader:
-        found = next((one for one in reader.system().sequences if one.run == run), None)
+        found = next((one for one in reader.system_state().sequences if one.run == run), None)
         if found is None:
             return None
-        sources = [reader.blob(leg.source).decode() for leg in found.legs]
+        sources = [reader.get_blob(leg.source).decode() for leg in found.legs]
     return {"sequence": found.model_dump(mode="json"), "sources": sources}
 
 
-def offer(home: Path, lessons: Sequence[Lesson]) -> None:
+def store_lessons(home: Path, lessons: Sequence[Lesson]) -> None:
     """Let a new home begin with what other runs have learnt."""
     events = [
         NewEvent(SYSTEM_STREAM, SequenceLearnt(sequence=LearntSequence.model_validate(one["sequence"])))
@@ -40,19 +40,21 @@ def offer(home: Path, lessons: Sequence[Lesson]) -> None:
         log.append_now(events, blobs=[source.encode() for source in sources])
 
 
-def of_others(rows: Mapping[str, Mapping[str, Any]], problem: str, donors: Sequence[str]) -> list[Lesson]:
+def lessons_of_others(
+    rows: Mapping[str, Mapping[str, Any]], problem: str, donors: Sequence[str]
+) -> list[Lesson]:
     """Return what the runs called `donors` have taught, but for those on `problem` itself.
 
     Raises:
         RuntimeError: one of them has not run, or its results are older than lessons are.
     """
-    missing = [name for name in donors if not tells(rows.get(name, {}))]
+    missing = [name for name in donors if not has_lesson(rows.get(name, {}))]
     if missing:
         raise RuntimeError(f"nothing is known of what was learnt in {', '.join(missing)}")
     found = (rows[name] for name in donors)
     return [one["lesson"] for one in found if one["problem"] != problem and one["lesson"] is not None]
 
 
-def tells(row: Mapping[str, Any]) -> bool:
+def has_lesson(row: Mapping[str, Any]) -> bool:
     """Whether a result says what its run has taught, if only that it was nothing."""
     return "lesson" in row

@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from agentctl.bench import arms
-from agentctl.bench.runs import ROOT, Job
+from agentctl.bench.runs import ROOT, BenchJob
 
 PUBLISHED = {"trn1": (49, 61), "trn2": (45, 59)}
 """Percent of peak before and after, over NKIBench's problems, as AccelOpt's paper reports it for an LLM."""
 
-Row = Mapping[str, Any]
-Runs = Mapping[str, Row]
+ResultRow = Mapping[str, Any]
+RunResults = Mapping[str, ResultRow]
 """What came of each run, by `Job.key`."""
 
 _ERRORS = re.compile(r"^\| the model \| ([\d.]+) % \| ([\d.]+) % \|", re.MULTILINE)
 
 
-def row(job: Job, found: Mapping[str, Any]) -> dict[str, Any]:
+def result_row(job: BenchJob, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is kept of a run: which it was, and what came of it.
 
     Where it began with another kernel than the problem's own, `problem` is that kernel's name.
@@ -32,35 +32,35 @@ def row(job: Job, found: Mapping[str, Any]) -> dict[str, Any]:
     return {**which, "own_kernel": not job.kernel, **found}
 
 
-def stored(path: Path | None) -> dict[str, Row]:
+def read_results(path: Path | None) -> dict[str, ResultRow]:
     """Return the runs that a file holds; none where there is no file."""
     if path is None or not path.exists():
         return {}
-    runs: dict[str, Row] = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    runs: dict[str, ResultRow] = json.loads(path.read_text(encoding="utf-8"))["runs"]
     return runs
 
 
-def report(runs: Runs) -> dict[str, Any]:
+def build_report(runs: RunResults) -> dict[str, Any]:
     """Return all that the file says of runs, the runs included."""
     return {
         "predicted": True,
         "model_error_percent": model_error_percent(),
-        "overall": summary(runs.values()),
-        "arms": arms.compared(runs.values()),
+        "overall": summarize_results(runs.values()),
+        "arms": arms.compare_arms(runs.values()),
         "runs": runs,
     }
 
 
-def store(path: Path | None, runs: Runs) -> None:
+def write_results(path: Path | None, runs: RunResults) -> None:
     """Replace the file whole, so that an interruption leaves the old or the new one."""
     if path is None:
         return
     new = path.with_name(f".{path.name}.new")
-    new.write_text(json.dumps(report(runs), indent=1) + "\n", encoding="utf-8")
+    new.write_text(json.dumps(build_report(runs), indent=1) + "\n", encoding="utf-8")
     new.replace(path)
 
 
-def summary(rows: Iterable[Row]) -> dict[str, Any]:
+def summarize_results(rows: Iterable[ResultRow]) -> dict[str, Any]:
     """Return geometric means of the beam's runs at full size, by target; None where none was run.
 
     They are over problems as they are: runs from other kernels do not count.
@@ -71,19 +71,19 @@ def summary(rows: Iterable[Row]) -> dict[str, Any]:
         mine = [one for one in headline if one["target"] == target]
         made[f"{target}_problems"] = len({one["problem"] for one in mine})
         for name in ("percent_of_peak", "percent_of_tight_bound", "speedup"):
-            made[f"{target}_{name}"] = _mean(one[name] for one in mine)
-        made[f"{target}_initial_percent_of_peak"] = _mean(
+            made[f"{target}_{name}"] = _geometric_mean(one[name] for one in mine)
+        made[f"{target}_initial_percent_of_peak"] = _geometric_mean(
             100 * one["plain_bound_ms"] / one["initial_ms"] for one in mine
         )
     return made
 
 
-def _mean(values: Iterable[float]) -> float | None:
+def _geometric_mean(values: Iterable[float]) -> float | None:
     found = list(values)
     return statistics.geometric_mean(found) if found else None
 
 
-def used(rows: Iterable[Row]) -> Counter[str]:
+def count_rewrites(rows: Iterable[ResultRow]) -> Counter[str]:
     """Return in how many lines of descent of the beam's winners each rewrite of the engine is, zeros too."""
     from targets.registry import load_families
 

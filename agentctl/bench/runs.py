@@ -36,7 +36,7 @@ CAP_SHARE = 0.7
 CLOSING_SECONDS = 60.0
 """How long a run may take to end after its time is up: the kernel being judged is let go."""
 
-KEPT = (
+KEPT_FIELDS = (
     "reason", "initial_ms", "initial_lo_ms", "initial_hi_ms", "best_ms", "best_lo_ms", "best_hi_ms",
     "best_level", "speedup", "best_wins_percent", "plain_bound_ms", "tight_bound_ms", "percent_of_peak",
     "percent_of_tight_bound", "evaluated", "looked_at", "given", "decision_digest",
@@ -46,12 +46,12 @@ KEPT = (
 ARMS = (*(name + end for name in STRATEGIES for end in ("", BLIND)), f"beam{REUSE}")
 """The strategies, each with predictions and without, and the beam with what other runs have learnt."""
 
-Events = Sequence[Mapping[str, Any]]
+EventDicts = Sequence[Mapping[str, Any]]
 """A run's events as `agentctl tail --json` writes them, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class BenchJob:
     """One run: of a problem at a size for a target, by an arm, from a seed.
 
     It begins with the problem's own kernel, or with the one in the file `kernel`.
@@ -77,7 +77,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class JobBudget:
     """What each run may use: judged kernels, the initial one included, and minutes.
 
     `whole`: a run that finds nothing for some rounds goes on all the same.
@@ -88,7 +88,7 @@ class Budget:
     whole: bool = False
 
 
-def settings(arm: str, budget: Budget) -> dict[str, float | str]:
+def arm_settings(arm: str, budget: JobBudget) -> dict[str, float | str]:
     """Return the keys below `run.search` that make a run one of an arm within a budget of kernels.
 
     Rounds are whole: no arm judges more than `budget.candidates`, and each as many as its rounds allow (one
@@ -106,7 +106,7 @@ def settings(arm: str, budget: Budget) -> dict[str, float | str]:
     return made
 
 
-def run(job: Job, budget: Budget, offered: Sequence[Lesson] = ()) -> dict[str, Any]:
+def run_job(job: BenchJob, budget: JobBudget, offered: Sequence[Lesson] = ()) -> dict[str, Any]:
     """Run one job to its end, or until its time is up, and return what came of it.
 
     `offered` are lessons of other runs, which its home has from the beginning.
@@ -116,51 +116,51 @@ def run(job: Job, budget: Budget, offered: Sequence[Lesson] = ()) -> dict[str, A
     """
     with tempfile.TemporaryDirectory(prefix="search-") as home:
         if offered:
-            lessons.offer(Path(home), offered)
+            lessons.store_lessons(Path(home), offered)
         began = time.monotonic()
-        in_time = _finished(job, home, budget)
+        in_time = _run_to_end(job, home, budget)
         seconds = time.monotonic() - began
-        found = json.loads(_told("status", "--home", home))["runs"]
+        found = json.loads(_run_agentctl("status", "--home", home))["runs"]
         if not found or found[0]["best_ms"] is None:
             raise RuntimeError(f"{job.key}: the run left no result")
         status = found[0]
         since = ("--since", "1970-01-01T00:00:00Z")
-        lines = _told("tail", "--home", home, "--run", status["id"], *since).splitlines()
+        lines = _run_agentctl("tail", "--home", home, "--run", status["id"], *since).splitlines()
         events = [json.loads(line) for line in lines]
         return {
-            **{name: status[name] for name in KEPT},
+            **{name: status[name] for name in KEPT_FIELDS},
             "seconds": round(seconds, 1),
             "in_time": in_time and status["reason"] != StopReason.BUDGET,
-            "techniques": techniques(events, status["best"]),
-            "curve": curve(events),
-            "lesson": lessons.taught(Path(home), status["id"]),
+            "techniques": winning_techniques(events, status["best"]),
+            "curve": latency_curve(events),
+            "lesson": lessons.read_lesson(Path(home), status["id"]),
         }
 
 
-def _finished(job: Job, home: str, budget: Budget) -> bool:
+def _run_to_end(job: BenchJob, home: str, budget: JobBudget) -> bool:
     """Whether the run ended by itself within its time."""
     command = [
-        *_agentctl("run", "--home", home, "--json"), "--problem", job.problem, "--size", job.size,
+        *_agentctl_command("run", "--home", home, "--json"), "--problem", job.problem, "--size", job.size,
         "--target", job.target, "--seed", str(job.seed),
     ]  # fmt: skip
     command += ["--kernel", job.kernel] if job.kernel else []
-    for name, value in settings(job.arm, budget).items():
+    for name, value in arm_settings(job.arm, budget).items():
         command += ["--set", f"run.search.{name}={value}"]
     log = Path(home, "run.err")
     command += ["--set", f"run.cap_seconds={60 * budget.minutes * CAP_SHARE:.1f}"]
-    with log.open("wb") as errors, _started(command, errors) as child:
+    with log.open("wb") as errors, _start_command(command, errors) as child:
         try:
             status = child.wait(budget.minutes * 60)
         except subprocess.TimeoutExpired:
             child.send_signal(signal.SIGINT)
-            _end(child)
+            _stop_child(child)
             return False
     if status:
         raise RuntimeError(f"{job.key}: {_last_line(log)}")
     return True
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
+def _stop_child(child: subprocess.Popen[bytes]) -> None:
     try:
         child.wait(CLOSING_SECONDS)
     except subprocess.TimeoutExpired:
@@ -171,21 +171,21 @@ def _last_line(log: Path) -> str:
     return (log.read_text(errors="replace").strip().splitlines() or ["no message"])[-1]
 
 
-def _started(command: Sequence[str], errors: IO[bytes]) -> subprocess.Popen[bytes]:
+def _start_command(command: Sequence[str], errors: IO[bytes]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=errors)
 
 
-def _agentctl(*arguments: str) -> list[str]:
+def _agentctl_command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "agentctl", *arguments]
 
 
-def _told(*arguments: str) -> str:
+def _run_agentctl(*arguments: str) -> str:
     return subprocess.run(
-        [*_agentctl(*arguments), "--json"], cwd=ROOT, capture_output=True, check=True, text=True
+        [*_agentctl_command(*arguments), "--json"], cwd=ROOT, capture_output=True, check=True, text=True
     ).stdout
 
 
-def techniques(events: Events, best: str) -> list[str]:
+def winning_techniques(events: EventDicts, best: str) -> list[str]:
     """Return the rewrites that led to the kernel `best`, first to last, by menu id."""
     plans = {
         item["event"]["key"].removesuffix(".planner"): item["event"]["plan"]
@@ -197,19 +197,19 @@ def techniques(events: Events, best: str) -> list[str]:
     names: list[str] = []
     candidate: str | None = best
     while candidate is not None:
-        plan = plans.get(_place(candidate))
+        plan = plans.get(_plan_key(candidate))
         if plan is not None:
             names[:0] = [step["technique"] for step in plan.get("steps", ())] or [plan["technique"]]
         candidate = parents.get(candidate)
     return names
 
 
-def _place(candidate: str) -> str:
+def _plan_key(candidate: str) -> str:
     """The key of the plan that a candidate came of: its first implementation, not repaired."""
     return candidate.split(".k", maxsplit=1)[0] + ".k0.f0"
 
 
-def curve(events: Events) -> list[tuple[int, float]]:
+def latency_curve(events: EventDicts) -> list[tuple[int, float]]:
     """Return after how many judged kernels the fastest correct one became how fast, in ms.
 
     Kernels are counted in the order of their places in the search, not of their arrival. Who was refuted

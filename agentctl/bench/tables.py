@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agentctl.bench.results import PUBLISHED, Row, report, used
+from agentctl.bench.results import PUBLISHED, ResultRow, build_report, count_rewrites
 
 _HEAD = (
     f"{'problem':36}{'arm':16}{'seed':>5}{'initial ms':>28}{'best ms':>28}{'speed-up':>9}{'% peak':>8}"
@@ -13,21 +13,21 @@ _HEAD = (
 )
 
 
-def lines(runs: Mapping[str, Row]) -> Iterator[str]:
+def render_lines(runs: Mapping[str, ResultRow]) -> Iterator[str]:
     """Yield everything about the runs, as lines for people; every latency is predicted."""
-    found = report(runs)
-    yield _caution(found["model_error_percent"])
-    yield from _table(list(runs.values()))
-    yield from _overall(found["overall"])
-    yield from _arms(found["arms"])
-    counts = used(runs.values())
+    found = build_report(runs)
+    yield _accuracy_note(found["model_error_percent"])
+    yield from _run_table(list(runs.values()))
+    yield from _overall_lines(found["overall"])
+    yield from _arm_table(found["arms"])
+    counts = count_rewrites(runs.values())
     if counts.total():
         yield ""
         yield "Techniques in the lines of descent of the beam's winners:"
         yield from (f"  {name:18}{count:4}" for name, count in counts.most_common())
 
 
-def _caution(error: Mapping[str, float] | None) -> str:
+def _accuracy_note(error: Mapping[str, float] | None) -> str:
     text = "Latencies are predicted by the simulator's model, with the interval of its uncertain constants"
     if error is None:
         return f"{text}; how far it is off is not known here."
@@ -37,16 +37,16 @@ def _caution(error: Mapping[str, float] | None) -> str:
     )
 
 
-def _table(rows: Sequence[Row]) -> Iterator[str]:
+def _run_table(rows: Sequence[ResultRow]) -> Iterator[str]:
     for size, target in sorted({(one["size"], one["target"]) for one in rows}):
         yield ""
         yield f"{size} size, {target}"
         yield _HEAD
         mine = [one for one in rows if (one["size"], one["target"]) == (size, target)]
-        yield from map(line, sorted(mine, key=lambda one: (one["problem"], one["arm"], one["seed"])))
+        yield from map(run_line, sorted(mine, key=lambda one: (one["problem"], one["arm"], one["seed"])))
 
 
-def line(row: Row) -> str:
+def run_line(row: ResultRow) -> str:
     """Return one run as a line of the table."""
     initial = f"{row['initial_ms']:.4g} ({row['initial_lo_ms']:.4g}-{row['initial_hi_ms']:.4g})"
     best = f"{row['best_ms']:.4g} ({row['best_lo_ms']:.4g}-{row['best_hi_ms']:.4g})"
@@ -59,7 +59,7 @@ def line(row: Row) -> str:
     )
 
 
-def _overall(found: Mapping[str, Any]) -> Iterator[str]:
+def _overall_lines(found: Mapping[str, Any]) -> Iterator[str]:
     for target, (before, after) in PUBLISHED.items():
         if found[f"{target}_percent_of_peak"] is None:
             continue
@@ -73,7 +73,7 @@ def _overall(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"  (published for AccelOpt, measured, mean over its problems: {before} % to {after} %)"
 
 
-def _arms(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _arm_table(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for size, target in dict.fromkeys((one["size"], one["target"]) for one in found):
         mine = [one for one in found if (one["size"], one["target"]) == (size, target)]
         shares = list(mine[0]["needed"])
@@ -81,19 +81,19 @@ def _arms(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"Judged before a share of the gain was had (median, 95 % interval), {size} size, {target}"
         head = "".join(f"{share + ' % of the gain':>26}{'runs':>8}" for share in shares)
         yield f"{'arm':18}{head}{'gain at the end':>18}"
-        yield from (_arm(one, shares) for one in mine)
+        yield from (_arm_line(one, shares) for one in mine)
 
 
-def _arm(one: Mapping[str, Any], shares: Sequence[str]) -> str:
+def _arm_line(one: Mapping[str, Any], shares: Sequence[str]) -> str:
     cells = ""
     for share in shares:
         told = one["needed"][share]
-        middle, low, high = map(_count, (told["median"], *told["interval"]))
+        middle, low, high = map(_format_count, (told["median"], *told["interval"]))
         runs = f"{told['reached']}/{one['runs']}"
         cells += f"{f'{middle} ({low} to {high})':>26}{runs:>8}"
     gain = "" if one["gain_percent"] is None else f"{one['gain_percent']:.1f} %"
     return f"{one['arm']:18}{cells}{gain:>18}"
 
 
-def _count(value: float | None) -> str:
+def _format_count(value: float | None) -> str:
     return "never" if value is None else f"{value:g}"

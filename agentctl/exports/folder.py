@@ -16,10 +16,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
 
+from state.atomic_files import fsync_path
 from state.errors import BadTarget
-from state.files import fsync
 from state.model import digest_of
-from state.output import belongs, named
+from state.output_files import is_home_path, translate_os_errors
 
 MANIFEST = ".nki-kernel-agent.json"
 """In a folder that was exported: the digests of what was written there, by path."""
@@ -36,24 +36,24 @@ def write_folder(home: Path, root: Path, files: Mapping[str, bytes], *, force: b
             file that no export wrote, which `force` replaces. Nothing was written then.
         StorageFull, StorageFailed: the disk has no room, or failed; files that were written are whole.
     """
-    made = {str(checked(path)): data for path, data in files.items()}
-    if belongs(home, Path(os.path.realpath(root))):
+    made = {str(require_safe_path(path)): data for path, data in files.items()}
+    if is_home_path(home, Path(os.path.realpath(root))):
         raise BadTarget(f"{root} belongs to the log itself; name a folder elsewhere")
-    with named(root):
+    with translate_os_errors(root):
         if not os.path.lexists(root):
-            _write_at_once(root, made)
+            _write_new_folder(root, made)
             return
-        with _opened(root) as folder:
-            known = _manifest(folder)
+        with _open_root(root) as folder:
+            known = _read_manifest(folder)
             if not force:
                 _refuse_foreign(root, folder, made, known)
-            _write(root, folder, made)
-            _write(root, folder, {MANIFEST: _listed(made)})
+            _write_files(root, folder, made)
+            _write_files(root, folder, {MANIFEST: _manifest_json(made)})
             for path in sorted(known.keys() - made.keys()):
-                _remove(folder, path, known[path])
+                _remove_file(folder, path, known[path])
 
 
-def checked(path: str) -> PurePosixPath:
+def require_safe_path(path: str) -> PurePosixPath:
     """Return a path that is one below a folder, and hides nothing.
 
     Raises:
@@ -68,34 +68,34 @@ def checked(path: str) -> PurePosixPath:
     return found
 
 
-def _listed(made: Mapping[str, bytes]) -> bytes:
+def _manifest_json(made: Mapping[str, bytes]) -> bytes:
     return json.dumps({path: digest_of(data) for path, data in sorted(made.items())}, indent=1).encode()
 
 
-def _write_at_once(root: Path, made: Mapping[str, bytes]) -> None:
+def _write_new_folder(root: Path, made: Mapping[str, bytes]) -> None:
     """Make a folder that is there with all its files, or not at all."""
     if not root.parent.is_dir():
         raise BadTarget(f"{root}: there is no folder {root.parent}; make it first")
     staging = root.parent / f".{root.name[:100]}.{token_hex(6)}.part"
     staging.mkdir()
     try:
-        with _opened(staging) as folder:
-            _write(staging, folder, {**made, MANIFEST: _listed(made)})
+        with _open_root(staging) as folder:
+            _write_files(staging, folder, {**made, MANIFEST: _manifest_json(made)})
         staging.rename(root)  # onto a folder that somebody made meanwhile it fails, unless that is empty
     except BaseException:
-        _drop(staging)
+        _remove_staging(staging)
         raise
-    fsync(root.parent)
+    fsync_path(root.parent)
 
 
-def _drop(staging: Path) -> None:
+def _remove_staging(staging: Path) -> None:
     from shutil import rmtree
 
     rmtree(staging, ignore_errors=True)
 
 
 @contextmanager
-def _opened(root: Path) -> Iterator[int]:
+def _open_root(root: Path) -> Iterator[int]:
     try:
         folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # the root itself may be a link
     except NotADirectoryError:
@@ -107,7 +107,7 @@ def _opened(root: Path) -> Iterator[int]:
 
 
 @contextmanager
-def _inside(folder: int, parts: tuple[str, ...], *, create: bool) -> Iterator[int]:
+def _open_below(folder: int, parts: tuple[str, ...], *, create: bool) -> Iterator[int]:
     """Open a folder below another one, following no link."""
     here = os.dup(folder)
     try:
@@ -123,12 +123,12 @@ def _inside(folder: int, parts: tuple[str, ...], *, create: bool) -> Iterator[in
         os.close(here)
 
 
-def _write(root: Path, folder: int, files: Mapping[str, bytes]) -> None:
+def _write_files(root: Path, folder: int, files: Mapping[str, bytes]) -> None:
     for path, data in files.items():
         *parents, name = PurePosixPath(path).parts
         try:
-            with _inside(folder, tuple(parents), create=True) as place:
-                _put(place, name, data)
+            with _open_below(folder, tuple(parents), create=True) as place:
+                _write_file(place, name, data)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EISDIR):
                 text = f"{root / path}: a link, a file or a folder is in the way; it is not touched"
@@ -136,7 +136,7 @@ def _write(root: Path, folder: int, files: Mapping[str, bytes]) -> None:
             raise
 
 
-def _put(place: int, name: str, data: bytes) -> None:
+def _write_file(place: int, name: str, data: bytes) -> None:
     """Put a file in the place of what has its name, a link itself rather than what it leads to."""
     part = f".{digest_of(os.fsencode(name))[:16]}.part"
     with suppress(FileNotFoundError):
@@ -154,17 +154,17 @@ def _put(place: int, name: str, data: bytes) -> None:
         raise
 
 
-def _manifest(folder: int) -> dict[str, str]:
+def _read_manifest(folder: int) -> dict[str, str]:
     """Return what an earlier export wrote, by path; a manifest that is none says nothing."""
-    data = _content(folder, MANIFEST, most=_MOST_MANIFEST)
+    data = _read_file(folder, MANIFEST, most=_MOST_MANIFEST)
     try:
         found = json.loads(data or b"{}")
-        return {str(checked(path)): str(digest) for path, digest in found.items()}
+        return {str(require_safe_path(path)): str(digest) for path, digest in found.items()}
     except (ValueError, AttributeError, RecursionError, BadTarget):
         return {}
 
 
-def _content(folder: int, path: str, *, most: int | None = None) -> bytes | None:
+def _read_file(folder: int, path: str, *, most: int | None = None) -> bytes | None:
     """Return the bytes of a regular file, None where there is none.
 
     Raises:
@@ -172,7 +172,7 @@ def _content(folder: int, path: str, *, most: int | None = None) -> bytes | None
     """
     *parents, name = PurePosixPath(path).parts
     try:
-        with _inside(folder, tuple(parents), create=False) as place:
+        with _open_below(folder, tuple(parents), create=False) as place:
             descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | _NO_FOLLOW, dir_fd=place)
     except FileNotFoundError:
         return None
@@ -190,7 +190,7 @@ def _refuse_foreign(root: Path, folder: int, made: Mapping[str, bytes], known: M
     """
     for path, data in made.items():
         try:
-            there = _content(folder, path)
+            there = _read_file(folder, path)
         except OSError as error:
             if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.EISDIR):
                 raise
@@ -200,15 +200,15 @@ def _refuse_foreign(root: Path, folder: int, made: Mapping[str, bytes], known: M
             raise BadTarget(f"{root / path} {whose}; name another folder, or replace it with --force")
 
 
-def _remove(folder: int, path: str, digest: str) -> None:
+def _remove_file(folder: int, path: str, digest: str) -> None:
     """Take away a file of an earlier export, unless it was edited; and the folders that it leaves empty."""
     with suppress(OSError):
-        content = _content(folder, path)
+        content = _read_file(folder, path)
         *parents, name = PurePosixPath(path).parts
         if content is None or digest_of(content) != digest:
             return
-        with _inside(folder, tuple(parents), create=False) as place:
+        with _open_below(folder, tuple(parents), create=False) as place:
             os.unlink(name, dir_fd=place)
         for depth in range(len(parents), 0, -1):
-            with _inside(folder, tuple(parents[: depth - 1]), create=False) as place:
+            with _open_below(folder, tuple(parents[: depth - 1]), create=False) as place:
                 os.rmdir(parents[depth - 1], dir_fd=place)

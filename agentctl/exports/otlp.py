@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from agentctl.exports.telemetry import PREFIX, SCOPE, Span
+from agentctl.exports.telemetry import PREFIX, SCOPE, TraceSpan
 from agentctl.views.run import RunView
 from daemon.errors import DaemonError
 
@@ -33,32 +33,32 @@ BOUNDARIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentSpans:
     """How many spans were sent, and how many of these were questions to models."""
 
     spans: int
     questions: int
 
 
-def send(address: str, found: Iterable[Span], view: RunView, *, version: str) -> Sent:
+def send_telemetry(address: str, found: Iterable[TraceSpan], view: RunView, *, version: str) -> SentSpans:
     """Send spans, and metrics made of them, to an OTLP receiver, e.g. http://127.0.0.1:4318.
 
     Raises:
         DaemonError: the libraries are not installed, the address is none, or the receiver refused something.
     """
-    _require()
-    base = _checked(address)
-    _require_somebody(base)
-    with _listening() as said:
-        resource = _resource(version)
+    _require_opentelemetry()
+    base = _check_address(address)
+    _require_receiver(base)
+    with _collect_log_messages() as said:
+        resource = _make_resource(version)
         metrics = _Metrics(resource)
         sent = _send_spans(f"{base}/v1/traces", found, resource, metrics, said)
-        metrics.finish(view)
-        metrics.send(f"{base}/v1/metrics", said)
+        metrics.add_run_gauges(view)
+        metrics.send_metrics(f"{base}/v1/metrics", said)
     return sent
 
 
-def _require() -> None:
+def _require_opentelemetry() -> None:
     """Make sure that the libraries are there.
 
     Raises:
@@ -72,7 +72,7 @@ def _require() -> None:
         raise DaemonError("OpenTelemetry is not installed", code="no_otel", hint=hint) from error
 
 
-def _checked(address: str) -> str:
+def _check_address(address: str) -> str:
     from urllib.parse import urlsplit
 
     try:
@@ -87,7 +87,7 @@ def _checked(address: str) -> str:
     return address.rstrip("/").removesuffix("/v1/traces")
 
 
-def _require_somebody(base: str) -> None:
+def _require_receiver(base: str) -> None:
     """Make sure that somebody listens there: the libraries would try for a long time, and not say why.
 
     Raises:
@@ -108,14 +108,14 @@ def _require_somebody(base: str) -> None:
         raise DaemonError(text, code="export_failed") from error
 
 
-def _resource(version: str) -> Resource:
+def _make_resource(version: str) -> Resource:
     from opentelemetry.sdk.resources import Resource
 
     return Resource({"service.name": SCOPE, "service.version": version})
 
 
 @contextmanager
-def _listening() -> Iterator[list[str]]:
+def _collect_log_messages() -> Iterator[list[str]]:
     """Collect what the libraries would log: whoever called is told of it in one error."""
     said: list[str] = []
 
@@ -134,16 +134,18 @@ def _listening() -> Iterator[list[str]]:
         logger.propagate = before
 
 
-def _failed(address: str, said: Sequence[str]) -> DaemonError:
-    from agent_core.roles.llm.quoting import line
+def _export_error(address: str, said: Sequence[str]) -> DaemonError:
+    from agent_core.roles.llm.quoting import single_line
 
-    why = f": {line(said[0], 200)}" if said else ""  # the first says what was wrong, others that it stayed so
+    why = (
+        f": {single_line(said[0], 200)}" if said else ""
+    )  # the first says what was wrong, others that it stayed so
     return DaemonError(f"{address} did not take everything{why}", code="export_failed")
 
 
 def _send_spans(
-    address: str, found: Iterable[Span], resource: Resource, metrics: _Metrics, said: list[str]
-) -> Sent:
+    address: str, found: Iterable[TraceSpan], resource: Resource, metrics: _Metrics, said: list[str]
+) -> SentSpans:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.trace.export import SpanExportResult
 
@@ -151,18 +153,21 @@ def _send_spans(
     left, count, questions = iter(found), 0, 0
     try:
         while batch := list(islice(left, BATCH)):
-            if exporter.export([_readable(one, resource) for one in batch]) is not SpanExportResult.SUCCESS:
-                raise _failed(address, said)
+            if (
+                exporter.export([_to_readable_span(one, resource) for one in batch])
+                is not SpanExportResult.SUCCESS
+            ):
+                raise _export_error(address, said)
             for one in batch:
-                metrics.take(one)
+                metrics.add_span(one)
             count += len(batch)
             questions += sum(one.client for one in batch)
     finally:
         exporter.shutdown()  # type: ignore[no-untyped-call]
-    return Sent(count, questions)
+    return SentSpans(count, questions)
 
 
-def _readable(one: Span, resource: Resource) -> Any:
+def _to_readable_span(one: TraceSpan, resource: Resource) -> Any:
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
     from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
@@ -204,7 +209,7 @@ class _Metrics:
         self._cost = self._meter.create_counter(f"{PREFIX}.cost", "{USD}", "what questions to models cost")
         self._verdicts = self._meter.create_counter(f"{PREFIX}.verdicts", "{kernel}", "kernels judged")
 
-    def take(self, one: Span) -> None:
+    def add_span(self, one: TraceSpan) -> None:
         """Count one span."""
         told = one.attributes
         verdict = told.get(f"{PREFIX}.verdict")
@@ -223,7 +228,7 @@ class _Metrics:
             if isinstance(tokens, int):
                 self._tokens.record(tokens, {**labels, "gen_ai.token.type": kind})
 
-    def finish(self, view: RunView) -> None:
+    def add_run_gauges(self, view: RunView) -> None:
         """Add how the run stands."""
         labels = {
             f"{PREFIX}.run": view.id,
@@ -241,7 +246,7 @@ class _Metrics:
                 predicted = {f"{PREFIX}.predicted": bool(view.predicted)}
                 self._meter.create_gauge(f"{PREFIX}.{name}", unit).set(value, {**labels, **predicted})
 
-    def send(self, address: str, said: Sequence[str]) -> None:
+    def send_metrics(self, address: str, said: Sequence[str]) -> None:
         """Send what was counted.
 
         Raises:
@@ -254,7 +259,7 @@ class _Metrics:
         exporter = OTLPMetricExporter(endpoint=address, timeout=SECONDS)
         try:
             if found is not None and exporter.export(found) is not MetricExportResult.SUCCESS:
-                raise _failed(address, said)
+                raise _export_error(address, said)
         finally:
             exporter.shutdown()
             self._provider.shutdown()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agentctl.exports.folder import write_folder
 from state.errors import BadTarget
-from state.output import check_output, write_output
+from state.output_files import check_output, write_output
 from state.reader import LogReader
 
 
@@ -20,9 +20,9 @@ def export_problem(
         BlobMissing: the log has lost one of them.
         BadTarget, StorageFull, StorageFailed: they cannot be written there; nothing was.
     """
-    state = reader.state(run)
-    files = {path: reader.blob(digest) for path, digest in state.problem.files.items()}
-    start = reader.blob(state.kernel)
+    state = reader.run_state(run)
+    files = {path: reader.get_blob(digest) for path, digest in state.problem.files.items()}
+    start = reader.get_blob(state.kernel)
     if kernel is not None:
         check_output(home, kernel, replace=True)
         if kernel.exists() and kernel.read_bytes() != start and not force:

@@ -17,17 +17,17 @@ from pathlib import Path
 from secrets import token_hex
 from shutil import rmtree, which
 
-from agentctl.exports.folder import checked
-from agentctl.reports.words import how
-from agentctl.views.path import Improvement, Turn, path_of
-from agentctl.views.path import Path as Way
-from agentctl.visible import visible
-from agentctl.words import ms, times
+from agentctl.exports.folder import require_safe_path
+from agentctl.formatting import format_ms, format_speedup
+from agentctl.hidden_characters import escape_hidden
+from agentctl.reports.phrases import latency_source
+from agentctl.views.improvement_path import BestChange, Improvement, load_improvement_path
+from agentctl.views.improvement_path import ImprovementPath as Way
 from daemon.errors import DaemonError
 from state.errors import BadTarget
-from state.output import belongs, named
+from state.output_files import is_home_path, translate_os_errors
 from state.reader import LogReader
-from state.records import Progress
+from state.records import ProgressCallback
 
 KERNEL, RESULT, PROBLEM = "kernel.py", "result.json", "problem"
 
@@ -41,7 +41,7 @@ SUBJECT, TEXT = 72, 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportedBranch:
     """Where the commits are. `commits` counts those of the branch, `new` those it did not have before."""
 
     repository: str
@@ -60,7 +60,7 @@ class Commit:
     message: str
 
 
-def export(
+def export_branch(
     home: Path,
     reader: LogReader,
     run: str,
@@ -68,8 +68,8 @@ def export(
     *,
     branch: str,
     force: bool = False,
-    progress: Progress | None = None,
-) -> Exported:
+    progress: ProgressCallback | None = None,
+) -> ExportedBranch:
     """Put a run's kernels on `branch` of the repository at `root`, which is made if nothing is there.
 
     `progress` is told of the run's events, then of commits.
@@ -79,38 +79,39 @@ def export(
         DaemonError: there is no kernel yet, no Git, no repository there, or Git refuses.
         BadTarget: the branch holds other commits (`force` replaces them) or is checked out somewhere.
     """
-    way = path_of(reader, run, progress=progress)
-    commits = list(_commits(reader, run, way))
+    way = load_improvement_path(reader, run, progress=progress)
+    commits = list(_plan_commits(reader, run, way))
     if not commits:
         raise DaemonError(f"run {run} has no correct kernel yet", code="no_kernel")
     if which("git") is None:
         raise DaemonError("there is no git here; install it", code="no_git")
-    if belongs(home, Path(os.path.realpath(root))):
+    if is_home_path(home, Path(os.path.realpath(root))):
         raise BadTarget(f"{root} belongs to the log itself; name a folder elsewhere")
-    with named(root):
+    with translate_os_errors(root):
         if not root.exists() or (root.is_dir() and not any(root.iterdir())):
-            return _fresh(root, commits, branch, progress)
+            return _create_repository(root, commits, branch, progress)
     _require_repository(root)
-    return _on_branch(_Git(root), root, commits, branch, progress, force=force)
+    return _update_branch(_Git(root), root, commits, branch, progress, force=force)
 
 
 # --- what is committed -----------------------------------------------------------------------------
 
 
-def _commits(reader: LogReader, run: str, way: Way) -> Iterator[Commit]:
+def _plan_commits(reader: LogReader, run: str, way: Way) -> Iterator[Commit]:
     """Yield a commit for each turn of the run's best kernel."""
-    state = reader.state(run)
+    state = reader.run_state(run)
     problem = {
-        f"{PROBLEM}/{checked(path)}": reader.blob(digest) for path, digest in state.problem.files.items()
+        f"{PROBLEM}/{require_safe_path(path)}": reader.get_blob(digest)
+        for path, digest in state.problem.files.items()
     }
     for turn in way.turns:
         one = turn.best
-        kernel = {} if one is None else {KERNEL: reader.blob(one.source), RESULT: _result(run, one)}
+        kernel = {} if one is None else {KERNEL: reader.get_blob(one.source), RESULT: _result_json(run, one)}
         time = turn.taken_back.time if turn.taken_back else one.time if one else ""
-        yield Commit({**problem, **kernel}, time, _message(run, turn))
+        yield Commit({**problem, **kernel}, time, _commit_message(run, turn))
 
 
-def _result(run: str, one: Improvement) -> bytes:
+def _result_json(run: str, one: Improvement) -> bytes:
     told = {
         "run": run,
         "candidate": one.candidate,
@@ -126,38 +127,38 @@ def _result(run: str, one: Improvement) -> bytes:
     return (json.dumps(told, indent=2) + "\n").encode()
 
 
-def _message(run: str, turn: Turn) -> str:
+def _commit_message(run: str, turn: BestChange) -> str:
     """Return what a commit says: what was known when the kernel was kept, as it must not change later."""
     back, one = turn.taken_back, turn.best
     if back is not None:
         instead = f"back to {one.candidate}" if one else "nothing is left"
         head = f"Take back {back.candidate}: it was wrong"
-        return _joined(head, [f"{instead}. {_text(back.reason)}"], {"Run": run, "Event": back.at})
+        return _join_message(head, [f"{instead}. {_clip_text(back.reason)}"], {"Run": run, "Event": back.at})
     assert one is not None
     if one.parent is None:
-        head = f"{ms(one.latency.ms)} {how(one.latency)}: the kernel to begin with"
-        return _joined(head, [], {"Run": run, "Event": one.at})
-    over = f"{times(one.speedup)} over {one.parent}, {times(one.total)} over the first"
-    told = [f"{ms(one.latency.ms)} {how(one.latency)}, {over}."]
+        head = f"{format_ms(one.latency.ms)} {latency_source(one.latency)}: the kernel to begin with"
+        return _join_message(head, [], {"Run": run, "Event": one.at})
+    over = f"{format_speedup(one.speedup)} over {one.parent}, {format_speedup(one.total)} over the first"
+    told = [f"{format_ms(one.latency.ms)} {latency_source(one.latency)}, {over}."]
     if one.expected is not None:
-        told.append(f"Expected {times(one.expected)}. {_text(one.reason)}".strip())
-    trailers = {"Run": run, "Event": one.at, "Candidate": one.candidate, "Proposed-by": _line(one.author)}
-    return _joined(f"{times(one.total)}: {_line(one.title)}", told, trailers)
+        told.append(f"Expected {format_speedup(one.expected)}. {_clip_text(one.reason)}".strip())
+    trailers = {"Run": run, "Event": one.at, "Candidate": one.candidate, "Proposed-by": _one_line(one.author)}
+    return _join_message(f"{format_speedup(one.total)}: {_one_line(one.title)}", told, trailers)
 
 
-def _joined(head: str, paragraphs: list[str], trailers: Mapping[str, str]) -> str:
+def _join_message(head: str, paragraphs: list[str], trailers: Mapping[str, str]) -> str:
     subject = head if len(head) <= SUBJECT else f"{head[: SUBJECT - 3]}..."
     tail = "\n".join(f"{name}: {value}" for name, value in trailers.items())
     return "\n\n".join([subject, *paragraphs, tail]) + "\n"
 
 
-def _line(text: str) -> str:
-    return " ".join(visible(text).split())
+def _one_line(text: str) -> str:
+    return " ".join(escape_hidden(text).split())
 
 
-def _text(text: str) -> str:
+def _clip_text(text: str) -> str:
     """Return a text of others in one paragraph: nothing in it reads as a trailer."""
-    return _line(text)[:TEXT]
+    return _one_line(text)[:TEXT]
 
 
 # --- Git -------------------------------------------------------------------------------------------
@@ -203,18 +204,18 @@ class _Git:
         except subprocess.TimeoutExpired:
             raise DaemonError(f"git {arguments[0]} took more than {SECONDS:g} s", code="git_failed") from None
         if done.returncode:
-            said = _line(done.stderr.decode(errors="replace"))[:400]
+            said = _one_line(done.stderr.decode(errors="replace"))[:400]
             raise DaemonError(f"git {arguments[0]}: {said or f'status {done.returncode}'}", code="git_failed")
         return done.stdout.decode(errors="replace").strip()
 
-    def find(self, *arguments: str) -> str:
+    def find_output(self, *arguments: str) -> str:
         """Return what a question to Git is answered with, empty where there is no answer."""
         try:
             return self(*arguments)
         except DaemonError:
             return ""
 
-    def tree(self, files: Mapping[str, bytes]) -> str:
+    def write_tree(self, files: Mapping[str, bytes]) -> str:
         """Write files as a tree and return its name."""
         entries: list[bytes] = []
         folders: dict[str, dict[str, bytes]] = {}
@@ -223,18 +224,18 @@ class _Git:
             if rest:
                 folders.setdefault(top, {})[rest] = data
             else:
-                entries.append(f"100644 blob {self._blob(data)}\t".encode() + os.fsencode(top))
+                entries.append(f"100644 blob {self._write_blob(data)}\t".encode() + os.fsencode(top))
         for top, inside in folders.items():
-            entries.append(f"040000 tree {self.tree(inside)}\t".encode() + os.fsencode(top))
+            entries.append(f"040000 tree {self.write_tree(inside)}\t".encode() + os.fsencode(top))
         return self("mktree", "-z", data=b"".join(entry + b"\0" for entry in entries))
 
-    def _blob(self, data: bytes) -> str:
+    def _write_blob(self, data: bytes) -> str:
         """Write a file, once, and return its name."""
         if data not in self._blobs:
             self._blobs[data] = self("hash-object", "-w", "--no-filters", "--stdin", data=data)
         return self._blobs[data]
 
-    def commit(self, one: Commit, parent: str | None) -> str:
+    def write_commit(self, one: Commit, parent: str | None) -> str:
         """Write a commit and return its name."""
         stamp = f"{int(datetime.fromisoformat(one.time).timestamp())} +0000"
         who = {
@@ -244,10 +245,12 @@ class _Git:
         }
         parents = ("-p", parent) if parent else ()
         message = one.message.encode("utf-8", "backslashreplace")
-        return self("commit-tree", "--no-gpg-sign", *parents, self.tree(one.files), data=message, **who)
+        return self("commit-tree", "--no-gpg-sign", *parents, self.write_tree(one.files), data=message, **who)
 
 
-def _fresh(root: Path, commits: list[Commit], branch: str, progress: Progress | None) -> Exported:
+def _create_repository(
+    root: Path, commits: list[Commit], branch: str, progress: ProgressCallback | None
+) -> ExportedBranch:
     """Make a repository that is there with its commits, or not at all."""
     if not root.parent.is_dir():
         raise BadTarget(f"{root}: there is no folder {root.parent}; make it first")
@@ -256,7 +259,7 @@ def _fresh(root: Path, commits: list[Commit], branch: str, progress: Progress | 
     try:
         git = _Git(staging)
         git("init", "-q", "--template=", "--initial-branch", "main")
-        made = _on_branch(git, root, commits, branch, progress, force=False)
+        made = _update_branch(git, root, commits, branch, progress, force=False)
         staging.rename(root)
     except BaseException:
         rmtree(staging, ignore_errors=True)
@@ -273,21 +276,29 @@ def _require_repository(root: Path) -> None:
     if not root.is_dir():
         raise BadTarget(f"{root} is a file; name a repository, or a folder to be made one")
     git = _Git(root)
-    top = git.find("rev-parse", "--show-toplevel") or git.find("rev-parse", "--absolute-git-dir")
+    top = git.find_output("rev-parse", "--show-toplevel") or git.find_output(
+        "rev-parse", "--absolute-git-dir"
+    )
     if not top or not root.samefile(top):
         raise BadTarget(f"{root} is no Git repository; name one, or a folder that is not there yet")
 
 
-def _on_branch(
-    git: _Git, root: Path, commits: list[Commit], branch: str, progress: Progress | None, *, force: bool
-) -> Exported:
+def _update_branch(
+    git: _Git,
+    root: Path,
+    commits: list[Commit],
+    branch: str,
+    progress: ProgressCallback | None,
+    *,
+    force: bool,
+) -> ExportedBranch:
     reference = f"refs/heads/{branch}"
-    if not git.find("check-ref-format", "--branch", branch):
+    if not git.find_output("check-ref-format", "--branch", branch):
         raise BadTarget(f"{branch!r} is no name for a branch")
-    before = git.find("rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}")
+    before = git.find_output("rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}")
     names: list[str] = []
     for one in commits:
-        names.append(git.commit(one, names[-1] if names else None))
+        names.append(git.write_commit(one, names[-1] if names else None))
         if progress is not None:
             progress(len(names), len(commits))
     tip = names[-1]
@@ -298,7 +309,7 @@ def _on_branch(
         _require_not_checked_out(git, root, reference)
         git("update-ref", "-m", "agentctl export", reference, tip, before)
     known = names.index(before) + 1 if before in names else 0
-    return Exported(str(root), branch, tip, len(names), len(names) - known)
+    return ExportedBranch(str(root), branch, tip, len(names), len(names) - known)
 
 
 def _require_not_checked_out(git: _Git, root: Path, reference: str) -> None:
@@ -307,9 +318,9 @@ def _require_not_checked_out(git: _Git, root: Path, reference: str) -> None:
     Raises:
         BadTarget: it is checked out.
     """
-    bare = git.find("rev-parse", "--is-bare-repository") == "true"
-    lines = git.find("worktree", "list", "--porcelain").splitlines()
-    born = git.find("rev-parse", "--verify", "--quiet", "HEAD")
+    bare = git.find_output("rev-parse", "--is-bare-repository") == "true"
+    lines = git.find_output("worktree", "list", "--porcelain").splitlines()
+    born = git.find_output("rev-parse", "--verify", "--quiet", "HEAD")
     if not bare and born and f"branch {reference}" in lines:
         name = reference.removeprefix("refs/heads/")
         raise BadTarget(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from daemon.calls.rendering import restored
+from daemon.calls.request_rendering import load_request
 from state.errors import BlobMissing
 from state.events import (
     CallCompleted,
@@ -39,9 +39,9 @@ from state.events import (
 )
 from state.model import EffectKey
 from state.reader import LogReader
-from state.records import Progress, Recorded
+from state.records import ProgressCallback, RecordedEvent
 
-Value = str | bool | int | float | tuple[str, ...]
+AttributeValue = str | bool | int | float | tuple[str, ...]
 
 SCOPE = "nki-kernel-agent"
 PREFIX = "nki_agent"
@@ -49,7 +49,7 @@ PREFIX = "nki_agent"
 
 CHAT = "chat"
 
-TYPES = (
+SPAN_EVENT_TYPES = (
     "RunCreated", "RunForked", "RunCompleted", "RunCancelled", "RoundStarted", "RoundCompleted",
     "PredictionStarted", "PredictionBatch", "PlanStarted", "PlanProposed", "PlanFailed", "ExecutionStarted",
     "KernelProposed", "ExecutionFailed", "EvaluationStarted", "EvaluationCompleted", "EvaluationFailed",
@@ -71,7 +71,7 @@ _VERBS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TraceSpan:
     """A span. Times are ns since 1970; `error` is why it failed. A question to a model is a client's span."""
 
     id: int
@@ -80,14 +80,14 @@ class Span:
     name: str
     begin_ns: int
     end_ns: int
-    attributes: dict[str, Value]
+    attributes: dict[str, AttributeValue]
     client: bool = False
     error: str | None = None
 
 
-def spans(
-    reader: LogReader, run: str, *, prompts: bool = False, progress: Progress | None = None
-) -> Iterator[Span]:
+def iterate_spans(
+    reader: LogReader, run: str, *, prompts: bool = False, progress: ProgressCallback | None = None
+) -> Iterator[TraceSpan]:
     """Yield the spans of a run's own events, each when it has ended, the run's own last.
 
     What has not ended yet ends with the run's latest event. With `prompts`, questions have the words of
@@ -96,96 +96,96 @@ def spans(
     Raises:
         StreamUnknown: there is no such run.
     """
-    walk = _Walk(run, reader.blob, prompts=prompts)
-    for item in reader.history(run, TYPES, progress=progress):
+    walk = _SpanWalk(run, reader.get_blob, prompts=prompts)
+    for item in reader.iterate_events(run, SPAN_EVENT_TYPES, progress=progress):
         if item.stream == run:
-            yield from walk.take(item)
-    yield from walk.rest()
+            yield from walk.add_event(item)
+    yield from walk.finish_spans()
 
 
-def number(*parts: object, bits: int) -> int:
+def derive_id(*parts: object, bits: int) -> int:
     """Return an id that follows from what it is of; never 0, which would be none."""
     digest = sha256("|".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[: bits // 8]) or 1
 
 
 @dataclass(slots=True)
-class _Begun:
+class _OpenSpan:
     """A span that has not ended."""
 
     begin_ns: int
     parent: int
-    attributes: dict[str, Value]
+    attributes: dict[str, AttributeValue]
 
 
 @dataclass(slots=True)
-class _Walk:
+class _SpanWalk:
     """One pass over a run's events."""
 
     run: str
     blob: Callable[[str], bytes]
     prompts: bool
-    root: _Begun | None = None
+    root: _OpenSpan | None = None
     ended: str | None = None
     latest_ns: int = 0
     round: int = 0
-    rounds: dict[int, _Begun] = field(default_factory=dict)
-    effects: dict[str, _Begun] = field(default_factory=dict)
-    calls: dict[str, tuple[_Begun, CallStarted]] = field(default_factory=dict)
+    rounds: dict[int, _OpenSpan] = field(default_factory=dict)
+    effects: dict[str, _OpenSpan] = field(default_factory=dict)
+    calls: dict[str, tuple[_OpenSpan, CallStarted]] = field(default_factory=dict)
 
-    def take(self, item: Recorded) -> Iterator[Span]:
+    def add_event(self, item: RecordedEvent) -> Iterator[TraceSpan]:
         """Take the next event in; yield what it ends."""
         now = self.latest_ns = max(self.latest_ns, item.ts_us * 1000)
         match item.event:
             case RunCreated() | RunForked() as event:
-                self.root = _Begun(now, 0, _run(self.run, event))
+                self.root = _OpenSpan(now, 0, _run_attributes(self.run, event))
             case RunCompleted(reason=reason) | RunCancelled(reason=reason):
                 self.ended = str(reason)
             case RoundStarted(round=round_):
-                self.rounds[round_] = _Begun(now, self._root, {f"{PREFIX}.round": round_})
+                self.rounds[round_] = _OpenSpan(now, self._root_id, {f"{PREFIX}.round": round_})
             case RoundCompleted(round=round_) if round_ in self.rounds:
-                yield self._span(f"round {round_}", self.rounds.pop(round_), ("round", round_), now)
+                yield self._build_span(f"round {round_}", self.rounds.pop(round_), ("round", round_), now)
             case EffectStarted() as event:
                 self._begin_effect(event, now)
             case CallStarted() as event:
-                self.calls[_call(event)] = (_Begun(now, self._effect(event.key), {}), event)
-            case CallEnded() as event if _call(event) in self.calls:
-                begun, started = self.calls.pop(_call(event))
-                yield self._asked(begun, started, event, now)
+                self.calls[_call_name(event)] = (_OpenSpan(now, self._effect_id(event.key), {}), event)
+            case CallEnded() as event if _call_name(event) in self.calls:
+                begun, started = self.calls.pop(_call_name(event))
+                yield self._call_span(begun, started, event, now)
             case EffectEnded() as event:
                 yield from self._end_effect(event, now)
 
-    def rest(self) -> Iterator[Span]:
+    def finish_spans(self) -> Iterator[TraceSpan]:
         """Yield what has not ended, and the run."""
         for key, begun in self.effects.items():
-            yield self._span(_named(key), begun, ("effect", key), self.latest_ns, unended=True)
+            yield self._build_span(_effect_name(key), begun, ("effect", key), self.latest_ns, unended=True)
         for round_, begun in self.rounds.items():
             name = f"round {round_}"
-            yield self._span(name, begun, ("round", round_), self.latest_ns, unended=True)
+            yield self._build_span(name, begun, ("round", round_), self.latest_ns, unended=True)
         if self.root is not None:
             self.root.attributes[f"{PREFIX}.ended"] = self.ended or "not yet"
-            yield self._span(f"run {self.run}", self.root, ("run",), self.latest_ns)
+            yield self._build_span(f"run {self.run}", self.root, ("run",), self.latest_ns)
 
     @property
-    def _root(self) -> int:
-        return number(self.run, "run", bits=64)
+    def _root_id(self) -> int:
+        return derive_id(self.run, "run", bits=64)
 
-    def _effect(self, key: str) -> int:
-        return number(self.run, "effect", key, bits=64)
+    def _effect_id(self, key: str) -> int:
+        return derive_id(self.run, "effect", key, bits=64)
 
-    def _span(
+    def _build_span(
         self,
         name: str,
-        begun: _Begun,
+        begun: _OpenSpan,
         of: tuple[object, ...],
         end_ns: int,
         *,
         error: str | None = None,
         unended: bool = False,
-    ) -> Span:
-        return Span(
-            id=number(self.run, *of, bits=64),
-            trace=number(self.run, bits=128),
+    ) -> TraceSpan:
+        return TraceSpan(
+            id=derive_id(self.run, *of, bits=64),
+            trace=derive_id(self.run, bits=128),
             parent=begun.parent or None,
             name=name,
             begin_ns=begun.begin_ns,
@@ -196,26 +196,26 @@ class _Walk:
 
     def _begin_effect(self, event: EffectStarted, now: int) -> None:
         at = effect_key(event)
-        parent = number(self.run, "round", at.round, bits=64) if at.round in self.rounds else self._root
-        told: dict[str, Value] = {
-            f"{PREFIX}.candidate": at.candidate,
+        parent = derive_id(self.run, "round", at.round, bits=64) if at.round in self.rounds else self._root_id
+        told: dict[str, AttributeValue] = {
+            f"{PREFIX}.candidate": at.candidate_id,
             f"{PREFIX}.role": at.role.value,
             f"{PREFIX}.round": at.round,
             f"{PREFIX}.delivery": event.delivery,
         }
-        self.effects[event.key] = _Begun(now, parent, told)
+        self.effects[event.key] = _OpenSpan(now, parent, told)
 
-    def _end_effect(self, event: EffectEnded, now: int) -> Iterator[Span]:
+    def _end_effect(self, event: EffectEnded, now: int) -> Iterator[TraceSpan]:
         begun = self.effects.pop(event.key, None)
         if begun is None:  # a person's kernel, which nothing of ours made
             return
-        told, error = _outcome(event)
+        told, error = _outcome_attributes(event)
         begun.attributes |= told
-        yield self._span(_named(event.key), begun, ("effect", event.key), now, error=error)
+        yield self._build_span(_effect_name(event.key), begun, ("effect", event.key), now, error=error)
 
-    def _asked(self, begun: _Begun, started: CallStarted, event: CallEnded, now: int) -> Span:
+    def _call_span(self, begun: _OpenSpan, started: CallStarted, event: CallEnded, now: int) -> TraceSpan:
         endpoint, _, model = started.model.partition("/")
-        told: dict[str, Value] = {
+        told: dict[str, AttributeValue] = {
             "gen_ai.operation.name": CHAT,
             "gen_ai.provider.name": endpoint,
             "gen_ai.request.model": model,
@@ -223,10 +223,10 @@ class _Walk:
             "gen_ai.conversation.id": f"{self.run} {started.key}",
             f"{PREFIX}.call": started.call,
             f"{PREFIX}.attempt": started.attempt,
-            **_spent(event),
-            **_answered(event),
-            **self._request(started),
-            **self._answer(event),
+            **_usage_attributes(event),
+            **_response_attributes(event),
+            **self._request_attributes(started),
+            **self._answer_attributes(event),
         }
         error = None
         if isinstance(event, CallFailed):
@@ -234,9 +234,9 @@ class _Walk:
             error = event.kind
         elif isinstance(event, CallLost):
             told["error.type"] = error = "lost"
-        return Span(
-            id=number(self.run, "call", _call(event), bits=64),
-            trace=number(self.run, bits=128),
+        return TraceSpan(
+            id=derive_id(self.run, "call", _call_name(event), bits=64),
+            trace=derive_id(self.run, bits=128),
             parent=begun.parent,
             name=f"{CHAT} {model}",
             begin_ns=begun.begin_ns,
@@ -246,20 +246,20 @@ class _Walk:
             error=error,
         )
 
-    def _request(self, started: CallStarted) -> dict[str, Value]:
+    def _request_attributes(self, started: CallStarted) -> dict[str, AttributeValue]:
         """Return what the request says of itself, and its words if these were asked for."""
         try:
-            asked = restored(self.blob(started.request), self.blob)
+            asked = load_request(self.blob(started.request), self.blob)
         except (BlobMissing, ValueError, KeyError):
             return {}
-        told: dict[str, Value] = {"gen_ai.request.max_tokens": asked.max_output_tokens}
+        told: dict[str, AttributeValue] = {"gen_ai.request.max_tokens": asked.max_output_tokens}
         if self.prompts:
-            told["gen_ai.system_instructions"] = _words([part.text for part in asked.guide])
+            told["gen_ai.system_instructions"] = _text_parts([part.text for part in asked.guide])
             content = [{"type": "text", "content": part.text} for part in asked.case]
             told["gen_ai.input.messages"] = json.dumps([{"role": "user", "parts": content}])
         return told
 
-    def _answer(self, event: CallEnded) -> dict[str, Value]:
+    def _answer_attributes(self, event: CallEnded) -> dict[str, AttributeValue]:
         if not self.prompts or not isinstance(event, CallCompleted):
             return {}
         try:
@@ -271,21 +271,21 @@ class _Walk:
         return {"gen_ai.output.messages": json.dumps([message])}
 
 
-def _words(texts: list[str]) -> str:
+def _text_parts(texts: list[str]) -> str:
     return json.dumps([{"type": "text", "content": text} for text in texts])
 
 
-def _call(event: CallStarted | CallEnded) -> str:
+def _call_name(event: CallStarted | CallEnded) -> str:
     return f"{event.key}#{event.call}.{event.attempt}"
 
 
-def _named(key: str) -> str:
+def _effect_name(key: str) -> str:
     at = EffectKey.parse(key)
-    return f"{_VERBS.get(at.role.value, at.role.value)} {at.candidate}"
+    return f"{_VERBS.get(at.role.value, at.role.value)} {at.candidate_id}"
 
 
-def _run(run: str, event: Event) -> dict[str, Value]:
-    told: dict[str, Value] = {f"{PREFIX}.run": run}
+def _run_attributes(run: str, event: Event) -> dict[str, AttributeValue]:
+    told: dict[str, AttributeValue] = {f"{PREFIX}.run": run}
     if isinstance(event, RunCreated):
         config = event.config
         told |= {
@@ -301,8 +301,8 @@ def _run(run: str, event: Event) -> dict[str, Value]:
     return told
 
 
-def _spent(event: CallEnded) -> dict[str, Value]:
-    told: dict[str, Value] = {}
+def _usage_attributes(event: CallEnded) -> dict[str, AttributeValue]:
+    told: dict[str, AttributeValue] = {}
     if event.tokens is not None:
         told |= {
             "gen_ai.usage.input_tokens": event.tokens.input,
@@ -315,8 +315,8 @@ def _spent(event: CallEnded) -> dict[str, Value]:
     return told
 
 
-def _answered(event: CallEnded) -> dict[str, Value]:
-    told: dict[str, Value] = {}
+def _response_attributes(event: CallEnded) -> dict[str, AttributeValue]:
+    told: dict[str, AttributeValue] = {}
     if isinstance(event, CallCompleted):
         told |= {
             "gen_ai.response.model": event.answered_by,
@@ -329,7 +329,7 @@ def _answered(event: CallEnded) -> dict[str, Value]:
     return told
 
 
-def _outcome(event: EffectEnded) -> tuple[dict[str, Value], str | None]:
+def _outcome_attributes(event: EffectEnded) -> tuple[dict[str, AttributeValue], str | None]:
     """Return what an effect came to, and why it failed; a wrong kernel is an outcome, no failure."""
     match event:
         case PlanProposed(plan=plan):
@@ -340,7 +340,10 @@ def _outcome(event: EffectEnded) -> tuple[dict[str, Value], str | None]:
         case KernelProposed(author=author):
             return {f"{PREFIX}.author": author}, None
         case EvaluationCompleted(evaluation=said):
-            told: dict[str, Value] = {f"{PREFIX}.verdict": said.verdict.value, f"{PREFIX}.stage": said.stage}
+            told: dict[str, AttributeValue] = {
+                f"{PREFIX}.verdict": said.verdict.value,
+                f"{PREFIX}.stage": said.stage,
+            }
             if said.benchmark is not None:
                 told |= {
                     f"{PREFIX}.latency_ms": said.benchmark.latency_ms,

@@ -9,15 +9,15 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agentctl.visible import visible
+from agentctl.hidden_characters import escape_hidden
 
-Event = dict[str, Any]
+TraceEvent = dict[str, Any]
 
-CORES = 1000
+MAX_CORES = 1000
 """Numbers of processes that each kernel has."""
 
 
-def together(run: str, made: Mapping[str, bytes]) -> bytes:
+def merge_traces(run: str, made: Mapping[str, bytes]) -> bytes:
     """Return the traces of kernels, by their ids, as one: the first on top."""
     parts = {name: json.loads(data) for name, data in made.items()}
     about = {
@@ -28,19 +28,19 @@ def together(run: str, made: Mapping[str, bytes]) -> bytes:
     events = [
         event
         for number, (name, part) in enumerate(parts.items())
-        for event in _of(name, number, part["traceEvents"])
+        for event in _renumber_events(name, number, part["traceEvents"])
     ]
     content = {"displayTimeUnit": "ns", "otherData": about, "traceEvents": events}
     return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _of(name: str, number: int, events: list[Event]) -> Iterator[Event]:
+def _renumber_events(name: str, number: int, events: list[TraceEvent]) -> Iterator[TraceEvent]:
     """Yield a kernel's events as those of processes of its own."""
-    first = number * CORES
+    first = number * MAX_CORES
     for event in events:
         told = {**event, "pid": first + event["pid"]}
         if event["ph"] == "M" and event["name"] == "process_name":
-            title = " ".join(visible(str(event["args"]["name"])).split())
+            title = " ".join(escape_hidden(str(event["args"]["name"])).split())
             told["args"] = {"name": f"{name}: {title}"}
             yield {
                 "ph": "M", "name": "process_sort_index", "pid": told["pid"], "tid": event["tid"],

@@ -16,19 +16,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from agentctl.answers import Sent, answer_to, refuse_early, send
-from agentctl.choices import assignments
-from agentctl.page import asked
-from agentctl.page.answers import Json, answered, refused
-from agentctl.page.source import Source
-from agentctl.runs import event_number, known_run
-from agentctl.seek import event_at
-from daemon.amend import amended, run_keys
+from agentctl.command_answers import SentCommand, find_answer, refuse_illegal_command, send_command
+from agentctl.event_lookup import find_event
+from agentctl.page import request_params
+from agentctl.page.json_responses import ViewResponse, error_response, json_endpoint
+from agentctl.page.source import HomeSource
+from agentctl.run_flags import parse_assignments
+from agentctl.run_lookup import find_run, parse_event_number
+from daemon.command_models import Command, Fork, SteeringCommand, Submit, parse_command, run_id
 from daemon.errors import CommandRefused, DaemonError
-from daemon.names import unknown
-from daemon.verbs import Command, Fork, Steering, Submit, parse, run_id
+from daemon.name_checks import find_unknown_names
+from daemon.run_settings import apply_settings, expand_run_keys
 
-FIELDS: dict[str, frozenset[str]] = {
+FORM_FIELDS: dict[str, frozenset[str]] = {
     "pause": frozenset({"reason"}),
     "resume": frozenset({"reason"}),
     "cancel": frozenset({"reason"}),
@@ -39,7 +39,7 @@ FIELDS: dict[str, frozenset[str]] = {
 }
 """The verbs of the page, and what each may say beside the run."""
 
-ELSEWHERE: dict[str, str] = {
+CLI_ONLY_SETTINGS: dict[str, str] = {
     "run.problem": "a problem comes with its files",
     "run.score": "it says what a host runs",
     "run.hosts": "it says where kernels run, and as whom",
@@ -47,122 +47,122 @@ ELSEWHERE: dict[str, str] = {
 }
 """Settings, with all below them, that are for the command line, and why."""
 
-MOST_BYTES = 1 << 20
+MAX_FORM_BYTES = 1 << 20
 """What a form may send: more than any kernel takes."""
 
 
-class NotHere(DaemonError):  # noqa: N818 - named for what it is about
+class NotOnPage(DaemonError):  # noqa: N818 - named for what it is about
     """Something that the page does not do."""
 
     default_code = "not_on_the_page"
 
 
-def command_of(content: Any) -> Command:
+def parse_form(content: Any) -> Command:
     """Return the command that a form says.
 
     Raises:
-        NotHere: the page has no such verb, field or setting.
+        NotOnPage: the page has no such verb, field or setting.
         CommandRefused: a field is wrong.
         click.UsageError: a setting is not KEY=VALUE.
     """
     if not isinstance(content, dict) or not isinstance(content.get("verb"), str):
         raise CommandRefused("not a command: a verb and what it concerns were expected", code="bad_command")
     verb = content["verb"]
-    if verb not in FIELDS:
-        raise NotHere(f"the page has no {verb[:40]!r}; it has: {', '.join(FIELDS)}")
-    odd = sorted(content.keys() - FIELDS[verb] - {"verb", "run"})
+    if verb not in FORM_FIELDS:
+        raise NotOnPage(f"the page has no {verb[:40]!r}; it has: {', '.join(FORM_FIELDS)}")
+    odd = sorted(content.keys() - FORM_FIELDS[verb] - {"verb", "run"})
     if odd:
-        raise NotHere(f"{verb}: the page does not send {', '.join(odd)[:80]}")
+        raise NotOnPage(f"{verb}: the page does not send {', '.join(odd)[:80]}")
     if "settings" in content:
-        content = {**content, "settings": _settings(content["settings"])}
-    return parse(json.dumps({**content, "origin": "page"}).encode())
+        content = {**content, "settings": _parse_settings(content["settings"])}
+    return parse_command(json.dumps({**content, "origin": "page"}).encode())
 
 
-def _settings(given: Any) -> dict[str, Any]:
+def _parse_settings(given: Any) -> dict[str, Any]:
     if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
         raise CommandRefused("settings: a list of KEY=VALUE was expected", code="bad_command")
-    settings = assignments(given)
-    for name, key in zip(settings, run_keys(settings), strict=True):
-        for prefix, why in ELSEWHERE.items():
+    settings = parse_assignments(given)
+    for name, key in zip(settings, expand_run_keys(settings), strict=True):
+        for prefix, why in CLI_ONLY_SETTINGS.items():
             if key == prefix or key.startswith((f"{prefix}.", f"{prefix}_")):
-                raise NotHere(f"{name} is not set on the page: {why}", hint="agentctl can")
+                raise NotOnPage(f"{name} is not set on the page: {why}", hint="agentctl can")
     return settings
 
 
-class Control:
+class ControlRoutes:
     """Takes forms and says what became of them."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: HomeSource) -> None:
         self._source = source
 
     def routes(self) -> list[Route]:
         return [
-            Route("/api/control", self.take, methods=["POST"]),
-            Route("/api/control/{id}", answered(self.answer), methods=["GET"]),
+            Route("/api/control", self.receive_form, methods=["POST"]),
+            Route("/api/control/{id}", json_endpoint(self.command_answer), methods=["GET"]),
         ]
 
-    async def take(self, request: Request) -> Response:
+    async def receive_form(self, request: Request) -> Response:
         """Put a form's command into the inbox; the answer says under which id."""
         if not self._source.control:
-            return refused("read_only", "this page only looks", "agentctl ui --control lets it steer")
+            return error_response("read_only", "this page only looks", "agentctl ui --control lets it steer")
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            return refused("bad_request", "JSON was expected")
+            return error_response("bad_request", "JSON was expected")
         data = bytearray()
         async for part in request.stream():
             data += part
-            if len(data) > MOST_BYTES:
-                return refused("too_large", f"more than {MOST_BYTES} bytes")
-        return await run_in_threadpool(self._taken, bytes(data))
+            if len(data) > MAX_FORM_BYTES:
+                return error_response("too_large", f"more than {MAX_FORM_BYTES} bytes")
+        return await run_in_threadpool(self._send_form, bytes(data))
 
-    def _taken(self, data: bytes) -> Response:
+    def _send_form(self, data: bytes) -> Response:
         try:
-            command = command_of(json.loads(data))
-            self._check(command)
-            sent = send(self._source.home, command)
+            command = parse_form(json.loads(data))
+            self._check_command(command)
+            sent = send_command(self._source.home, command)
         except (ValueError, RecursionError):
-            return refused("bad_request", "JSON was expected")
+            return error_response("bad_request", "JSON was expected")
         except click.UsageError as error:
-            return refused("bad_setting", error.message)
+            return error_response("bad_setting", error.message)
         except DaemonError as error:
-            return refused(error.code, str(error), error.hint)
+            return error_response(error.code, str(error), error.hint)
         said: dict[str, Any] = {"id": sent.id, "after": sent.after}
         if isinstance(command, Fork):
-            row = known_run(self._source.reader(), command.run)
+            row = find_run(self._source.reader(), command.run)
             said["run"] = run_id(sent.id, str(row["problem"]))
-        return Json(said, status_code=202)
+        return ViewResponse(said, status_code=202)
 
-    def _check(self, command: Command) -> None:
+    def _check_command(self, command: Command) -> None:
         """Refuse what is known to be wrong, as the command line does.
 
         Raises:
             DaemonError: there is no such run or event, or a setting is wrong.
         """
-        if isinstance(command, Steering):
-            refuse_early(self._source.home, command)
+        if isinstance(command, SteeringCommand):
+            refuse_illegal_command(self._source.home, command)
         elif isinstance(command, Fork):
             reader = self._source.reader()
-            known_run(reader, command.run)
+            find_run(reader, command.run)
             if command.seq is not None:
-                event_at(reader, command.run, command.seq)
-            state = reader.state(command.run, command.seq)
-            amended(state.pending_config or state.config, command.settings, look_up=unknown)
+                find_event(reader, command.run, command.seq)
+            state = reader.run_state(command.run, command.seq)
+            apply_settings(state.pending_config or state.config, command.settings, look_up=find_unknown_names)
         else:
             assert not isinstance(command, Submit)  # no form makes one
 
-    def answer(self, request: Request) -> dict[str, Any]:
+    def command_answer(self, request: Request) -> dict[str, Any]:
         """Return what became of a command: done with a result, rejected with why, or waiting."""
-        after = event_number(request.query_params.get("after", ""))
-        sent = Sent(asked_id(request), after or 0)
-        reader = self._source.if_any()
+        after = parse_event_number(request.query_params.get("after", ""))
+        sent = SentCommand(command_id(request), after or 0)
+        reader = self._source.reader_or_none()
         try:
-            found = None if reader is None else answer_to(reader, sent)
+            found = None if reader is None else find_answer(reader, sent)
         except DaemonError as error:
             return {"state": "rejected", "error": error.info.model_dump()}
         if found is None:
-            return {"state": "waiting" if self._source.owned else "queued"}
+            return {"state": "waiting" if self._source.is_owned else "queued"}
         return {"state": "done", "result": found.result}
 
 
-def asked_id(request: Request) -> str:
+def command_id(request: Request) -> str:
     """Return the id of a command that an address names."""
-    return str(request.path_params["id"])[: asked.MOST_TEXT]
+    return str(request.path_params["id"])[: request_params.MOST_TEXT]

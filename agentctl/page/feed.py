@@ -34,7 +34,7 @@ class Feed:
         self._listeners += 1
         self._loop = asyncio.get_running_loop()
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look())
+            self._looking = asyncio.create_task(self._watch_head())
         told = -1
         try:
             yield b"retry: 1000\n\n"
@@ -57,12 +57,12 @@ class Feed:
         self._closed = True
         self._changed.set()
 
-    def close_soon(self) -> None:
+    def close_threadsafe(self) -> None:
         """The same from any other thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.close)
 
-    async def _look(self) -> None:
+    async def _watch_head(self) -> None:
         while self._listeners and not self._closed:
             try:
                 seq = await asyncio.to_thread(self._head)

@@ -19,7 +19,7 @@ from starlette.responses import PlainTextResponse, Response
 
 TOKEN_HEADER = "x-token"  # noqa: S105 - a name
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-SAFE = frozenset({"GET", "HEAD"})
+SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 HEADERS = {
     "content-security-policy": (
@@ -41,11 +41,11 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class AccessPolicy:
     """What a request must show: one of these hosts, and the token."""
 
     hosts: frozenset[str]
@@ -53,12 +53,12 @@ class Gate:
     cookie: str
 
     @classmethod
-    def of(cls, token: str, port: int, names: Iterable[str] = ()) -> Gate:
+    def for_port(cls, token: str, port: int, names: Iterable[str] = ()) -> AccessPolicy:
         """Return the gate of a server on `port`, which is called by loopback's names and by `names`."""
         hosts = frozenset(f"{name}:{port}".lower() for name in (*LOOPBACK, *names))
         return cls(hosts, token, f"agentctl_ui_{port}")
 
-    def refusal(self, request: Request) -> str | None:
+    def refusal_reason(self, request: Request) -> str | None:
         """Return why a request is not answered; None when it is."""
         host = request.headers.get("host", "").lower()
         if host not in self.hosts:
@@ -69,44 +69,44 @@ class Gate:
         site, mode = (request.headers.get(f"sec-fetch-{name}") for name in ("site", "mode"))
         if site not in (None, "same-origin", "none") and mode != "navigate":
             return "another site may not ask this server"
-        if request.method not in SAFE:
-            return self._steering(request, origin)
-        given = (request.cookies.get(self.cookie), self.opened_with(request))
-        known = self.passes(given[0]) or self.fits(given[1])
+        if request.method not in SAFE_METHODS:
+            return self._steering_refusal(request, origin)
+        given = (request.cookies.get(self.cookie), self.opening_token(request))
+        known = self.accepts_cookie(given[0]) or self.accepts_token(given[1])
         return None if known else "the token is missing; open the address that agentctl ui printed"
 
-    def _steering(self, request: Request, origin: str | None) -> str | None:
+    def _steering_refusal(self, request: Request, origin: str | None) -> str | None:
         if origin is None:
             return "what changes something must say where it comes from"
-        if not self.fits(request.headers.get(TOKEN_HEADER)):
+        if not self.accepts_token(request.headers.get(TOKEN_HEADER)):
             return "the token is missing; open the address that agentctl ui printed"
         return None
 
-    def opened_with(self, request: Request) -> str | None:
+    def opening_token(self, request: Request) -> str | None:
         """Return the token that stands in the address: only where the page is opened."""
         return request.query_params.get("token") if request.url.path == "/" else None
 
     @property
-    def passport(self) -> str:
+    def cookie_token(self) -> str:
         """What the cookie says: enough to look, not to steer, and nothing that the token follows from.
 
         Browsers send a cookie to every port of a machine, so to other programs on it, too.
         """
         return hmac.new(self.token.encode(), b"the cookie", "sha256").hexdigest()
 
-    def passes(self, given: str | None) -> bool:
+    def accepts_cookie(self, given: str | None) -> bool:
         """Return whether a cookie is the right one, in a time that does not tell how much of it is."""
-        return given is not None and hmac.compare_digest(given.encode(), self.passport.encode())
+        return given is not None and hmac.compare_digest(given.encode(), self.cookie_token.encode())
 
-    def fits(self, given: str | None) -> bool:
+    def accepts_token(self, given: str | None) -> bool:
         """Return whether a token is the right one, in a time that does not tell how much of it is."""
         return given is not None and hmac.compare_digest(given.encode(), self.token.encode())
 
 
-class Guard:
+class AccessGuard:
     """Lets through what the gate does not refuse, and puts `HEADERS` on every answer."""
 
-    def __init__(self, app: App, gate: Gate) -> None:
+    def __init__(self, app: AsgiApp, gate: AccessPolicy) -> None:
         self._app = app
         self._gate = gate
 
@@ -118,9 +118,9 @@ class Guard:
                 await self._app(scope, receive, send)
             return
         request = Request(scope)
-        why = self._gate.refusal(request)
-        app = self._app if why is None else _refused(why)
-        opened = why is None and self._gate.fits(self._gate.opened_with(request))
+        why = self._gate.refusal_reason(request)
+        app = self._app if why is None else _refusal_response(why)
+        opened = why is None and self._gate.accepts_token(self._gate.opening_token(request))
 
         async def answering(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -128,14 +128,14 @@ class Guard:
                 for name, value in HEADERS.items():
                     headers[name] = value
                 if opened:
-                    headers.append("set-cookie", self._cookie())
+                    headers.append("set-cookie", self._cookie_header())
             await send(message)
 
         await app(scope, receive, answering)
 
-    def _cookie(self) -> str:
-        return f"{self._gate.cookie}={self._gate.passport}; Path=/; HttpOnly; SameSite=Strict"
+    def _cookie_header(self) -> str:
+        return f"{self._gate.cookie}={self._gate.cookie_token}; Path=/; HttpOnly; SameSite=Strict"
 
 
-def _refused(why: str) -> Response:
+def _refusal_response(why: str) -> Response:
     return PlainTextResponse(f"{why}\n", status_code=403)

@@ -18,11 +18,11 @@ from starlette.routing import Route
 from uvicorn.config import Config
 from uvicorn.server import Server as UvicornServer
 
-from agentctl.page.control import Control
+from agentctl.page.control import ControlRoutes
 from agentctl.page.feed import Feed
-from agentctl.page.guard import Gate, Guard
+from agentctl.page.guard import AccessGuard, AccessPolicy
 from agentctl.page.pages import Pages
-from agentctl.page.source import Source
+from agentctl.page.source import HomeSource
 
 PORT = 8377
 
@@ -37,7 +37,7 @@ _GRACE_SECONDS = 2
 """How long a stop waits for answers under way."""
 
 
-def static() -> dict[str, tuple[bytes, str]]:
+def load_static_files() -> dict[str, tuple[bytes, str]]:
     """Return the page's files by name, each with its media type: nothing else is ever served."""
     folder = files("agentctl.page") / "static"
     return {
@@ -48,18 +48,18 @@ def static() -> dict[str, tuple[bytes, str]]:
 
 
 @dataclass(slots=True)
-class Site:
+class PageApp:
     """The page of one home as an ASGI application."""
 
-    source: Source
-    gate: Gate
+    source: HomeSource
+    gate: AccessPolicy
     feed: Feed
-    app: Guard
+    app: AccessGuard
 
     @classmethod
-    def of(cls, source: Source, gate: Gate) -> Site:
+    def create(cls, source: HomeSource, gate: AccessPolicy) -> PageApp:
         """Make the application; it opens the log when it is first asked."""
-        feed, held = Feed(source.head), static()
+        feed, held = Feed(source.last_seq), load_static_files()
 
         def file(request: Request) -> Response:
             name = request.path_params.get("name", "index.html")
@@ -82,15 +82,15 @@ class Site:
             Route("/static/{name}", file, methods=["GET"]),
             Route("/api/feed", listen, methods=["GET"]),
             *Pages(source).routes(),
-            *Control(source).routes(),
+            *ControlRoutes(source).routes(),
         ]
-        return cls(source, gate, feed, Guard(Starlette(routes=routes, lifespan=lifespan), gate))
+        return cls(source, gate, feed, AccessGuard(Starlette(routes=routes, lifespan=lifespan), gate))
 
 
-class Server(UvicornServer):
+class PageServer(UvicornServer):
     """Uvicorn, which ends the feed first when it is asked to stop: else it would wait for its listeners."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: PageApp) -> None:
         super().__init__(
             Config(
                 site.app,
@@ -104,16 +104,16 @@ class Server(UvicornServer):
         self._site = site
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._site.feed.close_soon()
+        self._site.feed.close_threadsafe()
         super().handle_exit(sig, frame)
 
     def stop(self) -> None:
         """Ask it to stop, from any thread."""
-        self._site.feed.close_soon()
+        self._site.feed.close_threadsafe()
         self.should_exit = True
 
 
-def listening(host: str, port: int | None) -> socket.socket:
+def open_listening_socket(host: str, port: int | None) -> socket.socket:
     """Return a socket on `host`: at `port`, or where it is None at the usual one, else at any that is free.
 
     Raises:
@@ -136,14 +136,14 @@ def listening(host: str, port: int | None) -> socket.socket:
     raise AssertionError("any port that is free was asked for")
 
 
-def gate_for(bound: socket.socket, names: Iterable[str] = ()) -> Gate:
+def policy_for_socket(bound: socket.socket, names: Iterable[str] = ()) -> AccessPolicy:
     """Return the gate of a server on this socket, with a token of its own."""
     host, port = bound.getsockname()[:2]
     own = f"[{host}]" if ":" in host else host
-    return Gate.of(secrets.token_urlsafe(32), port, (own, *names))
+    return AccessPolicy.for_port(secrets.token_urlsafe(32), port, (own, *names))
 
 
-def address(gate: Gate, bound: socket.socket) -> str:
+def page_address(gate: AccessPolicy, bound: socket.socket) -> str:
     """Return the address that opens the page, with its token."""
     host, port = bound.getsockname()[:2]
     name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104

@@ -6,14 +6,14 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentctl.page.following import FollowingReader
+from agentctl.page.following_reader import FollowingReader
 from state.errors import NoLog
-from state.home import Layout
-from state.lock import owner
+from state.home import HomeLayout
+from state.lock import read_owner
 
 
 @dataclass(slots=True)
-class Source:
+class HomeSource:
     """One home; `words` are what a command to type needs to mean it; with `control` it may be steered."""
 
     home: Path
@@ -34,7 +34,7 @@ class Source:
                 self._reader = FollowingReader.open(self.home)
             return self._reader
 
-    def if_any(self) -> FollowingReader | None:
+    def reader_or_none(self) -> FollowingReader | None:
         """Return the reader, None while there is no log."""
         try:
             return self.reader()
@@ -42,13 +42,13 @@ class Source:
             return None
 
     @property
-    def owned(self) -> bool:
+    def is_owned(self) -> bool:
         """Whether a process owns the home now."""
-        return owner(Layout(self.home).lock) is not None
+        return read_owner(HomeLayout(self.home).lock) is not None
 
-    def head(self) -> int:
+    def last_seq(self) -> int:
         """Return the log's last number, 0 while there is no log."""
-        reader = self.if_any()
+        reader = self.reader_or_none()
         return 0 if reader is None else reader.head().seq
 
     def close(self) -> None:

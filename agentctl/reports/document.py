@@ -10,34 +10,39 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
 
-from agentctl.reports.reproduction import NOTHING, Reproduction, changed_settings, reproduction
+from agentctl.reports.reproduction import (
+    NO_REPRODUCTION,
+    Reproduction,
+    changed_settings,
+    reproduction_commands,
+)
 from agentctl.stats import figures
 from agentctl.stats.facts import FactsWalk
-from agentctl.views.candidate import candidate
-from agentctl.views.path import Path, PathWalk
-from agentctl.views.roofline import Roofline, roofline, target_of
-from agentctl.views.run import RunView, Timed, run_view, timed
+from agentctl.views.candidate import load_candidate
+from agentctl.views.improvement_path import ImprovementPath, PathWalk
+from agentctl.views.roofline import KernelRoofline, kernel_roofline, profile_target
+from agentctl.views.run import LatencyInterval, RunView, latency_of, run_view
 from agentctl.views.spending import Spending, SpendingWalk
-from agentctl.views.timeline import Timeline, timeline
-from agentctl.views.walk import walk
+from agentctl.views.timeline import BusyTimeline, busy_timeline
+from agentctl.views.walk import walk_events
 from state.events import RunCreated
 from state.fold import RunState
 from state.model import INITIAL_KEY, Candidate, StopReason
-from state.quotable import quotable
+from state.quotable_errors import quotable_attempt_error
 from state.reader import LogReader
-from state.records import Progress
+from state.records import ProgressCallback
 
 FORMAT = 1
 """Of the JSON form; raised when a key changes its meaning or goes."""
 
-EXAMPLES = 3
+MAX_EXAMPLES = 3
 """Of each way to fail, so many messages are shown."""
 
-Json = dict[str, Any]
+JsonDict = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LineCost:
     """A source line's part of the critical path, in ms, predicted or measured as the latency is."""
 
     line: int
@@ -46,7 +51,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class KernelReport:
     """A kernel with its profile. `busy_ms` is how long each engine works.
 
     `lines` are the costliest of the critical path, `memory` the peaks. What the profile does not have is
@@ -58,23 +63,24 @@ class Kernel:
     title: str
     technique: str | None
     source: str
-    latency: Timed
+    latency: LatencyInterval
     level: str
     bottleneck: str | None
     counters: dict[str, float]
     busy_ms: dict[str, float]
-    timeline: Timeline | None
-    roofline: Roofline | None
-    lines: tuple[Line, ...]
-    memory: dict[str, Json]
+    timeline: BusyTimeline | None
+    roofline: KernelRoofline | None
+    lines: tuple[LineCost, ...]
+    memory: dict[str, JsonDict]
     rel_l2: dict[str, float]
     identity: str | None
     identity_reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """What is optimised. `dims` are those of the size that was run, `work` the least that any kernel does."""
+class ProblemReport:
+    """What is optimised. `dims` are those of the size that was run, `work_sections` the least that any kernel
+    does."""
 
     name: str
     formula: str
@@ -91,7 +97,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailureMode:
     """A way in which kernels failed: its code, how many did, and what some of them were told."""
 
     code: str
@@ -102,12 +108,12 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class AttemptSummary:
     """What came of all attempts: `discarded` counts correct ones by why they were not kept."""
 
-    techniques: tuple[Json, ...]
+    techniques: tuple[JsonDict, ...]
     discarded: dict[str, int]
-    failures: tuple[Failure, ...]
+    failures: tuple[FailureMode, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,31 +135,31 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class ReportDocument:
     """A report. What the run has not come to is None or empty."""
 
     format: int
     run: RunView
-    problem: Problem
-    initial: Kernel | None
-    best: Kernel | None
-    path: Path
+    problem: ProblemReport
+    initial: KernelReport | None
+    best: KernelReport | None
+    path: ImprovementPath
     diff: str
-    tried: Tried
-    figures: Json
+    tried: AttemptSummary
+    figures: JsonDict
     spending: Spending
     reproduction: Reproduction
     environment: Environment
 
 
-def document(
+def gather_report(
     reader: LogReader,
     run: str,
     *,
     version: str,
     now: str,
-    progress: Progress | None = None,
-) -> Document:
+    progress: ProgressCallback | None = None,
+) -> ReportDocument:
     """Gather the report of a run; `version` is this program's, `now` the time that it is written, in UTC.
 
     The run's events are read once; `progress` is told of it.
@@ -163,56 +169,58 @@ def document(
     """
     import seeds
 
-    state = reader.state(run)
-    (row,) = reader.listed(run)
-    files = {path: reader.blob(digest) for path, digest in state.problem.files.items()}
+    state = reader.run_state(run)
+    (row,) = reader.run_rows(run)
+    files = {path: reader.get_blob(digest) for path, digest in state.problem.files.items()}
     problem = None
     with suppress(seeds.SeedsError):  # of another version's form: there is a report nevertheless
-        problem = seeds.from_files(files)
+        problem = seeds.build_problem(files)
     known = (
         problem is not None
-        and problem.name in seeds.problems()
-        and seeds.load(problem.name).digest == problem.digest
+        and problem.name in seeds.builtin_problems()
+        and seeds.load_problem(problem.name).digest == problem.digest
     )
-    initial, best = (_kernel(reader, run, one) for one in (state.initial, state.best))
-    view, attempts = _public(run_view(run, state)), reader.attempts(run)
-    facts, path, spending = FactsWalk(reader.blob), PathWalk(), SpendingWalk(run)
-    for _ in walk(reader, run, facts, path, spending, progress=progress):
+    initial, best = (_kernel_report(reader, run, one) for one in (state.initial, state.best))
+    view, attempts = _redact_view(run_view(run, state)), reader.attempt_rows(run)
+    facts, path, spending = FactsWalk(reader.get_blob), PathWalk(), SpendingWalk(run)
+    for _ in walk_events(reader, run, facts, path, spending, progress=progress):
         pass
-    found = figures.of_run(facts.facts(row, attempts), figures.FAST_AT)
-    return Document(
+    found = figures.run_figures(facts.build_facts(row, attempts), figures.FAST_AT)
+    return ReportDocument(
         format=FORMAT,
         run=view,
-        problem=_problem(problem, state, builtin=known) if problem else _unread(state),
+        problem=_problem_report(problem, state, builtin=known) if problem else _unreadable_problem(state),
         initial=initial,
         best=best,
-        path=path.path(run),
-        diff=_diff(initial, best),
-        tried=_tried(attempts, found),
+        path=path.build_path(run),
+        diff=_source_diff(initial, best),
+        tried=_attempt_summary(attempts, found),
         figures=found,
-        spending=spending.spending(reader),
-        reproduction=reproduction(run, state, problem, builtin=known, forked=row["parent"] is not None)
+        spending=spending.build_spending(reader),
+        reproduction=reproduction_commands(
+            run, state, problem, builtin=known, forked=row["parent"] is not None
+        )
         if problem
-        else NOTHING,
-        environment=_environment(reader, state, view, version=version, now=now),
+        else NO_REPRODUCTION,
+        environment=_report_environment(reader, state, view, version=version, now=now),
     )
 
 
-def _public(view: RunView) -> RunView:
+def _redact_view(view: RunView) -> RunView:
     """Return a run's numbers without what people and providers said of it: that may name machines."""
     return replace(view, reason=view.reason if view.reason in set(StopReason) else None)
 
 
-def _kernel(reader: LogReader, run: str, one: Candidate | None) -> Kernel | None:
+def _kernel_report(reader: LogReader, run: str, one: Candidate | None) -> KernelReport | None:
     """Return one of the kernels that the run goes by; its level is the state's, which audits raise."""
-    latency = timed(one.benchmark) if one is not None else None
+    latency = latency_of(one.benchmark) if one is not None else None
     if one is None or latency is None:
         return None
-    found = candidate(reader, run, one.id)
+    found = load_candidate(reader, run, one.id)
     profile = found.profile if isinstance(found.profile, dict) else {}
     judged = next((said for said in reversed(found.judgements) if said.rel_l2), None)
     proof = next((said for said in reversed(found.judgements) if said.identity), None)
-    return Kernel(
+    return KernelReport(
         candidate=one.id,
         author=one.author,
         title=one.title,
@@ -221,49 +229,49 @@ def _kernel(reader: LogReader, run: str, one: Candidate | None) -> Kernel | None
         latency=latency,
         level=one.level.value,
         bottleneck=one.bottleneck,
-        counters=_numbers(found.counters),
-        busy_ms=_numbers(profile.get("busy_ms")),
-        timeline=timeline(profile),
-        roofline=roofline(_numbers(found.counters), target_of(profile)),
-        lines=tuple(_lines(profile.get("top_lines"))),
-        memory=_tables(profile.get("memory")),
+        counters=_finite_numbers(found.counters),
+        busy_ms=_finite_numbers(profile.get("busy_ms")),
+        timeline=busy_timeline(profile),
+        roofline=kernel_roofline(_finite_numbers(found.counters), profile_target(profile)),
+        lines=tuple(_line_costs(profile.get("top_lines"))),
+        memory=_dict_values(profile.get("memory")),
         rel_l2=judged.rel_l2 if judged else {},
         identity=proof.identity if proof else None,
         identity_reason=proof.identity_reason if proof else "",
     )
 
 
-def _numbers(found: object) -> dict[str, float]:
+def _finite_numbers(found: object) -> dict[str, float]:
     items = found.items() if isinstance(found, dict) else ()
     return {
         str(name): float(value) for name, value in items if type(value) in (int, float) and isfinite(value)
     }
 
 
-def _tables(found: object) -> dict[str, Json]:
+def _dict_values(found: object) -> dict[str, JsonDict]:
     items = found.items() if isinstance(found, dict) else ()
     return {str(name): value for name, value in items if isinstance(value, dict)}
 
 
-def _lines(found: object) -> Iterable[Line]:
+def _line_costs(found: object) -> Iterable[LineCost]:
     for one in found if isinstance(found, list) else ():
         if isinstance(one, dict) and type(one.get("line")) is int and type(one.get("ms")) in (int, float):
-            yield Line(one["line"], float(one["ms"]), str(one.get("op", "")))
+            yield LineCost(one["line"], float(one["ms"]), str(one.get("op", "")))
 
 
-def _problem(problem: Any, state: RunState, *, builtin: bool) -> Problem:
+def _problem_report(problem: Any, state: RunState, *, builtin: bool) -> ProblemReport:
     from targets.registry import load_target, target_names
 
     spec, size, target = problem.spec, state.config.size, state.config.target
-    work, peaks = spec.work_at(size), load_target(target).peaks if target in target_names() else None
+    work, peaks = spec.minimal_work(size), load_target(target).peaks if target in target_names() else None
     dims = spec.dims(size)
-    return Problem(
+    return ProblemReport(
         name=spec.name,
         formula=spec.formula,
         size=size,
         dims=dict(dims),
-        inputs=tuple(f"{one.name} {list(one.resolve(dims))} {one.dtype}" for one in spec.inputs),
-        outputs=tuple(f"{one.name} {list(one.resolve(dims))} {one.dtype}" for one in spec.outputs),
+        inputs=tuple(f"{one.name} {list(one.resolve_shape(dims))} {one.dtype}" for one in spec.inputs),
+        outputs=tuple(f"{one.name} {list(one.resolve_shape(dims))} {one.dtype}" for one in spec.outputs),
         rel_l2=spec.rel_l2,
         seeds=spec.seeds,
         builtin=builtin,
@@ -284,9 +292,9 @@ def _problem(problem: Any, state: RunState, *, builtin: bool) -> Problem:
     )
 
 
-def _unread(state: RunState) -> Problem:
+def _unreadable_problem(state: RunState) -> ProblemReport:
     """Return what a run knows of a problem whose files this program cannot read."""
-    return Problem(
+    return ProblemReport(
         name=state.problem.name,
         formula="",
         size=state.config.size,
@@ -302,36 +310,40 @@ def _unread(state: RunState) -> Problem:
     )
 
 
-def _diff(initial: Kernel | None, best: Kernel | None) -> str:
+def _source_diff(initial: KernelReport | None, best: KernelReport | None) -> str:
     if initial is None or best is None:
         return ""
     old, new = (one.source.rstrip("\n").split("\n") for one in (initial, best))
     return "\n".join(difflib.unified_diff(old, new, initial.candidate, best.candidate, lineterm=""))
 
 
-def _tried(attempts: Sequence[Json], found: Json) -> Tried:
-    rows = [row for row in attempts if row["candidate"] != INITIAL_KEY.candidate]
+def _attempt_summary(attempts: Sequence[JsonDict], found: JsonDict) -> AttemptSummary:
+    rows = [row for row in attempts if row["candidate"] != INITIAL_KEY.candidate_id]
     discarded = Counter(
         str(row["reason"])
         for row in rows
         if row["decision"] == "discarded" and row["verdict"] == "correct" and row["reason"]
     )
-    return Tried(tuple(found["techniques"]), dict(discarded.most_common()), tuple(_failures(rows)))
+    return AttemptSummary(
+        tuple(found["techniques"]), dict(discarded.most_common()), tuple(_failure_modes(rows))
+    )
 
 
-def _failures(rows: Sequence[Json]) -> Iterable[Failure]:
+def _failure_modes(rows: Sequence[JsonDict]) -> Iterable[FailureMode]:
     """Return the ways in which kernels failed, the most frequent first."""
-    groups: dict[tuple[str, str], list[Json]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[JsonDict]] = defaultdict(list)
     for row in rows:
         if row["error_code"] is not None and row["verdict"] != "correct":
             groups[row["error_code"], row["stage"] or "proposal"].append(row)
     for (code, stage), failed in sorted(groups.items(), key=lambda pair: (-len(pair[1]), pair[0])):
-        messages = list(dict.fromkeys(filter(None, map(quotable, failed))))
+        messages = list(dict.fromkeys(filter(None, map(quotable_attempt_error, failed))))
         techniques = sorted({row["technique"] for row in failed if row["technique"]})
-        yield Failure(code, stage, len(failed), tuple(techniques), tuple(messages[:EXAMPLES]))
+        yield FailureMode(code, stage, len(failed), tuple(techniques), tuple(messages[:MAX_EXAMPLES]))
 
 
-def _environment(reader: LogReader, state: RunState, view: RunView, *, version: str, now: str) -> Environment:
+def _report_environment(
+    reader: LogReader, state: RunState, view: RunView, *, version: str, now: str
+) -> Environment:
     (first,) = reader.read(stream=view.id, limit=1)
     created = first.event
     return Environment(

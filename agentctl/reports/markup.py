@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from html import escape
 
-from agentctl.visible import visible
+from agentctl.hidden_characters import escape_hidden
 
 _VOID = frozenset({"meta", "br", "hr", "img", "link"})
 _NAME = re.compile(r"[a-z][a-z0-9-]*", re.IGNORECASE)
@@ -24,29 +24,29 @@ class Html(str):
 Child = str | None | Iterable["Child"]
 
 
-def el(tag: str, /, *children: Child, **attributes: object) -> Html:
+def element(tag: str, /, *children: Child, **attributes: object) -> Html:
     """Return an element. Attributes that are None or False are left out; `_` in their names is `-`.
 
     A trailing `_` is dropped, so that `class_` can be said.
     """
-    told = "".join(_attribute(name, value) for name, value in attributes.items())
+    told = "".join(_render_attribute(name, value) for name, value in attributes.items())
     if tag in _VOID:
         return Html(f"<{tag}{told}>")
-    return Html(f"<{tag}{told}>{join(children)}</{tag}>")
+    return Html(f"<{tag}{told}>{join_html(children)}</{tag}>")
 
 
-def join(children: Child, separator: str = "") -> Html:
+def join_html(children: Child, separator: str = "") -> Html:
     """Return several pieces as one, the texts among them escaped."""
     if children is None:
         return Html("")
     if isinstance(children, Html):
         return children
     if isinstance(children, str):
-        return Html(escape(visible(children), quote=False))
-    return Html(separator.join(join(child) for child in children))
+        return Html(escape(escape_hidden(children), quote=False))
+    return Html(separator.join(join_html(child) for child in children))
 
 
-def _attribute(name: str, value: object) -> str:
+def _render_attribute(name: str, value: object) -> str:
     if value is None or value is False:
         return ""
     spelt = name.rstrip("_").replace("_", "-")
@@ -54,4 +54,4 @@ def _attribute(name: str, value: object) -> str:
     if value is True:
         return f" {spelt}"
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    return f' {spelt}="{escape(visible(text))}"'
+    return f' {spelt}="{escape(escape_hidden(text))}"'

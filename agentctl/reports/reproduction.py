@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from daemon.config import FLAGS, WITH_MODELS
+from daemon.config import FLAGS, MODEL_DEFAULTS
 from state.fold import RunState
 from state.model import RunConfig
 
@@ -42,52 +42,54 @@ class Reproduction:
     files: dict[str, str]
 
 
-NOTHING = Reproduction((), (), (), ("this program cannot read the problem's files",), {})
+NO_REPRODUCTION = Reproduction((), (), (), ("this program cannot read the problem's files",), {})
 
 
-def reproduction(run: str, state: RunState, problem: Problem, *, builtin: bool, forked: bool) -> Reproduction:
+def reproduction_commands(
+    run: str, state: RunState, problem: Problem, *, builtin: bool, forked: bool
+) -> Reproduction:
     """Return the commands for a run of `problem`, which comes with the program or not."""
     named = problem.name if builtin else FOLDER
     at = ["--problem", named, "--size", state.config.size, "--target", state.config.target]
-    own_start = state.kernel != problem.ref().files["kernel.py"]
+    own_start = state.kernel != problem.make_ref().files["kernel.py"]
     start = ["--kernel", START] if own_start else []
     wanted = [*([] if builtin else ["-o", FOLDER]), *(["--kernel", START] if own_start else [])]
-    export = [_typed("problems", "export", run, *wanted)] if wanted else []
-    best = [_typed("best", run, "-o", KERNEL)] if state.best is not None else []
-    judge = [_typed("try", KERNEL, *at)] if state.best is not None else []
+    export = [_shell_command("problems", "export", run, *wanted)] if wanted else []
+    best = [_shell_command("best", run, "-o", KERNEL)] if state.best is not None else []
+    judge = [_shell_command("try", KERNEL, *at)] if state.best is not None else []
     seed = ["--seed", str(state.config.seed)]
-    again = _typed("run", "--home", HOME, *at, *seed, *start, *_settings(state.config))
+    again = _shell_command("run", "--home", HOME, *at, *seed, *start, *_setting_flags(state.config))
     return Reproduction(
         extract=(*export, *best),
         judge=tuple(judge),
         again=(again,),
-        notes=tuple(_notes(state, forked=forked)),
-        files={} if builtin else _files(problem.files),
+        notes=tuple(_reproduction_notes(state, forked=forked)),
+        files={} if builtin else _text_files(problem.files),
     )
 
 
-def _typed(*words: str) -> str:
+def _shell_command(*words: str) -> str:
     return " ".join(map(quote, (_PROGRAM, *words)))
 
 
 def changed_settings(config: RunConfig) -> dict[str, Any]:
     """Return the settings of a run that are not the defaults, by key; private ones are left out."""
-    defaults = _flat(RunConfig().model_dump(mode="json"), "run")
+    defaults = _flatten_settings(RunConfig().model_dump(mode="json"), "run")
     return {
         key: value
-        for key, value in _flat(config.model_dump(mode="json"), "run").items()
+        for key, value in _flatten_settings(config.model_dump(mode="json"), "run").items()
         if value != defaults.get(key) and not key.startswith(_PRIVATE)
     }
 
 
-def _settings(config: RunConfig) -> Iterator[str]:
+def _setting_flags(config: RunConfig) -> Iterator[str]:
     """Yield the flags for what is not the default, and for defaults that models as planners change."""
-    from agent_core.proposers import asks_models
+    from agent_core.proposers import is_llm_proposer
 
-    values = _flat(config.model_dump(mode="json"), "run")
+    values = _flatten_settings(config.model_dump(mode="json"), "run")
     wanted = changed_settings(config)
-    if any(map(asks_models, config.planner)):
-        wanted |= {key: values[key] for key in WITH_MODELS}
+    if any(map(is_llm_proposer, config.planner)):
+        wanted |= {key: values[key] for key in MODEL_DEFAULTS}
     for key, value in sorted(wanted.items()):
         if key in _OF_FLAGS:
             continue
@@ -97,22 +99,22 @@ def _settings(config: RunConfig) -> Iterator[str]:
             yield from ("--set", f"{key}={json.dumps(value)}")
 
 
-def _flat(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def _flatten_settings(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in tree.items():
         key = f"{prefix}.{name}"
-        found |= _flat(value, key) if isinstance(value, dict) else {key: value}
+        found |= _flatten_settings(value, key) if isinstance(value, dict) else {key: value}
     return found
 
 
-def _notes(state: RunState, *, forked: bool) -> Iterator[str]:
-    from agent_core.proposers import asks_models
+def _reproduction_notes(state: RunState, *, forked: bool) -> Iterator[str]:
+    from agent_core.proposers import is_llm_proposer
 
     if state.config.evaluator == "sim":
         yield "judging is exact: the same kernel has the same verdict and the same predicted latency anywhere"
     else:
         yield "devices' latencies differ a little from one time to the next; `try` predicts by the simulator"
-    if any(map(asks_models, state.config.planner)):
+    if any(map(is_llm_proposer, state.config.planner)):
         yield "models planned, so another run asks again, and pays again, and finds something else"
     elif state.sequences or state.experiences:
         yield "the run was given what other runs of its home had learnt; a new home has none of it"
@@ -122,7 +124,7 @@ def _notes(state: RunState, *, forked: bool) -> Iterator[str]:
         yield "the run is a fork: run once more from the start, it goes by its last settings all the way"
 
 
-def _files(files: Mapping[str, bytes]) -> dict[str, str]:
+def _text_files(files: Mapping[str, bytes]) -> dict[str, str]:
     if sum(map(len, files.values())) > _MOST_BYTES:
         return {}
     try:

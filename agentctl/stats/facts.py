@@ -30,8 +30,8 @@ from state.events import (
     RoundCompleted,
     RunForked,
 )
-from state.model import NOBODY, PERSON, EffectKey, Role, Tokens, Verdict
-from state.records import Recorded
+from state.model import PERSON, UNKNOWN_AUTHOR, EffectKey, Role, Tokens, Verdict
+from state.records import RecordedEvent
 from state.spend import NANO
 
 ANSWERED = "answered"
@@ -60,7 +60,7 @@ class Charge:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class KernelFact:
     """One attempt at a kernel, in a round. A repair has the `chain` of the attempt that it mends, its number.
 
     `proposed` is false where no kernel came of it. `verdict` is None while there is none, which is for ever
@@ -84,13 +84,13 @@ class Kernel:
     counts: bool = True
 
     @property
-    def valid(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether it was found correct, and still is."""
         return self.verdict == Verdict.CORRECT
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class RunFacts:
     """All of one run. `speedup` is that of its best kernel over its first, None without either."""
 
     run: str
@@ -98,10 +98,10 @@ class Facts:
     predicted: bool | None
     speedup: float | None
     charges: tuple[Charge, ...] = ()
-    kernels: tuple[Kernel, ...] = ()
+    kernels: tuple[KernelFact, ...] = ()
 
 
-def together(runs: Sequence[Facts]) -> tuple[tuple[Charge, ...], tuple[Kernel, ...]]:
+def merge_facts(runs: Sequence[RunFacts]) -> tuple[tuple[Charge, ...], tuple[KernelFact, ...]]:
     """Return the charges and kernels of several runs, each once; of what runs share the first one's word."""
     charges = {one.seq: one for run in reversed(runs) for one in run.charges}
     kernels = {one.seq: one for run in reversed(runs) for one in run.kernels}
@@ -111,7 +111,9 @@ def together(runs: Sequence[Facts]) -> tuple[tuple[Charge, ...], tuple[Kernel, .
     )
 
 
-def _kernels(rows: Sequence[dict[str, Any]], pass_: FactsWalk, initial_ms: float | None) -> Iterator[Kernel]:
+def _kernel_facts(
+    rows: Sequence[dict[str, Any]], pass_: FactsWalk, initial_ms: float | None
+) -> Iterator[KernelFact]:
     """Yield a run's attempts at kernels; the one that it started from is none.
 
     A copy of a kernel that was refuted is as wrong, though nobody judged it further.
@@ -126,12 +128,12 @@ def _kernels(rows: Sequence[dict[str, Any]], pass_: FactsWalk, initial_ms: float
         correct = row["verdict"] == Verdict.CORRECT and not refuted
         timed = row["latency_ms"] if correct and counts else None
         kept = row["decision"] == "kept"
-        yield Kernel(
+        yield KernelFact(
             seq=seq,
-            chain=pass_.made.get(_unrepaired(row["candidate"]), seq),
+            chain=pass_.made.get(_unrepaired_candidate(row["candidate"]), seq),
             round=row["round"],
             repair=row["repair"],
-            author=row["author"] or row["model"] or row["planner"] or NOBODY,
+            author=row["author"] or row["model"] or row["planner"] or UNKNOWN_AUTHOR,
             technique=row["technique"],
             proposed=row["source"] is not None,
             verdict=Verdict.INCORRECT.value if refuted else row["verdict"],
@@ -143,13 +145,13 @@ def _kernels(rows: Sequence[dict[str, Any]], pass_: FactsWalk, initial_ms: float
         )
 
 
-def _unrepaired(candidate: str) -> str:
+def _unrepaired_candidate(candidate: str) -> str:
     """Return the attempt that a candidate mends, itself if it mends none."""
-    return EffectKey.parse(f"{candidate}.{Role.EXECUTOR}")._replace(repair=0).candidate
+    return EffectKey.parse(f"{candidate}.{Role.EXECUTOR}")._replace(repair=0).candidate_id
 
 
 @dataclass(slots=True)
-class _Effect:
+class _EffectInFlight:
     """What is known of an effect in flight: its request, and which charges its answers are."""
 
     request: str | None = None
@@ -168,13 +170,13 @@ class FactsWalk:
 
     def __init__(self, blob: Callable[[str], bytes]) -> None:
         self._blob = blob
-        self._open: dict[str, _Effect] = {}
+        self._open: dict[str, _EffectInFlight] = {}
         self.charges: list[Charge] = []
         self.made: dict[str, int] = {}
         self.gained: set[str] = set()
         self.rebased = 0
 
-    def take(self, item: Recorded) -> None:
+    def add_event(self, item: RecordedEvent) -> None:
         """Take the run's next event in."""
         match item.event:
             case RunForked(rebase=rebase):
@@ -183,47 +185,47 @@ class FactsWalk:
             case RoundCompleted(attempts=attempts):
                 self.gained |= {one.candidate for one in attempts if one.gained}
             case ReflectionStarted(key=key, request=request):
-                self._effect(key).request = request
+                self._effect_in_flight(key).request = request
             case CallStarted(key=key, call=call):
-                self._asked(key, call)
+                self._note_question(key, call)
             case CallEnded() as event:
-                self._called(item.seq, event)
+                self._add_call(item.seq, event)
             case BudgetSpent(key=key, amount_usd=amount):
                 self.charges.append(Charge(item.seq, EffectKey.parse(key).role.value, round(amount * NANO)))
             case EffectEnded() as event:
-                self._ended(item.seq, event)
+                self._end_effect(item.seq, event)
 
-    def facts(self, row: dict[str, Any], attempts: Sequence[dict[str, Any]]) -> Facts:
+    def build_facts(self, row: dict[str, Any], attempts: Sequence[dict[str, Any]]) -> RunFacts:
         """Return what was found of the run that the read models list as `row`, with its attempts."""
         first, best = row["initial_ms"], row["best_ms"]
-        return Facts(
+        return RunFacts(
             run=str(row["run"]),
             task=(row["problem"], row["size"], row["target"]),
             predicted=None if row["predicted"] is None else bool(row["predicted"]),
             speedup=first / best if first and best else None,
             charges=tuple(self.charges),
-            kernels=tuple(_kernels(attempts, self, first)),
+            kernels=tuple(_kernel_facts(attempts, self, first)),
         )
 
-    def _effect(self, key: str) -> _Effect:
-        return self._open.setdefault(key, _Effect())
+    def _effect_in_flight(self, key: str) -> _EffectInFlight:
+        return self._open.setdefault(key, _EffectInFlight())
 
-    def _asked(self, key: str, call: int) -> None:
+    def _note_question(self, key: str, call: int) -> None:
         """A second question tells the fault of the answer to the first."""
-        for number, place in self._effect(key).answers:
+        for number, place in self._effect_in_flight(key).answers:
             if number < call:
-                self._settle(place, usable=False)
+                self._set_usable(place, usable=False)
 
-    def _settle(self, place: int, *, usable: bool | None) -> None:
+    def _set_usable(self, place: int, *, usable: bool | None) -> None:
         self.charges[place] = replace(self.charges[place], usable=usable)
 
-    def _called(self, seq: int, event: CallEnded) -> None:
+    def _add_call(self, seq: int, event: CallEnded) -> None:
         if isinstance(event, CallCompleted) and event.reused_from is not None:
             return  # it was bought by the parent, and is in its figures
         outcome, ms = LOST, None
         if isinstance(event, CallCompleted):
             outcome, ms = ANSWERED, event.ms
-            self._effect(event.key).answers.append((event.call, len(self.charges)))
+            self._effect_in_flight(event.key).answers.append((event.call, len(self.charges)))
         elif isinstance(event, CallFailed):
             outcome, ms = event.kind, event.ms
         self.charges.append(
@@ -239,19 +241,19 @@ class FactsWalk:
             )
         )
 
-    def _ended(self, seq: int, event: EffectEnded) -> None:
-        effect = self._open.pop(event.key, _Effect())
+    def _end_effect(self, seq: int, event: EffectEnded) -> None:
+        effect = self._open.pop(event.key, _EffectInFlight())
         if effect.answers:
             call, place = effect.answers[-1]
             if self.charges[place].usable is None:
-                self._settle(place, usable=self._used(event, effect, call))
+                self._set_usable(place, usable=self._is_answer_used(event, effect, call))
         if isinstance(event, (KernelProposed, ExecutionFailed)):
-            candidate = EffectKey.parse(event.key).candidate
+            candidate = EffectKey.parse(event.key).candidate_id
             self.made[candidate] = seq
             self.gained.discard(candidate)
-        self._costs(seq, event)
+        self._add_cost(seq, event)
 
-    def _used(self, event: EffectEnded, effect: _Effect, call: int) -> bool | None:
+    def _is_answer_used(self, event: EffectEnded, effect: _EffectInFlight, call: int) -> bool | None:
         """Return whether an effect's last answer became its outcome.
 
         Summaries and reflections have an outcome without any, too: nothing, and the note that is arithmetic.
@@ -265,10 +267,10 @@ class FactsWalk:
             case ExperienceRecorded(experience=experience):
                 return call == 0 or experience is not None
             case ReflectionRecorded(reflection=reflection):
-                return call == 0 or self._differs(reflection, effect.request)
+                return call == 0 or self._differs_from_mechanical(reflection, effect.request)
         return None
 
-    def _differs(self, reflection: object, request: str | None) -> bool | None:
+    def _differs_from_mechanical(self, reflection: object, request: str | None) -> bool | None:
         """Return whether a note is more than arithmetic; None where its request is not there any more."""
         if request is None:
             return None
@@ -278,7 +280,7 @@ class FactsWalk:
             return None
         return reflection != reflection_of(asked)
 
-    def _costs(self, seq: int, event: EffectEnded) -> None:
+    def _add_cost(self, seq: int, event: EffectEnded) -> None:
         usage = event.usage
         if usage.cost_usd == 0.0 and usage.input_tokens == 0 == usage.output_tokens:
             return

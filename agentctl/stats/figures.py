@@ -20,18 +20,18 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import geometric_mean, median
 from typing import Any, TypeVar
 
-from agentctl.stats.facts import ANSWERED, LOST, Charge, Facts, Kernel, together
+from agentctl.stats.facts import ANSWERED, LOST, Charge, KernelFact, RunFacts, merge_facts
 from state.model import PERSON
 from state.spend import NANO
 
 Figures = dict[str, Any]
-Fact = TypeVar("Fact", Charge, Kernel)
+Fact = TypeVar("Fact", Charge, KernelFact)
 
 FAST_AT = (1.0, 1.01, 1.05, 1.1, 1.2, 1.4)
 """The p of Fast@p: AccelOpt's thresholds."""
 
 
-def of_run(run: Facts, fast_at: Sequence[float]) -> Figures:
+def run_figures(run: RunFacts, fast_at: Sequence[float]) -> Figures:
     """Return the figures of one run; `fast_at` are the p of Fast@p."""
     problem, size, target = run.task
     return {
@@ -41,30 +41,31 @@ def of_run(run: Facts, fast_at: Sequence[float]) -> Figures:
         "target": target,
         "predicted": run.predicted,
         "best_speedup": run.speedup,
-        **_figures(run.charges, run.kernels, fast_at),
-        "rounds": _rounds(_tried(run.kernels), fast_at),
+        **_shared_figures(run.charges, run.kernels, fast_at),
+        "rounds": _round_figures(_own_attempts(run.kernels), fast_at),
     }
 
 
-def of_all(runs: Sequence[Facts], fast_at: Sequence[float]) -> Figures:
+def combined_figures(runs: Sequence[RunFacts], fast_at: Sequence[float]) -> Figures:
     """Return the figures of several runs together, what they share counted once: give them oldest first.
 
     `geomean_speedup` is the geometric mean of the best speed-ups of the problems, each at a size on a target.
     """
-    best = _by_task(runs)
+    best = _best_by_task(runs)
     known = [speedup for speedup in best.values() if speedup is not None]
     return {
         "runs": len(runs),
         "problems": len(best),
         "geomean_speedup": geometric_mean(known) if known else None,
         "fast_problems": [
-            _fast(p, [speedup is not None and speedup > p for speedup in best.values()]) for p in fast_at
+            _fast_share(p, [speedup is not None and speedup > p for speedup in best.values()])
+            for p in fast_at
         ],
-        **_figures(*together(runs), fast_at),
+        **_shared_figures(*merge_facts(runs), fast_at),
     }
 
 
-def _by_task(runs: Iterable[Facts]) -> dict[tuple[str, str, str], float | None]:
+def _best_by_task(runs: Iterable[RunFacts]) -> dict[tuple[str, str, str], float | None]:
     """Return the best speed-up of each problem at a size on a target."""
     best: dict[tuple[str, str, str], float | None] = {}
     for run in runs:
@@ -73,22 +74,24 @@ def _by_task(runs: Iterable[Facts]) -> dict[tuple[str, str, str], float | None]:
     return best
 
 
-def _figures(charges: Sequence[Charge], kernels: Sequence[Kernel], fast_at: Sequence[float]) -> Figures:
-    validity, cost = _validity(kernels), _cost(charges)
+def _shared_figures(
+    charges: Sequence[Charge], kernels: Sequence[KernelFact], fast_at: Sequence[float]
+) -> Figures:
+    validity, cost = _validity_figures(kernels), _cost_figures(charges)
     return {
-        "fast": _fast_at(_tried(kernels), fast_at),
+        "fast": _fast_at(_own_attempts(kernels), fast_at),
         "kernels": validity,
-        "repairs": _repairs(kernels),
-        "calls": _calls(charges),
+        "repairs": _repair_figures(kernels),
+        "calls": _call_figures(charges),
         **cost,
-        "cost_per_improvement_usd": _over(cost["cost_usd"], validity["improvements"]),
-        "models": _models(charges, kernels),
+        "cost_per_improvement_usd": _cost_per(cost["cost_usd"], validity["improvements"]),
+        "models": _model_figures(charges, kernels),
         "roles": [
-            {"role": role, "calls": _calls(mine), **_cost(mine)}
-            for role, mine in _groups(charges, lambda one: one.role if one.model else None)
+            {"role": role, "calls": _call_figures(mine), **_cost_figures(mine)}
+            for role, mine in _group_facts(charges, lambda one: one.role if one.model else None)
         ],
         "techniques": [
-            _technique(name, mine) for name, mine in _groups(kernels, lambda one: one.technique)
+            _technique_figures(name, mine) for name, mine in _group_facts(kernels, lambda one: one.technique)
         ],
     }  # fmt: skip
 
@@ -96,40 +99,40 @@ def _figures(charges: Sequence[Charge], kernels: Sequence[Kernel], fast_at: Sequ
 # --- kernels ---------------------------------------------------------------------------------------
 
 
-def _ends(kernels: Iterable[Kernel]) -> list[Kernel]:
+def _final_attempts(kernels: Iterable[KernelFact]) -> list[KernelFact]:
     """Return what each attempt came to, its repairs included; those that still wait are left out."""
-    last: dict[int, Kernel] = {}
+    last: dict[int, KernelFact] = {}
     for one in sorted(kernels, key=lambda one: (one.repair, one.seq)):
         last[one.chain] = one
     return [one for one in last.values() if one.verdict is not None or not one.proposed]
 
 
-def _tried(kernels: Iterable[Kernel]) -> list[Kernel]:
+def _own_attempts(kernels: Iterable[KernelFact]) -> list[KernelFact]:
     """Return what the run itself tried, by what it is judged by now: of this Fast@p is the share."""
-    return _ends(one for one in kernels if one.author != PERSON and one.counts)
+    return _final_attempts(one for one in kernels if one.author != PERSON and one.counts)
 
 
-def _rounds(tried: Sequence[Kernel], fast_at: Sequence[float]) -> list[Figures]:
+def _round_figures(tried: Sequence[KernelFact], fast_at: Sequence[float]) -> list[Figures]:
     return [
         {"round": number, "fast": _fast_at([one for one in tried if one.round == number], fast_at)}
         for number in sorted({one.round for one in tried})
     ]
 
 
-def _fast_at(tried: Sequence[Kernel], fast_at: Sequence[float]) -> list[Figures]:
-    return [_fast(p, [(one.gain or 0.0) > p for one in tried]) for p in fast_at]
+def _fast_at(tried: Sequence[KernelFact], fast_at: Sequence[float]) -> list[Figures]:
+    return [_fast_share(p, [(one.gain or 0.0) > p for one in tried]) for p in fast_at]
 
 
-def _fast(p: float, faster: Sequence[bool]) -> Figures:
+def _fast_share(p: float, faster: Sequence[bool]) -> Figures:
     return {"p": p, "count": sum(faster), "of": len(faster), "percent": _percent(sum(faster), len(faster))}
 
 
-def _validity(kernels: Iterable[Kernel]) -> Figures:
+def _validity_figures(kernels: Iterable[KernelFact]) -> Figures:
     """Return how many kernels were proposed, have a verdict, are correct, and were kept."""
     mine = list(kernels)
     proposed = [one for one in mine if one.proposed]
     judged = sum(one.verdict is not None for one in proposed)
-    valid = sum(one.valid for one in proposed)
+    valid = sum(one.is_valid for one in proposed)
     return {
         "failed": len(mine) - len(proposed),
         "proposed": len(proposed),
@@ -141,11 +144,11 @@ def _validity(kernels: Iterable[Kernel]) -> Figures:
     }
 
 
-def _repairs(kernels: Iterable[Kernel]) -> Figures:
+def _repair_figures(kernels: Iterable[KernelFact]) -> Figures:
     """Return how many attempts were repaired, how often, and how many of them came to a correct kernel."""
     rounds = [one for one in kernels if one.repair > 0]
     chains = {one.chain for one in rounds}
-    mended = {one.chain for one in rounds if one.valid}
+    mended = {one.chain for one in rounds if one.is_valid}
     return {
         "attempts": len(chains),
         "rounds": len(rounds),
@@ -154,14 +157,14 @@ def _repairs(kernels: Iterable[Kernel]) -> Figures:
     }
 
 
-def _technique(name: str, kernels: Iterable[Kernel]) -> Figures:
+def _technique_figures(name: str, kernels: Iterable[KernelFact]) -> Figures:
     """Return what came of a technique; its speed-ups are over the parents of its kernels."""
-    ends = _ends(kernels)
-    speedups = [one.speedup for one in ends if one.valid and one.speedup is not None]
+    ends = _final_attempts(kernels)
+    speedups = [one.speedup for one in ends if one.is_valid and one.speedup is not None]
     return {
         "technique": name,
         "tried": len(ends),
-        "valid": sum(one.valid for one in ends),
+        "valid": sum(one.is_valid for one in ends),
         "kept": sum(one.kept for one in ends),
         "improvements": sum(one.improved for one in ends),
         "median_speedup": median(speedups) if speedups else None,
@@ -171,7 +174,7 @@ def _technique(name: str, kernels: Iterable[Kernel]) -> Figures:
 # --- calls -----------------------------------------------------------------------------------------
 
 
-def _calls(charges: Iterable[Charge]) -> Figures:
+def _call_figures(charges: Iterable[Charge]) -> Figures:
     """Return what came of attempts at answers, what they read and wrote, and how long they took.
 
     `usable_percent` is the share of them whose answer became what it was asked for. `uncounted_tokens` were
@@ -198,7 +201,7 @@ def _calls(charges: Iterable[Charge]) -> Figures:
     }
 
 
-def _cost(charges: Iterable[Charge]) -> Figures:
+def _cost_figures(charges: Iterable[Charge]) -> Figures:
     """Return what was spent: None where a price is unknown, with what is known and how often it is not."""
     costs = [one.cost_nano_usd for one in charges]
     known = sum(cost for cost in costs if cost is not None) / NANO
@@ -206,24 +209,24 @@ def _cost(charges: Iterable[Charge]) -> Figures:
     return {"cost_usd": None if unpriced else known, "priced_usd": known, "unpriced": unpriced}
 
 
-def _models(charges: Sequence[Charge], kernels: Sequence[Kernel]) -> list[Figures]:
+def _model_figures(charges: Sequence[Charge], kernels: Sequence[KernelFact]) -> list[Figures]:
     """Return who was asked or wrote kernels: `builtin` and `person` have kernels and no calls."""
     asked, wrote = (
-        dict(_groups(charges, lambda one: one.model)),
-        dict(_groups(kernels, lambda one: one.author)),
+        dict(_group_facts(charges, lambda one: one.model)),
+        dict(_group_facts(kernels, lambda one: one.author)),
     )
     return [
         {
             "model": name,
-            **_validity(wrote.get(name, ())),
-            "calls": _calls(asked.get(name, ())),
-            **_cost(asked.get(name, ())),
+            **_validity_figures(wrote.get(name, ())),
+            "calls": _call_figures(asked.get(name, ())),
+            **_cost_figures(asked.get(name, ())),
         }
         for name in sorted({*asked, *wrote})
     ]
 
 
-def _groups(facts: Iterable[Fact], of: Callable[[Fact], str | None]) -> list[tuple[str, list[Fact]]]:
+def _group_facts(facts: Iterable[Fact], of: Callable[[Fact], str | None]) -> list[tuple[str, list[Fact]]]:
     """Return the facts by a name, in its order; those without one are left out."""
     found: dict[str, list[Fact]] = defaultdict(list)
     for one in facts:
@@ -237,5 +240,5 @@ def _percent(part: int, whole: int) -> float | None:
     return 100 * part / whole if whole else None
 
 
-def _over(cost: float | None, number: int) -> float | None:
+def _cost_per(cost: float | None, number: int) -> float | None:
     return cost / number if cost is not None and number else None

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from agentctl.app import Session, common
+from agentctl.app import Session, common_options
 from daemon import exits
 from targets.registry import target_names
 
@@ -21,7 +21,7 @@ ARM_SEEDS = "0,1,2,3,4"
 
 
 @click.group(epilog=exits.epilog())
-@common
+@common_options
 def bench(session: Session) -> None:
     """Run benchmarks of the program itself."""
 
@@ -42,7 +42,7 @@ def bench(session: Session) -> None:
 @click.option("--candidates", type=click.IntRange(1), default=100, show_default=True, help="Judged at most.")
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Keep results here, as JSON.")
-@common
+@common_options
 def search(session: Session, /, *, candidates: int, minutes: float, out: Path | None, **flags: Any) -> int:
     """Run the search from the initial kernels of problems, and say what it finds.
 
@@ -54,27 +54,29 @@ def search(session: Session, /, *, candidates: int, minutes: float, out: Path | 
     """
     from agentctl.bench import lessons, results, runs, tables
 
-    jobs, donors = _jobs(**flags)
-    budget = runs.Budget(candidates, minutes, whole=flags["arms"])
-    found, failed = results.stored(out), 0
+    jobs, donors = _plan_jobs(**flags)
+    budget = runs.JobBudget(candidates, minutes, whole=flags["arms"])
+    found, failed = results.read_results(out), 0
     for number, job in enumerate(jobs, start=1):
-        if job.key in found and (job.key not in donors or lessons.tells(found[job.key])):
+        if job.key in found and (job.key not in donors or lessons.has_lesson(found[job.key])):
             continue
         click.echo(f"{number} of {len(jobs)}: {job.key}", err=True)
         try:
-            offered = lessons.of_others(found, job.problem, donors) if job.arm.endswith(runs.REUSE) else ()
-            found[job.key] = results.row(job, runs.run(job, budget, offered))
+            offered = (
+                lessons.lessons_of_others(found, job.problem, donors) if job.arm.endswith(runs.REUSE) else ()
+            )
+            found[job.key] = results.result_row(job, runs.run_job(job, budget, offered))
         except RuntimeError as error:
             click.echo(str(error), err=True)
             failed += 1
             continue
-        click.echo(tables.line(found[job.key]), err=True)
-        results.store(out, found)
-    session.emit(results.report(found), "\n".join(tables.lines(found)))
+        click.echo(tables.run_line(found[job.key]), err=True)
+        results.write_results(out, found)
+    session.emit(results.build_report(found), "\n".join(tables.render_lines(found)))
     return exits.FAILURE if failed else exits.OK
 
 
-def _jobs(
+def _plan_jobs(
     *,
     arms: bool,
     problems: str | None,
@@ -90,56 +92,56 @@ def _jobs(
     Who learns from others comes after all of them.
     """
     import seeds as shipped
-    from agentctl.bench.runs import ARMS, REUSE, Job
+    from agentctl.bench.runs import ARMS, REUSE, BenchJob
 
-    names = _listed(problems) if problems else ARM_PROBLEMS if arms else shipped.problems()
-    files = _brought(kernels, shipped.problems()) if kernels else dict.fromkeys(names, ("",))
-    chosen = _listed(strategies) if strategies else ARMS if arms else ARMS[:1]
-    _known("--problems", names, shipped.problems())
-    _known("--strategies", chosen, ARMS)
-    givers = _listed(donors) if donors else shipped.problems()
-    _known("--donors", givers, shipped.problems())
-    numbers = _numbers(seeds or (ARM_SEEDS if arms else "0"))
+    names = _split_names(problems) if problems else ARM_PROBLEMS if arms else shipped.builtin_problems()
+    files = _find_kernels(kernels, shipped.builtin_problems()) if kernels else dict.fromkeys(names, ("",))
+    chosen = _split_names(strategies) if strategies else ARMS if arms else ARMS[:1]
+    _require_known("--problems", names, shipped.builtin_problems())
+    _require_known("--strategies", chosen, ARMS)
+    givers = _split_names(donors) if donors else shipped.builtin_problems()
+    _require_known("--donors", givers, shipped.builtin_problems())
+    numbers = _parse_numbers(seeds or (ARM_SEEDS if arms else "0"))
     at = size or ("reduced" if arms else "full")
     jobs = [
-        Job(name, at, target, number, arm, file)
+        BenchJob(name, at, target, number, arm, file)
         for name in names
         for file in files.get(name, ())
         for number in numbers
         for arm in chosen
     ]
     reusing = [job for job in jobs if job.arm.endswith(REUSE)]
-    learnt_from = {Job(name, at, target, numbers[0]): None for name in givers} if reusing else {}
+    learnt_from = {BenchJob(name, at, target, numbers[0]): None for name in givers} if reusing else {}
     others = dict.fromkeys(job for job in jobs if job not in reusing) | learnt_from
     return [*others, *reusing], [job.key for job in learnt_from]
 
 
-def _brought(folder: Path, problems: Iterable[str]) -> dict[str, list[str]]:
+def _find_kernels(folder: Path, problems: Iterable[str]) -> dict[str, list[str]]:
     """The kernels in a folder, by the problem that their names begin with."""
     found: dict[str, list[str]] = {}
     for file in sorted(folder.glob("*.py")):
         name, dash, _ = file.stem.partition("-")
         if not dash:
             raise click.BadParameter(f"{file.name} is not called PROBLEM-WHAT.py", param_hint="--kernels")
-        _known("--kernels", [name], problems)
+        _require_known("--kernels", [name], problems)
         found.setdefault(name, []).append(str(file.resolve()))
     if not found:
         raise click.BadParameter(f"{folder} holds no kernels, PROBLEM-WHAT.py", param_hint="--kernels")
     return found
 
 
-def _listed(text: str) -> list[str]:
+def _split_names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _numbers(text: str) -> list[int]:
-    wrong = [part for part in _listed(text) if not part.isdecimal()]
-    if wrong or not _listed(text):
+def _parse_numbers(text: str) -> list[int]:
+    wrong = [part for part in _split_names(text) if not part.isdecimal()]
+    if wrong or not _split_names(text):
         raise click.BadParameter(f"{text!r}: numbers with commas are expected", param_hint="--seeds")
-    return [int(part) for part in _listed(text)]
+    return [int(part) for part in _split_names(text)]
 
 
-def _known(option: str, names: Iterable[str], known: Iterable[str]) -> None:
+def _require_known(option: str, names: Iterable[str], known: Iterable[str]) -> None:
     there = list(known)
     for name in names:
         if name not in there:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from agentctl.app import Session, agentctl, common
+from agentctl.app import Session, agentctl, common_options
 from daemon import exits
 
-VARIABLE = "_AGENTCTL_COMPLETE"
+COMPLETION_VARIABLE = "_AGENTCTL_COMPLETE"
 """What the shell sets when it asks; the name is the library's, of the program's."""
 
 INSTALL = {
@@ -20,7 +20,7 @@ INSTALL = {
 
 @click.command(epilog=exits.epilog())
 @click.argument("shell", type=click.Choice(tuple(INSTALL)))
-@common
+@common_options
 def completion(session: Session, shell: str) -> None:
     """Write the script that has a shell complete verbs, options and runs.
 
@@ -28,5 +28,5 @@ def completion(session: Session, shell: str) -> None:
     """
     found = get_completion_class(shell)
     assert found is not None
-    script = found(agentctl, {}, "agentctl", VARIABLE).source()
+    script = found(agentctl, {}, "agentctl", COMPLETION_VARIABLE).source()
     session.emit({"shell": shell, "install": INSTALL[shell], "script": script}, script, exact=True)

@@ -8,45 +8,46 @@ from dataclasses import asdict
 import click
 
 from agentctl import config_keys as known
-from agentctl.app import Session, common
-from daemon import exits, wording
-from daemon.calls.checks import faults
-from daemon.config import ConfigError, all_of, load, render_json, render_toml
-from daemon.names import unknown
+from agentctl.app import Session, common_options
+from daemon import exits, prompt_overrides
+from daemon.calls.model_checks import find_model_faults
+from daemon.config import ConfigError, load_config, read_all, render_json, render_toml
+from daemon.name_checks import find_unknown_names
 
 
 @click.group(epilog=exits.epilog())
-@common
+@common_options
 def config(session: Session) -> None:
     """Show, check or explain the configuration."""
 
 
 @config.command(epilog=exits.epilog())
-@common
+@common_options
 def show(session: Session) -> None:
     """Show every value with its origin; the text is a valid config.toml."""
-    effective = load(session.home, os.environ)
+    effective = load_config(session.home, os.environ)
     session.emit(render_json(effective), render_toml(effective).rstrip("\n"))
 
 
 @config.command(epilog=exits.epilog())
-@common
+@common_options
 def check(session: Session) -> None:
     """Report every unknown key, wrong value and unknown name at once, and what is wrong with prompts.
 
     Where models are asked, also models and keys that are missing, and a run that may not spend.
     """
-    effective, _ = all_of(
-        lambda: load(session.home, os.environ, look_up=unknown), lambda: wording.read(session.home)
+    effective, _ = read_all(
+        lambda: load_config(session.home, os.environ, look_up=find_unknown_names),
+        lambda: prompt_overrides.load_prompts(session.home),
     )
-    if wrong := faults(effective.config.run, effective.config.daemon, os.environ):
+    if wrong := find_model_faults(effective.config.run, effective.config.daemon, os.environ):
         raise ConfigError(wrong)
     session.emit({"ok": True, "home": str(session.home)}, f"ok: {session.home}")
 
 
 @config.command(epilog=exits.epilog())
-@common
+@common_options
 def keys(session: Session) -> None:
     """List every key as a Markdown table: values, default, unit, when a change counts, meaning."""
-    found = known.keys()
-    session.emit([asdict(key) for key in found], "\n".join(known.table(found)))
+    found = known.list_config_keys()
+    session.emit([asdict(key) for key in found], "\n".join(known.format_key_table(found)))

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from agentctl.app import Session, common
-from agentctl.checkup import BAD, GOOD, Check, checks
-from agentctl.paint import style
-from agentctl.words import count
+from agentctl.app import Session, common_options
+from agentctl.environment_checks import BAD, GOOD, Check, run_checks
+from agentctl.formatting import format_count
+from agentctl.terminal_style import style
 from daemon import exits
 
 MARKS = {GOOD: ("ok", "good"), BAD: ("bad", "bad")}
@@ -19,26 +19,26 @@ MARKS = {GOOD: ("ok", "good"), BAD: ("bad", "bad")}
 
 
 @click.command(epilog=exits.epilog())
-@common
+@common_options
 def doctor(session: Session) -> int:
     """Examine the environment: programs, home, disk, log, configuration, keys, jail, service and hosts.
 
     Nothing is changed, and no key is ever shown. The status is 1 where something keeps runs from working.
     """
-    with session.bar("examining"):
-        found = list(checks(session.home, os.environ, session.home_words))
+    with session.progress_bar("examining"):
+        found = list(run_checks(session.home, os.environ, session.home_words))
     bad = [one for one in found if one.result == BAD]
-    session.emit(_json(found), "\n".join(_lines(found)))
+    session.emit(_checks_json(found), "\n".join(_format_checks(found)))
     return exits.FAILURE if bad else exits.OK
 
 
-def _json(found: Sequence[Check]) -> dict[str, Any]:
+def _checks_json(found: Sequence[Check]) -> dict[str, Any]:
     from agentctl.views import as_json
 
     return {"ok": all(one.result != BAD for one in found), "checks": as_json(found)}
 
 
-def _lines(found: Sequence[Check]) -> Iterator[str]:
+def _format_checks(found: Sequence[Check]) -> Iterator[str]:
     width = max(len(one.name) for one in found)
     for one in found:
         mark, colour = MARKS.get(one.result, ("look", "warn"))
@@ -47,7 +47,7 @@ def _lines(found: Sequence[Check]) -> Iterator[str]:
             yield f"      {'':{width}}  {style('->', 'warn')} {one.remedy}"
     number = {result: sum(one.result == result for one in found) for result in (GOOD, BAD)}
     rest = len(found) - sum(number.values())
-    said = [f"{count(len(found), 'check')}: {number[GOOD]} good"]
+    said = [f"{format_count(len(found), 'check')}: {number[GOOD]} good"]
     said += [f"{rest} worth a look"] if rest else []
     said += [f"{number[BAD]} bad"] if number[BAD] else []
     yield ", ".join(said)

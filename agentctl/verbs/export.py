@@ -11,19 +11,19 @@ from typing import Any
 
 import click
 
-from agentctl.app import Session, common
-from agentctl.choices import configured
-from agentctl.runs import known_run, last_run
-from agentctl.words import count
+from agentctl.app import Session, common_options
+from agentctl.formatting import format_count
+from agentctl.run_flags import config_from_flags
+from agentctl.run_lookup import find_last_run, find_run
 from daemon import exits
-from state.output import check_output, write_output
+from state.output_files import check_output, write_output
 from state.reader import LogReader
 
 LAYOUTS = ("nki-kernel-agent",)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ExportRequest:
     """What was asked for on the command line."""
 
     run: str
@@ -34,7 +34,7 @@ class Wanted:
     prompts: bool
     force: bool
 
-    def place(self) -> Path:
+    def require_output(self) -> Path:
         """Return where to write.
 
         Raises:
@@ -45,7 +45,7 @@ class Wanted:
         return self.output
 
 
-Told = tuple[dict[str, Any], str]
+ExportAnswer = tuple[dict[str, Any], str]
 """An answer as JSON and in words."""
 
 
@@ -64,7 +64,7 @@ Told = tuple[dict[str, Any], str]
 @click.option("--branch", metavar="NAME", help="With --git: the branch; default: kernels/RUN.")
 @click.option("--prompts", is_flag=True, help="With --otlp: prompts and answers, too.")
 @click.option("--force", is_flag=True, help="Replace files, or a branch, that are not of an earlier export.")
-@common
+@common_options
 def export(
     session: Session, run: str | None, output: Path | None, *, force: bool, prompts: bool, **flags: Any
 ) -> None:
@@ -76,56 +76,56 @@ def export(
     if len(asked) != 1:
         raise click.UsageError("say what to export: one of --trace, --layout, --git, --otlp URL")
     with LogReader.open(session.home) as reader:
-        name = last_run(reader) if run is None else str(known_run(reader, run)["run"])
-        wanted = Wanted(name, output, flags["kernels"], flags["branch"], flags["otlp"] or "", prompts, force)
+        name = find_last_run(reader) if run is None else str(find_run(reader, run)["run"])
+        wanted = ExportRequest(
+            name, output, flags["kernels"], flags["branch"], flags["otlp"] or "", prompts, force
+        )
         content, text = _FORMS[asked[0]](session, reader, wanted)
     session.emit({"run": name, "form": asked[0], **content}, text)
 
 
-def _trace(session: Session, reader: LogReader, wanted: Wanted) -> Told:
-    from agentctl.exports.traces import together
-    from agentctl.timelines import timelines
-    from agentctl.views.candidate import named
+def _export_trace(session: Session, reader: LogReader, wanted: ExportRequest) -> ExportAnswer:
+    from agentctl.exports.traces import merge_traces
+    from agentctl.timelines import trace_kernels
+    from agentctl.views.candidate import resolve_candidate
 
-    output = wanted.place()
+    output = wanted.require_output()
     check_output(session.home, output, replace=True)
-    state = reader.state(wanted.run)
-    names = [named(state, name) for name in wanted.kernels or ("initial", "best")]
-    config = configured(session, {}).daemon
+    state = reader.run_state(wanted.run)
+    names = [resolve_candidate(state, name) for name in wanted.kernels or ("initial", "best")]
+    config = config_from_flags(session, {}).daemon
     wanted_names = list(dict.fromkeys(names))
-    with session.bar("tracing kernels") as bar:
-        made = asyncio.run(timelines(session.home, config, reader, wanted.run, wanted_names, seen=bar))
-    data = together(wanted.run, made)
+    with session.progress_bar("tracing kernels") as bar:
+        made = asyncio.run(trace_kernels(session.home, config, reader, wanted.run, wanted_names, seen=bar))
+    data = merge_traces(wanted.run, made)
     write_output(session.home, output, data)
     said = f"wrote the predicted timelines of {', '.join(made)} to {output}; open it at ui.perfetto.dev"
     return {"output": str(output), "kernels": list(made), "bytes": len(data)}, said
 
 
-def _layout(session: Session, reader: LogReader, wanted: Wanted) -> Told:
+def _export_layout(session: Session, reader: LogReader, wanted: ExportRequest) -> ExportAnswer:
     from agentctl.exports.folder import write_folder
-    from agentctl.exports.layout import files
+    from agentctl.exports.run_files import collect_run_files
 
-    output = wanted.place()
-    with session.bar("reading the run") as bar:
-        made = files(reader, wanted.run, progress=bar)
+    output = wanted.require_output()
+    with session.progress_bar("reading the run") as bar:
+        made = collect_run_files(reader, wanted.run, progress=bar)
     write_folder(session.home, output, made, force=wanted.force)
-    said = (
-        f"wrote {count(len(made), 'file')} to {output}: checkpoints/, experiments.jsonl, optimization_memory/"
-    )
+    said = f"wrote {format_count(len(made), 'file')} to {output}: checkpoints/, experiments.jsonl, optimization_memory/"
     return {"output": str(output), "files": sorted(made)}, said
 
 
-def _git(session: Session, reader: LogReader, wanted: Wanted) -> Told:
-    from agentctl.exports.repository import export as to_repository
+def _export_git(session: Session, reader: LogReader, wanted: ExportRequest) -> ExportAnswer:
+    from agentctl.exports.repository import export_branch as to_repository
 
     branch = wanted.branch or f"kernels/{wanted.run}"
-    root = wanted.place()
-    with session.bar("writing commits") as bar:
+    root = wanted.require_output()
+    with session.progress_bar("writing commits") as bar:
         made = to_repository(
             session.home, reader, wanted.run, root, branch=branch, force=wanted.force, progress=bar
         )
-    new = "nothing new" if not made.new else count(made.new, "new commit")
-    said = f"branch {branch} of {made.repository}: {count(made.commits, 'commit')}, {new}"
+    new = "nothing new" if not made.new else format_count(made.new, "new commit")
+    said = f"branch {branch} of {made.repository}: {format_count(made.commits, 'commit')}, {new}"
     look = f"look: git -C {made.repository} log --stat {branch}"
     told = {
         "repository": made.repository, "branch": branch, "tip": made.tip, "commits": made.commits,
@@ -134,24 +134,22 @@ def _git(session: Session, reader: LogReader, wanted: Wanted) -> Told:
     return told, f"{said}\n{look}"
 
 
-def _otlp(session: Session, reader: LogReader, wanted: Wanted) -> Told:
-    from agentctl.exports.otlp import send
-    from agentctl.exports.telemetry import spans
+def _export_otlp(session: Session, reader: LogReader, wanted: ExportRequest) -> ExportAnswer:
+    from agentctl.exports.otlp import send_telemetry
+    from agentctl.exports.telemetry import iterate_spans
     from agentctl.views.run import run_view
 
-    with session.bar("sending spans") as bar:
-        found = spans(reader, wanted.run, prompts=wanted.prompts, progress=bar)
-        view = run_view(wanted.run, reader.state(wanted.run))
-        sent = send(wanted.address, found, view, version=version("nki-kernel-agent"))
-    said = (
-        f"sent {count(sent.spans, 'span')}, {sent.questions} of them questions to models, to {wanted.address}"
-    )
+    with session.progress_bar("sending spans") as bar:
+        found = iterate_spans(reader, wanted.run, prompts=wanted.prompts, progress=bar)
+        view = run_view(wanted.run, reader.run_state(wanted.run))
+        sent = send_telemetry(wanted.address, found, view, version=version("nki-kernel-agent"))
+    said = f"sent {format_count(sent.spans, 'span')}, {sent.questions} of them questions to models, to {wanted.address}"
     return {"spans": sent.spans, "questions": sent.questions, "prompts": wanted.prompts}, said
 
 
-_FORMS: dict[str, Callable[[Session, LogReader, Wanted], Told]] = {
-    "trace": _trace,
-    "layout": _layout,
-    "git": _git,
-    "otlp": _otlp,
+_FORMS: dict[str, Callable[[Session, LogReader, ExportRequest], ExportAnswer]] = {
+    "trace": _export_trace,
+    "layout": _export_layout,
+    "git": _export_git,
+    "otlp": _export_otlp,
 }

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from agentctl.answers import owned
-from agentctl.app import Session, common
-from agentctl.choices import configured
-from agentctl.views.hosts import Host as Known
-from agentctl.views.hosts import listed
-from agentctl.words import typed
+from agentctl.app import Session, common_options
+from agentctl.command_answers import is_owned
+from agentctl.formatting import format_command
+from agentctl.run_flags import config_from_flags
+from agentctl.views.hosts import HostView as Known
+from agentctl.views.hosts import list_hosts as host_views
 from daemon import exits
 from daemon.errors import DaemonError
 
 if TYPE_CHECKING:
-    from remote.ssh.host import Host
-    from remote.ssh.survey import Survey
-    from remote.ssh.trust import ShownKey
+    from remote.ssh.host import HostSpec
+    from remote.ssh.host_keys import ShownKey
+    from remote.ssh.host_setup import HostSurvey
 
 T = TypeVar("T")
 
@@ -32,54 +32,57 @@ SET_UP = "run this script without --check"
 _NONE = "name a HOST, [user@]host[:port], or set run.hosts"
 
 
-def _hosts(session: Session, names: Iterable[str]) -> list[Host]:
+def _resolve_hosts(session: Session, names: Iterable[str]) -> list[HostSpec]:
     """Return the hosts of these names, or those of the configuration.
 
     Raises:
         click.UsageError: neither names any.
         remote.errors.RemoteError: a name is none of a host.
     """
-    from remote.ssh.named import chosen
+    from remote.ssh.host_config import select_hosts
 
-    found = chosen(names, configured(session, {}).run.hosts)
+    found = select_hosts(names, config_from_flags(session, {}).run.hosts)
     if not found:
         raise click.UsageError(_NONE)
     return found
 
 
 @click.group(epilog=exits.epilog())
-@common
+@common_options
 def host(session: Session) -> None:
     """Trust, set up and look at hosts that kernels run on (docs/hosts.md)."""
 
 
 @host.command("list", epilog=exits.epilog())
-@common
-def list_(session: Session) -> None:
+@common_options
+def list_hosts(session: Session) -> None:
     """List the hosts that are configured, and those of runs that go on, with how they stand."""
-    named = [one.address for one in configured(session, {}).run.hosts]
-    found = listed(session.home, running=owned(session.home), configured=named)
+    named = [one.address for one in config_from_flags(session, {}).run.hosts]
+    found = host_views(session.home, running=is_owned(session.home), configured=named)
     rows = [{**asdict(one), "configured": one.name in named} for one in found]
     none = "no hosts: none is configured (run.hosts), and no run that goes on names any"
-    text = "\n".join(_table(found)) if found else none
-    session.emit(rows, exits.at_home(text, session.home_words))
+    text = "\n".join(_format_table(found)) if found else none
+    session.emit(rows, exits.add_home_option(text, session.home_words))
 
 
 @host.command(epilog=exits.epilog())
 @click.argument("name", metavar="HOST")
 @click.option("--key", is_flag=True, help="Also take back what `host trust` wrote down.")
-@common
+@common_options
 def forget(session: Session, name: str, *, key: bool) -> None:
     """Drop what is noted of how HOST stood: its counts, when it was heard of, and why it failed.
 
     Its key stays trusted without --key. A host that is in use is noted anew.
     """
-    from state import board
+    from state import host_status
 
-    known = _no_longer_trusted(session, name) if key else ()
-    if not board.forget(session.home, name) and not key:
-        raise DaemonError.near(
-            "host", name, (one.address for one in board.read(session.home)), code="unknown_host"
+    known = _distrust_key(session, name) if key else ()
+    if not host_status.forget_host(session.home, name) and not key:
+        raise DaemonError.for_unknown_name(
+            "host",
+            name,
+            (one.address for one in host_status.read_host_status(session.home)),
+            code="unknown_host",
         )
     said = f"what was noted of {name} is forgotten" + (", and its key" if key else "")
     if known:
@@ -87,16 +90,16 @@ def forget(session: Session, name: str, *, key: bool) -> None:
     session.emit({"name": name, "forgotten": True, "key": key, "still_known": known}, said)
 
 
-def _no_longer_trusted(session: Session, name: str) -> tuple[str, ...]:
+def _distrust_key(session: Session, name: str) -> tuple[str, ...]:
     """Take back that a host's key is trusted; return the keys of it that the user's own files have.
 
     Raises:
         DaemonError: none was written down.
     """
-    from remote.ssh.host import Host
-    from remote.ssh.trust import distrust
+    from remote.ssh.host import HostSpec
+    from remote.ssh.host_keys import distrust_host
 
-    was, known = asyncio.run(distrust(Host.parse(name), session.home))
+    was, known = asyncio.run(distrust_host(HostSpec.parse(name), session.home))
     if was:
         return known
     own = f"; your own known_hosts has {', '.join(known)}" if known else ""
@@ -106,7 +109,7 @@ def _no_longer_trusted(session: Session, name: str) -> tuple[str, ...]:
 _COLUMNS = "{:28} {:12} {:>5} {:>6} {:>5}  {:20} {}"
 
 
-def _table(found: Iterable[Known]) -> list[str]:
+def _format_table(found: Iterable[Known]) -> list[str]:
     lines = [_COLUMNS.format("HOST", "STATE", "JOBS", "DONE", "LOST", "HEARD", "DEVICE")]
     for one in found:
         jobs = f"{one.in_flight}/{one.slots}" if one.slots else "-"
@@ -122,41 +125,41 @@ def _table(found: Iterable[Known]) -> list[str]:
 
 @host.command(epilog=exits.epilog())
 @click.argument("hosts", nargs=-1, metavar="[HOST...]")
-@common
+@common_options
 def check(session: Session, hosts: tuple[str, ...]) -> int:
     """Look at hosts without changing anything: what is there, what is missing, and what to do about it."""
-    return _surveyed(session, _hosts(session, hosts), change=False)
+    return _survey_hosts(session, _resolve_hosts(session, hosts), change=False)
 
 
 @host.command(epilog=exits.epilog())
 @click.argument("hosts", nargs=-1, metavar="[HOST...]")
-@common
+@common_options
 def setup(session: Session, hosts: tuple[str, ...]) -> int:
     """Prepare hosts, and say what is there; again: change nothing.
 
     `agentctl host plan` says what this would run. Without a Neuron SDK the host gets an interpreter for the
     simulator, which stands in for the device then.
     """
-    return _surveyed(session, _hosts(session, hosts), change=True)
+    return _survey_hosts(session, _resolve_hosts(session, hosts), change=True)
 
 
-def _surveyed(session: Session, hosts: list[Host], *, change: bool) -> int:
+def _survey_hosts(session: Session, hosts: list[HostSpec], *, change: bool) -> int:
     """Look at hosts, beside one another; status 0 if kernels can be run on all of them."""
     from remote.errors import InfrastructureError
-    from remote.ssh.link import Link
-    from remote.ssh.survey import survey
+    from remote.ssh.host_setup import survey_host
+    from remote.ssh.link import SshLink
 
-    async def look(one: Host) -> Survey:
-        link = Link(one, home=session.home)
+    async def look(one: HostSpec) -> HostSurvey:
+        link = SshLink(one, home=session.home)
         try:
-            return await survey(link, change=change)
+            return await survey_host(link, change=change)
         finally:
             await link.aclose()
 
     if change:
         click.echo(f"setting up {', '.join(one.address for one in hosts)} ...", err=True)
-    with session.bar("asking hosts"):
-        found = _each(hosts, look)
+    with session.progress_bar("asking hosts"):
+        found = _gather_hosts(hosts, look)
     rows: list[dict[str, Any]] = []
     lines: list[str] = []
     good = True
@@ -164,21 +167,21 @@ def _surveyed(session: Session, hosts: list[Host], *, change: bool) -> int:
         if isinstance(answer, InfrastructureError):
             good = False
             rows.append({"address": one.address, "error": {"code": answer.code, "message": answer.message}})
-            lines.append(exits.at_home(answer.message, session.home_words))
+            lines.append(exits.add_home_option(answer.message, session.home_words))
         else:
             good = good and answer.usable
             missing = [{"what": what, "remedy": remedy} for what, remedy in answer.missing]
             rows.append({**asdict(answer), "missing": missing})
-            lines += _told(session, answer, change=change)
+            lines += _format_survey(session, answer, change=change)
     session.emit(rows, "\n".join(lines))
     return exits.OK if good else exits.FAILURE
 
 
-def _each(hosts: list[Host], work: Callable[[Host], Awaitable[T]]) -> list[T | Any]:
+def _gather_hosts(hosts: list[HostSpec], work: Callable[[HostSpec], Awaitable[T]]) -> list[T | Any]:
     """Return what `work` gives for each host, or the error of the room that it raises."""
     from remote.errors import InfrastructureError
 
-    async def one(host: Host) -> T | InfrastructureError:
+    async def one(host: HostSpec) -> T | InfrastructureError:
         try:
             return await work(host)
         except InfrastructureError as error:
@@ -190,10 +193,10 @@ def _each(hosts: list[Host], work: Callable[[Host], Awaitable[T]]) -> list[T | A
     return asyncio.run(all_())
 
 
-def _told(session: Session, found: Survey, *, change: bool) -> list[str]:
+def _format_survey(session: Session, found: HostSurvey, *, change: bool) -> list[str]:
     lines = [found.address]
     lines += [f"  {name:14} {value}" for name, value in found.found.items()]
-    set_up = typed("host", *session.home_words, "setup", found.address)
+    set_up = format_command("host", *session.home_words, "setup", found.address)
     for what, remedy in found.missing:
         done = set_up if remedy == SET_UP else remedy
         lines += [f"  {what}", f"    -> {done}"]
@@ -205,12 +208,12 @@ def _told(session: Session, found: Survey, *, change: bool) -> list[str]:
 
 @host.command(epilog=exits.epilog())
 @click.argument("hosts", nargs=-1, metavar="[HOST...]")
-@common
+@common_options
 def plan(session: Session, hosts: tuple[str, ...]) -> None:
     """Print every command that setting up and runs would run on hosts; no host is asked anything."""
-    from remote.ssh.survey import planned
+    from remote.ssh.host_setup import plan_commands
 
-    found = {one.address: planned(one) for one in _hosts(session, hosts)}
+    found = {one.address: plan_commands(one) for one in _resolve_hosts(session, hosts)}
     lines = []
     for address, groups in found.items():
         lines.append(f"# {address}")
@@ -229,32 +232,32 @@ _PLANNED = {
 @host.command(epilog=exits.epilog())
 @click.argument("name", metavar="HOST")
 @click.option("--yes", "expected", metavar="FINGERPRINT", help="Trust it if its key has this fingerprint.")
-@common
+@common_options
 def trust(session: Session, name: str, expected: str | None) -> int:
     """Show the key of HOST, and write it down as the right one if you say so.
 
     Compare the fingerprint with one from a source that you trust, such as the console of the instance
     (`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` there).
     """
-    from remote.ssh import trust as keys
+    from remote.ssh import host_keys as keys
 
-    (one,) = _hosts(session, [name])
-    with session.bar(f"asking {one.address}"):
-        shown = asyncio.run(keys.fingerprint(one, home=session.home))
-    if shown.trusted:
-        _say(session, shown, f"{one.address}: {shown.fingerprint} is trusted already")
+    (one,) = _resolve_hosts(session, [name])
+    with session.progress_bar(f"asking {one.address}"):
+        shown = asyncio.run(keys.fetch_host_key(one, home=session.home))
+    if shown.is_trusted:
+        _emit_key(session, shown, f"{one.address}: {shown.fingerprint} is trusted already")
         return exits.OK
     if expected is None:
-        _ask(one.address, shown)
+        _confirm_key(one.address, shown)
     elif expected not in {shown.fingerprint, shown.fingerprint.split()[-1]}:
         text = f"{one.address} shows {shown.fingerprint}, not {expected}; nothing was written down"
         raise DaemonError(text, code="host_key_other")
-    keys.trust(session.home, shown)
-    _say(session, shown, f"{one.address}: {shown.fingerprint} is trusted from now on")
+    keys.trust_key(session.home, shown)
+    _emit_key(session, shown, f"{one.address}: {shown.fingerprint} is trusted from now on")
     return exits.OK
 
 
-def _ask(address: str, shown: ShownKey) -> None:
+def _confirm_key(address: str, shown: ShownKey) -> None:
     """Ask a person; refuse where nobody can answer."""
     click.echo(f"{address} is {shown.peer} and shows the key {shown.fingerprint}", err=True)
     if shown.known:
@@ -264,6 +267,6 @@ def _ask(address: str, shown: ShownKey) -> None:
     click.confirm("trust it?", abort=True, err=True)
 
 
-def _say(session: Session, shown: ShownKey, text: str) -> None:
+def _emit_key(session: Session, shown: ShownKey, text: str) -> None:
     value = {"place": shown.place, "fingerprint": shown.fingerprint, "trusted": True, "was": shown.known}
     session.emit(value, text)

@@ -8,20 +8,20 @@ from typing import Any
 
 import click
 
-from agentctl.app import Session, common
-from agentctl.completing import complete_runs
-from agentctl.paint import style
-from agentctl.runs import known_run
+from agentctl.app import Session, common_options
+from agentctl.completers import complete_runs
+from agentctl.formatting import format_latency, format_ms, format_percent, format_speedup, format_wins
+from agentctl.run_lookup import find_run
+from agentctl.terminal_style import style
 from agentctl.views import as_json
-from agentctl.views.candidate import CandidateView, candidate
-from agentctl.views.comparison import Comparison, comparison
-from agentctl.views.timeline import Timeline
-from agentctl.words import latency, ms, percentage, sure, times
+from agentctl.views.candidate import CandidateView, load_candidate
+from agentctl.views.comparison import KernelComparison, compare_kernels
+from agentctl.views.timeline import BusyTimeline
 from daemon import exits
-from state.output import write_output
+from state.output_files import write_output
 from state.reader import LogReader
 
-COLUMNS = 60
+TIMELINE_WIDTH = 60
 """Characters of a timeline."""
 
 SHADES = " \u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
@@ -33,12 +33,12 @@ SHADES = " \u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Write the kernel here instead of to stdout."
 )
-@common
+@common_options
 def best(session: Session, run: str, output: Path | None) -> None:
     """Give a run's best kernel so far, also of runs that `agentd` hosts, which write no file of their own."""
-    with LogReader.open(session.home) as reader, session.bar("reading the run"):
-        known_run(reader, run)
-        found, first = candidate(reader, run, "best"), candidate(reader, run, "initial")
+    with LogReader.open(session.home) as reader, session.progress_bar("reading the run"):
+        find_run(reader, run)
+        found, first = load_candidate(reader, run, "best"), load_candidate(reader, run, "initial")
     source = found.source or ""
     if output is not None:
         write_output(session.home, output, source.encode())
@@ -50,7 +50,7 @@ def best(session: Session, run: str, output: Path | None) -> None:
     if output is None:
         session.emit({**about, "source": source}, source.rstrip("\n"), exact=True)
     else:
-        said = f"{_latency(found)}{sure(found.benchmark, first.benchmark)}"
+        said = f"{_format_latency(found)}{format_wins(found.benchmark, first.benchmark)}"
         session.emit(about, f"wrote {found.id} ({said}) to {output}")
 
 
@@ -58,30 +58,33 @@ def best(session: Session, run: str, output: Path | None) -> None:
 @click.argument("run", shell_complete=complete_runs)
 @click.argument("a", default="initial")
 @click.argument("b", default="best")
-@common
+@common_options
 def diff(session: Session, run: str, a: str, b: str) -> None:
     """Show what changed from kernel A to kernel B: source, counters, and when engines are busy.
 
     A and B are candidate ids, `initial` or `best`.
     """
-    with LogReader.open(session.home) as reader, session.bar("reading the run"):
-        known_run(reader, run)
-        found = comparison(reader, run, a, b)
-        old, new = candidate(reader, run, found.a), candidate(reader, run, found.b)
-    gained = f"{times(found.speedup)}{sure(new.benchmark, old.benchmark)}"
+    with LogReader.open(session.home) as reader, session.progress_bar("reading the run"):
+        find_run(reader, run)
+        found = compare_kernels(reader, run, a, b)
+        old, new = load_candidate(reader, run, found.a), load_candidate(reader, run, found.b)
+    gained = f"{format_speedup(found.speedup)}{format_wins(new.benchmark, old.benchmark)}"
     text = [
-        f"{old.id}: {_latency(old)}",
-        f"{new.id}: {_latency(new)}, {gained}",
-        *_counters(found),
-        *_timelines(found),
-        *map(_patched, found.diff.splitlines()),
+        f"{old.id}: {_format_latency(old)}",
+        f"{new.id}: {_format_latency(new)}, {gained}",
+        *_format_counters(found),
+        *_format_timelines(found),
+        *map(_colour_diff_line, found.diff.splitlines()),
     ]
     session.emit(as_json(found), "\n".join(text))
 
 
-def _counters(found: Comparison) -> Iterator[str]:
+def _format_counters(found: KernelComparison) -> Iterator[str]:
     """Yield the counters that moved, where that shows when they are written."""
-    shown = {name: (readable(name, was), readable(name, now)) for name, (was, now) in found.counters.items()}
+    shown = {
+        name: (format_counter(name, was), format_counter(name, now))
+        for name, (was, now) in found.counters.items()
+    }
     shown = {name: both for name, both in shown.items() if both[0] != both[1]}
     if not shown:
         return
@@ -92,7 +95,7 @@ def _counters(found: Comparison) -> Iterator[str]:
         yield f"  {names[name]:{width}}  {was:>12} -> {now}"
 
 
-def _timelines(found: Comparison) -> Iterator[str]:
+def _format_timelines(found: KernelComparison) -> Iterator[str]:
     """Yield when each engine and queue is busy, in both kernels on one scale of time."""
     old, new = found.a_timeline, found.b_timeline
     if old is None or new is None:
@@ -101,33 +104,33 @@ def _timelines(found: Comparison) -> Iterator[str]:
     lanes = dict.fromkeys((*old.busy_percent, *new.busy_percent))
     width = max(map(len, lanes), default=0)
     kind = "predicted timeline" if old.predicted or new.predicted else "timeline"
-    yield f"{kind}, how busy each engine and queue is, over {ms(span)}:"
+    yield f"{kind}, how busy each engine and queue is, over {format_ms(span)}:"
     for lane in lanes:
         for name, line in ((found.a, old), (found.b, new)):
-            drawn = _drawn(line, lane, span)
+            drawn = _draw_lane(line, lane, span)
             yield f"  {lane if line is old else '':{width}}  |{drawn}|  {name}"
 
 
-def _drawn(line: Timeline, lane: str, span_ms: float) -> str:
+def _draw_lane(line: BusyTimeline, lane: str, span_ms: float) -> str:
     """Return one lane as characters, as long as its kernel takes of `span_ms`."""
     parts = line.busy_percent.get(lane, (0,))
-    columns = max(1, round(COLUMNS * line.span_ms / span_ms)) if span_ms else COLUMNS
+    columns = max(1, round(TIMELINE_WIDTH * line.span_ms / span_ms)) if span_ms else TIMELINE_WIDTH
     drawn = ""
     for column in range(columns):
         low = column * len(parts) // columns
         some = parts[low : max(low + 1, (column + 1) * len(parts) // columns)]
         share = min(100.0, max(0.0, sum(some) / len(some)))
         drawn += SHADES[-(-round(share) * (len(SHADES) - 1) // 100)]
-    return drawn.ljust(COLUMNS, "\u00b7")
+    return drawn.ljust(TIMELINE_WIDTH, "\u00b7")
 
 
-def _patched(line: str) -> str:
+def _colour_diff_line(line: str) -> str:
     """Return a line of a diff with its colour."""
     kinds = {"+": "good", "-": "bad", "@": "key"}
     return style(line, kinds.get(line[:1])) if not line.startswith(("+++", "---")) else style(line, "head")
 
 
-def readable(name: str, value: float) -> str:
+def format_counter(name: str, value: float) -> str:
     """Return a counter's value with its unit, which the end of its name says."""
     for ending, write in _UNITS.items():
         if name.endswith(ending):
@@ -135,7 +138,7 @@ def readable(name: str, value: float) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
 
 
-def scaled(value: float, unit: str) -> str:
+def format_scaled(value: float, unit: str) -> str:
     """Return a value with the decimal prefix that leaves one to three digits in front."""
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= factor:
@@ -143,15 +146,15 @@ def scaled(value: float, unit: str) -> str:
     return f"{value:.4g} {unit}"
 
 
-def _latency(found: CandidateView) -> str:
-    return latency(found.benchmark) if found.benchmark else "no latency"
+def _format_latency(found: CandidateView) -> str:
+    return format_latency(found.benchmark) if found.benchmark else "no latency"
 
 
 _UNITS: dict[str, Callable[[float], str]] = {
-    "_bytes": lambda value: scaled(value, "B"),
-    "_flops": lambda value: scaled(value, "flop"),
-    "_percent": percentage,
-    "time": lambda value: ms(1e3 * value),
+    "_bytes": lambda value: format_scaled(value, "B"),
+    "_flops": lambda value: format_scaled(value, "flop"),
+    "_percent": format_percent,
+    "time": lambda value: format_ms(1e3 * value),
 }
 """How to write counters, by the ends of their names; times are in seconds."""
 

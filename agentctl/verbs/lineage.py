@@ -8,20 +8,20 @@ from typing import Any
 
 import click
 
-from agentctl.app import Session, common
-from agentctl.lines import SHORT
-from agentctl.runs import known_run, numbered
-from agentctl.seek import event_at
+from agentctl.app import Session, common_options
+from agentctl.event_lines import SHORT_VERSION
+from agentctl.event_lookup import find_event
+from agentctl.formatting import format_count, format_ms, format_round, format_run_state, format_speedup
+from agentctl.run_lookup import find_run, read_event_number
 from agentctl.verbs.fork import parse_place
 from agentctl.views import as_json
 from agentctl.views.run import run_view, status_word
-from agentctl.words import count, ms, round_of, standing, times
 from daemon import exits
-from daemon.amend import changes
+from daemon.run_settings import diff_configs
 from state.events import ConfigChanged, RunForked
 from state.fold import RunState
-from state.home import Layout
-from state.lock import owner
+from state.home import HomeLayout
+from state.lock import read_owner
 from state.model import Rebase, RunConfig
 from state.reader import LogReader
 
@@ -30,7 +30,7 @@ Rows = list[dict[str, Any]]
 
 @click.command(epilog=exits.epilog())
 @click.argument("run", required=False)
-@common
+@common_options
 def lineage(session: Session, run: str | None) -> None:
     """Draw the tree of runs: which continue which, from which event, and with what changed.
 
@@ -38,30 +38,32 @@ def lineage(session: Session, run: str | None) -> None:
     """
     with LogReader.open(session.home) as reader:
         reader.check_end()
-        rows = {row["run"]: row for row in reversed(reader.listed())}
+        rows = {row["run"]: row for row in reversed(reader.run_rows())}
         roots = [name for name, row in rows.items() if row["parent"] is None]
         if run is not None:
-            roots = [_root(rows, str(known_run(reader, run)["run"]))]
-        owned = owner(Layout(session.home).lock) is not None
-        with session.bar("reading runs") as bar:
+            roots = [_root_run(rows, str(find_run(reader, run)["run"]))]
+        owned = read_owner(HomeLayout(session.home).lock) is not None
+        with session.progress_bar("reading runs") as bar:
             trees = []
             for number, root in enumerate(roots, start=1):
-                trees.append(_tree(reader, rows, root, owned=owned))
+                trees.append(_build_tree(reader, rows, root, owned=owned))
                 bar(number, len(roots))
-    lines = [line for tree in trees for line in _drawn(tree)]
+    lines = [line for tree in trees for line in _draw_tree(tree)]
     session.emit({"runs": trees}, "\n".join(lines) if lines else "no runs")
 
 
-def _root(rows: Mapping[str, dict[str, Any]], run: str) -> str:
+def _root_run(rows: Mapping[str, dict[str, Any]], run: str) -> str:
     while (parent := rows[run]["parent"]) is not None:
         run = parent
     return run
 
 
-def _tree(reader: LogReader, rows: Mapping[str, dict[str, Any]], run: str, *, owned: bool) -> dict[str, Any]:
+def _build_tree(
+    reader: LogReader, rows: Mapping[str, dict[str, Any]], run: str, *, owned: bool
+) -> dict[str, Any]:
     """Return a run with its forks, in the order of the events that they continue."""
     row = rows[run]
-    state = reader.state(run)
+    state = reader.run_state(run)
     forks = sorted(
         (name for name, other in rows.items() if other["parent"] == run),
         key=lambda name: (rows[name]["parent_seq"], rows[name]["first_seq"]),
@@ -76,16 +78,16 @@ def _tree(reader: LogReader, rows: Mapping[str, dict[str, Any]], run: str, *, ow
         "best_ms": state.best.latency_ms if state.best else None,
         "predicted": state.best.benchmark.predicted if state.best else None,
         "speedup": state.initial.latency_ms / state.best.latency_ms if state.best and state.initial else None,
-        "changed": {key: list(both) for key, both in _changed(reader, row).items()},
-        "forks": [_tree(reader, rows, name, owned=owned) for name in forks],
+        "changed": {key: list(both) for key, both in _fork_changes(reader, row).items()},
+        "forks": [_build_tree(reader, rows, name, owned=owned) for name in forks],
     }
 
 
-def _changed(reader: LogReader, row: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+def _fork_changes(reader: LogReader, row: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return what a fork changed of its parent's settings and prompts, and the toolchain if another."""
     if row["parent"] is None:
         return {}
-    before = reader.state(row["parent"], row["parent_seq"])
+    before = reader.run_state(row["parent"], row["parent_seq"])
     own = reader.read(stream=row["run"], after=row["first_seq"] - 1, limit=2)
     forked = own[0].event
     assert isinstance(forked, RunForked)
@@ -93,16 +95,16 @@ def _changed(reader: LogReader, row: dict[str, Any]) -> dict[str, tuple[Any, Any
     changed = begun if isinstance(begun, ConfigChanged) else None
     found: dict[str, tuple[Any, Any]] = {}
     if forked.rebase is not None:
-        found = _rebased(before, forked.rebase)
+        found = _rebase_changes(before, forked.rebase)
     elif changed is not None:
-        found = changes(_settings(before), RunConfig.model_validate(changed.config))
+        found = diff_configs(_current_settings(before), RunConfig.model_validate(changed.config))
     if changed is not None and changed.prompts is not None:
-        found["prompts"] = (before.prompts_to_come, changed.prompts)
+        found["prompts"] = (before.next_prompts, changed.prompts)
     return found
 
 
-def _rebased(before: RunState, rebase: Rebase) -> dict[str, tuple[Any, Any]]:
-    found = changes(_settings(before), rebase.config)
+def _rebase_changes(before: RunState, rebase: Rebase) -> dict[str, tuple[Any, Any]]:
+    found = diff_configs(_current_settings(before), rebase.config)
     if rebase.problem.digest != before.problem.digest:
         found.setdefault("run.problem", (before.problem.name, rebase.problem.name))
     if rebase.toolchain != before.toolchain:
@@ -110,40 +112,43 @@ def _rebased(before: RunState, rebase: Rebase) -> dict[str, tuple[Any, Any]]:
     return found
 
 
-def _settings(state: RunState) -> RunConfig:
+def _current_settings(state: RunState) -> RunConfig:
     return state.pending_config or state.config
 
 
-def _drawn(tree: dict[str, Any], lead: str = "", branch: str = "") -> Iterator[str]:
-    yield f"{lead}{branch}{_line(tree)}"
+def _draw_tree(tree: dict[str, Any], lead: str = "", branch: str = "") -> Iterator[str]:
+    yield f"{lead}{branch}{_format_run(tree)}"
     below = lead + {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
     for number, fork in enumerate(tree["forks"], start=1):
-        yield from _drawn(fork, below, "└─ " if number == len(tree["forks"]) else "├─ ")
+        yield from _draw_tree(fork, below, "└─ " if number == len(tree["forks"]) else "├─ ")
 
 
-def _line(tree: dict[str, Any]) -> str:
+def _format_run(tree: dict[str, Any]) -> str:
     at = "" if tree["parent_seq"] is None else f" from @{tree['parent_seq']}"
     said = [f"{tree['run']}{at}", tree["state"], f"round {tree['round']}/{tree['rounds']}"]
     if tree["best_ms"] is not None:
         kind = "predicted" if tree["predicted"] else "measured"
-        said.append(f"best {ms(tree['best_ms'])} {kind}, {times(tree['speedup'])}")
-    said += [f"{key} {_spelt(key, old)} -> {_spelt(key, new)}" for key, (old, new) in tree["changed"].items()]
+        said.append(f"best {format_ms(tree['best_ms'])} {kind}, {format_speedup(tree['speedup'])}")
+    said += [
+        f"{key} {_format_value(key, old)} -> {_format_value(key, new)}"
+        for key, (old, new) in tree["changed"].items()
+    ]
     return "  ".join(said)
 
 
-def _spelt(key: str, value: Any) -> str:
-    return str(value)[:SHORT] if key == "prompts" else str(value)
+def _format_value(key: str, value: Any) -> str:
+    return str(value)[:SHORT_VERSION] if key == "prompts" else str(value)
 
 
-def _stands(state: RunState) -> str:
-    rounds = round_of(state.round, state.config.search.rounds)
-    return f"{state.status}, {rounds}, {count(len(state.open), 'effect')} in flight"
+def _format_status(state: RunState) -> str:
+    rounds = format_round(state.round, state.config.search.rounds)
+    return f"{state.status}, {rounds}, {format_count(len(state.open), 'effect')} in flight"
 
 
 @click.command(epilog=exits.epilog())
 @click.argument("place", metavar="RUN[@SEQ]")
-@click.option("--to", metavar="SEQ", callback=numbered, help="Stop after this event of the run.")
-@common
+@click.option("--to", metavar="SEQ", callback=read_event_number, help="Stop after this event of the run.")
+@common_options
 def replay(session: Session, place: str, to: int | None) -> None:
     """Fold a run anew from its first event and show how it stood then; `show RUN@SEQ --state` has it all.
 
@@ -157,20 +162,20 @@ def replay(session: Session, place: str, to: int | None) -> None:
     upto = run_seq if to is None else to
     with LogReader.open(session.home) as reader:
         reader.check_end()
-        known_run(reader, run)
+        find_run(reader, run)
         if upto is not None:
-            event_at(reader, run, upto)
+            find_event(reader, run, upto)
         began = time.perf_counter()
-        with session.bar("folding events") as bar:
-            found = reader.replay(run, upto, progress=bar)
+        with session.progress_bar("folding events") as bar:
+            found = reader.replay_run(run, upto, progress=bar)
         seconds = time.perf_counter() - began
     skipped = f", {found.other_folds} of other versions skipped" if found.other_folds else ""
     text = [
-        f"{run}@{found.run_seq}: {count(found.events, 'event')} folded, hash {found.hash[:16]}",
-        f"{count(found.state_hashes, 'state hash', 'state hashes')} compared and equal{skipped}",
+        f"{run}@{found.run_seq}: {format_count(found.events, 'event')} folded, hash {found.hash[:16]}",
+        f"{format_count(found.state_hashes, 'state hash', 'state hashes')} compared and equal{skipped}",
         "read: " + ", then ".join(f"{stream} to @{last}" for stream, last in found.line),
-        _stands(found.state),
-        standing(found.state),
+        _format_status(found.state),
+        format_run_state(found.state),
     ]
     session.emit(
         {

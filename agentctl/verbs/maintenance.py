@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
-from agentctl.app import Session, common
-from agentctl.words import count
+from agentctl.app import Session, common_options
+from agentctl.formatting import format_count
 from daemon import exits
 from state.reader import LogReader
 
-PATH = click.Path(path_type=Path)
+PATH_TYPE = click.Path(path_type=Path)
 replace_option = click.option("--replace", is_flag=True, help="Take the place of a file that is there.")
 
 
@@ -26,22 +26,22 @@ replace_option = click.option("--replace", is_flag=True, help="Take the place of
     show_default=True,
     help="All: folds, read models, snapshots, blobs too; or the hash chains and HEAD only.",
 )
-@common
+@common_options
 def verify(session: Session, deep: bool) -> int:
     """Re-derive the log's chains, folds and read models; status 4 names the first bad row."""
     from state import verify as proof
 
     LogReader.open(session.home).close()  # says in one line when there is nothing to verify
-    with session.bar("verified") as bar:
-        report = proof.verify(session.home, deep=deep, progress=bar)
+    with session.progress_bar("verified") as bar:
+        report = proof.verify_log(session.home, deep=deep, progress=bar)
     findings = [str(finding) for finding in report.findings]
     counted = f"{report.events} events, {report.state_hashes} state hashes, {report.blobs} blobs"
     gone = [f"not in this log any more: {report.taken_out} events, {report.pruned} blobs (pruned)"]
-    text = [f"ok: {counted}"] if report.ok else findings
+    text = [f"ok: {counted}"] if report.is_ok else findings
     text += gone if report.taken_out or report.pruned else []
     text += [] if report.anchored else ["no HEAD: a lost tail cannot be noticed"]
     found = {
-        "ok": report.ok,
+        "ok": report.is_ok,
         "events": report.events,
         "taken_out": report.taken_out,
         "blobs": report.blobs,
@@ -50,18 +50,18 @@ def verify(session: Session, deep: bool) -> int:
         "findings": findings,
     }
     session.emit(found, "\n".join(text))
-    return exits.OK if report.ok else exits.LOG
+    return exits.OK if report.is_ok else exits.LOG
 
 
 @click.command(epilog=exits.epilog())
-@click.argument("file", type=PATH)
+@click.argument("file", type=PATH_TYPE)
 @replace_option
-@common
+@common_options
 def backup(session: Session, file: Path, replace: bool) -> None:
     """Write the whole log to FILE, checked, while its owner runs or not."""
-    from state.backup import backup as make
+    from state.backup import backup_log as make
 
-    with session.bar("copied") as bar:
+    with session.progress_bar("copied") as bar:
         report = make(session.home, file, replace=replace, progress=bar)
     found = {"file": str(file), "events": report.events, "head": report.head.seq, "hash": report.head.hash}
     session.emit(
@@ -70,27 +70,29 @@ def backup(session: Session, file: Path, replace: bool) -> None:
 
 
 @click.command(epilog=exits.epilog())
-@click.argument("file", type=PATH)
-@common
+@click.argument("file", type=PATH_TYPE)
+@common_options
 def restore(session: Session, file: Path) -> None:
     """Put the backup FILE in the place of the log, which is kept beside it."""
-    from state.backup import restore as put_back
+    from state.backup import restore_log as put_back
 
-    with session.bar("verified") as bar:
+    with session.progress_bar("verified") as bar:
         done = put_back(session.home, file, progress=bar)
-    _say(session, done, f"restored {done.event.detail}: {count(done.report.events, 'event')}, verified")
+    _emit_rewritten_log(
+        session, done, f"restored {done.event.detail}: {format_count(done.report.events, 'event')}, verified"
+    )
 
 
 @click.command(epilog=exits.epilog())
 @click.argument("run")
-@click.option("-o", "--output", type=PATH, help="Where to; default: RUN.jsonl.gz here.")
+@click.option("-o", "--output", type=PATH_TYPE, help="Where to; default: RUN.jsonl.gz here.")
 @replace_option
-@common
+@common_options
 def archive(session: Session, run: str, output: Path | None, replace: bool) -> None:
     """Write RUN, with all that it needs, to a file of its own; `compact` may then take it out of the log."""
-    from state.archive import archive as write
+    from state.archive import archive_run as write
 
-    with session.bar("archived") as bar:
+    with session.progress_bar("archived") as bar:
         made = write(session.home, run, output or Path(f"{run}.jsonl.gz"), replace=replace, progress=bar)
     found = {
         "file": str(made.path),
@@ -108,38 +110,40 @@ def archive(session: Session, run: str, output: Path | None, replace: bool) -> N
 
 
 @click.command("import", epilog=exits.epilog())
-@click.argument("file", type=PATH)
-@common
-def import_(session: Session, file: Path) -> None:
+@click.argument("file", type=PATH_TYPE)
+@common_options
+def import_run(session: Session, file: Path) -> None:
     """Append the run in the archive FILE to the log; one that had not ended is paused."""
-    from state.importing import import_archive
+    from state.archive_import import import_archive
 
-    with session.bar("verified") as bar:
+    with session.progress_bar("verified") as bar:
         done = import_archive(session.home, file, progress=bar)
     (run,) = done.event.runs
-    _say(session, done, f"{run}: {done.event.runs[run]}", run=run)
+    _emit_rewritten_log(session, done, f"{run}: {done.event.runs[run]}", run=run)
 
 
 @click.command(epilog=exits.epilog())
-@click.argument("archives", type=PATH, nargs=-1)
-@common
+@click.argument("archives", type=PATH_TYPE, nargs=-1)
+@common_options
 def compact(session: Session, archives: tuple[Path, ...]) -> None:
     """Make the log's file anew, without the runs in ARCHIVES and without blobs that nothing names."""
-    from state.compact import compact as make
+    from state.compact import compact_log as make
 
-    with session.bar("verified") as bar:
+    with session.progress_bar("verified") as bar:
         done = make(session.home, archives, progress=bar)
-    text = f"{done.event.detail}, {count(done.event.taken_out, 'event')} taken out"
-    _say(session, done, "\n".join([text, *(f"  {run}: {how}" for run, how in done.event.runs.items())]))
+    text = f"{done.event.detail}, {format_count(done.event.taken_out, 'event')} taken out"
+    _emit_rewritten_log(
+        session, done, "\n".join([text, *(f"  {run}: {how}" for run, how in done.event.runs.items())])
+    )
 
 
 @click.command(epilog=exits.epilog())
-@common
+@common_options
 def repair(session: Session) -> None:
     """Save what is sound of a damaged log, cutting only runs that are damaged, and say what was lost."""
-    from state.repair import repair as make
+    from state.repair import repair_log as make
 
-    with session.bar("verified") as bar:
+    with session.progress_bar("verified") as bar:
         done = make(session.home, progress=bar)
     if done.rewritten is None:
         session.emit({"repaired": False, "lost": {}, "blobs": []}, "nothing to repair: the log verifies")
@@ -147,22 +151,24 @@ def repair(session: Session) -> None:
     lost = {loss.stream: str(loss) for loss in done.lost}
     lines = [done.rewritten.event.detail, *(f"  {run}: {what}" for run, what in lost.items())]
     lines += [f"  blob {digest}" for digest in done.blobs]
-    _say(session, done.rewritten, "\n".join(lines), repaired=True, lost=lost, blobs=list(done.blobs))
+    _emit_rewritten_log(
+        session, done.rewritten, "\n".join(lines), repaired=True, lost=lost, blobs=list(done.blobs)
+    )
 
 
 @click.command(epilog=exits.epilog())
-@common
+@common_options
 def migrate(session: Session) -> None:
     """Bring a log that an older version wrote up to date, without running anything."""
-    from state.rewrite import migrate as bring_up
+    from state.log_rebuild import migrate_log as bring_up
 
-    with session.bar("bringing it up to date"):
+    with session.progress_bar("bringing it up to date"):
         before, after = bring_up(session.home)
     text = f"schema {after}: up to date" if before == after else f"schema {before} brought to {after}"
     session.emit({"before": before, "after": after}, text)
 
 
-def _say(session: Session, done: Any, text: str, **more: Any) -> None:
+def _emit_rewritten_log(session: Session, done: Any, text: str, **more: Any) -> None:
     """Say what became of the log, and where its old files are."""
     kept = None if done.kept is None else str(done.kept)
     found = {

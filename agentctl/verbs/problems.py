@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentctl.app import Session, common
-from agentctl.choices import configured
-from agentctl.runs import known_run
-from agentctl.verbs.try_ import evaluate
-from agentctl.views.run import percent
-from agentctl.words import count, ms, typed
+from agentctl.app import Session, common_options
+from agentctl.formatting import format_command, format_count, format_ms
+from agentctl.run_flags import config_from_flags
+from agentctl.run_lookup import find_run
+from agentctl.verbs.try_ import evaluate_kernel
+from agentctl.views.run import bound_percent
 from daemon import exits
 from state.model import Level
 from state.reader import LogReader
@@ -36,7 +36,7 @@ LEVEL = Level.SLICES
 )
 @click.option("--target", help=f"Target device of --measure: {' or '.join(target_names())}.")
 @click.option("--only", default="", metavar="TEXT", help="Problems whose name contains this.")
-@common
+@common_options
 @click.pass_context
 def problems(context: click.Context, /, session: Session, measure: bool, only: str, **flags: Any) -> None:
     """List the problems that come with the program; show one, or begin one of your own."""
@@ -44,15 +44,15 @@ def problems(context: click.Context, /, session: Session, measure: bool, only: s
         return
     import seeds
 
-    found = [seeds.load(name) for name in seeds.problems() if only in name]
-    rows = [_listed(problem.spec) for problem in found]
+    found = [seeds.load_problem(name) for name in seeds.builtin_problems() if only in name]
+    rows = [_problem_row(problem.spec) for problem in found]
     if measure:
-        _measured(session, found, rows, flags)
+        _measure_all(session, found, rows, flags)
     else:
         session.emit(rows, "\n".join(_list_lines(rows)))
 
 
-def _listed(spec: ProblemSpec) -> Row:
+def _problem_row(spec: ProblemSpec) -> Row:
     return {"name": spec.name, "formula": spec.formula, "sizes": spec.sizes}
 
 
@@ -60,10 +60,10 @@ def _list_lines(rows: Sequence[Row]) -> Iterator[str]:
     width = max((len(row["name"]) for row in rows), default=0)
     for row in rows:
         yield f"{row['name']:{width}} {row['formula']}"
-        yield from (f"{'':{width}}   {size}: {_dims(dims)}" for size, dims in row["sizes"].items())
+        yield from (f"{'':{width}}   {size}: {_format_dims(dims)}" for size, dims in row["sizes"].items())
 
 
-def _dims(dims: dict[str, int]) -> str:
+def _format_dims(dims: dict[str, int]) -> str:
     return " ".join(f"{name}{value}" for name, value in dims.items())
 
 
@@ -73,11 +73,13 @@ _COLUMNS = "{:24} {:>10} {:>10} {:>7} {:>10} {:>7}  {}"
 _HEADER = _COLUMNS.format("PROBLEM", "PREDICTED", "ROOFLINE", "%PEAK", "TIGHT", "%TIGHT", "BOTTLENECK")
 
 
-def _measured(session: Session, found: Sequence[Problem], rows: Sequence[Row], flags: dict[str, Any]) -> None:
+def _measure_all(
+    session: Session, found: Sequence[Problem], rows: Sequence[Row], flags: dict[str, Any]
+) -> None:
     """Judge the initial kernels one after the other; a line each as soon as it is there."""
     made: list[Row] = []
     for problem, row in zip(found, rows, strict=True):
-        made.append({**row, **_measure(session, problem, flags)})
+        made.append({**row, **_measure_kernel(session, problem, flags)})
         if not session.json:
             lines = [] if len(made) > 1 else [_HEADER]
             click.echo("\n".join([*lines, _measured_line(made[-1])]))
@@ -87,12 +89,12 @@ def _measured(session: Session, found: Sequence[Problem], rows: Sequence[Row], f
     session.emit(made, text)
 
 
-def _measure(session: Session, problem: Problem, flags: dict[str, Any]) -> Row:
+def _measure_kernel(session: Session, problem: Problem, flags: dict[str, Any]) -> Row:
     import remote
 
-    config = configured(session, {**flags, "problem": problem.name, "size": SIZE})
-    bounds = remote.bounds(problem, SIZE, config.run.target)
-    answer = asyncio.run(evaluate(session.home, config, problem, problem.kernel.encode(), LEVEL))
+    config = config_from_flags(session, {**flags, "problem": problem.name, "size": SIZE})
+    bounds = remote.compute_bounds(problem, SIZE, config.run.target)
+    answer = asyncio.run(evaluate_kernel(session.home, config, problem, problem.kernel.encode(), LEVEL))
     evaluation = answer.evaluation
     latency_ms = evaluation.benchmark.latency_ms if evaluation.benchmark else None
     return {
@@ -100,9 +102,9 @@ def _measure(session: Session, problem: Problem, flags: dict[str, Any]) -> Row:
         "verdict": evaluation.verdict.value,
         "predicted_ms": latency_ms,
         "roofline_ms": bounds.plain_ms,
-        "percent_of_peak": percent(bounds.plain_ms, latency_ms),
+        "percent_of_peak": bound_percent(bounds.plain_ms, latency_ms),
         "tight_bound_ms": bounds.tight_ms,
-        "percent_of_tight_bound": percent(bounds.tight_ms, latency_ms),
+        "percent_of_tight_bound": bound_percent(bounds.tight_ms, latency_ms),
         "bottleneck": evaluation.bottleneck,
     }
 
@@ -122,65 +124,67 @@ def _measured_line(row: Row) -> str:
 @problems.command(epilog=exits.epilog())
 @click.argument("name")
 @click.option("--file", "file", metavar="NAME", help="The text of one of its files instead.")
-@common
+@common_options
 def show(session: Session, name: str, file: str | None) -> None:
     """Show what the problem NAME (or the folder of that path) asks for, and its lower bounds."""
     import seeds
 
-    problem = seeds.load(name)
+    problem = seeds.load_problem(name)
     if file is not None:
-        session.emit({"file": file, "text": _text(problem, file)}, _text(problem, file).rstrip("\n"))
+        session.emit(
+            {"file": file, "text": _file_text(problem, file)}, _file_text(problem, file).rstrip("\n")
+        )
         return
-    bounds = dict(_bounds(problem))
+    bounds = dict(_bounds_by_target(problem))
     content = {**problem.spec.model_dump(mode="json"), "digest": problem.digest, "bounds": bounds}
     content["files"] = {path: len(data) for path, data in problem.files.items()}
     session.emit(content, "\n".join(_show_lines(problem, bounds)))
 
 
-def _text(problem: Problem, file: str) -> str:
-    from seeds.errors import unknown
+def _file_text(problem: Problem, file: str) -> str:
+    from seeds.errors import describe_unknown
 
     if file not in problem.files:
-        raise click.UsageError(unknown("file", file, problem.files))
+        raise click.UsageError(describe_unknown("file", file, problem.files))
     return problem.files[file].decode(errors="replace")
 
 
-def _bounds(problem: Problem) -> Iterator[tuple[str, Row]]:
+def _bounds_by_target(problem: Problem) -> Iterator[tuple[str, Row]]:
     """The bounds at the full size on every target that has both."""
     import remote
     from targets.registry import target_names
 
     for target in target_names():
-        yield target, remote.bounds(problem, SIZE, target).model_dump()
+        yield target, remote.compute_bounds(problem, SIZE, target).model_dump()
 
 
 def _show_lines(problem: Problem, bounds: dict[str, Row]) -> Iterator[str]:
     spec = problem.spec
     yield f"{spec.name}: {spec.formula}"
-    yield from (f"  size {name}: {_dims(dims)}" for name, dims in spec.sizes.items())
+    yield from (f"  size {name}: {_format_dims(dims)}" for name, dims in spec.sizes.items())
     for item in spec.inputs:
-        yield f"  input {_array(item)}, {_distribution(item)}{_under(item)}"
+        yield f"  input {_format_array(item)}, {_format_distribution(item)}{_format_kernel_shape(item)}"
     yield from (f"  scalar {item.name} = {item.value}" for item in spec.scalars)
-    yield from (f"  output {_array(item)}" for item in spec.outputs)
+    yield from (f"  output {_format_array(item)}" for item in spec.outputs)
     seeds = ", ".join(map(str, spec.seeds))
-    yield f"  relative L2 error below {spec.rel_l2:g} on {count(len(spec.seeds), 'seed')} ({seeds})"
+    yield f"  relative L2 error below {spec.rel_l2:g} on {format_count(len(spec.seeds), 'seed')} ({seeds})"
     yield from (f"  relation: {item.name}" for item in spec.relations)
     for target, found in bounds.items():
-        roofline, tight = ms(found["plain_ms"]), ms(found["tight_ms"])
+        roofline, tight = format_ms(found["plain_ms"]), format_ms(found["tight_ms"])
         yield f"  {target}: NKIBench roofline {roofline}, tight bound {tight}"
     yield f"  files: {', '.join(problem.files)}"
 
 
-def _array(item: ArgumentSpec) -> str:
+def _format_array(item: ArgumentSpec) -> str:
     return f"{item.name} [{', '.join(map(str, item.shape))}] {item.dtype}"
 
 
-def _distribution(item: InputSpec) -> str:
+def _format_distribution(item: InputSpec) -> str:
     drawn = {"normal": "N(0, 1)", "abs_normal": "|N(0, 1)|"}[item.distribution]
     return drawn if item.scale == 1.0 else f"{item.scale:g} * {drawn}"
 
 
-def _under(item: InputSpec) -> str:
+def _format_kernel_shape(item: InputSpec) -> str:
     shape = item.kernel_shape
     return "" if shape is None else f", given to kernels as [{', '.join(map(str, shape))}]"
 
@@ -191,16 +195,16 @@ def _under(item: InputSpec) -> str:
 @problems.command(epilog=exits.epilog())
 @click.argument("name")
 @click.option("--into", type=click.Path(path_type=Path), default=Path(), help="Where; default: this folder.")
-@common
+@common_options
 def new(session: Session, name: str, into: Path) -> None:
     """Write a folder NAME with a small problem that works as it is, for you to edit."""
     from seeds import scaffold
 
-    problem = scaffold.create(name, into)
+    problem = scaffold.create_problem(name, into)
     folder = into / name
     steps = {
-        "judge its kernel": typed("try", "--problem", str(folder)),
-        "optimise it": typed("run", "--problem", str(folder)),
+        "judge its kernel": format_command("try", "--problem", str(folder)),
+        "optimise it": format_command("run", "--problem", str(folder)),
     }
     text = [f"{folder}: {', '.join(problem.files)}", *(f"  {what}: {how}" for what, how in steps.items())]
     session.emit({"folder": str(folder), "files": list(problem.files)}, "\n".join(text))
@@ -218,7 +222,7 @@ def new(session: Session, name: str, into: Path) -> None:
     "--kernel", type=click.Path(path_type=Path), help="Write the kernel that the run began with to this file."
 )
 @click.option("--force", is_flag=True, help="Replace files that are not of an earlier export.")
-@common
+@common_options
 def export(session: Session, run: str, folder: Path | None, kernel: Path | None, *, force: bool) -> None:
     """Write the problem of a RUN back out of its log, as the folder that `--problem` takes.
 
@@ -229,7 +233,7 @@ def export(session: Session, run: str, folder: Path | None, kernel: Path | None,
     if folder is None and kernel is None:
         raise click.UsageError("say where: -o FOLDER, --kernel FILE, or both")
     with LogReader.open(session.home) as reader:
-        known_run(reader, run)
+        find_run(reader, run)
         files = export_problem(session.home, reader, run, folder=folder, kernel=kernel, force=force)
     told = [f"wrote the problem of {run} to {folder}: {', '.join(files)}"] if folder else []
     told += [f"wrote the kernel that it began with to {kernel}"] if kernel else []

@@ -9,23 +9,23 @@ from typing import Any
 
 import click
 
-from agent_core.prompting import Kind, Lasts, Prompts, RenderError, builtin
-from agentctl.app import Session, common
-from agentctl.lines import SHORT
-from agentctl.words import count, typed
-from daemon import exits, wording
+from agent_core.prompting import FileKind, PromptSet, RenderError, TextLifetime, builtin_prompts
+from agentctl.app import Session, common_options
+from agentctl.event_lines import SHORT_VERSION
+from agentctl.formatting import format_command, format_count
+from daemon import exits, prompt_overrides
 from daemon.errors import DaemonError
 from state.errors import BlobMissing, NoLog
-from state.home import prepare
+from state.home import prepare_home
 from state.reader import LogReader
 from targets.registry import target_names
 
 _LASTS = {
-    Lasts.RELEASE: "always the same",
-    Lasts.RUN: "same for a run",
-    Lasts.ROUND: "same for a round",
-    Lasts.CANDIDATE: "same for a candidate",
-    Lasts.CALL: "other in each call",
+    TextLifetime.RELEASE: "always the same",
+    TextLifetime.RUN: "same for a run",
+    TextLifetime.ROUND: "same for a round",
+    TextLifetime.CANDIDATE: "same for a candidate",
+    TextLifetime.CALL: "other in each call",
 }
 
 
@@ -39,7 +39,7 @@ _LASTS = {
 )
 @click.option("--version", metavar="DIGEST", help="A version that the log holds, as RoundStarted names it.")
 @click.option("--copy", "copied", metavar="FILE", help="Put this file into the home, to be edited there.")
-@common
+@common_options
 def prompts(
     session: Session, shown: str | None, target: str, version: str | None, copied: str | None
 ) -> None:
@@ -49,19 +49,23 @@ def prompts(
     whoever owns the home, and count from each run's next round on.
     """
     if copied is not None:
-        there = str(wording.copy(prepare(session.home, create=True).home, copied))
+        there = str(prompt_overrides.copy_prompt(prepare_home(session.home, create=True).home, copied))
         session.emit({"copied": copied, "file": there}, f"copied to {there}; edits of it count")
         return
-    found = wording.read(session.home) if version is None else _logged(session.home, version)
+    found = (
+        prompt_overrides.load_prompts(session.home)
+        if version is None
+        else _read_logged_prompts(session.home, version)
+    )
     if shown is None:
-        listed = _listed(found, session.home)
-        session.emit(listed, "\n".join(_lines(listed, session.home)))
+        listed = _prompts_json(found, session.home)
+        session.emit(listed, "\n".join(_format_listing(listed, session.home)))
         return
-    text = _text(found, shown, target)
+    text = _prompt_text(found, shown, target)
     session.emit({"shown": shown, "version": found.version, "text": text}, text.rstrip("\n"))
 
 
-def _logged(home: Path, version: str) -> Prompts:
+def _read_logged_prompts(home: Path, version: str) -> PromptSet:
     """Return the set of a version that the log holds.
 
     Raises:
@@ -69,26 +73,26 @@ def _logged(home: Path, version: str) -> Prompts:
     """
     with LogReader.open(home) as reader:
         try:
-            return Prompts.from_json(reader.blob(version))
+            return PromptSet.from_json(reader.get_blob(version))
         except (BlobMissing, ValueError) as error:
             hint = "agentctl show RUN@SEQ of a RoundStarted names the whole version"
             text = f"no prompts {version!r} in this log"
             raise DaemonError(text, code="unknown_prompts", hint=hint) from error
 
 
-def _listed(found: Prompts, home: Path) -> dict[str, Any]:
+def _prompts_json(found: PromptSet, home: Path) -> dict[str, Any]:
     """Return the set as JSON; `recorded` is the version that the log has for runs to come."""
     return {
         "version": found.version,
-        "recorded": _recorded(home),
-        "replaced": list(found.replaced()),
+        "recorded": _recorded_version(home),
+        "replaced": list(found.overridden_paths()),
         "targets": list(found.manifest.targets),
-        "roles": {role: list(_blocks(found, role)) for role in found.manifest.roles},
-        "items": {path: _item(found, path) for path in found.manifest.items},
+        "roles": {role: list(_role_blocks(found, role)) for role in found.manifest.roles},
+        "items": {path: _item_json(found, path) for path in found.manifest.items},
     }
 
 
-def _item(found: Prompts, path: str) -> dict[str, Any]:
+def _item_json(found: PromptSet, path: str) -> dict[str, Any]:
     """Return what the manifest says of a file: what it is for, its version, and how far it was checked."""
     item = found.manifest.items[path]
     return {
@@ -97,49 +101,53 @@ def _item(found: Prompts, path: str) -> dict[str, Any]:
         "status": item.status.value,
         "source": item.source,
         "targets": list(item.targets),
-        "replaced": path in found.replaced(),
+        "replaced": path in found.overridden_paths(),
     }
 
 
-def _blocks(found: Prompts, role: str) -> Iterator[dict[str, Any]]:
+def _role_blocks(found: PromptSet, role: str) -> Iterator[dict[str, Any]]:
     """Yield what a role is told, in order; where that depends on the target, of all targets."""
-    told = [found.templates(role, target) for target in found.manifest.targets]
+    told = [found.role_blocks(role, target) for target in found.manifest.targets]
     for block in dict.fromkeys(block for same_place in zip(*told, strict=True) for block in same_place):
         yield {
             "file": block.path,
             "bytes": len(block.text.encode()),
             "lasts": block.lasts.name.lower(),
-            "replaced": block.path in found.replaced(),
+            "replaced": block.path in found.overridden_paths(),
         }
 
 
-def _recorded(home: Path) -> str | None:
+def _recorded_version(home: Path) -> str | None:
     """Return the version that the log has for runs to come; None: nobody edited any, it is the program's."""
     try:
         with LogReader.open(home) as reader:
-            return reader.system().prompts
+            return reader.system_state().prompts
     except NoLog:
         return None
 
 
-def _lines(listed: dict[str, Any], home: Path) -> list[str]:
+def _format_listing(listed: dict[str, Any], home: Path) -> list[str]:
     number = len(listed["replaced"])
-    there = f"{count(number, 'file')} replaced by {home / wording.FOLDER}" if number else "the program's own"
-    lines = [f"prompts {listed['version'][:SHORT]}: {there}", *_news(listed)]
+    there = (
+        f"{format_count(number, 'file')} replaced by {home / prompt_overrides.PROMPTS_FOLDER}"
+        if number
+        else "the program's own"
+    )
+    lines = [f"prompts {listed['version'][:SHORT_VERSION]}: {there}", *_pending_edit_lines(listed)]
     for role, blocks in listed["roles"].items():
         lines.append(f"{role}, in this order:")
         lines += [
-            f"  {block['file']:20} {block['bytes']:>6} bytes  {_LASTS[Lasts[block['lasts'].upper()]]}"
+            f"  {block['file']:20} {block['bytes']:>6} bytes  {_LASTS[TextLifetime[block['lasts'].upper()]]}"
             + ("  replaced" if block["replaced"] else "")
             for block in blocks
         ]
-    lines += _sections(listed["items"])
-    return [*lines, f"read them with: {typed('prompts', '--show', 'planner')}"]
+    lines += _format_chosen_files(listed["items"])
+    return [*lines, f"read them with: {format_command('prompts', '--show', 'planner')}"]
 
 
-def _sections(items: dict[str, Any]) -> Iterator[str]:
+def _format_chosen_files(items: dict[str, Any]) -> Iterator[str]:
     """Yield the files of which a role is told those that fit, a line for each kind."""
-    chosen = [path for path, item in items.items() if item["kind"] != Kind.BLOCK]
+    chosen = [path for path, item in items.items() if item["kind"] != FileKind.BLOCK]
     if chosen:
         yield "chosen per problem, plan or implementation:"
     for kind in dict.fromkeys(items[path]["kind"] for path in chosen):
@@ -148,22 +156,22 @@ def _sections(items: dict[str, Any]) -> Iterator[str]:
         yield f"  {Path(names[0]).parent}/: {', '.join(marks)}"
 
 
-def _news(listed: dict[str, Any]) -> list[str]:
+def _pending_edit_lines(listed: dict[str, Any]) -> list[str]:
     """Say it where runs to come would still get another version than the files hold."""
-    told = listed["recorded"] or builtin().version
+    told = listed["recorded"] or builtin_prompts().version
     if told == listed["version"]:
         return []
-    return [f"runs get {told[:SHORT]} until whoever owns this home has taken the edit"]
+    return [f"runs get {told[:SHORT_VERSION]} until whoever owns this home has taken the edit"]
 
 
-def _text(found: Prompts, shown: str, target: str) -> str:
+def _prompt_text(found: PromptSet, shown: str, target: str) -> str:
     """Return a role's blocks, or one file.
 
     Raises:
         RenderError: there is no such role, file or target.
     """
     if shown in found.manifest.roles:
-        blocks = found.templates(shown, target)
+        blocks = found.role_blocks(shown, target)
         return "\n".join(f"--- {block.path} ({_LASTS[block.lasts]})\n{block.text}" for block in blocks)
     if shown in found.files:
         return found.files[shown]

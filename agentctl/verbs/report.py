@@ -11,38 +11,38 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentctl.app import Session, common
-from agentctl.runs import known_run
+from agentctl.app import Session, common_options
+from agentctl.run_lookup import find_run
 from agentctl.views import as_json
 from daemon import exits
-from state.output import check_output, write_output
+from state.output_files import check_output, write_output
 from state.reader import LogReader
 
 if TYPE_CHECKING:
-    from agentctl.reports.document import Document
+    from agentctl.reports.document import ReportDocument
 
 
-def _html(found: Document) -> str:
-    from agentctl.reports.page import page
+def _render_html(found: ReportDocument) -> str:
+    from agentctl.reports.html_page import render_page
 
-    return page(found)
-
-
-def _markdown(found: Document) -> str:
-    from agentctl.reports.markdown import markdown
-
-    return markdown(found)
+    return render_page(found)
 
 
-def _json(found: Document) -> str:
+def _render_markdown(found: ReportDocument) -> str:
+    from agentctl.reports.markdown import render_markdown
+
+    return render_markdown(found)
+
+
+def _render_json(found: ReportDocument) -> str:
     return json.dumps(as_json(found), indent=2) + "\n"
 
 
-FORMS: dict[str, Callable[[Document], str]] = {
-    ".html": _html,
-    ".htm": _html,
-    ".md": _markdown,
-    ".json": _json,
+FORMS: dict[str, Callable[[ReportDocument], str]] = {
+    ".html": _render_html,
+    ".htm": _render_html,
+    ".md": _render_markdown,
+    ".json": _render_json,
 }
 """How a report is written, by the ending of its file."""
 
@@ -55,25 +55,25 @@ FORMS: dict[str, Callable[[Document], str]] = {
     type=click.Path(path_type=Path),
     help="The file; its ending says the form: .html, .md, .json. Default: Markdown to stdout.",
 )
-@common
+@common_options
 def report(session: Session, run: str, output: Path | None) -> None:
     """Write what a RUN found, how, at what cost, and how to do it again, as one file to hand on.
 
     As HTML it is one file that asks nothing of a network. It holds the best kernel's source and what models
     wrote, no prompts, and neither keys nor hosts. A run that goes on can be reported on, too.
     """
-    from agentctl.reports.document import document
+    from agentctl.reports.document import gather_report
 
-    form = FORMS.get(output.suffix.lower()) if output else _json if session.json else _markdown
+    form = FORMS.get(output.suffix.lower()) if output else _render_json if session.json else _render_markdown
     if form is None:
         raise click.BadParameter(f"{output}: its name has to end in {', '.join(FORMS)}", param_hint="-o")
     if output is not None:
         check_output(session.home, output, replace=True)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with LogReader.open(session.home) as reader:
-        known_run(reader, run)
-        with session.bar("reading the run") as bar:
-            found = document(reader, run, version=version("nki-kernel-agent"), now=now, progress=bar)
+        find_run(reader, run)
+        with session.progress_bar("reading the run") as bar:
+            found = gather_report(reader, run, version=version("nki-kernel-agent"), now=now, progress=bar)
     text = form(found)
     if output is None:
         click.echo(text, nl=False)

@@ -13,15 +13,15 @@ from typing import Any
 
 import click
 
-from agentctl.app import Session, common
-from agentctl.fitting import columns, wrapped
-from agentctl.runs import known_run
-from agentctl.words import count, ms, percentage
+from agentctl.app import Session, common_options
+from agentctl.formatting import format_count, format_ms, format_percent
+from agentctl.run_lookup import find_run
+from agentctl.text_layout import terminal_width, wrap_line
 from daemon import exits
 from daemon.errors import DaemonError
-from daemon.profiles import counters_of
+from daemon.profiles import parse_counters
 from state.events import EvaluationCompleted
-from state.model import Benchmark, Bounds, EffectKey
+from state.model import Benchmark, EffectKey, LatencyBounds
 from state.reader import LogReader
 
 COUNTER = "counter:"
@@ -40,7 +40,7 @@ UNITS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class ScoredKernel:
     """A correct kernel of a run: what was judged, and what it was called."""
 
     id: str
@@ -54,7 +54,7 @@ class Objective:
     """What kernels are ranked by: the value of one (None: it has none), its spelling, which way is better."""
 
     meaning: str
-    value: Callable[[Kernel], float | None]
+    value: Callable[[ScoredKernel], float | None]
     spell: Callable[[float], str]
     higher_is_better: bool = False
 
@@ -70,18 +70,20 @@ class Objective:
     "percent_of_peak, percent_of_tight_bound, or counter:NAME of the profile (less is better).",
 )
 @click.option("-n", "most", type=click.IntRange(min=1), default=10, show_default=True, help="Kernels shown.")
-@common
+@common_options
 def rescore(session: Session, run: str, name: str, most: int) -> None:
     """Rank a run's correct kernels by an objective, beside their ranks by latency. Nothing is changed."""
-    with LogReader.open(session.home) as reader, session.bar("reading the run"):
+    with LogReader.open(session.home) as reader, session.progress_bar("reading the run"):
         reader.check_end()
-        known_run(reader, run)
-        bounds = reader.state(run).bounds
-        kernels = _kernels(reader, run)
-    objective = objective_of(name, bounds, kernels)
-    ranked = rank(kernels, objective)
+        find_run(reader, run)
+        bounds = reader.run_state(run).bounds
+        kernels = _read_kernels(reader, run)
+    objective = parse_objective(name, bounds, kernels)
+    ranked = rank_kernels(kernels, objective)
     unranked = [one.id for one in kernels if objective.value(one) is None]
-    before = {one.id: place for place, (one, _) in enumerate(rank(kernels, _latency()), start=1)}
+    before = {
+        one.id: place for place, (one, _) in enumerate(rank_kernels(kernels, _latency_objective()), start=1)
+    }
     rows = [
         {"rank": place, "rank_by_latency": before[one.id], "candidate": one.id, "value": value,
          "latency_ms": one.benchmark.latency_ms, "predicted": one.benchmark.predicted, "title": one.title}
@@ -89,66 +91,66 @@ def rescore(session: Session, run: str, name: str, most: int) -> None:
     ]  # fmt: skip
     session.emit(
         {"run": run, "objective": name, "kernels": rows, "without": unranked},
-        "\n".join(_told(run, objective, rows[:most], unranked)),
+        "\n".join(_format_ranking(run, objective, rows[:most], unranked)),
     )
 
 
-def rank(kernels: Iterable[Kernel], objective: Objective) -> list[tuple[Kernel, float]]:
+def rank_kernels(kernels: Iterable[ScoredKernel], objective: Objective) -> list[tuple[ScoredKernel, float]]:
     """Return the kernels that have a value, best first, with their values; ties go to the earlier place."""
     valued = [(one, value) for one in kernels if (value := objective.value(one)) is not None]
     sign = -1 if objective.higher_is_better else 1
-    return sorted(valued, key=lambda pair: (sign * pair[1], _place(pair[0])))
+    return sorted(valued, key=lambda pair: (sign * pair[1], _evaluation_key(pair[0])))
 
 
-def _place(kernel: Kernel) -> EffectKey:
+def _evaluation_key(kernel: ScoredKernel) -> EffectKey:
     return EffectKey.parse(f"{kernel.id}.evaluator")
 
 
-def objective_of(name: str, bounds: Bounds, kernels: Iterable[Kernel]) -> Objective:
+def parse_objective(name: str, bounds: LatencyBounds, kernels: Iterable[ScoredKernel]) -> Objective:
     """Return the objective that is called `name`.
 
     Raises:
         DaemonError: there is none, or no kernel has that counter; the nearest is named.
     """
-    table = _objectives(bounds)
+    table = _named_objectives(bounds)
     if name in table:
         return table[name]
     if (found := re.fullmatch(r"p(\d{1,3})", name)) and int(found[1]) <= 100:
-        return _percentile(int(found[1]))
+        return _percentile_objective(int(found[1]))
     known = sorted({counter for one in kernels for counter in one.counters})
     if name.startswith(COUNTER):
         counter = name.removeprefix(COUNTER)
         if counter in known:
-            return _counter(counter)
+            return _counter_objective(counter)
     names = [*table, "p50", "p90", *(COUNTER + counter for counter in known)]
     close = get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(names[:7])} and counter:NAME"
     raise DaemonError(f"unknown objective {name!r}", code="unknown_objective", hint=hint)
 
 
-def _latency() -> Objective:
-    return Objective(LATENCY, lambda one: one.benchmark.latency_ms, ms)
+def _latency_objective() -> Objective:
+    return Objective(LATENCY, lambda one: one.benchmark.latency_ms, format_ms)
 
 
-def _objectives(bounds: Bounds) -> dict[str, Objective]:
-    def share(bound_ms: float) -> Callable[[Kernel], float]:
+def _named_objectives(bounds: LatencyBounds) -> dict[str, Objective]:
+    def share(bound_ms: float) -> Callable[[ScoredKernel], float]:
         return lambda one: 100 * bound_ms / one.benchmark.latency_ms
 
     return {
-        "latency": _latency(),
-        "lo": Objective("lower end of the interval", lambda one: one.benchmark.lo_ms, ms),
-        "hi": Objective("upper end of the interval", lambda one: one.benchmark.hi_ms, ms),
+        "latency": _latency_objective(),
+        "lo": Objective("lower end of the interval", lambda one: one.benchmark.lo_ms, format_ms),
+        "hi": Objective("upper end of the interval", lambda one: one.benchmark.hi_ms, format_ms),
         "percent_of_peak": Objective(
-            "share of the NKIBench roofline", share(bounds.plain_ms), percentage, higher_is_better=True
+            "share of the NKIBench roofline", share(bounds.plain_ms), format_percent, higher_is_better=True
         ),
         "percent_of_tight_bound": Objective(
-            "share of the tight bound", share(bounds.tight_ms), percentage, higher_is_better=True
+            "share of the tight bound", share(bounds.tight_ms), format_percent, higher_is_better=True
         ),
     }
 
 
-def _percentile(percent: int) -> Objective:
-    def value(one: Kernel) -> float | None:
+def _percentile_objective(percent: int) -> Objective:
+    def value(one: ScoredKernel) -> float | None:
         draws = sorted(one.benchmark.draws_ms)
         if not draws:
             return None
@@ -157,57 +159,61 @@ def _percentile(percent: int) -> Objective:
         high = min(low + 1, len(draws) - 1)
         return draws[low] + (place - low) * (draws[high] - draws[low])
 
-    return Objective(f"percentile {percent} of the model's draws", value, ms)
+    return Objective(f"percentile {percent} of the model's draws", value, format_ms)
 
 
-def _counter(name: str) -> Objective:
+def _counter_objective(name: str) -> Objective:
     unit = next((f" {unit}" for ending, unit in UNITS.items() if name.endswith(ending)), "")
     return Objective(
         f"counter {name}", lambda one: one.counters.get(name), lambda value: f"{value:.6g}{unit}"
     )
 
 
-def _kernels(reader: LogReader, run: str) -> list[Kernel]:
+def _read_kernels(reader: LogReader, run: str) -> list[ScoredKernel]:
     """Return the correct kernels of a run whose latencies compare, without duplicates."""
-    timed = {one.key.rpartition(".")[0]: one for one in _judged(reader, run)}
+    timed = {one.key.rpartition(".")[0]: one for one in _read_verdicts(reader, run)}
     found = []
-    for row in reader.candidates(run):
+    for row in reader.candidate_rows(run):
         judged = timed[row["candidate"]].evaluation
         if judged.benchmark is None or row["duplicate_of"] is not None:
             continue
-        counters = counters_of(reader.blob(judged.profile)) if judged.profile else {}
+        counters = parse_counters(reader.get_blob(judged.profile)) if judged.profile else {}
         found.append(
-            Kernel(
+            ScoredKernel(
                 row["candidate"], row["title"] or row["note"] or "initial kernel", judged.benchmark, counters
             )
         )
     return found
 
 
-def _judged(reader: LogReader, run: str) -> Iterable[EvaluationCompleted]:
+def _read_verdicts(reader: LogReader, run: str) -> Iterable[EvaluationCompleted]:
     """Yield a run's verdicts, oldest first, so that of a kernel judged again the last one counts."""
-    found = reader.history(run, ("EvaluationCompleted",))
+    found = reader.iterate_events(run, ("EvaluationCompleted",))
     yield from (item.event for item in found if isinstance(item.event, EvaluationCompleted))
 
 
-def _told(run: str, objective: Objective, rows: list[dict[str, Any]], unranked: list[str]) -> list[str]:
+def _format_ranking(
+    run: str, objective: Objective, rows: list[dict[str, Any]], unranked: list[str]
+) -> list[str]:
     if not rows:
         return [f"{run} has no correct kernel with a {objective.meaning}"]
-    lines = [f"{run} by {objective.meaning}; latencies {_kind(rows)}"]
-    lines += [wrapped(_placed(row, objective), columns()) for row in rows]
+    lines = [f"{run} by {objective.meaning}; latencies {_latency_kind(rows)}"]
+    lines += [wrap_line(_format_kernel(row, objective), terminal_width()) for row in rows]
     if unranked:
-        lines.append(f"without it: {count(len(unranked), 'kernel')}")
+        lines.append(f"without it: {format_count(len(unranked), 'kernel')}")
     return lines
 
 
-def _placed(row: dict[str, Any], objective: Objective) -> str:
+def _format_kernel(row: dict[str, Any], objective: Objective) -> str:
     """Return a kernel's line: its rank and value, and those by latency unless that is the objective."""
     other = objective.meaning != LATENCY
     before = f"(by latency {row['rank_by_latency']}.) " if other else ""
     value = f"{objective.spell(row['value'])}  " if other else ""
-    return f"{row['rank']:>3}. {before}{row['candidate']}  {value}{ms(row['latency_ms'])}  {row['title']}"
+    return (
+        f"{row['rank']:>3}. {before}{row['candidate']}  {value}{format_ms(row['latency_ms'])}  {row['title']}"
+    )
 
 
-def _kind(rows: list[dict[str, Any]]) -> str:
+def _latency_kind(rows: list[dict[str, Any]]) -> str:
     kinds = {"predicted" if row["predicted"] else "measured" for row in rows}
     return " or ".join(sorted(kinds))

@@ -9,33 +9,42 @@ from typing import Any
 
 import click
 
-from agentctl.app import Session, common
-from agentctl.manager import SYSUSERS, Manager, ServiceFailed, write
-from agentctl.systemd_unit import NAME, USER, BadUnit, Scope, Unit, closed_places
-from agentctl.words import typed
+from agentctl.app import Session, common_options
+from agentctl.formatting import format_command
+from agentctl.service_manager import SYSUSERS, ServiceFailed, ServiceManager, write_system_file
+from agentctl.systemd_unit import (
+    SERVICE_USER,
+    UNIT_NAME,
+    BadUnit,
+    ServiceScope,
+    ServiceUnit,
+    unreadable_folders,
+)
 from daemon import exits
-from daemon.config import load
-from daemon.places import resolve_home
-from state.home import prepare
+from daemon.config import load_config
+from daemon.home_paths import resolve_home
+from state.home import prepare_home
 
 LINGER = Path("/var/lib/systemd/linger")
 
 _HELP = {
-    Scope.USER: "Your own service (the default, but for root).",
-    Scope.SYSTEM: "A service of the whole system, with a user of its own (the default for root).",
+    ServiceScope.USER: "Your own service (the default, but for root).",
+    ServiceScope.SYSTEM: "A service of the whole system, with a user of its own (the default for root).",
 }
 
-_OWNERS = {Scope.USER: "this user", Scope.SYSTEM: "the system"}
+_OWNERS = {ServiceScope.USER: "this user", ServiceScope.SYSTEM: "the system"}
 
 
-def _scoped(function: Callable[..., Any]) -> Callable[..., Any]:
+def _scope_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--system` and `--user`: whose service it is."""
     for scope, help_ in _HELP.items():
         function = click.option(f"--{scope}", "scope", flag_value=scope.value, help=help_)(function)
     return function
 
 
-def _pairs(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Path]:
+def _parse_credentials(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, Path]:
     """Read NAME=FILE options."""
     pairs = [value.partition("=") for value in values]
     for name, _, file in pairs:
@@ -49,143 +58,155 @@ credential_option = click.option(
     "credentials",
     multiple=True,
     metavar="NAME=FILE",
-    callback=_pairs,
+    callback=_parse_credentials,
     help="Hand the file's content over as a credential, such as a key; never through the environment.",
 )
 
 
 @click.group(epilog=exits.epilog())
-@common
+@common_options
 def service(session: Session) -> None:
     """Run agentd as a systemd service."""
 
 
 @service.command(epilog=exits.epilog())
-@_scoped
+@_scope_options
 @credential_option
 @click.option("--no-start", is_flag=True, help="Only install and enable it.")
-@common
+@common_options
 def install(session: Session, scope: str | None, credentials: dict[str, Path], no_start: bool) -> None:
     """Write the unit, have systemd check it, enable and start it; again: replace and restart it."""
-    unit, manager = _unit(session, scope, credentials)
-    text = unit.text()
-    if faults := manager.faults(text):
+    unit, manager = _create_unit(session, scope, credentials)
+    text = unit.render_text()
+    if faults := manager.find_unit_faults(text):
         raise BadUnit("\n".join(faults), hint="systemd-analyze verify says so")
-    load(unit.state, {})  # a configuration with faults would keep the service from starting
-    if unit.scope is Scope.SYSTEM:
-        if closed := closed_places():
+    load_config(unit.state_directory, {})  # a configuration with faults would keep the service from starting
+    if unit.scope is ServiceScope.SYSTEM:
+        if closed := unreadable_folders():
             places = " ".join(map(str, closed))
-            raise BadUnit(f"user {USER} could not read {places}", hint=f"chmod -R o+rX {places}")
-        manager.make_user()
+            raise BadUnit(f"user {SERVICE_USER} could not read {places}", hint=f"chmod -R o+rX {places}")
+        manager.create_user()
     else:
-        prepare(unit.state, create=True)
-    write(manager.path, text)
-    started = _activate(manager, start=not no_start)
-    score = manager.score(text)
+        prepare_home(unit.state_directory, create=True)
+    write_system_file(manager.unit_path, text)
+    started = _activate_service(manager, start=not no_start)
+    score = manager.exposure_score(text)
     found = {
-        "unit": str(manager.path),
-        "home": str(unit.state),
+        "unit": str(manager.unit_path),
+        "home": str(unit.state_directory),
         "exposure": score and score.exposure,
         "started": started,
     }
-    home = f"home      {unit.state}" + (f" (readable by group {USER})" if unit.home is None else "")
-    lines = [f"unit      {manager.path}", home, f"exposure  {score or 'unknown: systemd is too old to say'}"]
-    session.emit(found, "\n".join([*lines, *_advice(unit, manager, started=started)]))
+    home = f"home      {unit.state_directory}" + (
+        f" (readable by group {SERVICE_USER})" if unit.home is None else ""
+    )
+    lines = [
+        f"unit      {manager.unit_path}",
+        home,
+        f"exposure  {score or 'unknown: systemd is too old to say'}",
+    ]
+    session.emit(found, "\n".join([*lines, *_advice_lines(unit, manager, started=started)]))
 
 
 @service.command(epilog=exits.epilog())
-@_scoped
-@common
+@_scope_options
+@common_options
 def uninstall(session: Session, scope: str | None) -> int:
     """Stop and disable the service and remove its unit; the home stays."""
-    manager = _manager(scope)
-    if not manager.path.exists():
-        session.emit({"removed": False}, f"not installed: {manager.path}")
+    manager = _create_manager(scope)
+    if not manager.unit_path.exists():
+        session.emit({"removed": False}, f"not installed: {manager.unit_path}")
         return exits.NOT_THERE
-    manager.systemctl("disable", *(["--now"] if manager.running else []), NAME)
-    manager.path.unlink()
-    if manager.scope is Scope.SYSTEM:
+    manager.systemctl("disable", *(["--now"] if manager.is_running else []), UNIT_NAME)
+    manager.unit_path.unlink()
+    if manager.scope is ServiceScope.SYSTEM:
         SYSUSERS.unlink(missing_ok=True)
-    if manager.running:
+    if manager.is_running:
         manager.systemctl("daemon-reload")
-    session.emit({"removed": True, "unit": str(manager.path)}, f"removed {manager.path}; the home stays")
+    session.emit(
+        {"removed": True, "unit": str(manager.unit_path)}, f"removed {manager.unit_path}; the home stays"
+    )
     return exits.OK
 
 
 @service.command(epilog=exits.epilog())
-@_scoped
-@common
+@_scope_options
+@common_options
 def status(session: Session, scope: str | None) -> int:
     """Show how the service is doing; status 3 unless it is active, also where no systemd answers."""
-    manager = _manager(scope)
+    manager = _create_manager(scope)
     try:
         found = manager.properties()
     except ServiceFailed as error:
-        there = f"installed at {manager.path}" if manager.path.exists() else "not installed"
+        there = f"installed at {manager.unit_path}" if manager.unit_path.exists() else "not installed"
         session.emit(
-            {"ActiveState": "unknown", "unit": str(manager.path), "installed": manager.path.exists(),
+            {"ActiveState": "unknown", "unit": str(manager.unit_path), "installed": manager.unit_path.exists(),
              "reason": str(error)},
-            f"{NAME}: {there}; no systemd of {_OWNERS[manager.scope]} answers: {error}",
+            f"{UNIT_NAME}: {there}; no systemd of {_OWNERS[manager.scope]} answers: {error}",
         )  # fmt: skip
         return exits.NOT_THERE
-    session.emit(found, "\n".join(_told(found)))
+    session.emit(found, "\n".join(_format_properties(found)))
     return exits.OK if found["ActiveState"] == "active" else exits.NOT_THERE
 
 
 @service.command(epilog=exits.epilog())
-@_scoped
+@_scope_options
 @credential_option
-@common
+@common_options
 def show(session: Session, scope: str | None, credentials: dict[str, Path]) -> None:
     """Write the unit that `install` would install to stdout."""
-    unit, manager = _unit(session, scope, credentials)
-    text = unit.text()
-    session.emit({"unit": str(manager.path), "text": text}, text.rstrip("\n"))
+    unit, manager = _create_unit(session, scope, credentials)
+    text = unit.render_text()
+    session.emit({"unit": str(manager.unit_path), "text": text}, text.rstrip("\n"))
 
 
-def _manager(scope: str | None) -> Manager:
-    usual = Scope.SYSTEM if os.geteuid() == 0 else Scope.USER
-    return Manager(Scope(scope) if scope else usual, os.environ)
+def _create_manager(scope: str | None) -> ServiceManager:
+    usual = ServiceScope.SYSTEM if os.geteuid() == 0 else ServiceScope.USER
+    return ServiceManager(ServiceScope(scope) if scope else usual, os.environ)
 
 
-def _unit(session: Session, scope: str | None, credentials: dict[str, Path]) -> tuple[Unit, Manager]:
-    manager = _manager(scope)
-    if manager.scope is Scope.USER:
-        return Unit(manager.scope, credentials, resolve_home(session.home_option, os.environ)), manager
+def _create_unit(
+    session: Session, scope: str | None, credentials: dict[str, Path]
+) -> tuple[ServiceUnit, ServiceManager]:
+    manager = _create_manager(scope)
+    if manager.scope is ServiceScope.USER:
+        return ServiceUnit(manager.scope, credentials, resolve_home(session.home_option, os.environ)), manager
     if session.home_option is not None:
-        raise click.UsageError(f"a system's service has its home at {Unit(Scope.SYSTEM).state}")
-    return Unit(manager.scope, credentials), manager
+        raise click.UsageError(
+            f"a system's service has its home at {ServiceUnit(ServiceScope.SYSTEM).state_directory}"
+        )
+    return ServiceUnit(manager.scope, credentials), manager
 
 
-def _activate(manager: Manager, *, start: bool) -> bool:
+def _activate_service(manager: ServiceManager, *, start: bool) -> bool:
     """Enable the service, and (re)start it if wanted and possible; return whether it was started."""
-    if not manager.running:
-        manager.systemctl("enable", NAME)
+    if not manager.is_running:
+        manager.systemctl("enable", UNIT_NAME)
         return False
     manager.systemctl("daemon-reload")
-    manager.systemctl("enable", NAME)
+    manager.systemctl("enable", UNIT_NAME)
     if start:
-        manager.systemctl("restart", NAME)
+        manager.systemctl("restart", UNIT_NAME)
     return start
 
 
-def _advice(unit: Unit, manager: Manager, *, started: bool) -> list[str]:
+def _advice_lines(unit: ServiceUnit, manager: ServiceManager, *, started: bool) -> list[str]:
     lines = []
-    if not manager.running:
+    if not manager.is_running:
         lines.append("systemd does not run here: the service starts with it")
-    if unit.scope is Scope.USER and not (LINGER / os.environ.get("USER", "")).is_file():
+    if unit.scope is ServiceScope.USER and not (LINGER / os.environ.get("USER", "")).is_file():
         lines.append("it stops when you log out, unless: loginctl enable-linger")
-    scope = "" if unit.scope is Scope.SYSTEM else " --user"
-    look = typed("--home", str(unit.state), "status")
-    return [*lines, f"logs      journalctl{scope} -u {NAME}", f"look      {look}"] if started else lines
+    scope = "" if unit.scope is ServiceScope.SYSTEM else " --user"
+    look = format_command("--home", str(unit.state_directory), "status")
+    return [*lines, f"logs      journalctl{scope} -u {UNIT_NAME}", f"look      {look}"] if started else lines
 
 
-def _told(found: dict[str, str]) -> list[str]:
+def _format_properties(found: dict[str, str]) -> list[str]:
     if found["LoadState"] == "not-found":
-        return [f"not installed; {typed('service', 'install')} installs it"]
+        return [f"not installed; {format_command('service', 'install')} installs it"]
     state = f"{found['ActiveState']} ({found['SubState']})"
     since = f" since {found['ActiveEnterTimestamp']}" if found["ActiveEnterTimestamp"] else ""
-    lines = [f"{NAME}: {state}{since}, {found['UnitFileState']}, restarts {found['NRestarts']}"]
+    lines = [f"{UNIT_NAME}: {state}{since}, {found['UnitFileState']}, restarts {found['NRestarts']}"]
     if found["StatusText"]:
         lines.append(f"  {found['StatusText']}")
     if found["Result"] != "success":
@@ -194,11 +215,11 @@ def _told(found: dict[str, str]) -> list[str]:
         )
         lines.append(f"  last end: {found['Result']}, status {found['ExecMainStatus']} {meaning}".rstrip())
     if found["MainPID"] != "0":
-        lines.append(f"  pid {found['MainPID']}{_used(found)}")
+        lines.append(f"  pid {found['MainPID']}{_format_usage(found)}")
     return lines
 
 
-def _used(found: dict[str, str]) -> str:
+def _format_usage(found: dict[str, str]) -> str:
     """Return what the service used, where the manager counts it."""
     memory, cpu = found.get("MemoryCurrent", ""), found.get("CPUUsageNSec", "")
     parts = [f", {int(memory) / 2**20:.0f} MiB"] if memory.isdecimal() else []

@@ -9,21 +9,21 @@ from typing import Any
 
 import click
 
-from agentctl.app import Session, common
-from agentctl.completing import complete_runs
-from agentctl.paint import style
-from agentctl.runs import event_number, known_run
-from agentctl.seek import event_at
-from agentctl.verbs.kernels import NOTES, readable
-from agentctl.verbs.why import told
+from agentctl.app import Session, common_options
+from agentctl.completers import complete_runs
+from agentctl.event_lookup import find_event
+from agentctl.formatting import LEVELS, format_latency, format_speedup, format_usd, format_work_time
+from agentctl.run_lookup import find_run, parse_event_number
+from agentctl.terminal_style import style
+from agentctl.verbs.kernels import NOTES, format_counter
+from agentctl.verbs.why import format_story
 from agentctl.views import as_json
-from agentctl.views.candidate import CandidateView, candidate
-from agentctl.views.exchange import Exchange, exchanges
-from agentctl.words import LEVELS, latency, times, took, usd
+from agentctl.views.candidate import CandidateView, load_candidate
+from agentctl.views.exchange import Exchange, load_exchanges
 from daemon import exits
 from daemon.errors import DaemonError
 from state.errors import BlobMissing, BlobPruned
-from state.fold import semantic
+from state.fold import dump_semantic
 from state.model import Level
 from state.reader import LogReader
 
@@ -44,7 +44,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
     show_default=True,
     help="What to show of the kernel; prompts and answers as they were sent.",
 )
-@common
+@common_options
 def show(session: Session, place: str, kernel: str | None, *, want_state: bool, what: str) -> None:
     """Show event RUN@SEQ with the blobs it names (`system@SEQ` for the system stream), or a kernel of a RUN.
 
@@ -56,18 +56,18 @@ def show(session: Session, place: str, kernel: str | None, *, want_state: bool, 
             raise click.UsageError("give RUN@SEQ, or RUN and a CANDIDATE")
         _show_kernel(session, place, kernel, what)
         return
-    run_seq = event_number(number)
+    run_seq = parse_event_number(number)
     if not mark or run_seq is None:
         raise click.UsageError(f"{place}: expected RUN@SEQ, or RUN and a CANDIDATE")
     with LogReader.open(session.home) as reader:
-        item = event_at(reader, run, run_seq)
+        item = find_event(reader, run, run_seq)
         if want_state:
-            with session.bar("folding events"):
-                state = semantic(reader.state(run, run_seq))
+            with session.progress_bar("folding events"):
+                state = dump_semantic(reader.run_state(run, run_seq))
             session.emit(state, json.dumps(state, indent=2))
             return
         event = item.event.model_dump(mode="json")
-        read = {digest: _blob(reader, digest) for digest in _digests(event)}
+        read = {digest: _read_blob(reader, digest) for digest in _find_digests(event)}
     blobs = {digest: content for digest, content in read.items() if content is not None}
     head = {
         "seq": item.seq, "run": item.stream, "run_seq": item.run_seq, "time": item.time.isoformat(),
@@ -75,7 +75,7 @@ def show(session: Session, place: str, kernel: str | None, *, want_state: bool, 
     }  # fmt: skip
     text = [
         f"{item.stream}@{item.run_seq} {item.type} {head['time']} (seq {item.seq})",
-        json.dumps(_once(event, blobs), indent=2),
+        json.dumps(_without_counters(event, blobs), indent=2),
     ]
     text += [f"\nblob {digest}\n{content}" for digest, content in blobs.items()]
     session.emit({**head, "event": event, "blobs": blobs}, "\n".join(text))
@@ -85,14 +85,14 @@ def show(session: Session, place: str, kernel: str | None, *, want_state: bool, 
 
 
 def _show_kernel(session: Session, run: str, name: str, what: str) -> None:
-    with LogReader.open(session.home) as reader, session.bar("reading the run"):
-        known_run(reader, run)
-        found = candidate(reader, run, name)
-        asked = exchanges(reader, run, found.id) if what in ("prompt", "answer") else ()
+    with LogReader.open(session.home) as reader, session.progress_bar("reading the run"):
+        find_run(reader, run)
+        found = load_candidate(reader, run, name)
+        asked = load_exchanges(reader, run, found.id) if what in ("prompt", "answer") else ()
     if what in ("prompt", "answer"):
         if not asked:
             raise DaemonError(f"no model was asked for {found.id}", code="no_exchange")
-        lines = [line for one in asked for line in _EXCHANGED[what](one)]
+        lines = [line for one in asked for line in _EXCHANGE_LINES[what](one)]
         session.emit({"run": run, "candidate": found.id, "exchanges": as_json(asked)}, "\n".join(lines))
         return
     content = as_json(found)
@@ -102,52 +102,52 @@ def _show_kernel(session: Session, run: str, name: str, what: str) -> None:
     session.emit(content, "\n".join(_PARTS[what](found)))
 
 
-def _all(found: CandidateView) -> Iterator[str]:
-    yield from told(found)
+def _kernel_lines(found: CandidateView) -> Iterator[str]:
+    yield from format_story(found)
     yield ""
-    yield from _source(found)
+    yield from _source_lines(found)
 
 
-def _plan(found: CandidateView) -> Iterator[str]:
+def _plan_lines(found: CandidateView) -> Iterator[str]:
     if found.expected is None:
         yield "nobody planned it: a run starts from it, or a person proposed it"
         return
     yield f"{found.title} [{found.technique} at {found.site}], planned by {found.model or found.planner}"
-    yield f"  expects     {times(found.expected.speedup)} over {found.parent}{_counter(found)}"
+    yield f"  expects     {format_speedup(found.expected.speedup)} over {found.parent}{_expected_counter(found)}"
     if found.expected.reason:
         yield f"  because     {found.expected.reason}"
     for number, step in enumerate(found.steps, start=1):
-        yield f"  step {number:<6} {step.title} [{step.technique}], {times(step.speedup)} predicted"
+        yield f"  step {number:<6} {step.title} [{step.technique}], {format_speedup(step.speedup)} predicted"
     if found.detail:
         yield f"  detail      {json.dumps(found.detail, indent=2)}"
 
 
-def _counter(found: CandidateView) -> str:
+def _expected_counter(found: CandidateView) -> str:
     expected = found.expected
     if expected is None or expected.counter is None:
         return ""
     return f", {expected.counter} {'rises' if expected.direction > 0 else 'falls'}"
 
 
-def _source(found: CandidateView) -> Iterator[str]:
+def _source_lines(found: CandidateView) -> Iterator[str]:
     yield (found.source or "its source is not in this log any more").rstrip("\n")
 
 
-def _profile(found: CandidateView) -> Iterator[str]:
+def _profile_lines(found: CandidateView) -> Iterator[str]:
     if not found.counters:
         yield f"{found.id} has no profile: it was not found correct"
         return
     kind = "predicted counters" if found.latency is None or found.latency.predicted else "counters"
-    said = latency(found.benchmark) if found.benchmark else "no latency"
+    said = format_latency(found.benchmark) if found.benchmark else "no latency"
     yield f"{found.id}: {said}, {found.bottleneck or 'unknown'}-bound; {kind}:"
     names = {name: f"{name} ({NOTES[name]})" if name in NOTES else name for name in found.counters}
     width = max(map(len, names.values()))
     for name, value in found.counters.items():
-        yield f"  {names[name]:{width}}  {readable(name, value):>14}"
-    yield from _score(found.profile)
+        yield f"  {names[name]:{width}}  {format_counter(name, value):>14}"
+    yield from _score_lines(found.profile)
 
 
-def _score(profile: object) -> Iterator[str]:
+def _score_lines(profile: object) -> Iterator[str]:
     """Yield what an end-to-end score came to, if the profile has one."""
     match profile:
         case {
@@ -159,13 +159,13 @@ def _score(profile: object) -> Iterator[str]:
                 "baseline": {"p50": float(), "p90": float(), "p99": float()} as theirs,
             }
         }:
-            yield f"end to end: {times(ratio)} as good as the first kernel, give or take {noise:.1%}"
+            yield f"end to end: {format_speedup(ratio)} as good as the first kernel, give or take {noise:.1%}"
             for name, found in (("this kernel", ours), ("the first", theirs)):
                 told = ", ".join(f"{of} {found[of]:.4g}" for of in ("p50", "p90", "p99"))
                 yield f"  {name}: {told} ({better} is better)"
 
 
-def _judge(found: CandidateView) -> Iterator[str]:
+def _judgement_lines(found: CandidateView) -> Iterator[str]:
     if not found.judgements:
         yield f"{found.id} has no verdict"
     for one in found.judgements:
@@ -182,13 +182,13 @@ def _judge(found: CandidateView) -> Iterator[str]:
             yield f"  relative error of its outputs: {errors}"
         if one.identity:
             yield f"  formula: {one.identity}{f', {one.identity_reason}' if one.identity_reason else ''}"
-        stages = ", ".join(f"{name} {took(value)}" for name, value in one.stage_ms.items())
+        stages = ", ".join(f"{name} {format_work_time(value)}" for name, value in one.stage_ms.items())
         if stages:
             yield f"  took: {stages}"
 
 
 _PARTS: Mapping[str, Callable[[CandidateView], Iterator[str]]] = {
-    "all": _all, "plan": _plan, "source": _source, "profile": _profile, "judge": _judge,
+    "all": _kernel_lines, "plan": _plan_lines, "source": _source_lines, "profile": _profile_lines, "judge": _judgement_lines,
 }  # fmt: skip
 
 _FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -203,8 +203,8 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
 # --- what models were asked -------------------------------------------------------------------------
 
 
-def _heading(one: Exchange) -> str:
-    cost = "" if one.outcome in ("lost", "waits") else f", {usd(one.cost_usd)}"
+def _exchange_heading(one: Exchange) -> str:
+    cost = "" if one.outcome in ("lost", "waits") else f", {format_usd(one.cost_usd)}"
     tokens = (
         f", {one.input_tokens} tokens in, {one.output_tokens} out" if one.input_tokens is not None else ""
     )
@@ -214,46 +214,49 @@ def _heading(one: Exchange) -> str:
     return style(said, "head")
 
 
-def _prompt(one: Exchange) -> Iterator[str]:
-    yield _heading(one)
+def _prompt_lines(one: Exchange) -> Iterator[str]:
+    yield _exchange_heading(one)
     gone = "(not in this log any more)"
     yield from (style("--- guide", "dim"), (one.guide if one.guide is not None else gone).rstrip("\n"))
     yield from (style("--- case", "dim"), (one.case if one.case is not None else gone).rstrip("\n"), "")
 
 
-def _answer(one: Exchange) -> Iterator[str]:
-    yield _heading(one)
+def _answer_lines(one: Exchange) -> Iterator[str]:
+    yield _exchange_heading(one)
     yield (one.answer or one.said or "no answer yet").rstrip("\n")
     yield ""
 
 
-_EXCHANGED: Mapping[str, Callable[[Exchange], Iterator[str]]] = {"prompt": _prompt, "answer": _answer}
+_EXCHANGE_LINES: Mapping[str, Callable[[Exchange], Iterator[str]]] = {
+    "prompt": _prompt_lines,
+    "answer": _answer_lines,
+}
 
 
 # --- an event --------------------------------------------------------------------------------------
 
 
-def _once(event: dict[str, Any], blobs: dict[str, str]) -> dict[str, Any]:
+def _without_counters(event: dict[str, Any], blobs: dict[str, str]) -> dict[str, Any]:
     """Return an event without the counters that its profile, shown below it, has too."""
     if "counters" not in event or event.get("profile") not in blobs:
         return event
     return {**event, "counters": f"({len(event['counters'])}, in the profile below)"}
 
 
-def _digests(value: Any) -> dict[str, None]:
+def _find_digests(value: Any) -> dict[str, None]:
     """Return all strings in a JSON value that could name a blob, each once, in order."""
     if isinstance(value, str):
         return {value: None} if _DIGEST.fullmatch(value) else {}
     if isinstance(value, dict):
         value = [item for name, item in value.items() if name != PROMPTS]
     items = value if isinstance(value, list) else ()
-    return {digest: None for item in items for digest in _digests(item)}
+    return {digest: None for item in items for digest in _find_digests(item)}
 
 
-def _blob(reader: LogReader, digest: str) -> str | None:
+def _read_blob(reader: LogReader, digest: str) -> str | None:
     """Return a blob as text; None where the digest is one of something else (a problem, a syntax tree)."""
     try:
-        return reader.blob(digest).decode(errors="replace")
+        return reader.get_blob(digest).decode(errors="replace")
     except BlobPruned as error:
         return f"({error})"
     except BlobMissing:

@@ -10,19 +10,26 @@ from typing import Any
 
 import click
 
-from agentctl import words
-from agentctl.app import Session, common
-from agentctl.fitting import table
-from agentctl.runs import known_run
+from agentctl import formatting
+from agentctl.app import Session, common_options
+from agentctl.formatting import (
+    format_count,
+    format_duration,
+    format_percent,
+    format_prefilter,
+    format_speedup,
+    format_work_time,
+)
+from agentctl.run_lookup import find_run
 from agentctl.stats import figures
-from agentctl.stats.facts import Facts, FactsWalk
-from agentctl.views.elsewhere import Elsewhere, Filtered
+from agentctl.stats.facts import FactsWalk, RunFacts
+from agentctl.text_layout import format_table
+from agentctl.views.host_usage import HostUsage, PrefilterResult
 from agentctl.views.spending import KINDS, Spending, SpendingWalk
-from agentctl.views.walk import walk
-from agentctl.words import count, duration, held_back, percentage, times, took
+from agentctl.views.walk import walk_events
 from daemon import exits
 from state.reader import LogReader
-from state.records import Progress
+from state.records import ProgressCallback
 
 Figures = dict[str, Any]
 Row = Sequence[str]
@@ -39,7 +46,7 @@ SPENT_ON = {
 """What a run's time goes to, in words."""
 
 
-def _thresholds(_: click.Context, __: click.Parameter, value: str) -> tuple[float, ...]:
+def _parse_thresholds(_: click.Context, __: click.Parameter, value: str) -> tuple[float, ...]:
     """Read numbers with commas between them.
 
     Raises:
@@ -61,10 +68,10 @@ def _thresholds(_: click.Context, __: click.Parameter, value: str) -> tuple[floa
     metavar="P,Q",
     default=",".join(f"{p:g}" for p in figures.FAST_AT),
     show_default=True,
-    callback=_thresholds,
+    callback=_parse_thresholds,
     help="The p of Fast@p.",
 )
-@common
+@common_options
 def stats(session: Session, runs: tuple[str, ...], fast_at: tuple[float, ...]) -> None:
     """Show how often kernels were right, how much faster they were, and what that cost.
 
@@ -78,106 +85,106 @@ def stats(session: Session, runs: tuple[str, ...], fast_at: tuple[float, ...]) -
     """
     with LogReader.open(session.home) as reader:
         reader.check_end()
-        rows = [known_run(reader, run) for run in dict.fromkeys(runs)] or reader.listed()
+        rows = [find_run(reader, run) for run in dict.fromkeys(runs)] or reader.run_rows()
         rows = sorted(rows, key=lambda row: int(row["first_seq"]))
-        with session.bar("reading runs") as bar:
-            found, times_, filtered = _read(reader, rows, bar)
+        with session.progress_bar("reading runs") as bar:
+            found, times_, filtered = _read_runs(reader, rows, bar)
     each = [
-        {**figures.of_run(run, fast_at), "prefilter": one and asdict(one), "time": time}
+        {**figures.run_figures(run, fast_at), "prefilter": one and asdict(one), "time": time}
         for run, one, time in zip(found, filtered, times_, strict=True)
     ]
-    all_ = {**figures.of_all(found, fast_at), "time": _added(times_)}
-    session.emit({"runs": each, "all": all_}, "\n".join(_told(each, all_)) if each else "no runs")
+    all_ = {**figures.combined_figures(found, fast_at), "time": _sum_times(times_)}
+    session.emit({"runs": each, "all": all_}, "\n".join(_format_stats(each, all_)) if each else "no runs")
 
 
-def _read(
-    reader: LogReader, rows: Sequence[dict[str, Any]], progress: Progress
-) -> tuple[list[Facts], list[Figures], list[Filtered | None]]:
+def _read_runs(
+    reader: LogReader, rows: Sequence[dict[str, Any]], progress: ProgressCallback
+) -> tuple[list[RunFacts], list[Figures], list[PrefilterResult | None]]:
     """Return what became of runs, where their time went and what pre-filters did; events are read once."""
     found, times_, filtered = [], [], []
     ends = [reader.run_seq(str(row["run"])) for row in rows]
     for row, before in zip(rows, accumulate(ends, initial=0), strict=False):
         run = str(row["run"])
-        facts, spending, elsewhere = FactsWalk(reader.blob), SpendingWalk(run), Elsewhere()
+        facts, spending, elsewhere = FactsWalk(reader.get_blob), SpendingWalk(run), HostUsage()
 
         def told(done: int, _: int, before: int = before) -> None:
             progress(before + done, sum(ends))
 
-        for _ in walk(reader, run, facts, spending, elsewhere, progress=told):
+        for _ in walk_events(reader, run, facts, spending, elsewhere, progress=told):
             pass
-        found.append(facts.facts(row, reader.attempts(run)))
-        times_.append(_time(spending.spending(reader)))
-        filtered.append(elsewhere.filtered)
+        found.append(facts.build_facts(row, reader.attempt_rows(run)))
+        times_.append(_time_figures(spending.build_spending(reader)))
+        filtered.append(elsewhere.prefilter_result)
     return found, times_, filtered
 
 
 # --- what is printed -------------------------------------------------------------------------------
 
 
-def _told(runs: Sequence[Figures], all_: Figures) -> Iterator[str]:
+def _format_stats(runs: Sequence[Figures], all_: Figures) -> Iterator[str]:
     """Yield one run in full, or several in a line each and all of them in full."""
     if len(runs) == 1:
         (run,) = runs
         yield f"{run['run']}: {run['problem']} ({run['size']}) on {run['target']}"
-        yield f"  best        {_best(run)}"
+        yield f"  best        {_format_best(run)}"
         if run["prefilter"]:
-            yield f"  pre-filter  {held_back(Filtered(**run['prefilter']))}"
-        yield from _in_full(run)
+            yield f"  pre-filter  {format_prefilter(PrefilterResult(**run['prefilter']))}"
+        yield from _format_figures(run)
         return
-    yield from table(
+    yield from format_table(
         ("RUN", "SPEEDUP", "FAST", "VALID", "KEPT", "GAINS", "CALLS", "COST", "EACH"),
-        [_line(run) for run in runs],
+        [_run_row(run) for run in runs],
     )
     yield f"FAST is Fast@{all_['fast'][0]['p']:g}; GAINS are kept improvements, EACH what one cost"
     measured = ", ".join(run["run"] for run in runs if run["predicted"] is False)
     yield f"latencies are {f'but for those of {measured} ' if measured else ''}predicted"
     yield ""
-    yield f"all {count(all_['runs'], 'run')}, with what they share counted once"
-    yield f"  best        {times(all_['geomean_speedup'])}, the geometric mean over problems"
-    yield from _in_full(all_)
+    yield f"all {format_count(all_['runs'], 'run')}, with what they share counted once"
+    yield f"  best        {format_speedup(all_['geomean_speedup'])}, the geometric mean over problems"
+    yield from _format_figures(all_)
 
 
-def _best(run: Figures) -> str:
+def _format_best(run: Figures) -> str:
     how = "" if run["predicted"] is None else ", predicted" if run["predicted"] else ", measured"
-    return f"{times(run['best_speedup'])}{how}"
+    return f"{format_speedup(run['best_speedup'])}{how}"
 
 
-def _line(run: Figures) -> Row:
+def _run_row(run: Figures) -> Row:
     return (
         run["run"],
-        times(run["best_speedup"]),
-        _share(run["fast"][0]["percent"]),
-        _share(run["kernels"]["validity_percent"]),
+        format_speedup(run["best_speedup"]),
+        _format_share(run["fast"][0]["percent"]),
+        _format_share(run["kernels"]["validity_percent"]),
         str(run["kernels"]["kept"]),
         str(run["kernels"]["improvements"]),
         str(run["calls"]["made"]),
-        usd(run["cost_usd"]),
-        _each(run),
+        format_small_usd(run["cost_usd"]),
+        _cost_per_improvement(run),
     )
 
 
-def _in_full(found: Figures) -> Iterator[str]:
-    yield from _kernels(found)
+def _format_figures(found: Figures) -> Iterator[str]:
+    yield from _format_kernels(found)
     if found["calls"]["made"]:
-        yield from _calls(found["calls"])
-    rest = f"; {found['unpriced']} at no known price, others {usd(found['priced_usd'])}"
-    yield f"  cost        {usd(found['cost_usd'])}{rest if found['unpriced'] else ''}"
-    yield f"  each        {_each(found)} for a kept improvement{_why(found)}"
+        yield from _format_calls(found["calls"])
+    rest = f"; {found['unpriced']} at no known price, others {format_small_usd(found['priced_usd'])}"
+    yield f"  cost        {format_small_usd(found['cost_usd'])}{rest if found['unpriced'] else ''}"
+    yield f"  each        {_cost_per_improvement(found)} for a kept improvement{_missing_cost_reason(found)}"
     yield ""
-    yield from table(
+    yield from format_table(
         ("FAST@P", *(f"{one['p']:g}" for one in found["fast"])),
-        [(name, *(_share(one["percent"]) for one in shares)) for name, shares in _fast(found)],
+        [(name, *(_format_share(one["percent"]) for one in shares)) for name, shares in _fast_rows(found)],
     )
-    yield from _times(found["time"])
-    yield from _tables(found)
+    yield from _format_times(found["time"])
+    yield from _format_tables(found)
 
 
-def _time(spent: Spending) -> Figures:
+def _time_figures(spent: Spending) -> Figures:
     """Return where a run's time went, in seconds; the parts add up to all of it."""
     return {"seconds": spent.seconds, "split": spent.split}
 
 
-def _added(times_: Sequence[Figures]) -> Figures:
+def _sum_times(times_: Sequence[Figures]) -> Figures:
     """Return the sum of the times of several runs."""
     return {
         "seconds": sum(one["seconds"] for one in times_),
@@ -185,45 +192,45 @@ def _added(times_: Sequence[Figures]) -> Figures:
     }
 
 
-def _times(spent: Figures) -> Iterator[str]:
+def _format_times(spent: Figures) -> Iterator[str]:
     """Yield where the time went; kinds that took none are left out."""
     whole = spent["seconds"]
     yield ""
-    yield from table(
-        (f"TIME, OF {duration(whole)}", "TOOK", "%"),
+    yield from format_table(
+        (f"TIME, OF {format_duration(whole)}", "TOOK", "%"),
         [
-            (SPENT_ON[kind], duration(took), _share(100 * took / whole if whole else None))
+            (SPENT_ON[kind], format_duration(took), _format_share(100 * took / whole if whole else None))
             for kind, took in spent["split"].items()
             if took > 0
         ],
     )
 
 
-def _fast(found: Figures) -> Iterator[tuple[str, Sequence[Figures]]]:
+def _fast_rows(found: Figures) -> Iterator[tuple[str, Sequence[Figures]]]:
     """Yield what Fast@p is told of: all attempts, then problems, or the rounds of a run that had several."""
-    yield count(found["fast"][0]["of"], "attempt"), found["fast"]
+    yield format_count(found["fast"][0]["of"], "attempt"), found["fast"]
     if "fast_problems" in found:
-        yield count(found["problems"], "problem"), found["fast_problems"]
+        yield format_count(found["problems"], "problem"), found["fast_problems"]
     elif len(found["rounds"]) > 1:
         for one in found["rounds"]:
             yield f"{one['fast'][0]['of']} of round {one['round']}", one["fast"]
 
 
-def _kernels(found: Figures) -> Iterator[str]:
+def _format_kernels(found: Figures) -> Iterator[str]:
     kernels, repairs = found["kernels"], found["repairs"]
     failed = f", {kernels['failed']} more came to none" if kernels["failed"] else ""
-    valid = f"{kernels['valid']} of {kernels['judged']} judged ({percentage(kernels['validity_percent'])})"
+    valid = (
+        f"{kernels['valid']} of {kernels['judged']} judged ({format_percent(kernels['validity_percent'])})"
+    )
     yield f"  kernels     {kernels['proposed']} proposed{failed}"
     yield f"  valid       {valid}"
-    yield f"  kept        {kernels['kept']}, {count(kernels['improvements'], 'improvement')} among them"
+    yield f"  kept        {kernels['kept']}, {format_count(kernels['improvements'], 'improvement')} among them"
     if repairs["attempts"]:
-        share = (
-            f"{repairs['succeeded']} of {repairs['attempts']} succeeded ({percentage(repairs['percent'])})"
-        )
-        yield f"  repairs     {share}, in {count(repairs['rounds'], 'round')}"
+        share = f"{repairs['succeeded']} of {repairs['attempts']} succeeded ({format_percent(repairs['percent'])})"
+        yield f"  repairs     {share}, in {format_count(repairs['rounds'], 'round')}"
 
 
-def _calls(calls: Figures) -> Iterator[str]:
+def _format_calls(calls: Figures) -> Iterator[str]:
     failed = ", ".join(f"{number} {kind}" for kind, number in calls["failed"].items())
     uncounted = f"; {calls['uncounted_tokens']} more charged" if calls["uncounted_tokens"] else ""
     yield f"  calls       {calls['made']}: {calls['answered']} answered, {calls['usable']} of these usable"
@@ -232,67 +239,73 @@ def _calls(calls: Figures) -> Iterator[str]:
         f"  tokens      {calls['input_tokens']} in, {calls['cached_tokens']} of them cached; "
         f"{calls['output_tokens']} out{uncounted}"
     )
-    spent = f"{duration(calls['total_ms'] / 1000)} in all, {took(calls['median_ms'])} in the median"
+    spent = f"{format_duration(calls['total_ms'] / 1000)} in all, {format_work_time(calls['median_ms'])} in the median"
     yield f"  took        {spent}"
 
 
-def _why(found: Figures) -> str:
+def _missing_cost_reason(found: Figures) -> str:
     """Return why there is no cost of an improvement."""
     if found["cost_per_improvement_usd"] is not None:
         return ""
     return ": a price is unknown" if found["unpriced"] else ": there is none"
 
 
-def _each(found: Figures) -> str:
+def _cost_per_improvement(found: Figures) -> str:
     if found["unpriced"]:
         return "unknown"
     each = found["cost_per_improvement_usd"]
-    return "-" if each is None else usd(each)
+    return "-" if each is None else format_small_usd(each)
 
 
-def _tables(found: Figures) -> Iterator[str]:
+def _format_tables(found: Figures) -> Iterator[str]:
     for heads, rows in (
-        (("MODEL", "KERNELS", "VALID", "%", "KEPT", "GAINS", "CALLS", "COST"), map(_model, found["models"])),
+        (
+            ("MODEL", "KERNELS", "VALID", "%", "KEPT", "GAINS", "CALLS", "COST"),
+            map(_model_row, found["models"]),
+        ),
         (
             ("ROLE", "CALLS", "ANSWERED", "USABLE", "%", "FAILED", "LOST", "MEDIAN", "COST"),
-            map(_role, found["roles"]),
+            map(_role_row, found["roles"]),
         ),
-        (("TECHNIQUE", "TRIED", "VALID", "KEPT", "GAINS", "MEDIAN"), map(_technique, found["techniques"])),
+        (
+            ("TECHNIQUE", "TRIED", "VALID", "KEPT", "GAINS", "MEDIAN"),
+            map(_technique_row, found["techniques"]),
+        ),
     ):
         if lines := list(rows):
             yield ""
-            yield from table(heads, lines)
+            yield from format_table(heads, lines)
 
 
-def _model(one: Figures) -> Row:
+def _model_row(one: Figures) -> Row:
     return (
-        one["model"], str(one["proposed"]), str(one["valid"]), _share(one["validity_percent"]),
-        str(one["kept"]), str(one["improvements"]), str(one["calls"]["made"]), usd(one["cost_usd"]),
+        one["model"], str(one["proposed"]), str(one["valid"]), _format_share(one["validity_percent"]),
+        str(one["kept"]), str(one["improvements"]), str(one["calls"]["made"]), format_small_usd(one["cost_usd"]),
     )  # fmt: skip
 
 
-def _role(one: Figures) -> Row:
+def _role_row(one: Figures) -> Row:
     calls = one["calls"]
     return (
         one["role"], str(calls["made"]), str(calls["answered"]), str(calls["usable"]),
-        _share(calls["usable_percent"]), str(sum(calls["failed"].values())), str(calls["lost"]),
-        took(calls["median_ms"]), usd(one["cost_usd"]),
+        _format_share(calls["usable_percent"]), str(sum(calls["failed"].values())), str(calls["lost"]),
+        format_work_time(calls["median_ms"]), format_small_usd(one["cost_usd"]),
     )  # fmt: skip
 
 
-def _technique(one: Figures) -> Row:
+def _technique_row(one: Figures) -> Row:
     return (
         one["technique"], str(one["tried"]), str(one["valid"]), str(one["kept"]),
-        str(one["improvements"]), times(one["median_speedup"]),
+        str(one["improvements"]), format_speedup(one["median_speedup"]),
     )  # fmt: skip
 
 
-def _share(value: float | None) -> str:
+def _format_share(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}%"
 
 
-def usd(value: float | None) -> str:
+def format_small_usd(value: float | None) -> str:
     """Return an amount with two digits that count: single calls cost parts of a cent."""
     if value is None or value == 0 or value >= 1:
-        return words.usd(value)
+        return formatting.format_usd(value)
     return f"${value:.{1 - math.floor(math.log10(value))}f}"

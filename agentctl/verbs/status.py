@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 import click
 from click import unstyle
 
-from agentctl.app import Session, common
-from agentctl.completing import complete_runs
-from agentctl.details import detail, standing
-from agentctl.fitting import columns, table, with_command, wrapped
-from agentctl.paint import STATE_STYLES, style
+from agentctl.app import Session, common_options
+from agentctl.completers import complete_runs
+from agentctl.formatting import LEVELS, format_command, format_count, format_speedup, format_usd
+from agentctl.run_details import format_run_details, format_shared_state
+from agentctl.terminal_style import STATE_STYLES, style
+from agentctl.text_layout import append_command, format_table, terminal_width, wrap_line
 from agentctl.views import as_json
-from agentctl.views.overview import Overview, RunLine, overview
-from agentctl.views.process import Process, process
+from agentctl.views.overview import HomeOverview, RunSummary, home_overview
+from agentctl.views.owner_process import OwnerProcess, find_owner_process
 from agentctl.views.run import INTERRUPTED
-from agentctl.words import LEVELS, count, times, typed, usd
 from daemon import exits
 from state.errors import NoLog
 from state.home import require_directory
@@ -26,10 +26,10 @@ from state.reader import LogReader
 
 ENDED = ("completed", "cancelled")
 
-DETAILED = 4
+MAX_DETAILED = 4
 """Runs of which more is told than a line, at most: it is one screen."""
 
-NAMED = 3
+MAX_NAMED = 3
 """Runs that are named in a line of the status; of more, how many they are is said."""
 
 
@@ -39,7 +39,7 @@ NAMED = 3
     "--all", "all_", is_flag=True, help="All runs, not only the newest and those that have not ended."
 )
 @click.option("--watch", is_flag=True, help="Show it again as it changes, until RUN has ended, or Ctrl-C.")
-@common
+@common_options
 def status(session: Session, run: str | None, *, all_: bool, watch: bool) -> None:
     """Show who owns the home and how its runs stand, newest first; works with the daemon down.
 
@@ -48,47 +48,47 @@ def status(session: Session, run: str | None, *, all_: bool, watch: bool) -> Non
     and of one alone, more is told: the best kernel, what is spent, how fast it is, what is in flight.
     """
     if watch:
-        from agentctl.watch import watching
+        from agentctl.status_watch import watch_status
 
-        watching(session, run, lambda: home_view(session, run, all_=all_), screen)
+        watch_status(session, run, lambda: home_view(session, run, all_=all_), format_overview)
         return
     found = home_view(session, run, all_=all_)
-    session.emit(as_json(found), "\n".join(screen(found, named=run is not None)))
+    session.emit(as_json(found), "\n".join(format_overview(found, named=run is not None)))
 
 
-def screen(found: Overview, *, named: bool) -> list[str]:
+def format_overview(found: HomeOverview, *, named: bool) -> list[str]:
     """Return how a home stands, as lines; `named` says that one run was asked for."""
     refused = found.daemon.config_refused
     told = [f"an edit was refused, and changes nothing: {refused}"] if refused else []
-    width = columns()
-    rest = f"and {count(found.more, 'more run', 'more runs')}:"
-    more = with_command(rest, typed("status", "--all"), width) if found.more else ()
+    width = terminal_width()
+    rest = f"and {format_count(found.more, 'more run', 'more runs')}:"
+    more = append_command(rest, format_command("status", "--all"), width) if found.more else ()
     lines = [
-        *(_given(found.runs[0]) if named else []),
-        *(line for one in _detailed(found.runs) for line in detail(one)),
-        *standing(found),
+        *(_given_lines(found.runs[0]) if named else []),
+        *(line for one in _detailed_runs(found.runs) for line in format_run_details(one)),
+        *format_shared_state(found),
     ]
     return [
         line
         for part in (
-            (wrapped(one, width) for one in (_process_line(found.daemon), *told)),
-            _table(found.runs, width) if found.runs else ["no runs"],
+            (wrap_line(one, width) for one in (_process_line(found.daemon), *told)),
+            _runs_table(found.runs, width) if found.runs else ["no runs"],
             more,
-            (wrapped(one, width) for one in lines),
-            _approvals(found.runs, width),
-            _interrupted(found.runs, width),
+            (wrap_line(one, width) for one in lines),
+            _approval_lines(found.runs, width),
+            _interrupted_lines(found.runs, width),
         )
         for line in part
     ]
 
 
-def _detailed(runs: Sequence[RunLine]) -> list[RunLine]:
+def _detailed_runs(runs: Sequence[RunSummary]) -> list[RunSummary]:
     """Return the runs of which more is told: one alone, else some of those that have not ended."""
     live = [one for one in runs if one.state not in ENDED]
-    return list(runs) if len(runs) == 1 else live[:DETAILED]
+    return list(runs) if len(runs) == 1 else live[:MAX_DETAILED]
 
 
-def home_view(session: Session, run: str | None, *, all_: bool = False) -> Overview:
+def home_view(session: Session, run: str | None, *, all_: bool = False) -> HomeOverview:
     """Return how the session's home stands now, also where nothing was ever recorded.
 
     Raises:
@@ -100,44 +100,44 @@ def home_view(session: Session, run: str | None, *, all_: bool = False) -> Overv
     try:
         with LogReader.open(session.home) as reader:
             reader.check_end()
-            owner = process(session.home, refused=reader.system().refused)
-            return overview(reader, owner, now_us=now_us, run=run, all_=all_, hashed=session.json)
+            owner = find_owner_process(session.home, refused=reader.system_state().refused)
+            return home_overview(reader, owner, now_us=now_us, run=run, all_=all_, hashed=session.json)
     except NoLog:
         if run is not None or not session.home.exists():
             raise
-        return overview(None, process(session.home), now_us=now_us)
+        return home_overview(None, find_owner_process(session.home), now_us=now_us)
 
 
-def _given(run: RunLine) -> list[str]:
+def _given_lines(run: RunSummary) -> list[str]:
     """Return a line for each sequence that a run tried first, with where it is from; and what it was told."""
-    told = [f"told {count(len(run.told), 'experience')} of others"] if run.told else []
+    told = [f"told {format_count(len(run.told), 'experience')} of others"] if run.told else []
     return told + [
-        f"tried first what paid in {one['from']} ({one['problem']}, {times(one['speedup'])} by "
-        f"{count(one['steps'], 'rewrite')})"
+        f"tried first what paid in {one['from']} ({one['problem']}, {format_speedup(one['speedup'])} by "
+        f"{format_count(one['steps'], 'rewrite')})"
         for one in run.given
     ]
 
 
-def _approvals(runs: Sequence[RunLine], width: int | None) -> Iterator[str]:
+def _approval_lines(runs: Sequence[RunSummary], width: int | None) -> Iterator[str]:
     """Yield a line for each run that waits for a person."""
     for run in runs:
         if run.needs_approval:
             said = f"{run.id} {run.reason}; let it go on with:"
-            yield from with_command(said, typed("approve", run.id), width)
+            yield from append_command(said, format_command("approve", run.id), width)
 
 
-def _interrupted(runs: Sequence[RunLine], width: int | None) -> Iterator[str]:
+def _interrupted_lines(runs: Sequence[RunSummary], width: int | None) -> Iterator[str]:
     """Yield how to carry on with runs that nobody drives."""
     waits = [run.id for run in runs if run.state == INTERRUPTED]
     if waits:
         all_ = f"start agentd for all {len(waits)}, or " if len(waits) > 1 else ""
         said = f"interrupted, as nobody owns this home: {all_}carry on with{' one' if all_ else ''}:"
-        yield from with_command(said, typed("resume", waits[0]), width)
+        yield from append_command(said, format_command("resume", waits[0]), width)
 
 
-def _process_line(process: Process) -> str:
-    queued = f", {count(process.queued, 'command')} queued" if process.queued else ""
-    if not process.running:
+def _process_line(process: OwnerProcess) -> str:
+    queued = f", {format_count(process.queued, 'command')} queued" if process.queued else ""
+    if not process.is_running:
         return f"{style('stopped', 'warn')} (nobody owns {process.home}){queued}"
     who = f"{process.kind} {process.pid} since {process.since}"
     return f"{style('running', 'good')}: {who}, home {process.home}{queued}"
@@ -147,76 +147,76 @@ _HEADS = ("RUN", "STATE", "ROUND", "INITIAL", "BEST", "SPEEDUP", "%PEAK", "%TIGH
 _INITIAL = _HEADS.index("INITIAL")
 
 
-def _table(runs: Sequence[RunLine], width: int | None) -> list[str]:
+def _runs_table(runs: Sequence[RunSummary], width: int | None) -> list[str]:
     """Return the runs as lines; what was spent has a column once something was.
 
     Where that is too wide, it is done without the initial latency, and then with several lines a run.
     """
     spent = any(run.spent_usd != 0 for run in runs)
-    rows = [_HEADS, *map(_row, runs)]
+    rows = [_HEADS, *map(_table_row, runs)]
     rows = rows if spent else [row[:-1] for row in rows]
     narrower = [(*row[:_INITIAL], *row[_INITIAL + 1 :]) for row in rows]
     for heads, *cells in (rows, narrower):
-        lines = list(table(heads, cells, names=2))
+        lines = list(format_table(heads, cells, names=2))
         if width is None or max(len(unstyle(line)) for line in lines) <= width:
             lines[0] = style(lines[0], "head")
             break
     else:
-        lines = [line for run in runs for line in _stacked(run, width)]
+        lines = [line for run in runs for line in _stack_run(run, width)]
     measured = [run.id for run in runs if run.predicted is False]
     told = f"but for {', '.join(measured)} " if measured else ""
     legend = f"latencies in ms, {told}predicted; shares of the plain peak and of the tight bound"
     return [
         *lines,
-        *(style(line, "dim") for line in wrapped(legend, width).splitlines()),
-        *(wrapped(line, width) for line in _levels(runs)),
+        *(style(line, "dim") for line in wrap_line(legend, width).splitlines()),
+        *(wrap_line(line, width) for line in _level_lines(runs)),
     ]
 
 
-def _stacked(run: RunLine, width: int | None) -> Iterator[str]:
+def _stack_run(run: RunSummary, width: int | None) -> Iterator[str]:
     """Yield a run on a terminal that has no place for a table."""
-    name, state, round_, initial, best, speedup, peak, tight, spent = _row(run)
-    yield wrapped(f"{style(name, 'head')}  {state}", width)
+    name, state, round_, initial, best, speedup, peak, tight, spent = _table_row(run)
+    yield wrap_line(f"{style(name, 'head')}  {state}", width)
     said = [f"round {round_}"]
     if run.best_ms is not None:
         said += [f"{initial} to {best} ms", speedup, f"{peak} % of the peak", f"{tight} % of the bound"]
     said += [spent] if run.spent_usd else []
-    yield wrapped(f"  {', '.join(said)}", width)
+    yield wrap_line(f"  {', '.join(said)}", width)
 
 
-def _levels(runs: Sequence[RunLine]) -> list[str]:
+def _level_lines(runs: Sequence[RunSummary]) -> list[str]:
     """Return on how much of their outputs the best kernels were found correct, the most first.
 
     Of what is not finished some are named: most of a long table is compared whole.
     """
     return [
-        f"best found correct on {LEVELS[level]}: {_some(names, all_=level is Level.WHOLE)}"
+        f"best found correct on {LEVELS[level]}: {_name_some_runs(names, all_=level is Level.WHOLE)}"
         for level in reversed(Level)
         if (names := [run.id for run in runs if run.best_level == level])
     ]
 
 
-def _some(names: list[str], *, all_: bool) -> str:
+def _name_some_runs(names: list[str], *, all_: bool) -> str:
     """Return names, or their number where they are many."""
-    if len(names) <= NAMED:
+    if len(names) <= MAX_NAMED:
         return ", ".join(names)
-    number = count(len(names), "run")
-    return number if all_ else f"{number}, such as {', '.join(names[:NAMED])}"
+    number = format_count(len(names), "run")
+    return number if all_ else f"{number}, such as {', '.join(names[:MAX_NAMED])}"
 
 
-def _row(run: RunLine) -> tuple[str, ...]:
+def _table_row(run: RunSummary) -> tuple[str, ...]:
     return (
         run.id,
         style(run.state, STATE_STYLES.get(run.state)),
         f"{run.round}/{run.rounds}",
-        _number(run.initial_ms, ".4g"),
-        _number(run.best_ms, ".4g"),
-        times(run.speedup),
-        _number(run.percent_of_peak, ".1f"),
-        _number(run.percent_of_tight_bound, ".1f"),
-        usd(run.spent_usd),
+        _format_number(run.initial_ms, ".4g"),
+        _format_number(run.best_ms, ".4g"),
+        format_speedup(run.speedup),
+        _format_number(run.percent_of_peak, ".1f"),
+        _format_number(run.percent_of_tight_bound, ".1f"),
+        format_usd(run.spent_usd),
     )
 
 
-def _number(value: float | None, form: str) -> str:
+def _format_number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)

@@ -9,15 +9,28 @@ from typing import Any
 
 import click
 
-from agentctl.answers import Fate, Sent, refuse_early, send, wait_for_answer, wait_for_fate
-from agentctl.app import Session, common
-from agentctl.choices import assignments, effective, read_source, run_options, submission
-from agentctl.foresee import dry_run_option, foresee
-from agentctl.lines import as_line
-from agentctl.words import typed
+from agentctl.app import Session, common_options
+from agentctl.command_answers import (
+    ProposalResult,
+    SentCommand,
+    refuse_illegal_command,
+    send_command,
+    wait_for_answer,
+    wait_for_proposal_result,
+)
+from agentctl.dry_run import dry_run_option, print_estimate
+from agentctl.event_lines import format_event_line
+from agentctl.formatting import format_command
+from agentctl.run_flags import (
+    effective_from_flags,
+    load_submission,
+    parse_assignments,
+    read_kernel_source,
+    run_options,
+)
 from daemon import exits
+from daemon.command_models import Approve, Cancel, Pause, Propose, Set, SteeringCommand, Submit, run_id
 from daemon.errors import NotAnswered
-from daemon.verbs import Approve, Cancel, Pause, Propose, Set, Steering, Submit, run_id
 
 reason_option = click.option("--reason", default="asked for", show_default=True, help="Kept in the log.")
 
@@ -25,59 +38,59 @@ reason_option = click.option("--reason", default="asked for", show_default=True,
 @click.command(epilog=exits.epilog())
 @run_options
 @dry_run_option
-@common
+@common_options
 def submit(session: Session, kernel: Path | None, *, dry_run: bool, **flags: Any) -> None:
     """Hand a run to whoever owns the home, and return."""
-    wanted = effective(session, flags)
+    wanted = effective_from_flags(session, flags)
     if dry_run:
-        foresee(session, wanted, kernel)
+        print_estimate(session, wanted, kernel)
     else:
-        _steer(session, submission(wanted, kernel), "submitted")
+        _send_and_report(session, load_submission(wanted, kernel), "submitted")
 
 
 @click.command(epilog=exits.epilog())
 @click.argument("run")
 @reason_option
-@common
+@common_options
 def pause(session: Session, run: str, reason: str) -> None:
     """Start nothing new in a run; what is in flight is finished."""
-    _steer(session, Pause(run=run, reason=reason), "paused")
+    _send_and_report(session, Pause(run=run, reason=reason), "paused")
 
 
 @click.command(epilog=exits.epilog())
 @click.argument("run")
 @reason_option
-@common
+@common_options
 def cancel(session: Session, run: str, reason: str) -> None:
     """End a run for good; what is in flight is dropped."""
-    _steer(session, Cancel(run=run, reason=reason), "cancelled")
+    _send_and_report(session, Cancel(run=run, reason=reason), "cancelled")
 
 
 @click.command(epilog=exits.epilog())
 @click.argument("run")
 @click.option("--reason", default="approved", show_default=True, help="Kept in the log.")
-@common
+@common_options
 def approve(session: Session, run: str, reason: str) -> None:
     """Let a run go on that waits for a person, at the points that its `run.approval` names."""
-    _steer(session, Approve(run=run, reason=reason), "approved")
+    _send_and_report(session, Approve(run=run, reason=reason), "approved")
 
 
 @click.command("set", epilog=exits.epilog())
 @click.argument("run")
 @click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
-@common
-def set_(session: Session, run: str, settings: tuple[str, ...]) -> None:
+@common_options
+def set_settings(session: Session, run: str, settings: tuple[str, ...]) -> None:
     """Change settings of a run, e.g. `search.rounds=8`; they count from its next round on.
 
     They are checked together, and all are taken or none. What kernels are judged by (problem, size, target,
     evaluator) stays; `agentctl fork` can change it.
     """
-    command = Set(run=run, settings=assignments(settings))
-    refuse_early(session.home, command)
-    sent = send(session.home, command)
+    command = Set(run=run, settings=parse_assignments(settings))
+    refuse_illegal_command(session.home, command)
+    sent = send_command(session.home, command)
     answer = wait_for_answer(session.home, sent)
     if answer is None:
-        queued(session, sent, "set")
+        report_queued(session, sent, "set")
         return
     result: dict[str, Any] = answer.result if isinstance(answer.result, dict) else {}
     changed = [f"{key} {old} -> {new}" for key, (old, new) in result["changed"].items()]
@@ -90,41 +103,41 @@ def set_(session: Session, run: str, settings: tuple[str, ...]) -> None:
 @click.argument("kernel", type=click.Path(path_type=Path))
 @click.option("--note", default="", help="What the kernel changes, for people.")
 @click.option("--wait", is_flag=True, help="Wait for the verdict; status 1 if it is not correct.")
-@common
+@common_options
 def propose(session: Session, run: str, kernel: Path, note: str, wait: bool) -> int:
     """Enter your KERNEL into a run, to be judged like any other."""
-    source = read_source(kernel)
+    source = read_kernel_source(kernel)
     if not source:
         raise click.UsageError(f"{kernel} is empty")
     command = Propose(run=run, source=source, note=note)
-    refuse_early(session.home, command)
-    sent = send(session.home, command)
+    refuse_illegal_command(session.home, command)
+    sent = send_command(session.home, command)
     answer = wait_for_answer(session.home, sent)
     if answer is None:
-        queued(session, sent, "propose")
+        report_queued(session, sent, "propose")
         return exits.OK
     result: dict[str, Any] = answer.result if isinstance(answer.result, dict) else {}
     said = f"proposed: {run} as {result['candidate']} in round {result['round']}"
     if not wait:
-        hint = typed("tail", *session.home_words, "-f", "--after", str(sent.after), "--run", run)
+        hint = format_command("tail", *session.home_words, "-f", "--after", str(sent.after), "--run", run)
         session.emit({"command": sent.id, "state": "done", **result}, f"{said}\nsee its fate with: {hint}")
         return exits.OK
-    fate = wait_for_fate(session.home, run, result["candidate"], sent.after)
+    fate = wait_for_proposal_result(session.home, run, result["candidate"], sent.after)
     session.emit(
-        {"command": sent.id, "state": "done", **result, **_fate(fate)},
-        "\n".join([said, *_told(fate)]),
+        {"command": sent.id, "state": "done", **result, **_result_json(fate)},
+        "\n".join([said, *_result_lines(fate)]),
     )
-    return exits.OK if fate.correct else exits.FAILURE
+    return exits.OK if fate.is_correct else exits.FAILURE
 
 
-def _fate(fate: Fate) -> dict[str, Any]:
+def _result_json(fate: ProposalResult) -> dict[str, Any]:
     """Return a proposed kernel's verdict and decision as JSON; None is what did not come."""
     found = {"verdict": fate.verdict, "decision": fate.decision}
     return {name: item and item.event.model_dump(mode="json") for name, item in found.items()}
 
 
-def _told(fate: Fate) -> list[str]:
-    lines = [as_line(item) for item in (fate.verdict, fate.decision) if item]
+def _result_lines(fate: ProposalResult) -> list[str]:
+    lines = [format_event_line(item) for item in (fate.verdict, fate.decision) if item]
     return (
         lines
         if fate.decision
@@ -132,23 +145,23 @@ def _told(fate: Fate) -> list[str]:
     )
 
 
-def _steer(session: Session, command: Submit | Steering, done: str) -> None:
+def _send_and_report(session: Session, command: Submit | SteeringCommand, done: str) -> None:
     """Send `command` and show its answer, or that it is queued."""
     if not isinstance(command, Submit):
-        refuse_early(session.home, command)
-    sent = send(session.home, command)
+        refuse_illegal_command(session.home, command)
+    sent = send_command(session.home, command)
     made = run_id(sent.id, command.config.problem) if isinstance(command, Submit) else None
-    with naming(made):
+    with name_new_run(made):
         answer = wait_for_answer(session.home, sent)
     if answer is None:
-        queued(session, sent, command.verb, **({"run": made} if made else {}))
+        report_queued(session, sent, command.verb, **({"run": made} if made else {}))
         return
     result = answer.result if isinstance(answer.result, dict) else {}
     session.emit({"command": sent.id, "state": "done", **result}, f"{done}: {result.get('run')}")
 
 
 @contextmanager
-def naming(run: str | None) -> Iterator[None]:
+def name_new_run(run: str | None) -> Iterator[None]:
     """Name the run that a command will make, should its answer not come in time."""
     try:
         yield
@@ -158,11 +171,11 @@ def naming(run: str | None) -> Iterator[None]:
         raise
 
 
-def queued(session: Session, sent: Sent, verb: str, **known: str) -> None:
+def report_queued(session: Session, sent: SentCommand, verb: str, **known: str) -> None:
     """Say that a command waits for an owner of the home."""
     text = f"queued: {verb}; nobody owns this home now; agentd, or the next agentctl run, takes it up"
     if "run" in known:
         run = known["run"]
-        go = typed("resume", *session.home_words, run)
+        go = format_command("resume", *session.home_words, run)
         text = f"queued: {verb} as {run}; nobody owns this home now: agentd takes it up, or: {go}"
     session.emit({"command": sent.id, "state": "queued", **known}, text)

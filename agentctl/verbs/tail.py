@@ -13,28 +13,28 @@ from typing import Any
 
 import click
 
-from agentctl.app import Session, common
-from agentctl.completing import complete_runs
-from agentctl.lines import as_line
-from agentctl.paint import FAMILY_STYLES, echo, style
-from agentctl.runs import event_number
-from agentctl.seek import event_at, seq_before
+from agentctl.app import Session, common_options
+from agentctl.completers import complete_runs
+from agentctl.event_lines import format_event_line
+from agentctl.event_lookup import find_event, find_seq_before
+from agentctl.run_lookup import parse_event_number
+from agentctl.terminal_style import FAMILY_STYLES, print_line, style
 from daemon import exits
 from daemon.errors import UnknownRun
 from state.errors import HomeError, NoLog, StreamUnknown
 from state.events import EVENT_TYPES, FAMILIES, FAMILY_OF
 from state.model import SYSTEM_STREAM
 from state.reader import LogReader
-from state.records import Progress, Recorded
+from state.records import ProgressCallback, RecordedEvent
 
 PAGE = 500
-LINES = 20
+DEFAULT_LINES = 20
 LOOK_SECONDS = 0.1
-AGE = re.compile(r"(\d+)\s*(s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)(\s+ago)?")
+AGE_PATTERN = re.compile(r"(\d+)\s*(s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)(\s+ago)?")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
-def _types(
+def _parse_types(
     context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...] | None:
     """Return the event types that families, names and patterns select; None when nothing was asked for."""
@@ -49,37 +49,38 @@ def _types(
     return tuple(sorted(chosen)) or None
 
 
-def moment(text: str, now: datetime) -> datetime:
+def parse_moment(text: str, now: datetime) -> datetime:
     """Return what `--since` means: an ISO 8601 time (UTC unless it says so), or an age such as `10 min`.
 
     Raises:
         ValueError: it is neither.
     """
-    found = AGE.fullmatch(text.strip())
+    found = AGE_PATTERN.fullmatch(text.strip())
     if found:
         try:
-            return now - age(found)
+            return now - parse_age(found)
         except OverflowError as error:
             raise ValueError("before the first moment that a date can say") from error
     said = datetime.fromisoformat(text)
     return said if said.tzinfo else said.replace(tzinfo=UTC)
 
 
-def age(found: re.Match[str]) -> timedelta:
-    """Return how long an age is that `AGE` has matched; raises OverflowError where that is no length."""
+def parse_age(found: re.Match[str]) -> timedelta:
+    """Return how long an age is that `AGE_PATTERN` has matched; raises OverflowError where that is no
+    length."""
     return timedelta(**{_UNITS[found[2][0]]: int(found[1])})
 
 
-def _since(context: click.Context, parameter: click.Parameter, value: str | None) -> datetime | None:
+def _parse_since(context: click.Context, parameter: click.Parameter, value: str | None) -> datetime | None:
     try:
-        return None if value is None else moment(value, datetime.now(UTC))
+        return None if value is None else parse_moment(value, datetime.now(UTC))
     except ValueError as error:
         raise click.BadParameter(
             f"{value!r} is neither an ISO 8601 time nor an age such as '10 min'"
         ) from error
 
 
-def _place(
+def _parse_after(
     context: click.Context, parameter: click.Parameter, value: str | None
 ) -> int | tuple[str, int] | None:
     """Read `RUN@SEQ`, the place of an event, or a number that counts over the whole log."""
@@ -88,13 +89,13 @@ def _place(
     run, mark, text = value.rpartition("@")
     if not mark and text.isascii() and text.isdecimal():
         return int(text)
-    number = event_number(text)
+    number = parse_event_number(text)
     if not (run and number):
         raise click.BadParameter(f"{value!r} is neither RUN@SEQ nor a number")
     return run, number
 
 
-def _pattern(_: click.Context, __: click.Parameter, value: str | None) -> re.Pattern[str] | None:
+def _parse_pattern(_: click.Context, __: click.Parameter, value: str | None) -> re.Pattern[str] | None:
     try:
         return None if value is None else re.compile(value, re.IGNORECASE)
     except re.error as error:
@@ -107,13 +108,15 @@ def _pattern(_: click.Context, __: click.Parameter, value: str | None) -> re.Pat
     "-n",
     "--lines",
     type=click.IntRange(min=0),
-    help=f"How many of the last events; with --after or --since, of the first.  [default: {LINES}; then all]",
+    help=f"How many of the last events; with --after or --since, of the first.  [default: {DEFAULT_LINES}; then all]",
 )
-@click.option("--type", "types", multiple=True, callback=_types, help="Families or event names, with commas.")
-@click.option("--since", callback=_since, help="From this time on: ISO 8601, or '10 min ago'.")
+@click.option(
+    "--type", "types", multiple=True, callback=_parse_types, help="Families or event names, with commas."
+)
+@click.option("--since", callback=_parse_since, help="From this time on: ISO 8601, or '10 min ago'.")
 @click.option(
     "--after",
-    callback=_place,
+    callback=_parse_after,
     metavar="RUN@SEQ|SEQ",
     help="From after this event on, with no gap or repeat: as a line names it, or the `seq` of --json.",
 )
@@ -121,10 +124,10 @@ def _pattern(_: click.Context, __: click.Parameter, value: str | None) -> re.Pat
 @click.option(
     "--grep",
     metavar="REGEX",
-    callback=_pattern,
+    callback=_parse_pattern,
     help="Lines that match only, whatever the case of letters; of them -n counts the last ones.",
 )
-@common
+@common_options
 def tail(
     session: Session,
     *,
@@ -136,62 +139,64 @@ def tail(
     **chosen: Any,
 ) -> None:
     """Show the end of the log, or all of it from a place on; one line an event."""
-    out = _Out(session, grep)
-    with _open(session, follow=follow) as reader:
-        wanted = Wanted(after=event_at(reader, *after).seq if isinstance(after, tuple) else after, **chosen)
-        wanted.check(reader)
+    out = _EventPrinter(session, grep)
+    with _open_log(session, follow=follow) as reader:
+        wanted = EventFilter(
+            after=find_event(reader, *after).seq if isinstance(after, tuple) else after, **chosen
+        )
+        wanted.require_run(reader)
         if since is not None:
-            wanted = replace(wanted, after=max(wanted.after or 0, seq_before(reader, since)))
+            wanted = replace(wanted, after=max(wanted.after or 0, find_seq_before(reader, since)))
         position = reader.head().seq if wanted.after is None else wanted.after
-        for item in _matching(out, wanted, reader, lines):
-            out.line(item)
+        for item in _initial_matches(out, wanted, reader, lines):
+            out.print_event(item)
             position = max(position, item.seq)
         while follow:
             position = _print_new(out, wanted, reader, position)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EventFilter:
     """Which events: of a run or of all, of some types or of all, the last ones or all after a place."""
 
     run: str | None = None
     types: tuple[str, ...] | None = None
     after: int | None = None
 
-    def check(self, reader: LogReader) -> None:
+    def require_run(self, reader: LogReader) -> None:
         """Raise UnknownRun if there is no such run."""
-        if self.run not in (None, SYSTEM_STREAM) and not reader.listed(self.run):
-            raise UnknownRun.among(self.run, reader.run_ids())
+        if self.run not in (None, SYSTEM_STREAM) and not reader.run_rows(self.run):
+            raise UnknownRun.with_nearest(self.run, reader.run_ids())
 
-    def page(
+    def read_page(
         self, reader: LogReader, after: int, limit: int = PAGE, *, newest: bool = False
-    ) -> list[Recorded]:
+    ) -> list[RecordedEvent]:
         """Return the next events; none while the stream has not begun."""
         try:
             return reader.read(stream=self.run, types=self.types, after=after, limit=limit, newest=newest)
         except StreamUnknown:
             return []
 
-    def back(self, reader: LogReader, upto: int | None) -> list[Recorded]:
+    def read_page_before(self, reader: LogReader, upto: int | None) -> list[RecordedEvent]:
         """Return the page of events that ends at a global seq, or the last one."""
         try:
             return reader.read(stream=self.run, types=self.types, limit=PAGE, newest=True, upto=upto)
         except StreamUnknown:
             return []
 
-    def first(self, reader: LogReader, lines: int | None) -> Iterator[Recorded]:
+    def initial_events(self, reader: LogReader, lines: int | None) -> Iterator[RecordedEvent]:
         """Yield the last `lines` events, or all events after the place (at most `lines`, if given)."""
         if self.after is None:
-            yield from self.page(reader, 0, LINES if lines is None else lines, newest=True)
+            yield from self.read_page(reader, 0, DEFAULT_LINES if lines is None else lines, newest=True)
             return
         after, left = self.after, lines
-        while page := self.page(reader, after, PAGE if left is None else min(PAGE, left)):
+        while page := self.read_page(reader, after, PAGE if left is None else min(PAGE, left)):
             yield from page
             after = page[-1].seq
             left = None if left is None else left - len(page)
 
 
-def _open(session: Session, *, follow: bool) -> LogReader:
+def _open_log(session: Session, *, follow: bool) -> LogReader:
     """Open the log; when following, wait until there is one."""
     while True:
         try:
@@ -204,66 +209,68 @@ def _open(session: Session, *, follow: bool) -> LogReader:
 
 
 @dataclass(frozen=True, slots=True)
-class _Out:
+class _EventPrinter:
     """Writes events that match, as lines with the colour of their family or as JSON."""
 
     session: Session
     grep: re.Pattern[str] | None
 
-    def matches(self, item: Recorded) -> bool:
+    def matches(self, item: RecordedEvent) -> bool:
         """Return whether an event's line, as it would be without an end, has what is looked for."""
-        return self.grep is None or self.grep.search(as_line(item, width=None)) is not None
+        return self.grep is None or self.grep.search(format_event_line(item, width=None)) is not None
 
-    def line(self, item: Recorded) -> None:
+    def print_event(self, item: RecordedEvent) -> None:
         """Write an event, whether it matches or not."""
         if self.session.json:
-            self.session.emit(as_json(item))
+            self.session.emit(event_json(item))
         else:
-            echo(style(as_line(item), FAMILY_STYLES.get(FAMILY_OF.get(item.type, ""))))
+            print_line(style(format_event_line(item), FAMILY_STYLES.get(FAMILY_OF.get(item.type, ""))))
 
 
-def _matching(out: _Out, wanted: Wanted, reader: LogReader, lines: int | None) -> Iterator[Recorded]:
+def _initial_matches(
+    out: _EventPrinter, wanted: EventFilter, reader: LogReader, lines: int | None
+) -> Iterator[RecordedEvent]:
     """Yield what is to be shown first; looking for something, the last lines are those that match."""
     if out.grep is None:
-        yield from wanted.first(reader, lines)
+        yield from wanted.initial_events(reader, lines)
         return
     if wanted.after is not None:
-        found = (item for item in wanted.first(reader, None) if out.matches(item))
-        with out.session.bar("searching"):
+        found = (item for item in wanted.initial_events(reader, None) if out.matches(item))
+        with out.session.progress_bar("searching"):
             first = list(islice(found, 1))
         yield from islice(chain(first, found), lines)
         return
-    with out.session.bar("searching") as bar:
-        last = _last_matching(out, wanted, reader, LINES if lines is None else lines, bar)
+    with out.session.progress_bar("searching") as bar:
+        last = _last_matching(out, wanted, reader, DEFAULT_LINES if lines is None else lines, bar)
     yield from last
 
 
 def _last_matching(
-    out: _Out, wanted: Wanted, reader: LogReader, lines: int, progress: Progress
-) -> list[Recorded]:
+    out: _EventPrinter, wanted: EventFilter, reader: LogReader, lines: int, progress: ProgressCallback
+) -> list[RecordedEvent]:
     """Return the last events that match, looking back through the whole log if need be."""
-    found: list[Recorded] = []
+    found: list[RecordedEvent] = []
     upto: int | None = None
     end = reader.head().seq
-    while len(found) < lines and (page := wanted.back(reader, upto)):
+    while len(found) < lines and (page := wanted.read_page_before(reader, upto)):
         found = [item for item in page if out.matches(item)] + found
         upto = page[0].seq - 1
         progress(end - upto, end)
     return found[-lines:] if lines else []
 
 
-def _print_new(out: _Out, wanted: Wanted, reader: LogReader, position: int) -> int:
+def _print_new(out: _EventPrinter, wanted: EventFilter, reader: LogReader, position: int) -> int:
     """Print what matches of a page of what came after `position`, or rest; return the new position."""
-    page = wanted.page(reader, position)
+    page = wanted.read_page(reader, position)
     for item in filter(out.matches, page):
-        out.line(item)
+        out.print_event(item)
     if not page:
         time.sleep(LOOK_SECONDS)
         return position
     return page[-1].seq
 
 
-def as_json(item: Recorded) -> dict[str, Any]:
+def event_json(item: RecordedEvent) -> dict[str, Any]:
     """Return an event as one JSON object; `seq` is what `--after` takes."""
     return {
         "seq": item.seq,

@@ -9,63 +9,71 @@ from itertools import groupby
 import click
 from click import unstyle
 
-from agentctl.app import Session, common
-from agentctl.completing import complete_runs
-from agentctl.fitting import columns, wrapped
-from agentctl.paint import style
-from agentctl.runs import known_run
+from agentctl.app import Session, common_options
+from agentctl.completers import complete_runs
+from agentctl.formatting import format_discard_reason, format_ms, format_speedup
+from agentctl.run_lookup import find_run
+from agentctl.terminal_style import style
+from agentctl.text_layout import terminal_width, wrap_line
 from agentctl.views import as_json
-from agentctl.views.tree import MEANING, Mark, Node, Tree
-from agentctl.views.tree import tree as grown
-from agentctl.words import discarded, ms, times
+from agentctl.views.tree import MARK_MEANINGS, CandidateMark, CandidateNode, CandidateTree
+from agentctl.views.tree import candidate_tree as grown
 from daemon import exits
 from state.reader import LogReader
 
-MANY = 40
+MANY_KERNELS = 40
 """Kernels from which on those that led nowhere are counted and not drawn, unless all are asked for."""
 
-TITLE = 60
+MAX_TITLE = 60
 """Characters of a title that are shown, at most."""
 
-LEAST = 12
+MIN_TITLE = 12
 """And at least, however narrow the terminal is."""
 
 STYLES = {
-    Mark.BEST: "good", Mark.KEPT: "good", Mark.REVERTED: "warn", Mark.DISCARDED: "dim",
-    Mark.DUPLICATE: "dim", Mark.REFUTED: "bad", Mark.WRONG: "bad", Mark.WAITS: "key",
+    CandidateMark.BEST: "good", CandidateMark.KEPT: "good", CandidateMark.REVERTED: "warn", CandidateMark.DISCARDED: "dim",
+    CandidateMark.DUPLICATE: "dim", CandidateMark.REFUTED: "bad", CandidateMark.WRONG: "bad", CandidateMark.WAITS: "key",
 }  # fmt: skip
 
-_LOST = frozenset({Mark.DISCARDED, Mark.REFUTED, Mark.WRONG})
+_LOST = frozenset({CandidateMark.DISCARDED, CandidateMark.REFUTED, CandidateMark.WRONG})
 
-_STAYS = frozenset({Mark.BEST, Mark.KEPT, Mark.REVERTED, Mark.REFUTED, Mark.WAITS})
+_STAYS = frozenset(
+    {
+        CandidateMark.BEST,
+        CandidateMark.KEPT,
+        CandidateMark.REVERTED,
+        CandidateMark.REFUTED,
+        CandidateMark.WAITS,
+    }
+)
 
 
 @click.command(epilog=exits.epilog())
 @click.argument("run", shell_complete=complete_runs)
 @click.option("--all", "all_", is_flag=True, help="Draw every kernel, however many there are.")
 @click.option("--kept", is_flag=True, help="Draw only those that were kept, and what led to them.")
-@common
+@common_options
 def tree(session: Session, run: str, *, all_: bool, kept: bool) -> None:
     """Draw the lineage of a run's kernels, with latencies and what became of each.
 
     The tree of runs and their forks is `agentctl lineage`.
     """
-    with LogReader.open(session.home) as reader, session.bar("reading the run"):
-        known_run(reader, run)
+    with LogReader.open(session.home) as reader, session.progress_bar("reading the run"):
+        find_run(reader, run)
         found = grown(reader, run)
-    few = kept or (len(found.nodes) > MANY and not all_)
-    session.emit(as_json(found), "\n".join(_drawn(found, few=few)))
+    few = kept or (len(found.nodes) > MANY_KERNELS and not all_)
+    session.emit(as_json(found), "\n".join(_draw_tree(found, few=few)))
 
 
-def _drawn(found: Tree, *, few: bool) -> Iterator[str]:
+def _draw_tree(found: CandidateTree, *, few: bool) -> Iterator[str]:
     """Yield the tree as lines, and what its marks mean."""
     if not found.nodes:
         yield f"{found.run} has no kernels yet"
         return
-    shown = _shown(found.nodes) if few else list(found.nodes)
-    hidden = _hidden(found.nodes, {one.id for one in shown}) if few else {}
+    shown = _visible_nodes(found.nodes) if few else list(found.nodes)
+    hidden = _summarize_hidden(found.nodes, {one.id for one in shown}) if few else {}
     widest = max(2 * one.depth + len(one.id) for one in shown)
-    width = columns()
+    width = terminal_width()
     last = _last_children(shown)
     open_lanes: list[bool] = []
     for node in shown:
@@ -73,19 +81,21 @@ def _drawn(found: Tree, *, few: bool) -> Iterator[str]:
         lead = "".join("│ " if lane else "  " for lane in open_lanes[1:])
         branch = "" if node.depth == 0 else "└ " if node.id in last else "├ "
         open_lanes.append(node.id not in last)
-        yield _line(node, f"{lead}{branch}{node.id}".ljust(widest + 1), width)
+        yield _format_node(node, f"{lead}{branch}{node.id}".ljust(widest + 1), width)
         if node.id in hidden:
             yield f"{lead}{'  ' if node.depth else ''}{style(f'  {hidden[node.id]}', 'dim')}"
     used = {one.mark for one in shown}
     yield ""
-    meant = "   ".join([*(f"{mark} {MEANING[mark]}" for mark in Mark if mark in used), "o improved next"])
-    yield wrapped(meant, width)
+    meant = "   ".join(
+        [*(f"{mark} {MARK_MEANINGS[mark]}" for mark in CandidateMark if mark in used), "o improved next"]
+    )
+    yield wrap_line(meant, width)
     predicted = any(one.predicted for one in shown)
     said = f"latencies are {'predicted, and ' if predicted else ''}followed by the speed-up over the parent"
-    yield wrapped(said, width)
+    yield wrap_line(said, width)
 
 
-def _shown(nodes: Sequence[Node]) -> list[Node]:
+def _visible_nodes(nodes: Sequence[CandidateNode]) -> list[CandidateNode]:
     """Return the nodes that stay, and those between them and the root."""
     parents = {one.id: one.parent for one in nodes}
     wanted: set[str] = set()
@@ -97,41 +107,41 @@ def _shown(nodes: Sequence[Node]) -> list[Node]:
     return [one for one in nodes if one.id in wanted]
 
 
-def _hidden(nodes: Sequence[Node], shown: set[str]) -> dict[str, str]:
+def _summarize_hidden(nodes: Sequence[CandidateNode], shown: set[str]) -> dict[str, str]:
     """Return, by the kernel that they hang under, what became of the others, in words."""
     others = sorted((one for one in nodes if one.id not in shown), key=lambda one: one.parent or "")
     said = {}
     for parent, group in groupby(others, key=lambda one: one.parent or ""):
-        reasons = Counter(_became(one) for one in group)
+        reasons = Counter(_describe_outcome(one) for one in group)
         text = ", ".join(f"{number} {reason}" for reason, number in reasons.most_common())
         said[parent] = f"({reasons.total()} more: {text})"
     return said
 
 
-def _became(node: Node) -> str:
+def _describe_outcome(node: CandidateNode) -> str:
     """Return what became of a kernel that led nowhere, in words."""
-    return discarded(node.reason or node.verdict or ("no kernel" if node.error else "undecided"))
+    return format_discard_reason(node.reason or node.verdict or ("no kernel" if node.error else "undecided"))
 
 
-def _last_children(nodes: Sequence[Node]) -> set[str]:
+def _last_children(nodes: Sequence[CandidateNode]) -> set[str]:
     """Return the nodes after which their parent has no other."""
     return set({one.parent: one.id for one in nodes}.values())
 
 
-def _line(node: Node, place: str, width: int | None) -> str:
+def _format_node(node: CandidateNode, place: str, width: int | None) -> str:
     mark = style(node.mark.value, STYLES[node.mark])
     beam = style("o", "key") if node.in_beam else " "
     said = [f"{mark}{beam} {place}"]
     if node.latency_ms is not None:
-        gain = times(node.speedup) if node.speedup is not None else ""
-        said.append(f"{ms(node.latency_ms):>10} {gain:>6}")
+        gain = format_speedup(node.speedup) if node.speedup is not None else ""
+        said.append(f"{format_ms(node.latency_ms):>10} {gain:>6}")
     else:
         said.append(f"{'-':>10} {'':>6}")
-    fate = _became(node) if node.mark in _LOST else ""
+    fate = _describe_outcome(node) if node.mark in _LOST else ""
     if node.reason == "duplicate" and node.duplicate_of:
         fate = f"= {node.duplicate_of}"
     rest = sum(len(unstyle(one)) + 2 for one in said) + (len(fate) + 2 if fate else 0)
-    room = TITLE if width is None else min(TITLE, max(LEAST, width - rest))
+    room = MAX_TITLE if width is None else min(MAX_TITLE, max(MIN_TITLE, width - rest))
     title = " ".join((node.title or "").split())
     said.append(title if len(title) <= room else f"{title[: room - 3]}...")
     said += [style(fate, "dim")] if fate else []

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentctl.app import Session, common
-from agentctl.choices import configured, read_source
-from agentctl.views.run import percent
-from agentctl.words import LEVELS, identity, latency, percentage
+from agentctl.app import Session, common_options
+from agentctl.formatting import LEVELS, format_identity, format_latency, format_percent
+from agentctl.run_flags import config_from_flags, read_kernel_source
+from agentctl.views.run import bound_percent
 from daemon import exits
 from daemon.config import Config
 from daemon.errors import NotAnswered
@@ -30,7 +30,7 @@ SAY_EVERY_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Loose:
+class MemoryBlobs:
     """Blobs that are in no log: what one evaluation reads."""
 
     blobs: dict[str, bytes]
@@ -47,8 +47,8 @@ class Loose:
 @click.option("--size", help="Problem size: full or reduced.")
 @click.option("--target", help=f"Target device: {' or '.join(target_names())}.")
 @click.option("--host", metavar="[USER@]HOST[:PORT]", help="Judge it there, over SSH.")
-@common
-def try_(session: Session, kernel: Path | None, host: str | None, **flags: Any) -> int:
+@common_options
+def try_kernel(session: Session, kernel: Path | None, host: str | None, **flags: Any) -> int:
     """Judge one KERNEL, or the problem's own, as a run would, without a run; status 0 if correct, else 1.
 
     HOST is used as `run.hosts` has it, if it does.
@@ -56,44 +56,44 @@ def try_(session: Session, kernel: Path | None, host: str | None, **flags: Any) 
     import remote
     import seeds
 
-    config = configured(session, flags)
-    config = config if host is None else on_host(config, host)
-    problem = seeds.load(config.run.problem)
-    bounds = remote.bounds(problem, config.run.size, config.run.target)
-    source = read_source(kernel) if kernel else problem.kernel
-    answer = asyncio.run(evaluate(session.home, config, problem, source.encode()))
+    config = config_from_flags(session, flags)
+    config = config if host is None else select_host(config, host)
+    problem = seeds.load_problem(config.run.problem)
+    bounds = remote.compute_bounds(problem, config.run.size, config.run.target)
+    source = read_kernel_source(kernel) if kernel else problem.kernel
+    answer = asyncio.run(evaluate_kernel(session.home, config, problem, source.encode()))
     evaluation = answer.evaluation
     timed = evaluation.benchmark
     latency_ms = timed.latency_ms if timed else None
     shares = {
-        "percent_of_peak": percent(bounds.plain_ms, latency_ms),
-        "percent_of_tight_bound": percent(bounds.tight_ms, latency_ms),
+        "percent_of_peak": bound_percent(bounds.plain_ms, latency_ms),
+        "percent_of_tight_bound": bound_percent(bounds.tight_ms, latency_ms),
     }
     name = str(kernel or f"initial kernel of {problem.name}")
     where = answer.where and answer.where.model_dump()
-    text = _verdict(name, evaluation, shares)
+    text = _format_verdict(name, evaluation, shares)
     text += f"\n  host: {where['host']}\n  device: {where['device']}" if where else ""
     session.emit({**evaluation.model_dump(mode="json"), **shares, "where": where}, text)
-    return exits.OK if evaluation.correct else exits.FAILURE
+    return exits.OK if evaluation.is_correct else exits.FAILURE
 
 
-def on_host(config: Config, address: str) -> Config:
+def select_host(config: Config, address: str) -> Config:
     """Return the configuration with kernels judged on one host: as it names it, if it does.
 
     Raises:
         remote.errors.RemoteError: the address is none.
     """
-    from remote.ssh.host import Host
-    from remote.ssh.named import host_of
+    from remote.ssh.host import HostSpec
+    from remote.ssh.host_config import host_from_config
 
-    wanted = Host.parse(address).address
-    known = (one for one in config.run.hosts if host_of(one).address == wanted)
+    wanted = HostSpec.parse(address).address
+    known = (one for one in config.run.hosts if host_from_config(one).address == wanted)
     host = next(known, HostConfig(address=wanted))
     run = config.run.model_copy(update={"evaluator": "ssh", "hosts": (host,), "host_tags": ()})
     return config.model_copy(update={"run": run})
 
 
-async def evaluate(
+async def evaluate_kernel(
     home: Path, config: Config, problem: Any, source: bytes, level: Level = Level.WHOLE
 ) -> EvaluationAnswer:
     """Return the verdict on a kernel, by a worker of its own; a long one says on stderr that it goes on.
@@ -102,36 +102,36 @@ async def evaluate(
         NotAnswered: it took longer than `daemon.evaluation_seconds`.
         remote.RemoteError: no verdict could be reached.
     """
-    from daemon.host import workers_of
+    from daemon.home_owner import create_workers
 
-    workers = workers_of(home, config.daemon)
+    workers = create_workers(home, config.daemon)
     try:
-        evaluator = workers.evaluator(config.run)
+        evaluator = workers.get_evaluator(config.run)
         await evaluator.prepare()
         files = (*problem.files.values(), source)
         request = EvaluationRequest(
-            candidate=INITIAL_KEY.candidate,
+            candidate=INITIAL_KEY.candidate_id,
             author=PERSON,
             source=digest_of(source),
-            problem=problem.ref(),
+            problem=problem.make_ref(),
             size=config.run.size,
             target=config.run.target,
             toolchain=evaluator.toolchain(),
             level=level,
         )
-        blobs = Loose({digest_of(data): data for data in files})
-        return await _within(evaluator.evaluate(request, blobs), config.daemon.evaluation_seconds)
+        blobs = MemoryBlobs({digest_of(data): data for data in files})
+        return await _await_verdict(evaluator.evaluate(request, blobs), config.daemon.evaluation_seconds)
     finally:
         await workers.aclose()
 
 
-async def _within(work: Awaitable[EvaluationAnswer], seconds: float) -> EvaluationAnswer:
+async def _await_verdict(work: Awaitable[EvaluationAnswer], seconds: float) -> EvaluationAnswer:
     """Return what `work` gives, saying on stderr that it goes on when it takes a while.
 
     Raises:
         NotAnswered: it took longer than `seconds`; it is cancelled.
     """
-    saying = asyncio.create_task(_say_working(seconds))
+    saying = asyncio.create_task(_report_waiting(seconds))
     try:
         async with asyncio.timeout(seconds) as deadline:
             return await work
@@ -145,7 +145,7 @@ async def _within(work: Awaitable[EvaluationAnswer], seconds: float) -> Evaluati
         await asyncio.gather(saying, return_exceptions=True)
 
 
-async def _say_working(seconds: float) -> None:
+async def _report_waiting(seconds: float) -> None:
     waited = 0.0
     for pause in chain((SAY_AFTER_SECONDS,), repeat(SAY_EVERY_SECONDS)):
         await asyncio.sleep(pause)
@@ -153,8 +153,8 @@ async def _say_working(seconds: float) -> None:
         click.echo(f"judging: {waited:g} s, {seconds:g} s at most", err=True)
 
 
-def _verdict(name: str, evaluation: Evaluation, shares: dict[str, float | None]) -> str:
-    correct, level = evaluation.correct, LEVELS[evaluation.level]
+def _format_verdict(name: str, evaluation: Evaluation, shares: dict[str, float | None]) -> str:
+    correct, level = evaluation.is_correct, LEVELS[evaluation.level]
     found = f" on {level}" if correct else f", found in the judge's stage {evaluation.stage}"
     lines = [f"{name}: {evaluation.verdict.value}{found}"]
     if evaluation.error is not None:
@@ -168,11 +168,14 @@ def _verdict(name: str, evaluation: Evaluation, shares: dict[str, float | None])
             f"  largest relative L2 error over seeds {', '.join(map(str, evaluation.rel_l2))}: {worst:.2g}"
         )
     if evaluation.identity is not None:
-        lines.append(f"  {identity(evaluation.identity)}")
+        lines.append(f"  {format_identity(evaluation.identity)}")
     if evaluation.benchmark is not None:
-        peak, tight = percentage(shares["percent_of_peak"]), percentage(shares["percent_of_tight_bound"])
+        peak, tight = (
+            format_percent(shares["percent_of_peak"]),
+            format_percent(shares["percent_of_tight_bound"]),
+        )
         lines.append(
-            f"  {latency(evaluation.benchmark)}, {peak} of the NKIBench roofline, {tight} of the tight bound"
+            f"  {format_latency(evaluation.benchmark)}, {peak} of the NKIBench roofline, {tight} of the tight bound"
         )
         lines.append(f"  bottleneck: {evaluation.bottleneck}")
     return "\n".join(lines)

@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 import remote
-from agentctl.answers import send
-from agentctl.app import Session, common
-from agentctl.choices import configured, effective, search_options, submitted
-from agentctl.runs import known_run
+from agentctl.app import Session, common_options
+from agentctl.command_answers import send_command
+from agentctl.formatting import format_command, format_ms, format_percent
+from agentctl.run_flags import build_submission, config_from_flags, effective_from_flags, search_options
+from agentctl.run_lookup import find_run
+from agentctl.run_tracker import RunTracker
 from agentctl.screen import Screen
-from agentctl.tracker import Tracker
-from agentctl.verbs.run import check_output_now, output_option, see_through
-from agentctl.words import ms, percentage, typed
+from agentctl.verbs.run import check_output_now, follow_to_end, output_option
 from daemon import exits
-from daemon.config import DEFAULT, Config, Effective
+from daemon.command_models import run_id
+from daemon.config import DEFAULT_ORIGIN, Config, EffectiveConfig
 from daemon.errors import DaemonError
-from daemon.verbs import run_id
 from state.errors import StateError
 from state.events import RoundCompleted
 from state.model import RunConfig
 from state.reader import LogReader
-from state.records import Recorded
+from state.records import RecordedEvent
 from targets.base import import_part
 from targets.registry import load_families, load_target
 
@@ -48,7 +48,7 @@ TARGET_KEY = "run.search.target_ms"
 @click.option("--into", type=click.Path(path_type=Path), help="Write the files here, not under CACHE_ROOT.")
 @click.option("--export", "again", metavar="RUN", help="Only write the files of RUN anew, from the log.")
 @output_option
-@common
+@common_options
 def tune(session: Session, /, workload: Path | None, again: str | None, **flags: Any) -> int:
     """Tune the kernel of a WORKLOAD: a file with the mathematics, its inputs and a target (docs/tune.md)."""
     if again is not None:
@@ -56,16 +56,18 @@ def tune(session: Session, /, workload: Path | None, again: str | None, **flags:
     if workload is None:
         raise click.UsageError("name a WORKLOAD, or give --export RUN")
     check_output_now(session, flags["output"])
-    wanted = effective(session, flags)
-    started = _read(workload, wanted.config)
-    wanted = _placed(session, wanted, started.workload.hosts, flags)
+    wanted = effective_from_flags(session, flags)
+    started = _load_workload(workload, wanted.config)
+    wanted = _select_hosts(session, wanted, started.workload.hosts, flags)
     root = flags["into"] or Path(started.workload.cache_root)
-    wanted, note = _aimed(wanted, started)
+    wanted, note = _set_target(wanted, started)
     _load_tuner(wanted.config.run.target).check_root(session.home, root)
     click.echo(note, err=True)
-    sent = send(session.home, submitted(wanted, started.problem, None))
+    sent = send_command(session.home, build_submission(wanted, started.problem, None))
     run = run_id(sent.id, started.problem.name)
-    return see_through(session, run, sent, wanted.config.daemon, flags["output"], beside=Files(session, root))
+    return follow_to_end(
+        session, run, sent, wanted.config.daemon, flags["output"], beside=TuneFiles(session, root)
+    )
 
 
 def _load_tuner(target: str | None = None) -> Any:
@@ -81,58 +83,64 @@ def _load_tuner(target: str | None = None) -> Any:
     return import_part(part)
 
 
-def _placed(session: Session, wanted: Effective, hosts: Sequence[str], flags: dict[str, Any]) -> Effective:
+def _select_hosts(
+    session: Session, wanted: EffectiveConfig, hosts: Sequence[str], flags: dict[str, Any]
+) -> EffectiveConfig:
     """Return the configuration with where kernels run: on the workload's hosts, unless others are named.
 
     `--sim` keeps to the simulator, whatever names hosts.
     """
     if flags["sim"]:
         at_home = (*flags["settings"], "run.evaluator=sim")
-        return effective(session, {**flags, "settings": at_home}) if wanted.config.run.hosts else wanted
+        return (
+            effective_from_flags(session, {**flags, "settings": at_home})
+            if wanted.config.run.hosts
+            else wanted
+        )
     if hosts and not wanted.config.run.hosts:
-        return effective(session, {**flags, "host": tuple(hosts)})
+        return effective_from_flags(session, {**flags, "host": tuple(hosts)})
     return wanted
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class TuneInput:
     """A workload and the problem that it is."""
 
     workload: Any
     problem: Problem
 
-    def scale(self, config: Config) -> Any:
+    def mfu_scale(self, config: Config) -> Any:
         return _load_tuner(config.run.target).Scale(
-            self.problem.spec.work_at(config.run.size), config.run.target
+            self.problem.spec.minimal_work(config.run.size), config.run.target
         )
 
 
-def _read(path: Path, config: Config) -> Started:
+def _load_workload(path: Path, config: Config) -> TuneInput:
     tuner = _load_tuner(config.run.target)
     workload = tuner.load(path, config.run.target)
-    return Started(workload, tuner.problem_of(path, workload, config.run.size, config.run.target))
+    return TuneInput(workload, tuner.problem_of(path, workload, config.run.size, config.run.target))
 
 
-def _aimed(wanted: Effective, started: Started) -> tuple[Effective, str]:
+def _set_target(wanted: EffectiveConfig, started: TuneInput) -> tuple[EffectiveConfig, str]:
     """The configuration with the target as a latency, and a line on what that comes to."""
     sources = dict(wanted.sources)
-    run, sources["run.planner"] = _with_knobs(wanted.config.run, sources.get("run.planner", DEFAULT))
-    scale, share = started.scale(wanted.config), started.workload.target_mfu
+    run, sources["run.planner"] = _with_knobs(wanted.config.run, sources.get("run.planner", DEFAULT_ORIGIN))
+    scale, share = started.mfu_scale(wanted.config), started.workload.target_mfu
     target_ms = scale.latency_ms(share)
-    if sources.get(TARGET_KEY, DEFAULT) != DEFAULT:
-        note = f"target: {ms(run.search.target_ms)}, by {TARGET_KEY}, not TARGET_MFU"
+    if sources.get(TARGET_KEY, DEFAULT_ORIGIN) != DEFAULT_ORIGIN:
+        note = f"target: {format_ms(run.search.target_ms)}, by {TARGET_KEY}, not TARGET_MFU"
     elif target_ms is None:
         note = "the workload has no products: TARGET_MFU says nothing, the run ends by its other rules"
     else:
         run = run.model_copy(update={"search": run.search.model_copy(update={"target_ms": target_ms})})
         sources[TARGET_KEY] = "TARGET_MFU"
         best = scale.mfu(scale.roofline_ms) or 0.0
-        note = f"target: an MFU of {percentage(100 * share)}, which is {ms(target_ms)}"
-        tight_ms = remote.bounds(started.problem, run.size, run.target).tight_ms
+        note = f"target: an MFU of {format_percent(100 * share)}, which is {format_ms(target_ms)}"
+        tight_ms = remote.compute_bounds(started.problem, run.size, run.target).tight_ms
         if best < share:
-            note += f"; the roofline of {run.target} allows {percentage(100 * best)} at most"
+            note += f"; the roofline of {run.target} allows {format_percent(100 * best)} at most"
         elif target_ms < tight_ms:
-            note += f"; below the tight bound of {ms(tight_ms)}, so that other rules will end the run"
+            note += f"; below the tight bound of {format_ms(tight_ms)}, so that other rules will end the run"
     config = wanted.config.model_copy(update={"run": run})
     return replace(wanted, config=config, sources=sources), note
 
@@ -141,7 +149,7 @@ def _with_knobs(run: RunConfig, origin: str) -> tuple[RunConfig, str]:
     """Have the space searched beside whom a file or the environment names; a flag of this call decides."""
     if origin.startswith("--") or KNOBS in run.planner:
         return run, origin
-    planner = PLANNERS if origin == DEFAULT else (KNOBS, *run.planner)
+    planner = PLANNERS if origin == DEFAULT_ORIGIN else (KNOBS, *run.planner)
     return run.model_copy(update={"planner": planner}), "tune"
 
 
@@ -149,13 +157,13 @@ def _export_again(session: Session, workload: Path | None, run: str, flags: dict
     """Write a run's files under the folder that is given, or the workload's."""
 
     with LogReader.open(session.home) as reader:
-        known_run(reader, run)
+        find_run(reader, run)
     if flags["into"] is None and workload is None:
         raise click.UsageError("say where: name the WORKLOAD, or give --into")
     root = flags["into"]
     if root is None:
         assert workload is not None
-        root = Path(_read(workload, configured(session, flags)).workload.cache_root)
+        root = Path(_load_workload(workload, config_from_flags(session, flags)).workload.cache_root)
     done = _load_tuner().export(session.home, run, root)
     session.emit(
         {
@@ -172,17 +180,17 @@ def _export_again(session: Session, workload: Path | None, run: str, flags: dict
 
 
 @dataclass
-class Files:
+class TuneFiles:
     """Writes a run's files after each round and at its end."""
 
     session: Session
     root: Path
     trouble: str = ""
 
-    def screen(self, screen: Screen, run: str) -> Screen:
-        return Watching(screen, run, self)
+    def wrap_screen(self, screen: Screen, run: str) -> Screen:
+        return FileWritingScreen(screen, run, self)
 
-    def write(self, run: str) -> dict[str, Any]:
+    def write_files(self, run: str) -> dict[str, Any]:
         """Export; what goes wrong is told at the end, and does not end the run."""
         try:
             done = _load_tuner().export(self.session.home, run, self.root)
@@ -193,36 +201,38 @@ class Files:
         told = {"best_folder": done.best, "mfu": done.mfu, "predicted": done.predicted}
         return {"cache_root": str(done.root), **told}
 
-    def done(self, tracker: Tracker) -> tuple[dict[str, Any], str]:
+    def report_extras(self, tracker: RunTracker) -> tuple[dict[str, Any], str]:
         if tracker.state is None:
             return {}, ""
-        told = self.write(tracker.run)
+        told = self.write_files(tracker.run)
         if self.trouble:
-            again = self._again(tracker.run, "FOLDER")
+            again = self._export_command(tracker.run, "FOLDER")
             return told, f"The files could not be written: {self.trouble}; write them with {again}"
         where = f"Files are under {self.root}; "
         if told["best_folder"] is None:
             where += "there is no correct kernel among them"
         else:
             how = "predicted" if told["predicted"] else "measured"
-            share = "" if told["mfu"] is None else f", MFU {percentage(100 * told['mfu'])} {how}"
+            share = "" if told["mfu"] is None else f", MFU {format_percent(100 * told['mfu'])} {how}"
             where += f"the best kernel is {told['best_folder']}{share}"
-        if not tracker.ended:
-            where += f"\nWhat comes later is written there by {self._again(tracker.run, str(self.root))}"
+        if not tracker.has_ended:
+            where += (
+                f"\nWhat comes later is written there by {self._export_command(tracker.run, str(self.root))}"
+            )
         return told, where
 
-    def _again(self, run: str, root: str) -> str:
+    def _export_command(self, run: str, root: str) -> str:
         """The command that writes a run's files anew."""
-        return typed("tune", *self.session.home_words, "--export", run, "--into", root)
+        return format_command("tune", *self.session.home_words, "--export", run, "--into", root)
 
 
 @dataclass
-class Watching:
+class FileWritingScreen:
     """A screen that has files written when a round is done."""
 
     inner: Screen
     run: str
-    files: Files
+    files: TuneFiles
     written: int = field(default=0)
 
     def __enter__(self) -> Self:
@@ -233,14 +243,14 @@ class Watching:
     ) -> None:
         """The screen inside is somebody else's to leave."""
 
-    def happened(self, item: Recorded, tracker: Tracker) -> None:
-        self.inner.happened(item, tracker)
+    def show_event(self, item: RecordedEvent, tracker: RunTracker) -> None:
+        self.inner.show_event(item, tracker)
         if isinstance(item.event, RoundCompleted) and item.event.round > self.written:
             self.written = item.event.round
-            self.files.write(self.run)
+            self.files.write_files(self.run)
 
-    def refresh(self, tracker: Tracker) -> None:
-        self.inner.refresh(tracker)
+    def show_state(self, tracker: RunTracker) -> None:
+        self.inner.show_state(tracker)
 
-    def say(self, text: str) -> None:
-        self.inner.say(text)
+    def show_line(self, text: str) -> None:
+        self.inner.show_line(text)

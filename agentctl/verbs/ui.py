@@ -8,12 +8,12 @@ from contextlib import suppress
 
 import click
 
-from agentctl.app import Session, common
+from agentctl.app import Session, common_options
 from daemon import exits
 from daemon.errors import DaemonError
-from state.home import missing, require_directory
+from state.home import missing_home_error, require_directory
 
-_OPEN = """warning: this page is not on loopback, and speaks plain HTTP: whoever is on the way can read its
+_OPEN_WARNING = """warning: this page is not on loopback, and speaks plain HTTP: whoever is on the way can read its
 token; better leave it on 127.0.0.1 and reach it with: ssh -L PORT:127.0.0.1:PORT HOST"""
 
 
@@ -22,7 +22,7 @@ token; better leave it on 127.0.0.1 and reach it with: ssh -L PORT:127.0.0.1:POR
 @click.option("--port", type=click.IntRange(0, 65535), help="0: any.  [default: 8377, or any that is free]")
 @click.option("--name", "names", multiple=True, help="Another name by which browsers reach this host.")
 @click.option("--control", is_flag=True, help="Let the page steer runs; else it only looks.")
-@common
+@common_options
 def ui(session: Session, host: str, port: int | None, names: tuple[str, ...], *, control: bool) -> None:
     """Serve a live page of the home's runs; open the address it prints in a browser.
 
@@ -30,30 +30,36 @@ def ui(session: Session, host: str, port: int | None, names: tuple[str, ...], *,
     --control it can pause, resume, cancel, approve, set, fork and propose, which goes through the inbox as
     from the command line. Ctrl-C ends it; the runs do not notice.
     """
-    from agentctl.page.server import Server, Site, address, gate_for, listening
-    from agentctl.page.source import Source
+    from agentctl.page.server import (
+        PageApp,
+        PageServer,
+        open_listening_socket,
+        page_address,
+        policy_for_socket,
+    )
+    from agentctl.page.source import HomeSource
 
     require_directory(session.home)
     if not session.home.exists():
-        raise missing(session.home)
+        raise missing_home_error(session.home)
     try:
-        bound = listening(host, port)
+        bound = open_listening_socket(host, port)
     except OSError as error:
         reason = error.strerror or str(error)
         raise DaemonError(f"cannot listen on {host}:{port or 0}: {reason}", code="no_address") from error
-    gate = gate_for(bound, names)
-    url = address(gate, bound)
+    gate = policy_for_socket(bound, names)
+    url = page_address(gate, bound)
     if not _is_loopback(host):
-        click.echo(_OPEN, err=True)
+        click.echo(_OPEN_WARNING, err=True)
     home = session.home
     text = f"The page of {home} is at\n\n    {url}\n\n" + (
         "It may steer runs. " if control else "It only looks; --control lets it steer. "
     )
     session.emit({"url": url, "home": str(home), "control": control}, f"{text}Ctrl-C ends it.")
     sys.stdout.flush()
-    site = Site.of(Source(home, session.home_words, control=control), gate)
+    site = PageApp.create(HomeSource(home, session.home_words, control=control), gate)
     with bound, suppress(KeyboardInterrupt):  # which is how a page ends
-        Server(site).run(sockets=[bound])
+        PageServer(site).run(sockets=[bound])
 
 
 def _is_loopback(host: str) -> bool:

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import click
 
-from agentctl.app import Session, common
-from agentctl.completing import complete_runs
-from agentctl.runs import known_run, last_run
-from agentctl.verbs.tail import AGE, age
+from agentctl.app import Session, common_options
+from agentctl.completers import complete_runs
+from agentctl.formatting import format_command, format_ms, format_percent, format_speedup, format_usd
+from agentctl.run_lookup import find_last_run, find_run
+from agentctl.verbs.tail import AGE_PATTERN, parse_age
 from agentctl.views import as_json
-from agentctl.views.process import process
+from agentctl.views.owner_process import find_owner_process
 from agentctl.views.run import RunView, run_view
-from agentctl.words import ms, percentage, times, typed, usd
 from daemon import exits
 from daemon.errors import NotAnswered
 from state.reader import LogReader
@@ -45,7 +45,7 @@ _NUMBERS: Mapping[tuple[str, str], Callable[[RunView], float | None]] = {
 """What can be compared, by name and unit."""
 
 _UNITS = {"": "", "x": "x", "ms": "ms", "%": "%", "round": "", "rounds": "", "$": "$", "usd": "$"}
-_USUAL = {"best": "x", "peak": "%", "tight": "%", "spent": "$"}
+_DEFAULT_UNITS = {"best": "x", "peak": "%", "tight": "%", "spent": "$"}
 """The unit that is meant where none is given."""
 
 STATES = ("running", "paused", "interrupted", "completed", "cancelled", "approval")
@@ -53,14 +53,14 @@ ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class WaitCondition:
     """What is waited for, as it was said, and whether it holds of a run."""
 
     text: str
     holds: Callable[[RunView], bool]
 
 
-def condition(text: str) -> Condition:
+def parse_condition(text: str) -> WaitCondition:
     """Read a condition: a state, or a comparison such as `best>1.3x`, `best<=0.02ms` or `round>=3`.
 
     Raises:
@@ -68,47 +68,47 @@ def condition(text: str) -> Condition:
     """
     word = text.strip().lower()
     if word == ENDED:
-        return Condition(word, lambda run: run.state in ("completed", "cancelled"))
+        return WaitCondition(word, lambda run: run.state in ("completed", "cancelled"))
     if word == "approval":
-        return Condition(word, lambda run: bool(run.needs_approval))
+        return WaitCondition(word, lambda run: bool(run.needs_approval))
     if word in STATES:
-        return Condition(word, lambda run: run.state == word)
+        return WaitCondition(word, lambda run: run.state == word)
     found = _CONDITION.fullmatch(word)
     value = _VALUE.fullmatch(found["value"]) if found else None
     if found is None or value is None:
-        raise ValueError(_expected(text))
-    unit = _UNITS[value["unit"] or ""] or _USUAL.get(found["name"], "")
+        raise ValueError(_explain_conditions(text))
+    unit = _UNITS[value["unit"] or ""] or _DEFAULT_UNITS.get(found["name"], "")
     number = _NUMBERS.get((found["name"], unit))
     if number is None:
-        raise ValueError(_expected(text))
+        raise ValueError(_explain_conditions(text))
     compare, wanted = _SIGNS[found["sign"]], float(value["number"])
 
     def holds(run: RunView) -> bool:
         now = number(run)
         return now is not None and compare(now, wanted)
 
-    return Condition(text, holds)
+    return WaitCondition(text, holds)
 
 
-def _expected(text: str) -> str:
+def _explain_conditions(text: str) -> str:
     names = ", ".join(f"{name}>N{unit}" for name, unit in _NUMBERS)
     return f"{text!r} is none of {ENDED}, {', '.join(STATES)}, nor a comparison such as {names}"
 
 
-def _condition(_: click.Context, __: click.Parameter, value: str) -> Condition:
+def _read_condition(_: click.Context, __: click.Parameter, value: str) -> WaitCondition:
     try:
-        return condition(value)
+        return parse_condition(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
 
 
-def _timeout(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
+def _parse_timeout(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
     if value is None:
         return None
-    found = AGE.fullmatch(f"{value.strip()}s" if value.strip().isdecimal() else value.strip())
+    found = AGE_PATTERN.fullmatch(f"{value.strip()}s" if value.strip().isdecimal() else value.strip())
     try:
         if found is not None:
-            return age(found).total_seconds()
+            return parse_age(found).total_seconds()
     except OverflowError:
         found = None
     raise click.BadParameter(f"{value!r} is no time such as 90, 10 min or 2h")
@@ -121,13 +121,15 @@ def _timeout(_: click.Context, __: click.Parameter, value: str | None) -> float 
     "wanted",
     default=ENDED,
     show_default=True,
-    callback=_condition,
+    callback=_read_condition,
     metavar="CONDITION",
     help="A state (ended, completed, paused, approval, ...), or best>1.3x, best<0.02ms, round>=3, peak>80%.",
 )
-@click.option("--timeout", callback=_timeout, metavar="TIME", help="Give up after so long: 90, 10 min, 2h.")
-@common
-def wait(session: Session, run: str | None, wanted: Condition, timeout: float | None) -> int:
+@click.option(
+    "--timeout", callback=_parse_timeout, metavar="TIME", help="Give up after so long: 90, 10 min, 2h."
+)
+@common_options
+def wait(session: Session, run: str | None, wanted: WaitCondition, timeout: float | None) -> int:
     """Wait until a condition holds of RUN (left out: of the newest that has not ended).
 
     The status is 1 where the run ends before it holds, and 5 where the time is up.
@@ -135,40 +137,40 @@ def wait(session: Session, run: str | None, wanted: Condition, timeout: float | 
     deadline = None if timeout is None else time.monotonic() + timeout
     told = False
     with LogReader.open(session.home) as reader:
-        name = str(known_run(reader, run)["run"]) if run is not None else last_run(reader)
+        name = str(find_run(reader, run)["run"]) if run is not None else find_last_run(reader)
         seen = -1
         while True:
-            owned = process(session.home).running
+            owned = find_owner_process(session.home).is_running
             if (last := reader.run_seq(name)) != seen or not owned:
                 seen = last
-                found = run_view(name, reader.state(name), owned=owned)
+                found = run_view(name, reader.run_state(name), owned=owned)
                 if wanted.holds(found):
-                    return _said(session, found, wanted, held=True)
+                    return _report_result(session, found, wanted, held=True)
                 if found.state in ("completed", "cancelled"):
-                    return _said(session, found, wanted, held=False)
+                    return _report_result(session, found, wanted, held=False)
             if not owned and not told:
                 told = True
-                go = typed("resume", *session.home_words, name)
+                go = format_command("resume", *session.home_words, name)
                 click.echo(f"nobody drives {name} now; carry on with: {go}", err=True)
             if deadline is not None and time.monotonic() >= deadline:
-                raise NotAnswered(f"{wanted.text} does not hold of {name} yet: {standing(found)}")
+                raise NotAnswered(f"{wanted.text} does not hold of {name} yet: {format_run_view(found)}")
             time.sleep(LOOK_SECONDS)
 
 
-def _said(session: Session, run: RunView, wanted: Condition, *, held: bool) -> int:
+def _report_result(session: Session, run: RunView, wanted: WaitCondition, *, held: bool) -> int:
     how = "holds" if held else "does not hold, and the run is over"
-    text = f"{run.id}: {wanted.text} {how}: {standing(run)}"
+    text = f"{run.id}: {wanted.text} {how}: {format_run_view(run)}"
     session.emit({"condition": wanted.text, "holds": held, **as_json(run)}, text)
     return exits.OK if held else exits.FAILURE
 
 
-def standing(run: RunView) -> str:
+def format_run_view(run: RunView) -> str:
     """Return how a run stands, from its numbers alone."""
     said = [run.state, f"round {run.round}/{run.rounds}"]
     if run.best_ms is not None:
         kind = "predicted" if run.predicted else "measured"
-        said.append(f"best {ms(run.best_ms)} {kind}, {times(run.speedup)}")
-        said.append(f"{percentage(run.percent_of_peak)} of the NKIBench roofline")
+        said.append(f"best {format_ms(run.best_ms)} {kind}, {format_speedup(run.speedup)}")
+        said.append(f"{format_percent(run.percent_of_peak)} of the NKIBench roofline")
     if run.spent_usd != 0:
-        said.append(f"spent {usd(run.spent_usd)}")
+        said.append(f"spent {format_usd(run.spent_usd)}")
     return ", ".join(said)

@@ -8,18 +8,25 @@ from shutil import get_terminal_size
 
 import click
 
-from agentctl.app import Session, common
-from agentctl.completing import complete_runs
-from agentctl.paint import style
-from agentctl.runs import known_run
+from agentctl.app import Session, common_options
+from agentctl.completers import complete_runs
+from agentctl.formatting import (
+    LEVELS,
+    format_count,
+    format_discard_reason,
+    format_latency,
+    format_percent,
+    format_speedup,
+)
+from agentctl.run_lookup import find_run
+from agentctl.terminal_style import style
 from agentctl.views import as_json
-from agentctl.views.candidate import CandidateView, Judgement, candidate
-from agentctl.words import LEVELS, count, discarded, latency, percentage, times
+from agentctl.views.candidate import CandidateView, Judgement, load_candidate
 from daemon import exits
 from state.model import INITIAL_KEY, PERSON, RESOLUTION_RATIO, Level, Verdict
 from state.reader import LogReader
 
-WIDEST = 100
+MAX_WIDTH = 100
 """Columns that prose takes at most: longer lines are hard to read."""
 
 GRADES = {
@@ -51,82 +58,88 @@ DECISIONS = {
 @click.command(epilog=exits.epilog())
 @click.argument("run", shell_complete=complete_runs)
 @click.argument("kernel", metavar="CANDIDATE")
-@common
+@common_options
 def why(session: Session, run: str, kernel: str) -> None:
     """Tell a kernel's story: plan, prediction, outcome and reflection, with where the log says so.
 
     CANDIDATE is an id such as r1.b0.p2.k0.f0, `initial` or `best`.
     """
-    with LogReader.open(session.home) as reader, session.bar("reading the run"):
-        known_run(reader, run)
-        found = candidate(reader, run, kernel)
-    session.emit(as_json(found), "\n".join(told(found)))
+    with LogReader.open(session.home) as reader, session.progress_bar("reading the run"):
+        find_run(reader, run)
+        found = load_candidate(reader, run, kernel)
+    session.emit(as_json(found), "\n".join(format_story(found)))
 
 
-def told(found: CandidateView) -> Iterator[str]:
+def format_story(found: CandidateView) -> Iterator[str]:
     """Yield a kernel's story as lines of paragraphs."""
-    width = min(WIDEST, get_terminal_size().columns)
+    width = min(MAX_WIDTH, get_terminal_size().columns)
     yield style(f"{found.id} of {found.run}", "head")
-    for sentences in (_origin(found), _plan(found), _outcome(found), _end(found), _learnt(found)):
+    for sentences in (
+        _origin_sentences(found),
+        _plan_sentences(found),
+        _outcome_sentences(found),
+        _decision_sentences(found),
+        _lesson_sentences(found),
+    ):
         if text := " ".join(sentences):
             yield ""
             yield from textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
-def _origin(found: CandidateView) -> Iterator[str]:
-    if found.id == INITIAL_KEY.candidate:
+def _origin_sentences(found: CandidateView) -> Iterator[str]:
+    if found.id == INITIAL_KEY.candidate_id:
         yield "This is the kernel that the run started from."
         return
     if found.author == PERSON:
-        yield f"A person proposed it in round {found.round}{_at(found, 'kernel')}"
+        yield f"A person proposed it in round {found.round}{_event_reference(found, 'kernel')}"
         yield from ([f'saying: "{found.note}".'] if found.note else ["without a note."])
         return
     line = f"It was made in round {found.round} from {found.parent}"
     steps = len(found.parents)
-    yield f"{line}, {count(steps, 'step')} from the initial kernel."
+    yield f"{line}, {format_count(steps, 'step')} from the initial kernel."
     if found.repair:
         yield f"It is repair {found.repair} of {found.repairs[0] if found.repairs else 'another'}."
 
 
-def _plan(found: CandidateView) -> Iterator[str]:
+def _plan_sentences(found: CandidateView) -> Iterator[str]:
     expected = found.expected
     if expected is None:
         return
     who = found.model or found.planner or "somebody"
     what = f"the technique {found.technique} at {found.site}"
-    yield f'{who} planned{_at(found, "plan")}: "{found.title}", {what}.'
+    yield f'{who} planned{_event_reference(found, "plan")}: "{found.title}", {what}.'
     if len(found.steps) > 1:
-        yield f"That is {count(len(found.steps), 'rewrite')} together."
+        yield f"That is {format_count(len(found.steps), 'rewrite')} together."
     counter = ""
     if expected.counter is not None:
         counter = f", with {expected.counter} {'rising' if expected.direction > 0 else 'falling'}"
     reason = f": {expected.reason}" if expected.reason else ""
-    yield f"Before it was tried, {times(expected.speedup)} over its parent was expected{counter}{reason}."
+    yield f"Before it was tried, {format_speedup(expected.speedup)} over its parent was expected{counter}{reason}."
 
 
-def _outcome(found: CandidateView) -> Iterator[str]:
+def _outcome_sentences(found: CandidateView) -> Iterator[str]:
     if found.failure is not None:
-        where = _at(found, "evaluation" if "evaluation" in found.places else "kernel")
+        where = _event_reference(found, "evaluation" if "evaluation" in found.places else "kernel")
         yield f"It came to no verdict{where}: {found.failure.message} [{found.failure.code}]."
         return
     if not found.judgements:
         yield "It has no verdict yet."
         return
     if found.verdict != Verdict.CORRECT:
-        yield from _wrong(found)
+        yield from _refusal_sentences(found)
         return
     if found.benchmark is None:
         yield "It is correct, and has no latency: data decide how often one of its loops runs."
     else:
         bound = f" and bound by {found.bottleneck}" if found.bottleneck else ""
-        yield f"The judge found it correct{_at(found, 'evaluator')}, at {latency(found.benchmark)}{bound}."
+        yield f"The judge found it correct{_event_reference(found, 'evaluator')}, at {format_latency(found.benchmark)}{bound}."
     if found.level is not None:
         yield f"It was compared on {LEVELS[Level(found.level)]}."
-    yield from _formula(found.judgements[-1])
-    yield from _gain(found)
+    yield from _identity_sentences(found.judgements[-1])
+    yield from _gain_sentences(found)
 
 
-def _wrong(found: CandidateView) -> Iterator[str]:
+def _refusal_sentences(found: CandidateView) -> Iterator[str]:
     last = next(one for one in reversed(found.judgements) if one.verdict == found.verdict)
     said = VERDICTS.get(last.verdict, last.verdict)
     before = "It looked correct at first; then " if found.refuted else ""
@@ -140,7 +153,7 @@ def _wrong(found: CandidateView) -> Iterator[str]:
         yield f"What would help: {last.error.hint}."
 
 
-def _formula(last: Judgement) -> Iterator[str]:
+def _identity_sentences(last: Judgement) -> Iterator[str]:
     if last.identity == "proven":
         yield "Its formula was proven to be the reference's."
     elif last.identity is not None:
@@ -148,7 +161,7 @@ def _formula(last: Judgement) -> Iterator[str]:
         yield f"That it computes the reference's formula was tested in numbers only{why_not}."
 
 
-def _gain(found: CandidateView) -> Iterator[str]:
+def _gain_sentences(found: CandidateView) -> Iterator[str]:
     if found.history:
         yield "That was found before a fork that judges by something else: it compares with nothing after."
         return
@@ -157,13 +170,13 @@ def _gain(found: CandidateView) -> Iterator[str]:
     share = found.wins_percent
     sure = ""
     if share is not None and abs(found.speedup - 1) > RESOLUTION_RATIO:
-        sure = f", faster in {percentage(share)} of the model's draws that differ"
-    initial = f", and {times(found.gain)} over the initial kernel" if found.gain is not None else ""
-    yield f"That is {times(found.speedup)} over its parent{sure}{initial}."
+        sure = f", faster in {format_percent(share)} of the model's draws that differ"
+    initial = f", and {format_speedup(found.gain)} over the initial kernel" if found.gain is not None else ""
+    yield f"That is {format_speedup(found.speedup)} over its parent{sure}{initial}."
 
 
-def _end(found: CandidateView) -> Iterator[str]:
-    place = _at(found, "decision")
+def _decision_sentences(found: CandidateView) -> Iterator[str]:
+    place = _event_reference(found, "decision")
     match found.decision, found.reason:
         case "kept", _:
             what = "explorer" if found.role == "explorer" else "one of the best"
@@ -171,34 +184,34 @@ def _end(found: CandidateView) -> Iterator[str]:
         case "discarded", "duplicate":
             yield f"It was discarded{place}: its code is the same as that of {found.duplicate_of}."
         case "discarded", "uncertain":
-            share = percentage(found.against_wins_percent)
+            share = format_percent(found.against_wins_percent)
             yield f"It was discarded{place} as uncertain: against {found.against}"
             yield f"it is faster in only {share} of the model's draws that differ."
         case "discarded", reason:
-            usual = f"It was discarded: {discarded(str(reason))}."
+            usual = f"It was discarded: {format_discard_reason(str(reason))}."
             yield DECISIONS.get(str(reason), usual).replace(":", f"{place}:", 1)
         case _:
             yield "Nothing was decided about it yet."
     if found.children:
         verb = "was" if len(found.children) == 1 else "were"
-        yield f"{count(len(found.children), 'kernel')} {verb} made from it."
+        yield f"{format_count(len(found.children), 'kernel')} {verb} made from it."
 
 
-def _learnt(found: CandidateView) -> Iterator[str]:
+def _lesson_sentences(found: CandidateView) -> Iterator[str]:
     lesson = found.lesson
     if lesson is not None:
         came = (
-            "nothing came of it" if lesson.actual_speedup is None else f"{times(lesson.actual_speedup)} came"
+            "nothing came of it"
+            if lesson.actual_speedup is None
+            else f"{format_speedup(lesson.actual_speedup)} came"
         )
-        expected = (
-            f"Afterwards{_at(found, 'reflection')}: {times(lesson.predicted_speedup)} was expected, {came}"
-        )
+        expected = f"Afterwards{_event_reference(found, 'reflection')}: {format_speedup(lesson.predicted_speedup)} was expected, {came}"
         yield f"{expected}, {GRADES.get(lesson.grade, lesson.grade)}."
         yield f'The run noted: "{lesson.lesson}".'
     if found.experience:
-        yield f'And for later{_at(found, "experience")}: "{found.experience}".'
+        yield f'And for later{_event_reference(found, "experience")}: "{found.experience}".'
 
 
-def _at(found: CandidateView, what: str) -> str:
+def _event_reference(found: CandidateView, what: str) -> str:
     """Return where the log says so, to stand behind it."""
     return f" ({found.places[what]})" if what in found.places else ""

@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from agentctl.views.run import Timed, timed
-from agentctl.views.series import event_at
+from agentctl.views.run import LatencyInterval, latency_of
+from agentctl.views.series import require_event
 from daemon.errors import DaemonError
-from daemon.profiles import counters_of
+from daemon.profiles import parse_counters
 from state.errors import BlobMissing
 from state.events import (
     EvaluationCompleted,
@@ -35,14 +35,14 @@ from state.model import (
     Verdict,
 )
 from state.reader import LogReader
-from state.records import Recorded
+from state.records import RecordedEvent
 
 INITIAL, BEST = "initial", "best"
 """Names that mean a candidate of any run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class PlanPrediction:
     """What the plan said would happen: a factor over the parent, a counter and its direction, and why."""
 
     speedup: float
@@ -52,7 +52,7 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepView:
     """One rewrite of a plan that is a sequence; `speedup` is what was predicted of it alone."""
 
     technique: str
@@ -62,7 +62,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class FailureReason:
     """Why something failed."""
 
     code: str
@@ -83,7 +83,7 @@ class Judgement:
     level: str
     verdict: str
     stage: str
-    error: Fault | None
+    error: FailureReason | None
     rel_l2: dict[str, float]
     identity: str | None
     identity_reason: str
@@ -132,15 +132,15 @@ class CandidateView:
     site: str | None
     title: str | None
     note: str
-    steps: tuple[Step, ...]
-    expected: Expected | None
+    steps: tuple[StepView, ...]
+    expected: PlanPrediction | None
     detail: Any
-    failure: Fault | None
+    failure: FailureReason | None
     verdict: str | None
     refuted: bool
     judgements: tuple[Judgement, ...]
     level: str | None
-    latency: Timed | None
+    latency: LatencyInterval | None
     speedup: float | None
     wins_percent: float | None
     gain: float | None
@@ -172,14 +172,14 @@ class CandidateView:
         return mine.wins_percent(theirs) if mine and theirs else None
 
 
-def named(state: RunState, name: str) -> str:
+def resolve_candidate(state: RunState, name: str) -> str:
     """Return the id of a candidate that may be called `initial` or `best`.
 
     Raises:
         DaemonError: the run has no best kernel yet.
     """
     if name == INITIAL:
-        return INITIAL_KEY.candidate
+        return INITIAL_KEY.candidate_id
     if name != BEST:
         return name
     if state.best is None:
@@ -187,7 +187,7 @@ def named(state: RunState, name: str) -> str:
     return state.best.id
 
 
-def candidate(reader: LogReader, run: str, name: str, *, at: int | None = None) -> CandidateView:
+def load_candidate(reader: LogReader, run: str, name: str, *, at: int | None = None) -> CandidateView:
     """Return what there is of one candidate of a run, by its id, or as `initial` or `best`.
 
     With `at`, as it was after that event of the run.
@@ -196,62 +196,65 @@ def candidate(reader: LogReader, run: str, name: str, *, at: int | None = None) 
         DaemonError: the run has none of that name (yet), or no such event.
         state.errors.StreamUnknown: there is no such run.
     """
-    return _Told(reader, run, name, at).view()
+    return _CandidateReader(reader, run, name, at).build_view()
 
 
-class _Told:
+class _CandidateReader:
     """What the log says of one candidate, event by event."""
 
     def __init__(self, reader: LogReader, run: str, name: str, at: int | None) -> None:
         self.reader, self.run, self.at = reader, run, at
-        self.state = reader.state(run, None if at is None else event_at(reader, run, at).run_seq)
-        self.name = name = named(self.state, name)
-        self.rows = rows = {str(row["candidate"]): row for row in reader.attempts(run, upto=at)}
-        if name not in rows and name != INITIAL_KEY.candidate:
-            raise DaemonError.near("candidate", name, (*rows, INITIAL, BEST), code="unknown_candidate")
+        self.state = reader.run_state(run, None if at is None else require_event(reader, run, at).run_seq)
+        self.name = name = resolve_candidate(self.state, name)
+        self.rows = rows = {str(row["candidate"]): row for row in reader.attempt_rows(run, upto=at)}
+        if name not in rows and name != INITIAL_KEY.candidate_id:
+            raise DaemonError.for_unknown_name(
+                "candidate", name, (*rows, INITIAL, BEST), code="unknown_candidate"
+            )
         self.row = rows.get(name, {})
         self.key = EffectKey.parse(f"{name}.{Role.EXECUTOR}")
         self.places: dict[str, str] = {}
 
-    def view(self) -> CandidateView:
-        row, judged = self.row, self._judgements()
-        plan, failure = self._plan(), self._failure()
-        benchmark = self._benchmark(self.name)
-        parent = self._benchmark(row["parent"]) if row.get("parent") else None
+    def build_view(self) -> CandidateView:
+        row, judged = self.row, self._find_judgements()
+        plan, failure = self._find_plan(), self._find_failure()
+        benchmark = self._first_benchmark(self.name)
+        parent = self._first_benchmark(row["parent"]) if row.get("parent") else None
         initial = self.state.initial.benchmark if self.state.initial else None
         compares = not row.get("history")
-        decided = self._decision()
-        source = self._source()
-        profile = self._profile()
+        decided = self._find_decision()
+        source = self._source_digest()
+        profile = self._load_profile()
         return CandidateView(
             run=self.run,
             id=self.name,
             round=self.key.round,
             slot=self.key.slot,
             repair=self.key.repair,
-            author=row.get("author") or (PERSON if self.name == INITIAL_KEY.candidate else None),
+            author=row.get("author") or (PERSON if self.name == INITIAL_KEY.candidate_id else None),
             planner=row.get("planner"),
             model=row.get("model"),
             parent=row.get("parent"),
-            parents=self._parents(),
+            parents=self._trace_parents(),
             children=tuple(one for one, other in self.rows.items() if other["parent"] == self.name),
-            repairs=self._repairs(),
+            repairs=self._list_repairs(),
             technique=plan.technique if plan else None,
             site=plan.site if plan else None,
             title=plan.title if plan else None,
             note=row.get("note") or "",
             steps=tuple(
-                Step(one.technique, one.site, one.title, one.speedup) for one in (plan.steps if plan else ())
+                StepView(one.technique, one.site, one.title, one.speedup)
+                for one in (plan.steps if plan else ())
             ),
-            expected=_expected(plan),
+            expected=_plan_prediction(plan),
             detail=plan.detail if plan else None,
             failure=failure,
-            verdict=_last_word(judged),
+            verdict=_final_verdict(judged),
             refuted=any(one.verdict == Verdict.CORRECT for one in judged)
-            and _last_word(judged) != Verdict.CORRECT,
+            and _final_verdict(judged) != Verdict.CORRECT,
             judgements=judged,
             level=row.get("level"),
-            latency=timed(benchmark),
+            latency=latency_of(benchmark),
             speedup=row.get("speedup"),
             wins_percent=benchmark.wins_percent(parent) if benchmark and parent and compares else None,
             gain=initial.latency_ms / benchmark.latency_ms if initial and benchmark and compares else None,
@@ -263,59 +266,59 @@ class _Told:
             duplicate_of=row.get("duplicate_of"),
             against=decided.against if isinstance(decided, KernelDiscarded) else None,
             against_wins_percent=decided.wins_percent if isinstance(decided, KernelDiscarded) else None,
-            lesson=self._lesson(),
-            experience=self._experience(),
+            lesson=self._find_lesson(),
+            experience=self._find_experience(),
             source_digest=source,
-            source=self._text(source),
+            source=self._load_text(source),
             profile_digest=row.get("profile"),
             profile=None if profile is None else json.loads(profile),
-            counters={} if profile is None else counters_of(profile),
+            counters={} if profile is None else parse_counters(profile),
             places=self.places,
         )
 
-    def _outcome(self, key: EffectKey, what: str) -> Any:
+    def _find_outcome(self, key: EffectKey, what: str) -> Any:
         """Return the outcome of an effect, noting where it is; None where there is none."""
-        item = self.reader.by_key(self.run, f"{key}#outcome", self.at)
-        return None if item is None else self._noted(item, what)
+        item = self.reader.event_by_key(self.run, f"{key}#outcome", self.at)
+        return None if item is None else self._note_place(item, what)
 
-    def _noted(self, item: Recorded, what: str) -> Any:
+    def _note_place(self, item: RecordedEvent, what: str) -> Any:
         self.places[what] = f"{item.stream}@{item.run_seq}"
         return item.event
 
-    def _plan(self) -> Plan | None:
-        event = self._outcome(self.key._replace(implementation=0, repair=0, role=Role.PLANNER), "plan")
+    def _find_plan(self) -> Plan | None:
+        event = self._find_outcome(self.key._replace(implementation=0, repair=0, role=Role.PLANNER), "plan")
         return event.plan if isinstance(event, PlanProposed) else None
 
-    def _failure(self) -> Fault | None:
+    def _find_failure(self) -> FailureReason | None:
         """Return why there is no kernel, or no verdict."""
         for role, what in ((Role.EXECUTOR, "kernel"), (Role.EVALUATOR, "evaluation")):
-            event = self._outcome(self.key.for_role(role), what)
+            event = self._find_outcome(self.key.for_role(role), what)
             if isinstance(event, (PlanFailed, ExecutionFailed, EvaluationFailed)):
-                return _fault(event.error)
+                return _failure_reason(event.error)
         return None
 
-    def _judgements(self) -> tuple[Judgement, ...]:
+    def _find_judgements(self) -> tuple[Judgement, ...]:
         found = []
         for role in (Role.EVALUATOR, Role.VERIFIER, Role.AUDITOR):
-            event = self._outcome(self.key.for_role(role), role.value)
+            event = self._find_outcome(self.key.for_role(role), role.value)
             if isinstance(event, EvaluationCompleted):
-                found.append(_judgement(role, event, self.places[role.value]))
+                found.append(_judgement_view(role, event, self.places[role.value]))
         return tuple(found)
 
-    def _benchmark(self, name: str) -> Benchmark | None:
+    def _first_benchmark(self, name: str) -> Benchmark | None:
         """Return the latency of a candidate with its draws, as its first verdict has it."""
-        item = self.reader.by_key(self.run, f"{name}.{Role.EVALUATOR}#outcome", self.at)
+        item = self.reader.event_by_key(self.run, f"{name}.{Role.EVALUATOR}#outcome", self.at)
         event = item.event if item else None
         return event.evaluation.benchmark if isinstance(event, EvaluationCompleted) else None
 
-    def _decision(self) -> KernelKept | KernelDiscarded | None:
+    def _find_decision(self) -> KernelKept | KernelDiscarded | None:
         decided_at = self.row.get("decided_at")
-        item = self.reader.event_of(self.run, decided_at) if decided_at else None
-        event = self._noted(item, "decision") if item else None
+        item = self.reader.run_event(self.run, decided_at) if decided_at else None
+        event = self._note_place(item, "decision") if item else None
         return event if isinstance(event, (KernelKept, KernelDiscarded)) else None
 
-    def _lesson(self) -> Lesson | None:
-        event = self._outcome(self.key.for_role(Role.REFLECTOR), "reflection")
+    def _find_lesson(self) -> Lesson | None:
+        event = self._find_outcome(self.key.for_role(Role.REFLECTOR), "reflection")
         if not isinstance(event, ReflectionRecorded):
             return None
         said = event.reflection
@@ -324,31 +327,31 @@ class _Told:
             said.bottleneck, self.places["reflection"],
         )  # fmt: skip
 
-    def _experience(self) -> str | None:
-        event = self._outcome(self.key.for_role(Role.SUMMARIZER), "experience")
+    def _find_experience(self) -> str | None:
+        event = self._find_outcome(self.key.for_role(Role.SUMMARIZER), "experience")
         if not isinstance(event, ExperienceRecorded) or event.experience is None:
             return None
         return event.experience.summary
 
-    def _source(self) -> str | None:
-        if self.name == INITIAL_KEY.candidate:
+    def _source_digest(self) -> str | None:
+        if self.name == INITIAL_KEY.candidate_id:
             return self.state.kernel
         found: str | None = self.row.get("source")
         return found
 
-    def _profile(self) -> bytes | None:
+    def _load_profile(self) -> bytes | None:
         try:
-            return self.reader.blob(self.row["profile"]) if self.row.get("profile") else None
+            return self.reader.get_blob(self.row["profile"]) if self.row.get("profile") else None
         except BlobMissing:
             return None
 
-    def _text(self, digest: str | None) -> str | None:
+    def _load_text(self, digest: str | None) -> str | None:
         try:
-            return None if digest is None else self.reader.blob(digest).decode(errors="replace")
+            return None if digest is None else self.reader.get_blob(digest).decode(errors="replace")
         except BlobMissing:
             return None
 
-    def _parents(self) -> tuple[str, ...]:
+    def _trace_parents(self) -> tuple[str, ...]:
         """Return the kernels that it was made from, the oldest first."""
         line: list[str] = []
         parent = self.row.get("parent")
@@ -357,33 +360,33 @@ class _Told:
             parent = self.rows.get(parent, {}).get("parent")
         return tuple(reversed(line))
 
-    def _repairs(self) -> tuple[str, ...]:
+    def _list_repairs(self) -> tuple[str, ...]:
         """Return all tries of the same implementation, itself included; empty where there is one only."""
-        tries = [self.key._replace(repair=number).candidate for number in range(self.key.repair + 1)]
-        while (more := self.key._replace(repair=len(tries)).candidate) in self.rows:
+        tries = [self.key._replace(repair=number).candidate_id for number in range(self.key.repair + 1)]
+        while (more := self.key._replace(repair=len(tries)).candidate_id) in self.rows:
             tries.append(more)
         return tuple(tries) if len(tries) > 1 else ()
 
 
-def _expected(plan: Plan | None) -> Expected | None:
+def _plan_prediction(plan: Plan | None) -> PlanPrediction | None:
     if plan is None:
         return None
     said = plan.prediction
-    return Expected(said.speedup, said.counter, said.direction, said.reason)
+    return PlanPrediction(said.speedup, said.counter, said.direction, said.reason)
 
 
-def _fault(error: ErrorInfo) -> Fault:
-    return Fault(error.code, error.message, error.line, error.hint)
+def _failure_reason(error: ErrorInfo) -> FailureReason:
+    return FailureReason(error.code, error.message, error.line, error.hint)
 
 
-def _judgement(role: Role, event: EvaluationCompleted, place: str) -> Judgement:
+def _judgement_view(role: Role, event: EvaluationCompleted, place: str) -> Judgement:
     said: Evaluation = event.evaluation
     return Judgement(
         role=role.value,
         level=said.level.value,
         verdict=said.verdict.value,
         stage=said.stage,
-        error=_fault(said.error) if said.error else None,
+        error=_failure_reason(said.error) if said.error else None,
         rel_l2={str(seed): value for seed, value in said.rel_l2.items()},
         identity=said.identity.verdict if said.identity else None,
         identity_reason=said.identity.reason if said.identity else "",
@@ -393,7 +396,7 @@ def _judgement(role: Role, event: EvaluationCompleted, place: str) -> Judgement:
     )
 
 
-def _last_word(judged: tuple[Judgement, ...]) -> str | None:
+def _final_verdict(judged: tuple[Judgement, ...]) -> str | None:
     """Return the verdict that stands: the first that is not correct, else correct."""
     wrong = [one.verdict for one in judged if one.verdict != Verdict.CORRECT]
     return wrong[0] if wrong else judged[-1].verdict if judged else None

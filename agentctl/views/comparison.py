@@ -5,16 +5,16 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 
-from agentctl.views.candidate import CandidateView, candidate
-from agentctl.views.timeline import Timeline, timeline
+from agentctl.views.candidate import CandidateView, load_candidate
+from agentctl.views.timeline import BusyTimeline, busy_timeline
 from state.reader import LogReader
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class KernelComparison:
     """`a` against `b`, which `speedup` is how much faster than it; ids, ms, and percent of draws that differ.
 
-    `counters` are those that both have and that moved, most first, as (a's, b's). `diff` is unified.
+    `changed_counters` are those that both have and that moved, most first, as (a's, b's). `diff` is unified.
     """
 
     run: str
@@ -30,22 +30,22 @@ class Comparison:
     wins_percent: float | None
     predicted: bool | None
     counters: dict[str, tuple[float, float]]
-    a_timeline: Timeline | None
-    b_timeline: Timeline | None
+    a_timeline: BusyTimeline | None
+    b_timeline: BusyTimeline | None
     diff: str
 
 
-def comparison(reader: LogReader, run: str, a: str, b: str) -> Comparison:
+def compare_kernels(reader: LogReader, run: str, a: str, b: str) -> KernelComparison:
     """Return what changed from one kernel of a run to another, by candidate ids, `initial` or `best`.
 
     Raises:
         DaemonError: the run has none of that name (yet).
         state.errors.StreamUnknown: there is no such run.
     """
-    old, new = candidate(reader, run, a), candidate(reader, run, b)
+    old, new = load_candidate(reader, run, a), load_candidate(reader, run, b)
     was, now = old.latency, new.latency
     compares = old.history == new.history
-    return Comparison(
+    return KernelComparison(
         run=run,
         a=old.id,
         b=new.id,
@@ -58,14 +58,14 @@ def comparison(reader: LogReader, run: str, a: str, b: str) -> Comparison:
         speedup=was.ms / now.ms if was and now and compares else None,
         wins_percent=new.wins_percent_over(old) if compares else None,
         predicted=now.predicted if now else None,
-        counters=counters(old.counters, new.counters),
-        a_timeline=timeline(old.profile),
-        b_timeline=timeline(new.profile),
-        diff=unified(old, new),
+        counters=changed_counters(old.counters, new.counters),
+        a_timeline=busy_timeline(old.profile),
+        b_timeline=busy_timeline(new.profile),
+        diff=source_diff(old, new),
     )
 
 
-def unified(old: CandidateView, new: CandidateView) -> str:
+def source_diff(old: CandidateView, new: CandidateView) -> str:
     """Return the unified diff of two sources; of one that is not there any more, nothing."""
     before, after = (one.source or "" for one in (old, new))
     lines = difflib.unified_diff(
@@ -74,7 +74,7 @@ def unified(old: CandidateView, new: CandidateView) -> str:
     return "".join(lines)
 
 
-def counters(old: dict[str, float], new: dict[str, float]) -> dict[str, tuple[float, float]]:
+def changed_counters(old: dict[str, float], new: dict[str, float]) -> dict[str, tuple[float, float]]:
     """Return the counters that both profiles have and that moved, those that moved most first."""
     moved = {name: (old[name], new[name]) for name in old if name in new and old[name] != new[name]}
 

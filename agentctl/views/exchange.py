@@ -9,9 +9,9 @@ from state.errors import BlobMissing
 from state.events import CallCompleted, CallEnded, CallFailed, CallLost, CallStarted
 from state.model import EffectKey, Role
 from state.reader import LogReader
-from state.records import Recorded
+from state.records import RecordedEvent
 
-ASKS = (Role.PLANNER, Role.EXECUTOR, Role.SUMMARIZER, Role.REFLECTOR)
+MODEL_ROLES = (Role.PLANNER, Role.EXECUTOR, Role.SUMMARIZER, Role.REFLECTOR)
 """Whose effects may ask models, in the order in which they come."""
 
 
@@ -42,33 +42,35 @@ class Exchange:
     cost_usd: float | None
 
 
-def exchanges(reader: LogReader, run: str, candidate: str) -> tuple[Exchange, ...]:
+def load_exchanges(reader: LogReader, run: str, candidate: str) -> tuple[Exchange, ...]:
     """Return what was asked for a candidate of a run, its plan first; empty where no model was asked."""
     place = EffectKey.parse(f"{candidate}.{Role.EXECUTOR}")
     plan = place._replace(implementation=0, repair=0)
     found: list[Exchange] = []
-    for role in ASKS:
+    for role in MODEL_ROLES:
         key = (plan if role is Role.PLANNER else place).for_role(role)
-        found += (_exchange(reader, item, ended) for item, ended in _calls(reader, run, key))
+        found += (_build_exchange(reader, item, ended) for item, ended in _call_attempts(reader, run, key))
     return tuple(found)
 
 
-def _calls(reader: LogReader, run: str, key: EffectKey) -> Iterator[tuple[Recorded, Recorded | None]]:
+def _call_attempts(
+    reader: LogReader, run: str, key: EffectKey
+) -> Iterator[tuple[RecordedEvent, RecordedEvent | None]]:
     """Yield the attempts of an effect, question by question, each with its outcome if it has one."""
     question = 0
-    while reader.by_key(run, f"{key}#call{question}.1") is not None:
+    while reader.event_by_key(run, f"{key}#call{question}.1") is not None:
         attempt = 1
-        while (item := reader.by_key(run, f"{key}#call{question}.{attempt}")) is not None:
-            yield item, reader.by_key(run, f"{key}#call{question}.{attempt}#outcome")
+        while (item := reader.event_by_key(run, f"{key}#call{question}.{attempt}")) is not None:
+            yield item, reader.event_by_key(run, f"{key}#call{question}.{attempt}#outcome")
             attempt += 1
         question += 1
 
 
-def _exchange(reader: LogReader, item: Recorded, ended: Recorded | None) -> Exchange:
+def _build_exchange(reader: LogReader, item: RecordedEvent, ended: RecordedEvent | None) -> Exchange:
     begun = item.event
     assert isinstance(begun, CallStarted)
     event = ended.event if ended else None
-    guide, case = _asked(reader, begun.request)
+    guide, case = _request_texts(reader, begun.request)
     tokens = event.tokens if isinstance(event, CallEnded) else None
     return Exchange(
         role=begun.role,
@@ -79,9 +81,9 @@ def _exchange(reader: LogReader, item: Recorded, ended: Recorded | None) -> Exch
         time=item.time.isoformat(timespec="seconds"),
         guide=guide,
         case=case,
-        outcome=_outcome(event),
-        answer=_text(reader, event.answer) if isinstance(event, CallCompleted) else None,
-        said=_said(event),
+        outcome=_call_outcome(event),
+        answer=_load_text(reader, event.answer) if isinstance(event, CallCompleted) else None,
+        said=_failure_text(event),
         ms=event.ms if isinstance(event, (CallCompleted, CallFailed)) else None,
         input_tokens=tokens.input if tokens else None,
         cached_tokens=tokens.cached if tokens else None,
@@ -90,25 +92,25 @@ def _exchange(reader: LogReader, item: Recorded, ended: Recorded | None) -> Exch
     )
 
 
-def _asked(reader: LogReader, request: str) -> tuple[str | None, str | None]:
+def _request_texts(reader: LogReader, request: str) -> tuple[str | None, str | None]:
     """Return what a model was told and asked."""
-    from daemon.calls.rendering import restored
+    from daemon.calls.request_rendering import load_request
 
     try:
-        found = restored(reader.blob(request), reader.blob)
+        found = load_request(reader.get_blob(request), reader.get_blob)
     except (BlobMissing, ValueError):  # taken out of the log, or written by another version
         return None, None
     return "".join(part.text for part in found.guide), "".join(part.text for part in found.case)
 
 
-def _text(reader: LogReader, digest: str) -> str | None:
+def _load_text(reader: LogReader, digest: str) -> str | None:
     try:
-        return reader.blob(digest).decode(errors="replace")
+        return reader.get_blob(digest).decode(errors="replace")
     except BlobMissing:
         return None
 
 
-def _outcome(event: object) -> str:
+def _call_outcome(event: object) -> str:
     match event:
         case CallCompleted():
             return "answered"
@@ -119,7 +121,7 @@ def _outcome(event: object) -> str:
     return "waits"
 
 
-def _said(event: object) -> str | None:
+def _failure_text(event: object) -> str | None:
     match event:
         case CallFailed(error=error):
             return error.message

@@ -6,22 +6,22 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agentctl.views.overview import CALLS, TROUBLES, Provider, provider
-from agentctl.views.series import event_at, last_of
+from agentctl.views.overview import CALLS_PER_RUN, FAILURE_TYPES, ProviderStatus, provider_status
+from agentctl.views.series import last_run_seq, require_event
 from state.events import CallCompleted, CallFailed, CallLost, EvaluationCompleted
 from state.reader import LogReader
-from state.recent import Asked
-from state.records import Recorded
+from state.recent_events import CallAttempt
+from state.records import RecordedEvent
 
-JUDGED = 200
+MAX_VERDICTS = 200
 """Verdicts that say which hosts are in use."""
 
-SHOWN = 10
+MAX_SHOWN = 10
 """Troubles that are told of, the newest first."""
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedOn:
+class HostVerdicts:
     """A host, its device, how many of the last verdicts are its, and when the latest came (UTC)."""
 
     host: str
@@ -31,7 +31,7 @@ class JudgedOn:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class FailureEvent:
     """Something that failed and was no kernel's fault: its event, when (UTC), and what was said."""
 
     place: str
@@ -41,44 +41,46 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class RunHealth:
     """`providers` by their last attempts at answers, `hosts` by the last `of_verdicts` verdicts.
 
     Without hosts, kernels were judged on the machine of the run. `troubles` are the newest first.
     """
 
     at: int
-    providers: tuple[Provider, ...]
-    hosts: tuple[JudgedOn, ...]
+    providers: tuple[ProviderStatus, ...]
+    hosts: tuple[HostVerdicts, ...]
     of_verdicts: int
-    troubles: tuple[Trouble, ...]
+    troubles: tuple[FailureEvent, ...]
 
 
-def health(reader: LogReader, run: str, *, at: int | None = None) -> Health:
+def run_health(reader: LogReader, run: str, *, at: int | None = None) -> RunHealth:
     """Return how endpoints and hosts stood after a run's event `at` (None: as they stand).
 
     Raises:
         StreamUnknown: there is no such run.
         UnknownEvent: it has no such event.
     """
-    here = event_at(reader, run, last_of(reader, run) if at is None else at)
+    here = require_event(reader, run, last_run_seq(reader, run) if at is None else at)
 
-    def newest(types: Sequence[str], limit: int) -> list[Recorded]:
+    def newest(types: Sequence[str], limit: int) -> list[RecordedEvent]:
         return reader.read(stream=run, types=types, upto=here.seq, limit=limit, newest=True)[::-1]
 
-    judged = newest(("EvaluationCompleted",), JUDGED)
-    resting = reader.system(upto=None if at is None else here.seq).breakers
-    return Health(
+    judged = newest(("EvaluationCompleted",), MAX_VERDICTS)
+    resting = reader.system_state(upto=None if at is None else here.seq).breakers
+    return RunHealth(
         at=here.run_seq,
-        providers=_providers(newest(("CallCompleted", "CallFailed", "CallLost"), CALLS), resting),
-        hosts=_hosts(judged),
+        providers=_provider_statuses(
+            newest(("CallCompleted", "CallFailed", "CallLost"), CALLS_PER_RUN), resting
+        ),
+        hosts=_host_verdicts(judged),
         of_verdicts=len(judged),
-        troubles=tuple(map(_trouble, newest(TROUBLES, SHOWN))),
+        troubles=tuple(map(_failure_event, newest(FAILURE_TYPES, MAX_SHOWN))),
     )
 
 
-def _providers(calls: Iterable[Recorded], resting: dict[str, str]) -> tuple[Provider, ...]:
-    asked: dict[str, list[Asked]] = {}
+def _provider_statuses(calls: Iterable[RecordedEvent], resting: dict[str, str]) -> tuple[ProviderStatus, ...]:
+    asked: dict[str, list[CallAttempt]] = {}
     took: float | None
     for item in calls:
         match item.event:
@@ -91,11 +93,11 @@ def _providers(calls: Iterable[Recorded], resting: dict[str, str]) -> tuple[Prov
             case _:
                 continue
         endpoint = model.partition("/")[0]
-        asked.setdefault(endpoint, []).append(Asked(endpoint, model, outcome, took))
-    return tuple(provider(name, asked[name], resting.get(name)) for name in sorted(asked))
+        asked.setdefault(endpoint, []).append(CallAttempt(endpoint, model, outcome, took))
+    return tuple(provider_status(name, asked[name], resting.get(name)) for name in sorted(asked))
 
 
-def _hosts(judged: Iterable[Recorded]) -> tuple[JudgedOn, ...]:
+def _host_verdicts(judged: Iterable[RecordedEvent]) -> tuple[HostVerdicts, ...]:
     counted: Counter[tuple[str, str]] = Counter()
     latest: dict[tuple[str, str], str] = {}
     for item in judged:
@@ -103,10 +105,10 @@ def _hosts(judged: Iterable[Recorded]) -> tuple[JudgedOn, ...]:
             place = (item.event.where.host, item.event.where.device)
             counted[place] += 1
             latest.setdefault(place, item.time.isoformat(timespec="seconds"))
-    return tuple(JudgedOn(*place, number, latest[place]) for place, number in sorted(counted.items()))
+    return tuple(HostVerdicts(*place, number, latest[place]) for place, number in sorted(counted.items()))
 
 
-def _trouble(item: Recorded) -> Trouble:
+def _failure_event(item: RecordedEvent) -> FailureEvent:
     error = getattr(item.event, "error", None)
     said = error.message if error is not None else str(getattr(item.event, "reason", item.type))
-    return Trouble(item.place, item.time.isoformat(timespec="seconds"), item.type, said)
+    return FailureEvent(item.event_id, item.time.isoformat(timespec="seconds"), item.type, said)

@@ -31,31 +31,35 @@ _BY_KIND = {
 }
 
 
-def highlighted(source: str) -> list[list[Piece]]:
+def highlight_source(source: str) -> list[list[Piece]]:
     """Return the lines of `source`, each as pieces that joined give the line again."""
     lines = source.split("\n")
     try:
-        marks = list(_marks(source))
+        marks = list(_token_marks(source))
     except (tokenize.TokenError, SyntaxError, ValueError):
         return [[("", line)] if line else [] for line in lines]
-    return _cut(lines, marks)
+    return _cut_lines(lines, marks)
 
 
-Mark = tuple[str, tuple[int, int], tuple[int, int]]
+TokenMark = tuple[str, tuple[int, int], tuple[int, int]]
 """A class, and where what has it begins and ends: line from 0, column."""
 
 
-def _marks(source: str) -> Iterator[Mark]:
+def _token_marks(source: str) -> Iterator[TokenMark]:
     before = ""
     found = list(tokenize.generate_tokens(io.StringIO(source).readline))
     for one, after in zip(found, [*found[1:], found[-1]], strict=True):
-        kind = _named(one.string, before, after.string) if one.type == token.NAME else _BY_KIND.get(one.type)
+        kind = (
+            _classify_name(one.string, before, after.string)
+            if one.type == token.NAME
+            else _BY_KIND.get(one.type)
+        )
         if kind:
             yield kind, (one.start[0] - 1, one.start[1]), (one.end[0] - 1, one.end[1])
         before = one.string if one.string.strip() else before
 
 
-def _named(text: str, before: str, after: str) -> str | None:
+def _classify_name(text: str, before: str, after: str) -> str | None:
     if keyword.iskeyword(text):
         return "kw"
     if before in ("def", "class"):
@@ -65,7 +69,7 @@ def _named(text: str, before: str, after: str) -> str | None:
     return "built" if text in _BUILTINS and before != "." else None
 
 
-def _cut(lines: list[str], marks: list[Mark]) -> list[list[Piece]]:
+def _cut_lines(lines: list[str], marks: list[TokenMark]) -> list[list[Piece]]:
     """Cut the lines at the marks; a mark over several lines is one in each of them."""
     made: list[list[Piece]] = [[] for _ in lines]
     at = [0] * len(lines)

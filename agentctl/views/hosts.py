@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from state.board import HostStanding, read
 from state.errors import NoLog
+from state.host_status import HostStatus, read_host_status
 from state.reader import LogReader
 
 UNUSED = "unused"
@@ -17,7 +17,7 @@ UNUSED = "unused"
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class HostView:
     """A host that judges kernels. Times are UTC in ISO 8601.
 
     `state` is a word: connecting, up, resting (it is asked again at `until`), quarantined (its times do not
@@ -46,19 +46,19 @@ class Host:
     compares: bool = True
 
 
-def hosts(reader: LogReader, home: Path, *, running: bool) -> tuple[Host, ...]:
+def active_hosts(reader: LogReader, home: Path, *, running: bool) -> tuple[HostView, ...]:
     """Return the hosts that are in use; none while nobody owns the home, as `running` says."""
-    found = known(home, running=running, named=of_runs(reader)) if running else ()
+    found = host_views(home, running=running, named=hosts_of_runs(reader)) if running else ()
     return tuple(one for one in found if one.state != UNUSED)
 
 
-def of_runs(reader: LogReader) -> set[str]:
+def hosts_of_runs(reader: LogReader) -> set[str]:
     """Return the hosts that runs name which have not ended."""
-    live = (str(row["run"]) for row in reader.listed() if not row["ended"])
-    return {host.address for run in live for host in reader.state(run).config.hosts}
+    live = (str(row["run"]) for row in reader.run_rows() if not row["ended"])
+    return {host.address for run in live for host in reader.run_state(run).config.hosts}
 
 
-def listed(home: Path, *, running: bool, configured: Iterable[str]) -> tuple[Host, ...]:
+def list_hosts(home: Path, *, running: bool, configured: Iterable[str]) -> tuple[HostView, ...]:
     """Return the hosts that are configured, and those of runs which have not ended.
 
     Raises:
@@ -66,31 +66,31 @@ def listed(home: Path, *, running: bool, configured: Iterable[str]) -> tuple[Hos
     """
     named = set(configured)
     with suppress(NoLog), LogReader.open(home) as reader:
-        named |= of_runs(reader)
-    return known(home, running=running, named=named)
+        named |= hosts_of_runs(reader)
+    return host_views(home, running=running, named=named)
 
 
-def known(home: Path, *, running: bool, named: Iterable[str]) -> tuple[Host, ...]:
+def host_views(home: Path, *, running: bool, named: Iterable[str]) -> tuple[HostView, ...]:
     """Return the hosts of these names, by name: those that somebody used with how they stand, or stood.
 
     What nobody names any more is left out; the home forgets it in time.
     """
-    stood = {one.address: one for one in read(home)}
+    stood = {one.address: one for one in read_host_status(home)}
     return tuple(
-        _host(stood[name], running=running) if name in stood else Host(name, UNUSED)
+        _host_view(stood[name], running=running) if name in stood else HostView(name, UNUSED)
         for name in sorted(set(named))
     )
 
 
-def _host(one: HostStanding, *, running: bool) -> Host:
+def _host_view(one: HostStatus, *, running: bool) -> HostView:
     used = running and one.state != "closed"
-    return Host(
+    return HostView(
         name=one.address,
         state=one.state if used else UNUSED,
         why=one.why,
         remedy=one.remedy,
-        until=_iso(one.until) if used else None,
-        heard=_iso(one.heard),
+        until=_iso_time(one.until) if used else None,
+        heard=_iso_time(one.heard),
         device=one.device,
         toolchain=one.toolchain,
         tags=one.tags,
@@ -104,5 +104,5 @@ def _host(one: HostStanding, *, running: bool) -> Host:
     )
 
 
-def _iso(time: datetime | None) -> str | None:
+def _iso_time(time: datetime | None) -> str | None:
     return None if time is None else time.isoformat(timespec="seconds")

@@ -9,32 +9,32 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from agentctl.views.hosts import Host, hosts
-from agentctl.views.process import Process, iso
+from agentctl.views.hosts import HostView, active_hosts
+from agentctl.views.owner_process import OwnerProcess, iso_from_us
 from agentctl.views.run import RunView, run_view
 from daemon.errors import UnknownRun
 from state.reader import LogReader
-from state.recent import Asked, Lately
+from state.recent_events import CallAttempt, RecentEvents
 from state.system import SystemState
 
-SHOWN = 12
+MAX_SHOWN = 12
 """Runs that are shown unless all are asked for: those that have not ended, then the newest."""
 
 LAST, LAST_OF_OTHERS = 1000, 100
 """Events of a run that are looked at for how fast it is, and what went wrong lately; fewer where it rests."""
 
-CALLS = 100
+CALLS_PER_RUN = 100
 """Attempts at answers, of each run, that say how a provider stands."""
 
-JUDGED = "EvaluationCompleted"
-TROUBLES = ("EvaluationFailed", "CallFailed", "CallLost")
+VERDICT_TYPE = "EvaluationCompleted"
+FAILURE_TYPES = ("EvaluationFailed", "CallFailed", "CallLost")
 """What is no kernel's fault: counted as errors, apart from kernels that failed."""
 
 SECONDS_PER_HOUR = 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Errors:
+class RecentErrors:
     """What failed among a run's last events and was no kernel's fault; `last` is the newest, at `place`."""
 
     count: int
@@ -44,7 +44,7 @@ class Errors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunLine(RunView):
+class RunSummary(RunView):
     """A run in the list. `evaluations_per_hour` is how fast it judges now, None unless it runs.
 
     `created` and `updated` are when its first and its latest event happened. `errors` is None where nothing
@@ -55,11 +55,11 @@ class RunLine(RunView):
     updated: str
     parent: str | None
     evaluations_per_hour: float | None
-    errors: Errors | None
+    errors: RecentErrors | None
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
+class ProviderStatus:
     """An endpoint of models, by its last `calls` attempts at answers; `resting` says why it is left alone."""
 
     name: str
@@ -88,26 +88,26 @@ class DayView:
 
 
 @dataclass(frozen=True, slots=True)
-class Overview:
+class HomeOverview:
     """`runs` are the newest first; `more` says how many others there are that are not shown."""
 
-    daemon: Process
-    runs: tuple[RunLine, ...]
+    daemon: OwnerProcess
+    runs: tuple[RunSummary, ...]
     more: int
-    providers: tuple[Provider, ...]
-    hosts: tuple[Host, ...]
+    providers: tuple[ProviderStatus, ...]
+    hosts: tuple[HostView, ...]
     day: DayView | None
 
 
-def overview(
+def home_overview(
     reader: LogReader | None,
-    process: Process,
+    process: OwnerProcess,
     *,
     now_us: float,
     run: str | None = None,
     all_: bool = False,
     hashed: bool = True,
-) -> Overview:
+) -> HomeOverview:
     """Return how a home stands, with one run, the newest, or all of them; `reader` None: it has no log.
 
     `hashed` as in `run_view`.
@@ -117,83 +117,89 @@ def overview(
         state.errors.StateError: the log cannot be used.
     """
     if reader is None:
-        return Overview(process, (), 0, (), (), None)
-    rows = reader.listed(run)
+        return HomeOverview(process, (), 0, (), (), None)
+    rows = reader.run_rows(run)
     if run is not None and not rows:
-        raise UnknownRun.among(run, reader.run_ids())
-    shown = rows if all_ else _shown(rows)
-    lines = tuple(_line(reader, row, owned=process.running, now_us=now_us, hashed=hashed) for row in shown)
-    system = reader.system()
-    return Overview(
+        raise UnknownRun.with_nearest(run, reader.run_ids())
+    shown = rows if all_ else _select_shown(rows)
+    lines = tuple(
+        _run_summary(reader, row, owned=process.is_running, now_us=now_us, hashed=hashed) for row in shown
+    )
+    system = reader.system_state()
+    return HomeOverview(
         daemon=process,
         runs=lines,
         more=len(rows) - len(shown),
-        providers=_providers(reader, lines, system),
-        hosts=hosts(reader, Path(process.home), running=process.running),
-        day=_day(system),
+        providers=_provider_statuses(reader, lines, system),
+        hosts=active_hosts(reader, Path(process.home), running=process.is_running),
+        day=_day_view(system),
     )
 
 
-def _shown(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _select_shown(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the runs that have not ended, and of the others the newest, in the order of the list."""
     live = sum(not row["ended"] for row in rows)
-    ended = {row["run"] for row in islice((row for row in rows if row["ended"]), max(0, SHOWN - live))}
+    ended = {row["run"] for row in islice((row for row in rows if row["ended"]), max(0, MAX_SHOWN - live))}
     return [row for row in rows if not row["ended"] or row["run"] in ended]
 
 
-def _line(reader: LogReader, row: dict[str, Any], *, owned: bool, now_us: float, hashed: bool) -> RunLine:
+def _run_summary(
+    reader: LogReader, row: dict[str, Any], *, owned: bool, now_us: float, hashed: bool
+) -> RunSummary:
     run = str(row["run"])
-    found = run_view(run, reader.state(run), owned=owned, hashed=hashed)
+    found = run_view(run, reader.run_state(run), owned=owned, hashed=hashed)
     running = found.state == "running"
-    happened = reader.lately(run, LAST if running else LAST_OF_OTHERS)
-    return RunLine(
+    happened = reader.recent_events_by_type(run, LAST if running else LAST_OF_OTHERS)
+    return RunSummary(
         **{one.name: getattr(found, one.name) for one in fields(found)},
-        created=iso(row["created_us"]),
-        updated=iso(max((one.last_us for one in happened.values()), default=row["created_us"])),
+        created=iso_from_us(row["created_us"]),
+        updated=iso_from_us(max((one.last_us for one in happened.values()), default=row["created_us"])),
         parent=row["parent"],
-        evaluations_per_hour=_rate(happened.get(JUDGED), now_us) if running else None,
-        errors=_errors(reader, run, happened),
+        evaluations_per_hour=_evaluation_rate(happened.get(VERDICT_TYPE), now_us) if running else None,
+        errors=_recent_errors(reader, run, happened),
     )
 
 
-def _rate(judged: Lately | None, now_us: float) -> float | None:
+def _evaluation_rate(judged: RecentEvents | None, now_us: float) -> float | None:
     """Return judgements per hour since the first of those that were counted."""
     if judged is None or now_us <= judged.first_us:
         return None
     return judged.number * SECONDS_PER_HOUR / ((now_us - judged.first_us) / 1e6)
 
 
-def _errors(reader: LogReader, run: str, happened: dict[str, Lately]) -> Errors | None:
-    found = {kind: happened[kind] for kind in TROUBLES if kind in happened}
+def _recent_errors(reader: LogReader, run: str, happened: dict[str, RecentEvents]) -> RecentErrors | None:
+    found = {kind: happened[kind] for kind in FAILURE_TYPES if kind in happened}
     if not found:
         return None
     newest = max(found.values(), key=lambda one: one.run_seq)
-    item = reader.event_of(run, newest.run_seq)
+    item = reader.run_event(run, newest.run_seq)
     assert item is not None
     error = getattr(item.event, "error", None)
     said = error.message if error is not None else getattr(item.event, "reason", item.type)
-    return Errors(
+    return RecentErrors(
         count=sum(one.number for one in found.values()),
         last=str(said),
         place=f"{run}@{newest.run_seq}",
-        time=iso(newest.last_us),
+        time=iso_from_us(newest.last_us),
     )
 
 
-def _providers(reader: LogReader, runs: Sequence[RunLine], system: SystemState) -> tuple[Provider, ...]:
+def _provider_statuses(
+    reader: LogReader, runs: Sequence[RunSummary], system: SystemState
+) -> tuple[ProviderStatus, ...]:
     """Return the endpoints that the runs asked, and those that are left alone for a while."""
-    asked: dict[str, list[Asked]] = {name: [] for name in system.breakers}
+    asked: dict[str, list[CallAttempt]] = {name: [] for name in system.breakers}
     for run in runs:
-        for one in reader.asked(run.id, CALLS) if run.spent_calls else ():
+        for one in reader.recent_calls(run.id, CALLS_PER_RUN) if run.spent_calls else ():
             asked.setdefault(one.endpoint, []).append(one)
-    return tuple(provider(name, asked[name], system.breakers.get(name)) for name in sorted(asked))
+    return tuple(provider_status(name, asked[name], system.breakers.get(name)) for name in sorted(asked))
 
 
-def provider(name: str, asked: Sequence[Asked], resting: str | None) -> Provider:
+def provider_status(name: str, asked: Sequence[CallAttempt], resting: str | None) -> ProviderStatus:
     """Return how an endpoint stands by its last attempts at answers; `resting` is why it is left alone."""
     took = [one.ms for one in asked if one.ms is not None]
     failed = sum(one.outcome != "answered" for one in asked)
-    return Provider(
+    return ProviderStatus(
         name=name,
         state="resting" if resting is not None else "failing" if asked and failed == len(asked) else "up",
         resting=resting,
@@ -204,7 +210,7 @@ def provider(name: str, asked: Sequence[Asked], resting: str | None) -> Provider
     )
 
 
-def _day(system: SystemState) -> DayView | None:
+def _day_view(system: SystemState) -> DayView | None:
     day = system.day
     if day is None:
         return None
@@ -216,5 +222,5 @@ def _day(system: SystemState) -> DayView | None:
         spent_calls=spent.calls,
         spent_seconds=spent.seconds,
         spent_device_seconds=spent.device_seconds,
-        reserved_usd=day.reserved.usd,
+        reserved_usd=day.reserved_amount.usd,
     )

@@ -39,7 +39,7 @@ class EngineRoof:
 
 
 @dataclass(frozen=True, slots=True)
-class Roofline:
+class KernelRoofline:
     """`intensity` is in operations per byte, rates are per second; None where a kernel has no products.
 
     `attained_flops` are useful ones: products without transposes. `ceiling_flops` is what the roofline allows
@@ -62,7 +62,7 @@ class Roofline:
     engines: tuple[EngineRoof, ...] = ()
 
 
-def roofline(counters: Mapping[str, float], target: str = "") -> Roofline | None:
+def kernel_roofline(counters: Mapping[str, float], target: str = "") -> KernelRoofline | None:
     """Return where counters place a kernel of a target; None where they do not say enough."""
     total_s = counters.get("total_time", 0.0)
     moved = counters.get("hbm_read_bytes", 0.0) + counters.get("hbm_write_bytes", 0.0)
@@ -75,9 +75,9 @@ def roofline(counters: Mapping[str, float], target: str = "") -> Roofline | None
     intensity = useful / moved if useful > 0.0 else None
     ceiling = None if intensity is None else min(ridge, intensity) * bandwidth
     attained = useful / total_s if intensity is not None else None
-    engines = _engines(counters, _engine_peaks(target), bandwidth)
+    engines = _engine_roofs(counters, _engine_peaks(target), bandwidth)
     by_products = intensity is not None and intensity > ridge
-    return Roofline(
+    return KernelRoofline(
         peak_flops=ridge * bandwidth,
         bandwidth_bytes=bandwidth,
         ridge=ridge,
@@ -99,12 +99,12 @@ def _engine_peaks(target: str) -> Mapping[str, float]:
     return load_target(target).engine_peaks() if target in target_names() else {}
 
 
-def target_of(profile: Mapping[str, Any] | None) -> str:
+def profile_target(profile: Mapping[str, Any] | None) -> str:
     """Return the target that a profile (the JSON of its blob) names, "" where it names none."""
     return str(profile.get("target", "")) if profile else ""
 
 
-def _engines(
+def _engine_roofs(
     counters: Mapping[str, float], peaks: Mapping[str, float], bandwidth: float
 ) -> tuple[EngineRoof, ...]:
     moved = counters["mbu_estimated_percent"]

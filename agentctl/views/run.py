@@ -17,7 +17,7 @@ QUEUED = "queued"
 
 
 @dataclass(frozen=True, slots=True)
-class Caps:
+class RunCaps:
     """What a run may spend; None is no limit. Of money `usd` is always set, 0 where nothing may be spent."""
 
     usd: float
@@ -28,7 +28,7 @@ class Caps:
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class LatencyInterval:
     """A latency with the interval that its source gives it; `predicted` says that a model is the source.
 
     `samples` is how often it was measured; `draws_ms` are those of the model's draws, as in `Benchmark`.
@@ -106,7 +106,7 @@ class RunView:
     spent_tokens: int
     spent_calls: int
     device_seconds: float
-    caps: Caps
+    caps: RunCaps
     state_hash: str
     decision_digest: str
     models: tuple[str, ...]
@@ -131,7 +131,7 @@ def run_view(run: str, state: RunState, *, owned: bool | None = None, hashed: bo
         toolchain=state.toolchain,
         round=state.round,
         rounds=state.config.search.rounds,
-        **_found(state),
+        **_latency_fields(state),
         proposed=state.tally.proposed,
         evaluated=state.tally.evaluated,
         looked_at=state.tally.predicted,
@@ -139,11 +139,11 @@ def run_view(run: str, state: RunState, *, owned: bool | None = None, hashed: bo
         duplicates=state.tally.duplicates,
         reverts=state.tally.reverts,
         in_flight=len(state.open),
-        in_flight_roles=_roles(state),
+        in_flight_roles=_count_roles(state),
         needs_approval=state.needs_approval,
         prompts=state.prompts,
         given=tuple(
-            {"from": one.place, "problem": one.problem, "speedup": one.speedup, "steps": len(one.steps)}
+            {"from": one.event_id, "problem": one.problem, "speedup": one.speedup, "steps": len(one.steps)}
             for one in state.sequences or ()
         ),
         told=tuple(one.id for one in state.experiences or ()),
@@ -152,14 +152,14 @@ def run_view(run: str, state: RunState, *, owned: bool | None = None, hashed: bo
         spent_tokens=state.spent_tokens,
         spent_calls=state.spent_calls,
         device_seconds=state.device_seconds,
-        caps=_caps(state),
+        caps=_run_caps(state),
         state_hash=state_hash(state) if hashed else "",
         decision_digest=state.decision_digest,
         models=tuple(sorted(state.models)),
     )
 
 
-def _found(state: RunState) -> dict[str, Any]:
+def _latency_fields(state: RunState) -> dict[str, Any]:
     """Return what a run found: its first and its best kernel against each other and against the bounds."""
     initial, best = state.initial, state.best
     best_ms = best.latency_ms if best else None
@@ -180,22 +180,22 @@ def _found(state: RunState) -> dict[str, Any]:
         "best_wins_percent": last.wins_percent(first) if first and last else None,
         "plain_bound_ms": state.bounds.plain_ms,
         "tight_bound_ms": state.bounds.tight_ms,
-        "percent_of_peak": percent(state.bounds.plain_ms, best_ms),
-        "percent_of_tight_bound": percent(state.bounds.tight_ms, best_ms),
+        "percent_of_peak": bound_percent(state.bounds.plain_ms, best_ms),
+        "percent_of_tight_bound": bound_percent(state.bounds.tight_ms, best_ms),
     }
 
 
-def timed(benchmark: Benchmark | None) -> Timed | None:
+def latency_of(benchmark: Benchmark | None) -> LatencyInterval | None:
     """Return a latency as data, None where there is none."""
     if benchmark is None:
         return None
-    return Timed(
+    return LatencyInterval(
         benchmark.latency_ms, benchmark.lo_ms, benchmark.hi_ms, benchmark.predicted, benchmark.samples,
         benchmark.draws_ms,
     )  # fmt: skip
 
 
-def percent(bound_ms: float, latency_ms: float | None) -> float | None:
+def bound_percent(bound_ms: float, latency_ms: float | None) -> float | None:
     """Return a lower bound on latency as a percentage of a latency."""
     return None if latency_ms is None else 100 * bound_ms / latency_ms
 
@@ -209,14 +209,14 @@ def status_word(state: RunState, *, owned: bool) -> str:
     return state.status.value
 
 
-def _roles(state: RunState) -> dict[str, int]:
+def _count_roles(state: RunState) -> dict[str, int]:
     """Return how many effects each role has in flight, by name."""
     return dict(sorted(Counter(EffectKey.parse(key).role.value for key in state.open).items()))
 
 
-def _caps(state: RunState) -> Caps:
+def _run_caps(state: RunState) -> RunCaps:
     config = state.config
-    return Caps(
+    return RunCaps(
         usd=config.cap_usd, tokens=config.cap_tokens, calls=config.cap_calls, seconds=config.cap_seconds,
         device_seconds=config.cap_device_seconds,
     )  # fmt: skip

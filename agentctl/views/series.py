@@ -13,7 +13,7 @@ from typing import Any
 from daemon.errors import UnknownEvent
 from state.events import BeamSelected
 from state.reader import LogReader
-from state.records import Recorded
+from state.records import RecordedEvent
 
 COLUMNS = (
     "candidate", "parent", "round", "run_seq", "judged_at", "decided_at", "verdict", "latency_ms", "lo_ms",
@@ -22,12 +22,12 @@ COLUMNS = (
 )  # fmt: skip
 """As in `LogReader.attempts`, in the order of the rows."""
 
-TITLE = 120
+MAX_TITLE = 120
 """Characters of a title that a list shows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Beam:
+class RoundBeam:
     """What a round ended with: candidates and their roles, after the run's event `run_seq`."""
 
     run_seq: int
@@ -36,7 +36,7 @@ class Beam:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class CandidateSeries:
     """A run's candidates and beams up to its event `at`; `since` says that older ones are left out.
 
     `rows` have a value for each of `columns`, in the order in which the candidates were proposed.
@@ -47,10 +47,12 @@ class Series:
     since: int
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
-    beams: tuple[Beam, ...]
+    beams: tuple[RoundBeam, ...]
 
 
-def series(reader: LogReader, run: str, *, at: int | None = None, since: int = 0) -> Series:
+def candidate_series(
+    reader: LogReader, run: str, *, at: int | None = None, since: int = 0
+) -> CandidateSeries:
     """Return a run's candidates as they were after its event `at` (None: as they are).
 
     With `since`, only those of which an event after that one says something, and the beams after it.
@@ -58,32 +60,32 @@ def series(reader: LogReader, run: str, *, at: int | None = None, since: int = 0
     Raises:
         StreamUnknown: there is no such run.
     """
-    upto = last_of(reader, run) if at is None else at
-    rows = reader.attempts(run, upto=at, since=since or None)
-    return Series(
+    upto = last_run_seq(reader, run) if at is None else at
+    rows = reader.attempt_rows(run, upto=at, since=since or None)
+    return CandidateSeries(
         run=run,
         at=upto,
         since=since,
         columns=COLUMNS,
-        rows=tuple(_row(row) for row in rows),
-        beams=tuple(_beams(reader, run, since=since, upto=upto)),
+        rows=tuple(_series_row(row) for row in rows),
+        beams=tuple(_round_beams(reader, run, since=since, upto=upto)),
     )
 
 
-def event_at(reader: LogReader, run: str, at: int) -> Recorded:
+def require_event(reader: LogReader, run: str, at: int) -> RecordedEvent:
     """Return a run's event `at`, or that of the ancestor that it has it from.
 
     Raises:
         StreamUnknown: there is no such run.
         UnknownEvent: it has no such event.
     """
-    item = reader.event_of(run, at)
+    item = reader.run_event(run, at)
     if item is None:
-        raise UnknownEvent.beyond(run, at, last_of(reader, run))
+        raise UnknownEvent.with_last_event(run, at, last_run_seq(reader, run))
     return item
 
 
-def last_of(reader: LogReader, run: str) -> int:
+def last_run_seq(reader: LogReader, run: str) -> int:
     """Return the number of a run's last event, its ancestors' included.
 
     Raises:
@@ -93,21 +95,21 @@ def last_of(reader: LogReader, run: str) -> int:
     return newest[0].run_seq if newest else 0
 
 
-def _row(row: dict[str, Any]) -> tuple[Any, ...]:
+def _series_row(row: dict[str, Any]) -> tuple[Any, ...]:
     title = row["title"]
-    row["title"] = f"{title[: TITLE - 1]}…" if title and len(title) > TITLE else title
+    row["title"] = f"{title[: MAX_TITLE - 1]}…" if title and len(title) > MAX_TITLE else title
     return tuple(row[name] for name in COLUMNS)
 
 
-def _beams(reader: LogReader, run: str, *, since: int, upto: int) -> list[Beam]:
-    found: list[Beam] = []
+def _round_beams(reader: LogReader, run: str, *, since: int, upto: int) -> list[RoundBeam]:
+    found: list[RoundBeam] = []
     after = 0
     if since:
-        first = reader.event_of(run, since)
+        first = reader.run_event(run, since)
         after = first.seq if first else 0
-    last = reader.event_of(run, upto)
-    for item in reader.history(run, ("BeamSelected",), after=after, upto=last.seq if last else None):
+    last = reader.run_event(run, upto)
+    for item in reader.iterate_events(run, ("BeamSelected",), after=after, upto=last.seq if last else None):
         if isinstance(item.event, BeamSelected):
             members = tuple((one.candidate.id, one.role.value) for one in item.event.beam)
-            found.append(Beam(item.run_seq, item.event.round, members))
+            found.append(RoundBeam(item.run_seq, item.event.round, members))
     return found

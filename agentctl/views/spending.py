@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from agentctl.views.series import event_at, last_of
-from agentctl.views.walk import walk
+from agentctl.views.series import last_run_seq, require_event
+from agentctl.views.walk import walk_events
 from state.events import (
     BudgetSpent,
     CallEnded,
@@ -24,22 +24,22 @@ from state.events import (
     RunResumed,
 )
 from state.reader import LogReader
-from state.records import Recorded
+from state.records import RecordedEvent
 
 KINDS = ("models", "proposing", "compile", "execute", "paused", "idle")
 MODELS, PROPOSING, COMPILE, EXECUTE, PAUSED, IDLE = KINDS
 """What a run's time goes to: questions to models, proposers of this machine, evaluations until there is a
 program that could run, what is done with it, a pause, and nothing (or nobody drove the run)."""
 
-COMPILING = frozenset({"lint", "jail", "draw", "trace", "compile", "rules", "transfer", "queue"})
+COMPILE_STAGES = frozenset({"lint", "jail", "draw", "trace", "compile", "rules", "transfer", "queue"})
 """Stages of an evaluation, by the names that evaluators give them, before anything is executed."""
 
-POINTS = 400
+MAX_POINTS = 400
 """Of a curve, at most."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class RoleSpend:
     """What one role spent with one model (None: no model). `usd` is None once a price is unknown."""
 
     role: str
@@ -53,8 +53,8 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Paid:
-    """How much was spent `seconds` after the run began, at known prices."""
+class SpendPoint:
+    """How much was spent `seconds_since_start` after the run began, at known prices."""
 
     seconds: float
     usd: float
@@ -64,10 +64,10 @@ class Paid:
 class Spending:
     """A run's money (US$) and time (s).
 
-    `usd` is None once a price is unknown; `priced_usd` is what is known. `seconds` is the wall clock from the
-    run's first event to its latest, `split` the same by what was done: a moment at which several things went
-    on is shared equally among them, so that the parts add up. `stage_seconds` are the sums of evaluations'
-    stages.
+    `usd` is None once a price is unknown; `priced_usd` is what is known. `seconds_since_start` is the wall
+    clock from the run's first event to its latest, `split_seconds` the same by what was done: a moment at
+    which several things went on is shared equally among them, so that the parts add up. `stage_seconds` are
+    the sums of evaluations' stages.
     """
 
     run: str
@@ -76,14 +76,14 @@ class Spending:
     unpriced: int
     calls: int
     tokens: int
-    spent: tuple[Spent, ...]
-    curve: tuple[Paid, ...]
+    spent: tuple[RoleSpend, ...]
+    curve: tuple[SpendPoint, ...]
     seconds: float
     split: dict[str, float]
     stage_seconds: dict[str, float]
 
 
-def spending_of(reader: LogReader, run: str, *, at: int | None = None) -> Spending:
+def load_spending(reader: LogReader, run: str, *, at: int | None = None) -> Spending:
     """Return what a run cost and where its time went; with `at`, as it was after that event of the run.
 
     Raises:
@@ -91,9 +91,9 @@ def spending_of(reader: LogReader, run: str, *, at: int | None = None) -> Spendi
         UnknownEvent: it has no such event.
     """
     found = SpendingWalk(run)
-    for _ in walk(reader, run, found, upto=None if at is None else event_at(reader, run, at).seq):
+    for _ in walk_events(reader, run, found, upto=None if at is None else require_event(reader, run, at).seq):
         pass
-    return found.spending(reader, at=at)
+    return found.build_spending(reader, at=at)
 
 
 class SpendingWalk:
@@ -110,25 +110,25 @@ class SpendingWalk:
 
     def __init__(self, run: str) -> None:
         self._run = run
-        self._clock = _Clock()
-        self._curve: list[Paid] = []
+        self._clock = _TimeSplit()
+        self._curve: list[SpendPoint] = []
 
-    def take(self, item: Recorded) -> None:
+    def add_event(self, item: RecordedEvent) -> None:
         """Take the next event in; an ancestor's costs money and no time."""
         if item.stream == self._run:
-            self._clock.take(item)
-        usd = _cost(item.event)
+            self._clock.add_event(item)
+        usd = _event_cost(item.event)
         if usd:
             before = self._curve[-1].usd if self._curve else 0.0
-            self._curve.append(Paid(self._clock.seconds(item.ts_us), before + usd))
+            self._curve.append(SpendPoint(self._clock.seconds_since_start(item.ts_us), before + usd))
 
-    def spending(self, reader: LogReader, *, at: int | None = None) -> Spending:
-        """Return what was found, with the sums that the read models have; `at` as in `spending_of`."""
-        last = event_at(reader, self._run, last_of(reader, self._run) if at is None else at)
+    def build_spending(self, reader: LogReader, *, at: int | None = None) -> Spending:
+        """Return what was found, with the sums that the read models have; `at` as in `load_spending`."""
+        last = require_event(reader, self._run, last_run_seq(reader, self._run) if at is None else at)
         if last.stream == self._run:
-            self._clock.end(last)
-        rows = reader.spend(self._run, upto=at)
-        spent = tuple(_spent(row) for row in rows)
+            self._clock.extend_to(last)
+        rows = reader.spend_rows(self._run, upto=at)
+        spent = tuple(_role_spend(row) for row in rows)
         priced = sum(row["cost_nano_usd"] for row in rows) / 1e9
         unpriced = sum(row["unknown"] for row in rows)
         clock = self._clock
@@ -140,14 +140,14 @@ class SpendingWalk:
             calls=sum(one.calls for one in spent if one.model is not None),
             tokens=sum(one.input_tokens + one.output_tokens for one in spent),
             spent=spent,
-            curve=_thinned(self._curve),
+            curve=_thin_curve(self._curve),
             seconds=clock.total_seconds,
-            split=clock.split(),
+            split=clock.split_seconds(),
             stage_seconds={name: ms / 1e3 for name, ms in sorted(clock.stages.items())},
         )
 
 
-def _spent(row: Mapping[str, object]) -> Spent:
+def _role_spend(row: Mapping[str, object]) -> RoleSpend:
     cost = row["cost_nano_usd"]
     assert isinstance(cost, int)
     numbers = {
@@ -155,7 +155,7 @@ def _spent(row: Mapping[str, object]) -> Spent:
         for name in ("calls", "answered", "input_tokens", "cached_tokens", "output_tokens")
     }
     model = row["model"]
-    return Spent(
+    return RoleSpend(
         role=str(row["role"]),
         model=None if model is None else str(model),
         usd=None if row["unknown"] else cost / 1e9,
@@ -163,7 +163,7 @@ def _spent(row: Mapping[str, object]) -> Spent:
     )
 
 
-def _cost(event: Event) -> float:
+def _event_cost(event: Event) -> float:
     match event:
         case CallEnded(cost_usd=usd):
             return usd or 0.0
@@ -174,9 +174,9 @@ def _cost(event: Event) -> float:
     return 0.0
 
 
-def _thinned(curve: list[Paid]) -> tuple[Paid, ...]:
-    """Return at most `POINTS` of a curve, its last one among them."""
-    step = max(1, -(-len(curve) // POINTS))
+def _thin_curve(curve: list[SpendPoint]) -> tuple[SpendPoint, ...]:
+    """Return at most `MAX_POINTS` of a curve, its last one among them."""
+    step = max(1, -(-len(curve) // MAX_POINTS))
     return tuple(curve[::-1][::step][::-1])
 
 
@@ -185,7 +185,7 @@ Interval = tuple[int, int, str]
 
 
 @dataclass(slots=True)
-class _Clock:
+class _TimeSplit:
     """What went on when, from a run's own events."""
 
     began_us: int = 0
@@ -196,10 +196,10 @@ class _Clock:
     done: list[Interval] = field(default_factory=list)
     stages: dict[str, float] = field(default_factory=dict)
 
-    def take(self, item: Recorded) -> None:
+    def add_event(self, item: RecordedEvent) -> None:
         """Take the run's next event in."""
         self.began_us = self.began_us or item.ts_us
-        now = self._now(item)
+        now = self._event_time(item)
         match item.event:
             case RunPaused() if self.paused_us is None:
                 self.paused_us = now
@@ -207,36 +207,36 @@ class _Clock:
                 self.done.append((self.paused_us, now, PAUSED))
                 self.paused_us = None
             case EvaluationStarted(key=key):
-                self._begin(key, now, EXECUTE)
+                self._begin_interval(key, now, EXECUTE)
             case EffectStarted(key=key):
-                self._begin(key, now, PROPOSING)
+                self._begin_interval(key, now, PROPOSING)
             case CallStarted() as call:
-                self._begin(_call(call), now, MODELS)
+                self._begin_interval(_call_name(call), now, MODELS)
                 self.asked.add(call.key)
             case CallLost() as call:
-                self.open.pop(_call(call), None)  # nobody knows when it ended
+                self.open.pop(_call_name(call), None)  # nobody knows when it ended
             case CallEnded() as call:
-                self._end(_call(call), now)
+                self._end_interval(_call_name(call), now)
             case EvaluationCompleted(key=key, stage_ms=stage_ms):
-                self._judged(key, now, stage_ms)
+                self._end_evaluation(key, now, stage_ms)
             case EffectEnded(key=key):
-                self._end(key, now)
+                self._end_interval(key, now)
         self.latest_us = now
 
-    def end(self, item: Recorded) -> None:
+    def extend_to(self, item: RecordedEvent) -> None:
         """Let time pass up to an event of which nothing else is known."""
         self.began_us = self.began_us or item.ts_us
-        self.latest_us = self._now(item)
+        self.latest_us = self._event_time(item)
 
-    def _now(self, item: Recorded) -> int:
+    def _event_time(self, item: RecordedEvent) -> int:
         return max(item.ts_us, self.latest_us or item.ts_us)  # clocks are set back now and then
 
-    def _begin(self, name: str, now: int, kind: str) -> None:
+    def _begin_interval(self, name: str, now: int, kind: str) -> None:
         """Something begins; what was under way by that name was lost, at the latest event before."""
-        self._end(name, self.latest_us)
+        self._end_interval(name, self.latest_us)
         self.open[name] = (now, kind)
 
-    def _end(self, name: str, now: int) -> None:
+    def _end_interval(self, name: str, now: int) -> None:
         began = self.open.pop(name, None)
         if began is None:
             return
@@ -246,7 +246,7 @@ class _Clock:
             return  # what it did was to ask
         self.done.append((began[0], max(began[0], now), began[1]))
 
-    def _judged(self, key: str, now: int, stage_ms: Mapping[str, float]) -> None:
+    def _end_evaluation(self, key: str, now: int, stage_ms: Mapping[str, float]) -> None:
         """An evaluation ends: the part of its time that its first stages took was to compile."""
         for name, ms in stage_ms.items():
             self.stages[name] = self.stages.get(name, 0.0) + ms
@@ -254,39 +254,41 @@ class _Clock:
         if began is None:
             return
         total = sum(stage_ms.values())
-        first = sum(ms for name, ms in stage_ms.items() if name in COMPILING)
+        first = sum(ms for name, ms in stage_ms.items() if name in COMPILE_STAGES)
         cut = began[0] + round((now - began[0]) * (first / total if total > 0 else 0.0))
         self.done += [(began[0], cut, COMPILE), (cut, max(cut, now), EXECUTE)]
 
-    def seconds(self, ts_us: int) -> float:
+    def seconds_since_start(self, ts_us: int) -> float:
         """Return how long after the run's first event something happened, 0 for what was before it."""
         return max(0.0, (ts_us - self.began_us) / 1e6) if self.began_us else 0.0
 
     @property
     def total_seconds(self) -> float:
-        return self.seconds(self.latest_us)
+        return self.seconds_since_start(self.latest_us)
 
-    def split(self) -> dict[str, float]:
+    def split_seconds(self) -> dict[str, float]:
         """Return how many seconds went to each kind; they add up to the whole."""
         parts = dict.fromkeys(KINDS, 0.0)
-        for us, kinds in _sweep([*self.done, *self._unended()], self.began_us, self.latest_us):
+        for us, kinds in _sweep_intervals(
+            [*self.done, *self._open_intervals()], self.began_us, self.latest_us
+        ):
             working = [kind for kind in kinds if kind != PAUSED]
             for kind in working or ([PAUSED] if kinds else [IDLE]):
                 parts[kind] += us / 1e6 / len(working or [kind])
         return parts
 
-    def _unended(self) -> Iterator[Interval]:
+    def _open_intervals(self) -> Iterator[Interval]:
         yield from ((began, self.latest_us, kind) for began, kind in self.open.values())
         if self.paused_us is not None:
             yield self.paused_us, self.latest_us, PAUSED
 
 
-def _call(call: CallStarted | CallEnded) -> str:
+def _call_name(call: CallStarted | CallEnded) -> str:
     return f"{call.key}#{call.call}.{call.attempt}"
 
 
-def _sweep(intervals: list[Interval], begin: int, end: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield how long each combination of kinds went on, from `begin` to `end`."""
+def _sweep_intervals(intervals: list[Interval], begin: int, end: int) -> Iterator[tuple[int, list[str]]]:
+    """Yield how long each combination of kinds went on, from `begin` to `extend_to`."""
     changes = sorted(
         [(start, 1, kind) for start, stop, kind in intervals if stop > start]
         + [(stop, -1, kind) for start, stop, kind in intervals if stop > start]

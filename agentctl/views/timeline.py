@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class BusyTimeline:
     """`busy_percent` has, by queue, in what share of each part of `span_ms` it was busy, 0 to 100.
 
     Its times are predicted where the profile is.
@@ -19,7 +19,7 @@ class Timeline:
     busy_percent: dict[str, tuple[int, ...]]
 
 
-def timeline(profile: Mapping[str, Any] | None) -> Timeline | None:
+def busy_timeline(profile: Mapping[str, Any] | None) -> BusyTimeline | None:
     """Return the timeline of a profile (the JSON of its blob).
 
     None where it has none: it was recorded before timelines were, or its evaluator has none to record. What
@@ -36,4 +36,4 @@ def timeline(profile: Mapping[str, Any] | None) -> Timeline | None:
         for queue, parts in busy.items()
         if isinstance(parts, list) and parts and all(type(part) is int for part in parts)
     }
-    return Timeline(float(span), bool(profile.get("predicted")), lanes) if lanes else None
+    return BusyTimeline(float(span), bool(profile.get("predicted")), lanes) if lanes else None

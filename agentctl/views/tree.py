@@ -13,7 +13,7 @@ from state.model import INITIAL_KEY, EffectKey, Role, Verdict
 from state.reader import LogReader
 
 
-class Mark(StrEnum):
+class CandidateMark(StrEnum):
     """What became of a kernel; the value stands before it in a drawing."""
 
     BEST = "*"
@@ -26,20 +26,20 @@ class Mark(StrEnum):
     WAITS = "?"
 
 
-MEANING: Mapping[Mark, str] = {
-    Mark.BEST: "best",
-    Mark.KEPT: "kept",
-    Mark.REVERTED: "kept, then reverted",
-    Mark.DISCARDED: "discarded",
-    Mark.DUPLICATE: "duplicate",
-    Mark.REFUTED: "refuted",
-    Mark.WRONG: "not correct",
-    Mark.WAITS: "undecided",
+MARK_MEANINGS: Mapping[CandidateMark, str] = {
+    CandidateMark.BEST: "best",
+    CandidateMark.KEPT: "kept",
+    CandidateMark.REVERTED: "kept, then reverted",
+    CandidateMark.DISCARDED: "discarded",
+    CandidateMark.DUPLICATE: "duplicate",
+    CandidateMark.REFUTED: "refuted",
+    CandidateMark.WRONG: "not correct",
+    CandidateMark.WAITS: "undecided",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class CandidateNode:
     """A kernel in the tree. `depth` counts the kernels between it and the initial one, which has 0.
 
     `speedup` is over its parent. `in_beam`: the next round improves it. `reason` is why it was discarded,
@@ -49,7 +49,7 @@ class Node:
     id: str
     parent: str | None
     depth: int
-    mark: Mark
+    mark: CandidateMark
     in_beam: bool
     title: str | None
     technique: str | None
@@ -64,35 +64,37 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class CandidateTree:
     """`nodes` are in the order of a drawing: each kernel before those made from it, these by their places."""
 
     run: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[CandidateNode, ...]
 
 
-def tree(reader: LogReader, run: str) -> Tree:
+def candidate_tree(reader: LogReader, run: str) -> CandidateTree:
     """Return the kernels of a run, those of its ancestors included.
 
     Raises:
         state.errors.StreamUnknown: there is no such run.
     """
-    state, rows = reader.state(run), reader.attempts(run)
-    reverted = {event.dropped for event in _reverts(reader, run)}
+    state, rows = reader.run_state(run), reader.attempt_rows(run)
+    reverted = {event.dropped for event in _revert_events(reader, run)}
     below: dict[str | None, list[dict[str, Any]]] = {}
     known = {row["candidate"] for row in rows}
-    for row in sorted(rows, key=_place):
+    for row in sorted(rows, key=_search_place):
         below.setdefault(row["parent"] if row["parent"] in known else None, []).append(row)
     beam = {entry.candidate.id for entry in state.beam}
-    return Tree(run, tuple(_node(row, depth, state, beam, reverted) for row, depth in _walk(below)))
+    return CandidateTree(
+        run, tuple(_candidate_node(row, depth, state, beam, reverted) for row, depth in _walk_rows(below))
+    )
 
 
-def _place(row: Mapping[str, Any]) -> EffectKey:
+def _search_place(row: Mapping[str, Any]) -> EffectKey:
     """Return where in the search a kernel is from: results arrive in another order each time."""
     return EffectKey.parse(f"{row['candidate']}.{Role.EXECUTOR}")
 
 
-def _walk(below: Mapping[str | None, list[dict[str, Any]]]) -> Iterator[tuple[dict[str, Any], int]]:
+def _walk_rows(below: Mapping[str | None, list[dict[str, Any]]]) -> Iterator[tuple[dict[str, Any], int]]:
     """Yield the rows depth first, without recursion: a line of kernels may be as long as a run."""
     waiting = [(row, 0) for row in reversed(below.get(None, []))]
     while waiting:
@@ -101,17 +103,19 @@ def _walk(below: Mapping[str | None, list[dict[str, Any]]]) -> Iterator[tuple[di
         waiting += [(child, depth + 1) for child in reversed(below.get(row["candidate"], []))]
 
 
-def _node(
+def _candidate_node(
     row: dict[str, Any], depth: int, state: RunState, beam: Iterable[str], reverted: Iterable[str]
-) -> Node:
+) -> CandidateNode:
     name = str(row["candidate"])
-    first = name == INITIAL_KEY.candidate
+    first = name == INITIAL_KEY.candidate_id
     predicted = row["predicted"]
-    return Node(
+    return CandidateNode(
         id=name,
         parent=row["parent"],
         depth=depth,
-        mark=_mark(row, best=state.best is not None and state.best.id == name, reverted=name in reverted),
+        mark=_candidate_mark(
+            row, best=state.best is not None and state.best.id == name, reverted=name in reverted
+        ),
         in_beam=name in beam,
         title="initial kernel" if first else row["title"] or row["note"],
         technique=row["technique"],
@@ -126,23 +130,23 @@ def _node(
     )
 
 
-def _mark(row: dict[str, Any], *, best: bool, reverted: bool) -> Mark:
+def _candidate_mark(row: dict[str, Any], *, best: bool, reverted: bool) -> CandidateMark:
     refuted = row["reason"] == "refuted"
     for holds, mark in (
-        (best, Mark.BEST),
-        (refuted, Mark.REFUTED),
-        (reverted, Mark.REVERTED),
-        (row["decision"] == "kept", Mark.KEPT),
-        (row["reason"] == "duplicate", Mark.DUPLICATE),
-        (row["verdict"] not in (None, Verdict.CORRECT) or row["error_code"] is not None, Mark.WRONG),
-        (row["decision"] == "discarded", Mark.DISCARDED),
+        (best, CandidateMark.BEST),
+        (refuted, CandidateMark.REFUTED),
+        (reverted, CandidateMark.REVERTED),
+        (row["decision"] == "kept", CandidateMark.KEPT),
+        (row["reason"] == "duplicate", CandidateMark.DUPLICATE),
+        (row["verdict"] not in (None, Verdict.CORRECT) or row["error_code"] is not None, CandidateMark.WRONG),
+        (row["decision"] == "discarded", CandidateMark.DISCARDED),
     ):
         if holds:
             return mark
-    return Mark.WAITS
+    return CandidateMark.WAITS
 
 
-def _reverts(reader: LogReader, run: str) -> Iterator[KernelReverted]:
-    for item in reader.history(run, ("KernelReverted",)):
+def _revert_events(reader: LogReader, run: str) -> Iterator[KernelReverted]:
+    for item in reader.iterate_events(run, ("KernelReverted",)):
         if isinstance(item.event, KernelReverted):
             yield item.event

@@ -7,31 +7,35 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from state.reader import LogReader
-from state.records import Progress, Recorded
+from state.records import ProgressCallback, RecordedEvent
 
 
-class Walk(Protocol):
+class EventWalk(Protocol):
     """Takes a run's events in, in order, its ancestors' first: those of `types` and no others."""
 
     @property
     def types(self) -> tuple[str, ...]: ...
 
-    def take(self, item: Recorded) -> None: ...
+    def add_event(self, item: RecordedEvent) -> None: ...
 
 
-def walk(
-    reader: LogReader, run: str, *walks: Walk, upto: int | None = None, progress: Progress | None = None
-) -> Iterator[Recorded]:
+def walk_events(
+    reader: LogReader,
+    run: str,
+    *walks: EventWalk,
+    upto: int | None = None,
+    progress: ProgressCallback | None = None,
+) -> Iterator[RecordedEvent]:
     """Show each event of a run, up to a global seq, to the walks that want its type; yield it then.
 
     Raises:
         StreamUnknown: there is no such run.
     """
-    wanting: dict[str, list[Callable[[Recorded], None]]] = defaultdict(list)
+    wanting: dict[str, list[Callable[[RecordedEvent], None]]] = defaultdict(list)
     for one in walks:
         for kind in one.types:
-            wanting[kind].append(one.take)
-    for item in reader.history(run, tuple(wanting), upto=upto, progress=progress):
+            wanting[kind].append(one.add_event)
+    for item in reader.iterate_events(run, tuple(wanting), upto=upto, progress=progress):
         for take in wanting[item.type]:
             take(item)
         yield item

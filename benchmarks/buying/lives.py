@@ -18,15 +18,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from agent_core.prompting import builtin
+from agent_core.prompting import builtin_prompts
 from agent_core.providers.retry import RetryPolicy
-from daemon.calls.desk import Desk
+from daemon.calls.llm_roles import RoleFactory
+from daemon.command_models import Resume, run_id
 from daemon.config import DaemonConfig
-from daemon.host import work_on
-from daemon.inbox import drop, folder
-from daemon.logs import configure
-from daemon.stop import Stop
-from daemon.verbs import Resume, run_id
+from daemon.home_owner import serve_runs
+from daemon.inbox import inbox_folder, put_command
+from daemon.process_logging import configure_logging
+from daemon.stop_signal import StopSignal
 from stability.breaker import BreakerPolicy
 from state import crash
 from state.log import EventLog
@@ -93,7 +93,7 @@ def config(wire: Format, seed: int = 3, *, rounds: int = 1) -> RunConfig:
 def submit(home: Path, wire: Format, seed: int = 3, *, rounds: int = 1) -> str:
     """Submit the run; return its id."""
     submission = fakes.submission(config(wire, seed, rounds=rounds), constants_model.KERNEL)
-    return run_id(drop(home, submission), "silu")
+    return run_id(put_command(home, submission), "silu")
 
 
 class Lives:
@@ -138,13 +138,13 @@ async def _host(event_log: EventLog, run: str, endpoint: str, url: str) -> None:
             endpoint: {"base_url": url, "calls": 4},
         }
     )
-    desk = Desk(event_log, settings, env={}, retries=QUICK, breakers=UNBROKEN)
-    stop = Stop()
-    work = work_on(event_log, settings, stop=stop, workers=fakes.fake_workers(), desk=desk)
+    desk = RoleFactory(event_log, settings, env={}, retries=QUICK, breakers=UNBROKEN)
+    stop = StopSignal()
+    work = serve_runs(event_log, settings, stop=stop, workers=fakes.fake_workers(), desk=desk)
     hosting = asyncio.create_task(work)
     while not hosting.done() and not fakes.has_ended(event_log, run):
         if _waits_for_person(event_log, run):
-            drop(event_log.home, Resume(run=run))
+            put_command(event_log.home, Resume(run=run))
         await asyncio.sleep(0.002)
     stop.request()
     await hosting
@@ -152,14 +152,14 @@ async def _host(event_log: EventLog, run: str, endpoint: str, url: str) -> None:
 
 def _waits_for_person(event_log: EventLog, run: str) -> bool:
     """Whether the endpoint refuses everything and nobody has said yet that it is mended."""
-    if event_log.run_seq(run) == 0 or any(folder(event_log.home).glob("*.json")):
+    if event_log.run_seq(run) == 0 or any(inbox_folder(event_log.home).glob("*.json")):
         return False
-    state = event_log.state(run)
+    state = event_log.run_state(run)
     return state.status is RunStatus.PAUSED and state.pause_cause is PauseCause.PROVIDER
 
 
 def _child(job: dict[str, Any]) -> int:
-    crash._fuse = crash.parse_fuse(job["crash"])  # noqa: SLF001 - as the environment would at a start
+    crash._trigger = crash.parse_trigger(job["crash"])  # noqa: SLF001 - as the environment would at a start
     try:
         with EventLog.open(Path(job["home"])) as event_log:
             asyncio.run(_host(event_log, job["run"], job["endpoint"], job["url"]))
@@ -171,11 +171,11 @@ def _child(job: dict[str, Any]) -> int:
 
 def main() -> None:
     """Fork a child for each job on stdin; answer with its exit status."""
-    configure("error")  # to stderr: stdout is for the answers alone
+    configure_logging("error")  # to stderr: stdout is for the answers alone
     for module in PRELOADED:
         import_module(module)
     fakes.submission(config(FORMATS["openai"]))
-    builtin()  # read once: all lives are told the same, whatever is edited meanwhile
+    builtin_prompts()  # read once: all lives are told the same, whatever is edited meanwhile
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from state.errors import NoLog, StreamUnknown
 from state.events import CallCompleted, CallFailed, CallLost, CallStarted, RunPaused
-from state.fold import RunState, apply, state_hash
-from state.model import usd
+from state.fold import RunState, apply_event, state_hash
+from state.model import round_usd
 from state.reader import LogReader
-from state.verify import verify
+from state.verify import verify_log
 from tests.support import constants_model
 from tests.support.llm_server import Asked, Refuse, Reply, Said, Script
 
@@ -81,8 +81,8 @@ def told(home: Path, run: str, cap_usd: float) -> Story:
     with LogReader.open(home) as reader:
         for item in reader.read(stream=run, limit=1_000_000):
             event = item.event
-            state = apply(state, event)
-            taken = usd(state.spent_usd + state.reserved_usd)
+            state = apply_event(state, event)
+            taken = round_usd(state.spent_usd + state.reserved_usd)
             story.most_usd = max(story.most_usd, taken)
             if taken > cap_usd:
                 story.over.append(item.run_seq)
@@ -104,10 +104,10 @@ def told(home: Path, run: str, cap_usd: float) -> Story:
                 case _:
                     pass
     assert state is not None
-    story.hash, story.decisions, story.ended = state_hash(state), state.decision_digest, state.ended
+    story.hash, story.decisions, story.ended = state_hash(state), state.decision_digest, state.has_ended
     story.spent_usd = state.spent_usd
-    report = verify(home)
-    story.faults = tuple(map(str, report.findings)) if not report.ok else ()
+    report = verify_log(home)
+    story.faults = tuple(map(str, report.findings)) if not report.is_ok else ()
     return story
 
 
@@ -115,7 +115,7 @@ def under_way(home: Path, run: str) -> int:
     """Return how many calls a home has in flight, as a kill left it."""
     try:
         with LogReader.open(home) as reader:
-            state = reader.state(run)
+            state = reader.run_state(run)
     except (NoLog, StreamUnknown):  # killed before there was any
         return 0
     return sum(one.held is not None for effect in state.open.values() for one in effect.calls)

@@ -20,15 +20,15 @@ from agent_core.effects import ImplementRequest, PlanRequest, ReflectRequest, Su
 from agent_core.roles import ExperienceAnswer, KernelAnswer, PlanAnswer, ReadBlob, ReflectionAnswer
 from agent_core.roles.mechanical import experience_of, reflection_of
 from benchmarks.enduring.steps import PRAGMAS, Steps, Work, digest_of, tell_pragmas, tell_results
+from daemon.command_models import Submit, run_id
 from daemon.config import DaemonConfig
-from daemon.host import host
-from daemon.inbox import drop
-from daemon.logs import configure
-from daemon.stop import Stop
-from daemon.verbs import Submit, run_id
+from daemon.home_owner import host_home
+from daemon.inbox import put_command
+from daemon.process_logging import configure_logging
+from daemon.stop_signal import StopSignal
 from daemon.workers import Workers
 from remote import code_digest
-from remote.evaluator import Blobs, EvaluationAnswer
+from remote.evaluator import BlobReader, EvaluationAnswer
 from state import model, schema
 from state.events import (
     EffectEnded,
@@ -88,7 +88,7 @@ class Script:
     def toolchain(self) -> str:
         return "scripted 1"
 
-    async def evaluate(self, request: model.EvaluationRequest, blobs: Blobs, /) -> EvaluationAnswer:
+    async def evaluate(self, request: model.EvaluationRequest, blobs: BlobReader, /) -> EvaluationAnswer:
         source = blobs.get_blob(request.source)
         profile = json.dumps({"text": await self._step()}).encode()
         # All within 3 %: no pair is worth an experience, some kernels become the best.
@@ -118,17 +118,17 @@ def submit(home: Path, work: Work) -> list[str]:
         beam=1, plans=1, explorers=0, rounds=work.length, plateau_rounds=1000, within_percent=0
     )
     config = model.RunConfig(problem=PROBLEM, size="reduced", planner=("scripted",), search=search)
-    files = dict(seeds.load(PROBLEM).files)
+    files = dict(seeds.load_problem(PROBLEM).files)
     command = Submit.model_construct(verb="submit", config=config, files=files, kernel=f"{TEXT}''\n")
-    return [run_id(drop(home, command, id_=name), PROBLEM) for name in work.names()]
+    return [run_id(put_command(home, command, id_=name), PROBLEM) for name in work.names()]
 
 
 async def own(log: EventLog, work: Work, script: Script) -> None:
     """Host the log until all its runs have ended."""
-    stop = Stop()
+    stop = StopSignal()
     at_a_time = DaemonConfig(evaluations=work.workflows, proposals=work.workflows)
     workers = Workers(create_evaluator=lambda _: script, create_proposer=lambda _: script)
-    hosting = asyncio.create_task(host(log, at_a_time, stop=stop, workers=workers))
+    hosting = asyncio.create_task(host_home(log, at_a_time, stop=stop, workers=workers))
     while not hosting.done() and not _all_ended(log, work.workflows):  # noqa: ASYNC110 - no event says so
         await asyncio.sleep(LOOK_SECONDS)
     stop.request()
@@ -137,7 +137,7 @@ async def own(log: EventLog, work: Work, script: Script) -> None:
 
 def _all_ended(log: EventLog, count: int) -> bool:
     runs = log.run_ids()
-    return len(runs) == count and all(log.state(run).ended for run in runs)
+    return len(runs) == count and all(log.run_state(run).has_ended for run in runs)
 
 
 def results(home: Path) -> dict[str, dict[str, str]]:
@@ -149,7 +149,7 @@ def results(home: Path) -> dict[str, dict[str, str]]:
             after = page[-1].seq
             for item in page:
                 if isinstance(item.event, EffectEnded) and type(item.event) in _TEXTS:
-                    text = _TEXTS[type(item.event)](item.event, reader.blob)
+                    text = _TEXTS[type(item.event)](item.event, reader.get_blob)
                     found.setdefault(item.stream, {})[item.event.key] = digest_of(text)
     return found
 
@@ -172,7 +172,7 @@ def pragmas(path: Path) -> dict[str, str | int]:
 
 def main(folder: Path) -> None:
     work = Work.load(folder)
-    configure("warning")
+    configure_logging("warning")
     steps = Steps(folder, work)
     home = folder / "home"
     if not home.exists():

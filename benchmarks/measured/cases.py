@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nki_sim.frontend.context import target_named
+from nki_sim.frontend.context import resolve_target_name
 from nki_sim.timing.counters import CONVENTIONS, ConventionName
 
 SUMMARY = "summary.json"
@@ -100,7 +100,7 @@ def profiles(file: Path, found: Sequence[Implementation], target: str | None) ->
     if not isinstance(rows, list):
         raise CaseError(f'{file} is not of the form {{"kernels": [...]}}')
     cases = [_profile(file, number, row, found, target) for number, row in enumerate(rows)]
-    return [case for case in cases if target is None or case.target == target_named(target)]
+    return [case for case in cases if target is None or case.target == resolve_target_name(target)]
 
 
 def _profile(file: Path, number: int, row: Any, found: Sequence[Implementation], target: str | None) -> Case:
@@ -113,7 +113,7 @@ def _profile(file: Path, number: int, row: Any, found: Sequence[Implementation],
     return Case(
         name=own.kernel.stem if own else _label(problem, config),
         problem=problem,
-        target=target_named(str(row.get("platform") or target or "trn1")),
+        target=resolve_target_name(str(row.get("platform") or target or "trn1")),
         measured=measured,
         config=config,
         kernel=own.kernel if own else None,
@@ -186,7 +186,7 @@ class Lists:
         return Case(
             name=str(Path(path).with_suffix("")),
             problem=problem,
-            target=target_named(str(_first(told, "platform", "target") or self.target)),
+            target=resolve_target_name(str(_first(told, "platform", "target") or self.target)),
             measured=measured,
             config=config,
             kernel=self._resolved(path),

@@ -23,12 +23,12 @@ from benchmarks.measured.cases import Case, CaseError
 from benchmarks.measured.runs import job_of
 from benchmarks.measured.scores import scores
 from nki_sim import targets
-from nki_sim.compiler.compile import compiled
-from nki_sim.compiler.compiled import Compiled
+from nki_sim.compiler.compiled_program import CompiledProgram
+from nki_sim.compiler.pass_pipeline import compile_program
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
 from nki_sim.timing.schedule import schedule
-from nki_sim.timing.uncertainty import ranges
+from nki_sim.timing.uncertainty import constant_ranges
 
 Constants = tuple[tuple[str, float], ...]
 """Names and values, sorted by name."""
@@ -184,9 +184,9 @@ def _retimed(file: str, target: str, values: Constants, compiling: frozenset[str
 
 
 @cache
-def _compiled(file: str, target: str, values: Constants) -> Compiled:
+def _compiled(file: str, target: str, values: Constants) -> CompiledProgram:
     program = Program.from_bytes(Path(file).read_bytes())
-    return compiled(program, _with(targets.load(target), values))
+    return compile_program(program, _with(targets.load(target), values))
 
 
 def _with(target: Target, values: Constants) -> Target:
@@ -249,7 +249,7 @@ def leave_one_out(timer: Timer, curves: Curves, *, tell: Tell) -> dict[str, Any]
 
 def _outside(constants: Mapping[str, float], target: Target) -> list[str]:
     """Constants that lie further from the table's value than intervals assume."""
-    known = ranges(target)
+    known = constant_ranges(target)
     return [
         name
         for name, value in constants.items()

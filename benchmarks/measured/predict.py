@@ -19,7 +19,7 @@ from nki_sim.frontend.entry import trace_bytes
 from nki_sim.program.ir import Program
 from nki_sim.timing import counters
 from nki_sim.timing.counters import ConventionName
-from nki_sim.timing.forecast import Forecast, forecast
+from nki_sim.timing.forecast import Forecast, forecast_program
 
 
 class Job(TypedDict):
@@ -40,7 +40,7 @@ def predicted(job: Job) -> dict[str, Any]:
     begun = time.perf_counter()
     program = traced(job)
     traced_at = time.perf_counter()
-    found = forecast(program, targets.load(job["target"]))
+    found = forecast_program(program, targets.load(job["target"]))
     latency_ms = found.latency_ms
     timed_at = time.perf_counter()
     interval = _interval(found) if job["interval"] else {}
@@ -66,7 +66,7 @@ def traced(job: Job) -> Program:
         return Program.from_bytes(kept.read_bytes())
     path = Path(job["kernel"])
     source = harness.read_text(path)
-    entry = job["entry"] or harness.entry_of(source)
+    entry = job["entry"] or harness.find_entry(source)
     data = trace_bytes(source, args=_arguments(job), target=job["target"], entry=entry, filename=str(path))
     half = kept.with_suffix(".part")
     half.write_bytes(data)
@@ -77,21 +77,21 @@ def traced(job: Job) -> Program:
 def _arguments(job: Job) -> list[Any]:
     if job["args"]:
         return [harness.parse_argument(text) for text in job["args"]]
-    reference = harness.Reference(Path(str(job["reference"])))
-    return [harness.spec_of(item) for item in reference.arguments(reference.inputs(0))]
+    reference = harness.ReferenceModule(Path(str(job["reference"])))
+    return [harness.make_specs(item) for item in reference.make_arguments(reference.draw_inputs(0))]
 
 
 def _interval(found: Forecast) -> dict[str, float]:
-    from nki_sim.timing.uncertainty import interval
+    from nki_sim.timing.uncertainty import predict_interval
 
-    made = interval(found, recompile=True)
+    made = predict_interval(found, recompile=True)
     return {"lo_ms": made.lo_ms, "hi_ms": made.hi_ms}
 
 
 def _counters(found: Forecast, convention: ConventionName | None) -> dict[str, float]:
     """The summary in the convention of the profile it is compared with: legacy for legacy kernels."""
     own: ConventionName = "legacy" if found.traced.dialect == "neuronxcc" else "explorer"
-    return dict(counters.profile(found, convention or own))
+    return dict(counters.profile_counters(found, convention or own))
 
 
 def main(argv: list[str]) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.soaking.asked import asked
 from benchmarks.soaking.start import started
-from state.home import Layout
+from state.home import HomeLayout
 from state.log import EventLog
 
 STARTS = 3
@@ -53,8 +53,8 @@ class Gauges:
     def sample(self, log: EventLog, hours: float) -> Sample:
         """Measure. The process must be at rest: nothing may be stored meanwhile."""
         gc.collect()
-        layout = Layout(self._home)
-        active = log.runs()
+        layout = HomeLayout(self._home)
+        active = log.active_runs()
         here = {
             "events": log.head.seq,
             "hours": hours,
@@ -72,7 +72,7 @@ class Gauges:
             self._run = (ended or list(active))[0]
         return Sample(**here, **self._elsewhere(layout))
 
-    def _elsewhere(self, layout: Layout) -> dict[str, Any]:
+    def _elsewhere(self, layout: HomeLayout) -> dict[str, Any]:
         """Measure what other processes find in this log, as a copy that nobody owns.
 
         A start is compared with the same folding from a log in memory and the opening of the short log.
@@ -102,7 +102,7 @@ def _resident() -> int:
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE
 
 
-def _copy(layout: Layout, into: Path) -> None:
+def _copy(layout: HomeLayout, into: Path) -> None:
     into.mkdir(mode=0o700)
     for path in (layout.database, layout.wal, layout.head):
         shutil.copyfile(path, into / path.name)

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from state import queries, snapshots
-from state.home import Layout
+from state.home import HomeLayout
 from state.log import EventLog
-from state.records import Row
+from state.records import EventRow
 
 _TABLES = "SELECT sql FROM sqlite_schema WHERE type = 'table' AND name IN ('stream', 'event', 'snapshot')"
-_INSERT = f"INSERT OR IGNORE INTO event VALUES ({', '.join('?' * len(Row._fields))})"
+_INSERT = f"INSERT OR IGNORE INTO event VALUES ({', '.join('?' * len(EventRow._fields))})"
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 300
@@ -46,21 +46,23 @@ def needed(connection: sqlite3.Connection, runs: Sequence[str]) -> sqlite3.Conne
     for (table,) in connection.execute(_TABLES).fetchall():
         made.execute(table)
     made.executemany("INSERT INTO stream VALUES (?, ?, ?, ?)", connection.execute("SELECT * FROM stream"))
-    known = snapshots.keys(connection)
+    known = snapshots.snapshot_keys(connection)
     for run in runs:
         saved = _newest(connection, run, known)
         rows = queries.stream_rows(connection, run, after=saved.run_seq - 1 if saved else 0)
         made.executemany(_INSERT, rows)
         if saved is not None:
-            snapshots.store(made, saved)
+            snapshots.store_snapshot(made, saved)
     return made
 
 
-def _newest(connection: sqlite3.Connection, run: str, known: set[tuple[str, int]]) -> snapshots.Saved | None:
+def _newest(
+    connection: sqlite3.Connection, run: str, known: set[tuple[str, int]]
+) -> snapshots.StoredSnapshot | None:
     for segment in reversed(queries.lineage(connection, run)):
         at = [seq for stream, seq in known if stream == segment.stream and seq <= segment.upto]
         if at:
-            return snapshots.stored_at(connection, segment.stream, max(at))
+            return snapshots.snapshot_at(connection, segment.stream, max(at))
     return None
 
 
@@ -75,18 +77,18 @@ def start(home: Path) -> Started:
     """Start on a home, which stays open."""
     begun = time.process_time()
     log = EventLog.open(home)
-    log.system()
-    active = log.runs()
+    log.system_state()
+    active = log.active_runs()
     opened = time.process_time()
-    with sqlite3.connect(f"{Layout(home).database.as_uri()}?mode=ro", uri=True) as connection:
+    with sqlite3.connect(f"{HomeLayout(home).database.as_uri()}?mode=ro", uri=True) as connection:
         short = needed(connection, active)
 
     def again() -> None:
         for run in active:
-            snapshots.load(short, run)
+            snapshots.load_tip(short, run)
 
     again()  # what is made once in a process is made
-    load_s = timed(lambda: [log.state(run) for run in active])
+    load_s = timed(lambda: [log.run_state(run) for run in active])
     (rows,) = short.execute("SELECT count(*) FROM event").fetchone()
     return Started(opened - begun, load_s, timed(again), len(active), rows)
 

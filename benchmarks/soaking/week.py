@@ -18,12 +18,12 @@ from typing import Any
 from unittest import mock
 
 from daemon import inbox
+from daemon.command_models import Approve, Cancel, Command, Fork, Pause, Propose, Resume, Set
 from daemon.config import DaemonConfig
-from daemon.host import work_on
-from daemon.inbox import drop
-from daemon.places import waiting
-from daemon.stop import Stop
-from daemon.verbs import Approve, Cancel, Command, Fork, Pause, Propose, Resume, Set
+from daemon.home_owner import serve_runs
+from daemon.home_paths import waiting_commands
+from daemon.inbox import put_command
+from daemon.stop_signal import StopSignal
 from state import log
 from state.appender import Appender
 from state.log import EventLog
@@ -91,7 +91,7 @@ def _steering(make: Callable[..., Command], **drawn: Callable[[random.Random], A
     """Return the deed of steering a run that has not ended, with what the command says besides."""
 
     def deed(draw: random.Random, event_log: EventLog) -> Command | None:
-        runs = event_log.runs()
+        runs = event_log.active_runs()
         if not runs:
             return None
         return make(run=draw.choice(runs), **{name: value(draw) for name, value in drawn.items()})
@@ -103,7 +103,7 @@ def kernel(draw: random.Random) -> str:
     """Return a kernel that is correct, with as much to improve as a run has rounds for."""
     while True:
         source = "".join(f"TILE_{name} = {2 ** draw.randint(3, 10)}\n" for name in NAMES)
-        if fakes.judge(source.encode(), "trn2", Level.WHOLE, fakes.LATE).evaluation.correct:
+        if fakes.judge(source.encode(), "trn2", Level.WHOLE, fakes.LATE).evaluation.is_correct:
             return source
 
 
@@ -185,12 +185,12 @@ class World:
             raise Failed("; ".join(self._wrong))
 
     async def _life(self) -> None:
-        stop = Stop()
+        stop = StopSignal()
         with EventLog.open(self._home) as event_log:
             self._event_log = event_log
             people = asyncio.create_task(self._people(event_log, stop))
             try:
-                await work_on(event_log, DAEMON, stop=stop, workers=self._outside.workers())
+                await serve_runs(event_log, DAEMON, stop=stop, workers=self._outside.workers())
             finally:
                 people.cancel()
                 await asyncio.gather(people, return_exceptions=True)
@@ -199,13 +199,13 @@ class World:
 
     # --- people ---
 
-    async def _people(self, event_log: EventLog, stop: Stop) -> None:
+    async def _people(self, event_log: EventLog, stop: StopSignal) -> None:
         """Do what is planned, when it is; look after runs that wait; stop when all have ended."""
         planned = self._plan()
         deed = next(planned, None)
         tended = self._begun
         try:
-            while deed is not None or event_log.runs() or waiting(self._home):
+            while deed is not None or event_log.active_runs() or waiting_commands(self._home):
                 if deed is not None and deed[0] <= self._clock.now:
                     self._drop(deed[1](self._draw, event_log))
                     deed = next(planned, None)
@@ -241,19 +241,19 @@ class World:
         (self._home / "config.toml").write_text(f"[run.search]\ntop_k = {value}\n")
 
     def _tend(self, event_log: EventLog) -> None:
-        for run in event_log.runs():
-            state = event_log.state(run)
+        for run in event_log.active_runs():
+            state = event_log.run_state(run)
             if state.status is RunStatus.PAUSED:
                 self._drop(Approve(run=run) if state.needs_approval else Resume(run=run))
 
     def _drop(self, command: Command | None) -> None:
         if command is not None:
             self._commands += 1
-            drop(self._home, command, id_=f"{self._commands:08d}")
+            put_command(self._home, command, id_=f"{self._commands:08d}")
 
     def _require_time(self, event_log: EventLog) -> None:
         if self._clock.now - self._begun > self._week.seconds + LATE_SECONDS:
-            raise Failed(f"after {self.hours:.0f} hours runs have not ended: {event_log.standings()}")
+            raise Failed(f"after {self.hours:.0f} hours runs have not ended: {event_log.run_standings()}")
 
     # --- the rig ---
 
@@ -278,8 +278,8 @@ class World:
 
         with ExitStack() as stack:
             stack.enter_context(self._clock.told())
-            stack.enter_context(mock.patch.object(log, "Writer", writer))
-            stack.enter_context(mock.patch.object(inbox, "_observed", _unwatched))
+            stack.enter_context(mock.patch.object(log, "LogWriter", writer))
+            stack.enter_context(mock.patch.object(inbox, "_watch_folder", _unwatched))
             stack.enter_context(listening(self._wrong))
             yield
 

@@ -18,14 +18,14 @@ from nki_sim import targets
 from nki_sim.forms import ArraySpec
 from nki_sim.frontend.entry import trace_bytes
 from nki_sim.program.ir import Program
-from nki_sim.timing.forecast import forecast
-from nki_sim.timing.path import busy_ms
+from nki_sim.timing.critical_path import busy_ms
+from nki_sim.timing.forecast import forecast_program
 from targets.nki.knobs.graph import Graph
 from targets.nki.knobs.ir import KernelIR
-from targets.nki.knobs.narrowing import default
-from targets.nki.knobs.program import program_of
-from targets.nki.knobs.render import render
-from targets.nki.knobs.space import programs
+from targets.nki.knobs.narrowing import default_ir
+from targets.nki.knobs.program import program_digest
+from targets.nki.knobs.render import render_kernel
+from targets.nki.knobs.space import iter_programs
 
 
 class Found(NamedTuple):
@@ -52,7 +52,7 @@ class Table:
 
     def of(self, ir: KernelIR) -> Found:
         """What the table has of a point; predicted where it has not all programs."""
-        known = self.found.get(program_of(ir))
+        known = self.found.get(program_digest(ir))
         if known is None and self.whole:
             raise LookupError(f"a program is missing in the table of all programs: {ir}")
         return predicted(ir) if known is None else known
@@ -62,8 +62,8 @@ def predicted(ir: KernelIR) -> Found:
     """The predicted latency of a point in ms, and its busiest engine."""
     graph = ir.graph
     specs = [ArraySpec(graph.shape(name), graph.value[name].dtype) for name in graph.inputs]
-    program = Program.from_bytes(trace_bytes(render(ir), args=specs, target=graph.target))
-    told = forecast(program, targets.load(graph.target))
+    program = Program.from_bytes(trace_bytes(render_kernel(ir), args=specs, target=graph.target))
+    told = forecast_program(program, targets.load(graph.target))
     busy = busy_ms(told.timeline)
     return Found(told.latency_ms, max(busy, key=busy.__getitem__))
 
@@ -76,10 +76,10 @@ def table_of(graph: Graph, path: Path | None, is_over: Callable[[int], bool]) ->
     table = _read(graph, path)
     if table.whole:
         return table
-    for ir in programs(graph):
+    for ir in iter_programs(graph):
         if is_over(len(table.found)):
             break
-        key = program_of(ir)
+        key = program_digest(ir)
         if key not in table.found:
             table.found[key] = predicted(ir)
     else:
@@ -107,9 +107,9 @@ def _write(graph: Graph, path: Path, table: Table) -> None:
 
 
 def _key(graph: Graph) -> Mapping[str, object]:
-    first = default(graph)
+    first = default_ir(graph)
     return {
-        "program": program_of(first),
+        "program": program_digest(first),
         "ms": predicted(first).ms,
         "shapes": [dim.size for dim in graph.dims],
     }

@@ -12,9 +12,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from agentctl.bench.runs import Budget, Job, run
+from agentctl.bench.runs import BenchJob, JobBudget, run_job
 from benchmarks.surface.workloads import Workload
-from targets.nki.knobs.tuning.problem import FULL, files
+from targets.nki.knobs.tuning.problem import FULL, problem_files
 
 CANDIDATES = 100
 """Kernels that are judged at most, as many as `benchmarks/search.py` has judged unless told."""
@@ -29,7 +29,7 @@ def rewritten(workload: Workload, target: str, minutes: float) -> dict[str, Any]
         RuntimeError: the run left no result.
     """
     with as_problem(workload, target) as problem:
-        found = run(Job(problem, FULL, target, seed=0), Budget(CANDIDATES, minutes))
+        found = run_job(BenchJob(problem, FULL, target, seed=0), JobBudget(CANDIDATES, minutes))
     return {name: found[name] for name in KEPT}
 
 
@@ -40,6 +40,6 @@ def as_problem(workload: Workload, target: str) -> Iterator[str]:
         yield workload.shapes
         return
     with TemporaryDirectory(prefix="workload-") as folder:
-        for name, data in files(workload.graph(target), workload.reference).items():
+        for name, data in problem_files(workload.graph(target), workload.reference).items():
             Path(folder, name).write_bytes(data)
         yield folder

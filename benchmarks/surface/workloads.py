@@ -8,9 +8,9 @@ from typing import Any
 
 import seeds
 from targets.nki.knobs import ops
-from targets.nki.knobs.carried import FILE, read
 from targets.nki.knobs.graph import Graph
-from targets.nki.knobs.tracing import Specs, trace
+from targets.nki.knobs.tracing import Specs, trace_workload
+from targets.nki.knobs.workload_file import WORKLOAD_FILE, load_graph
 
 
 def matmul(lhs: Any, rhs: Any) -> Any:
@@ -59,13 +59,13 @@ class Workload:
     def small(self, target: str) -> Graph:
         """The graph at the reduced size."""
         specs = {name: (shape, self.dtype) for name, shape in self.reduced.items()}
-        return trace(self.function, specs, target=target)
+        return trace_workload(self.function, specs, target=target)
 
     def graph(self, target: str) -> Graph:
         """The graph at the workload's own size."""
         if isinstance(self.shapes, str):
-            return read(seeds.load(self.shapes).files[FILE], "full", target)
-        return trace(self.function, self.shapes, target=target)
+            return load_graph(seeds.load_problem(self.shapes).files[WORKLOAD_FILE], "full", target)
+        return trace_workload(self.function, self.shapes, target=target)
 
 
 _SQUARE = ((2048, 2048), "bfloat16")

@@ -12,16 +12,18 @@ from state.log import EventLog
 from state.model import Resource
 
 
-def age_seconds(event_log: EventLog, run: str, now: float) -> float:
+def run_age_seconds(event_log: EventLog, run: str, now: float) -> float:
     """Return how long ago a run began, by the log's clock and `now` (UNIX seconds)."""
-    return max(0.0, now - event_log.began_us(run) / 1e6)
+    return max(0.0, now - event_log.run_began_us(run) / 1e6)
 
 
-def overdue(event_log: EventLog, run: str, state: RunState, decided: Iterable[Event]) -> BudgetShort | None:
+def check_time_cap(
+    event_log: EventLog, run: str, state: RunState, decided: Iterable[Event]
+) -> BudgetShort | None:
     """Return what is to be stored in the place of another round, where the run has had its time."""
     config = state.pending_config or state.config
     if config.cap_seconds is None or not any(isinstance(event, RoundStarted) for event in decided):
         return None
-    age = age_seconds(event_log, run, time.time())
-    short = budget.lacking(budget.accounts(state, config, age_seconds=age))
-    return short.short() if short is not None and short.resource is Resource.SECONDS else None
+    age = run_age_seconds(event_log, run, time.time())
+    short = budget.find_short_account(budget.run_accounts(state, config, age_seconds=age))
+    return short.make_shortage_event() if short is not None and short.resource is Resource.SECONDS else None

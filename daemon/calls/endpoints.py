@@ -24,15 +24,15 @@ from agent_core.providers.failures import (
     FailureKind,
     Remedy,
 )
-from agent_core.providers.keys import KeyFault, Secret, key_of, redact
-from agent_core.providers.limits import Limiter, NoTurn
+from agent_core.providers.keys import KeyFault, Secret, find_key, redact
+from agent_core.providers.limits import RateLimiter, TurnTimeout
 from agent_core.providers.registry import EndpointSettings
-from agent_core.providers.windows import Window
-from daemon.calls import known
-from daemon.calls.rendering import prefix
+from agent_core.providers.windows import ModelWindow
+from daemon.calls import model_catalog
+from daemon.calls.request_rendering import shared_prefix
 from daemon.config import DaemonConfig, EndpointConfig
 from stability import breaker
-from stability.breaker import CLOSED, Breaker, BreakerPolicy
+from stability.breaker import CLOSED_BREAKER, BreakerPolicy, CircuitBreaker
 from state.events import BreakerClosed, BreakerOpened
 from state.log import EventLog
 from state.model import SYSTEM_STREAM, ErrorInfo, Price
@@ -44,7 +44,7 @@ LOOK_SECONDS = 5.0
 WARM_SECONDS = 240.0
 """How long what one question put into an endpoint's cache is counted on for the next; caches keep it 300."""
 
-LEAST_PREFIX = 1024
+MIN_PREFIX_TOKENS = 1024
 """Tokens that questions must share for the first of them to go alone: caches keep nothing shorter."""
 
 CreateProvider = Callable[[str, EndpointSettings], Provider]
@@ -52,11 +52,11 @@ CreateProvider = Callable[[str, EndpointSettings], Provider]
 log: structlog.stdlib.BoundLogger = structlog.get_logger("calls")
 
 
-class Unavailable(NoTurn):
+class EndpointUnavailable(TurnTimeout):
     """A question's turn would come too late because the endpoint's breaker is open."""
 
 
-class Leaders:
+class PrefixLeaders:
     """Of questions that begin alike the first goes alone: the others find what it put into the cache."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -65,14 +65,14 @@ class Leaders:
         self._warm: dict[str, float] = {}
 
     @asynccontextmanager
-    async def behind(self, shared: str | None, *, wait_seconds: float) -> AsyncIterator[None]:
+    async def wait_for_leader(self, shared: str | None, *, wait_seconds: float) -> AsyncIterator[None]:
         """Wait until a question with this beginning is over, or be the one; None waits for nobody.
 
         Those who waited for a first question that failed go together all the same: one after the other they
         would wait longest where the endpoint is sick.
 
         Raises:
-            NoTurn: it takes longer than `wait_seconds`.
+            TurnTimeout: it takes longer than `wait_seconds`.
         """
         if shared is None or self._is_warm(shared):
             yield
@@ -81,7 +81,7 @@ class Leaders:
                 async with asyncio.timeout(wait_seconds):
                     await self._leading[shared].wait()
             except TimeoutError:
-                raise NoTurn(wait_seconds) from None
+                raise TurnTimeout(wait_seconds) from None
             yield
         else:
             over = self._leading[shared] = asyncio.Event()
@@ -98,7 +98,7 @@ class Leaders:
         return shared in self._warm
 
 
-class Endpoint:
+class ModelEndpoint:
     """One endpoint under its settings: any number of questions at a time, of which its limits let in some."""
 
     def __init__(
@@ -113,7 +113,7 @@ class Endpoint:
     ) -> None:
         self.name = name
         self.settings = settings
-        self.limiter = Limiter(settings.calls)
+        self.limiter = RateLimiter(settings.calls)
         self._log = event_log
         self._env = env
         self._create = create
@@ -123,103 +123,105 @@ class Endpoint:
         self._mended = False  # perhaps: a person was asked to
         self._replaced: list[Provider] = []
         self._making = asyncio.Lock()
-        self._leaders = Leaders()
-        was_open = name in event_log.system().breakers
-        self._breaker = Breaker(failures=policy.failures, openings=1, until=0.0) if was_open else CLOSED
+        self._leaders = PrefixLeaders()
+        was_open = name in event_log.system_state().breakers
+        self._breaker = (
+            CircuitBreaker(failures=policy.failures, openings=1, until=0.0) if was_open else CLOSED_BREAKER
+        )
 
     @asynccontextmanager
-    async def turn(
+    async def wait_for_turn(
         self, request: CompletionRequest, price: Price | None, *, wait_seconds: float
     ) -> AsyncIterator[None]:
         """Be let through by the endpoint's limits and breaker, and behind the first of one's fan-out.
 
         Raises:
-            Unavailable: its breaker is open, and would keep the question longer than `wait_seconds`.
-            NoTurn: something else would.
+            EndpointUnavailable: its breaker is open, and would keep the question longer than `wait_seconds`.
+            TurnTimeout: something else would.
         """
         try:
-            async with self._through(request, price, wait_seconds):
+            async with self._pass_limits(request, price, wait_seconds):
                 yield
-        except NoTurn as error:  # whatever it waited for, behind an open breaker nobody gets on
+        except TurnTimeout as error:  # whatever it waited for, behind an open breaker nobody gets on
             if self._breaker.until is None:
                 raise
-            raise Unavailable(error.seconds) from None
+            raise EndpointUnavailable(error.seconds) from None
 
     @asynccontextmanager
-    async def _through(
+    async def _pass_limits(
         self, request: CompletionRequest, price: Price | None, wait_seconds: float
     ) -> AsyncIterator[None]:
         until = time.monotonic() + wait_seconds
-        async with self._leaders.behind(_shared(request, price), wait_seconds=wait_seconds):
+        async with self._leaders.wait_for_leader(_shared_prefix(request, price), wait_seconds=wait_seconds):
             left = max(0.0, until - time.monotonic())
-            async with self.limiter.turn(windows.count_of(request), wait_seconds=left):
-                await self._admitted(until)
+            async with self.limiter.take_turn(windows.estimate_request_tokens(request), wait_seconds=left):
+                await self._pass_breaker(until)
                 admitted = self._breaker
                 try:
                     yield
                 finally:
                     if self._breaker is admitted:  # a probe told nothing: nothing was sent
-                        self._breaker = breaker.withdrawn(admitted)
+                        self._breaker = breaker.record_withdrawal(admitted)
 
-    async def _admitted(self, until: float) -> None:
+    async def _pass_breaker(self, until: float) -> None:
         while True:
             now = time.monotonic()
-            self._breaker, seconds = breaker.admit(self._breaker, now, self._policy)
+            self._breaker, seconds = breaker.admit_request(self._breaker, now, self._policy)
             if seconds == 0.0:
                 return
             if now + seconds > until:
-                raise NoTurn(seconds)
+                raise TurnTimeout(seconds)
             await asyncio.sleep(min(seconds, LOOK_SECONDS))
 
-    async def ask(self, request: CompletionRequest) -> Completion:
+    async def send_request(self, request: CompletionRequest) -> Completion:
         """Ask once.
 
         Raises:
             CallError: no answer came.
         """
         try:
-            provider = await self._made()
+            provider = await self._get_provider()
             completion = await provider.complete(
                 request, deadline_seconds=self.settings.deadline_seconds, observe=self.limiter.observe
             )
         except CallError as error:
             self._mended |= REMEDIES[error.failure.kind] is Remedy.PAUSE
-            await self._failed(error.failure)
+            await self._note_failure(error.failure)
             raise
         except BaseException:  # also where this process stops: somebody else may probe
-            self._breaker = breaker.withdrawn(self._breaker)
+            self._breaker = breaker.record_withdrawal(self._breaker)
             raise
-        self.limiter.answered()
-        await self._settle(breaker.answered(self._breaker))
+        self.limiter.record_answer()
+        await self._set_breaker(breaker.record_answer(self._breaker))
         return completion
 
-    async def ready(self) -> None:
+    async def ensure_provider(self) -> None:
         """Have the provider.
 
         Raises:
             CallError: it cannot be made here; nothing was sent.
         """
-        await self._made()
+        await self._get_provider()
 
-    async def _made(self) -> Provider:
+    async def _get_provider(self) -> Provider:
         """Return the provider, another one where a person has changed the key since it was refused."""
         async with self._making:
             if self._provider is not None and not self._mended:
                 return self._provider
             file = self.settings.key_file
             try:
-                key = key_of(self.name, self._env, Path(file) if file else None)
+                key = find_key(self.name, self._env, Path(file) if file else None)
             except KeyFault as error:
                 raise CallError(Failure(kind=FailureKind.AUTH, message=str(error))) from error
             if self._provider is None or key != self._key:
-                made = await self._new(key)
+                made = await self._create_provider(key)
                 if self._provider is not None:
                     self._replaced.append(self._provider)  # others may be under way on it
                 self._provider, self._key = made, key
             self._mended = False
             return self._provider
 
-    async def _new(self, key: Secret | None) -> Provider:
+    async def _create_provider(self, key: Secret | None) -> Provider:
         """Make a provider; a vendor's package takes seconds to import, and the loop goes on meanwhile."""
         settings = EndpointSettings(base_url=self.settings.base_url, key=key)
         try:
@@ -228,16 +230,16 @@ class Endpoint:
             text = redact(f"cannot be set up: {type(error).__name__}: {error}", key)
             raise CallError(Failure(kind=FailureKind.INVALID, message=text)) from error
 
-    async def _failed(self, failure: Failure) -> None:
-        self.limiter.refused(failure)
+    async def _note_failure(self, failure: Failure) -> None:
+        self.limiter.record_failure(failure)
         if failure.kind not in TRIPS_BREAKER:
-            await self._settle(breaker.answered(self._breaker))
+            await self._set_breaker(breaker.record_answer(self._breaker))
             return
         now, wanted = time.monotonic(), failure.retry_after_seconds
-        after = breaker.failed(self._breaker, now, self._policy, retry_after_seconds=wanted)
-        await self._settle(after, failure)
+        after = breaker.record_failure(self._breaker, now, self._policy, retry_after_seconds=wanted)
+        await self._set_breaker(after, failure)
 
-    async def _settle(self, after: Breaker, failure: Failure | None = None) -> None:
+    async def _set_breaker(self, after: CircuitBreaker, failure: Failure | None = None) -> None:
         """Go on with another state of the breaker, and tell the log when it opens or closes."""
         before, self._breaker = self._breaker, after
         if (before.until is None) == (after.until is None):
@@ -255,15 +257,15 @@ class Endpoint:
             await closing.aclose()
 
 
-def _shared(request: CompletionRequest, price: Price | None) -> str | None:
+def _shared_prefix(request: CompletionRequest, price: Price | None) -> str | None:
     """Return what a question begins with like others, where it is cheaper behind one of them."""
     if price is None or price.rates[0].cached >= price.rates[0].input:
         return None
-    digest, tokens = prefix(request)
-    return digest if tokens >= LEAST_PREFIX else None
+    digest, tokens = shared_prefix(request)
+    return digest if tokens >= MIN_PREFIX_TOKENS else None
 
 
-class Endpoints:
+class EndpointPool:
     """The endpoints by name, each made when it is first asked; and what is known of their models."""
 
     def __init__(
@@ -272,41 +274,41 @@ class Endpoints:
         config: DaemonConfig,
         *,
         env: Mapping[str, str],
-        create: CreateProvider = registry.create,
+        create: CreateProvider = registry.create_provider,
         policy: BreakerPolicy | None = None,
     ) -> None:
         self._log = event_log
         self._env = env
         self._create = create
         self._policy = policy or BreakerPolicy()
-        self._made: dict[str, Endpoint] = {}
-        self._replaced: list[Endpoint] = []
+        self._made: dict[str, ModelEndpoint] = {}
+        self._replaced: list[ModelEndpoint] = []
         self.config = config
 
-    def change(self, config: DaemonConfig) -> None:
+    def apply_config(self, config: DaemonConfig) -> None:
         """Make endpoints anew whose settings are others from now on; what is under way is finished."""
         self.config = config
         for name, endpoint in tuple(self._made.items()):
             if endpoint.settings != config.endpoint(name):
                 self._replaced.append(self._made.pop(name))
 
-    def get(self, name: str) -> Endpoint:
+    def get(self, name: str) -> ModelEndpoint:
         """Return an endpoint; raises UnknownEndpoint."""
         registry.needs_key(name)
         if name not in self._made:
             settings = self.config.endpoint(name)
-            self._made[name] = Endpoint(
+            self._made[name] = ModelEndpoint(
                 name, settings, self._log, env=self._env, create=self._create, policy=self._policy
             )
         return self._made[name]
 
-    def price(self, model: str) -> Price | None:
+    def model_price(self, model: str) -> Price | None:
         """Return what ENDPOINT/MODEL costs now, None where nobody knows."""
-        return known.price(self.config, model)
+        return model_catalog.model_price(self.config, model)
 
-    def window(self, model: str) -> Window:
+    def model_window(self, model: str) -> ModelWindow:
         """Return how much ENDPOINT/MODEL can be asked and can answer."""
-        return known.window(self.config, model)
+        return model_catalog.model_window(self.config, model)
 
     async def aclose(self) -> None:
         """Close all providers."""

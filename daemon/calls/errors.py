@@ -7,11 +7,11 @@ from agent_core.roles import RoleError
 from state.model import ErrorInfo
 
 
-class Held(Exception):  # noqa: N818 - the name says what becomes of the effect
+class EffectDeferred(Exception):  # noqa: N818 - the name says what becomes of the effect
     """The effect stays open: its run is paused or over. It is delivered again when the run goes on."""
 
 
-_SAID = {
+_FAILURE_TEXTS = {
     FailureKind.AUTH: "does not take the key",
     FailureKind.INVALID: "does not take the question",
     FailureKind.TOO_LARGE: "finds the prompt too large, also with half of it left out",
@@ -25,29 +25,29 @@ _SAID = {
 }
 
 
-def unanswered(model: str, kind: FailureKind) -> RoleError:
+def unanswered_error(model: str, kind: FailureKind) -> RoleError:
     """Return what a role is told when its question was given up.
 
     It says the same however often it was asked and whoever was killed meanwhile: it becomes part of what the
     run has learnt.
     """
-    return RoleError(ErrorInfo(code=f"llm_{kind.value}", message=f"{model} {_SAID[kind]}"))
+    return RoleError(ErrorInfo(code=f"llm_{kind.value}", message=f"{model} {_FAILURE_TEXTS[kind]}"))
 
 
-def unavailable(model: str) -> RoleError:
+def unavailable_error(model: str) -> RoleError:
     """Return what a role is told when its question waited in vain for a broken endpoint to come back."""
     text = f"{model} failed so often that it was left alone for longer than the question has patience"
     return RoleError(ErrorInfo(code="llm_unavailable", message=text))
 
 
-def no_budget(resource: str) -> RoleError:
+def no_budget_error(resource: str) -> RoleError:
     """Return what a role is told when there is no room for its question in a budget."""
     return RoleError(
         ErrorInfo(code="budget", message=f"no room for another call under the cap on {resource}")
     )
 
 
-def no_model(planner: str) -> RoleError:
+def no_model_error(planner: str) -> RoleError:
     """Return what a role is told when its planner has no model."""
     hint = f'set run.llm.models, such as ["{planner}/MODEL"]'
     return RoleError(ErrorInfo(code="no_model", message=f"no model is given for {planner}", hint=hint))

@@ -11,15 +11,15 @@ import numpy as np
 
 from nki_sim.checks.violations import Violation
 from nki_sim.forms import Form
-from nki_sim.generator import LANES
 from nki_sim.program.ir import Program
+from nki_sim.xorwow import LANES
 
 _SPOILER = "select_reduce"
 
 
 def check(program: Program) -> Iterator[Violation]:
     """One violation for each line that reads registers which nothing defines, in program order."""
-    kinds = [_kind(form) for form in program.forms]
+    kinds = [_register_effect(form) for form in program.forms]
     if not any(form.op == _SPOILER and kind for form, kind in zip(program.forms, kinds, strict=True)):
         return
     spoiled = np.zeros((int(program.cores.max()) + 1, LANES), dtype=bool)
@@ -42,7 +42,7 @@ def check(program: Program) -> Iterator[Violation]:
             )  # fmt: skip
 
 
-def _kind(form: Form) -> str:
+def _register_effect(form: Form) -> str:
     """What an instruction of VectorE does to the registers: define, read, idle; empty for nothing."""
     command = form.param("reduce_cmd")
     if form.engine != "vector" or command is None:

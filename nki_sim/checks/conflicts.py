@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nki_sim.flow import regions
-from nki_sim.forms import Dims, below
+from nki_sim.forms import Dims, reach_below
 from nki_sim.program.ir import Ints, Program
 
 READ, WRITE, UPDATE = range(3)
@@ -22,14 +22,14 @@ READ, WRITE, UPDATE = range(3)
 
 # Writes of which kinds, made by other parties, an access clashes with. With a write that comes before it an
 # update does not clash: that is what its sum begins with.
-_AGAINST = {READ: (WRITE, UPDATE), WRITE: (WRITE,), UPDATE: (WRITE,)}
+_CONFLICTING_WRITES = {READ: (WRITE, UPDATE), WRITE: (WRITE,), UPDATE: (WRITE,)}
 
 
 Owners = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
-class Accesses:
+class PartyAccesses:
     """Some cells of a program; the party of each, from 0; the scope in which parties have no order."""
 
     cells: Ints
@@ -39,7 +39,7 @@ class Accesses:
 
 
 @dataclass(frozen=True, slots=True)
-class Clash:
+class AccessConflict:
     """A party touches, with `cell`, elements that another one writes."""
 
     cell: int
@@ -47,22 +47,22 @@ class Clash:
     other: int
 
 
-def clashes(program: Program, accesses: Accesses, seen: set[int]) -> Iterator[Clash]:
+def find_conflicts(program: Program, accesses: PartyAccesses, seen: set[int]) -> Iterator[AccessConflict]:
     """At most one for each declaration that is not in `seen`, to which those found are added."""
     if not len(accesses.cells):
         return
-    boxes = regions.boxes(program, accesses.cells)
-    for group in _groups(program, accesses):
+    boxes = regions.access_boxes(program, accesses.cells)
+    for group in _group_accesses(program, accesses):
         site = int(program.tensor_sites[program.cells.tensor[accesses.cells[group[0]]]])
         if site in seen:
             continue
-        found = _clash(program, accesses, group, boxes[group])
+        found = _find_conflict(program, accesses, group, boxes[group])
         if found is not None:
             seen.add(site)
             yield found
 
 
-def _groups(program: Program, accesses: Accesses) -> Iterator[Ints]:
+def _group_accesses(program: Program, accesses: PartyAccesses) -> Iterator[Ints]:
     """Positions of the accesses of one tensor in one scope, sorted by party.
 
     Only where several parties touch the tensor and one of them writes it.
@@ -78,26 +78,28 @@ def _groups(program: Program, accesses: Accesses) -> Iterator[Ints]:
         yield order[begin : end + 1]
 
 
-def _clash(program: Program, accesses: Accesses, group: Ints, boxes: Ints) -> Clash | None:
+def _find_conflict(
+    program: Program, accesses: PartyAccesses, group: Ints, boxes: Ints
+) -> AccessConflict | None:
     parties = accesses.parties[group]
-    if _sums(program, accesses, group):
+    if _only_updates(program, accesses, group):
         return None
     first = np.flatnonzero(np.diff(parties, prepend=-1))
     bounds = np.stack([
         np.minimum.reduceat(boxes[:, 0], first), np.maximum.reduceat(boxes[:, 1], first),
         np.minimum.reduceat(boxes[:, 2], first), np.maximum.reduceat(boxes[:, 3], first),
     ], axis=1)  # fmt: skip
-    if _disjoint(bounds[:, 0], bounds[:, 1]) or _disjoint(bounds[:, 2], bounds[:, 3]):
+    if _intervals_disjoint(bounds[:, 0], bounds[:, 1]) or _intervals_disjoint(bounds[:, 2], bounds[:, 3]):
         return None
-    near, _ = regions.neighbours(bounds)
+    near, _ = regions.find_overlaps(bounds)
     close = np.array([len(others) > 1 for others in near], dtype=bool)
-    if not close.any() or _apart(program, accesses.cells[group], first):
+    if not close.any() or _parties_disjoint(program, accesses.cells[group], first):
         return None
     mine = np.repeat(close, np.diff(np.append(first, len(group))))
-    return _Elements(program, accesses, group[mine]).clash()
+    return _ElementOwners(program, accesses, group[mine]).first_conflict()
 
 
-def _sums(program: Program, accesses: Accesses, group: Ints) -> bool:
+def _only_updates(program: Program, accesses: PartyAccesses, group: Ints) -> bool:
     """Whether all is updates, but for writes of one party before any update."""
     kinds, parties = accesses.kinds[group], accesses.parties[group]
     writes = kinds == WRITE
@@ -108,16 +110,16 @@ def _sums(program: Program, accesses: Accesses, group: Ints) -> bool:
     return bool(alone and numbers[writes].max() < numbers[~writes].min(initial=len(program)))
 
 
-def _apart(program: Program, cells: Ints, first: Ints) -> bool:
+def _parties_disjoint(program: Program, cells: Ints, first: Ints) -> bool:
     """Whether the parties, which begin at `first`, keep apart along some of the tensor's own dimensions."""
     table, shape = program.cells, program.site(int(program.cells.tensor[cells[0]])).shape
-    if int(table.tensor[cells[0]]) in program.reinterpreted or len(first) > _MOST_PAIRED:
+    if int(table.tensor[cells[0]]) in program.reinterpreted_tensors or len(first) > _MOST_PAIRED:
         return False
     used = np.unique(table.operand[cells])
     items = [program.operands[item] for item in used.tolist()]
-    extents = np.array([_extents(item.ascending, shape) for item in items])
+    extents = np.array([_pattern_extents(item.ascending_dims, shape) for item in items])
     number = np.searchsorted(used, table.operand[cells])
-    first_elements = table.offset[cells] - np.array([item.below for item in items])[number]
+    first_elements = table.offset[cells] - np.array([item.reach_below for item in items])[number]
     low = np.stack(np.unravel_index(first_elements, shape), axis=1)
     high = low + extents[number]
     if np.any(high > np.array(shape)):
@@ -134,7 +136,7 @@ _MOST_PAIRED = 1024
 """Parties of which each is compared with each."""
 
 
-def _extents(dims: Dims, shape: tuple[int, ...]) -> list[int]:
+def _pattern_extents(dims: Dims, shape: tuple[int, ...]) -> list[int]:
     """How far a pattern reaches along each dimension; a step walks the largest that it is a multiple of."""
     strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
     found = [1] * len(shape)
@@ -145,13 +147,13 @@ def _extents(dims: Dims, shape: tuple[int, ...]) -> list[int]:
     return found
 
 
-def _disjoint(starts: Ints, ends: Ints) -> bool:
+def _intervals_disjoint(starts: Ints, ends: Ints) -> bool:
     order = np.argsort(starts, kind="stable")
     return bool(np.all(starts[order[1:]] >= np.maximum.accumulate(ends[order])[:-1]))
 
 
 @dataclass(frozen=True, slots=True)
-class _Access:
+class _PatternAccess:
     """One access pattern of one party, in bytes where the tensor is read as several types."""
 
     cell: int
@@ -164,25 +166,25 @@ class _Access:
 
     @property
     def low(self) -> int:
-        return self.offset - below(self.dims)
+        return self.offset - reach_below(self.dims)
 
     @property
     def end(self) -> int:
         return self.offset + 1 + sum(step * (count - 1) for step, count in self.dims if step > 0)
 
-    def of(self, owners: Owners, base: int) -> Owners:
+    def owners_view(self, owners: Owners, base: int) -> Owners:
         """The owners of the elements it touches."""
         shape = tuple(count for _, count in self.dims)
         strides = tuple(step * owners.itemsize for step, _ in self.dims)
         return np.ndarray(shape, owners.dtype, owners, (self.offset - base) * owners.itemsize, strides)
 
 
-class _Elements:
+class _ElementOwners:
     """Which parties write each element of a tensor, by kind of write."""
 
-    def __init__(self, program: Program, accesses: Accesses, group: Ints) -> None:
+    def __init__(self, program: Program, accesses: PartyAccesses, group: Ints) -> None:
         table, items, cells = program.cells, program.operands, accesses.cells[group]
-        bytewise = int(table.tensor[cells[0]]) in program.reinterpreted
+        bytewise = int(table.tensor[cells[0]]) in program.reinterpreted_tensors
         columns = (
             accesses.parties[group], accesses.kinds[group], table.writes[cells], table.offset[cells],
             table.operand[cells],
@@ -193,10 +195,10 @@ class _Elements:
         at = len(cells) - 1 - at
         at = np.sort(at)
         self._accesses = [
-            _Access(
+            _PatternAccess(
                 cell, instruction, party, kind, bool(writes),
                 offset * (items[number].itemsize if bytewise else 1),
-                regions.in_bytes(items[number]) if bytewise else items[number].dims,
+                regions.pattern_in_bytes(items[number]) if bytewise else items[number].dims,
             )
             for cell, instruction, party, kind, writes, offset, number in zip(
                 cells[at].tolist(), table.instruction[cells[at]].tolist(),
@@ -206,7 +208,7 @@ class _Elements:
         self._base = min(access.low for access in self._accesses)
         self._size = max(access.end for access in self._accesses) - self._base
 
-    def clash(self) -> Clash | None:
+    def first_conflict(self) -> AccessConflict | None:
         """The first clash; None where a tensor is too large to look at every element."""
         if self._size > _MOST_ELEMENTS:
             return None
@@ -217,21 +219,24 @@ class _Elements:
         for access in self._accesses:
             if access.writes:
                 kind = max(access.kind, WRITE)
-                self._mark(access, first[kind], np.minimum, access.party)
-                self._mark(access, last[kind], np.maximum, access.party)
+                self._mark_owners(access, first[kind], np.minimum, access.party)
+                self._mark_owners(access, last[kind], np.maximum, access.party)
                 if kind == WRITE:
-                    self._mark(access, latest, np.maximum, access.instruction)
+                    self._mark_owners(access, latest, np.maximum, access.instruction)
         for access in self._accesses:
-            late = access.of(latest, self._base) > access.instruction
-            for kind in _AGAINST[access.kind]:
+            late = access.owners_view(latest, self._base) > access.instruction
+            for kind in _CONFLICTING_WRITES[access.kind]:
                 counts = late if (access.kind, kind) == (UPDATE, WRITE) else np.True_
-                others = access.of(first[kind], self._base), access.of(last[kind], self._base)
+                others = (
+                    access.owners_view(first[kind], self._base),
+                    access.owners_view(last[kind], self._base),
+                )
                 for other, strange in zip(others, (np.less, np.greater), strict=True):
                     clashing = other[strange(other, access.party) & counts]
                     if len(clashing):
-                        return Clash(access.cell, access.party, int(clashing[0]))
+                        return AccessConflict(access.cell, access.party, int(clashing[0]))
         return None
 
-    def _mark(self, access: _Access, table: Owners, choose: np.ufunc, value: int) -> None:
-        view = access.of(table, self._base)
+    def _mark_owners(self, access: _PatternAccess, table: Owners, choose: np.ufunc, value: int) -> None:
+        view = access.owners_view(table, self._base)
         choose(view, value, out=view)

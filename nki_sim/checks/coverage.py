@@ -2,7 +2,7 @@
 
 A tensor is covered by one bit per element; whole-tensor writes and repeated regions take short cuts, so
 that tiled kernels rarely touch the bits. Moving elements that nobody wrote is no fault: they make undefined
-what is computed from them (`undefined`), and are a fault in an output, an address or a condition.
+what is computed from them (`is_undefined`), and are a fault in an output, an address or a condition.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from nki_sim.checks.undefined import decides, spoiled
+from nki_sim.checks.undefined import deciding_roles, spread_undefined
 from nki_sim.dtypes import DTYPES
-from nki_sim.flow.regions import in_bytes, marks
-from nki_sim.forms import Operand, merged
+from nki_sim.flow.regions import make_element_marks, pattern_in_bytes
+from nki_sim.forms import Operand, merge_dims
 from nki_sim.operators import OPERATORS
 from nki_sim.program.ir import LOOP_MARKS, Bools, Program
-from nki_sim.timing.memory import lifetimes
+from nki_sim.timing.memory import tensor_lifetimes
 
 Finding = tuple[str, int, int, int]
 
 
 @dataclass(slots=True)
-class _Cover:
+class _TensorCover:
     """What has been written of one tensor; `foul` is what undefined elements made undefined in it."""
 
     bits: Bools
@@ -38,35 +38,35 @@ class _Cover:
         self.seen.add((offset, index))
         # Overlaps make `left` too small, never too large: the bits decide in the end.
         self.left -= item.elements
-        _view(self.bits, offset, item)[...] = True
+        _access_bits(self.bits, offset, item)[...] = True
         if self.foul is not None:
-            _view(self.foul, offset, item)[...] = False
+            _access_bits(self.foul, offset, item)[...] = False
 
-    def spoil(self, offset: int, item: Operand, places: Bools) -> None:
+    def write_undefined(self, offset: int, item: Operand, places: Bools) -> None:
         """Write a region of which some places [P, F] are undefined."""
         if self.foul is None:
             self.foul = np.zeros_like(self.bits)
-        mask = _over(places, item)
-        _view(self.bits, offset, item)[...] = ~mask
-        _view(self.foul, offset, item)[...] = mask
+        mask = _spread_places(places, item)
+        _access_bits(self.bits, offset, item)[...] = ~mask
+        _access_bits(self.foul, offset, item)[...] = mask
         self.seen.clear()
         self.left = len(self.bits) - int(np.count_nonzero(self.bits))
 
-    def has(self, offset: int, index: int, item: Operand) -> bool:
-        return (offset, index) in self.seen or bool(_view(self.bits, offset, item).all())
+    def covers(self, offset: int, index: int, item: Operand) -> bool:
+        return (offset, index) in self.seen or bool(_access_bits(self.bits, offset, item).all())
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         return self.left <= 0 and bool(self.bits.all())
 
 
-def _view(bits: Bools, offset: int, item: Operand) -> Bools:
+def _access_bits(bits: Bools, offset: int, item: Operand) -> Bools:
     """The bits of the elements that an operand touches."""
     shape = tuple(count for _, count in item.dims)
     return np.ndarray(shape, np.bool_, bits, offset, tuple(step for step, _ in item.dims))
 
 
-def _over(places: Bools, item: Operand) -> Bools:
+def _spread_places(places: Bools, item: Operand) -> Bools:
     """Places [P, F] over the dimensions of an access, or of its bytes."""
     shape = [count for _, count in item.dims]
     if places.size == item.elements:
@@ -74,9 +74,9 @@ def _over(places: Bools, item: Operand) -> Bools:
     return np.broadcast_to(places.reshape([*shape[:-1], 1]), shape)
 
 
-def _places(bits: Bools, offset: int, item: Operand, elements: int) -> Bools:
+def _covered_places(bits: Bools, offset: int, item: Operand, elements: int) -> Bools:
     """Which of the places [P, F] of an access, which may be one of bytes, are all set."""
-    view = _view(bits, offset, item)
+    view = _access_bits(bits, offset, item)
     return view.reshape(elements, -1).all(axis=1).reshape(item.partitions, -1)
 
 
@@ -94,16 +94,16 @@ class Coverage:
     open: bool
 
 
-def examine(program: Program) -> Coverage:
+def examine_coverage(program: Program) -> Coverage:
     """Walk over all accesses in program order."""
-    walk = _Walk(program)
+    walk = _CoverageWalk(program)
     findings: dict[tuple[str, int], Finding] = {}
     for code, tensor, number, value in walk.run():
         findings.setdefault((code, int(program.tensor_sites[tensor])), (code, tensor, number, value))
     return Coverage(list(findings.values()), frozenset(walk.unproven), walk.open)
 
 
-class _Walk:
+class _CoverageWalk:
     """One pass over the accesses; `None` in `covers` stands for a tensor without open questions."""
 
     def __init__(self, program: Program) -> None:
@@ -111,14 +111,14 @@ class _Walk:
         sizes = np.array([site.size for site in program.sites], dtype=np.int64)
         self._sizes = sizes[program.tensor_sites].tolist()
         # Tensors accessed as elements of several sizes are covered byte by byte.
-        self._scaled = program.reinterpreted
+        self._scaled = program.reinterpreted_tensors
         for tensor in self._scaled:
             self._sizes[tensor] *= DTYPES[program.site(tensor).dtype].itemsize
-        self._covers: dict[int, _Cover | None] = dict.fromkeys((*program.inputs, *program.constants))
+        self._covers: dict[int, _TensorCover | None] = dict.fromkeys((*program.inputs, *program.constants))
         # What each loop around the current instruction, and the kernel around all, has written.
         self._loops: list[list[int]] = [[]]
-        self._last = lifetimes(program).last if program.partners else np.zeros(0, dtype=np.int64)
-        self._accesses = _Accesses(program)
+        self._last = tensor_lifetimes(program).last if program.loop_partners else np.zeros(0, dtype=np.int64)
+        self._accesses = _OrderedAccesses(program)
         # The first read of elements that nobody wrote, by the tensors that it made undefined.
         self._origins: dict[int, tuple[int, int]] = {}
         self.unproven: set[int] = set()
@@ -126,55 +126,57 @@ class _Walk:
 
     def run(self) -> Iterator[Finding]:
         program, accesses, covers = self._program, self._accesses, self._covers
-        accumulation = _Accumulation(program)
+        accumulation = _PsumAccumulation(program)
         lost: dict[int, Bools] = {}
         now = -1
-        for number, index, tensor, offset, write, also in accesses.steps():
+        for number, index, tensor, offset, write, also in accesses.iter_accesses():
             if number != now:
                 now, lost = number, {}
-            if write and accumulation.undefined(index, tensor, offset):
+            if write and accumulation.is_undefined(index, tensor, offset):
                 yield "psum_accumulate_undefined", tensor, number, 0
             if accesses.marks[index]:
-                self._mark(accesses.marks[index], number)
+                self._mark_loop(accesses.marks[index], number)
             if not lost and tensor in covers and covers[tensor] is None:
                 continue
             if accesses.decided[index]:
                 if tensor not in covers and not write and not also:
                     yield "uninitialised_read", tensor, number, 0
-                self._leave(tensor, spoiled=bool(lost))
+                self._leave_to_run(tensor, spoiled=bool(lost))
             elif write:
-                self._write(number, index, tensor, offset, lost)
+                self._record_write(number, index, tensor, offset, lost)
             else:
-                missing = self._missing(index, tensor, offset)
+                missing = self._undefined_places(index, tensor, offset)
                 if missing is None:
                     continue
                 origin = self._origins.setdefault(tensor, (tensor, number))
-                if accesses.strict[index] or program.partners:
+                if accesses.strict[index] or program.loop_partners:
                     yield "uninitialised_read", *origin, 0
                 else:
                     lost[index] = missing
-        yield from self._outputs()
+        yield from self._check_outputs()
 
-    def _missing(self, index: int, tensor: int, offset: int) -> Bools | None:
+    def _undefined_places(self, index: int, tensor: int, offset: int) -> Bools | None:
         """Places [P, F] that a read finds undefined; None when it finds none."""
         item = self._program.operands[index]
         cover = self._covers.get(tensor)
         if cover is None:
             return None if tensor in self._covers else np.ones((item.partitions, item.free), dtype=bool)
-        touched, unit = self._touched(index, tensor)
-        if cover.has(offset * unit, index, touched):
+        touched, unit = self._covered_access(index, tensor)
+        if cover.covers(offset * unit, index, touched):
             return None
-        return ~_places(cover.bits, offset * unit, touched, item.elements)
+        return ~_covered_places(cover.bits, offset * unit, touched, item.elements)
 
-    def _write(self, number: int, index: int, tensor: int, offset: int, lost: dict[int, Bools]) -> None:
+    def _record_write(
+        self, number: int, index: int, tensor: int, offset: int, lost: dict[int, Bools]
+    ) -> None:
         covers, program = self._covers, self._program
-        places = self._spoiled(number, index, lost) if lost else None
+        places = self._spread_undefined(number, index, lost) if lost else None
         if tensor in covers and covers[tensor] is None and places is None:
             return
         if tensor in self.unproven:
             self.open = True
             return
-        item, unit = self._touched(index, tensor)
+        item, unit = self._covered_access(index, tensor)
         size = self._sizes[tensor]
         self._loops[-1].append(tensor)
         if places is None and self._accesses.lengths[index] * unit == size:
@@ -182,30 +184,30 @@ class _Walk:
             return
         cover = covers.get(tensor)
         if cover is None:
-            bits = marks(size)
+            bits = make_element_marks(size)
             if tensor in covers:
                 bits[...] = True
-            cover = covers[tensor] = _Cover(bits, size)
+            cover = covers[tensor] = _TensorCover(bits, size)
         if places is None:
             cover.write(offset * unit, index, item)
         else:
-            cover.spoil(offset * unit, item, places)
-            source = int(program.cells.tensor[self._accesses.cell(number, next(iter(lost)))])
+            cover.write_undefined(offset * unit, item, places)
+            source = int(program.cells.tensor[self._accesses.find_cell(number, next(iter(lost)))])
             self._origins.setdefault(tensor, self._origins[source])
-        covers[tensor] = None if cover.full else cover
+        covers[tensor] = None if cover.is_full else cover
 
-    def _spoiled(self, number: int, index: int, lost: dict[int, Bools]) -> Bools | None:
+    def _spread_undefined(self, number: int, index: int, lost: dict[int, Bools]) -> Bools | None:
         program = self._program
         form = program.forms[program.form_ids[number]]
         roles = {program.operands[other].role: places for other, places in lost.items()}
-        return spoiled(form, program.target, roles, program.operands[index])
+        return spread_undefined(form, program.target, roles, program.operands[index])
 
-    def _touched(self, index: int, tensor: int) -> tuple[Operand, int]:
+    def _covered_access(self, index: int, tensor: int) -> tuple[Operand, int]:
         """The access as the tensor is covered, in elements or bytes, and how many of these an element has."""
         item = self._program.operands[index]
-        return (item, 1) if tensor not in self._scaled else _bytewise(item)
+        return (item, 1) if tensor not in self._scaled else _access_in_bytes(item)
 
-    def _outputs(self) -> Iterator[Finding]:
+    def _check_outputs(self) -> Iterator[Finding]:
         for tensor in self._program.outputs:
             cover = self._covers.get(tensor)
             foul = 0 if cover is None or cover.foul is None else int(cover.foul.sum())
@@ -217,7 +219,7 @@ class _Walk:
             if missing:
                 yield "tensor_output_not_written_to", tensor, -1, missing
 
-    def _leave(self, tensor: int, *, spoiled: bool = False) -> None:
+    def _leave_to_run(self, tensor: int, *, spoiled: bool = False) -> None:
         """Leave the tensor to the run, with what is undefined in it."""
         cover = self._covers.get(tensor)
         foul = cover is not None and cover.foul is not None and bool(cover.foul.any())
@@ -225,7 +227,7 @@ class _Walk:
         self._covers[tensor] = None
         self.unproven.add(tensor)
 
-    def _mark(self, mark: int, number: int) -> None:
+    def _mark_loop(self, mark: int, number: int) -> None:
         """What a loop writes is proven inside it alone: it may run no times at all."""
         if mark > 0:
             self._loops.append([])
@@ -233,32 +235,32 @@ class _Walk:
         outputs = set(self._program.outputs)
         for tensor in self._loops.pop():
             if self._last[tensor] > number or tensor in outputs:
-                self._leave(tensor)
+                self._leave_to_run(tensor)
 
 
-def _bytewise(item: Operand) -> tuple[Operand, int]:
+def _access_in_bytes(item: Operand) -> tuple[Operand, int]:
     """The access in bytes, and the bytes of an element."""
-    return replace(item, dims=in_bytes(item)), item.itemsize
+    return replace(item, dims=pattern_in_bytes(item)), item.itemsize
 
 
-class _Accesses:
+class _OrderedAccesses:
     """All reads and writes in program order; those of an instruction with its reads before its writes.
 
-    Per operand: `lengths` as `_whole` gives them, whether data decide what it touches (`decided`), whether it
-    must have been written (`strict`), and 1 and -1 for the marks of loops.
+    Per operand: `lengths` as `_contiguous_elements` gives them, whether data decide what it touches
+    (`decided`), whether it must have been written (`strict`), and 1 and -1 for the marks of loops.
     """
 
     def __init__(self, program: Program) -> None:
         pairs = [(form, item) for form in program.forms for item in form.operands]
         partial = {form: OPERATORS[form.op].partial(form) for form in program.forms}
-        deciding = {form: decides(form) for form in program.forms}
+        deciding = {form: deciding_roles(form) for form in program.forms}
         self._program = program
-        self.lengths = [_whole(item) for _, item in pairs]
+        self.lengths = [_contiguous_elements(item) for _, item in pairs]
         self.decided = [item.index_step > 0 or item.role in partial[form] for form, item in pairs]
         self.strict = [item.role in deciding[form] for form, item in pairs]
         self.marks = [LOOP_MARKS.get(form.op, 0) for form, _ in pairs]
 
-    def steps(self) -> Iterable[tuple[int, int, int, int, bool, bool]]:
+    def iter_accesses(self) -> Iterable[tuple[int, int, int, int, bool, bool]]:
         """(instruction, operand, tensor, offset, whether it writes, whether a read is also a write)."""
         cells = self._program.cells
         reads, writes = np.flatnonzero(cells.reads), np.flatnonzero(cells.writes)
@@ -272,20 +274,20 @@ class _Accesses:
         )  # fmt: skip
         return zip(*(column.tolist() for column in columns), strict=True)
 
-    def cell(self, number: int, operand: int) -> int:
+    def find_cell(self, number: int, operand: int) -> int:
         """The cell of an instruction's operand."""
         cells = self._program.cells
         first, end = cells.first[number : number + 2].tolist()
         return int(first) + int(np.flatnonzero(cells.operand[first:end] == operand)[0])
 
 
-def _whole(item: Operand) -> int:
+def _contiguous_elements(item: Operand) -> int:
     """Elements of the pattern when it is one contiguous run, else 0."""
-    joined = merged(item.dims)
+    joined = merge_dims(item.dims)
     return item.elements if not joined or (len(joined) == 1 and joined[0][0] == 1) else 0
 
 
-class _Accumulation:
+class _PsumAccumulation:
     """Accumulating onto PSUM that something other than a matmul wrote is undefined on hardware."""
 
     def __init__(self, program: Program) -> None:
@@ -299,7 +301,7 @@ class _Accumulation:
         self._goals = set(cells.tensor[adding].tolist())
         self._foreign: dict[int, Bools] = {}
 
-    def undefined(self, index: int, tensor: int, offset: int) -> bool:
+    def is_undefined(self, index: int, tensor: int, offset: int) -> bool:
         """Whether this write accumulates onto a foreign element; else notes whose its elements are now."""
         if tensor not in self._goals:
             return False
@@ -307,10 +309,10 @@ class _Accumulation:
         if foreign is None:
             if self._matmul[index]:
                 return False
-            foreign = self._foreign[tensor] = marks(self._program.site(tensor).size)
+            foreign = self._foreign[tensor] = make_element_marks(self._program.site(tensor).size)
         if self._moved[index]:
             return False
-        view = _view(foreign, offset, self._program.operands[index])
+        view = _access_bits(foreign, offset, self._program.operands[index])
         if self._adds[index]:
             return bool(view.any())
         view[...] = not self._matmul[index]

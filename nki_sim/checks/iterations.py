@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nki_sim.checks.conflicts import READ, UPDATE, WRITE, Accesses, Clash, clashes
+from nki_sim.checks.conflicts import READ, UPDATE, WRITE, AccessConflict, PartyAccesses, find_conflicts
 from nki_sim.checks.violations import Violation
 from nki_sim.forms import Form
 from nki_sim.program.ir import Bools, Ints, Iterations, Program
@@ -34,20 +34,20 @@ def check(program: Program) -> Iterator[Violation]:
     found = program.iterations
     if not len(found.parents):
         return
-    chosen = _candidates(program)
-    kinds = _kinds(program)[chosen]
+    chosen = _candidate_cells(program)
+    kinds = _access_kinds(program)[chosen]
     nodes = found.nodes[program.cells.instruction[chosen]]
-    executions = _executions(found)
+    executions = _loop_executions(found)
     seen: set[int] = set()
-    for ancestors in _levels(found):
+    for ancestors in _ancestors_by_level(found):
         parties = ancestors[nodes]
         inside = parties > 0
-        accesses = Accesses(chosen[inside], parties[inside], executions[parties[inside]], kinds[inside])
-        for clash in clashes(program, accesses, seen):
-            yield _violation(program, clash)
+        accesses = PartyAccesses(chosen[inside], parties[inside], executions[parties[inside]], kinds[inside])
+        for clash in find_conflicts(program, accesses, seen):
+            yield _order_violation(program, clash)
 
 
-def _candidates(program: Program) -> Ints:
+def _candidate_cells(program: Program) -> Ints:
     """Cells of tensors in memory that are written and that more than one iteration touches."""
     cells, count = program.cells, len(program.tensor_sites)
     fixed = np.array(
@@ -62,7 +62,7 @@ def _candidates(program: Program) -> Ints:
     return np.flatnonzero((written & (low != high))[cells.tensor] & fixed)
 
 
-def _levels(found: Iterations) -> Iterator[Ints]:
+def _ancestors_by_level(found: Iterations) -> Iterator[Ints]:
     """For each depth of nesting: the ancestor of every iteration at that depth, 0 for those above it."""
     parents = np.concatenate([[0], found.parents])
     depth = np.zeros(len(parents), dtype=np.int64)
@@ -79,18 +79,18 @@ def _levels(found: Iterations) -> Iterator[Ints]:
         yield at
 
 
-def _executions(found: Iterations) -> Ints:
+def _loop_executions(found: Iterations) -> Ints:
     """A number per iteration (0 for none) that those of one execution of a loop share."""
     pairs = np.stack([found.parents, found.loops])
     return np.concatenate([[-1], np.unique(pairs, axis=1, return_inverse=True)[1].reshape(-1)])
 
 
-def _kinds(program: Program) -> Ints:
+def _access_kinds(program: Program) -> Ints:
     """READ, WRITE or UPDATE of every cell."""
     cells = program.cells
     kinds = np.where(cells.writes & ~cells.reads, WRITE, READ)
     for number, form in enumerate(program.forms):
-        pairs = _pairs(form)
+        pairs = _update_inputs(form)
         if not pairs and form.op != "nc_matmul":
             continue
         first = program.cells.first[:-1][program.form_ids == number]
@@ -100,12 +100,12 @@ def _kinds(program: Program) -> Ints:
             kinds[goal] = UPDATE if form.param("accumulate") else WRITE
         for role in pairs:
             source = first + roles.index(role)
-            same = _same(program, goal, source)
+            same = _is_same_access(program, goal, source)
             kinds[goal[same]] = kinds[source[same]] = UPDATE
     return kinds
 
 
-def _pairs(form: Form) -> list[str]:
+def _update_inputs(form: Form) -> list[str]:
     """Inputs that dst is an associative update of, if it is the same access."""
     op, roles = _UPDATES.get(form.op, ("", ()))
     alone = form.op != "tensor_scalar" or form.param("op1") is None
@@ -116,12 +116,12 @@ def _pairs(form: Form) -> list[str]:
     return [item.role for item in inputs if item is not None and item.dims == dims]
 
 
-def _same(program: Program, left: Ints, right: Ints) -> Bools:
+def _is_same_access(program: Program, left: Ints, right: Ints) -> Bools:
     place = program.offsets[left] == program.offsets[right]
     return np.asarray((program.tensors[left] == program.tensors[right]) & place, dtype=bool)
 
 
-def _violation(program: Program, clash: Clash) -> Violation:
+def _order_violation(program: Program, clash: AccessConflict) -> Violation:
     cells, indices = program.cells, program.iterations.indices
     name = program.site(int(cells.tensor[clash.cell])).name
     mine, theirs = int(indices[clash.party - 1]), int(indices[clash.other - 1])

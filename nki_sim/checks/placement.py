@@ -18,7 +18,7 @@ from nki_sim.operators.rules.shapes import start_step
 from nki_sim.program.ir import Ints, Program
 from nki_sim.targets import Target
 from nki_sim.timing import memory
-from nki_sim.timing.places import places_of
+from nki_sim.timing.tile_placement import find_placed_tensors
 
 
 def check(program: Program, target: Target) -> list[Violation]:
@@ -29,13 +29,13 @@ def check(program: Program, target: Target) -> list[Violation]:
     found: list[Violation] = []
     for name in memory.MEMORIES:
         sites = [program.sites[number] for number in numbers if program.sites[number].buffer == name]
-        found += _mixed(name, sites)
-        found += [violation for site in sites for violation in _bounds(site, target)]
+        found += _mixed_allocation(name, sites)
+        found += [violation for site in sites for violation in _placement_bounds(site, target)]
     # Who wrote what is looked up by place, so places have to be right first.
-    return found or list(_overwritten(program, target))
+    return found or list(_overwritten_reads(program, target))
 
 
-def _mixed(name: str, sites: list[Site]) -> Iterator[Violation]:
+def _mixed_allocation(name: str, sites: list[Site]) -> Iterator[Violation]:
     automatic = [site for site in sites if site.address is None]
     if automatic and len(automatic) < len(sites):
         site = automatic[0]
@@ -47,7 +47,7 @@ def _mixed(name: str, sites: list[Site]) -> Iterator[Violation]:
         )  # fmt: skip
 
 
-def _bounds(site: Site, target: Target) -> Iterator[Violation]:
+def _placement_bounds(site: Site, target: Target) -> Iterator[Violation]:
     if site.address is None:
         return
     partition, byte = site.address
@@ -75,13 +75,13 @@ def _bounds(site: Site, target: Target) -> Iterator[Violation]:
 # -- tiles that others overwrite -------------------------------------------------------------------
 
 
-def _overwritten(program: Program, target: Target) -> Iterator[Violation]:
+def _overwritten_reads(program: Program, target: Target) -> Iterator[Violation]:
     """Reads of elements that a tile placed over theirs has written since."""
-    suspects = _interleaved(program)
+    suspects = _overlapping_tensors(program)
     if not len(suspects):
         return
     seen: set[int] = set()
-    for cell, other in _Owners(program, suspects, target.partitions).reads_of_others():
+    for cell, other in _ByteOwners(program, suspects, target.partitions).reads_of_others():
         tensor = int(program.cells.tensor[cell])
         site = program.site(tensor)
         if int(program.tensor_sites[tensor]) in seen:
@@ -97,16 +97,16 @@ def _overwritten(program: Program, target: Target) -> Iterator[Violation]:
         )  # fmt: skip
 
 
-def _interleaved(program: Program) -> Ints:
+def _overlapping_tensors(program: Program) -> Ints:
     """Placed tensors in use while another one with an overlapping place is in use too."""
-    tensors, places = places_of(program)
-    life = memory.lifetimes(program)
+    tensors, places = find_placed_tensors(program)
+    life = memory.tensor_lifetimes(program)
     found = []
     for memory_id in np.unique(places[:, 0]):
         mine = np.flatnonzero(places[:, 0] == memory_id)
         span = np.stack([life.first[tensors[mine]], life.last[tensors[mine]] + 1], axis=1)
         # Overlap in time and partitions first, bytes by hand: boxes have two axes.
-        near, _ = regions.neighbours(np.concatenate([span, places[mine, 3:]], axis=1))
+        near, _ = regions.find_overlaps(np.concatenate([span, places[mine, 3:]], axis=1))
         rows = places[mine, 1:3]
         for number, others in enumerate(near):
             close = np.array(others)
@@ -116,7 +116,7 @@ def _interleaved(program: Program) -> Ints:
     return np.array(found, dtype=np.int64)
 
 
-class _Owners:
+class _ByteOwners:
     """Which tensor wrote each byte last, in units that all addresses and elements are multiples of."""
 
     def __init__(self, program: Program, tensors: Ints, partitions: int) -> None:
@@ -140,7 +140,7 @@ class _Owners:
             item, tensor = self._program.operands[int(cells.operand[cell])], int(cells.tensor[cell])
             if item.index_step:
                 continue
-            view = self._view(cell, tensor)
+            view = self._owners_view(cell, tensor)
             if cells.reads[cell]:
                 others = view[(view >= 0) & (view != tensor)]
                 if len(others):
@@ -148,7 +148,7 @@ class _Owners:
             if cells.writes[cell]:
                 view[...] = tensor
 
-    def _view(self, cell: int, tensor: int) -> Ints:
+    def _owners_view(self, cell: int, tensor: int) -> Ints:
         """The owners of what a cell touches."""
         program, unit = self._program, self._unit
         site, item = program.site(tensor), program.operands[int(program.cells.operand[cell])]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from nki_sim.checks import accumulators, iterations, placement, races, updates
-from nki_sim.checks.coverage import examine
+from nki_sim.checks.coverage import examine_coverage
 from nki_sim.checks.violations import Violation
 from nki_sim.dtypes import DTYPES
 from nki_sim.forms import HBM_BUFFERS, Site
@@ -22,34 +22,34 @@ from nki_sim.program.ir import Ints, Program
 from nki_sim.targets import Target
 from nki_sim.timing import memory
 
-__all__ = ["Violation", "capacity", "check"]
+__all__ = ["Violation", "check", "check_capacity"]
 
 
 def check(program: Program, target: Target) -> list[Violation]:
     """Every rule that the program breaks on the target."""
     found = [
-        *_forms(program, target),
+        *_form_violations(program, target),
         *updates.check(program),
         *accumulators.check(program),
-        *_inputs_written(program),
-        *_outputs(program),
-        *_hbm(program, target),
-        *_tiles(program, target),
+        *_written_inputs(program),
+        *_output_buffers(program),
+        *_hbm_capacity(program, target),
+        *_tile_partitions(program, target),
         *placement.check(program, target),
     ]
     # What does not fit, the legacy compiler moves out of the way (`compiler.residency`).
     if program.dialect != "neuronxcc":
-        found += capacity(program, target)
+        found += check_capacity(program, target)
     # What follows looks at elements, so it is kept from programs whose sizes are out of all bounds.
     found = found or [*iterations.check(program), *races.check(program)]
-    return found or [_uncovered(program, *entry) for entry in examine(program).findings]
+    return found or [_coverage_violation(program, *entry) for entry in examine_coverage(program).findings]
 
 
-def _forms(program: Program, target: Target) -> Iterator[Violation]:
+def _form_violations(program: Program, target: Target) -> Iterator[Violation]:
     used, firsts = np.unique(program.form_ids, return_index=True)
     for form_id, number in zip(used.tolist(), firsts.tolist(), strict=True):
         form = program.forms[form_id]
-        for breach in OPERATORS[form.op].breaches(form, target):
+        for breach in OPERATORS[form.op].find_breaches(form, target):
             roles = [item.role for item in form.operands]
             name = ""
             if breach.role in roles:
@@ -67,7 +67,7 @@ def _forms(program: Program, target: Target) -> Iterator[Violation]:
             )
 
 
-def _inputs_written(program: Program) -> Iterator[Violation]:
+def _written_inputs(program: Program) -> Iterator[Violation]:
     """Inputs that are not outputs too, and constants, are read only."""
     cells = program.cells
     fixed = [number for number in (*program.inputs, *program.constants) if number not in program.outputs]
@@ -82,7 +82,7 @@ def _inputs_written(program: Program) -> Iterator[Violation]:
             )  # fmt: skip
 
 
-def _outputs(program: Program) -> Iterator[Violation]:
+def _output_buffers(program: Program) -> Iterator[Violation]:
     """What a kernel of the current namespace returns is in shared HBM, or an argument that it changed."""
     for number in program.outputs if program.dialect == "nki" else ():
         site = program.site(number)
@@ -93,7 +93,7 @@ def _outputs(program: Program) -> Iterator[Violation]:
             )  # fmt: skip
 
 
-def _hbm(program: Program, target: Target) -> Iterator[Violation]:
+def _hbm_capacity(program: Program, target: Target) -> Iterator[Violation]:
     counts = np.bincount(program.tensor_sites, minlength=len(program.sites)).tolist()
     sizes = [
         (site.size * DTYPES[site.dtype].itemsize * count, site)
@@ -110,7 +110,7 @@ def _hbm(program: Program, target: Target) -> Iterator[Violation]:
         )  # fmt: skip
 
 
-def _tiles(program: Program, target: Target) -> Iterator[Violation]:
+def _tile_partitions(program: Program, target: Target) -> Iterator[Violation]:
     limit = target.partitions
     for site in program.sites:
         if site.buffer not in HBM_BUFFERS and site.shape[0] > limit:
@@ -121,39 +121,39 @@ def _tiles(program: Program, target: Target) -> Iterator[Violation]:
             )  # fmt: skip
 
 
-def capacity(program: Program, target: Target) -> Iterator[Violation]:
+def check_capacity(program: Program, target: Target) -> Iterator[Violation]:
     """The memories on chip, core by core, that tiles placed by the compiler overflow."""
     for name in memory.MEMORIES:
         for core in np.unique(program.tensor_cores).tolist():
-            yield from _capacity(program, target, name, core)
+            yield from _check_memory(program, target, name, core)
 
 
-def _capacity(program: Program, target: Target, name: str, core: int) -> Iterator[Violation]:
+def _check_memory(program: Program, target: Target, name: str, core: int) -> Iterator[Violation]:
     """High-water mark of a core's SBUF (bytes per partition) or PSUM (banks) over program-order lifetimes."""
     chosen = np.array([site.buffer == name and site.address is None for site in program.sites], dtype=bool)
-    life = memory.lifetimes(program)
+    life = memory.tensor_lifetimes(program)
     tensors = np.flatnonzero(
         chosen[program.tensor_sites] & (life.first >= 0) & (program.tensor_cores == core)
     )
     if not len(tensors):
         return
-    sizes = np.array([memory.size(site, target) for site in program.sites], dtype=np.int64)
+    sizes = np.array([memory.tile_footprint(site, target) for site in program.sites], dtype=np.int64)
     taken = sizes[program.tensor_sites[tensors]]
     first, last = life.first[tensors], life.last[tensors]
     use = np.zeros(len(program) + 1, dtype=np.int64)
     np.add.at(use, first, taken)
     np.add.at(use, last + 1, -taken)
     profile = np.cumsum(use)
-    limit = memory.capacity(name, target)
+    limit = memory.memory_capacity(name, target)
     over = np.flatnonzero(profile > limit)
     if len(over):
         peak = int(np.argmax(profile))
         live = tensors[(first <= peak) & (last >= peak)]
         line = int(program.lines[over[0]])
-        yield _overflow(name, limit, int(profile[peak]), line, _shares(program, live, sizes))
+        yield _capacity_violation(name, limit, int(profile[peak]), line, _memory_shares(program, live, sizes))
 
 
-def _shares(program: Program, live: Ints, sizes: Ints) -> list[tuple[int, int, Site]]:
+def _memory_shares(program: Program, live: Ints, sizes: Ints) -> list[tuple[int, int, Site]]:
     """(size of all, how many, declaration) of the tensors that are live, the largest first."""
     sites, counts = np.unique(program.tensor_sites[live], return_counts=True)
     found = [
@@ -163,7 +163,7 @@ def _shares(program: Program, live: Ints, sizes: Ints) -> list[tuple[int, int, S
     return sorted(found, key=lambda entry: -entry[0])
 
 
-def _overflow(
+def _capacity_violation(
     memory_name: str, limit: int, value: int, line: int, shares: list[tuple[int, int, Site]]
 ) -> Violation:
     unit = "bytes per partition" if memory_name == "sbuf" else "banks"
@@ -193,7 +193,7 @@ _TEXTS = {
 }
 
 
-def _uncovered(program: Program, code: str, tensor: int, number: int, value: int) -> Violation:
+def _coverage_violation(program: Program, code: str, tensor: int, number: int, value: int) -> Violation:
     site = program.site(tensor)
     text, hint = _TEXTS[code]
     line = int(program.lines[number]) if number >= 0 else site.line

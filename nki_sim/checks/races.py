@@ -1,8 +1,8 @@
 """Two cores of a launch that touch the same element of HBM, one writing, without having met in between.
 
 Cores meet at `core_barrier` and `sendrecv`. Between two meetings nothing orders them. Where a kernel does not
-divide its work both store the same result: the run compares such writes of one line (`twins`), and only where
-they differ it matters which comes first.
+divide its work both store the same result: the run compares such writes of one line (`find_twin_writes`), and
+only where they differ it matters which comes first.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nki_sim.checks.conflicts import READ, WRITE, Accesses, Clash, clashes
+from nki_sim.checks.conflicts import READ, WRITE, AccessConflict, PartyAccesses, find_conflicts
 from nki_sim.checks.violations import Violation
 from nki_sim.forms import HBM_BUFFERS
-from nki_sim.program.ir import MEETINGS, Bools, Ints, Program
+from nki_sim.program.ir import SYNC_OPERATORS, Bools, Ints, Program
 
 
 def check(program: Program) -> Iterator[Violation]:
@@ -22,18 +22,18 @@ def check(program: Program) -> Iterator[Violation]:
     if not program.cores.any():
         return
     cells = program.cells
-    chosen = np.setdiff1d(np.flatnonzero(_shared(program)), twins(program))
+    chosen = np.setdiff1d(np.flatnonzero(_shared_cells(program)), find_twin_writes(program))
     seen: set[int] = set()
-    for begin, end, scopes in _stretches(program):
+    for begin, end, scopes in _unordered_stretches(program):
         part = chosen[(cells.instruction[chosen] >= begin) & (cells.instruction[chosen] < end)]
         numbers = cells.instruction[part]
         kinds = np.where(cells.writes[part] & ~cells.reads[part], WRITE, READ)
-        accesses = Accesses(part, program.cores[numbers], scopes[numbers], kinds)
-        for clash in clashes(program, accesses, seen):
-            yield _violation(program, clash)
+        accesses = PartyAccesses(part, program.cores[numbers], scopes[numbers], kinds)
+        for clash in find_conflicts(program, accesses, seen):
+            yield _race_violation(program, clash)
 
 
-def twins(program: Program) -> Ints:
+def find_twin_writes(program: Program) -> Ints:
     """Pairs [n, 2] of cells in program order: what one line writes to one place on each of two cores.
 
     None inside data-dependent loops: these do not say how often a line is executed.
@@ -41,7 +41,7 @@ def twins(program: Program) -> Ints:
     cells = program.cells
     if not program.cores.any():
         return np.zeros((0, 2), dtype=np.int64)
-    chosen = np.flatnonzero(cells.writes & ~cells.reads & _shared(program))
+    chosen = np.flatnonzero(cells.writes & ~cells.reads & _shared_cells(program))
     looping = np.zeros(len(program), dtype=bool)
     for begin, end in program.loops:
         looping[begin : end + 1] = True
@@ -50,7 +50,7 @@ def twins(program: Program) -> Ints:
     cores = program.cores[numbers]
     keys = (cells.tensor, cells.offset, cells.operand)
     table = np.stack(
-        [*(key[chosen] for key in keys), program.lines[numbers], _epochs(program)[numbers]], axis=1
+        [*(key[chosen] for key in keys), program.lines[numbers], _meeting_epochs(program)[numbers]], axis=1
     )
     order = np.lexsort((numbers, *table.T))
     table, cores, chosen = table[order], cores[order], chosen[order]
@@ -60,7 +60,7 @@ def twins(program: Program) -> Ints:
     return np.stack([chosen[first], chosen[first + 1]], axis=1)
 
 
-def _shared(program: Program) -> Bools:
+def _shared_cells(program: Program) -> Bools:
     """Cells in memory that both cores see, at addresses that no data decide."""
     cells = program.cells
     hbm = np.array([site.buffer in HBM_BUFFERS for site in program.sites], dtype=bool)
@@ -69,9 +69,9 @@ def _shared(program: Program) -> Bools:
     return found
 
 
-def agreeing(program: Program) -> dict[int, tuple[int, int]]:
+def find_agreeing_writes(program: Program) -> dict[int, tuple[int, int]]:
     """For each instruction with a twin: the cell that it writes, and the number of the other one."""
-    pairs = twins(program)
+    pairs = find_twin_writes(program)
     numbers = program.cells.instruction[pairs].tolist()
     return {
         mine: (cell, other)
@@ -80,12 +80,12 @@ def agreeing(program: Program) -> dict[int, tuple[int, int]]:
     }
 
 
-def _stretches(program: Program) -> Iterator[tuple[int, int, Ints]]:
+def _unordered_stretches(program: Program) -> Iterator[tuple[int, int, Ints]]:
     """First instruction, end and scopes of the program, and of each loop in which cores meet.
 
     What follows the last meeting of a round has no order with what precedes the first one of the next.
     """
-    epochs = _epochs(program)
+    epochs = _meeting_epochs(program)
     yield 0, len(program), epochs
     for begin, end in program.loops:
         inside = epochs[begin : end + 1]
@@ -93,9 +93,9 @@ def _stretches(program: Program) -> Iterator[tuple[int, int, Ints]]:
             yield begin, end, np.where(epochs == inside.max(), inside.min(), epochs)
 
 
-def _epochs(program: Program) -> Ints:
+def _meeting_epochs(program: Program) -> Ints:
     """How often the core of each instruction has met the other one before it."""
-    meets = np.array([form.op in MEETINGS for form in program.forms], dtype=bool)[program.form_ids]
+    meets = np.array([form.op in SYNC_OPERATORS for form in program.forms], dtype=bool)[program.form_ids]
     found = np.zeros(len(program), dtype=np.int64)
     for core in np.unique(program.cores).tolist():
         mine = program.cores == core
@@ -103,7 +103,7 @@ def _epochs(program: Program) -> Ints:
     return found
 
 
-def _violation(program: Program, clash: Clash) -> Violation:
+def _race_violation(program: Program, clash: AccessConflict) -> Violation:
     cells = program.cells
     name = program.site(int(cells.tensor[clash.cell])).name
     writes = bool(cells.writes[clash.cell])

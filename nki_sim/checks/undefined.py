@@ -15,16 +15,16 @@ import numpy as np
 from nki_sim.forms import Form, Operand, index_role
 from nki_sim.operators import OPERATORS
 from nki_sim.program.ir import Bools
-from nki_sim.semantics.matrix import MULTIPLIES
+from nki_sim.semantics.matrix import MULTIPLYING_TARGET
 
-Spread = Callable[[Form, Operand, Bools, Operand], Bools]
+SpreadRule = Callable[[Form, Operand, Bools, Operand], Bools]
 """(form, operand, undefined places [P, F] of it, output) -> places [P, F] of the output."""
 
 _DECIDING = frozenset({"index", "indices", "predicate"})
 """Operands that choose what an instruction touches, if anything does."""
 
 
-def decides(form: Form) -> frozenset[str]:
+def deciding_roles(form: Form) -> frozenset[str]:
     """Roles whose elements are addresses or conditions: they must have been written."""
     found = {index_role(item.role) for item in form.operands if item.index_step}
     operator = OPERATORS[form.op]
@@ -33,53 +33,53 @@ def decides(form: Form) -> frozenset[str]:
     return frozenset(found | _DECIDING if operator.partial(form) else found)
 
 
-def spoiled(form: Form, target: str, lost: dict[str, Bools], out: Operand) -> Bools | None:
+def spread_undefined(form: Form, target: str, lost: dict[str, Bools], out: Operand) -> Bools | None:
     """Places [P, F] of an output that undefined places of operands, by role, spoil; None when none are."""
     found = np.zeros((out.partitions, out.free), dtype=bool)
-    rule = _rule(form, target)
+    rule = _spread_rule(form, target)
     for role, places in lost.items():
         found |= rule(form, form[role], places, out)
     return found if found.any() else None
 
 
-def _rule(form: Form, target: str) -> Spread:
-    if form.op == "nc_transpose" and form.engine == "tensor" and target == MULTIPLIES:
-        return _multiplied
-    return _SPREADS.get(form.op, _everything)
+def _spread_rule(form: Form, target: str) -> SpreadRule:
+    if form.op == "nc_transpose" and form.engine == "tensor" and target == MULTIPLYING_TARGET:
+        return _spread_multiplied
+    return _SPREADS.get(form.op, _spread_everywhere)
 
 
-def _everything(form: Form, item: Operand, places: Bools, out: Operand) -> Bools:
+def _spread_everywhere(form: Form, item: Operand, places: Bools, out: Operand) -> Bools:
     del form, item
     return np.full((out.partitions, out.free), places.any())
 
 
-def _rows(form: Form, item: Operand, places: Bools, out: Operand) -> Bools:
+def _spread_rows(form: Form, item: Operand, places: Bools, out: Operand) -> Bools:
     if item.partitions != out.partitions:
-        return _everything(form, item, places, out)
+        return _spread_everywhere(form, item, places, out)
     return np.broadcast_to(places.any(axis=1, keepdims=True), (out.partitions, out.free))
 
 
-def _same(form: Form, item: Operand, places: Bools, out: Operand) -> Bools:
+def _spread_same_place(form: Form, item: Operand, places: Bools, out: Operand) -> Bools:
     if out.role not in {"dst", item.role} or item.elements != out.elements:
-        return _rows(form, item, places, out)
+        return _spread_rows(form, item, places, out)
     return places.reshape(out.partitions, out.free)
 
 
-def _swapped(form: Form, item: Operand, places: Bools, out: Operand) -> Bools:
+def _spread_transposed(form: Form, item: Operand, places: Bools, out: Operand) -> Bools:
     if len(item.dims) != 2 or len(out.dims) != 2 or form.param("axes") not in {None, (1, 0)}:
-        return _everything(form, item, places, out)
+        return _spread_everywhere(form, item, places, out)
     return places.T
 
 
-def _multiplied(form: Form, item: Operand, places: Bools, out: Operand) -> Bools:
+def _spread_multiplied(form: Form, item: Operand, places: Bools, out: Operand) -> Bools:
     """A transpose by multiplication: all of a column goes into every element of its row."""
     del form, item
     return np.broadcast_to(places.any(axis=0, keepdims=True).T, (out.partitions, out.free))
 
 
-def _product(form: Form, item: Operand, places: Bools, out: Operand) -> Bools:
+def _spread_product(form: Form, item: Operand, places: Bools, out: Operand) -> Bools:
     if form.param("perf_mode", "none") != "none":
-        return _everything(form, item, places, out)
+        return _spread_everywhere(form, item, places, out)
     if item.role == "dst":
         return places
     columns = places.any(axis=0, keepdims=True)
@@ -87,14 +87,14 @@ def _product(form: Form, item: Operand, places: Bools, out: Operand) -> Bools:
     return np.broadcast_to(along, (out.partitions, out.free))
 
 
-_SPREADS: dict[str, Spread] = {
+_SPREADS: dict[str, SpreadRule] = {
     **dict.fromkeys(
         (
             "tensor_tensor", "tensor_scalar", "scalar_tensor_tensor", "activation", "activation_reduce",
             "tensor_scalar_reduce", "reciprocal", "tensor_copy", "dma_copy", "dma_compute",
             "tensor_copy_predicated", "affine_select", "select_reduce", "dropout", "sendrecv",
         ),
-        _same,
+        _spread_same_place,
     ),
     **dict.fromkeys(
         (
@@ -102,9 +102,9 @@ _SPREADS: dict[str, Spread] = {
             "range_select", "max8", "nc_find_index8", "nc_match_replace8", "nonzero_with_count",
             "nc_n_gather", "sequence_bounds",
         ),
-        _rows,
+        _spread_rows,
     ),
-    "nc_transpose": _swapped,
-    "dma_transpose": _swapped,
-    "nc_matmul": _product,
+    "nc_transpose": _spread_transposed,
+    "dma_transpose": _spread_transposed,
+    "nc_matmul": _spread_product,
 }  # fmt: skip

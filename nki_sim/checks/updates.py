@@ -12,7 +12,7 @@ import numpy as np
 
 from nki_sim.checks.violations import Violation
 from nki_sim.forms import Form, index_role
-from nki_sim.operators.rules.dma import updated
+from nki_sim.operators.rules.dma import find_updated_source
 from nki_sim.program.ir import Program
 
 
@@ -20,7 +20,7 @@ def check(program: Program) -> Iterator[Violation]:
     """One violation for each form that adds to another tensor than it reads."""
     cells = program.cells
     for number, form in enumerate(program.forms):
-        pairs = _pairs(form) if form.op == "dma_compute" else []
+        pairs = _operand_pairs(form) if form.op == "dma_compute" else []
         issued = np.flatnonzero(program.form_ids == number) if pairs else np.zeros(0, np.int64)
         first = cells.first[issued]
         other = np.zeros(len(issued), dtype=bool)
@@ -37,9 +37,9 @@ def check(program: Program) -> Iterator[Violation]:
             )  # fmt: skip
 
 
-def _pairs(form: Form) -> list[tuple[int, int]]:
+def _operand_pairs(form: Form) -> list[tuple[int, int]]:
     """Which operands are the destination and its indices, and the source and its that stand for them."""
-    source = updated(form)
+    source = find_updated_source(form)
     roles = [item.role for item in form.operands]
     if source is None or not any(item.index_step for item in form.operands):
         return []

@@ -21,7 +21,7 @@ class Violation:
     hint: str
 
 
-def refuse(found: Sequence[Violation]) -> None:
+def raise_violations(found: Sequence[Violation]) -> None:
     """Make an error of the rules that a program breaks, if there are any.
 
     Raises:

@@ -1,7 +1,7 @@
 """`nki-sim`: the simulator at the command line. Thin: parses, calls, prints, maps errors to exit statuses.
 
 0 done, and correct or not judged; 1 incorrect, or a broken rule; 2 usage, or a reference at fault; 3 the
-kernel is at fault, or took too long or too much; 70 a fault of the simulator. Verbs are in `table`.
+kernel is at fault, or took too long or too much; 70 a fault of the simulator. Verbs are in `verb_table`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
 
-from nki_sim.cli import grammar, show, watch
-from nki_sim.cli.grammar import UsageError, deadline_of, target_of
-from nki_sim.cli.kernels import finding
-from nki_sim.cli.show import Report
-from nki_sim.cli.table import VERBS
+from nki_sim.cli import grammar, progress, report_text
+from nki_sim.cli.grammar import UsageError, deadline_seconds, resolve_target
+from nki_sim.cli.kernels import describe_error
+from nki_sim.cli.report_text import Report
 from nki_sim.cli.verb import EXIT_INCORRECT, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_KERNEL, EXIT_USAGE
+from nki_sim.cli.verb_table import VERBS
 from nki_sim.errors import KernelError, LimitError, RuleError, ScheduleError, SimError
 
 _USAGE_CODES = {"entry": "--entry NAME", "arguments": "one --arg for each, in this order"}
@@ -33,115 +33,121 @@ _LACKING = frozenset({"unsupported", "unsupported_argument", "eager_launch"})
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; the exit status is returned."""
     given = sys.argv[1:] if argv is None else list(argv)
-    with watch.plain_signals():
+    with progress.use_default_signals():
         try:
-            return _parsed(given)
+            return _parse_and_run(given)
         finally:
             # Here, where a closed pipe ends the process quietly.
             print(end="", flush=True)
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """The grammar of the command line."""
-    return grammar.parser(VERBS.values())
+    return grammar.build_parser(VERBS.values())
 
 
-def _parsed(given: Sequence[str]) -> int:
+def _parse_and_run(given: Sequence[str]) -> int:
     try:
-        options = parser().parse_args(given)
+        options = build_parser().parse_args(given)
     except UsageError as error:
         verb = next((VERBS[word] for word in given[:1] if word in VERBS), None)
         if "--json" in given:
-            report = verb.blank() if verb else {"verb": None, "error": None}
-            print(show.as_json({**report, "error": _fields(error)}))
+            report = verb.blank_report() if verb else {"verb": None, "error": None}
+            print(report_text.report_to_json({**report, "error": _error_fields(error)}))
         print(f"{error.usage}{error}", file=sys.stderr)
         return EXIT_USAGE
-    return _run(options)
+    return _run_verb(options)
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run_verb(options: argparse.Namespace) -> int:
     """What the verb does, as a report on stdout or an error on stderr."""
     verb, out = VERBS[options.verb], sys.stdout
-    report, options.stdout = verb.blank(), out
+    report, options.stdout = verb.blank_report(), out
     # A trace that goes there is to be read by a program.
     taken = str(getattr(options, "trace", "")) == grammar.STDOUT
     try:
         # What a kernel prints must not end up in JSON.
         with (
-            watch.deadline(deadline_of(options), EXIT_KERNEL, lambda: _expired(options, report, out)),
+            progress.enforce_deadline(
+                deadline_seconds(options), EXIT_KERNEL, lambda: _report_timeout(options, report, out)
+            ),
             redirect_stdout(sys.stderr if options.json or taken else out),
         ):
             if verb.on_kernel:
                 report["file"] = getattr(options, "kernel", None)
-                report["target"] = options.target = target_of(options)
+                report["target"] = options.target = resolve_target(options)
             status = verb.action(options, report)
     except RuleError as error:
-        report["checks"] += [asdict(item) for item in error.broken] or [finding(error)]
+        report["checks"] += [asdict(item) for item in error.broken] or [describe_error(error)]
         report["correct"], status = False, EXIT_INCORRECT
     except KeyboardInterrupt:  # the debugger was quit; what has been seen there is the result
         return EXIT_INTERRUPTED
     except Exception as error:  # noqa: BLE001  whatever happens has a status, and an object with --json
-        return _failed(options, report, *_sorted_out(error))
-    said = show.as_json(report) if options.json else "\n".join(verb.lines(report, _source(options)))
+        return _report_failure(options, report, *_classify_error(error))
+    said = (
+        report_text.report_to_json(report)
+        if options.json
+        else "\n".join(verb.lines(report, _kernel_path(options)))
+    )
     print(said, file=sys.stderr if taken else out)
     return status
 
 
-def _sorted_out(error: Exception) -> tuple[int, bool | None, Report]:
+def _classify_error(error: Exception) -> tuple[int, bool | None, Report]:
     """The exit status of an error, its verdict on the kernel and what is said of it."""
     if isinstance(error, KernelError) and error.code in _USAGE_CODES:
         hint = f"{error.hint} ({_USAGE_CODES[error.code]})"
-        return EXIT_USAGE, None, {**finding(error), "hint": hint}
+        return EXIT_USAGE, None, {**describe_error(error), "hint": hint}
     if isinstance(error, KernelError):
         undecided = isinstance(error, LimitError) or error.code in _LACKING
-        return EXIT_KERNEL, None if undecided else False, finding(error)
+        return EXIT_KERNEL, None if undecided else False, describe_error(error)
     if isinstance(error, ScheduleError):
-        return EXIT_KERNEL, None, _fields(error)
+        return EXIT_KERNEL, None, _error_fields(error)
     if isinstance(error, MemoryError):
         hint = "try smaller inputs, or --slice"
         fields = {"code": "limit_memory", "message": "there is not enough memory", "line": 0, "hint": hint}
         return EXIT_KERNEL, None, fields
     if isinstance(error, SimError | OSError):
-        return EXIT_USAGE, None, _fields(error)
+        return EXIT_USAGE, None, _error_fields(error)
     traceback.print_exception(error)
     hint = "this is a fault of the simulator, not of the kernel; please report it"
-    return EXIT_INTERNAL, None, {**_fields(error), "code": "internal_error", "hint": hint}
+    return EXIT_INTERNAL, None, {**_error_fields(error), "code": "internal_error", "hint": hint}
 
 
-def _fields(error: Exception) -> Report:
+def _error_fields(error: Exception) -> Report:
     message = str(error)
     if isinstance(error, OSError) and error.filename is not None:
         message = f"{error.filename}: {error.strerror}"
     return {"code": getattr(error, "code", "file"), "message": message, "line": 0, "hint": ""}
 
 
-def _failed(
+def _report_failure(
     options: argparse.Namespace, report: Report, status: int, correct: bool | None, error: Report
 ) -> int:
     if options.json:
         verdict = {"correct": correct} if "correct" in report else {}
-        print(show.as_json({**report, **verdict, "error": error}))
+        print(report_text.report_to_json({**report, **verdict, "error": error}))
     if status == EXIT_KERNEL:
-        said = [] if options.json else show.finding(error, _source(options))
-        first = f"{_source(options) or 'nki-sim'}: "
+        said = [] if options.json else report_text.format_finding(error, _kernel_path(options))
+        first = f"{_kernel_path(options) or 'nki-sim'}: "
     else:
         said = [error["message"], *([f"    hint: {error['hint']}"] if error["hint"] else [])]
-        first = f"nki-sim: {_source(options)}: " if error["code"] in _USAGE_CODES else "nki-sim: "
+        first = f"nki-sim: {_kernel_path(options)}: " if error["code"] in _USAGE_CODES else "nki-sim: "
     if said:
         print(first + "\n".join(said), file=sys.stderr)
     return status
 
 
-def _expired(options: argparse.Namespace, report: Report, out: TextIO) -> None:
+def _report_timeout(options: argparse.Namespace, report: Report, out: TextIO) -> None:
     fields = {
         "code": "limit_time",
-        "message": f"not done after {deadline_of(options):g} seconds",
+        "message": f"not done after {deadline_seconds(options):g} seconds",
         "line": 0,
         "hint": "raise --deadline (0: no end), or try smaller inputs",
     }
     with redirect_stdout(out):
-        _failed(options, report, EXIT_KERNEL, None, fields)
+        _report_failure(options, report, EXIT_KERNEL, None, fields)
 
 
-def _source(options: argparse.Namespace) -> Path | None:
+def _kernel_path(options: argparse.Namespace) -> Path | None:
     return Path(options.kernel) if getattr(options, "kernel", None) else None

@@ -11,7 +11,7 @@ from typing import NoReturn
 from nki_sim import __version__, targets
 from nki_sim.cli.verb import Verb
 from nki_sim.errors import SimError, TargetError
-from nki_sim.frontend.context import PLATFORM, platform, target_named
+from nki_sim.frontend.context import PLATFORM, platform_target, resolve_target_name
 
 DEADLINE_S = 600.0
 REL_L2 = 2e-5
@@ -30,7 +30,7 @@ class UsageError(SimError):
         self.usage = usage
 
 
-class Parser(argparse.ArgumentParser):
+class RaisingParser(argparse.ArgumentParser):
     """A parser that raises where others exit, so that `--json` can report it, and knows no abbreviations."""
 
     def __init__(self, **options: object) -> None:
@@ -47,9 +47,9 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog}: {message}", self.format_usage())
 
 
-def parser(verbs: Iterable[Verb]) -> argparse.ArgumentParser:
+def build_parser(verbs: Iterable[Verb]) -> argparse.ArgumentParser:
     """The grammar of all verbs."""
-    made = Parser(prog="nki-sim", description="Run, check and profile NKI kernels on a CPU.")
+    made = RaisingParser(prog="nki-sim", description="Run, check and profile NKI kernels on a CPU.")
     made.add_argument("--version", action="version", version=f"nki-sim {__version__}")
     subparsers = made.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb in verbs:
@@ -60,16 +60,16 @@ def parser(verbs: Iterable[Verb]) -> argparse.ArgumentParser:
     return made
 
 
-def kernel_options(sub: argparse.ArgumentParser) -> None:
+def add_kernel_options(sub: argparse.ArgumentParser) -> None:
     """The options of every verb that traces one kernel."""
     sub.add_argument(
         "kernel", help="a file with a function kernel or optimized_kernel, or one @nki.jit function"
     )
-    input_options(sub)
+    add_input_options(sub)
     sub.add_argument("--entry", metavar="NAME", help="the kernel's name when the file has several")
 
 
-def input_options(sub: argparse.ArgumentParser) -> None:
+def add_input_options(sub: argparse.ArgumentParser) -> None:
     """What kernels are called with and for, and for how long."""
     sub.add_argument(
         "--arg",
@@ -91,14 +91,14 @@ def input_options(sub: argparse.ArgumentParser) -> None:
     )
     sub.add_argument(
         "--deadline",
-        type=not_negative,
+        type=parse_non_negative,
         metavar="SECONDS",
         default=None,
         help=f"give up after so long ({DEADLINE_S:g} without it, no end with --eager); 0: never",
     )
 
 
-def not_negative(text: str) -> float:
+def parse_non_negative(text: str) -> float:
     """A finite number from 0.
 
     Raises:
@@ -113,7 +113,7 @@ def not_negative(text: str) -> float:
     return found
 
 
-def deadline_of(options: argparse.Namespace) -> float | None:
+def deadline_seconds(options: argparse.Namespace) -> float | None:
     """Seconds that the command may take, None for any. A person in a debugger is not hurried."""
     given: float | None = options.deadline
     if given is None:
@@ -121,13 +121,13 @@ def deadline_of(options: argparse.Namespace) -> float | None:
     return given or None
 
 
-def target_of(options: argparse.Namespace) -> str:
+def resolve_target(options: argparse.Namespace) -> str:
     """The target that is asked for.
 
     Raises:
         TargetError: it is not supported.
     """
-    name = platform() if options.target is None else target_named(options.target)
+    name = platform_target() if options.target is None else resolve_target_name(options.target)
     if name in targets.names():
         return name
     place = f"{PLATFORM}={os.environ.get(PLATFORM)}" if options.target is None else f"--target {name}"

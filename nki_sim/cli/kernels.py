@@ -15,20 +15,20 @@ from typing import Any
 import nki_sim
 from nki_sim import targets
 from nki_sim.checks import program as checks
-from nki_sim.cli.show import Report
-from nki_sim.cli.watch import stage
+from nki_sim.cli.progress import report_progress
+from nki_sim.cli.report_text import Report
 from nki_sim.errors import InputError, KernelError
 from nki_sim.forms import ArraySpec
 from nki_sim.harness import (
     RANDOM,
-    Reference,
-    arrays_of,
-    entry_of,
-    filled,
-    importable,
+    ReferenceModule,
+    collect_arrays,
+    extended_import_path,
+    fill_arguments,
+    find_entry,
+    make_specs,
     parse_argument,
     read_text,
-    spec_of,
 )
 from nki_sim.program.ir import Program
 from nki_sim.semantics.arrays import NUMPY, Array
@@ -37,14 +37,14 @@ _NO_ARRAY = re.compile(r"'int' object (has no attribute|is not subscriptable|is 
 
 
 @dataclass(frozen=True)
-class Draw:
+class InputDraw:
     """One seed's inputs, as the reference takes them and as the kernel does."""
 
     inputs: list[Any]
     arguments: list[Any]
 
 
-class Inputs:
+class KernelInputs:
     """Where a kernel's inputs come from: `--arg`, else the reference's `get_inputs`.
 
     `--arg` says what the reference takes; where that has `transform_to_nki_inputs`, the kernel takes what it
@@ -55,7 +55,7 @@ class Inputs:
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self.reference = Reference(Path(options.reference)) if options.reference else None
+        self.reference = ReferenceModule(Path(options.reference)) if options.reference else None
         self._given = [parse_argument(text) for text in options.arg]
         self._draws = self.reference is not None and self.reference.draws and not self._given
         self._transforms = self.reference is not None and self.reference.transforms
@@ -73,22 +73,22 @@ class Inputs:
         drawn = any(isinstance(item, ArraySpec) for item in self._given)
         return RANDOM if drawn else None
 
-    def draw(self, seed: int) -> Draw:
+    def draw(self, seed: int) -> InputDraw:
         """The arrays of a seed.
 
         Raises:
             InputError: the reference is at fault, or draws what no device takes.
         """
-        with stage(f"drawing inputs of seed {seed}"):
+        with report_progress(f"drawing inputs of seed {seed}"):
             if self._draws and self.reference is not None:
-                inputs = self.reference.inputs(seed)
+                inputs = self.reference.draw_inputs(seed)
             else:
-                inputs = filled(self._given, seed)
-            arguments = self.reference.arguments(inputs) if self.reference else inputs
-        spec_of(arguments)  # refuses arrays of types that devices lack
-        return Draw(inputs, arguments)
+                inputs = fill_arguments(self._given, seed)
+            arguments = self.reference.make_arguments(inputs) if self.reference else inputs
+        make_specs(arguments)  # refuses arrays of types that devices lack
+        return InputDraw(inputs, arguments)
 
-    def traced(self, seed: int) -> tuple[list[Any], Draw | None]:
+    def trace_arguments(self, seed: int) -> tuple[list[Any], InputDraw | None]:
         """Arguments to trace with; arrays are drawn for that only where shapes are not known without."""
         if not (self._draws or self._transforms):
             return self._given, None
@@ -96,7 +96,7 @@ class Inputs:
         return drawn.arguments, drawn
 
 
-def trace(options: argparse.Namespace, report: Report, arguments: Sequence[Any]) -> Program:
+def trace_kernel(options: argparse.Namespace, report: Report, arguments: Sequence[Any]) -> Program:
     """The kernel's program for these arguments.
 
     Raises:
@@ -104,12 +104,17 @@ def trace(options: argparse.Namespace, report: Report, arguments: Sequence[Any])
     """
     file = Path(options.kernel)
     source = read_text(file)
-    with timed(report, "trace"), stage(f"tracing {file}"), importable(file), _hinting(options):
+    with (
+        time_part(report, "trace"),
+        report_progress(f"tracing {file}"),
+        extended_import_path(file),
+        _hint_shape_arguments(options),
+    ):
         program = nki_sim.trace(
             source,
-            args=[spec_of(item) for item in arguments],
+            args=[make_specs(item) for item in arguments],
             target=options.target,
-            entry=options.entry or entry_of(source),
+            entry=options.entry or find_entry(source),
             filename=str(file),
         )
     report["kernel"] = program.kernel
@@ -117,7 +122,7 @@ def trace(options: argparse.Namespace, report: Report, arguments: Sequence[Any])
 
 
 @contextmanager
-def _hinting(options: argparse.Namespace) -> Iterator[None]:
+def _hint_shape_arguments(options: argparse.Namespace) -> Iterator[None]:
     """A number that a kernel takes for an array is most often a shape of one size."""
     try:
         yield
@@ -131,48 +136,48 @@ def _hinting(options: argparse.Namespace) -> Iterator[None]:
         raise
 
 
-def traced_on_shapes(options: argparse.Namespace, report: Report) -> Program:
+def trace_on_shapes(options: argparse.Namespace, report: Report) -> Program:
     """The program of a kernel that no values are asked of; the rules that it breaks are reported.
 
     Raises:
         KernelError: the kernel is at fault.
         InputError: an argument or the reference is.
     """
-    inputs = Inputs(options)
-    program = trace(options, report, inputs.traced(0)[0])
-    passes(program, report)
+    inputs = KernelInputs(options)
+    program = trace_kernel(options, report, inputs.trace_arguments(0)[0])
+    check_rules(program, report)
     return program
 
 
-def passes(program: Program, report: Report) -> bool:
+def check_rules(program: Program, report: Report) -> bool:
     """Whether the program breaks no rule; those that it breaks are reported."""
-    with timed(report, "run"), stage("checking"):
+    with time_part(report, "run"), report_progress("checking"):
         report["checks"] = [asdict(item) for item in checks.check(program, targets.load(program.target))]
     report["correct"] = False if report["checks"] else None
     return not report["checks"]
 
 
-def finding(error: KernelError) -> Report:
+def describe_error(error: KernelError) -> Report:
     """What an error says, with the keys that a broken rule and an error share."""
     return {"code": error.code, "message": error.message, "line": error.line, "hint": error.hint}
 
 
-def fitting(program: Program, drawn: Draw, seed: int) -> list[Array]:
+def arrays_for_program(program: Program, drawn: InputDraw, seed: int) -> list[Array]:
     """The arrays of a seed.
 
     Raises:
         InputError: they are of other shapes or types than those that the kernel was traced with.
     """
-    arrays = arrays_of(drawn.arguments)
-    wanted = [(spec.shape, NUMPY[spec.dtype]) for spec in program.specs(program.inputs)]
+    arrays = collect_arrays(drawn.arguments)
+    wanted = [(spec.shape, NUMPY[spec.dtype]) for spec in program.array_specs(program.inputs)]
     if [(array.shape, array.dtype) for array in arrays] != wanted:
-        found = [spec_of(array) for array in arrays]
+        found = [make_specs(array) for array in arrays]
         raise InputError(f"seed {seed} gives inputs of other shapes or types than the first seed: {found}")
     return arrays
 
 
 @contextmanager
-def timed(report: Report, part: str) -> Iterator[None]:
+def time_part(report: Report, part: str) -> Iterator[None]:
     """Counts a part's time once it is done; a trace that failed leaves zero."""
     begun = time.perf_counter()
     yield

@@ -11,21 +11,21 @@ from pathlib import Path
 
 from nki_sim import targets
 from nki_sim.cli import profile_text
-from nki_sim.cli.grammar import STDOUT, kernel_options
-from nki_sim.cli.kernels import traced_on_shapes
-from nki_sim.cli.show import Report
+from nki_sim.cli.grammar import STDOUT, add_kernel_options
+from nki_sim.cli.kernels import trace_on_shapes
+from nki_sim.cli.progress import report_progress
+from nki_sim.cli.report_text import Report
 from nki_sim.cli.verb import Verb
-from nki_sim.cli.watch import stage
 from nki_sim.dtypes import DTYPES
 from nki_sim.errors import InputError
-from nki_sim.timing import chrome, counters
+from nki_sim.timing import chrome_trace, counters
 from nki_sim.timing.bottleneck import MAX_WHAT_IFS
 from nki_sim.timing.bounds import MinimalWork
-from nki_sim.timing.explain import explain
-from nki_sim.timing.forecast import Forecast, forecast
-from nki_sim.timing.occupancy import thinned
-from nki_sim.timing.uncertainty import interval
-from nki_sim.timing.whatif import WhatIf, what_ifs
+from nki_sim.timing.explain import explain_latency
+from nki_sim.timing.forecast import Forecast, forecast_program
+from nki_sim.timing.occupancy import thin_series
+from nki_sim.timing.uncertainty import predict_interval
+from nki_sim.timing.what_if import WhatIf, what_ifs
 
 POINTS = 64
 """Of memory over time in a report; `--trace` has them all."""
@@ -36,8 +36,8 @@ _REQUIRED = [field.name for field in fields(MinimalWork) if field.default is MIS
 _EXAMPLE = "read_bytes=8388608,write_bytes=4194304,matmul_flops=0"
 
 
-def _options(sub: argparse.ArgumentParser) -> None:
-    kernel_options(sub)
+def _add_options(sub: argparse.ArgumentParser) -> None:
+    add_kernel_options(sub)
     sub.add_argument("--text", action="store_true", help="print a screenful for people (the default)")
     sub.add_argument(
         "--counters",
@@ -87,14 +87,14 @@ def parse_work(text: str) -> MinimalWork:
             raise argparse.ArgumentTypeError(f"{part!r} is not NAME=VALUE; an example: {_EXAMPLE}")
         if name in found:
             raise argparse.ArgumentTypeError(f"{name} is given twice")
-        found[name] = _value(name, value)
+        found[name] = _parse_value(name, value)
     lacking = [name for name in _REQUIRED if name not in found]
     if lacking:
         raise argparse.ArgumentTypeError(f"{' and '.join(lacking)} missing; an example: {_EXAMPLE}")
     return MinimalWork(**found)  # type: ignore[arg-type]
 
 
-def _value(name: str, text: str) -> int | str:
+def _parse_value(name: str, text: str) -> int | str:
     """A count, or the name of a type.
 
     Raises:
@@ -109,68 +109,68 @@ def _value(name: str, text: str) -> int | str:
     return int(text) if name in _NUMBERS else text
 
 
-def _profile(options: argparse.Namespace, report: Report) -> int:
+def _profile_kernel(options: argparse.Namespace, report: Report) -> int:
     if options.trace == Path(STDOUT) and options.json:
         raise InputError("--trace - and --json both write to standard output; give one of them a file")
-    program = traced_on_shapes(options, report)
+    program = trace_on_shapes(options, report)
     if report["checks"]:
         for path in filter(None, (options.trace, options.summary_json)):
-            _say(f"the kernel breaks rules: nothing is written to {path}")
+            _print_note(f"the kernel breaks rules: nothing is written to {path}")
         return 1
     target = targets.load(program.target)
-    with stage("predicting"):
-        found = forecast(program, target)
-        report["predicted"] = asdict(interval(found))
+    with report_progress("predicting"):
+        found = forecast_program(program, target)
+        report["predicted"] = asdict(predict_interval(found))
         report["instructions"] = len(found.compiled.program)
-        report["counters"] = counters.profile(found, options.counters)
+        report["counters"] = counters.profile_counters(found, options.counters)
         report["counters_convention"] = options.counters
     ifs = None
     if options.what_if or len(found.compiled.program) <= MAX_WHAT_IFS:
-        with stage("asking what if"):
+        with report_progress("asking what if"):
             ifs = what_ifs(found)
             report["what_ifs"] = [asdict(item) for item in ifs]
-    with stage("explaining"):
-        report["explanation"] = explained(found, options.work, ifs)
-    _write(options, found)
+    with report_progress("explaining"):
+        report["explanation"] = explain_forecast(found, options.work, ifs)
+    _write_files(options, found)
     return 0
 
 
-def explained(found: Forecast, work: MinimalWork | None, ifs: Sequence[WhatIf] | None) -> Report:
+def explain_forecast(found: Forecast, work: MinimalWork | None, ifs: Sequence[WhatIf] | None) -> Report:
     """An explanation as a report, memory over time thinned out."""
-    made = asdict(explain(found, work, ifs))
+    made = asdict(explain_latency(found, work, ifs))
     for use in made["occupancy"]:
-        points = thinned(use.pop("at_ms"), use.pop("used"), POINTS)
+        points = thin_series(use.pop("at_ms"), use.pop("used"), POINTS)
         use["over_time"] = [{"at_ms": at_ms, "used": used} for at_ms, used in points]
     return made
 
 
-def _write(options: argparse.Namespace, found: Forecast) -> None:
+def _write_files(options: argparse.Namespace, found: Forecast) -> None:
     if options.trace == Path(STDOUT):
-        chrome.write(found, options.stdout)
+        chrome_trace.write_chrome_trace(found, options.stdout)
     elif options.trace:
-        with stage(f"writing {options.trace}"), options.trace.open("w", encoding="utf-8") as file:
-            chrome.write(found, file)
-        _say(f"wrote a trace for ui.perfetto.dev to {options.trace}")
+        with report_progress(f"writing {options.trace}"), options.trace.open("w", encoding="utf-8") as file:
+            chrome_trace.write_chrome_trace(found, file)
+        _print_note(f"wrote a trace for ui.perfetto.dev to {options.trace}")
     if options.summary_json:
-        content = counters.summary_file(found, options.counters)
+        content = counters.profile_summary(found, options.counters)
         options.summary_json.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        _say(f"wrote the predicted counters ({options.counters}) to {options.summary_json}")
+        _print_note(f"wrote the predicted counters ({options.counters}) to {options.summary_json}")
 
 
-def _say(text: str) -> None:
+def _print_note(text: str) -> None:
     print(f"nki-sim: {text}", file=sys.stderr)
 
 
-def _lines(report: Report, source: Path | None) -> Iterable[str]:
-    return profile_text.lines(report, source)
+def _format_lines(report: Report, source: Path | None) -> Iterable[str]:
+    return profile_text.format_profile(report, source)
 
 
 VERB = Verb(
     name="profile",
     text="predict time and counters, and say what limits the kernel",
-    action=_profile,
-    options=_options,
-    lines=_lines,
+    action=_profile_kernel,
+    options=_add_options,
+    lines=_format_lines,
     keys={
         "predicted": None,
         "instructions": None,

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nki_sim.cli import show
-from nki_sim.cli.show import Report
-from nki_sim.timing.units import size, time
+from nki_sim.cli import report_text
+from nki_sim.cli.report_text import Report
+from nki_sim.timing.units import format_size, format_time
 
 WIDTH = 80
 
@@ -31,17 +31,24 @@ _MOVED = ("hbm_read_bytes", "hbm_write_bytes", "spill_save_bytes", "spill_reload
 _SPILLS = {"save_bytes": "saved", "reload_bytes": "reloaded", "load_again_bytes": "loaded again"}
 
 
-def lines(report: Report, source: Path | None) -> Iterator[str]:
+def format_profile(report: Report, source: Path | None) -> Iterator[str]:
     """The lines of a profile; of a kernel that breaks rules, the rules."""
     if not report["explanation"]:
-        yield from show.lines(report, source)
+        yield from report_text.format_report(report, source)
         return
-    for part in (_head, _engines, _path, _memory, _traffic, _what_ifs):
+    for part in (
+        _format_head,
+        _format_engines,
+        _format_path,
+        _format_memory,
+        _format_traffic,
+        _format_what_ifs,
+    ):
         for line in part(report, source):
-            yield from fitted(line)
+            yield from fit_line(line)
 
 
-def fitted(line: str) -> Iterator[str]:
+def fit_line(line: str) -> Iterator[str]:
     """A line that fits the screen: source text is cut, a sentence goes on in the next line."""
     text, bar, quoted = line.partition(QUOTE)
     if bar:
@@ -51,24 +58,24 @@ def fitted(line: str) -> Iterator[str]:
         yield from textwrap.wrap(line, WIDTH, subsequent_indent=" " * 6, drop_whitespace=True) or [""]
 
 
-def _head(report: Report, source: Path | None) -> Iterable[str]:
+def _format_head(report: Report, source: Path | None) -> Iterable[str]:
     predicted, why = report["predicted"], report["explanation"]
     roof, latency = why["roofline"], why["latency_ms"]
     yield (
-        f"{report['kernel']} on {report['target']}: {time(latency)} predicted "
-        f"({time(predicted['lo_ms'], latency)} to {time(predicted['hi_ms'], latency)}), "
-        f"{bound_by(why['bottleneck'])}"
+        f"{report['kernel']} on {report['target']}: {format_time(latency)} predicted "
+        f"({format_time(predicted['lo_ms'], latency)} to {format_time(predicted['hi_ms'], latency)}), "
+        f"{describe_bottleneck(why['bottleneck'])}"
     )
-    overhead = time(why["overhead_ms"], latency)
+    overhead = format_time(why["overhead_ms"], latency)
     yield f"  {report['instructions']} instructions predicted to run, {overhead} of fixed overhead"
     bounds = (
-        f"{text} {time(roof[f'{name}_ms'], latency)} ({roof[f'{name}_percent']:.0f} % of the latency)"
+        f"{text} {format_time(roof[f'{name}_ms'], latency)} ({roof[f'{name}_percent']:.0f} % of the latency)"
         for name, text in _BOUNDS.items()
     )
     yield f"  for the {roof['work_of']}'s work: {', '.join(bounds)}"
     if predicted["dynamic_loops"]:
         yield f"  loops whose rounds data decide, timed as one round each: {predicted['dynamic_loops']}"
-    yield from _transfers(why["transfers"])
+    yield from _format_transfers(why["transfers"])
     for tile in [tile for tile in why["reused"] if tile["waits"] > 1][:_HINTS]:
         why, hint = _REUSED[tile["declared"]]
         yield (
@@ -77,40 +84,40 @@ def _head(report: Report, source: Path | None) -> Iterable[str]:
         )
 
 
-def _transfers(found: Report) -> Iterable[str]:
+def _format_transfers(found: Report) -> Iterable[str]:
     if found["count"]:
         small = f"{found['small']} at the fixed cost of a small one ({found['fixed_us']:.4g} us)"
         most = f"most time goes to {'bytes' if found['limited_by'] == 'bytes' else 'that fixed cost'}"
-        yield f"  {found['count']} transfers, {small}, {size(found['average_bytes'])} on average: {most}"
+        yield f"  {found['count']} transfers, {small}, {format_size(found['average_bytes'])} on average: {most}"
 
 
-def bound_by(bottleneck: str) -> str:
+def describe_bottleneck(bottleneck: str) -> str:
     """A bottleneck class in words."""
     return _CLASSES.get(bottleneck, f"{bottleneck}-bound")
 
 
-def _engines(report: Report, source: Path | None) -> Iterable[str]:
+def _format_engines(report: Report, source: Path | None) -> Iterable[str]:
     why = report["explanation"]
     latency, several = why["latency_ms"], len({track["core"] for track in why["tracks"]}) > 1
     yield ""
     yield f"{'engine':{_NAME}} {'busy':{_BAR + 16}} waits for, each line 100 % of the latency"
     for track in sorted(why["tracks"], key=lambda track: (track["core"], -track["busy_ms"])):
         name = f"{track['engine']} {track['core']}" if several else track["engine"]
-        (_, busy), *waits = shares(track, why["overhead_ms"], latency)
+        (_, busy), *waits = latency_shares(track, why["overhead_ms"], latency)
         bar = "#" * round(busy / 100 * _BAR)
-        head = f"{name:{_NAME}} {bar:{_BAR}} {time(track['busy_ms'], latency):>10} {busy:>3}%"
-        first, *others = _wrapped([f"{text} {share}%" for text, share in waits], WIDTH - len(head) - 2)
+        head = f"{name:{_NAME}} {bar:{_BAR}} {format_time(track['busy_ms'], latency):>10} {busy:>3}%"
+        first, *others = _wrap_items([f"{text} {share}%" for text, share in waits], WIDTH - len(head) - 2)
         yield f"{head}  {first}".rstrip()
         yield from (f"{'':{len(head)}}  {text}" for text in others)
 
 
-def _wrapped(items: list[str], width: int) -> list[str]:
+def _wrap_items(items: list[str], width: int) -> list[str]:
     """Items one after the other, as many in a line as fit; one line at least."""
     kept = ", ".join(item.replace(" ", QUOTE) for item in items)
     return [text.replace(QUOTE, " ") for text in textwrap.wrap(kept, width)] or [""]
 
 
-def shares(track: Report, overhead_ms: float, latency_ms: float) -> list[tuple[str, int]]:
+def latency_shares(track: Report, overhead_ms: float, latency_ms: float) -> list[tuple[str, int]]:
     """What an engine does with the latency in percents that add up to 100, busy first and then most first.
 
     What is less than half a percent is `other`.
@@ -128,25 +135,25 @@ def shares(track: Report, overhead_ms: float, latency_ms: float) -> list[tuple[s
     return [busy, *sorted((item for item in others if item[1]), key=lambda item: -item[1])]
 
 
-def _path(report: Report, source: Path | None) -> Iterable[str]:
+def _format_path(report: Report, source: Path | None) -> Iterable[str]:
     why = report["explanation"]
     parts, latency = why["critical_path"], why["latency_ms"]
     yield ""
-    yield f"critical path (adds up to the {time(latency)})"
+    yield f"critical path (adds up to the {format_time(latency)})"
     for part in parts[:_PATH_ROWS]:
         where = f"line {part['line']}" if part["line"] else ""
-        text = show.source_line(source, part["line"])
+        text = report_text.read_source_line(source, part["line"])
         op = part["op"].replace("_", " ") if not part["line"] else part["op"]
-        yield f"{time(part['ms'], latency):>11} {part['ms'] / latency:>4.0%}  {where:9} {op:16}{QUOTE}{text}"
+        yield f"{format_time(part['ms'], latency):>11} {part['ms'] / latency:>4.0%}  {where:9} {op:16}{QUOTE}{text}"
     rest, others = sum(part["ms"] for part in parts[_PATH_ROWS:]), len(parts) - _PATH_ROWS
     if rest:
         places = "place" if others == 1 else "places"
-        yield f"{time(rest, latency):>11} {rest / latency:>4.0%}  in {others} other {places}"
+        yield f"{format_time(rest, latency):>11} {rest / latency:>4.0%}  in {others} other {places}"
     waited = sum(part["wait_ms"] for part in parts)
-    yield f"  Of all this {time(waited, latency)} is latency of semaphores and DMA."
+    yield f"  Of all this {format_time(waited, latency)} is latency of semaphores and DMA."
 
 
-def _memory(report: Report, source: Path | None) -> Iterable[str]:
+def _format_memory(report: Report, source: Path | None) -> Iterable[str]:
     uses: dict[str, Any] = {}
     for use in report["explanation"]["occupancy"]:
         uses[use["memory"]] = max(uses.get(use["memory"], use), use, key=lambda item: item["peak"])
@@ -161,25 +168,25 @@ def _memory(report: Report, source: Path | None) -> Iterable[str]:
         )
 
 
-def _traffic(report: Report, source: Path | None) -> Iterable[str]:
+def _format_traffic(report: Report, source: Path | None) -> Iterable[str]:
     counters = report["counters"]
-    read, written, saved, reloaded = (size(counters[name]) for name in _MOVED)
+    read, written, saved, reloaded = (format_size(counters[name]) for name in _MOVED)
     spills = counters["spill_save_bytes"] or counters["spill_reload_bytes"]
     yield f"HBM  predicted: read {read}, written {written}; {'of it' if spills else 'nothing spilled'}"
     if spills:
         yield f"     spilled {saved}, reloaded {reloaded}"
     for item in report["explanation"]["spilled"][:_HOLDERS]:
-        moved = ", ".join(f"{size(item[key])} {verb}" for key, verb in _SPILLS.items() if item[key])
+        moved = ", ".join(f"{format_size(item[key])} {verb}" for key, verb in _SPILLS.items() if item[key])
         needed = f", for line {item['needed_at']}" if item["needed_at"] else ""
         yield f"     {item['name'] or 'a tile'} of line {item['line']}: {moved}{needed}"
 
 
-def _what_ifs(report: Report, source: Path | None) -> Iterable[str]:
+def _format_what_ifs(report: Report, source: Path | None) -> Iterable[str]:
     if not report["what_ifs"]:
         return
     shown, latency = report["what_ifs"][:_WHAT_IF_ROWS], report["explanation"]["latency_ms"]
     yield ""
     yield "what if  " + "; ".join(
-        f"{item['assumption']}: {time(item['latency_ms'], latency)} ({-item['saved_percent']:+.0f} %)"
+        f"{item['assumption']}: {format_time(item['latency_ms'], latency)} ({-item['saved_percent']:+.0f} %)"
         for item in shown
     )

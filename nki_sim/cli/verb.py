@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nki_sim.cli import show
-from nki_sim.cli.show import Report
+from nki_sim.cli import report_text
+from nki_sim.cli.report_text import Report
 
 EXIT_INCORRECT, EXIT_USAGE, EXIT_KERNEL, EXIT_INTERNAL, EXIT_INTERRUPTED = 1, 2, 3, 70, 130
 
@@ -49,11 +49,11 @@ class Verb:
     text: str
     action: Action
     options: Callable[[argparse.ArgumentParser], None] = _no_options
-    lines: Callable[[Report, Path | None], Iterable[str]] = show.lines
+    lines: Callable[[Report, Path | None], Iterable[str]] = report_text.format_report
     keys: Mapping[str, Any] = field(default_factory=dict)
     on_kernel: bool = True
 
-    def blank(self) -> Report:
+    def blank_report(self) -> Report:
         """The report before anything is known."""
         asked, found = (_ASKED, _FOUND) if self.on_kernel else ({}, {})
         return copy.deepcopy({"verb": self.name, **asked, **self.keys, **found, "error": None})

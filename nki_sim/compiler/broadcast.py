@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from nki_sim.compiler.draft import Draft, Step
+from nki_sim.compiler.program_draft import DraftStep, ProgramDraft
 from nki_sim.dtypes import DTYPES
 from nki_sim.forms import Form, Operand, Site
 from nki_sim.targets import Target
@@ -20,24 +20,26 @@ from nki_sim.targets import Target
 _FLAGS = (("is_stationary_onezero", True), ("accumulate", False))
 
 
-def multiply(draft: Draft, target: Target) -> None:
+def multiply_broadcasts(draft: ProgramDraft, target: Target) -> None:
     """Put products and copies in the place of shuffles that together repeat one row in all partitions."""
-    repeats = np.array([_repeats(form) for form in draft.forms], dtype=bool)[draft.form_ids]
+    repeats = np.array([_is_row_repeat(form) for form in draft.forms], dtype=bool)[draft.form_ids]
     if not repeats.any():
         return
     groups = [
-        group for group in _groups(draft, np.flatnonzero(repeats).tolist()) if _whole(draft, group, target)
+        group
+        for group in _group_shuffles(draft, np.flatnonzero(repeats).tolist())
+        if _fills_partitions(draft, group, target)
     ]
-    maker = _Broadcasts(draft, target)
-    made = [(group[0], step) for group in groups for step in maker.steps(group[0])]
+    maker = _BroadcastMaker(draft, target)
+    made = [(group[0], step) for group in groups for step in maker.make_steps(group[0])]
     kept = np.ones(len(draft), dtype=bool)
     kept[[at for group in groups for at in group]] = False
     draft.splice(kept, [at for at, _ in made], [step for _, step in made])
 
 
-def _repeats(form: Form) -> bool:
+def _is_row_repeat(form: Form) -> bool:
     """Whether a shuffle repeats one row that a product can take."""
-    if form.op != "nc_stream_shuffle" or form["src"].partitions != 1 or len(set(_mask(form))) != 1:
+    if form.op != "nc_stream_shuffle" or form["src"].partitions != 1 or len(set(_shuffle_mask(form))) != 1:
         return False
     dst, src = form["dst"], form["src"]
     return (
@@ -49,12 +51,12 @@ def _repeats(form: Form) -> bool:
     )
 
 
-def _mask(form: Form) -> tuple[int, ...]:
+def _shuffle_mask(form: Form) -> tuple[int, ...]:
     mask = form.param("shuffle_mask")
     return mask if isinstance(mask, tuple) else ()
 
 
-def _groups(draft: Draft, shuffles: list[int]) -> Iterator[list[int]]:
+def _group_shuffles(draft: ProgramDraft, shuffles: list[int]) -> Iterator[list[int]]:
     """Shuffles of one row into the same columns of one tile that come right after each other."""
     cells = draft.cells
     group: list[int] = []
@@ -73,23 +75,23 @@ def _groups(draft: Draft, shuffles: list[int]) -> Iterator[list[int]]:
         yield group
 
 
-def _whole(draft: Draft, group: list[int], target: Target) -> bool:
+def _fills_partitions(draft: ProgramDraft, group: list[int], target: Target) -> bool:
     """Whether shuffles write each partition once."""
     items = [draft.forms[int(draft.form_ids[at])]["dst"] for at in group]
     rows = sorted(row for item in items for row in range(item.start, item.start + item.partitions))
     return rows == list(range(target.partitions))
 
 
-class _Broadcasts:
+class _BroadcastMaker:
     """What repeats rows, and the ones that it multiplies by."""
 
-    def __init__(self, draft: Draft, target: Target) -> None:
+    def __init__(self, draft: ProgramDraft, target: Target) -> None:
         self._draft = draft
         self._rows, self._most = target.partitions, target.matmul_moving_max
         # By core and type the tile of ones.
         self._ones: dict[tuple[int, str], int] = defaultdict(lambda: -1)
 
-    def steps(self, at: int) -> Iterator[Step]:
+    def make_steps(self, at: int) -> Iterator[DraftStep]:
         """The products and copies for the row that a shuffle repeats."""
         draft, cells = self._draft, self._draft.cells
         form, source = draft.forms[int(draft.form_ids[at])], int(draft.sources[at])
@@ -99,35 +101,35 @@ class _Broadcasts:
         )
         key = int(draft.program.cores[source]), src.dtype
         if self._ones[key] < 0:
-            fill = self._fill(src.dtype, source)
+            fill = self._fill_ones(src.dtype, source)
             self._ones[key] = fill.tensors[0]
             yield fill
         site = Site(f"{draft.site(to).name}.broadcast", (self._rows, self._most), "float32", "psum", 0)
         for first in range(0, src.free, self._most):
             count = min(self._most, src.free - first)
-            bank = draft.tensor(site)
-            product, copy = self._forms(dst, src, count)
-            yield Step(product, (bank, self._ones[key], row), (0, 0, place + first), source)
-            yield Step(copy, (to, bank), (start % dst.row + first, 0), source)
+            bank = draft.add_tensor(site)
+            product, copy = self._product_and_copy(dst, src, count)
+            yield DraftStep(product, (bank, self._ones[key], row), (0, 0, place + first), source)
+            yield DraftStep(copy, (to, bank), (start % dst.row + first, 0), source)
 
-    def _forms(self, dst: Operand, src: Operand, count: int) -> tuple[int, int]:
+    def _product_and_copy(self, dst: Operand, src: Operand, count: int) -> tuple[int, int]:
         """The product that fills `count` columns of a bank, and the copy from there."""
-        psum = _chip("dst", "psum", "float32", (self._rows, count), self._most)
-        column = _chip("stationary", "sbuf", src.dtype, (1, self._rows), self._rows)
+        psum = _chip_operand("dst", "psum", "float32", (self._rows, count), self._most)
+        column = _chip_operand("stationary", "sbuf", src.dtype, (1, self._rows), self._rows)
         row = replace(src, role="moving", dims=((src.row, 1), (1, count)))
-        to = _chip("dst", "sbuf", dst.dtype, (self._rows, count), dst.row)
+        to = _chip_operand("dst", "sbuf", dst.dtype, (self._rows, count), dst.row)
         return (
-            self._draft.form(Form("nc_matmul", "tensor", (psum, column, row), _FLAGS)),
-            self._draft.form(Form("tensor_copy", "scalar", (to, replace(psum, role="src")), ())),
+            self._draft.add_form(Form("nc_matmul", "tensor", (psum, column, row), _FLAGS)),
+            self._draft.add_form(Form("tensor_copy", "scalar", (to, replace(psum, role="src")), ())),
         )
 
-    def _fill(self, dtype: str, source: int) -> Step:
-        ones = self._draft.tensor(Site("ones", (1, self._rows), dtype, "sbuf", 0))
-        operand = _chip("dst", "sbuf", dtype, (1, self._rows), self._rows)
-        form = self._draft.form(Form("memset", "vector", (operand,), (("value", 1.0),)))
-        return Step(form, (ones,), (0,), source)
+    def _fill_ones(self, dtype: str, source: int) -> DraftStep:
+        ones = self._draft.add_tensor(Site("ones", (1, self._rows), dtype, "sbuf", 0))
+        operand = _chip_operand("dst", "sbuf", dtype, (1, self._rows), self._rows)
+        form = self._draft.add_form(Form("memset", "vector", (operand,), (("value", 1.0),)))
+        return DraftStep(form, (ones,), (0,), source)
 
 
-def _chip(role: str, buffer: str, dtype: str, shape: tuple[int, int], row: int) -> Operand:
+def _chip_operand(role: str, buffer: str, dtype: str, shape: tuple[int, int], row: int) -> Operand:
     """The first (rows, columns) of a tile on chip whose rows have `row` elements."""
     return Operand(role, ((row, shape[0]), (1, shape[1])), dtype, buffer, row, 0)

@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from nki_sim.compiler.tiles import Tiles
+from nki_sim.compiler.sbuf_tiles import SbufTiles
 from nki_sim.program.ir import Bools
 
 KEPT_PARTS = 4
@@ -24,7 +24,9 @@ KEPT_PARTS = 4
 _BRING, _ADVANCE, _PASS = range(3)
 
 
-def residency(tiles: Tiles, capacity: int, sites: Sequence[int], passing: Collection[int] = ()) -> list[int]:
+def plan_residency(
+    tiles: SbufTiles, capacity: int, sites: Sequence[int], passing: Collection[int] = ()
+) -> list[int]:
     """Who leaves and who comes back, in order.
 
     `row` says that the tile of that row leaves between it and the following one of the tile, `~row` that it
@@ -32,18 +34,18 @@ def residency(tiles: Tiles, capacity: int, sites: Sequence[int], passing: Collec
     """
     through = np.zeros(len(tiles.rooms), dtype=bool)
     through[list(passing)] = True
-    gaps = _gaps(tiles, capacity)
+    gaps = _eviction_gaps(tiles, capacity)
     if not gaps.any() and not passing:
         return []
-    return _Walk(tiles, capacity, sites).run(*_agenda(tiles, gaps, through[tiles.tensor]))
+    return _ResidencyWalk(tiles, capacity, sites).run(*_build_agenda(tiles, gaps, through[tiles.tensor]))
 
 
-def _gaps(tiles: Tiles, capacity: int) -> Bools:
+def _eviction_gaps(tiles: SbufTiles, capacity: int) -> Bools:
     """By row whether the tile may have to leave before it is used again: whether memory is full meanwhile.
 
     That is where it would be if nobody ever left, so that in all other places nobody does.
     """
-    pressed = tiles.pressed(capacity)
+    pressed = tiles.count_overfull(capacity)
     found: Bools = tiles.following >= 0
     rows = np.flatnonzero(found)
     until = tiles.instruction[tiles.following[rows]]
@@ -51,7 +53,7 @@ def _gaps(tiles: Tiles, capacity: int) -> Bools:
     return found
 
 
-def _agenda(tiles: Tiles, gaps: Bools, passing: Bools) -> tuple[list[int], list[int]]:
+def _build_agenda(tiles: SbufTiles, gaps: Bools, passing: Bools) -> tuple[list[int], list[int]]:
     """What there is to do, (kinds, rows): an instruction's tiles all come before any is done with."""
     before = np.where(tiles.before >= 0, gaps[tiles.before], 1).astype(bool)
     bring = np.flatnonzero(before | passing)
@@ -63,10 +65,10 @@ def _agenda(tiles: Tiles, gaps: Bools, passing: Bools) -> tuple[list[int], list[
     return kinds[order].tolist(), rows[order].tolist()
 
 
-class _Walk:
+class _ResidencyWalk:
     """One walk over the touches of tiles with a limit of bytes per partition."""
 
-    def __init__(self, tiles: Tiles, capacity: int, sites: Sequence[int]) -> None:
+    def __init__(self, tiles: SbufTiles, capacity: int, sites: Sequence[int]) -> None:
         self._sites = sites
         self._tensor: list[int] = tiles.tensor.tolist()
         self._instruction: list[int] = tiles.instruction.tolist()
@@ -90,11 +92,11 @@ class _Walk:
             tensor = tensors[row]
             if kind == _BRING:
                 if not here[tensor]:
-                    self._bring(row, tensor)
+                    self._bring_tile(row, tensor)
                 continue
             self._latest[tensor] = row
             if kind == _PASS:
-                self._pass(tensor)
+                self._pass_tile(tensor)
             elif following[row] < 0:
                 here[tensor] = 0
                 self._free += self._rooms[tensor]
@@ -103,7 +105,7 @@ class _Walk:
                 heappush(self._farthest, tensor - until * self._count)
         return self._found
 
-    def _bring(self, row: int, tensor: int) -> None:
+    def _bring_tile(self, row: int, tensor: int) -> None:
         room = self._rooms[tensor]
         if self._free < room:
             self._make_room(room, self._instruction[row])
@@ -122,15 +124,15 @@ class _Walk:
                 return
             heappop(self._farthest)
             if self._here[tensor]:
-                self._evict(tensor)
+                self._evict_tile(tensor)
 
-    def _evict(self, tensor: int) -> None:
+    def _evict_tile(self, tensor: int) -> None:
         self._here[tensor] = 0
         self._away[tensor] = 1
         self._free += self._rooms[tensor]
         self._found.append(self._latest[tensor])
 
-    def _pass(self, tensor: int) -> None:
+    def _pass_tile(self, tensor: int) -> None:
         """Let a tile of an array that is not kept leave once a few others of it have been used."""
         recent = self._recent[self._sites[tensor]]
         recent[tensor] = None
@@ -138,4 +140,4 @@ class _Walk:
         if len(recent) > KEPT_PARTS:
             oldest, _ = recent.popitem(last=False)
             if self._here[oldest]:
-                self._evict(oldest)
+                self._evict_tile(oldest)

@@ -17,8 +17,8 @@ import numpy as np
 
 from nki_sim.dtypes import DTYPES
 from nki_sim.errors import LimitError
-from nki_sim.flow.regions import Box, boxes, in_bytes, neighbours
-from nki_sim.forms import Dims, Site, ascending, merged
+from nki_sim.flow.regions import Box, access_boxes, find_overlaps, pattern_in_bytes
+from nki_sim.forms import Dims, Site, make_ascending, merge_dims
 from nki_sim.operators import OPERATORS
 from nki_sim.program.ir import Bools, Ints, Program
 
@@ -30,17 +30,17 @@ MAX_COMPARED = 1 << 22
 MAX_SOURCES = 1 << 24
 """Writes that reach reads of several, all together."""
 
-Pattern = tuple[Dims, int]
+AccessPattern = tuple[Dims, int]
 """An access pattern and its first element."""
 
-Key = Box | Pattern | tuple[Box]
+RegionKey = Box | AccessPattern | tuple[Box]
 """What tells a region: its box where it fills it, its pattern, or a box that it is anywhere in."""
 
-_ALONE = ([[0]], [[0]])
+_ONE_REGION = ([[0]], [[0]])
 
 
 @dataclass(frozen=True, eq=False)
-class Flow:
+class DataFlow:
     """Cells are those of `Program.cells`.
 
     `single[cell]` is the write that gave the cell every element it reads, -1 where there is none or more
@@ -59,9 +59,9 @@ class Flow:
         return (writer,) if writer >= 0 else self.several.get(cell, ())
 
 
-def flow(program: Program) -> Flow:
+def trace_data_flow(program: Program) -> DataFlow:
     """Trace every read of a program back to its writes."""
-    return _Tracer(program).trace()
+    return _FlowTracer(program).trace()
 
 
 def loop_starts(program: Program) -> Ints:
@@ -81,7 +81,9 @@ def loop_starts(program: Program) -> Ints:
     return starts
 
 
-def needed(program: Program, traced: Flow, wanted: Iterable[int], root: Sequence[int] | None = None) -> Bools:
+def needed_instructions(
+    program: Program, traced: DataFlow, wanted: Iterable[int], root: Sequence[int] | None = None
+) -> Bools:
     """Which instructions the values of some cells depend on, those that write them included.
 
     `root[cell]` is the read whose writers count instead of the cell's own. A data-dependent loop is needed
@@ -90,7 +92,7 @@ def needed(program: Program, traced: Flow, wanted: Iterable[int], root: Sequence
     cells = program.cells
     number_of, first = cells.instruction.tolist(), cells.first.tolist()
     reads, single, several = cells.reads.tolist(), traced.single.tolist(), traced.several
-    starts = loop_starts(program).tolist() if program.partners else None
+    starts = loop_starts(program).tolist() if program.loop_partners else None
     found = [False] * len(program)
     todo = [number_of[cell] for cell in wanted]
     while todo:
@@ -99,7 +101,7 @@ def needed(program: Program, traced: Flow, wanted: Iterable[int], root: Sequence
             continue
         found[number] = True
         if starts is not None and starts[number] == number:
-            todo.extend(range(number, program.partners[number] + 1))
+            todo.extend(range(number, program.loop_partners[number] + 1))
         elif starts is not None and starts[number] >= 0:
             todo.append(starts[number])
         for cell in range(first[number], first[number + 1]):
@@ -111,28 +113,28 @@ def needed(program: Program, traced: Flow, wanted: Iterable[int], root: Sequence
     return np.array(found, dtype=bool)
 
 
-def soft_writes(program: Program) -> Bools:
+def uncertain_writes(program: Program) -> Bools:
     """Per cell: writes of which only the run shows whether they happen, and where."""
     cells = program.cells
     skips = np.array([form.param("oob_mode") == "skip" for form in program.forms], dtype=bool)
     if not len(program):
         return np.zeros(0, dtype=bool)
     optional = skips[program.form_ids] | (loop_starts(program) >= 0)
-    soft: Bools = cells.writes & (_indexed(program) | optional[cells.instruction])
+    soft: Bools = cells.writes & (_indexed_cells(program) | optional[cells.instruction])
     return soft
 
 
-def undecided(program: Program) -> frozenset[int]:
+def data_dependent_tensors(program: Program) -> frozenset[int]:
     """Tensors of which only the run shows what is written, or whether what is read has been."""
     partial = {form: OPERATORS[form.op].partial(form) for form in program.forms}
     loose = [
         item.index_step != 0 or item.role in partial[form] for form in program.forms for item in form.operands
     ]
-    found = soft_writes(program) | np.array(loose, dtype=bool)[program.cells.operand]
+    found = uncertain_writes(program) | np.array(loose, dtype=bool)[program.cells.operand]
     return frozenset(program.cells.tensor[found].tolist())
 
 
-def _indexed(program: Program) -> Bools:
+def _indexed_cells(program: Program) -> Bools:
     """Per cell: whether its address depends on data."""
     moves = np.array([item.index_step != 0 for item in program.operands], dtype=bool)
     indexed: Bools = moves[program.cells.operand]
@@ -140,7 +142,7 @@ def _indexed(program: Program) -> Bools:
 
 
 @dataclass(slots=True, eq=False)
-class _History:
+class _TensorHistory:
     """The accesses of one tensor in program order, and its distinct regions.
 
     Regions that fill their box are told apart by it (`keys`), the others by their pattern; those whose place
@@ -152,31 +154,31 @@ class _History:
     size: int
     cells: list[int]
     region: list[int]
-    keys: list[Key]
+    keys: list[RegionKey]
     moves: list[bool]
-    patterns: list[Pattern]
+    patterns: list[AccessPattern]
     areas: list[Box]
     dense: list[bool]
     near: list[list[int]]
     inside: list[list[int]]
 
 
-class _Tracer:
+class _FlowTracer:
     def __init__(self, program: Program) -> None:
         self._program = program
         cells = program.cells
         self._reads, self._writes = cells.reads.tolist(), cells.writes.tolist()
-        self._indexed = _indexed(program)
+        self._indexed = _indexed_cells(program)
         self._starts = loop_starts(program)[cells.instruction]
-        self._soft = soft_writes(program).tolist()
+        self._soft = uncertain_writes(program).tolist()
         self._single = np.full(len(cells.tensor), -1, dtype=np.int64)
         self._several: dict[int, tuple[int, ...]] = {}
         self._left, self._sources = MAX_COMPARED, 0
         self._finals: dict[int, tuple[int, ...]] = dict.fromkeys(program.outputs, ())
-        self._memo: dict[tuple[Site, Key, tuple[Key, ...]], list[int]] = {}
+        self._memo: dict[tuple[Site, RegionKey, tuple[RegionKey, ...]], list[int]] = {}
 
-    def trace(self) -> Flow:
-        rest = self._written_once()
+    def trace(self) -> DataFlow:
+        rest = self._settle_single_writes()
         order = np.lexsort(
             (
                 self._program.cells.writes[rest],
@@ -184,17 +186,19 @@ class _Tracer:
                 self._program.cells.tensor[rest],
             )
         )
-        for history in self._histories(rest[order]):
-            self._follow(history)
-        return Flow(self._single, self._several, self._finals)
+        for history in self._split_histories(rest[order]):
+            self._follow_history(history)
+        return DataFlow(self._single, self._several, self._finals)
 
-    def _written_once(self) -> Ints:
+    def _settle_single_writes(self) -> Ints:
         """Settle tensors that one instruction fills before anything reads them; the other cells."""
         cells, program = self._program.cells, self._program
         count = len(program.tensor_sites)
         writes = np.bincount(cells.tensor[cells.writes], minlength=count)
         writer = np.full(count, -1, dtype=np.int64)
-        whole = np.flatnonzero(cells.writes & self._whole() & ~np.array(self._soft, dtype=bool))
+        whole = np.flatnonzero(
+            cells.writes & self._touches_whole_tensor() & ~np.array(self._soft, dtype=bool)
+        )
         writer[cells.tensor[whole]] = whole
         first = np.full(count, len(program), dtype=np.int64)
         np.minimum.at(first, cells.tensor[cells.reads], cells.instruction[cells.reads])
@@ -207,38 +211,40 @@ class _Tracer:
                 self._finals[tensor] = (int(writer[tensor]),)
         return np.flatnonzero(~settled[cells.tensor] & (writes[cells.tensor] > 0))
 
-    def _whole(self) -> Bools:
+    def _touches_whole_tensor(self) -> Bools:
         """Whether a cell touches every element of its tensor."""
         program = self._program
-        apart = np.array([distinct(item.dims) for item in program.operands], dtype=bool)
-        counts = np.array([_elements(item.dims) * item.itemsize for item in program.operands], dtype=np.int64)
+        apart = np.array([has_distinct_elements(item.dims) for item in program.operands], dtype=bool)
+        counts = np.array(
+            [_count_elements(item.dims) * item.itemsize for item in program.operands], dtype=np.int64
+        )
         sizes = np.array([site.size * DTYPES[site.dtype].itemsize for site in program.sites], dtype=np.int64)
         operand = program.cells.operand
         whole: Bools = counts[operand] == sizes[program.tensor_sites[program.cells.tensor]]
         found: Bools = whole & apart[operand]
         return found
 
-    def _histories(self, order: Ints) -> Iterator[_History]:
+    def _split_histories(self, order: Ints) -> Iterator[_TensorHistory]:
         program, cells = self._program, self._program.cells
         tensors = cells.tensor[order]
-        found = boxes(program, order)
-        dense, moves = self._dense(order, found).tolist(), self._indexed[order].tolist()
+        found = access_boxes(program, order)
+        dense, moves = self._fills_box(order, found).tolist(), self._indexed[order].tolist()
         areas: list[Box] = [tuple(area) for area in found.tolist()]
         numbers = order.tolist()
         dims = [item.dims for item in program.operands]
         places = zip(cells.operand[order].tolist(), cells.offset[order].tolist(), strict=True)
         patterns = [(dims[operand], offset) for operand, offset in places]
-        for at in np.flatnonzero(self._mixed(order)).tolist():
+        for at in np.flatnonzero(self._has_mixed_sizes(order)).tolist():
             item = program.operands[cells.operand[order[at]]]
-            patterns[at] = (in_bytes(item), patterns[at][1] * item.itemsize)
+            patterns[at] = (pattern_in_bytes(item), patterns[at][1] * item.itemsize)
         bounds = [*np.flatnonzero(np.diff(tensors, prepend=-1)).tolist(), len(order)]
         for first, last in pairwise(bounds):
             part = slice(first, last)
             accesses = zip(patterns[part], dense[part], moves[part], areas[part], strict=True)
-            keys: list[Key] = [
+            keys: list[RegionKey] = [
                 area if solid else (area,) if moved else pattern for pattern, solid, moved, area in accesses
             ]
-            ids: dict[Key, int] = {}
+            ids: dict[RegionKey, int] = {}
             region = [ids.setdefault(key, len(ids)) for key in keys]
             # The first access of each region stands for all.
             firsts: dict[int, int] = {}
@@ -246,37 +252,37 @@ class _Tracer:
                 firsts.setdefault(number, at)
             heads = list(firsts.values())
             boxed = [areas[at] for at in heads]
-            near, inside = _ALONE if len(ids) == 1 else neighbours(np.array(boxed, dtype=np.int64))
+            near, inside = _ONE_REGION if len(ids) == 1 else find_overlaps(np.array(boxed, dtype=np.int64))
             tensor = int(tensors[first])
             site = program.site(tensor)
-            unit = DTYPES[site.dtype].itemsize if tensor in program.reinterpreted else 1
-            yield _History(
+            unit = DTYPES[site.dtype].itemsize if tensor in program.reinterpreted_tensors else 1
+            yield _TensorHistory(
                 site, site.size * unit, numbers[part], region, list(ids), [moves[at] for at in heads],
                 [patterns[at] for at in heads], boxed, [dense[at] for at in heads], near, inside,
             )  # fmt: skip
 
-    def _dense(self, order: Ints, areas: Ints) -> Bools:
+    def _fills_box(self, order: Ints, areas: Ints) -> Bools:
         """Whether a cell touches every element of its box."""
         items = self._program.operands
-        apart = np.array([distinct(item.dims) for item in items], dtype=bool)
-        counts = np.array([_elements(item.dims) for item in items], dtype=np.int64)
+        apart = np.array([has_distinct_elements(item.dims) for item in items], dtype=bool)
+        counts = np.array([_count_elements(item.dims) for item in items], dtype=np.int64)
         size = (areas[:, 1] - areas[:, 0]) * (areas[:, 3] - areas[:, 2])
         operand = self._program.cells.operand[order]
         dense: Bools = apart[operand] & (counts[operand] == size)
-        return dense & ~self._indexed[order] & ~self._mixed(order)
+        return dense & ~self._indexed[order] & ~self._has_mixed_sizes(order)
 
-    def _mixed(self, order: Ints) -> Bools:
+    def _has_mixed_sizes(self, order: Ints) -> Bools:
         """Whether a cell's tensor is accessed as elements of several sizes."""
-        return np.isin(self._program.cells.tensor[order], list(self._program.reinterpreted))
+        return np.isin(self._program.cells.tensor[order], list(self._program.reinterpreted_tensors))
 
-    def _follow(self, history: _History) -> None:
+    def _follow_history(self, history: _TensorHistory) -> None:
         """Walk one tensor's accesses, keeping the last write of each region."""
         writer = [-1] * len(history.keys)
         soft: list[int] = []
         later = [cell for cell in history.cells if self._soft[cell] and self._starts[cell] >= 0]
         for cell, region in zip(history.cells, history.region, strict=True):
             if self._reads[cell]:
-                self._read(history, cell, region, writer, self._reaching(cell, soft, later))
+                self._record_read(history, cell, region, writer, self._reaching_writes(cell, soft, later))
             if self._soft[cell]:
                 soft.append(cell)
             elif self._writes[cell]:
@@ -287,19 +293,21 @@ class _Tracer:
         if tensor in self._finals:
             self._finals[tensor] = tuple(sorted([*(cell for cell in writer if cell >= 0), *soft]))
 
-    def _reaching(self, cell: int, soft: list[int], later: list[int]) -> list[int]:
+    def _reaching_writes(self, cell: int, soft: list[int], later: list[int]) -> list[int]:
         """Writes without a fixed place or time that may reach a read, from rounds before it too."""
         start = self._starts[cell]
         if start < 0 or not later:
             return soft
         return sorted({*soft, *(other for other in later if self._starts[other] == start)})
 
-    def _read(self, history: _History, cell: int, region: int, writer: list[int], soft: list[int]) -> None:
+    def _record_read(
+        self, history: _TensorHistory, cell: int, region: int, writer: list[int], soft: list[int]
+    ) -> None:
         near = history.near[region]
         found = [(writer[other], other) for other in near if writer[other] >= 0]
         if len(found) > 1:
-            found = self._survivors(history, region, sorted(found, reverse=True))
-        if len(found) == 1 and not soft and _covers(history, found[0][1], region):
+            found = self._visible_writes(history, region, sorted(found, reverse=True))
+        if len(found) == 1 and not soft and _covers_region(history, found[0][1], region):
             self._single[cell] = found[0][0]
         else:
             self._several[cell] = tuple(sorted([*(number for number, _ in found), *soft]))
@@ -310,11 +318,11 @@ class _Tracer:
                     hint="read tensors in the tiles in which they are written",
                 )  # fmt: skip
 
-    def _survivors(
-        self, history: _History, region: int, found: list[tuple[int, int]]
+    def _visible_writes(
+        self, history: _TensorHistory, region: int, found: list[tuple[int, int]]
     ) -> list[tuple[int, int]]:
         """Of the overlapping writes, newest first, those that a newer one does not hide."""
-        if _covers(history, found[0][1], region):
+        if _covers_region(history, found[0][1], region):
             return found[:1]
         keys = history.keys
         key = (history.site, keys[region], tuple(keys[other] for _, other in found))
@@ -323,11 +331,11 @@ class _Tracer:
             return found
         if kept is None:
             self._left -= len(found)
-            kept = self._memo[key] = _visible(history, region, [other for _, other in found])
+            kept = self._memo[key] = _visible_positions(history, region, [other for _, other in found])
         return [found[at] for at in kept]
 
 
-def _covers(history: _History, over: int, region: int) -> bool:
+def _covers_region(history: _TensorHistory, over: int, region: int) -> bool:
     """Whether one region holds every element of another."""
     if over == region:
         return True
@@ -335,7 +343,7 @@ def _covers(history: _History, over: int, region: int) -> bool:
     return history.dense[over] and a[0] <= b[0] and a[1] >= b[1] and a[2] <= b[2] and a[3] >= b[3]
 
 
-def _visible(history: _History, region: int, found: list[int]) -> list[int]:
+def _visible_positions(history: _TensorHistory, region: int, found: list[int]) -> list[int]:
     """Positions in `found` of the writes, newest first, that newer ones do not hide from a read."""
     solid = all(history.dense[other] for other in found)
     if solid and (history.dense[region] or history.moves[region]):
@@ -345,7 +353,7 @@ def _visible(history: _History, region: int, found: list[int]) -> list[int]:
     return _visible_elements(history, region, found)
 
 
-def _visible_boxes(history: _History, region: int, found: list[int]) -> list[int]:
+def _visible_boxes(history: _TensorHistory, region: int, found: list[int]) -> list[int]:
     """Positions in `found` of the boxes that show through the ones before them."""
     area = history.areas[region]
     others = [history.areas[other] for other in found]
@@ -363,41 +371,41 @@ def _visible_boxes(history: _History, region: int, found: list[int]) -> list[int
     return kept
 
 
-def _visible_elements(history: _History, region: int, found: list[int]) -> list[int]:
+def _visible_elements(history: _TensorHistory, region: int, found: list[int]) -> list[int]:
     """The same, element by element; all of them in tensors too large for that."""
     if history.size > MAX_BITS:
         return list(range(len(found)))
     bits = np.zeros(history.size, dtype=bool)
-    _bits(bits, history, region)[...] = True
+    _region_bits(bits, history, region)[...] = True
     kept = []
     for at, other in enumerate(found):
-        part = _bits(bits, history, other)
+        part = _region_bits(bits, history, other)
         if part.any():
             kept.append(at)
             part[...] = False
     return kept
 
 
-def _bits(bits: Bools, history: _History, region: int) -> Bools:
+def _region_bits(bits: Bools, history: _TensorHistory, region: int) -> Bools:
     dims, offset = history.patterns[region]
     shape = tuple(count for _, count in dims)
     return np.ndarray(shape, np.bool_, bits, offset, tuple(step for step, _ in dims))
 
 
-def _steps(dims: Dims) -> Dims:
+def _ascending_walks(dims: Dims) -> Dims:
     """The pattern's walks upwards from the widest step to the narrowest, repeats of elements left out."""
-    walks = (pair for pair in ascending(dims) if pair[0] and pair[1] > 1)
-    return merged(tuple(sorted(walks, reverse=True)))
+    walks = (pair for pair in make_ascending(dims) if pair[0] and pair[1] > 1)
+    return merge_dims(tuple(sorted(walks, reverse=True)))
 
 
-def distinct(dims: Dims) -> bool:
+def has_distinct_elements(dims: Dims) -> bool:
     """Whether no two places of the pattern are the same element, steps of 0 aside."""
-    return all(outer[0] >= inner[0] * inner[1] for outer, inner in pairwise(_steps(dims)))
+    return all(outer[0] >= inner[0] * inner[1] for outer, inner in pairwise(_ascending_walks(dims)))
 
 
-def _elements(dims: Dims) -> int:
+def _count_elements(dims: Dims) -> int:
     """Different elements in a pattern whose places are distinct."""
     total = 1
-    for _, count in _steps(dims):
+    for _, count in _ascending_walks(dims):
         total *= count
     return total

@@ -18,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 
 from nki_sim.flow import regions
-from nki_sim.flow.graph import flow, needed
+from nki_sim.flow.graph import needed_instructions, trace_data_flow
 from nki_sim.forms import Form, Operand
 from nki_sim.functions import BITWISE
 from nki_sim.operators import OPERATORS
@@ -26,14 +26,14 @@ from nki_sim.program.ir import Program
 
 MAX_REGIONS = 1 << 14
 
-BITS = {
+SIGNIFICANT_BITS = {
     "float32": 24, "tfloat32": 11, "float16": 11, "bfloat16": 8, "float8_e4m3": 4, "float8_e4m3fn": 4,
     "float8_e5m2": 3, "int64": 63, "int32": 31, "uint32": 32, "int16": 15, "uint16": 16, "int8": 7,
     "uint8": 8, "bool_": 1,
 }  # fmt: skip
 """Significant bits of each data type."""
 
-_NAMES = sorted(BITS, key=lambda name: (BITS[name], name))
+_NAMES = sorted(SIGNIFICANT_BITS, key=lambda name: (SIGNIFICANT_BITS[name], name))
 _RANK = {name: rank for rank, name in enumerate(_NAMES)}
 
 _MOVES = frozenset({"dma_copy", "tensor_copy", "dma_transpose", "nc_transpose", "sendrecv"})
@@ -41,7 +41,7 @@ _PRODUCTS = frozenset({"nc_matmul"})
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class TensorRegion:
     """A box of a tensor seen as rows of its last dimension in HBM, of partitions on chip: [first, end)."""
 
     tensor: str
@@ -50,21 +50,21 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class TileProvenance:
     """A tile of an output: its place, the line that stores it, what it depends on.
 
     `inputs` are boxes that enclose the elements read. `precision` is, per input that reaches the tile, the
     coarsest data type on the best of its ways there.
     """
 
-    output: Region
+    output: TensorRegion
     line: int
-    inputs: tuple[Region, ...]
+    inputs: tuple[TensorRegion, ...]
     precision: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class OperandPrecision:
     """An operand of the instructions on one line: its type in memory, and the one it is computed in."""
 
     line: int
@@ -74,15 +74,15 @@ class Computed:
     computed: str
 
 
-def depends(program: Program) -> list[Tile]:
+def find_tile_sources(program: Program) -> list[TileProvenance]:
     """What each tile of the outputs depends on, in the order in which they are stored."""
-    return _Follower(program).tiles()
+    return _ProvenanceWalk(program).output_tiles()
 
 
-def dead(program: Program) -> list[int]:
+def find_dead_instructions(program: Program) -> list[int]:
     """Instructions whose results no output depends on, in program order."""
-    traced = flow(program)
-    live = needed(program, traced, [cell for cells in traced.finals.values() for cell in cells])
+    traced = trace_data_flow(program)
+    live = needed_instructions(program, traced, [cell for cells in traced.finals.values() for cell in cells])
     effects = np.array([bool(OPERATORS[form.op].outputs) for form in program.forms], dtype=bool)
     if not len(program):
         return []
@@ -90,17 +90,19 @@ def dead(program: Program) -> list[int]:
     return found
 
 
-def precisions(program: Program) -> list[Computed]:
+def list_operand_precisions(program: Program) -> list[OperandPrecision]:
     """Each kind of operand once per line: the type it has and the type it is computed in."""
     pairs = np.unique(np.stack([program.lines, program.form_ids], axis=1), axis=0).tolist()
     return [
-        Computed(line, program.forms[form].op, item.role, item.dtype, _computed(program.forms[form], item))
+        OperandPrecision(
+            line, program.forms[form].op, item.role, item.dtype, _computed_dtype(program.forms[form], item)
+        )
         for line, form in pairs
         for item in program.forms[form].operands
     ]
 
 
-def _computed(form: Form, item: Operand) -> str:
+def _computed_dtype(form: Form, item: Operand) -> str:
     """Moves within one type and products keep it, bitwise operators work on integers, the rest in float32."""
     same = len({other.dtype for other in form.operands}) == 1
     if (form.op in _MOVES and same) or (form.op in _PRODUCTS and item.role != "dst") or form.engine == "sync":
@@ -109,26 +111,26 @@ def _computed(form: Form, item: Operand) -> str:
     return item.dtype if ops and ops <= BITWISE else "float32"
 
 
-class _Follower:
+class _ProvenanceWalk:
     """Passes over a program with, per written cell, its set of input regions and its ways from each input."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._flow = flow(program)
-        self._boxes = regions.boxes(program, np.arange(len(program.cells.tensor)))
+        self._flow = trace_data_flow(program)
+        self._boxes = regions.access_boxes(program, np.arange(len(program.cells.tensor)))
         self._ranks = [_RANK[item.dtype] for item in program.operands]
         self._regions: list[tuple[int, regions.Box]] = []
         self._region_of = self._input_regions()
         self._sets: dict[int, int] = {}
         self._ways: dict[int, dict[int, int]] = {}
-        self._merged: dict[int, tuple[Region, ...]] = {}
+        self._merged: dict[int, tuple[TensorRegion, ...]] = {}
 
-    def tiles(self) -> list[Tile]:
+    def output_tiles(self) -> list[TileProvenance]:
         # In data-dependent loops values come from behind too: pass until nothing changes.
-        while self._pass() and self._program.partners:
+        while self._walk_once() and self._program.loop_partners:
             pass
         found = [
-            (cell, self._tile(tensor, cell))
+            (cell, self._make_tile(tensor, cell))
             for tensor, writers in self._flow.finals.items()
             for cell in writers
         ]
@@ -150,19 +152,19 @@ class _Follower:
             self._regions += [(tensor, tuple(box)) for box in boxes.tolist()]
         return found
 
-    def _pass(self) -> bool:
+    def _walk_once(self) -> bool:
         """Go through the instructions once; whether any set or way has grown."""
         cells, grown = self._program.cells, False
-        left = self._uses()
+        left = self._count_uses()
         reads, writes, first = cells.reads.tolist(), cells.writes.tolist(), cells.first.tolist()
         for start, end in pairwise(first):
-            chosen, ways = self._gather([cell for cell in range(start, end) if reads[cell]], left)
+            chosen, ways = self._gather_sources([cell for cell in range(start, end) if reads[cell]], left)
             for cell in range(start, end):
                 if writes[cell] and left.get(cell):
-                    grown |= self._note(cell, chosen, ways)
+                    grown |= self._record_sources(cell, chosen, ways)
         return grown
 
-    def _uses(self) -> dict[int, int]:
+    def _count_uses(self) -> dict[int, int]:
         """How often each written cell is read or left in an output; only these are followed."""
         cells, traced = self._program.cells, self._flow
         single = traced.single[cells.reads]
@@ -171,7 +173,7 @@ class _Follower:
             left.update(writers)
         return left
 
-    def _gather(self, read: list[int], left: dict[int, int]) -> tuple[int, dict[int, int]]:
+    def _gather_sources(self, read: list[int], left: dict[int, int]) -> tuple[int, dict[int, int]]:
         """What an instruction depends on by its operands; sets that nobody else will ask for are dropped."""
         chosen, ways = 0, dict[int, int]()
         operand, tensor = self._program.cells.operand, self._program.cells.tensor
@@ -188,46 +190,46 @@ class _Follower:
                 for source, way in self._ways.get(writer, {}).items():
                     ways[source] = max(ways.get(source, 0), min(way, rank))
                 left[writer] -= 1
-                if not left[writer] and not self._program.partners:
+                if not left[writer] and not self._program.loop_partners:
                     self._sets.pop(writer, None)
                     self._ways.pop(writer, None)
         return chosen, ways
 
-    def _note(self, cell: int, chosen: int, ways: dict[int, int]) -> bool:
+    def _record_sources(self, cell: int, chosen: int, ways: dict[int, int]) -> bool:
         rank = self._ranks[self._program.cells.operand[cell]]
         narrowed = {source: min(way, rank) for source, way in ways.items()}
         before = (self._sets.get(cell), self._ways.get(cell))
         self._sets[cell], self._ways[cell] = chosen, narrowed
         return before != (chosen, narrowed)
 
-    def _tile(self, tensor: int, cell: int) -> Tile:
+    def _make_tile(self, tensor: int, cell: int) -> TileProvenance:
         program = self._program
         chosen = self._sets.get(cell, 0)
         if chosen not in self._merged:
-            self._merged[chosen] = self._boxes_of(chosen)
+            self._merged[chosen] = self._region_boxes(chosen)
         precision = {
             program.site(source).name: _NAMES[rank]
             for source, rank in sorted(self._ways.get(cell, {}).items())
         }
         line = int(program.lines[program.cells.instruction[cell]])
         top, bottom, start, end = self._boxes[cell].tolist()
-        place = Region(program.site(tensor).name, (top, bottom), (start, end))
-        return Tile(place, line, self._merged[chosen], precision)
+        place = TensorRegion(program.site(tensor).name, (top, bottom), (start, end))
+        return TileProvenance(place, line, self._merged[chosen], precision)
 
-    def _boxes_of(self, chosen: int) -> tuple[Region, ...]:
+    def _region_boxes(self, chosen: int) -> tuple[TensorRegion, ...]:
         """The regions of a set, neighbours joined."""
         by_tensor: dict[int, list[regions.Box]] = {}
         for number, (tensor, box) in enumerate(self._regions):
             if chosen >> number & 1:
                 by_tensor.setdefault(tensor, []).append(box)
         return tuple(
-            Region(self._program.site(tensor).name, (box[0], box[1]), (box[2], box[3]))
+            TensorRegion(self._program.site(tensor).name, (box[0], box[1]), (box[2], box[3]))
             for tensor, boxes in sorted(by_tensor.items())
-            for box in _joined(_joined(boxes, 2), 0)
+            for box in _join_boxes(_join_boxes(boxes, 2), 0)
         )
 
 
-def _joined(boxes: list[regions.Box], axis: int) -> list[regions.Box]:
+def _join_boxes(boxes: list[regions.Box], axis: int) -> list[regions.Box]:
     """Boxes that touch or overlap along an axis and agree on the other one, as one."""
     other = 2 - axis
     found: list[regions.Box] = []

@@ -28,17 +28,17 @@ MAX_MARKS = 1 << 30
 """Elements of one tensor that are looked at one by one."""
 
 
-def boxes(program: Program, order: Ints) -> Ints:
+def access_boxes(program: Program, order: Ints) -> Ints:
     """The boxes of some cells: [cell, (row, end row, column, end column)].
 
     Columns count elements as they are declared; of elements that an access as another type touches in part,
     all counts.
     """
     cells, items = program.cells, program.operands
-    extents = np.array([_extent(item) for item in items], dtype=np.int64)
+    extents = np.array([_row_column_extent(item) for item in items], dtype=np.int64)
     rows = np.array([item.row for item in items], dtype=np.int64)
     item = cells.operand[order]
-    before = np.array([item.below for item in items], dtype=np.int64)
+    before = np.array([item.reach_below for item in items], dtype=np.int64)
     row, column = np.divmod(cells.offset[order] - before[item], rows[item])
     height, width = extents[item, 0], extents[item, 1]
     # A pattern whose columns run over the row's end covers whole rows.
@@ -48,13 +48,13 @@ def boxes(program: Program, order: Ints) -> Ints:
     width = np.where(over, rows[item], width)
     found = np.stack([row, row + height, column, column + width], axis=1)
     if any(item.index_step for item in items):
-        _widen(program, order, found)
-    if program.reinterpreted:
-        _rescale(program, order, found)
+        _widen_indexed(program, order, found)
+    if program.reinterpreted_tensors:
+        _scale_columns(program, order, found)
     return found
 
 
-def _rescale(program: Program, order: Ints, found: Ints) -> None:
+def _scale_columns(program: Program, order: Ints, found: Ints) -> None:
     operand, tensor = program.cells.operand[order], program.cells.tensor[order]
     widths = np.array([item.itemsize for item in program.operands], dtype=np.int64)[operand]
     declared = np.array([DTYPES[site.dtype].itemsize for site in program.sites], dtype=np.int64)
@@ -63,7 +63,7 @@ def _rescale(program: Program, order: Ints, found: Ints) -> None:
     found[:, 3] = -(-found[:, 3] * widths // units)
 
 
-def _widen(program: Program, order: Ints, found: Ints) -> None:
+def _widen_indexed(program: Program, order: Ints, found: Ints) -> None:
     """Addresses that depend on data reach any row, or any column of their partitions, or all of both."""
     items, operand = program.operands, program.cells.operand[order]
     sites = program.tensor_sites[program.cells.tensor[order]]
@@ -78,10 +78,10 @@ def _widen(program: Program, order: Ints, found: Ints) -> None:
     found[:, 3] = np.where(wide, rows[operand], found[:, 3])
 
 
-def _extent(item: Operand) -> tuple[int, int]:
+def _row_column_extent(item: Operand) -> tuple[int, int]:
     """Rows and columns spanned: steps that are multiples of the row walk rows, the others columns."""
     rows = columns = 1
-    for step, count in item.ascending:
+    for step, count in item.ascending_dims:
         if step % item.row == 0:
             rows += step // item.row * (count - 1)
         else:
@@ -89,7 +89,7 @@ def _extent(item: Operand) -> tuple[int, int]:
     return rows, columns
 
 
-def marks(size: int) -> Bools:
+def make_element_marks(size: int) -> Bools:
     """One bit per element of a tensor, or per byte, none of them set.
 
     Raises:
@@ -103,13 +103,13 @@ def marks(size: int) -> Bools:
     return np.zeros(size, dtype=bool)
 
 
-def in_bytes(item: Operand) -> Dims:
+def pattern_in_bytes(item: Operand) -> Dims:
     """The access pattern in bytes, element after element."""
     size = item.itemsize
     return (*((step * size, count) for step, count in item.dims), (1, size))
 
 
-def neighbours(boxes: Ints) -> tuple[list[list[int]], list[list[int]]]:
+def find_overlaps(boxes: Ints) -> tuple[list[list[int]], list[list[int]]]:
     """Per box: the boxes that overlap it (itself among them), and those that it encloses.
 
     Raises:
@@ -118,11 +118,13 @@ def neighbours(boxes: Ints) -> tuple[list[list[int]], list[list[int]]]:
     near: list[list[int]] = [[] for _ in range(len(boxes))]
     inside: list[list[int]] = [[] for _ in range(len(boxes))]
     pairs = compared = 0
-    for rows in _bands(boxes, np.arange(len(boxes)), axis=0):
-        for group in _bands(boxes, rows, axis=2):
+    for rows in _split_bands(boxes, np.arange(len(boxes)), axis=0):
+        for group in _split_bands(boxes, rows, axis=2):
             compared += len(group) ** 2
             pairs += (
-                _compare(boxes, group, near, inside, MAX_PAIRS - pairs) if compared <= MAX_COMPARED else 0
+                _compare_group(boxes, group, near, inside, MAX_PAIRS - pairs)
+                if compared <= MAX_COMPARED
+                else 0
             )
             if pairs > MAX_PAIRS or compared > MAX_COMPARED:
                 raise LimitError(
@@ -132,7 +134,7 @@ def neighbours(boxes: Ints) -> tuple[list[list[int]], list[list[int]]]:
     return near, inside
 
 
-def _bands(boxes: Ints, chosen: Ints, *, axis: int) -> list[Ints]:
+def _split_bands(boxes: Ints, chosen: Ints, *, axis: int) -> list[Ints]:
     """Groups of boxes whose intervals on an axis touch; boxes of different groups cannot overlap."""
     order = chosen[np.argsort(boxes[chosen, axis], kind="stable")]
     reach = np.maximum.accumulate(boxes[order, axis + 1])
@@ -140,7 +142,9 @@ def _bands(boxes: Ints, chosen: Ints, *, axis: int) -> list[Ints]:
     return np.split(order, cuts)
 
 
-def _compare(boxes: Ints, group: Ints, near: list[list[int]], inside: list[list[int]], most: int) -> int:
+def _compare_group(
+    boxes: Ints, group: Ints, near: list[list[int]], inside: list[list[int]], most: int
+) -> int:
     """Fill in the boxes of a group; how many overlapping pairs there are, no more once over `most`."""
     if len(group) == 1:
         near[group[0]] = inside[group[0]] = [int(group[0])]
@@ -149,22 +153,22 @@ def _compare(boxes: Ints, group: Ints, near: list[list[int]], inside: list[list[
     pairs = 0
     for first in range(0, len(group), _CHUNK):
         part = group[first : first + _CHUNK]
-        overlaps = _overlap(boxes[part][:, None, :], others)
+        overlaps = _boxes_overlap(boxes[part][:, None, :], others)
         pairs += int(np.count_nonzero(overlaps))
         if pairs > most:
             break
-        encloses = _encloses(boxes[part][:, None, :], others)
+        encloses = _box_encloses(boxes[part][:, None, :], others)
         for number, over, enclosed in zip(part.tolist(), overlaps, encloses, strict=True):
             near[number] = group[over].tolist()
             inside[number] = group[enclosed].tolist()
     return pairs
 
 
-def _overlap(part: Ints, boxes: Ints) -> Bools:
+def _boxes_overlap(part: Ints, boxes: Ints) -> Bools:
     row = (part[..., 0] < boxes[:, 1]) & (boxes[:, 0] < part[..., 1])
     return row & (part[..., 2] < boxes[:, 3]) & (boxes[:, 2] < part[..., 3])
 
 
-def _encloses(part: Ints, boxes: Ints) -> Bools:
+def _box_encloses(part: Ints, boxes: Ints) -> Bools:
     row = (part[..., 0] <= boxes[:, 0]) & (boxes[:, 1] <= part[..., 1])
     return row & (part[..., 2] <= boxes[:, 2]) & (boxes[:, 3] <= part[..., 3])

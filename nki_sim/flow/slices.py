@@ -1,7 +1,8 @@
 """Parts of a program: the instructions that some tiles of its outputs need, at the full problem size.
 
-Exact element by element as to which writes reach a read (`flow`), so that running a slice gives on the wanted
-elements what running the whole program gives. An instruction belongs to a slice as a whole or not at all.
+Exact element by element as to which writes reach a read (`trace_data_flow`), so that running a slice gives on
+the wanted elements what running the whole program gives. An instruction belongs to a slice as a whole or not
+at all.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ import numpy as np
 
 from nki_sim.dtypes import DTYPES
 from nki_sim.errors import InputError
-from nki_sim.flow.graph import Flow, flow, needed, soft_writes
-from nki_sim.flow.regions import in_bytes, marks
+from nki_sim.flow.graph import DataFlow, needed_instructions, trace_data_flow, uncertain_writes
+from nki_sim.flow.regions import make_element_marks, pattern_in_bytes
 from nki_sim.forms import Dims
 from nki_sim.program.ir import Bools, Program
 
-Box = tuple[tuple[int, int], ...]
+ElementBox = tuple[tuple[int, int], ...]
 """(first, end) along each dimension of an output."""
 
 
-def backward(program: Program, wanted: Mapping[int, Sequence[Box]]) -> Program:
+def slice_backward(program: Program, wanted: Mapping[int, Sequence[ElementBox]]) -> Program:
     """The same program with only the instructions that the wanted parts of its outputs need.
 
     `wanted` gives boxes of elements for outputs by their position; outputs that are not there need nothing.
@@ -30,12 +31,12 @@ def backward(program: Program, wanted: Mapping[int, Sequence[Box]]) -> Program:
     Raises:
         InputError: there is no such output, or a box is not inside it.
     """
-    traced = flow(program)
-    cells = [cell for at, boxes in wanted.items() for cell in _writers(program, traced, at, boxes)]
-    return subset(program, needed(program, traced, cells))
+    traced = trace_data_flow(program)
+    cells = [cell for at, boxes in wanted.items() for cell in _final_writers(program, traced, at, boxes)]
+    return select_instructions(program, needed_instructions(program, traced, cells))
 
 
-def subset(program: Program, chosen: Bools) -> Program:
+def select_instructions(program: Program, chosen: Bools) -> Program:
     """The same program with only the chosen instructions."""
     kept = chosen[program.cells.instruction]
     nodes = program.iterations.nodes
@@ -50,23 +51,23 @@ def subset(program: Program, chosen: Bools) -> Program:
     )
 
 
-def _writers(program: Program, traced: Flow, at: int, boxes: Sequence[Box]) -> list[int]:
+def _final_writers(program: Program, traced: DataFlow, at: int, boxes: Sequence[ElementBox]) -> list[int]:
     """The writes that some element in the boxes shows at the end."""
     if not 0 <= at < len(program.outputs):
         raise InputError(f"{program.kernel} has {len(program.outputs)} outputs, there is no number {at}")
     tensor = program.outputs[at]
-    bits = _marked(program, tensor, boxes)
-    mixed = tensor in program.reinterpreted
+    bits = _mark_boxes(program, tensor, boxes)
+    mixed = tensor in program.reinterpreted_tensors
     if mixed:
         bits = np.repeat(bits, DTYPES[program.site(tensor).dtype].itemsize)
-    soft, cells = soft_writes(program), program.cells
+    soft, cells = uncertain_writes(program), program.cells
     found = []
     for cell in reversed(traced.finals[tensor]):
         item, offset = program.operands[cells.operand[cell]], int(cells.offset[cell])
         part = (
-            _touched(bits, offset * item.itemsize, in_bytes(item))
+            _touched_bits(bits, offset * item.itemsize, pattern_in_bytes(item))
             if mixed
-            else _touched(bits, offset, item.dims)
+            else _touched_bits(bits, offset, item.dims)
         )
         if soft[cell] or part.any():
             found.append(cell)
@@ -74,9 +75,9 @@ def _writers(program: Program, traced: Flow, at: int, boxes: Sequence[Box]) -> l
     return found
 
 
-def _marked(program: Program, tensor: int, boxes: Sequence[Box]) -> Bools:
+def _mark_boxes(program: Program, tensor: int, boxes: Sequence[ElementBox]) -> Bools:
     site = program.site(tensor)
-    bits = marks(site.size).reshape(site.shape)
+    bits = make_element_marks(site.size).reshape(site.shape)
     for box in boxes:
         inside = [0 <= first < end <= size for (first, end), size in zip(box, site.shape, strict=False)]
         if len(box) != len(site.shape) or not all(inside):
@@ -85,7 +86,7 @@ def _marked(program: Program, tensor: int, boxes: Sequence[Box]) -> Bools:
     return bits.reshape(-1)
 
 
-def _touched(bits: Bools, offset: int, dims: Dims) -> Bools:
+def _touched_bits(bits: Bools, offset: int, dims: Dims) -> Bools:
     """The bits of the elements that a pattern touches."""
     shape = tuple(count for _, count in dims)
     return np.ndarray(shape, np.bool_, bits, offset, tuple(step for step, _ in dims))

@@ -14,7 +14,7 @@ from nki_sim.frontend.types import TensorType
 _NAME = "__nki_annotated__"
 
 
-class _Checked(ast.NodeTransformer):
+class _AnnotationChecker(ast.NodeTransformer):
     """`name: note[...] = value` with the value passed through `annotated`."""
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
@@ -32,17 +32,17 @@ class _Checked(ast.NodeTransformer):
         return ast.fix_missing_locations(node)
 
 
-def compiled(tree: ast.Module, filename: str, namespace: dict[str, Any]) -> Any:
+def compile_with_checks(tree: ast.Module, filename: str, namespace: dict[str, Any]) -> Any:
     """The code of a file, with what its checks call put into the namespace it will run in."""
-    namespace[_NAME] = _annotated
-    return compile(_Checked().visit(tree), filename, "exec", dont_inherit=True)
+    namespace[_NAME] = _check_annotation
+    return compile(_AnnotationChecker().visit(tree), filename, "exec", dont_inherit=True)
 
 
-def _annotated(name: str, value: Any, note: Callable[[], Any]) -> Any:
+def _check_annotation(name: str, value: Any, note: Callable[[], Any]) -> Any:
     try:
         wanted = note()
     except Exception:  # noqa: BLE001  Python would not have evaluated it either
         return value
     if isinstance(wanted, TensorType):
-        wanted.check(name, value)
+        wanted.check_shape(name, value)
     return value

@@ -10,8 +10,8 @@ from types import CodeType
 from typing import Any, ClassVar
 
 from nki_sim.dtypes import DType
-from nki_sim.frontend.absent import Namespace
-from nki_sim.frontend.context import tracing
+from nki_sim.frontend.context import is_tracing
+from nki_sim.frontend.namespace import Namespace
 from nki_sim.frontend.recorder import Recorder
 from nki_sim.frontend.storage import fail
 from nki_sim.frontend.tensor import Tensor
@@ -20,7 +20,7 @@ __all__ = ["Kernel", "dtype", "jit", "simulate", "tensor"]
 
 dtype, tensor = DType, Tensor
 
-Program = tuple[tuple[int, ...], int]
+ProgramInstance = tuple[tuple[int, ...], int]
 """The place of a program in the launch grid, and the core that runs it."""
 
 
@@ -50,7 +50,7 @@ class Kernel:
         return getattr(found, "__code__", None)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if tracing():
+        if is_tracing():
             if self.grid and self.grid != (1,):
                 fail(
                     "nested_kernel_with_spmd_grid", f"{self.__name__}{list(self.grid)} is called in a kernel",
@@ -78,7 +78,7 @@ class Kernel:
             )
         return type(self)(self.function, (cores,))
 
-    def programs(self) -> Iterator[Program]:
+    def programs(self) -> Iterator[ProgramInstance]:
         """The programs of a launch in the order in which they are traced."""
         if not self.grid:
             yield (), 0
@@ -128,4 +128,4 @@ _namespace = Namespace("nki", __all__, dict.fromkeys(_OLDER, "there are nki.jit 
 
 
 def __getattr__(name: str) -> Any:
-    return _namespace.refuse(name)
+    return _namespace.refuse_name(name)

@@ -11,13 +11,13 @@ from typing import Any
 from nki_sim.frontend.operands import dtype_name
 from nki_sim.frontend.recorder import Recorder
 from nki_sim.frontend.storage import fail
-from nki_sim.frontend.tensor import Tensor, row_major
+from nki_sim.frontend.tensor import Tensor, row_major_dims
 from nki_sim.frontend.types import NKIObject, TensorType
 
-Declare = Callable[[str, Any], Tensor]
+DeclareArray = Callable[[str, Any], Tensor]
 
 
-def bind(
+def bind_arguments(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], recorder: Recorder
 ) -> tuple[tuple[Any, ...], dict[str, Any], list[Any]]:
     """Arguments with a tensor in the place of each array or ArraySpec, and these in their order.
@@ -27,22 +27,22 @@ def bind(
     Raises:
         KernelError: the arguments do not fit the signature or the shapes it declares.
     """
-    bound = _bound(function, args, kwargs)
+    bound = _bind_signature(function, args, kwargs)
     arrays: list[Any] = []
 
     def declare(name: str, value: Any) -> Tensor:
         arrays.append(value)
-        return recorder.argument(name, tuple(value.shape), dtype_name(value.dtype))
+        return recorder.declare_argument(name, tuple(value.shape), dtype_name(value.dtype))
 
     for name, value in bound.arguments.items():
-        bound.arguments[name] = replaced(value, name, declare)
+        bound.arguments[name] = replace_arrays(value, name, declare)
         wanted = bound.signature.parameters[name].annotation
         if isinstance(wanted, TensorType):
-            wanted.check(name, bound.arguments[name])
+            wanted.check_shape(name, bound.arguments[name])
     return bound.args, bound.kwargs, arrays
 
 
-def _bound(
+def _bind_signature(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> inspect.BoundArguments:
     signature = inspect.signature(function)
@@ -58,26 +58,26 @@ def _bound(
         )  # fmt: skip
 
 
-def replaced(value: Any, name: str, declare: Declare) -> Any:
+def replace_arrays(value: Any, name: str, declare: DeclareArray) -> Any:
     """The value with what `declare` makes of each array in it."""
     if is_array(value):
         return declare(name, value)
     if isinstance(value, list | tuple):
-        items = [replaced(item, f"{name}_{at}", declare) for at, item in enumerate(value)]
+        items = [replace_arrays(item, f"{name}_{at}", declare) for at, item in enumerate(value)]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if isinstance(value, dict):
-        return {key: replaced(item, f"{name}_{key}", declare) for key, item in value.items()}
+        return {key: replace_arrays(item, f"{name}_{key}", declare) for key, item in value.items()}
     if (dataclasses.is_dataclass(value) or isinstance(value, NKIObject)) and not isinstance(value, type):
-        return _object(value, name, declare)
+        return _replace_in_object(value, name, declare)
     return value
 
 
-def _object(value: Any, name: str, declare: Declare) -> Any:
+def _replace_in_object(value: Any, name: str, declare: DeclareArray) -> Any:
     """A copy of an object with its attributes replaced."""
     made = copy.copy(value)
     fields = [field.name for field in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else []
     for key in {**dict.fromkeys(fields), **getattr(value, "__dict__", {})}:
-        object.__setattr__(made, key, replaced(getattr(value, key), f"{name}_{key}", declare))
+        object.__setattr__(made, key, replace_arrays(getattr(value, key), f"{name}_{key}", declare))
     return made
 
 
@@ -90,13 +90,13 @@ def is_array(value: Any) -> bool:
 # -- outputs -------------------------------------------------------------------------------------
 
 
-def outputs(result: Any, recorder: Recorder, *, views: bool = False) -> list[Tensor]:
+def collect_outputs(result: Any, recorder: Recorder, *, views: bool = False) -> list[Tensor]:
     """The tensors that a kernel returns, in order; None among others is passed over.
 
     With `views` a reshaped view of a whole tensor may be returned in its place.
     """
     found: list[Tensor] = []
-    structure(result, found.append)
+    map_tensors(result, found.append)
     numbers = [tensor.storage.id for tensor in found]
     if len(set(numbers)) != len(numbers):
         fail("output_twice", "the kernel returns a tensor twice", "return each output once")
@@ -105,13 +105,13 @@ def outputs(result: Any, recorder: Recorder, *, views: bool = False) -> list[Ten
     return found
 
 
-def structure(result: Any, use: Callable[[Tensor], Any]) -> Any:
+def map_tensors(result: Any, use: Callable[[Tensor], Any]) -> Any:
     """What a kernel returns, with what `use` makes of each tensor in its place."""
     if isinstance(result, tuple | list):
-        items: list[Any] = [None if item is None else structure(item, use) for item in result]
+        items: list[Any] = [None if item is None else map_tensors(item, use) for item in result]
         return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)
     if isinstance(result, dict):
-        return {key: structure(item, use) for key, item in result.items()}
+        return {key: map_tensors(item, use) for key, item in result.items()}
     if not isinstance(result, Tensor):
         fail("output_type", f"the kernel returns {type(result).__name__}, not a tensor")
     return use(result)
@@ -120,7 +120,11 @@ def structure(result: Any, use: Callable[[Tensor], Any]) -> Any:
 def _check_output(tensor: Tensor, recorder: Recorder, *, views: bool) -> None:
     site = tensor.storage.site
     whole = tensor.offset == 0 and tensor.size == site.size and tensor.is_contiguous()
-    fits = whole and tensor.storage.root is tensor.storage if views else tensor.dims == row_major(site.shape)
+    fits = (
+        whole and tensor.storage.root is tensor.storage
+        if views
+        else tensor.dims == row_major_dims(site.shape)
+    )
     if not fits:
         fail(
             "output_buffer", f"the kernel returns a part or another view of {site.name}: {tensor.shape} of "

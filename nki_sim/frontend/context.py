@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 _current: list[Recorder] = []
 
 
-def tracing() -> bool:
+def is_tracing() -> bool:
     """Whether a kernel is being traced."""
     return bool(_current)
 
 
-def current() -> Recorder:
+def current_recorder() -> Recorder:
     """The recorder of the kernel being traced.
 
     Raises:
@@ -35,14 +35,14 @@ def current() -> Recorder:
     return _current[-1]
 
 
-def values(view: Any) -> Any:
+def read_values(view: Any) -> Any:
     """A tensor's elements as they are now, None where they are not known: while tracing, outside kernels."""
-    return _current[-1].values(view) if _current else None
+    return _current[-1].read_values(view) if _current else None
 
 
 def device_print(prefix: str, view: Any) -> None:
     """Print a tensor's elements where they are known."""
-    found = values(view) if hasattr(view, "storage") else None
+    found = read_values(view) if hasattr(view, "storage") else None
     if found is not None:
         sys.stdout.write(f"{prefix} {found}\n")
 
@@ -66,17 +66,17 @@ PLATFORM = "NEURON_PLATFORM_TARGET_OVERRIDE"
 _PLATFORMS = {"trn1": "trn1", "inf2": "trn1", "gen2": "trn1", "trn2": "trn2", "gen3": "trn2"}
 
 
-def target_named(name: str) -> str:
+def resolve_target_name(name: str) -> str:
     """A target by any of its names; other names stay as they are."""
     return _PLATFORMS.get(name.lower(), name)
 
 
-def platform(default: str = "trn2") -> str:
+def platform_target(default: str = "trn2") -> str:
     """The target that NEURON_PLATFORM_TARGET_OVERRIDE names."""
-    return target_named(os.environ.get(PLATFORM) or default)
+    return resolve_target_name(os.environ.get(PLATFORM) or default)
 
 
-def target() -> Target:
+def current_target() -> Target:
     """The target kernels ask about: the one being traced for, also while their files are imported.
 
     Raises:
@@ -84,7 +84,7 @@ def target() -> Target:
     """
     if _current:
         return _current[-1].target
-    return _targets[-1] if _targets else targets.load(platform())
+    return _targets[-1] if _targets else targets.load(platform_target())
 
 
 class targeting:  # noqa: N801

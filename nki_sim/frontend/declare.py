@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nki_sim.frontend.context import current
+from nki_sim.frontend.context import current_recorder
 from nki_sim.frontend.operands import dtype_name
 from nki_sim.frontend.storage import MemoryRegion, fail
 from nki_sim.frontend.tensor import Tensor
@@ -29,10 +29,10 @@ def ndarray(
 
     Inside a loop each iteration declares a fresh one, which lets iterations overlap.
     """
-    return current().declare(shape, dtype, _region(buffer), name or None, address)
+    return current_recorder().declare(shape, dtype, _region_name(buffer), name or None, address)
 
 
-def _region(buffer: Any) -> str:
+def _region_name(buffer: Any) -> str:
     if not isinstance(buffer, MemoryRegion) or buffer is MemoryRegion.register:
         fail("unsupported_memory", f"buffer={buffer!r} is not a buffer", "nl.sbuf, nl.psum, nl.shared_hbm...")
     return buffer.value
@@ -43,28 +43,28 @@ def full(
 ) -> Tensor:
     """A tensor that holds one value everywhere."""
     result = ndarray(shape, dtype, buffer, name)
-    fill(result, fill_value)
+    fill_tensor(result, fill_value)
     return result
 
 
-def fill(goal: Tensor, value: float) -> None:
+def fill_tensor(goal: Tensor, value: float) -> None:
     """Write one value everywhere: on chip by memset, in HBM by DMA from a tile."""
     memset = OPERATORS["memset"]
     if goal.storage.on_chip:
-        current().emit(memset, {"dst": goal, "value": value})
+        current_recorder().emit(memset, {"dst": goal, "value": value})
         return
     flat = goal.reshape((goal.size,))
     width = min(goal.size, _FILL_BYTES // goal.itemsize)
     rows = min(_FILL_ROWS, goal.size // width)
     source = ndarray((rows, width), goal.storage.dtype, _SBUF)
-    current().emit(memset, {"dst": source, "value": value})
+    current_recorder().emit(memset, {"dst": source, "value": value})
     at = 0
     while at < goal.size:
         count = min(rows, (goal.size - at) // width)
         size = count * width or goal.size - at
         tile = source[:count] if count else source[:1, :size]
         part = flat[at : at + size].reshape((count or 1, size // (count or 1)))
-        current().emit(OPERATORS["dma_copy"], {"dst": part, "src": tile})
+        current_recorder().emit(OPERATORS["dma_copy"], {"dst": part, "src": tile})
         at += size
 
 
@@ -98,7 +98,9 @@ def shared_constant(constant: Any) -> Tensor:
 
     array = np.ascontiguousarray(np.load(constant) if isinstance(constant, str) else constant)
     little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    return current().constant("constant", array.shape, dtype_name(array.dtype), little.tobytes())
+    return current_recorder().declare_constant(
+        "constant", array.shape, dtype_name(array.dtype), little.tobytes()
+    )
 
 
 def shared_identity_matrix(n: int, dtype: Any = "uint8", dst: Tensor | None = None) -> Tensor:
@@ -108,7 +110,9 @@ def shared_identity_matrix(n: int, dtype: Any = "uint8", dst: Tensor | None = No
     from nki_sim.semantics.arrays import NUMPY
 
     name = dtype_name(dtype)
-    identity = current().constant("identity", (n, n), name, np.eye(n).astype(NUMPY[name]).tobytes())
+    identity = current_recorder().declare_constant(
+        "identity", (n, n), name, np.eye(n).astype(NUMPY[name]).tobytes()
+    )
     result = ndarray((n, n), name, _SBUF) if dst is None else dst
-    current().emit(OPERATORS["dma_copy"], {"dst": result, "src": identity})
+    current_recorder().emit(OPERATORS["dma_copy"], {"dst": result, "src": identity})
     return result

@@ -16,26 +16,26 @@ import numpy as np
 
 from nki_sim import targets
 from nki_sim.checks import program as checks
-from nki_sim.checks.violations import refuse
+from nki_sim.checks.violations import raise_violations
 from nki_sim.forms import Site
 from nki_sim.frontend.api import Kernel, jit
-from nki_sim.frontend.bind import bind, structure
+from nki_sim.frontend.bind import bind_arguments, map_tensors
 from nki_sim.frontend.context import targeting
-from nki_sim.frontend.entry import kernel_of, trace_function
-from nki_sim.frontend.faults import pointing
+from nki_sim.frontend.entry import kernel_from_source, trace_function
+from nki_sim.frontend.faults import locate_errors
 from nki_sim.frontend.recorder import Recorder
 from nki_sim.frontend.simulate import to_numpy
 from nki_sim.frontend.tensor import Tensor, fail
 from nki_sim.frontend.views import View
 from nki_sim.program.ir import Program
-from nki_sim.running.interpret import Columns, Interpreter
-from nki_sim.running.machine import Action, Machine, action
+from nki_sim.running.interpreter import InstructionColumns, ProgramInterpreter
+from nki_sim.running.machine import Machine, PreparedForm, prepare_form
 from nki_sim.running.numerics import MAX_WORK
-from nki_sim.running.work import Allowance
+from nki_sim.running.work import WorkAllowance
 from nki_sim.semantics.arrays import NUMPY, Array
 
 
-def eager(kernel: Any, inputs: Sequence[Any], target: str = "trn2", *, entry: str | None = None) -> Any:
+def run_eagerly(kernel: Any, inputs: Sequence[Any], target: str = "trn2", *, entry: str | None = None) -> Any:
     """What a kernel returns for these arguments, its values at hand while it runs.
 
     `kernel` is the path of a file (its kernel `entry`, as for tracing), a kernel or a function of this
@@ -47,39 +47,39 @@ def eager(kernel: Any, inputs: Sequence[Any], target: str = "trn2", *, entry: st
         TargetError: unknown target.
     """
     if not isinstance(kernel, str | Path):
-        return _run(jit(kernel), inputs, target)
+        return _run_kernel(jit(kernel), inputs, target)
     path = Path(kernel)
-    with targeting(targets.load(target)), kernel_of(path.read_text(), str(path), entry) as found:
-        return _run(found, inputs, target)
+    with targeting(targets.load(target)), kernel_from_source(path.read_text(), str(path), entry) as found:
+        return _run_kernel(found, inputs, target)
 
 
-def _run(kernel: Kernel, inputs: Sequence[Any], target: str) -> Any:
-    with pointing(kernel.code):
-        flat = _arrays(kernel, inputs, target)
+def _run_kernel(kernel: Kernel, inputs: Sequence[Any], target: str) -> Any:
+    with locate_errors(kernel.code):
+        flat = _copy_input_arrays(kernel, inputs, target)
         watched = copy.copy(kernel)
-        made: list[_Watching] = []
+        made: list[_EagerRecorder] = []
 
         def recorder(*args: Any, **options: Any) -> Recorder:
-            kind = type("Watching", (_Watching, kernel.recorder), {})
+            kind = type("Watching", (_EagerRecorder, kernel.recorder), {})
             made.append(kind(*args, arrays=flat, **options))
             return made[0]
 
         vars(watched)["recorder"] = recorder
         with np.errstate(all="ignore"):
             traced = trace_function(watched, inputs, target=target)
-            refuse(checks.check(Program.from_bytes(traced.program), targets.load(target)))
-            made[0].catch_up()
-        return None if traced.result is None else structure(traced.result, made[0].result)
+            raise_violations(checks.check(Program.from_bytes(traced.program), targets.load(target)))
+            made[0].execute_recorded()
+        return None if traced.result is None else map_tensors(traced.result, made[0].output_array)
 
 
-def _arrays(kernel: Kernel, inputs: Sequence[Any], target: str) -> list[Array]:
+def _copy_input_arrays(kernel: Kernel, inputs: Sequence[Any], target: str) -> list[Array]:
     """Copies of the arrays among the inputs, flat."""
     scratch = kernel.recorder(targets.load(target), "", max_instructions=1 << 20)
-    _, _, arrays = bind(kernel.function, inputs, {}, scratch)
+    _, _, arrays = bind_arguments(kernel.function, inputs, {}, scratch)
     return [to_numpy(array).reshape(-1).copy() for array in arrays]
 
 
-class _Watching(Recorder):
+class _EagerRecorder(Recorder):
     """A recorder with a machine that executes what has been recorded."""
 
     def __init__(self, *args: Any, arrays: Sequence[Array], **options: Any) -> None:
@@ -87,9 +87,9 @@ class _Watching(Recorder):
         self._machine = Machine(self._site_of)
         self._given = iter(arrays)
         self._all_sites: list[Site] = []
-        self._actions: list[Action] = []
+        self._actions: list[PreparedForm] = []
         self._placed: set[int] = set()
-        self._interpreter = Interpreter(self._machine, self._actions, Allowance(MAX_WORK))
+        self._interpreter = ProgramInterpreter(self._machine, self._actions, WorkAllowance(MAX_WORK))
         self._first = [0]
         self._done = 0
 
@@ -100,14 +100,14 @@ class _Watching(Recorder):
 
     def _new_argument(self, site: Site) -> Tensor:
         tensor = super()._new_argument(site)
-        self._machine.place(tensor.storage.id, next(self._given))
+        self._machine.place_tensor(tensor.storage.id, next(self._given))
         return tensor
 
     # -- following the recording -----------------------------------------------------------------
 
     def begin_program(self, place: tuple[int, ...], core: int) -> None:
         """The programs of a launch are executed one after the other."""
-        self.catch_up()
+        self.execute_recorded()
         before = self._stream
         super().begin_program(place, core)
         if self._stream is not before:
@@ -118,27 +118,27 @@ class _Watching(Recorder):
         del key, what
         fail("eager_launch", f"nisa.{name} is not supported eagerly", "trace and run the kernel instead")
 
-    def catch_up(self) -> None:
+    def execute_recorded(self) -> None:
         """Execute what has been recorded, up to a loop of the device that is still open."""
         self.flush()
         stream = self._stream
-        self._note_forms()
+        self._add_actions()
         for tensor in self._constants.keys() - self._placed:
             dtype = NUMPY[self._site_of(tensor).dtype]
-            self._machine.place(tensor, np.frombuffer(bytearray(self._constants[tensor]), dtype))
+            self._machine.place_tensor(tensor, np.frombuffer(bytearray(self._constants[tensor]), dtype))
             self._placed.add(tensor)
         for number in range(len(self._first) - 1, len(stream.forms)):
             self._first.append(self._first[-1] + len(self._actions[stream.forms[number]].views))
-        partners, end = self._loops_from(self._done)
+        partners, end = self._match_loops(self._done)
         start, self._done = self._done, end
-        columns = Columns(stream.forms, stream.lines, self._first, stream.tensors, stream.offsets)
+        columns = InstructionColumns(stream.forms, stream.lines, self._first, stream.tensors, stream.offsets)
         self._interpreter.run(columns, start, end, partners)
 
-    def _note_forms(self) -> None:
+    def _add_actions(self) -> None:
         forms = [form for _, form in self._forms.values()]
-        self._actions += [action(form, self.target.name) for form in forms[len(self._actions) :]]
+        self._actions += [prepare_form(form, self.target.name) for form in forms[len(self._actions) :]]
 
-    def _loops_from(self, start: int) -> tuple[dict[int, int], int]:
+    def _match_loops(self, start: int) -> tuple[dict[int, int], int]:
         """The marks of loops from an instruction on, matched, and where an open loop begins, or the end."""
         partners: dict[int, int] = {}
         opened: list[int] = []
@@ -153,19 +153,19 @@ class _Watching(Recorder):
 
     # -- values ----------------------------------------------------------------------------------
 
-    def values(self, tensor: View) -> Array | None:
+    def read_values(self, tensor: View) -> Array | None:
         """A copy of a tensor's elements, None where its place depends on data or a loop is still open."""
         if tensor.lookup is not None or self.open_loops:
             return None
-        self.catch_up()
+        self.execute_recorded()
         dtype = NUMPY[tensor.storage.dtype]
-        constant = self.held(tensor)
+        constant = self.pending_constant(tensor)
         if constant is not None:
             return np.full(tensor.shape, constant, dtype)
-        array = self._machine.array(tensor.storage.id)
+        array = self._machine.tensor_array(tensor.storage.id)
         strides = tuple(step * dtype.itemsize for step in tensor.strides)
         return np.ndarray(tensor.shape, dtype, array, tensor.offset * dtype.itemsize, strides).copy()
 
-    def result(self, tensor: Tensor) -> Array:
+    def output_array(self, tensor: Tensor) -> Array:
         """An output."""
-        return self._machine.array(tensor.storage.id).reshape(tensor.shape)
+        return self._machine.tensor_array(tensor.storage.id).reshape(tensor.shape)

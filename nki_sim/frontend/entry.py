@@ -14,24 +14,24 @@ from types import ModuleType
 from typing import Any
 
 from nki_sim import targets
-from nki_sim.collecting import rarely_collecting
 from nki_sim.errors import KernelError
-from nki_sim.frontend.annotations import compiled
+from nki_sim.frontend.annotations import compile_with_checks
 from nki_sim.frontend.api import Kernel
-from nki_sim.frontend.bind import bind, outputs
+from nki_sim.frontend.bind import bind_arguments, collect_outputs
 from nki_sim.frontend.context import recording, targeting
-from nki_sim.frontend.faults import Place, kernel_faults
-from nki_sim.frontend.modules import MODULES, installed, module_of, registered
+from nki_sim.frontend.faults import KernelOrigin, map_kernel_errors
+from nki_sim.frontend.modules import MODULES, create_module, install_modules, register_module
 from nki_sim.frontend.recorder import Recorder
 from nki_sim.frontend.storage import fail
+from nki_sim.garbage_collection import rare_garbage_collection
 
-__all__ = ["MODULES", "Traced", "trace_bytes", "trace_function"]
+__all__ = ["MODULES", "TracedKernel", "trace_bytes", "trace_function"]
 
 MAX_INSTRUCTIONS = 2_000_000
 
 
 @dataclass(frozen=True)
-class Traced:
+class TracedKernel:
     """A kernel that ran on shapes: its program, the arrays it was called with and what it returned.
 
     `arrays` are in the order of the program's inputs, `result` is what the kernel returns: tensors, nested.
@@ -59,32 +59,32 @@ def trace_bytes(
         KernelError: the kernel does not parse, breaks a rule or raises.
         TargetError: unknown target.
     """
-    tree = _parse(source, filename)
+    tree = _parse_source(source, filename)
     chosen = targets.load(target)
-    place = Place(filename)
-    module = module_of("kernel", filename)
-    with _namespaces(source), registered(module), targeting(chosen), kernel_faults(place):
-        kernel = _executed(tree, module, entry)
+    place = KernelOrigin(filename)
+    module = create_module("kernel", filename)
+    with _install_namespaces(source), register_module(module), targeting(chosen), map_kernel_errors(place):
+        kernel = _execute_module(tree, module, entry)
         kernel = kernel if lnc is None else kernel[lnc]
         recorder = kernel.recorder(
             chosen, filename, max_instructions=max_instructions, names=_assigned_names(tree)
         )
-        recorder.read(tree)
-        return _run(kernel, args, kwargs or {}, recorder, place).program
+        recorder.analyse_source(tree)
+        return _trace_programs(kernel, args, kwargs or {}, recorder, place).program
 
 
 @contextmanager
-def kernel_of(source: str, filename: str, entry: str | None = None) -> Iterator[Kernel]:
+def kernel_from_source(source: str, filename: str, entry: str | None = None) -> Iterator[Kernel]:
     """The kernel of a file, while what it imports as `nki` is the simulator's.
 
     Raises:
         KernelError: the file does not parse or raises, or has no such kernel.
     """
-    tree = _parse(source, filename)
-    module = module_of("kernel", filename)
-    with _namespaces(source), registered(module):
-        with kernel_faults(Place(filename, attended=True)):
-            kernel = _executed(tree, module, entry)
+    tree = _parse_source(source, filename)
+    module = create_module("kernel", filename)
+    with _install_namespaces(source), register_module(module):
+        with map_kernel_errors(KernelOrigin(filename, attended=True)):
+            kernel = _execute_module(tree, module, entry)
         yield kernel
 
 
@@ -95,7 +95,7 @@ def trace_function(
     *,
     target: str = "trn2",
     max_instructions: int = MAX_INSTRUCTIONS,
-) -> Traced:
+) -> TracedKernel:
     """Run a kernel of this process on shapes; arguments may hold arrays, specifications and plain values.
 
     Outputs may be reshaped views of whole tensors, and a kernel that writes its arguments may return
@@ -107,25 +107,25 @@ def trace_function(
     """
     chosen = targets.load(target)
     filename = kernel.code.co_filename if kernel.code else ""
-    place = Place(filename, attended=True)
-    with targeting(chosen), kernel_faults(place):
-        tree = _tree_of(filename)
+    place = KernelOrigin(filename, attended=True)
+    with targeting(chosen), map_kernel_errors(place):
+        tree = _parse_file(filename)
         recorder = kernel.recorder(
             chosen, filename, max_instructions=max_instructions, names=_assigned_names(tree)
         )
-        recorder.read(tree)
-        return _run(kernel, args, kwargs or {}, recorder, place, views=True)
+        recorder.analyse_source(tree)
+        return _trace_programs(kernel, args, kwargs or {}, recorder, place, views=True)
 
 
-def _run(
+def _trace_programs(
     kernel: Kernel,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     recorder: Recorder,
-    place: Place,
+    place: KernelOrigin,
     *,
     views: bool = False,
-) -> Traced:
+) -> TracedKernel:
     """Trace every program of the launch; what the first one returns are the outputs."""
     views = views or kernel.dialect == "neuronxcc"
     place.line = kernel.code.co_firstlineno if kernel.code else 0
@@ -134,13 +134,13 @@ def _run(
     recorder.auto_alloc = getattr(kernel.function, "auto_alloc", False)
     results: list[Any] = []
     arrays: list[Any] = []
-    with recording(recorder), rarely_collecting():
+    with recording(recorder), rare_garbage_collection():
         for where, core in kernel.programs():
             recorder.begin_program(where, core)
-            bound, named, arrays = bind(kernel.function, args, kwargs, recorder)
+            bound, named, arrays = bind_arguments(kernel.function, args, kwargs, recorder)
             results.append(kernel.function(*bound, **named))
         result = results[0]
-        found = [] if result is None and views else outputs(result, recorder, views=views)
+        found = [] if result is None and views else collect_outputs(result, recorder, views=views)
         numbers = [tensor.storage.id for tensor in found]
         kernel.check_results(
             inspect.signature(kernel.function).bind(*bound, **named).arguments, numbers, recorder
@@ -149,25 +149,25 @@ def _run(
             numbers += [number for number in recorder.inputs_written() if number not in numbers]
         if not numbers:
             fail("no_output", "the kernel returns nothing", "return the nl.shared_hbm tensor it writes")
-        return Traced(recorder.to_bytes(kernel.__name__, numbers), arrays, result)
+        return TracedKernel(recorder.to_bytes(kernel.__name__, numbers), arrays, result)
 
 
-def _namespaces(source: str) -> Any:
+def _install_namespaces(source: str) -> Any:
     """The modules a file may import; the legacy namespace is loaded for files that name it."""
     if "neuronxcc" not in source:
-        return installed(MODULES)
+        return install_modules(MODULES)
     from nki_sim.frontend.legacy import modules as legacy
 
-    return installed({**MODULES, **legacy.MODULES})
+    return install_modules({**MODULES, **legacy.MODULES})
 
 
-def _executed(tree: ast.Module, module: ModuleType, entry: str | None) -> Kernel:
+def _execute_module(tree: ast.Module, module: ModuleType, entry: str | None) -> Kernel:
     namespace = module.__dict__
-    exec(compiled(tree, str(module.__file__), namespace), namespace)  # noqa: S102  running it is the purpose
+    exec(compile_with_checks(tree, str(module.__file__), namespace), namespace)  # noqa: S102  running it is the purpose
     return _find_kernel(namespace, entry)
 
 
-def _parse(source: str, filename: str) -> ast.Module:
+def _parse_source(source: str, filename: str) -> ast.Module:
     try:
         return ast.parse(source, filename)
     except SyntaxError as error:
@@ -187,7 +187,7 @@ def _assigned_names(tree: ast.Module) -> dict[int, str]:
     return names
 
 
-def _tree_of(filename: str) -> ast.Module:
+def _parse_file(filename: str) -> ast.Module:
     """A file of this process; an empty one where its source cannot be read."""
     try:
         with open(filename, encoding="utf-8") as file:  # noqa: PTH123  the name may be no path at all

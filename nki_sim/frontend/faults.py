@@ -14,8 +14,16 @@ from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
-from nki_sim.errors import InputError, IRError, KernelError, LimitError, RuleError, TargetError, printable
-from nki_sim.frontend.absent import AbsentNameError
+from nki_sim.errors import (
+    InputError,
+    IRError,
+    KernelError,
+    LimitError,
+    RuleError,
+    TargetError,
+    escape_surrogates,
+)
+from nki_sim.frontend.namespace import AbsentNameError
 
 _KINDS: dict[type, type[KernelError]] = {kind: kind for kind in (KernelError, RuleError, LimitError)}
 _MINE = frozenset({InputError, IRError, TargetError})
@@ -25,7 +33,7 @@ _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 
 @dataclass(slots=True)
-class Place:
+class KernelOrigin:
     """The kernel's file, and the line where it begins: that of errors in what it takes and returns.
 
     An `attended` kernel runs in the process of a person, whose interrupt is not the kernel's doing, nor is
@@ -38,7 +46,7 @@ class Place:
 
 
 @contextmanager
-def kernel_faults(place: Place) -> Iterator[None]:
+def map_kernel_errors(place: KernelOrigin) -> Iterator[None]:
     """Map what kernel code raises; an error of another file of the kernel names its place as well."""
     try:
         yield
@@ -47,7 +55,7 @@ def kernel_faults(place: Place) -> Iterator[None]:
             raise
         if place.attended and _is_quit(error):
             raise KeyboardInterrupt("the debugger was quit") from None
-        raise _fault(error, place).with_traceback(error.__traceback__) from None
+        raise _kernel_error(error, place).with_traceback(error.__traceback__) from None
 
 
 def _is_stop(error: BaseException) -> bool:
@@ -63,25 +71,25 @@ def _is_quit(error: BaseException) -> bool:
     return isinstance(error, BdbQuit)
 
 
-def _fault(error: BaseException, place: Place) -> BaseException:
+def _kernel_error(error: BaseException, place: KernelOrigin) -> BaseException:
     """What to raise in the place of the error being handled; nothing of it is trusted to be what it seems."""
-    line, other = _where(sys.exc_info()[2], place.filename)
+    line, other = _locate_error(sys.exc_info()[2], place.filename)
     if type(error) is AbsentNameError:
         error = getattr(error, "refusal", error)
     made = _KINDS.get(type(error))
     if made is not None:
         fields = {name: getattr(error, name, "") for name in ("code", "message", "hint")}
-        code, message, hint = (_text(value) for value in fields.values())
+        code, message, hint = (_safe_text(value) for value in fields.values())
         given = getattr(error, "line", 0)
         line = given if type(given) is int and 0 < given < _MAX_LINE else line or place.line
         return made(code, message + other, line, hint)
     if type(error) in _MINE:
-        return type(error)(_text(error))
+        return type(error)(_safe_text(error))
     # Past the name that a metaclass may give it.
     name = type.__dict__["__name__"].__get__(type(error))
     if isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit):
         return KernelError("kernel_exit", f"the kernel raised {name}{other}", line)
-    return KernelError("kernel_exception", f"{name}: {_text(error)}{other}", line)
+    return KernelError("kernel_exception", f"{name}: {_safe_text(error)}{other}", line)
 
 
 _MAX_LINE = 1 << 31
@@ -98,16 +106,16 @@ _FOLDERS = re.compile(
 """Folders of this installation, as errors of imports and descriptions of modules name them."""
 
 
-def _text(value: Any) -> str:
+def _safe_text(value: Any) -> str:
     """What a value says of itself, if it can."""
     try:
         # Of a class derived from `str`, the characters that it really has.
-        return _FOLDERS.sub("", printable(str.__getitem__(str(value), slice(0, _MAX_TEXT))))
+        return _FOLDERS.sub("", escape_surrogates(str.__getitem__(str(value), slice(0, _MAX_TEXT))))
     except BaseException:  # noqa: BLE001  the kernel's own `__str__` may raise anything
         return "(it cannot be put into words)"
 
 
-def _where(traceback: TracebackType | None, filename: str) -> tuple[int, str]:
+def _locate_error(traceback: TracebackType | None, filename: str) -> tuple[int, str]:
     """The innermost line of the kernel's file, and the place of another file that was reached from there."""
     line, other = 0, ""
     while traceback is not None:
@@ -116,13 +124,13 @@ def _where(traceback: TracebackType | None, filename: str) -> tuple[int, str]:
             line, other = traceback.tb_lineno, ""
         elif line and not found.startswith((_PACKAGE, "<")):
             # The module's name, not its file's: where things lie on this machine is nobody's concern.
-            module = _text(traceback.tb_frame.f_globals.get("__name__"))
+            module = _safe_text(traceback.tb_frame.f_globals.get("__name__"))
             other = f" [{module}, line {traceback.tb_lineno}]"
         traceback = traceback.tb_next
     return line, other
 
 
-class pointing:  # noqa: N801  a context manager reads as a verb
+class locate_errors:  # noqa: N801  a context manager reads as a verb
     """Has the errors of a kernel point at its file: their text names it, their traceback ends in it.
 
     Of the frames below the caller's, those in the simulator are left out. An error without one in the
@@ -140,10 +148,10 @@ class pointing:  # noqa: N801  a context manager reads as a verb
             error.filename = self._code.co_filename
             error.line = error.line or self._code.co_firstlineno
             # Raised again, it keeps the traceback it has then.
-            error.__traceback__ = _traceback(error, self._code)
+            error.__traceback__ = _kernel_traceback(error, self._code)
 
 
-def _traceback(error: KernelError, code: CodeType) -> TracebackType | None:
+def _kernel_traceback(error: KernelError, code: CodeType) -> TracebackType | None:
     """The frames of the kernel's files, from where the kernel is entered to the line of the error."""
     frames: list[tuple[FrameType, int, int]] = []
     entry = error.__traceback__
@@ -154,14 +162,14 @@ def _traceback(error: KernelError, code: CodeType) -> TracebackType | None:
         entry = entry.tb_next
     lines = [number for frame, _, number in frames if frame.f_code.co_filename == code.co_filename]
     if not lines or lines[-1] != error.line:
-        frames = [(_frame(code, error.line), -1, error.line)]
+        frames = [(_source_frame(code, error.line), -1, error.line)]
     made: TracebackType | None = None
     for frame, instruction, number in reversed(frames):
         made = TracebackType(made, frame, instruction, number)
     return made
 
 
-def _frame(code: CodeType, line: int) -> FrameType:
+def _source_frame(code: CodeType, line: int) -> FrameType:
     """A frame that shows a line of the kernel's file."""
     source = compile("frame()", code.co_filename, "eval").replace(co_name=code.co_name, co_firstlineno=line)
     frame: FrameType = eval(source, {"frame": lambda: sys._getframe(1)})  # noqa: S307, SLF001  text of our own

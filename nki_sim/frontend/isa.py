@@ -6,9 +6,18 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Self
 
-from nki_sim.dtypes import DTYPES, spelled
-from nki_sim.frontend.absent import TRN3, Namespace
-from nki_sim.frontend.context import current, target
+from nki_sim.dtypes import DTYPES, nki_dtype_name
+from nki_sim.frontend.argument_values import (
+    dge_mode,
+    dma_engine,
+    engine,
+    matmul_perf_mode,
+    nc_version,
+    oob_mode,
+    reduce_cmd,
+)
+from nki_sim.frontend.context import current_recorder, current_target
+from nki_sim.frontend.namespace import TRN3, Namespace
 from nki_sim.frontend.psum import infer_accumulate
 from nki_sim.frontend.registers import (
     NkiScalar,
@@ -22,15 +31,6 @@ from nki_sim.frontend.registers import (
 )
 from nki_sim.frontend.sync import core_barrier, sendrecv
 from nki_sim.frontend.tensor import Tensor, fail
-from nki_sim.frontend.values import (
-    dge_mode,
-    dma_engine,
-    engine,
-    matmul_perf_mode,
-    nc_version,
-    oob_mode,
-    reduce_cmd,
-)
 from nki_sim.functions import LANGUAGE_ALONE
 from nki_sim.operators import OPERATORS, UNSUPPORTED, Operator
 
@@ -49,7 +49,7 @@ _HINTS: dict[str, Callable[[Any], bool]] = {
     "name": lambda value: isinstance(value, str),
     "keepdims": lambda value: isinstance(value, bool),
     # Releases before 0.3 took it; the destination's own type decides.
-    "dtype": lambda value: spelled(value) in DTYPES,
+    "dtype": lambda value: nki_dtype_name(value) in DTYPES,
 }
 _ENUMS: dict[str, type[Enum]] = {
     "engine": engine, "oob_mode": oob_mode, "perf_mode": matmul_perf_mode, "reduce_cmd": reduce_cmd,
@@ -67,7 +67,7 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
 }
 
 
-def _same_kind(given: dict[str, Any]) -> None:
+def _check_memset_kind(given: dict[str, Any]) -> None:
     """A constant is of the kind of its tile: a float is not made an integer, however round it is."""
     dst, value = given.get("dst"), given.get("value")
     if isinstance(dst, Tensor) and isinstance(value, float) and DTYPES[dst.storage.dtype].kind != "float":
@@ -77,7 +77,7 @@ def _same_kind(given: dict[str, Any]) -> None:
         )  # fmt: skip
 
 
-def _in_hardware(given: dict[str, Any]) -> None:
+def _refuse_language_operators(given: dict[str, Any]) -> None:
     """The language divides; no engine does."""
     for name in ("op", "op0", "op1"):
         function = getattr(given.get(name), "name", None)
@@ -89,12 +89,12 @@ def _in_hardware(given: dict[str, Any]) -> None:
 
 
 # What an argument that was left out depends on, and what kernels may not pass although programs hold it.
-_LOOKS: dict[str, Callable[[dict[str, Any]], None]] = {
+_ARGUMENT_CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "nc_matmul": infer_accumulate,
-    "memset": _same_kind,
+    "memset": _check_memset_kind,
     **dict.fromkeys(
         ("tensor_tensor", "tensor_scalar", "scalar_tensor_tensor", "tensor_scalar_reduce",
-         "tensor_scalar_cumulative", "tensor_tensor_scan"), _in_hardware,
+         "tensor_scalar_cumulative", "tensor_tensor_scan"), _refuse_language_operators,
     ),
 }  # fmt: skip
 _GENERATIONS = {"trn1": nc_version.gen2, "trn2": nc_version.gen3}
@@ -119,10 +119,10 @@ class NkiInstruction:
 _ISSUED = NkiInstruction()
 
 
-def _instruction(operator: Operator) -> Callable[..., NkiInstruction]:
+def _build_instruction(operator: Operator) -> Callable[..., NkiInstruction]:
     names = (*(argument.name for argument in operator.signature), "engine")
     known = frozenset(names)
-    look = _LOOKS.get(operator.name)
+    look = _ARGUMENT_CHECKS.get(operator.name)
 
     def call(*args: Any, **given: Any) -> NkiInstruction:
         for name, value in zip(names, args, strict=False):
@@ -137,7 +137,7 @@ def _instruction(operator: Operator) -> Callable[..., NkiInstruction]:
             _check_enums(operator, given)
         if look is not None:
             look(given)
-        current().emit(operator, given)
+        current_recorder().emit(operator, given)
         return _ISSUED
 
     call.__name__ = call.__qualname__ = operator.name
@@ -189,7 +189,7 @@ def _refuse_unknown(operator: Operator, extra: set[str], given: dict[str, Any]) 
 
 
 _INSTRUCTIONS = {
-    name: _instruction(operator)
+    name: _build_instruction(operator)
     for name, operator in OPERATORS.items()
     if not operator.internal and name not in __all__
 }
@@ -197,7 +197,7 @@ _INSTRUCTIONS = {
 
 def get_nc_version() -> nc_version:
     """The generation of the target being traced; generations compare by age."""
-    return _GENERATIONS[target().name]
+    return _GENERATIONS[current_target().name]
 
 
 def get_nc_sub_version() -> int:
@@ -216,4 +216,4 @@ _namespace = Namespace(
 
 
 def __getattr__(name: str) -> Any:
-    return _namespace.refuse(name)
+    return _namespace.refuse_name(name)

@@ -8,7 +8,7 @@ from nki_sim.errors import LimitError
 from nki_sim.forms import MAX_DEPTH
 
 
-class Iterations:
+class IterationTracker:
     """The iterations being executed, and the table of those that an instruction was recorded in."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Iterations:
         self._node = -1
 
     @property
-    def iteration(self) -> int:
+    def current_iteration(self) -> int:
         """The number of the iteration being executed, 0 outside."""
         return self._node if self._node >= 0 else self._record_iterations()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from nki_sim.dtypes import DTYPES, TRN3_DTYPES
 from nki_sim.frontend import context
-from nki_sim.frontend.absent import Namespace
+from nki_sim.frontend.argument_values import LanguageFunction
 from nki_sim.frontend.declare import (
     empty_like,
     full,
@@ -28,13 +28,13 @@ from nki_sim.frontend.loops import (
     while_loop,
 )
 from nki_sim.frontend.lowering import FUNCTIONS as COMPUTE
-from nki_sim.frontend.programs import num_programs, program_id, program_ndim
+from nki_sim.frontend.namespace import Namespace
+from nki_sim.frontend.program_ids import num_programs, program_id, program_ndim
 from nki_sim.frontend.registers import NkiScalar, VirtualRegister
 from nki_sim.frontend.storage import MemoryRegion, fail
 from nki_sim.frontend.tensor import DynamicSlice, Tensor
 from nki_sim.frontend.tile_size import tile_size
 from nki_sim.frontend.types import NKIObject
-from nki_sim.frontend.values import Function
 from nki_sim.functions import ALIASES, FUNCTIONS, TRN3
 
 __all__ = [
@@ -77,35 +77,35 @@ def device_print(print_prefix: str, tensor: Tensor) -> None:
     context.device_print(print_prefix, tensor)
 
 
-def _buffer(x: Any) -> Any:
+def _memory_of(x: Any) -> Any:
     """The memory of a tensor, or the memory itself."""
     return getattr(x, "buffer", x)
 
 
 def is_sbuf(buffer: Any) -> bool:
     """Whether a memory, or that of a tensor, is SBUF."""
-    return bool(_buffer(buffer) == sbuf)
+    return bool(_memory_of(buffer) == sbuf)
 
 
 def is_psum(buffer: Any) -> bool:
     """Whether a memory, or that of a tensor, is PSUM."""
-    return bool(_buffer(buffer) == psum)
+    return bool(_memory_of(buffer) == psum)
 
 
 def is_on_chip(buffer: Any) -> bool:
     """Whether a memory, or that of a tensor, is on chip."""
-    return _buffer(buffer) in {sbuf, psum}
+    return _memory_of(buffer) in {sbuf, psum}
 
 
 def is_hbm(buffer: Any) -> bool:
     """Whether a memory, or that of a tensor, is in HBM."""
-    return _buffer(buffer) in {hbm, private_hbm, shared_hbm}
+    return _memory_of(buffer) in {hbm, private_hbm, shared_hbm}
 
 
 # Values of the documents that nothing here takes; the instructions they are passed to say so.
 _VALUES = TRN3 | TRN3_DTYPES | {"bypass", "uint64"}
 _FUNCTIONS = {
-    name: Function(name)
+    name: LanguageFunction(name)
     for name in sorted(FUNCTIONS | ALIASES.keys() | COMPUTE.keys() | _VALUES)
     if name not in __all__
 }
@@ -123,4 +123,4 @@ _namespace = Namespace(
 
 
 def __getattr__(name: str) -> Any:
-    return _namespace.refuse(name)
+    return _namespace.refuse_name(name)

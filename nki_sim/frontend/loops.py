@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from nki_sim.frontend import registers
-from nki_sim.frontend.recorder import current
+from nki_sim.frontend.recorder import current_recorder
 from nki_sim.frontend.registers import NkiScalar, VirtualRegister
 from nki_sim.frontend.storage import fail
 from nki_sim.frontend.tensor import Tensor
@@ -32,18 +32,18 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], Any], step: int 
     """
     _check_step("fori_loop", step)
     as_register = isinstance(lower, VirtualRegister) or isinstance(upper, VirtualRegister)
-    first, last = _bound(lower), _bound(upper)
+    first, last = _loop_bound(lower), _loop_bound(upper)
     if isinstance(first, int) and isinstance(last, int):
         for value in range(first, last, step):
-            _call(body_fun, NkiScalar(value))
+            _call_body(body_fun, NkiScalar(value))
         return
-    for counter in _counted(first, last, step):
+    for counter in _count_on_device(first, last, step):
         # By value: what the body does to its variable does not move the loop.
-        copy = registers.moved(counter)
-        _call(body_fun, VirtualRegister(copy) if as_register else NkiScalar(copy))
+        copy = registers.copy_to_register(counter)
+        _call_body(body_fun, VirtualRegister(copy) if as_register else NkiScalar(copy))
 
 
-def _call(body: Callable[[Any], Any], variable: Any) -> None:
+def _call_body(body: Callable[[Any], Any], variable: Any) -> None:
     if body(variable) is not None:
         fail("loop_result", "the body of nl.fori_loop returns a value", "carry state in SBUF or HBM tensors")
 
@@ -56,36 +56,36 @@ def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[Any]:
     """
     _check_step("dynamic_range", step)
     lower, upper = (0, start) if stop is None else (start, stop)
-    first, last = _bound(lower), _bound(upper)
+    first, last = _loop_bound(lower), _loop_bound(upper)
     if isinstance(first, int) and isinstance(last, int):
         return iter(range(first, last, step))
-    return (VirtualRegister(counter, frozen=True) for counter in _counted(first, last, step))
+    return (VirtualRegister(counter, frozen=True) for counter in _count_on_device(first, last, step))
 
 
-def _counted(first: int | Tensor, last: int | Tensor, step: int) -> Iterator[Tensor]:
+def _count_on_device(first: int | Tensor, last: int | Tensor, step: int) -> Iterator[Tensor]:
     """The counter of a loop of the device; the body is what happens before the next one is asked for."""
-    counter = registers.moved(first)
-    end = registers.moved(last) if isinstance(last, Tensor) else last
-    condition = registers.alu("less", counter, end)
-    _mark("loop_begin", condition)
+    counter = registers.copy_to_register(first)
+    end = registers.copy_to_register(last) if isinstance(last, Tensor) else last
+    condition = registers.compute_register("less", counter, end)
+    _mark_loop("loop_begin", condition)
     yield counter
-    registers.move(counter, registers.alu("add", counter, step))
-    registers.move(condition, registers.alu("less", counter, end))
-    _mark("loop_end", condition)
+    registers.set_register(counter, registers.compute_register("add", counter, step))
+    registers.set_register(condition, registers.compute_register("less", counter, end))
+    _mark_loop("loop_end", condition)
 
 
 def while_loop(init: VirtualRegister, body_fun: Callable[[VirtualRegister], VirtualRegister]) -> None:
     """`r = init; while r != 0: r = body_fun(r)`, with the condition in a register."""
-    condition = registers.moved(_register("init", init))
-    _mark("loop_begin", condition)
-    found = body_fun(VirtualRegister(registers.moved(condition)))
-    registers.move(condition, _register("what the body returns", found))
-    _mark("loop_end", condition)
+    condition = registers.copy_to_register(_condition_register("init", init))
+    _mark_loop("loop_begin", condition)
+    found = body_fun(VirtualRegister(registers.copy_to_register(condition)))
+    registers.set_register(condition, _condition_register("what the body returns", found))
+    _mark_loop("loop_end", condition)
 
 
-def _register(what: str, value: Any) -> Tensor:
+def _condition_register(what: str, value: Any) -> Tensor:
     if isinstance(value, NkiScalar):
-        return value.in_register()
+        return value.to_register()
     if not isinstance(value, VirtualRegister):
         fail(
             "loop_condition", f"nl.while_loop: {what} is {type(value).__name__}, not a register",
@@ -94,8 +94,8 @@ def _register(what: str, value: Any) -> Tensor:
     return value.tensor
 
 
-def _mark(name: str, condition: Tensor) -> None:
-    recorder = current()
+def _mark_loop(name: str, condition: Tensor) -> None:
+    recorder = current_recorder()
     if recorder.ordered:
         fail(
             "loop_in_no_reorder",
@@ -110,7 +110,7 @@ def _check_step(what: str, step: Any) -> None:
         fail("loop_step", f"nl.{what}: step is {step!r}, it must be a positive integer known while tracing")
 
 
-def _bound(value: Any) -> int | Tensor:
+def _loop_bound(value: Any) -> int | Tensor:
     if isinstance(value, NkiScalar) and value.dtype_name != "int32":
         fail("scalar_width", f"a loop is bounded by a scalar of {value.dtype_name}", "bounds have 32 bits")
     if isinstance(value, NkiScalar | VirtualRegister):
@@ -126,7 +126,7 @@ class no_reorder:  # noqa: N801  the documented spelling
     """`with nl.no_reorder():` keeps what is issued inside in program order, as all programs here are kept."""
 
     def __enter__(self) -> None:
-        current().ordered += 1
+        current_recorder().ordered += 1
 
     def __exit__(self, *_: object) -> None:
-        current().ordered -= 1
+        current_recorder().ordered -= 1

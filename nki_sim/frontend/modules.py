@@ -10,9 +10,7 @@ from typing import Any, NoReturn
 
 from nki_sim.dtypes import DTYPES, DType
 from nki_sim.frontend import api, isa, language, types
-from nki_sim.frontend.absent import Namespace
-from nki_sim.frontend.storage import fail
-from nki_sim.frontend.values import (
+from nki_sim.frontend.argument_values import (
     dge_mode,
     dma_engine,
     engine,
@@ -21,6 +19,8 @@ from nki_sim.frontend.values import (
     oob_mode,
     reduce_cmd,
 )
+from nki_sim.frontend.namespace import Namespace
+from nki_sim.frontend.storage import fail
 
 _CONSTANTS = (dge_mode, dma_engine, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd)
 
@@ -37,25 +37,25 @@ _DIRECTIVES = (
 )  # fmt: skip
 
 
-class _Refused(ModuleType):
+class _RefusedModule(ModuleType):
     """A module that imports and whose functions are refused by name."""
 
     def __init__(self, name: str, reason: str, functions: Collection[str]) -> None:
         super().__init__(name, reason)
         self._namespace = Namespace(name, functions, {})
-        self.__dict__.update({function: self._refusing(function) for function in functions})
+        self.__dict__.update({function: self._refusing_function(function) for function in functions})
 
-    def _refusing(self, name: str) -> Callable[..., NoReturn]:
+    def _refusing_function(self, name: str) -> Callable[..., NoReturn]:
         def refuse(*_: object, **__: object) -> NoReturn:
             fail("unsupported", f"not supported: {self.__name__}.{name}", self.__doc__ or "")
 
         return refuse
 
     def __getattr__(self, name: str) -> Any:
-        return self._namespace.refuse(name)
+        return self._namespace.refuse_name(name)
 
 
-class _DataTypes(ModuleType):
+class _DataTypeModule(ModuleType):
     """A module that is also an annotation, `nki.dtype | None`: any data type."""
 
     def __or__(self, other: Any) -> Any:
@@ -64,37 +64,37 @@ class _DataTypes(ModuleType):
     __ror__ = __or__
 
 
-def _data_types() -> ModuleType:
-    module = _DataTypes("nki.dtype", "The data types of `nki.language`.")
+def _build_data_types() -> ModuleType:
+    module = _DataTypeModule("nki.dtype", "The data types of `nki.language`.")
     module.__dict__.update(DTYPES)
     return module
 
 
-def _constants() -> ModuleType:
+def _build_constants() -> ModuleType:
     module = ModuleType("nki.isa.constants", "The enumerations of `nki.isa`.")
     module.__dict__.update({item.__name__: item for item in _CONSTANTS})
     return module
 
 
-def _modules() -> dict[str, ModuleType]:
+def _build_modules() -> dict[str, ModuleType]:
     collectives = "collectives move data between devices; there is one device here"
     compiler = "its options change how a compiler works, not what a kernel computes; leave them out"
     return {
         "nki": api,
         "nki.language": language,
         "nki.isa": isa,
-        "nki.isa.constants": _constants(),
-        "nki.dtype": _data_types(),
+        "nki.isa.constants": _build_constants(),
+        "nki.dtype": _build_data_types(),
         "nki.typing": types,
-        "nki.collectives": _Refused("nki.collectives", collectives, _COLLECTIVES),
-        "nki.compiler": _Refused("nki.compiler", compiler, _DIRECTIVES),
+        "nki.collectives": _RefusedModule("nki.collectives", collectives, _COLLECTIVES),
+        "nki.compiler": _RefusedModule("nki.compiler", compiler, _DIRECTIVES),
     }
 
 
-MODULES: Mapping[str, ModuleType] = _modules()
+MODULES: Mapping[str, ModuleType] = _build_modules()
 
 
-def connect() -> None:
+def attach_submodules() -> None:
     """Make each module an attribute of its parent, as importing does."""
     for name, module in MODULES.items():
         parent, _, child = name.rpartition(".")
@@ -103,7 +103,7 @@ def connect() -> None:
 
 
 @contextmanager
-def installed(modules: Mapping[str, ModuleType]) -> Iterator[None]:
+def install_modules(modules: Mapping[str, ModuleType]) -> Iterator[None]:
     """`import` gives these modules meanwhile, even where real packages of their names are installed."""
     roots = {name.partition(".")[0] for name in modules}
     taken = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in roots}
@@ -119,7 +119,7 @@ def installed(modules: Mapping[str, ModuleType]) -> Iterator[None]:
 
 
 @contextmanager
-def registered(module: ModuleType) -> Iterator[None]:
+def register_module(module: ModuleType) -> Iterator[None]:
     """`sys.modules` has the module meanwhile: dataclasses, typing and enum look up where a class was made."""
     before = sys.modules.get(module.__name__)
     sys.modules[module.__name__] = module
@@ -131,11 +131,11 @@ def registered(module: ModuleType) -> Iterator[None]:
             sys.modules[module.__name__] = before
 
 
-def module_of(name: str, filename: str) -> ModuleType:
+def create_module(name: str, filename: str) -> ModuleType:
     """An empty module for a file; no file that is imported has its name, which is `__name__`."""
     module = ModuleType(f"__{name}__")
     module.__file__ = filename
     return module
 
 
-connect()
+attach_submodules()

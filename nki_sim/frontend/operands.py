@@ -6,12 +6,12 @@ import sys
 from array import array
 from typing import Any
 
-from nki_sim.dtypes import DTYPES, TRN3_DTYPES, spelled
-from nki_sim.errors import printable
+from nki_sim.dtypes import DTYPES, TRN3_DTYPES, nki_dtype_name
+from nki_sim.errors import escape_surrogates
 from nki_sim.forms import BUFFERS, HBM_BUFFERS, MAX_NAME, Operand, Site, index_role
+from nki_sim.frontend.argument_values import LanguageFunction
 from nki_sim.frontend.storage import fail
 from nki_sim.frontend.tensor import Tensor
-from nki_sim.frontend.values import Function
 from nki_sim.frontend.views import View
 from nki_sim.operators import Argument, Operator
 from nki_sim.targets import Target
@@ -20,32 +20,32 @@ MAX_ELEMENTS = 1 << 40
 
 
 # Constants that are their own signature, together with their type.
-PLAIN = frozenset({bool, int, Function})
+PLAIN = frozenset({bool, int, LanguageFunction})
 
 
-def as_key(value: Any) -> Any:
+def as_signature_key(value: Any) -> Any:
     """A constant as part of a signature, in which 1, 1.0 and True differ and zeros have signs."""
     if value is None or type(value) is str:
         return value
     if type(value) is float:
         return repr(value)
-    return tuple(map(as_key, value)) if type(value) in {list, tuple} else (type(value), value)
+    return tuple(map(as_signature_key, value)) if type(value) in {list, tuple} else (type(value), value)
 
 
-def from_front(axes: tuple[int, ...], data: Any) -> tuple[int, ...]:
+def normalise_axes(axes: tuple[int, ...], data: Any) -> tuple[int, ...]:
     """Axes counted from the front; those of an operand that is no tensor stay for the checks to refuse."""
     rank = data.ndim if isinstance(data, Tensor) else 0
     return tuple(axis + rank if axis < 0 else axis for axis in axes)
 
 
-def little_endian(column: array[int]) -> bytes:
+def to_little_endian(column: array[int]) -> bytes:
     if sys.byteorder == "big":
         column = column[:]
         column.byteswap()
     return column.tobytes()
 
 
-def checked_shape(shape: Any) -> tuple[int, ...]:
+def validate_shape(shape: Any) -> tuple[int, ...]:
     sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     total = 1
     for size in sizes:
@@ -80,13 +80,13 @@ def check_site(site: Site, target: Target) -> None:
         )  # fmt: skip
 
 
-def checked_name(name: Any) -> str:
-    if not isinstance(name, str) or len(name) > MAX_NAME or name != printable(name):
+def validate_name(name: Any) -> str:
+    if not isinstance(name, str) or len(name) > MAX_NAME or name != escape_surrogates(name):
         fail("name", f"the name {str(name)[:40]!r}... is not a text of at most {MAX_NAME} characters")
     return name
 
 
-def checked_address(address: Any, name: str, buffer: str) -> tuple[int, int]:
+def validate_address(address: Any, name: str, buffer: str) -> tuple[int, int]:
     """The place of a tile that the kernel chooses: first partition, byte in each partition."""
     pair = tuple(address) if isinstance(address, tuple | list) else ()
     if len(pair) != 2 or any(type(part) is not int or part < 0 for part in pair):
@@ -100,7 +100,7 @@ def checked_address(address: Any, name: str, buffer: str) -> tuple[int, int]:
 
 def dtype_name(dtype: Any) -> str:
     """The name of a data type given as `nl` gives it, as a text, or as NumPy, ml_dtypes or torch do."""
-    name = spelled(dtype)
+    name = nki_dtype_name(dtype)
     if name in TRN3_DTYPES:
         fail("dtype", f"nl.{name} is for NeuronCore-v4 (trn3), not for trn1 or trn2")
     if name not in DTYPES:
@@ -108,7 +108,7 @@ def dtype_name(dtype: Any) -> str:
     return name
 
 
-def operands_of(operator: Operator, argument: Argument, view: Tensor) -> list[Operand]:
+def build_operands(operator: Operator, argument: Argument, view: Tensor) -> list[Operand]:
     """The operand in the argument's role, and behind it the one that holds its indices."""
     if view.buffer not in argument.buffers:
         fail(
@@ -117,14 +117,17 @@ def operands_of(operator: Operator, argument: Argument, view: Tensor) -> list[Op
             f"{' or '.join(sorted(argument.buffers))}", _memory_hint(view.buffer),
         )  # fmt: skip
     if view.lookup is None:
-        return [_operand(argument.name, view)]
+        return [_build_operand(argument.name, view)]
     source = view.lookup.source
-    return [_operand(argument.name, view, view.lookup.step), _operand(index_role(argument.name), source)]
+    return [
+        _build_operand(argument.name, view, view.lookup.step),
+        _build_operand(index_role(argument.name), source),
+    ]
 
 
-def _operand(role: str, view: View, index_step: int = 0) -> Operand:
+def _build_operand(role: str, view: View, index_step: int = 0) -> Operand:
     storage = view.storage
-    start, column = view.place
+    start, column = view.start_position
     buffer = storage.site.buffer
     return Operand(role, view.dims, storage.dtype, buffer, storage.row, start, column, index_step)
 

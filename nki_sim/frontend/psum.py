@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from nki_sim.forms import Dims, ascending, below
-from nki_sim.frontend.recorder import current
+from nki_sim.forms import Dims, make_ascending, reach_below
+from nki_sim.frontend.recorder import current_recorder
 from nki_sim.frontend.tensor import Tensor, fail
 
 
@@ -24,8 +24,8 @@ def infer_accumulate(given: dict[str, Any]) -> None:
         return
     storage = dst.storage
     if not storage.started:
-        _check(dst)
-    region = _bits(ascending(dst.dims)) << dst.offset - below(dst.dims)
+        _check_tile(dst)
+    region = _element_bits(make_ascending(dst.dims)) << dst.offset - reach_below(dst.dims)
     covered = storage.started & region
     if given.get("accumulate") is None:
         if covered not in {0, region}:
@@ -37,14 +37,14 @@ def infer_accumulate(given: dict[str, Any]) -> None:
     storage.started |= region
 
 
-def _check(dst: Tensor) -> None:
+def _check_tile(dst: Tensor) -> None:
     """The tile fits into PSUM, and products are written in the type it was declared in."""
     if dst.storage.root is not dst.storage:
         fail(
             "reinterpret", f"nisa.nc_matmul writes {dst.name} as {dst.storage.dtype}, it was declared "
             f"{dst.storage.site.dtype}", "declare the tile in the type that products are written in",
         )  # fmt: skip
-    target = current().target
+    target = current_recorder().target
     limit = target.psum_banks * target.psum_bank_bytes
     nbytes = dst.storage.site.partition_bytes
     if nbytes > limit:
@@ -55,7 +55,7 @@ def _check(dst: Tensor) -> None:
 
 
 @lru_cache(maxsize=256)
-def _bits(dims: Dims) -> int:
+def _element_bits(dims: Dims) -> int:
     """A bit for each element that an ascending pattern touches, from its first."""
     made = 1
     for step, count in dims:

@@ -15,41 +15,48 @@ from types import CodeType, FrameType
 from typing import Any
 
 from nki_sim.dtypes import DTYPES
-from nki_sim.errors import LimitError, printable
+from nki_sim.errors import LimitError, escape_surrogates
 from nki_sim.forms import MAX_NAME, Form, Operand, Params, ParamValue, Site
-from nki_sim.frontend.context import current, recording
-from nki_sim.frontend.iterations import Iterations
+from nki_sim.frontend.argument_values import normalise_argument, split_list_argument
+from nki_sim.frontend.context import current_recorder, recording
+from nki_sim.frontend.engine_state import EngineStates
+from nki_sim.frontend.iterations import IterationTracker
 from nki_sim.frontend.operands import (
     PLAIN,
-    as_key,
+    as_signature_key,
+    build_operands,
     check_site,
-    checked_address,
-    checked_name,
-    checked_shape,
     dtype_name,
-    from_front,
-    little_endian,
-    operands_of,
+    normalise_axes,
+    to_little_endian,
+    validate_address,
+    validate_name,
+    validate_shape,
 )
-from nki_sim.frontend.state import EngineStates
 from nki_sim.frontend.storage import Declaration
-from nki_sim.frontend.streams import Replay, Stream, Sync, merged, operands_at, written
+from nki_sim.frontend.streams import (
+    InstructionStream,
+    SharedTensors,
+    SyncPoint,
+    find_written_inputs,
+    merge_streams,
+    sync_operands,
+)
 from nki_sim.frontend.tensor import Storage, Tensor, fail
-from nki_sim.frontend.values import normalise, spread
 from nki_sim.frontend.views import Lookup, View
 from nki_sim.operators import OPERATORS, Operator
 from nki_sim.program import wire
 from nki_sim.targets import Target
 
-__all__ = ["Recorder", "current", "recording"]
+__all__ = ["Recorder", "current_recorder", "recording"]
 
 
-def _open(engine: Any) -> bool:
+def _is_engine_open(engine: Any) -> bool:
     """Whether a call leaves the engine to the compiler."""
     return getattr(engine, "name", engine) in {None, "unknown"}
 
 
-class Recorder(Iterations):
+class Recorder(IterationTracker):
     """Collects one kernel's program for one target."""
 
     def __init__(
@@ -72,14 +79,14 @@ class Recorder(Iterations):
         # Calls by the operator and the names of their arguments: a number, and those that matter.
         self._calls: dict[tuple[str, ...], tuple[int, tuple[str, ...]]] = {}
         self._tensor_sites = array("I")
-        self._stream = Stream()
+        self._stream = InstructionStream()
         self._streams = [self._stream]
         # The program of the launch that is being traced: its grid, its place there, its core.
         self.grid: tuple[int, ...] = ()
         self.program: tuple[int, ...] = ()
         self.core = 0
-        self._shared = Replay("nl.shared_hbm tensors")
-        self._arguments = Replay("arguments")
+        self._shared = SharedTensors("nl.shared_hbm tensors")
+        self._arguments = SharedTensors("arguments")
         # Open blocks whose order is kept, and open loops of the device.
         self.ordered = 0
         self.open_loops = 0
@@ -103,10 +110,10 @@ class Recorder(Iterations):
         address: tuple[int, int] | None = None,
     ) -> Tensor:
         """A new tensor, as `nl.ndarray` makes it."""
-        found = self.declaration(shape, dtype, buffer, name, address=address)
-        return self.allocate(found.site) if buffer == "shared_hbm" else self._another(found)
+        found = self.prepare_declaration(shape, dtype, buffer, name, address=address)
+        return self.allocate(found.site) if buffer == "shared_hbm" else self._new_declared_tensor(found)
 
-    def declaration(
+    def prepare_declaration(
         self,
         shape: Sequence[int],
         dtype: Any,
@@ -117,7 +124,7 @@ class Recorder(Iterations):
         address: tuple[int, int] | None = None,
     ) -> Declaration:
         """A declaration at a line (the one being executed), checked; it takes no room yet."""
-        line = self.line() if line is None else line
+        line = self.current_line() if line is None else line
         sizes = tuple(shape) if isinstance(shape, list) else shape
         key = (line, sizes, dtype, buffer, name, address)
         try:
@@ -132,31 +139,33 @@ class Recorder(Iterations):
         self, line: int, shape: Any, dtype: Any, buffer: str, name: Any, address: Any
     ) -> Declaration:
         called = name or self._names.get(line, f"tensor_{line}")
-        place = None if address is None else checked_address(address, called, buffer)
-        site = Site(checked_name(called), checked_shape(shape), dtype_name(dtype), buffer, line, place)
+        place = None if address is None else validate_address(address, called, buffer)
+        site = Site(validate_name(called), validate_shape(shape), dtype_name(dtype), buffer, line, place)
         check_site(site, self.target)
-        return self.declared(site)
+        return self.declaration_of(site)
 
-    def declared(self, site: Site) -> Declaration:
+    def declaration_of(self, site: Site) -> Declaration:
         """The one declaration of a site."""
         found = self._declared.get(site)
         if found is None:
             found = self._declared[site] = Declaration(site)
         return found
 
-    def argument(self, name: str, shape: Sequence[int], dtype: str) -> Tensor:
+    def declare_argument(self, name: str, shape: Sequence[int], dtype: str) -> Tensor:
         """A kernel argument in HBM; every program of a launch gets the same ones."""
-        site = Site(checked_name(name), checked_shape(shape), dtype_name(dtype), "hbm", 0)
-        return self._arguments.next(site, self._new_argument)
+        site = Site(validate_name(name), validate_shape(shape), dtype_name(dtype), "hbm", 0)
+        return self._arguments.next_tensor(site, self._new_argument)
 
     def _new_argument(self, site: Site) -> Tensor:
         tensor = self._new_tensor(site)
         self.inputs.append(tensor.storage.id)
         return tensor
 
-    def constant(self, name: str, shape: Sequence[int], dtype: Any, data: bytes) -> Tensor:
+    def declare_constant(self, name: str, shape: Sequence[int], dtype: Any, data: bytes) -> Tensor:
         """A tensor in HBM that holds `data` (row-major, little-endian) from the start."""
-        site = Site(checked_name(name), checked_shape(shape), dtype_name(dtype), "private_hbm", self.line())
+        site = Site(
+            validate_name(name), validate_shape(shape), dtype_name(dtype), "private_hbm", self.current_line()
+        )
         if len(data) != site.size * DTYPES[site.dtype].itemsize:
             fail("shape", f"{len(data)} bytes for {name} of shape {site.shape} in {site.dtype}")
         tensor = self.allocate(site)
@@ -166,15 +175,15 @@ class Recorder(Iterations):
     def allocate(self, site: Site) -> Tensor:
         """A tensor of a declaration; the programs of a launch share those in shared HBM, in their order."""
         shared = site.buffer == "shared_hbm"
-        return self._shared.next(site, self._new_tensor) if shared else self._new_tensor(site)
+        return self._shared.next_tensor(site, self._new_tensor) if shared else self._new_tensor(site)
 
     def _new_tensor(self, site: Site) -> Tensor:
-        return self._another(self.declared(site))
+        return self._new_declared_tensor(self.declaration_of(site))
 
-    def _another(self, declaration: Declaration) -> Tensor:
-        return Tensor(self.storage(declaration), 0, declaration.dims)
+    def _new_declared_tensor(self, declaration: Declaration) -> Tensor:
+        return Tensor(self.allocate_storage(declaration), 0, declaration.dims)
 
-    def storage(self, declaration: Declaration) -> Storage:
+    def allocate_storage(self, declaration: Declaration) -> Storage:
         """One more tensor of a declaration."""
         if declaration.number < 0:
             declaration.number = len(self._sites)
@@ -184,7 +193,7 @@ class Recorder(Iterations):
     def _next_number(self, site: int) -> int:
         """The number of a new tensor of a site."""
         if len(self._tensor_sites) >= self._limit:
-            raise LimitError("limit_tensors", f"more than {self._limit} tensors", self.line())
+            raise LimitError("limit_tensors", f"more than {self._limit} tensors", self.current_line())
         self._tensor_sites.append(site)
         return len(self._tensor_sites) - 1
 
@@ -194,7 +203,7 @@ class Recorder(Iterations):
             self._constants[state.storage.id] = data
         return state
 
-    def read(self, tree: ast.Module) -> None:
+    def analyse_source(self, tree: ast.Module) -> None:
         """Learn from the kernel's source what its run does not show, in recorders that do."""
         del tree
 
@@ -206,31 +215,31 @@ class Recorder(Iterations):
         self._shared.rewind()
         self._arguments.rewind()
         if core != self.core:
-            self.core, self._stream = core, Stream()
+            self.core, self._stream = core, InstructionStream()
             self._streams.append(self._stream)
 
     def synchronise(self, name: str, key: tuple[Any, ...], **what: Any) -> None:
         """The program waits here for the other one, which must do the same."""
-        self._stream.syncs.append(Sync(name, key, self.line(), self._stream.end, **what))
+        self._stream.syncs.append(SyncPoint(name, key, self.current_line(), self._stream.end, **what))
 
     def mark_loop(self, name: str, condition: Tensor) -> None:
         """A loop of the device begins or ends here."""
         self.open_loops += 1 if name == "loop_begin" else -1
         at = self._stream.end
         self.emit(OPERATORS[name], {"condition": condition})
-        self._stream.mark(name, condition, self.line(), at)
+        self._stream.mark_loop(name, condition, self.current_line(), at)
 
-    def _merged(self) -> Stream:
+    def _merge_streams(self) -> InstructionStream:
         if self.open_loops:
             fail("loop_left", "a loop of the device was left with break or return", "let it run to its end")
         if len(self._streams) == 1:
             return self._stream
-        self._stream = Stream()
-        for item in merged(self._streams):
-            if isinstance(item[0], Sync):
+        self._stream = InstructionStream()
+        for item in merge_streams(self._streams):
+            if isinstance(item[0], SyncPoint):
                 for core, place in enumerate(item):
                     self.core = core
-                    operands = operands_at(item, core)
+                    operands = sync_operands(item, core)
                     if operands is not None:
                         self.emit(OPERATORS[place.name], operands, place.line)
             else:
@@ -243,13 +252,17 @@ class Recorder(Iterations):
         """Record one instruction; `given` are its arguments by name, `engine` among them."""
         stream = self._stream
         if len(stream.forms) >= self._limit:
-            raise LimitError("limit_instructions", f"more than {self._limit} instructions", self.line())
+            raise LimitError(
+                "limit_instructions", f"more than {self._limit} instructions", self.current_line()
+            )
         for name, roles in operator.groups.items() if operator.groups else ():
-            given.update(zip(roles, spread(operator, name, roles, given.pop(name, None)), strict=False))
+            given.update(
+                zip(roles, split_list_argument(operator, name, roles, given.pop(name, None)), strict=False)
+            )
         if operator.state is not None:
-            engine = self._engine(operator, given.get("engine"), ())
-            given[operator.state.name] = self._states.view(
-                operator, given, engine=engine, core=self.core, line=self.line()
+            engine = self._choose_engine(operator, given.get("engine"), ())
+            given[operator.state.name] = self._states.state_view(
+                operator, given, engine=engine, core=self.core, line=self.current_line()
             )
         call = operator.name, *given
         number, names = self._calls.get(call) or self._new_call(operator, call)
@@ -267,13 +280,15 @@ class Recorder(Iterations):
                 offsets.append(offset)
                 if value.lookup is not None:
                     source = value.lookup.source
-                    key.append((Lookup, value.lookup.step, source.storage.kind, source.dims, source.place))
+                    key.append(
+                        (Lookup, value.lookup.step, source.storage.kind, source.dims, source.start_position)
+                    )
                     tensors.append(source.storage.id)
                     offsets.append(source.offset)
             elif type(value) in PLAIN:
                 key += (type(value), value)
             else:
-                key.append(as_key(value))
+                key.append(as_signature_key(value))
         signature = tuple(key)
         try:
             form = self._seen.get(signature)
@@ -282,7 +297,7 @@ class Recorder(Iterations):
         if form is None:
             form = self._seen[signature] = self._new_form(operator, given)
         stream.forms.append(form)
-        stream.lines.append(self.line() if line is None else line)
+        stream.lines.append(self.current_line() if line is None else line)
         stream.cores.append(self.core)
         stream.nodes.append(self._node if self._node >= 0 else self._record_iterations())
         stream.tensors.extend(tensors)
@@ -296,12 +311,12 @@ class Recorder(Iterations):
     def flush(self) -> None:
         """Record what is held back, in recorders that do so."""
 
-    def held(self, tensor: View) -> float | None:
+    def pending_constant(self, tensor: View) -> float | None:
         """The constant that a tile holds and no instruction has written yet, in recorders that fill late."""
         del tensor
         return None
 
-    def values(self, tensor: View) -> Any:
+    def read_values(self, tensor: View) -> Any:
         """A tensor's elements as they are now, for those who run kernels eagerly; None while tracing."""
         del tensor
 
@@ -309,30 +324,30 @@ class Recorder(Iterations):
         operands: list[Operand] = []
         params: list[tuple[str, ParamValue]] = []
         for argument in operator.arguments:
-            value = normalise(operator, argument, given.get(argument.name))
+            value = normalise_argument(operator, argument, given.get(argument.name))
             if argument.kind == "axes" and isinstance(value, tuple):
-                value = from_front(value, given.get("data"))
+                value = normalise_axes(value, given.get("data"))
             if isinstance(value, Tensor):
-                operands += operands_of(operator, argument, value)
+                operands += build_operands(operator, argument, value)
             elif value is not None:
                 params.append((argument.name, value))
-        engine = self._engine(operator, given.get("engine"), tuple(params), operands)
+        engine = self._choose_engine(operator, given.get("engine"), tuple(params), operands)
         hints: Params = given.get("hints", ())
-        if self.dialect == "neuronxcc" and len(operator.engines) > 1 and _open(given.get("engine")):
+        if self.dialect == "neuronxcc" and len(operator.engines) > 1 and _is_engine_open(given.get("engine")):
             hints = (("engine", "open"), *hints)
         form = Form(operator.name, engine, tuple(operands), tuple(params), hints)
-        for breach in operator.breaches(form, self.target):
+        for breach in operator.find_breaches(form, self.target):
             view = given.get(breach.role)
             place = f" ({view.name})" if isinstance(view, Tensor) else ""
             fail(breach.code, f"nisa.{operator.name}: {breach.message}{place}", breach.hint)
         # By its text, in which zeros have signs, as they have in the arithmetic.
         return self._forms.setdefault(repr(form), (len(self._forms), form))[0]
 
-    def _engine(
+    def _choose_engine(
         self, operator: Operator, engine: Any, params: Params, operands: Sequence[Operand] = ()
     ) -> str:
         name = getattr(engine, "name", engine)
-        if _open(engine) or operator.engines == ("dma",):
+        if _is_engine_open(engine) or operator.engines == ("dma",):
             return operator.default_engine(params, operands)
         if name not in operator.engines:
             fail(
@@ -344,7 +359,7 @@ class Recorder(Iterations):
 
     # -- the result ------------------------------------------------------------------------------
 
-    def line(self) -> int:
+    def current_line(self) -> int:
         """The line of the kernel's file that is being executed, 0 when none is."""
         # The only way to a caller's line that costs nothing.
         frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
@@ -363,17 +378,17 @@ class Recorder(Iterations):
     def inputs_written(self) -> list[int]:
         """Arguments that an instruction writes, in their order."""
         forms = [form for _, form in self._forms.values()]
-        found = written(self._streams, forms, self.inputs)
+        found = find_written_inputs(self._streams, forms, self.inputs)
         return [number for number in self.inputs if number in found]
 
     def to_bytes(self, kernel: str, outputs: Sequence[int]) -> bytes:
         """The program, ready for `Program.from_bytes`."""
-        stream = self._merged()
+        stream = self._merge_streams()
         header = {
             "target": self.target.name,
             "dialect": self.dialect,
-            "kernel": checked_name(kernel),
-            "filename": printable(self.filename)[:MAX_NAME],
+            "kernel": validate_name(kernel),
+            "filename": escape_surrogates(self.filename)[:MAX_NAME],
             "sites": [wire.site_to_json(site) for site in self._sites],
             "forms": [wire.form_to_json(form) for _, form in self._forms.values()],
             "inputs": self.inputs,
@@ -391,4 +406,4 @@ class Recorder(Iterations):
             **dict(zip(("node_parents", "node_loops", "node_indices"), self._node_table, strict=True)),
             "constants": array("B", b"".join(self._constants.values())),
         }
-        return wire.pack(header, {name: little_endian(column) for name, column in columns.items()})
+        return wire.pack(header, {name: to_little_endian(column) for name, column in columns.items()})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from nki_sim.frontend.recorder import current
+from nki_sim.frontend.recorder import current_recorder
 from nki_sim.frontend.storage import fail
 from nki_sim.frontend.tensor import Tensor
 from nki_sim.operators import OPERATORS
@@ -33,16 +33,16 @@ class VirtualRegister:
     def __repr__(self) -> str:
         return f"<register {self.tensor.name}>"
 
-    def _unknown(self, *_: object) -> NoReturn:
+    def _refuse_value(self, *_: object) -> NoReturn:
         fail(
             "dynamic_control_flow_not_supported",
             f"the value of register {self.tensor.name} is not known while tracing",
             "loop with nl.fori_loop or nl.while_loop; compute with nisa.scalar_load and scalars",
         )  # fmt: skip
 
-    __bool__ = __int__ = __index__ = __float__ = __len__ = __iter__ = _unknown
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _unknown
-    __lt__ = __le__ = __gt__ = __ge__ = __mod__ = __floordiv__ = _unknown
+    __bool__ = __int__ = __index__ = __float__ = __len__ = __iter__ = _refuse_value
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _refuse_value
+    __lt__ = __le__ = __gt__ = __ge__ = __mod__ = __floordiv__ = _refuse_value
 
 
 class NkiScalar:
@@ -68,20 +68,20 @@ class NkiScalar:
         """The scalar as an index: a number where it is known."""
         return self.value
 
-    def in_register(self) -> Tensor:
+    def to_register(self) -> Tensor:
         """A register that holds the scalar."""
-        return self.value if isinstance(self.value, Tensor) else moved(self.value, self.dtype_name)
+        return self.value if isinstance(self.value, Tensor) else copy_to_register(self.value, self.dtype_name)
 
     def __repr__(self) -> str:
         return f"<scalar {self.value!r}>"
 
-    def _unknown(self, *_: object) -> NoReturn:
+    def _refuse_value(self, *_: object) -> NoReturn:
         fail(
             "dynamic_control_flow_not_supported", "a scalar has no value while the kernel is traced",
             "use it as scalar_offset=, as an index or as a bound of nl.fori_loop",
         )  # fmt: skip
 
-    __bool__ = __int__ = __index__ = __float__ = __len__ = __iter__ = _unknown
+    __bool__ = __int__ = __index__ = __float__ = __len__ = __iter__ = _refuse_value
 
     def _no_comparison(self, _: object) -> Any:
         fail(
@@ -99,25 +99,25 @@ class NkiScalar:
     __pow__ = __lshift__ = __rshift__ = __and__ = __or__ = __xor__ = _no_operator
 
     def __add__(self, other: Any) -> NkiScalar:
-        return _computed("add", self, other)
+        return _compute_scalar("add", self, other)
 
     def __radd__(self, other: Any) -> NkiScalar:
-        return _computed("add", self, other)
+        return _compute_scalar("add", self, other)
 
     def __sub__(self, other: Any) -> NkiScalar:
-        return _computed("subtract", self, other)
+        return _compute_scalar("subtract", self, other)
 
     def __rsub__(self, other: Any) -> NkiScalar:
-        return _computed("add", -self, other)
+        return _compute_scalar("add", -self, other)
 
     def __mul__(self, other: Any) -> NkiScalar:
-        return _computed("multiply", self, other)
+        return _compute_scalar("multiply", self, other)
 
     def __rmul__(self, other: Any) -> NkiScalar:
-        return _computed("multiply", self, other)
+        return _compute_scalar("multiply", self, other)
 
     def __neg__(self) -> NkiScalar:
-        return _computed("multiply", self, -1)
+        return _compute_scalar("multiply", self, -1)
 
     def __pos__(self) -> NkiScalar:
         return self
@@ -130,7 +130,7 @@ _FOLD: dict[str, Callable[[int, int], int]] = {
 }
 
 
-def _computed(op: str, left: NkiScalar, right: Any) -> NkiScalar:
+def _compute_scalar(op: str, left: NkiScalar, right: Any) -> NkiScalar:
     """`left op right` at the width of `left`: folded while both are known, else an instruction."""
     name = left.dtype_name
     other = right.value if isinstance(right, NkiScalar) else right
@@ -141,11 +141,11 @@ def _computed(op: str, left: NkiScalar, right: Any) -> NkiScalar:
     if isinstance(right, NkiScalar) and right.dtype_name != name:
         fail("scalar_width", f"a scalar of {name} {op} one of {right.dtype_name}", "load both in one type")
     if isinstance(left.value, int) and isinstance(other, int):
-        return NkiScalar(_wrapped(_FOLD[op](left.value, other), _BITS[name]), name)
-    return NkiScalar(alu(op, left.value, other, name), name)
+        return NkiScalar(_wrap_integer(_FOLD[op](left.value, other), _BITS[name]), name)
+    return NkiScalar(compute_register(op, left.value, other, name), name)
 
 
-def _wrapped(value: int, bits: int) -> int:
+def _wrap_integer(value: int, bits: int) -> int:
     half = 1 << (bits - 1)
     return (value + half) % (2 * half) - half
 
@@ -153,33 +153,33 @@ def _wrapped(value: int, bits: int) -> int:
 # -- instructions --------------------------------------------------------------------------------
 
 
-def new(dtype: str = "int32", name: str | None = None) -> Tensor:
+def new_register(dtype: str = "int32", name: str | None = None) -> Tensor:
     """A register nobody wrote yet."""
-    return current().declare((1, 1), dtype, "register", name)
+    return current_recorder().declare((1, 1), dtype, "register", name)
 
 
-def moved(value: int | Tensor, dtype: str = "int32") -> Tensor:
+def copy_to_register(value: int | Tensor, dtype: str = "int32") -> Tensor:
     """A new register that holds a value."""
-    register = new(dtype)
-    move(register, value)
+    register = new_register(dtype)
+    set_register(register, value)
     return register
 
 
-def move(dst: Tensor, value: int | Tensor) -> None:
+def set_register(dst: Tensor, value: int | Tensor) -> None:
     """Put a number or another register's value into a register."""
-    current().emit(OPERATORS["register_move"], {"dst": dst, "src": value})
+    current_recorder().emit(OPERATORS["register_move"], {"dst": dst, "src": value})
 
 
-def alu(op: str, left: int | Tensor, right: int | Tensor, dtype: str = "int32") -> Tensor:
+def compute_register(op: str, left: int | Tensor, right: int | Tensor, dtype: str = "int32") -> Tensor:
     """A new register with `left op right`."""
-    register = new(dtype)
-    current().emit(
-        OPERATORS["register_alu"], {"dst": register, "left": left, "right": right, "op": _Named(op)}
+    register = new_register(dtype)
+    current_recorder().emit(
+        OPERATORS["register_alu"], {"dst": register, "left": left, "right": right, "op": _NamedFunction(op)}
     )
     return register
 
 
-class _Named:
+class _NamedFunction:
     """A function of the sequencers by its name."""
 
     __slots__ = ("name",)
@@ -188,7 +188,7 @@ class _Named:
         self.name = name
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Named) and other.name == self.name
+        return isinstance(other, _NamedFunction) and other.name == self.name
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -202,7 +202,7 @@ def register_alloc(x: Any = None) -> VirtualRegister:
 
     A tile of one element, which earlier releases took, is loaded.
     """
-    register = VirtualRegister(new())
+    register = VirtualRegister(new_register())
     if isinstance(x, Tensor):
         register_load(register, x)
     elif x is not None:
@@ -213,27 +213,29 @@ def register_alloc(x: Any = None) -> VirtualRegister:
 def register_move(dst: VirtualRegister, src: Any) -> None:
     """Put a constant or another register's value into a register."""
     if isinstance(src, NkiScalar):
-        move(_target("register_move", dst), src.value)
+        set_register(_writable_register("register_move", dst), src.value)
     elif isinstance(src, VirtualRegister):
-        move(_target("register_move", dst), src.tensor)
+        set_register(_writable_register("register_move", dst), src.tensor)
     else:
-        move(_target("register_move", dst), src)
+        set_register(_writable_register("register_move", dst), src)
 
 
 def register_load(dst: VirtualRegister, src: Tensor) -> None:
     """Read a tensor of one element, in SBUF or HBM, into a register."""
-    current().emit(OPERATORS["register_load"], {"dst": _target("register_load", dst), "src": src})
+    current_recorder().emit(
+        OPERATORS["register_load"], {"dst": _writable_register("register_load", dst), "src": src}
+    )
 
 
 def register_store(dst: Tensor, src: Any) -> None:
     """Write a register to a tensor of one element, in SBUF or HBM."""
     if not isinstance(src, VirtualRegister | NkiScalar):
         fail("argument_type", f"nisa.register_store: src is {type(src).__name__}, not a register")
-    source = src.in_register() if isinstance(src, NkiScalar) else src.tensor
-    current().emit(OPERATORS["register_store"], {"dst": dst, "src": source})
+    source = src.to_register() if isinstance(src, NkiScalar) else src.tensor
+    current_recorder().emit(OPERATORS["register_store"], {"dst": dst, "src": source})
 
 
-def _target(what: str, register: Any) -> Tensor:
+def _writable_register(what: str, register: Any) -> Tensor:
     if not isinstance(register, VirtualRegister):
         fail("argument_type", f"nisa.{what}: dst is {type(register).__name__}, not a register")
     if register.frozen:
@@ -249,8 +251,8 @@ def scalar_load(src: Tensor) -> NkiScalar:
     if not isinstance(src, Tensor) or src.storage.dtype not in _BITS:
         found = src.storage.dtype if isinstance(src, Tensor) else type(src).__name__
         fail("scalar_width", f"nisa.scalar_load of {found}", "the tensor is nl.int32 or nl.int64")
-    register = new(src.storage.dtype)
-    current().emit(OPERATORS["register_load"], {"dst": register, "src": src})
+    register = new_register(src.storage.dtype)
+    current_recorder().emit(OPERATORS["register_load"], {"dst": register, "src": src})
     return NkiScalar(register, src.storage.dtype)
 
 
@@ -268,4 +270,4 @@ def scalar_store(dst: Tensor, value: NkiScalar) -> None:
             f"nisa.scalar_store of {value.dtype_name} to {found}",
             "store at the scalar's width",
         )
-    current().emit(OPERATORS["register_store"], {"dst": dst, "src": value.in_register()})
+    current_recorder().emit(OPERATORS["register_store"], {"dst": dst, "src": value.to_register()})

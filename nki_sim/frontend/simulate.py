@@ -9,12 +9,12 @@ import numpy as np
 
 from nki_sim import targets
 from nki_sim.checks import program as checks
-from nki_sim.checks.violations import refuse
+from nki_sim.checks.violations import raise_violations
 from nki_sim.frontend.api import Kernel
-from nki_sim.frontend.bind import structure
-from nki_sim.frontend.context import platform
-from nki_sim.frontend.entry import Traced, trace_function
-from nki_sim.frontend.faults import pointing
+from nki_sim.frontend.bind import map_tensors
+from nki_sim.frontend.context import platform_target
+from nki_sim.frontend.entry import TracedKernel, trace_function
+from nki_sim.frontend.faults import locate_errors
 from nki_sim.frontend.operands import dtype_name
 from nki_sim.frontend.tensor import Tensor
 from nki_sim.program.ir import Program
@@ -31,8 +31,8 @@ def run(kernel: Kernel, *args: Any, **kwargs: Any) -> Any:
         KernelError: the kernel breaks a rule or raises; the traceback ends at the line of its file.
         TargetError: the environment names an unknown target.
     """
-    with pointing(kernel.code):
-        traced, program = checked(kernel, args, kwargs)
+    with locate_errors(kernel.code):
+        traced, program = trace_and_check(kernel, args, kwargs)
         arrays = [to_numpy(array) for array in traced.arrays]
         found = dict(zip(program.outputs, numerics.run(program, arrays), strict=True))
     torch = any(_is_torch(array) for array in traced.arrays)
@@ -44,37 +44,39 @@ def run(kernel: Kernel, *args: Any, **kwargs: Any) -> Any:
         array = found[tensor.storage.id].reshape(tensor.shape)
         return to_torch(array) if torch else array
 
-    return None if traced.result is None else structure(traced.result, result)
+    return None if traced.result is None else map_tensors(traced.result, result)
 
 
-def checked(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Traced, Program]:
+def trace_and_check(
+    kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[TracedKernel, Program]:
     """The kernel on shapes, and its program in which no rule is broken.
 
     Raises:
         KernelError: the first rule that is.
     """
-    target = platform()
+    target = platform_target()
     traced = trace_function(kernel, args, kwargs, target=target)
     program = Program.from_bytes(traced.program)
-    refuse(checks.check(program, targets.load(target)))
+    raise_violations(checks.check(program, targets.load(target)))
     return traced, program
 
 
-def predicted_us(kernel: Kernel, *args: Any, **kwargs: Any) -> float:
+def predict_latency_us(kernel: Kernel, *args: Any, **kwargs: Any) -> float:
     """Predicted latency of the kernel with these arguments.
 
     Raises:
         KernelError: the kernel breaks a rule or raises; `latency_unknown` where data decide how often one of
             its loops runs.
     """
-    from nki_sim.timing.forecast import forecast, untimed
+    from nki_sim.timing.forecast import forecast_program, unknown_latency_error
 
-    with pointing(kernel.code):
-        _, program = checked(kernel, args, kwargs)
-        unknown = untimed(program)
+    with locate_errors(kernel.code):
+        _, program = trace_and_check(kernel, args, kwargs)
+        unknown = unknown_latency_error(program)
         if unknown:
             raise unknown
-    return forecast(program, targets.load(program.target)).latency_ms * 1e3
+    return forecast_program(program, targets.load(program.target)).latency_ms * 1e3
 
 
 # -- arrays of others ----------------------------------------------------------------------------

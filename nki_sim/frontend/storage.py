@@ -29,12 +29,12 @@ class MemoryRegion(StrEnum):
         return f"nl.{self.value}"
 
 
-Layout = tuple[str, int, int, int, MemoryRegion, int, bool, bool]
+StorageLayout = tuple[str, int, int, int, MemoryRegion, int, bool, bool]
 
 _kinds: dict[tuple[int, str, str], int] = {}
 
 
-def layout_of(site: Site, dtype: str) -> Layout:
+def layout_of(site: Site, dtype: str) -> StorageLayout:
     """What all tensors of a declaration have in common, as elements of a data type."""
     declared, itemsize = DTYPES[site.dtype].itemsize, DTYPES[dtype].itemsize
     row = site.row * declared // itemsize
@@ -52,7 +52,7 @@ class Declaration:
     def __init__(self, site: Site) -> None:
         self.site = site
         self.layout = layout_of(site, site.dtype)
-        self.dims = row_major(site.shape)
+        self.dims = row_major_dims(site.shape)
         self.number = -1
 
 
@@ -68,7 +68,7 @@ class Storage:
         "started",
     )  # fmt: skip
 
-    def __init__(self, number: int, site: Site, layout: Layout, root: Storage | None = None) -> None:
+    def __init__(self, number: int, site: Site, layout: StorageLayout, root: Storage | None = None) -> None:
         self.id = number
         self.site = site
         self.root = self if root is None else root
@@ -77,7 +77,7 @@ class Storage:
         )
         self.started = 0
 
-    def cast(self, dtype: str) -> Storage:
+    def cast_to(self, dtype: str) -> Storage:
         """The same bytes as elements of another type; rows must hold a whole number of them."""
         row_bytes = self.row * self.itemsize
         if row_bytes % DTYPES[dtype].itemsize:
@@ -85,7 +85,7 @@ class Storage:
         return Storage(self.id, self.site, layout_of(self.site, dtype), self.root)
 
 
-def row_major(sizes: tuple[int, ...], *, step: int = 1) -> Dims:
+def row_major_dims(sizes: tuple[int, ...], *, step: int = 1) -> Dims:
     """The pattern of a whole tensor of these sizes, its innermost elements `step` apart."""
     dims = []
     for size in reversed(sizes):

@@ -20,7 +20,7 @@ from nki_sim.operators import OPERATORS
 
 
 @dataclass(slots=True)
-class Sync:
+class SyncPoint:
     """A place where a program waits for the other: `at` is (instructions, operands) recorded before it.
 
     `key` is the same on both cores: the instruction and its pipe. `src` and `dst` are what a sendrecv moves.
@@ -40,7 +40,7 @@ class Sync:
 
 
 @dataclass(slots=True)
-class Stream:
+class InstructionStream:
     """What programs of one core recorded, column by column: see `wire` for what the columns hold."""
 
     forms: array[int] = field(default_factory=lambda: array("I"))
@@ -49,14 +49,14 @@ class Stream:
     nodes: array[int] = field(default_factory=lambda: array("I"))
     tensors: array[int] = field(default_factory=lambda: array("I"))
     offsets: array[int] = field(default_factory=lambda: array("q"))
-    syncs: list[Sync] = field(default_factory=list)
+    syncs: list[SyncPoint] = field(default_factory=list)
 
     @property
     def end(self) -> tuple[int, int]:
         """(instructions, operands) so far."""
         return len(self.forms), len(self.tensors)
 
-    def mark(self, name: str, condition: Tensor, line: int, at: tuple[int, int]) -> None:
+    def mark_loop(self, name: str, condition: Tensor, line: int, at: tuple[int, int]) -> None:
         """A loop of the device begins or ends with the instruction recorded since `at`.
 
         Loops without a place to meet stay what they are; the mark of a begin is taken back at their end.
@@ -64,9 +64,9 @@ class Stream:
         if name == "loop_end" and self.syncs[-1].name == "loop_begin":
             self.syncs.pop()
         else:
-            self.syncs.append(Sync(name, (), line, at, None, condition=condition, end=self.end))
+            self.syncs.append(SyncPoint(name, (), line, at, None, condition=condition, end=self.end))
 
-    def extend(self, other: Stream, start: tuple[int, int], end: tuple[int, int]) -> None:
+    def extend(self, other: InstructionStream, start: tuple[int, int], end: tuple[int, int]) -> None:
         """Add a piece of another stream."""
         for name in ("forms", "lines", "cores", "nodes"):
             getattr(self, name).extend(getattr(other, name)[start[0] : end[0]])
@@ -74,7 +74,7 @@ class Stream:
             getattr(self, name).extend(getattr(other, name)[start[1] : end[1]])
 
 
-class Replay:
+class SharedTensors:
     """Tensors that all programs of a launch share: the first one makes them, the others get them in order."""
 
     def __init__(self, what: str) -> None:
@@ -88,7 +88,7 @@ class Replay:
         self._first = self._first and not self._made
         self._at = 0
 
-    def next(self, site: Site, make: Callable[[Site], Tensor]) -> Tensor:
+    def next_tensor(self, site: Site, make: Callable[[Site], Tensor]) -> Tensor:
         """The next tensor, which a program declares as `site`."""
         if self._first:
             self._made.append(make(site))
@@ -103,14 +103,14 @@ class Replay:
         return found
 
 
-Places = tuple[Sync, ...]
+SyncPoints = tuple[SyncPoint, ...]
 """The place where programs meet, as each core sees it, core after core."""
 
-Piece = tuple[Stream, tuple[int, int], tuple[int, int]]
+StreamSegment = tuple[InstructionStream, tuple[int, int], tuple[int, int]]
 """A stream from one place to another."""
 
 
-def merged(streams: list[Stream]) -> Iterator[Piece | Places]:
+def merge_streams(streams: list[InstructionStream]) -> Iterator[StreamSegment | SyncPoints]:
     """Pieces of streams, and between them the places where all meet.
 
     Raises:
@@ -120,9 +120,9 @@ def merged(streams: list[Stream]) -> Iterator[Piece | Places]:
     starts = [(0, 0)] * len(streams)
     for number in range(min(counts)):
         places = tuple(stream.syncs[number] for stream in streams)
-        yield from _pieces(streams, starts, [place.at for place in places])
+        yield from _segments_between(streams, starts, [place.at for place in places])
         starts = [place.end or place.at for place in places]
-        _check(places)
+        _check_sync_points(places)
         yield places
     if len(set(counts)) > 1:
         core = counts.index(max(counts))
@@ -132,24 +132,24 @@ def merged(streams: list[Stream]) -> Iterator[Piece | Places]:
             f"nisa.{place.name} on core {core} waits for ever: the other core has {min(counts)} such places",
             place.line, "synchronise as often in every program of the launch",
         )  # fmt: skip
-    yield from _pieces(streams, starts, [stream.end for stream in streams])
+    yield from _segments_between(streams, starts, [stream.end for stream in streams])
 
 
-def _pieces(
-    streams: list[Stream], starts: list[tuple[int, int]], ends: list[tuple[int, int]]
-) -> Iterator[Piece]:
+def _segments_between(
+    streams: list[InstructionStream], starts: list[tuple[int, int]], ends: list[tuple[int, int]]
+) -> Iterator[StreamSegment]:
     for stream, start, end in zip(streams, starts, ends, strict=True):
         if start != end:
             yield stream, start, end
 
 
-def _check(places: Places) -> None:
+def _check_sync_points(places: SyncPoints) -> None:
     first, *others = places
     for other in others:
         if (other.name, other.key) != (first.name, first.key):
             raise KernelError(
                 "core_sync_mismatch",
-                f"core 0 is at {_place(first)} (line {first.line}) while core 1 is at {_place(other)}",
+                f"core 0 is at {_describe_sync(first)} (line {first.line}) while core 1 is at {_describe_sync(other)}",
                 other.line, "synchronise in the same order in every program",
             )  # fmt: skip
         for src, dst in ((first.src, other.dst), (other.src, first.dst)):
@@ -161,11 +161,11 @@ def _check(places: Places) -> None:
                 )  # fmt: skip
 
 
-def _place(place: Sync) -> str:
+def _describe_sync(place: SyncPoint) -> str:
     return f"nisa.{place.name}{place.key}"
 
 
-def operands_at(places: Places, core: int) -> dict[str, Any] | None:
+def sync_operands(places: SyncPoints, core: int) -> dict[str, Any] | None:
     """The operands of the instruction that a place becomes on a core; None where it becomes none there."""
     if places[0].condition is not None:
         return None if core else {"condition": places[0].condition, "other": places[1].condition}
@@ -174,7 +174,9 @@ def operands_at(places: Places, core: int) -> dict[str, Any] | None:
     return {**moves, "engine": place.engine}
 
 
-def written(streams: Iterable[Stream], forms: Sequence[Form], inputs: Iterable[int]) -> set[int]:
+def find_written_inputs(
+    streams: Iterable[InstructionStream], forms: Sequence[Form], inputs: Iterable[int]
+) -> set[int]:
     """The tensors among the inputs that an instruction writes; streams name forms by their number."""
     writes = [
         [

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from nki_sim.frontend.context import current
+from nki_sim.frontend.argument_values import dma_engine, engine
+from nki_sim.frontend.context import current_recorder
 from nki_sim.frontend.recorder import Recorder
 from nki_sim.frontend.storage import fail
 from nki_sim.frontend.tensor import Tensor
-from nki_sim.frontend.values import dma_engine, engine
 
 _SENDRECV = dma_engine
 _BARRIER = engine
@@ -25,7 +25,7 @@ def sendrecv(  # noqa: PLR0917  the documented order
 ) -> None:
     """Send `src` to the other core's `dst`, and receive its `src` into this `dst`."""
     del name
-    recorder = _launched("sendrecv")
+    recorder = _two_core_recorder("sendrecv")
     other = 1 - recorder.core
     if (send_to_rank, recv_from_rank) != (other, other):
         fail(
@@ -35,7 +35,7 @@ def sendrecv(  # noqa: PLR0917  the documented order
         )  # fmt: skip
     if any(not isinstance(tile, Tensor) or tile.lookup is not None for tile in (src, dst)):
         fail("argument_type", "nisa.sendrecv moves tiles in SBUF, at addresses known while tracing")
-    if src.storage.id == dst.storage.id and _overlap(src, dst):
+    if src.storage.id == dst.storage.id and _views_overlap(src, dst):
         fail(
             "sendrecv_overlap",
             f"nisa.sendrecv sends and receives in one part of {src.name} at the same time",
@@ -46,7 +46,7 @@ def sendrecv(  # noqa: PLR0917  the documented order
             "argument_type", f"nisa.sendrecv: dma_engine={dma_engine!r}", "nisa.dma_engine.dma or gpsimd_dma"
         )
     issuer = engine.gpsimd if dma_engine is _SENDRECV.gpsimd_dma else engine.dma
-    recorder.synchronise("sendrecv", (_pipe(pipe_id),), engine=issuer, src=src, dst=dst)
+    recorder.synchronise("sendrecv", (_check_pipe_id(pipe_id),), engine=issuer, src=src, dst=dst)
 
 
 def core_barrier(data: Tensor, cores: Any, engine: engine = engine.gpsimd, name: str | None = None) -> None:
@@ -55,7 +55,7 @@ def core_barrier(data: Tensor, cores: Any, engine: engine = engine.gpsimd, name:
     That is for tensors in shared HBM. A core's own tile is accepted too, as it is by the compiler.
     """
     del name
-    recorder = _launched("core_barrier")
+    recorder = _two_core_recorder("core_barrier")
     if not isinstance(data, Tensor):
         fail("argument_type", f"nisa.core_barrier: data={data!r}", "a tensor in shared HBM")
     if not isinstance(cores, tuple | list) or tuple(cores) != (0, 1):
@@ -65,13 +65,13 @@ def core_barrier(data: Tensor, cores: Any, engine: engine = engine.gpsimd, name:
     recorder.synchronise("core_barrier", (), engine=engine)
 
 
-def _overlap(one: Tensor, other: Tensor) -> bool:
+def _views_overlap(one: Tensor, other: Tensor) -> bool:
     """Whether the boxes of partitions and elements around two views of a tile have a place in common."""
-    (top, bottom, left, right), (start, end, first, last) = _box(one), _box(other)
+    (top, bottom, left, right), (start, end, first, last) = _bounding_box(one), _bounding_box(other)
     return top < end and start < bottom and left < last and first < right
 
 
-def _box(view: Tensor) -> tuple[int, int, int, int]:
+def _bounding_box(view: Tensor) -> tuple[int, int, int, int]:
     """First and one past the last partition, and element of each partition, that a view touches."""
     row, column = divmod(view.offset, view.storage.row)
     reach = [step * (count - 1) for step, count in view.dims[1:]]
@@ -79,15 +79,15 @@ def _box(view: Tensor) -> tuple[int, int, int, int]:
     return row, row + view.shape[0], column + low, column + high + 1
 
 
-def _pipe(value: Any) -> int:
+def _check_pipe_id(value: Any) -> int:
     if type(value) is not int:
         fail("argument_type", f"nisa.sendrecv: pipe_id={value!r} is no integer")
     return value
 
 
-def _launched(what: str) -> Recorder:
+def _two_core_recorder(what: str) -> Recorder:
     """The recorder of a launch on two cores."""
-    recorder = current()
+    recorder = current_recorder()
     if recorder.grid != (2,):
         fail(
             "lnc", f"nisa.{what} needs a launch on two cores",

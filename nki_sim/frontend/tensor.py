@@ -6,13 +6,22 @@ from collections.abc import Sequence
 from operator import index as to_int
 from typing import Any, NoReturn, Self
 
-from nki_sim.dtypes import DTYPES, spelled
-from nki_sim.forms import Dims, below
-from nki_sim.frontend.context import values
-from nki_sim.frontend.storage import MemoryRegion, Storage, fail, row_major
+from nki_sim.dtypes import DTYPES, nki_dtype_name
+from nki_sim.forms import Dims, reach_below
+from nki_sim.frontend.context import read_values
+from nki_sim.frontend.storage import MemoryRegion, Storage, fail, row_major_dims
 from nki_sim.frontend.views import Lookup, View
 
-__all__ = ["DynamicSlice", "Lookup", "MemoryRegion", "Storage", "Tensor", "fail", "operand_of", "row_major"]
+__all__ = [
+    "DynamicSlice",
+    "Lookup",
+    "MemoryRegion",
+    "Storage",
+    "Tensor",
+    "fail",
+    "row_major_dims",
+    "to_index_operand",
+]
 
 
 class DynamicSlice:
@@ -25,7 +34,7 @@ class DynamicSlice:
         self.size = size
 
 
-def operand_of(value: Any) -> int | View:
+def to_index_operand(value: Any) -> int | View:
     """What an index stands for: an integer known while tracing, or what holds it when the kernel runs.
 
     Registers and scalars say it with their `as_operand`.
@@ -52,12 +61,12 @@ class Tensor(View):
 
     def __repr__(self) -> str:
         text = f"<tensor {self.name} {self.shape} {self.storage.dtype} in {self.buffer}>"
-        found = values(self)
+        found = read_values(self)
         return text if found is None else f"{text}\n{found}"
 
     def numpy(self) -> Any:
         """A copy of the elements as they are now, in kernels that run eagerly."""
-        found = values(self)
+        found = read_values(self)
         if found is None:
             fail("no_values", f"the values of {self.name} are not known here", "run the kernel eagerly")
         return found
@@ -93,50 +102,50 @@ class Tensor(View):
         keys = key if type(key) is tuple else (key,)
         dims = self.dims
         if len(keys) > len(dims) or self.lookup is not None:
-            return self._indexed(keys)
+            return self._index_by_keys(keys)
         out, offset = [], self.offset
         for axis, item in enumerate(keys):
             step, count = dims[axis]
             if type(item) is slice:
-                first, length, stride = self.bounds(item, axis)
+                first, length, stride = self.slice_bounds(item, axis)
                 out.append((step * stride, length))
             elif type(item) is int:
                 first = item + count if item < 0 else item
                 if not 0 <= first < count:
-                    self.out_of_bounds(axis, str(item))
+                    self.refuse_out_of_bounds(axis, str(item))
                 if axis == 0 and self.storage.on_chip:
                     out.append((step, 1))
             else:
-                return self._indexed(keys)
+                return self._index_by_keys(keys)
             offset += first * step
         out.extend(dims[len(keys) :])
-        return type(self)(self.storage, offset, tuple(out) if len(out) > 1 else self._of_least_rank(out))
+        return type(self)(self.storage, offset, tuple(out) if len(out) > 1 else self._pad_rank(out))
 
-    def _of_least_rank(self, dims: list[tuple[int, int]]) -> Dims:
+    def _pad_rank(self, dims: list[tuple[int, int]]) -> Dims:
         """Tiles keep two dimensions, tensors in HBM one."""
         while len(dims) < 1 + self.storage.on_chip:
             dims.append((1, 1))
         return tuple(dims)
 
-    def _indexed(self, keys: tuple[Any, ...]) -> Self:
+    def _index_by_keys(self, keys: tuple[Any, ...]) -> Self:
         """Any index, key by key."""
         view, axis = self, 0
-        for item in self._expanded(keys):
+        for item in self._expand_ellipsis(keys):
             if item is None:
                 view, axis = view.expand_dim(axis), axis + 1
             elif isinstance(item, slice):
-                view, axis = view.sliced(axis, *view.bounds(item, axis)), axis + 1
+                view, axis = view.slice_axis(axis, *view.slice_bounds(item, axis)), axis + 1
             elif isinstance(item, DynamicSlice):
-                view, axis = view.moved(axis, item.start, item.size), axis + 1
+                view, axis = view.select_range(axis, item.start, item.size), axis + 1
             else:
-                view = view.moved(axis, item, 1)
+                view = view.select_range(axis, item, 1)
                 if axis == 0 and self.storage.on_chip:
                     axis += 1
                 else:
-                    view = view.replaced(axis, axis + 1)
-        return view.seen(view.offset, self._of_least_rank(list(view.dims)))
+                    view = view.replace_dims(axis, axis + 1)
+        return view.with_pattern(view.offset, self._pad_rank(list(view.dims)))
 
-    def _expanded(self, keys: tuple[Any, ...]) -> list[Any]:
+    def _expand_ellipsis(self, keys: tuple[Any, ...]) -> list[Any]:
         """The keys with `...` filled in."""
         taken = sum(1 for item in keys if item is not None and item is not Ellipsis)
         if taken > self.ndim or sum(1 for item in keys if item is Ellipsis) > 1:
@@ -146,26 +155,26 @@ class Tensor(View):
             out += [slice(None)] * (self.ndim - taken) if item is Ellipsis else [item]
         return out
 
-    def moved(self, axis: int, index: Any, count: int) -> Self:
+    def select_range(self, axis: int, index: Any, count: int) -> Self:
         """`count` places of a dimension from an index, which may be known only when the kernel runs."""
-        source = operand_of(index)
+        source = to_index_operand(index)
         step, places = self.dims[axis]
         if isinstance(source, int):
             first = source + places if source < 0 else source
             if not 0 <= first <= places - count:
-                self.out_of_bounds(axis, str(source))
-            return self.sliced(axis, first, count, 1)
+                self.refuse_out_of_bounds(axis, str(source))
+            return self.slice_axis(axis, first, count, 1)
         if not 0 < count <= places:
-            self.out_of_bounds(axis, f"of {count} places")
+            self.refuse_out_of_bounds(axis, f"of {count} places")
         if step == 0:
             fail(
                 "indirect_view", f"dimension {axis} of {self.name} is broadcast, it cannot be indexed by data"
             )
-        lookup = self._lookup(source, axis, step)
+        lookup = self._make_lookup(source, axis, step)
         dims = (*self.dims[:axis], (step, count), *self.dims[axis + 1 :])
-        return type(self)(self.storage, self.offset, dims).looked_up(lookup)
+        return type(self)(self.storage, self.offset, dims).with_lookup(lookup)
 
-    def _lookup(self, source: View, axis: int, step: int) -> Lookup:
+    def _make_lookup(self, source: View, axis: int, step: int) -> Lookup:
         """An address that `source`, one integer, moves along a dimension."""
         if self.lookup is not None:
             self.refuse_indirect(axis)
@@ -202,16 +211,16 @@ class Tensor(View):
 
         The index is an integer, or a (1, 1) tile or register that is read when the kernel runs.
         """
-        return self[(*[slice(None)] * self._axis(dim), index)]
+        return self[(*[slice(None)] * self._normalise_axis(dim), index)]
 
     def vector_select(self, dim: int, vector_offset: Tensor) -> Self:
         """A tensor in HBM with a row of its own for each partition: row `vector_offset[p]` at place p."""
-        if self._axis(dim) != 0:
+        if self._normalise_axis(dim) != 0:
             fail("indirect_view", f"vector_select of dimension {dim} of {self.name}, only 0 is supported")
         dims = ((self.dims[0][0], vector_offset.size), *self.dims[1:])
-        return self._gathered(self.storage, self.offset, dims, vector_offset, self.dims[0][0])
+        return self._gather_rows(self.storage, self.offset, dims, vector_offset, self.dims[0][0])
 
-    def _gathered(self, storage: Storage, offset: int, dims: Dims, vector: Any, step: int) -> Self:
+    def _gather_rows(self, storage: Storage, offset: int, dims: Dims, vector: Any, step: int) -> Self:
         """Each place of the first dimension at its own index."""
         if not isinstance(vector, View) or vector.size != dims[0][1] or vector.shape[0] != dims[0][1]:
             found = vector.shape if isinstance(vector, View) else vector
@@ -225,7 +234,7 @@ class Tensor(View):
         if self.lookup is not None:
             self.refuse_indirect(0)
         self.check_index(vector)
-        return type(self)(storage, offset, ((0, dims[0][1]), *dims[1:])).looked_up(Lookup(vector, step))
+        return type(self)(storage, offset, ((0, dims[0][1]), *dims[1:])).with_lookup(Lookup(vector, step))
 
     # -- raw patterns and types ------------------------------------------------------------------
 
@@ -245,18 +254,18 @@ class Tensor(View):
         of the first dimension its own index. With `dtype` the bytes are seen as elements of that type, in
         which pattern and offset count.
         """
-        storage = self.storage if dtype is None else self._cast(dtype)
+        storage = self.storage if dtype is None else self._cast_storage(dtype)
         mine, its = self.storage.itemsize, storage.itemsize
-        first = self.offset * mine // its if offset is None else self._integer(offset, "offset")
+        first = self.offset * mine // its if offset is None else self._to_integer(offset, "offset")
         if vector_offset is not None:
             # Each place has an index instead of a step.
             pattern = [(0, count) if at == 0 else (step, count) for at, (step, count) in enumerate(pattern)]
-        dims = _pattern(self, storage, pattern, first)
+        dims = _check_pattern(self, storage, pattern, first)
         if scalar_offset is None and vector_offset is None:
             return type(self)(storage, first, dims)
         if scalar_offset is not None and vector_offset is not None:
             fail("argument_pair", f".ap of {self.name} takes scalar_offset or vector_offset, not both")
-        axis = self._axis(indirect_dim)
+        axis = self._normalise_axis(indirect_dim)
         step, rest = divmod(self.dims[axis][0] * mine, its)
         if rest or step == 0:
             fail(
@@ -269,30 +278,30 @@ class Tensor(View):
                     "indirect_view",
                     f"vector_offset along dimension {axis} of {self.name}, only 0 is supported",
                 )
-            return self._gathered(storage, first, dims, vector_offset, step)
-        source = operand_of(scalar_offset)
+            return self._gather_rows(storage, first, dims, vector_offset, step)
+        source = to_index_operand(scalar_offset)
         if isinstance(source, int):
             first += source * step
-            return type(self)(storage, first, _pattern(self, storage, dims, first))
-        return type(self)(storage, first, dims).looked_up(self._lookup(source, axis, step))
+            return type(self)(storage, first, _check_pattern(self, storage, dims, first))
+        return type(self)(storage, first, dims).with_lookup(self._make_lookup(source, axis, step))
 
-    def _integer(self, value: Any, what: str) -> int:
+    def _to_integer(self, value: Any, what: str) -> int:
         try:
             return to_int(value)
         except TypeError:
             fail("access_pattern", f"{what} {value!r} of {self.name} is not an integer")
 
-    def _cast(self, dtype: Any) -> Storage:
-        name = spelled(dtype)
+    def _cast_storage(self, dtype: Any) -> Storage:
+        name = nki_dtype_name(dtype)
         if name not in DTYPES:
             fail("dtype", f"{dtype!r} is not a supported data type", f"one of {', '.join(DTYPES)}")
-        return self.storage if name == self.storage.dtype else self.storage.cast(name)
+        return self.storage if name == self.storage.dtype else self.storage.cast_to(name)
 
     def view(self, dtype: Any) -> Self:
         """The same bytes as elements of another type; the last dimension shrinks or grows with its size."""
         if self.lookup is not None:
             self.refuse_indirect(0)
-        storage = self._cast(dtype)
+        storage = self._cast_storage(dtype)
         mine, its = self.storage.itemsize, storage.itemsize
         step, count = self.dims[-1]
         sizes = [count * mine, self.offset * mine, *(s * mine for s, c in self.dims[:-1] if c > 1)]
@@ -317,7 +326,7 @@ class Tensor(View):
         )  # fmt: skip
 
 
-def _pattern(view: View, storage: Storage, pattern: Any, first: int) -> Dims:
+def _check_pattern(view: View, storage: Storage, pattern: Any, first: int) -> Dims:
     """A raw pattern from an element, checked against the storage."""
     try:
         dims = tuple([(to_int(step), to_int(count)) for step, count in pattern])
@@ -325,21 +334,21 @@ def _pattern(view: View, storage: Storage, pattern: Any, first: int) -> Dims:
         fail("access_pattern", f"pattern {pattern!r} of {view.name} is not made of [step, count]")
     if not dims or any(count < 1 for _, count in dims):
         fail("access_pattern", f"pattern {pattern} of {view.name} is empty: counts start at 1")
-    if below(dims if not storage.on_chip else dims[:1]):
+    if reach_below(dims if not storage.on_chip else dims[:1]):
         fail(
             "access_pattern", f"pattern {pattern} walks {view.name} backwards",
             "free dimensions on chip can be walked backwards; load first, then reverse",
         )  # fmt: skip
-    low, last = first - below(dims), first + sum(step * (count - 1) for step, count in dims if step > 0)
+    low, last = first - reach_below(dims), first + sum(step * (count - 1) for step, count in dims if step > 0)
     if low < 0 or last >= storage.size:
         fail(
             "tensor_access_out_of_bound", f"pattern {pattern} from {first} reaches from element {low} to "
             f"{last} of {view.name}, which has {storage.size}",
         )  # fmt: skip
-    return _partitions(view, storage, first, dims) if storage.on_chip else dims
+    return _check_partitions(view, storage, first, dims) if storage.on_chip else dims
 
 
-def _partitions(view: View, storage: Storage, first: int, dims: Dims) -> Dims:
+def _check_partitions(view: View, storage: Storage, first: int, dims: Dims) -> Dims:
     """A pattern on chip: its first pair walks the partitions, the others stay inside one."""
     step, count = dims[0]
     row = storage.row
@@ -348,7 +357,7 @@ def _partitions(view: View, storage: Storage, first: int, dims: Dims) -> Dims:
             "partition_step", f"partition step {step} of {view.name}, it must be {row}",
             "the first pair walks the partitions: its step is the tensor's whole free size",
         )  # fmt: skip
-    low = first % row - below(dims[1:])
+    low = first % row - reach_below(dims[1:])
     last = first % row + sum(step * (count - 1) for step, count in dims[1:] if step > 0)
     if low < 0 or last >= row:
         fail(

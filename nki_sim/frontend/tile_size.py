@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nki_sim.frontend.context import target
+from nki_sim.frontend.context import current_target
 
 
 class TileSize:
@@ -14,49 +14,49 @@ class TileSize:
 
     @property
     def pmax(self) -> int:
-        return target().partitions
+        return current_target().partitions
 
     @property
     def gemm_stationary_fmax(self) -> int:
-        return target().matmul_stationary_max
+        return current_target().matmul_stationary_max
 
     @property
     def gemm_moving_fmax(self) -> int:
-        return target().matmul_moving_max
+        return current_target().matmul_moving_max
 
     @property
     def bn_stats_fmax(self) -> int:
-        return target().psum_bank_bytes // 4
+        return current_target().psum_bank_bytes // 4
 
     @property
     def psum_bank_fmax(self) -> int:
         """Float32 elements of a bank."""
-        return target().psum_bank_bytes // 4
+        return current_target().psum_bank_bytes // 4
 
     psum_fmax = psum_bank_fmax
 
     @property
     def psum_bank_fmax_bytes(self) -> int:
-        return target().psum_bank_bytes
+        return current_target().psum_bank_bytes
 
     psum_fmax_bytes = psum_bank_fmax_bytes
 
     @property
     def psum_num_banks(self) -> int:
-        return target().psum_banks
+        return current_target().psum_banks
 
     @property
     def sbuf_size_bytes(self) -> int:
-        return target().partitions * target().sbuf_usable_bytes
+        return current_target().partitions * current_target().sbuf_usable_bytes
 
     @property
     def sbuf_fmax(self) -> int:
         """Float32 elements of a partition."""
-        return target().sbuf_usable_bytes // 4
+        return current_target().sbuf_usable_bytes // 4
 
     @property
     def sbuf_fmax_bytes(self) -> int:
-        return target().sbuf_usable_bytes
+        return current_target().sbuf_usable_bytes
 
     total_available_sbuf_size = sbuf_fmax_bytes
 

@@ -60,7 +60,7 @@ class TensorType:
     def __repr__(self) -> str:
         return f"nt.{self.name}{'' if self._shape is None else list(self._shape)}"
 
-    def check(self, name: str, value: Any) -> None:
+    def check_shape(self, name: str, value: Any) -> None:
         """Refuse a tensor of another shape; sizes that are no integers stand for any."""
         shape = getattr(value, "shape", None)
         if self._shape is None or shape is None:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Self
 
 from nki_sim.dtypes import DTYPES, DType
 from nki_sim.forms import Dims
-from nki_sim.frontend.storage import MemoryRegion, Storage, fail, row_major
+from nki_sim.frontend.storage import MemoryRegion, Storage, fail, row_major_dims
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +39,20 @@ class View:
         self.lookup: Lookup | None = None
 
     @property
-    def place(self) -> tuple[int, int]:
+    def start_position(self) -> tuple[int, int]:
         """The first partition, and the first element's place in its row where banks matter."""
         storage = self.storage
         start = self.offset // storage.row if storage.on_chip else 0
         return start, self.offset % storage.row if storage.banked else 0
 
-    def looked_up(self, lookup: Lookup | None) -> Self:
+    def with_lookup(self, lookup: Lookup | None) -> Self:
         """This new view, whose address depends on data from here on."""
         self.lookup = lookup
         return self
 
-    def seen(self, offset: int, dims: Dims) -> Self:
+    def with_pattern(self, offset: int, dims: Dims) -> Self:
         """The same storage and lookup through another pattern."""
-        return type(self)(self.storage, offset, dims).looked_up(self.lookup)
+        return type(self)(self.storage, offset, dims).with_lookup(self.lookup)
 
     # -- what kernels ask ------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class View:
 
     # -- dimensions ------------------------------------------------------------------------------
 
-    def _axis(self, dim: Any, *, rank: int | None = None) -> int:
+    def _normalise_axis(self, dim: Any, *, rank: int | None = None) -> int:
         """A dimension counted from the front; negative ones count from the end, as in NumPy."""
         count = self.ndim if rank is None else rank
         try:
@@ -124,33 +124,33 @@ class View:
             )
         return axis % count
 
-    def fixed(self, axis: int) -> bool:
+    def is_fixed(self, axis: int) -> bool:
         """Whether a dimension stays as it is: partitions, and what a vector of indices walks."""
-        return axis == 0 and (self.storage.on_chip or self.gathers())
+        return axis == 0 and (self.storage.on_chip or self.has_vector_index())
 
-    def gathers(self) -> bool:
+    def has_vector_index(self) -> bool:
         """Whether each place of the first dimension has an index of its own."""
         return self.lookup is not None and self.lookup.source.size == self.dims[0][1] and self.dims[0][0] == 0
 
-    def replaced(self, first: int, last: int, *dims: tuple[int, int]) -> Self:
+    def replace_dims(self, first: int, last: int, *dims: tuple[int, int]) -> Self:
         """The view with others in the place of dimensions first..last (exclusive)."""
-        return self.seen(self.offset, (*self.dims[:first], *dims, *self.dims[last:]))
+        return self.with_pattern(self.offset, (*self.dims[:first], *dims, *self.dims[last:]))
 
     def permute(self, dims: Sequence[int]) -> Self:
         """Dimensions in another order; the partition dimension stays first."""
-        axes = [self._axis(dim) for dim in dims]
-        if sorted(axes) != list(range(self.ndim)) or (self.fixed(0) and axes[0] != 0):
+        axes = [self._normalise_axis(dim) for dim in dims]
+        if sorted(axes) != list(range(self.ndim)) or (self.is_fixed(0) and axes[0] != 0):
             fail("permute", f"dimensions {tuple(dims)} of {self.name}", "keep the partition dimension first")
-        return self.seen(self.offset, tuple(self.dims[axis] for axis in axes))
+        return self.with_pattern(self.offset, tuple(self.dims[axis] for axis in axes))
 
     def broadcast(self, dim: int, size: int) -> Self:
         """A dimension of size 1 repeated `size` times without moving data."""
-        axis = self._axis(dim)
-        if self.dims[axis][1] != 1 or self.fixed(axis):
+        axis = self._normalise_axis(dim)
+        if self.dims[axis][1] != 1 or self.is_fixed(axis):
             fail("broadcast", f"dimension {dim} of {self.name} has {self.dims[axis][1]} elements, not 1")
         if type(size) is not int or size < 1:
             fail("broadcast", f"dimension {dim} of {self.name} repeated {size!r} times")
-        return self.replaced(axis, axis + 1, (0, size))
+        return self.replace_dims(axis, axis + 1, (0, size))
 
     def broadcast_to(self, shape: Sequence[int]) -> Self:
         """Dimensions of size 1 repeated to the wanted shape."""
@@ -164,56 +164,56 @@ class View:
 
     def expand_dim(self, dim: int) -> Self:
         """A new dimension of size 1 before `dim`."""
-        axis = self._axis(dim, rank=self.ndim + 1)
-        if self.fixed(axis):
+        axis = self._normalise_axis(dim, rank=self.ndim + 1)
+        if self.is_fixed(axis):
             fail("expand_dim", f"the partition dimension of {self.name} stays first")
-        return self.replaced(axis, axis, (1, 1))
+        return self.replace_dims(axis, axis, (1, 1))
 
     def squeeze_dim(self, dim: int) -> Self:
         """Without a dimension of size 1."""
-        axis = self._axis(dim)
-        if self.dims[axis][1] != 1 or self.fixed(axis) or self.ndim == 1:
+        axis = self._normalise_axis(dim)
+        if self.dims[axis][1] != 1 or self.is_fixed(axis) or self.ndim == 1:
             fail(
                 "squeeze_dim", f"dimension {dim} of {self.name} {self.shape} cannot go",
                 "a dimension of size 1 that is not the partitions can; index the others",
             )  # fmt: skip
-        return self.replaced(axis, axis + 1)
+        return self.replace_dims(axis, axis + 1)
 
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> Self:
         """One dimension split in several."""
-        axis = self._axis(dim)
+        axis = self._normalise_axis(dim)
         step, count = self.dims[axis]
-        sizes = _infer(tuple(shape), count, self)
-        if self.fixed(axis) and sizes != (count,):
+        sizes = _infer_shape(tuple(shape), count, self)
+        if self.is_fixed(axis) and sizes != (count,):
             fail("reshape", f"the partition dimension of {self.name} cannot be split")
-        return self.replaced(axis, axis + 1, *row_major(sizes, step=step))
+        return self.replace_dims(axis, axis + 1, *row_major_dims(sizes, step=step))
 
     def flatten_dims(self, start_dim: int, end_dim: int) -> Self:
         """Dimensions start..end (inclusive) as one; they must follow each other in memory."""
-        first, last = self._axis(start_dim), self._axis(end_dim)
+        first, last = self._normalise_axis(start_dim), self._normalise_axis(end_dim)
         part = self.dims[first : last + 1]
         if not part:
             fail("reshape", f"dimensions {start_dim}..{end_dim} of {self.name} are in no order")
-        if self.fixed(first) and last > 0:
+        if self.is_fixed(first) and last > 0:
             fail("reshape", f"the partition dimension of {self.name} cannot be joined with others")
         for (outer, _), (inner, count) in pairwise(part):
             if outer != inner * count:
                 fail("reshape", f"dimensions {start_dim}..{end_dim} of {self.name} are not contiguous")
         joined = (part[-1][0], prod(count for _, count in part))
-        return self.replaced(first, last + 1, joined)
+        return self.replace_dims(first, last + 1, joined)
 
     def reshape(self, *shape: Any) -> Self:
         """The same elements in another shape where the layout allows it; partitions keep their number."""
         wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], Iterable) else tuple(shape)
-        keep = 1 if self.fixed(0) else 0
-        sizes = _infer(wanted[keep:], prod(count for _, count in self.dims[keep:]), self)
-        dims = _relaid(self.dims[keep:], sizes)
+        keep = 1 if self.is_fixed(0) else 0
+        sizes = _infer_shape(wanted[keep:], prod(count for _, count in self.dims[keep:]), self)
+        dims = _reshape_dims(self.dims[keep:], sizes)
         if wanted[:keep] != self.shape[:keep] or dims is None:
             fail(
                 "reshape", f"{self.name} of shape {self.shape} cannot become {wanted}",
                 "reshape what is contiguous; the partition dimension keeps its size",
             )  # fmt: skip
-        return self.seen(self.offset, (*self.dims[:keep], *dims))
+        return self.with_pattern(self.offset, (*self.dims[:keep], *dims))
 
     def rearrange(
         self,
@@ -222,7 +222,7 @@ class View:
         fixed_sizes: Mapping[str, int] | None = None,
     ) -> Self:
         """Split, reorder and merge dimensions by name: (('b', ('h', 'w')), ('b', 'w', 'h'), {'h': 4})."""
-        groups = [_names(item) for item in src_pattern]
+        groups = [_group_names(item) for item in src_pattern]
         if len(groups) != self.ndim:
             fail("rearrange", f"{self.name} has {self.ndim} dimensions, the pattern {tuple(src_pattern)}")
         view, order = self, [name for group in groups for name in group]
@@ -230,7 +230,7 @@ class View:
             if len(groups[axis]) != 1:
                 sizes = tuple((fixed_sizes or {}).get(name, -1) for name in groups[axis])
                 view = view.reshape_dim(axis, sizes)
-        wanted = [_names(item) for item in dst_pattern]
+        wanted = [_group_names(item) for item in dst_pattern]
         flat = [name for group in wanted for name in group]
         if sorted(flat) != sorted(order) or len(set(order)) != len(order):
             fail(
@@ -247,20 +247,20 @@ class View:
 
     # -- parts -----------------------------------------------------------------------------------
 
-    def sliced(self, axis: int, first: int, count: int, stride: int) -> Self:
+    def slice_axis(self, axis: int, first: int, count: int, stride: int) -> Self:
         """`count` places of a dimension from `first`, `stride` apart."""
         step, _ = self.dims[axis]
-        if self.gathers() and axis == 0:
+        if self.has_vector_index() and axis == 0:
             self.refuse_indirect(axis)
         dims = (*self.dims[:axis], (step * stride, count), *self.dims[axis + 1 :])
-        return self.seen(self.offset + first * step, dims)
+        return self.with_pattern(self.offset + first * step, dims)
 
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> Self:
         """Places start..end of one dimension."""
-        axis = self._axis(dim)
-        return self.sliced(axis, *self.bounds(slice(start, end, step), axis))
+        axis = self._normalise_axis(dim)
+        return self.slice_axis(axis, *self.slice_bounds(slice(start, end, step), axis))
 
-    def bounds(self, item: builtins.slice[Any, Any, Any], axis: int) -> tuple[int, int, int]:
+    def slice_bounds(self, item: builtins.slice[Any, Any, Any], axis: int) -> tuple[int, int, int]:
         """First place, number of places and stride of a slice; what lies outside is an error."""
         count = self.dims[axis][1]
         if (
@@ -286,10 +286,10 @@ class View:
                 "slices step by 1 or more; free dimensions on chip go backwards with .ap: [-1, count]",
             )  # fmt: skip
         if not 0 <= first < stop <= count:
-            self.out_of_bounds(axis, f"{first}:{stop}" + ("" if stride == 1 else f":{stride}"))
+            self.refuse_out_of_bounds(axis, f"{first}:{stop}" + ("" if stride == 1 else f":{stride}"))
         return first, -(-(stop - first) // stride), stride
 
-    def out_of_bounds(self, axis: int, found: str) -> NoReturn:
+    def refuse_out_of_bounds(self, axis: int, found: str) -> NoReturn:
         fail(
             "tensor_access_out_of_bound",
             f"index {found} is outside {self.name} axis {axis} of {self.dims[axis][1]} elements",
@@ -303,7 +303,7 @@ class View:
         )  # fmt: skip
 
 
-def _names(item: Any) -> list[str]:
+def _group_names(item: Any) -> list[str]:
     """The names of one place of a pattern: a name, or a group of names."""
     names = [item] if isinstance(item, str) else list(item) if isinstance(item, tuple | list) else None
     if names is None or any(not isinstance(name, str) for name in names):
@@ -311,7 +311,7 @@ def _names(item: Any) -> list[str]:
     return names
 
 
-def _infer(shape: tuple[int, ...], total: int, view: View) -> tuple[int, ...]:
+def _infer_shape(shape: tuple[int, ...], total: int, view: View) -> tuple[int, ...]:
     """The shape with at most one -1 worked out."""
     if any(type(size) is not int for size in shape):
         fail("reshape", f"{view.name}: {shape} is not made of integers")
@@ -322,7 +322,7 @@ def _infer(shape: tuple[int, ...], total: int, view: View) -> tuple[int, ...]:
     return sizes
 
 
-def _relaid(dims: Dims, sizes: tuple[int, ...]) -> Dims | None:
+def _reshape_dims(dims: Dims, sizes: tuple[int, ...]) -> Dims | None:
     """The pattern of the same elements in another shape, None where no pattern walks them in order."""
     old = [pair for pair in dims if pair[1] != 1]
     new: list[tuple[int, int]] = []
@@ -345,10 +345,10 @@ def _relaid(dims: Dims, sizes: tuple[int, ...]) -> Dims | None:
             at += 1
         else:
             old[at] = (step, rest)
-    return _with_ones(new, sizes)
+    return _insert_unit_dims(new, sizes)
 
 
-def _with_ones(dims: list[tuple[int, int]], sizes: tuple[int, ...]) -> Dims:
+def _insert_unit_dims(dims: list[tuple[int, int]], sizes: tuple[int, ...]) -> Dims:
     """The pattern with its dimensions of size 1, which step over everything inside them."""
     out: list[tuple[int, int]] = []
     for size in reversed(sizes):

@@ -19,13 +19,13 @@ MEMORY = HBM_BUFFERS | {"sbuf"}
 _CONDITIONS = tensor("condition", REGISTER), Argument("other", "tensor", required=False, buffers=REGISTER)
 
 
-def _value(name: str) -> Argument:
+def _int_or_register(name: str) -> Argument:
     return Argument(name, "tensor_or_int", buffers=REGISTER)
 
 
 ENTRIES = (
     Operator(
-        "register_move", ("sync",), (out(buffers=REGISTER), _value("src")), costs.sync, (),
+        "register_move", ("sync",), (out(buffers=REGISTER), _int_or_register("src")), costs.sync, (),
         "put an integer or the value of another register into a register",
     ),
     Operator(
@@ -38,7 +38,7 @@ ENTRIES = (
     ),
     Operator(
         "register_alu", ("sync",),
-        (out(buffers=REGISTER), _value("left"), _value("right"), Argument("op", "register_alu")),
+        (out(buffers=REGISTER), _int_or_register("left"), _int_or_register("right"), Argument("op", "register_alu")),
         costs.sync, (rules.register_widths,), "left op right, wrapping at the width of dst", internal=True,
     ),
     Operator(

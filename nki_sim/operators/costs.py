@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from nki_sim.forms import Form, Operand, merged, run_elements
+from nki_sim.forms import Form, Operand, merge_dims, run_elements
 from nki_sim.targets import Target
 
 _ARRAY_EDGE, _PART_EDGE = 128, 32
@@ -74,9 +74,9 @@ def matmul(form: Form, target: Target) -> Cost:
     flags = ("is_stationary_onezero", "is_moving_onezero", "is_transpose")
     onezero = any(form.param(flag) for flag in flags)
     rows = 2 if form.param("perf_mode") == "double_row" else 1
-    stretch = 2 if _strided(moving, target) else 1
+    stretch = 2 if _is_strided(moving, target) else 1
     size = max(target.tensor_min_cycles, stretch * moving.free // rows)
-    return replace(_tensor(size, moving, target, onezero=onezero), parts=_array_parts(form))
+    return replace(_tensor_cost(size, moving, target, onezero=onezero), parts=_array_parts(form))
 
 
 def _array_parts(form: Form) -> tuple[int, ...]:
@@ -98,10 +98,10 @@ def transpose(form: Form, target: Target) -> Cost:
     if form.engine == "vector":
         return elementwise(form, target)
     size = max(data.partitions, target.tensor_min_cycles)
-    return _tensor(size, data, target, onezero=True)
+    return _tensor_cost(size, data, target, onezero=True)
 
 
-def _tensor(size: int, moving: Operand, target: Target, *, onezero: bool) -> Cost:
+def _tensor_cost(size: int, moving: Operand, target: Target, *, onezero: bool) -> Cost:
     passes = 1
     if moving.dtype == "float32":
         passes = target.tensor_fp32_onezero_passes if onezero else target.tensor_fp32_passes
@@ -113,9 +113,9 @@ def _tensor(size: int, moving: Operand, target: Target, *, onezero: bool) -> Cos
 def elementwise(form: Form, target: Target, *, factor: float = 1.0, extra: int = 0) -> Cost:
     """max(64, factor * N) + overhead + extra cycles of the form's engine, N the widest operand."""
     engine = form.engine
-    stretch = 2.0 if any(_strided(item, target) for item in form.tiles) else 1.0
+    stretch = 2.0 if any(_is_strided(item, target) for item in form.tiles) else 1.0
     size = max(item.free for item in form.tiles)
-    overhead, clock = _overhead(form, target), target.clock_ghz(engine)
+    overhead, clock = _overhead_cycles(form, target), target.clock_ghz(engine)
     cycles = max(target.engine_min_cycles, factor * stretch * size) + overhead + extra
     return Cost(cycles / clock, overhead_ns=overhead / clock)
 
@@ -152,7 +152,7 @@ def memset(form: Form, target: Target) -> Cost:
 def tensor_tensor(form: Form, target: Target) -> Cost:
     """2N, or N with one input in PSUM or in the 16-bit mode; on GpSimd always 4N."""
     factor = _two_input_factor(form, target, ("data1", "data2"))
-    return replace(elementwise(form, target, factor=factor), fast=_narrow(form, target))
+    return replace(elementwise(form, target, factor=factor), fast=_reads_two_inputs(form, target))
 
 
 def scalar_tensor_tensor(form: Form, target: Target) -> Cost:
@@ -168,7 +168,7 @@ def scan(form: Form, target: Target) -> Cost:
     return elementwise(form, target, factor=2.0)
 
 
-def reduce(form: Form, target: Target) -> Cost:
+def tensor_reduce(form: Form, target: Target) -> Cost:
     """N over the input, N/2 for bf16 add and max."""
     fast = form.param("op") in {"add", "maximum"} and all(
         form[role].dtype == "bfloat16" for role in ("dst", "data")
@@ -176,43 +176,43 @@ def reduce(form: Form, target: Target) -> Cost:
     return elementwise(form, target, factor=0.5 if fast else 1.0)
 
 
-def reducing(form: Form, target: Target) -> Cost:
+def tensor_scalar_reduce(form: Form, target: Target) -> Cost:
     """tensor_scalar_reduce: N plus the read of the accumulator."""
     return elementwise(form, target, extra=target.reduce_extra_cycles)
 
 
 def activation(form: Form, target: Target) -> Cost:
     """N, plus the accumulator's read when it reduces; names the function table it needs."""
-    from nki_sim.functions import TABLES
+    from nki_sim.functions import FUNCTION_TABLES
 
     extra = target.reduce_extra_cycles if form.operand("reduce_res") else 0
     cost = elementwise(form, target, extra=extra)
-    return replace(cost, table=TABLES.get(str(form.param("op")), ""))
+    return replace(cost, table=FUNCTION_TABLES.get(str(form.param("op")), ""))
 
 
 def dma(form: Form, target: Target) -> Cost:
     """max(fixed, bytes / rate) on up to 16 engines; short runs pay for a whole minimal descriptor."""
     run = min(_run_bytes(form["dst"]), _run_bytes(form["src"]))
-    return _dma(form, target, run=run, ratio=1.0)
+    return _dma_cost(form, target, run=run, ratio=1.0)
 
 
 def dma_transpose(form: Form, target: Target) -> Cost:
     """2-byte types at the documented share of DMA throughput; others element by element."""
     src = form["src"]
     if src.itemsize != 2:
-        return _dma(form, target, run=src.itemsize, ratio=1.0)
+        return _dma_cost(form, target, run=src.itemsize, ratio=1.0)
     ratio = target.dma_transpose_hbm_ratio if src.in_hbm else target.dma_transpose_sbuf_ratio
-    return _dma(form, target, run=target.dma_min_descriptor_bytes, ratio=ratio)
+    return _dma_cost(form, target, run=target.dma_min_descriptor_bytes, ratio=ratio)
 
 
 def dma_compute(form: Form, target: Target) -> Cost:
     """A DMA through which the bytes of all sources and of dst pass [I]."""
     sizes = [item.nbytes for item in form.tiles]
     run = min(_run_bytes(item) for item in form.tiles)
-    return _dma(form, target, run=run, ratio=max(sizes) / sum(sizes))
+    return _dma_cost(form, target, run=run, ratio=max(sizes) / sum(sizes))
 
 
-def _dma(form: Form, target: Target, *, run: int, ratio: float) -> Cost:
+def _dma_cost(form: Form, target: Target, *, run: int, ratio: float) -> Cost:
     nbytes = max(item.nbytes for item in form.tiles)
     chip = next((item for item in form.tiles if not item.in_hbm), form["dst"])
     channels = max(1, min(target.dma_engines, chip.partitions))
@@ -220,7 +220,7 @@ def _dma(form: Form, target: Target, *, run: int, ratio: float) -> Cost:
     # Rows are not split: the engine with one more than others takes longest.
     rows = -(-chip.partitions // channels)
     service = padded * rows / chip.partitions / (target.dma_engine_bytes_per_ns * ratio)
-    maker = _maker(form, target)
+    maker = _descriptor_maker(form, target)
     made = {"software": target.dma_software_descriptor_ns, "hardware": target.dma_descriptor_ns}.get(
         maker, 0.0
     )
@@ -236,12 +236,14 @@ def _dma(form: Form, target: Target, *, run: int, ratio: float) -> Cost:
 _V3 = 3
 
 
-def _maker(form: Form, target: Target) -> str:
+def _descriptor_maker(form: Form, target: Target) -> str:
     """Who makes the descriptors: GpSimd on demand, for indices of rows, before v3 for any; else hardware.
 
     In the mode `none` they are there before the kernel runs.
     """
-    dynamic = any(item.scattered or (item.index_step and target.generation < _V3) for item in form.operands)
+    dynamic = any(
+        item.is_scattered or (item.index_step and target.generation < _V3) for item in form.operands
+    )
     mode = form.param("dge_mode")
     if form.engine == "dma" and (dynamic or mode == "swdge"):
         return "software"
@@ -253,12 +255,12 @@ def _run_bytes(item: Operand) -> int:
     return run_elements(dims) * item.itemsize
 
 
-def _strided(item: Operand, target: Target) -> bool:
-    dims = merged(item.dims[1:])
+def _is_strided(item: Operand, target: Target) -> bool:
+    dims = merge_dims(item.dims[1:])
     return bool(dims) and abs(dims[-1][0]) * item.itemsize > target.stride_limit_bytes
 
 
-def _overhead(form: Form, target: Target) -> int:
+def _overhead_cycles(form: Form, target: Target) -> int:
     """What comes on top of the elements depends on where they are read: adamw's ScalarE writes PSUM [C]."""
     if form.engine == "gpsimd":
         return target.gpsimd_overhead_cycles
@@ -274,13 +276,13 @@ def _two_input_factor(form: Form, target: Target, roles: tuple[str, str]) -> flo
         return _GPSIMD_PAIRS
     if any(form[role].buffer == "psum" for role in roles):
         return 1.0
-    if _narrow(form, target):
+    if _reads_two_inputs(form, target):
         return 1.0
-    plain = all(item.dtype == "bfloat16" and _contiguous(item) for item in form.tiles)
+    plain = all(item.dtype == "bfloat16" and _is_contiguous(item) for item in form.tiles)
     return 1.0 if plain and form.param("op") in {"add", "multiply", "subtract"} else 2.0
 
 
-def _narrow(form: Form, target: Target) -> bool:
+def _reads_two_inputs(form: Form, target: Target) -> bool:
     """Whether VectorE reads two inputs at once, in its mode for 16-bit types in SBUF."""
     narrow = all(item.dtype in _NARROW for item in form.tiles)
     in_sbuf = all(form[role].buffer == "sbuf" for role in ("data1", "data2"))
@@ -293,10 +295,10 @@ def _copy_speed(form: Form, target: Target) -> int:
     if form.engine != "vector" or not target.vector_fast_modes or not narrow:
         return 1
     in_sbuf = all(item.buffer == "sbuf" for item in sides)
-    contiguous = all(_contiguous(item) for item in sides)
+    contiguous = all(_is_contiguous(item) for item in sides)
     return (2 if in_sbuf or contiguous else 1) * (2 if in_sbuf and contiguous else 1)
 
 
-def _contiguous(item: Operand) -> bool:
-    dims = merged(item.dims[1:])
+def _is_contiguous(item: Operand) -> bool:
+    dims = merge_dims(item.dims[1:])
     return not dims or dims[-1][0] == 1

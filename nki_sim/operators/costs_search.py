@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from nki_sim.forms import Form
 from nki_sim.operators.costs import Cost, elementwise
-from nki_sim.operators.rules.search import gathered
+from nki_sim.operators.rules.search import gathered_elements
 from nki_sim.targets import Target
 
 _GATHER_T = 4
 
 
-def predicated(form: Form, target: Target) -> Cost:
+def copy_predicated(form: Form, target: Target) -> Cost:
     """tensor_copy_predicated: N with src or predicate in PSUM, else 2N."""
     inputs = (form.operand("src"), form["predicate"])
     in_psum = any(item is not None and item.buffer == "psum" for item in inputs)
     return elementwise(form, target, factor=1.0 if in_psum else 2.0)
 
 
-def _gpsimd(cycles: float, target: Target) -> Cost:
+def _gpsimd_cost(cycles: float, target: Target) -> Cost:
     return Cost((target.gpsimd_overhead_cycles + cycles) / target.clock_ghz("gpsimd"))
 
 
@@ -29,18 +29,18 @@ def local_gather(form: Form, target: Target) -> Cost:
     run = form.param("num_elem_per_idx")
     e = run if isinstance(run, int) else 1
     c = (28 + _GATHER_T * e) / (_GATHER_T * e) / min(4 / form["src_buffer"].itemsize, e)
-    return _gpsimd(gathered(form) / c, target)
+    return _gpsimd_cost(gathered_elements(form) / c, target)
 
 
 def nc_n_gather(form: Form, target: Target) -> Cost:
     """As many groups of instructions as documented; each starts anew, then takes a cycle an element [I]."""
     size = form["indices"].free
     groups = -(-size // target.gather_group_elements)
-    return _gpsimd((groups - 1) * target.gpsimd_overhead_cycles + size, target)
+    return _gpsimd_cost((groups - 1) * target.gpsimd_overhead_cycles + size, target)
 
 
 def topk(form: Form, target: Target) -> Cost:
     """4 n + k."""
     n = form.param("n")
     assert isinstance(n, int)
-    return _gpsimd(4 * n + form["val_dst"].free, target)
+    return _gpsimd_cost(4 * n + form["val_dst"].free, target)

@@ -12,10 +12,10 @@ from nki_sim.operators.model import (
     Argument,
     Operator,
     choice,
-    either,
     flag,
     function,
     out,
+    scalar,
     tensor,
 )
 from nki_sim.operators.rules import arguments, search
@@ -23,17 +23,17 @@ from nki_sim.operators.rules import shapes as rules
 from nki_sim.operators.state import fits_state, reduce_regs
 
 _WIDE = frozenset({"int32", "uint32"})
-_ALU = (arguments.unary, arguments.bitwise)
+_ALU = (arguments.unary_ops, arguments.bitwise_ops)
 
 
-def _exact_integers(params: Params, operands: Sequence[Operand]) -> str | None:
+def _exact_engine(params: Params, operands: Sequence[Operand]) -> str | None:
     """GpSimd for powers of tensors, and for 32-bit integers that it can reach: there they are exact."""
     op = dict(params).get("op")
     exact = op in INTEGER_ALU and operands and all(o.dtype in _WIDE and o.buffer == "sbuf" for o in operands)
     return "gpsimd" if exact or op == "power" else None
 
 
-def _root(params: Params, operands: Sequence[Operand]) -> str | None:
+def _rsqrt_engine(params: Params, operands: Sequence[Operand]) -> str | None:
     del operands
     return "gpsimd" if {("op0", "rsqrt"), ("op1", "rsqrt")} & set(params) else None
 
@@ -42,21 +42,21 @@ ENTRIES = (
     Operator(
         "tensor_tensor", ("vector", "gpsimd"), (out(), tensor("data1"), tensor("data2"), function("op")),
         costs.tensor_tensor, (rules.same_shape, rules.not_both_psum("data1", "data2"), *_ALU),
-        "data1 op data2", prefers=_exact_integers,
+        "data1 op data2", prefers=_exact_engine,
     ),
     Operator(
         "tensor_scalar", ("vector", "scalar", "gpsimd"),
         (
-            out(), tensor("data"), function("op0"), either("operand0", required=False), flag("reverse0"),
-            function("op1", required=False), either("operand1", required=False), flag("reverse1"),
+            out(), tensor("data"), function("op0"), scalar("operand0", required=False), flag("reverse0"),
+            function("op1", required=False), scalar("operand1", required=False), flag("reverse1"),
         ),
-        costs.copy_like, (rules.same_shape, arguments.pairs, arguments.tensor_scalar_engine, *_ALU),
-        "(data op0 operand0) op1 operand1", prefers=_root,
+        costs.copy_like, (rules.same_shape, arguments.argument_pairs, arguments.tensor_scalar_engine, *_ALU),
+        "(data op0 operand0) op1 operand1", prefers=_rsqrt_engine,
     ),
     Operator(
         "scalar_tensor_tensor", ("vector",),
         (
-            out(), tensor("data"), function("op0"), either("operand0"), function("op1"), tensor("operand1"),
+            out(), tensor("data"), function("op0"), scalar("operand0"), function("op1"), tensor("operand1"),
             flag("reverse0"), flag("reverse1"),
         ),
         costs.scalar_tensor_tensor,
@@ -66,29 +66,29 @@ ENTRIES = (
     Operator(
         "tensor_scalar_reduce", ("vector",),
         (
-            out(), tensor("data"), function("op0"), either("operand0", required=False),
+            out(), tensor("data"), function("op0"), scalar("operand0", required=False),
             function("reduce_op", "reduce"), out("reduce_res", required=False), flag("reverse0"),
             choice("reduce_cmd", "reset_reduce", "reduce", "load_reduce", default="reset_reduce"),
-            either("reduce_init", required=False), flag("reduce_res_negate"), reduce_regs(),
+            scalar("reduce_init", required=False), flag("reduce_res_negate"), reduce_regs(),
         ),
-        costs.reducing,
+        costs.tensor_scalar_reduce,
         (
-            rules.same_shape, arguments.pairs, arguments.reductions, arguments.not_reversed,
-            search.ranked("data", 4), search.ranked("dst", 4), fits_state, *_ALU,
+            rules.same_shape, arguments.argument_pairs, arguments.reduce_ops, arguments.not_reversed,
+            search.max_rank("data", 4), search.max_rank("dst", 4), fits_state, *_ALU,
         ),
         "tensor_scalar and its sum (or max...) over the free axis",
     ),
     Operator(
         "tensor_scalar_cumulative", ("vector",),
         (
-            out(), tensor("src"), function("op0"), function("op1"), either("imm0"),
-            either("imm1", required=False),
+            out(), tensor("src"), function("op0"), function("op1"), scalar("imm0"),
+            scalar("imm1", required=False),
             choice("reduce_cmd", "reset_reduce", "reduce", "load_reduce", default="reset_reduce"),
             reduce_regs(),
         ),
         costs.scan,
         (
-            rules.same_shape, arguments.pairs, arguments.reductions, arguments.narrow_types,
+            rules.same_shape, arguments.argument_pairs, arguments.reduce_ops, arguments.narrow_types,
             fits_state, *_ALU,
         ),
         "reg = (src op0 imm0) op1 reg along the free axis, every reg kept",
@@ -96,18 +96,18 @@ ENTRIES = (
     Operator(
         "tensor_reduce", ("vector",),
         (out(), function("op", "reduce"), tensor("data"), Argument("axis", "axes"), flag("negate")),
-        costs.reduce, (rules.reduce_axes, arguments.reductions, arguments.bitwise),
+        costs.tensor_reduce, (rules.reduce_axes, arguments.reduce_ops, arguments.bitwise_ops),
         "reduce the innermost free axes",
     ),
     Operator(
         "tensor_partition_reduce", ("gpsimd",),
         (out(buffers=SBUF), function("op", "reduce"), tensor("data", SBUF)), costs.partition_reduce,
-        (rules.one_row, arguments.reductions, arguments.bitwise), "reduce over the partitions into one",
+        (rules.one_row, arguments.reduce_ops, arguments.bitwise_ops), "reduce over the partitions into one",
     ),
     Operator(
         "tensor_tensor_scan", ("vector",),
         (
-            out(), tensor("data0"), tensor("data1"), either("initial"), function("op0"), function("op1"),
+            out(), tensor("data0"), tensor("data1"), scalar("initial"), function("op0"), function("op1"),
             flag("reverse0"), flag("reverse1"),
         ),
         costs.scan, (rules.same_shape, rules.not_both_psum("data0", "data1"), *_ALU),
@@ -116,22 +116,22 @@ ENTRIES = (
     Operator(
         "activation", ("scalar",),
         (
-            out(), function("op", "activation"), tensor("data"), either("bias", required=False),
-            either("scale", 1.0, required=False), function("reduce_op", "reduce", required=False),
+            out(), function("op", "activation"), tensor("data"), scalar("bias", required=False),
+            scalar("scale", 1.0, required=False), function("reduce_op", "reduce", required=False),
             out("reduce_res", required=False),
             choice("reduce_cmd", "idle", "reset", "reduce", "reset_reduce", default="idle"), reduce_regs(),
         ),
-        costs.activation, (rules.same_shape, arguments.pairs, arguments.activation_operands, fits_state),
+        costs.activation, (rules.same_shape, arguments.argument_pairs, arguments.activation_operands, fits_state),
         "op(data * scale + bias), optionally with its sum",
     ),
     Operator(
         "activation_reduce", ("scalar",),
         (
             out(), function("op", "activation"), tensor("data"), function("reduce_op", "reduce"),
-            out("reduce_res", required=False), either("bias", required=False),
-            either("scale", 1.0, required=False), reduce_regs(),
+            out("reduce_res", required=False), scalar("bias", required=False),
+            scalar("scale", 1.0, required=False), reduce_regs(),
         ),
-        costs.activation, (rules.same_shape, arguments.pairs, arguments.activation_operands, fits_state),
+        costs.activation, (rules.same_shape, arguments.argument_pairs, arguments.activation_operands, fits_state),
         "activation and its sum over the free axis",
     ),
     Operator(

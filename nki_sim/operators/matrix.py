@@ -11,7 +11,7 @@ from nki_sim.operators.rules import matrix as rules_matrix
 from nki_sim.operators.rules import shapes as rules
 
 
-def _where_it_can(params: Params, operands: Sequence[Operand]) -> str | None:
+def _transpose_engine(params: Params, operands: Sequence[Operand]) -> str | None:
     """VectorE transposes what lies where the tensor engine does not read, or goes where it does not write."""
     del params
     wanted = {"dst": "psum", "data": "sbuf"}
@@ -29,14 +29,14 @@ ENTRIES = (
         ),
         costs.matmul,
         (
-            rules_matrix.double_row, rules_matrix.shapes, rules_matrix.operand_dtypes,
-            rules_matrix.result_dtype, rules_matrix.tiling, rules.one_bank,
+            rules_matrix.double_row, rules_matrix.matmul_shapes, rules_matrix.operand_dtypes,
+            rules_matrix.result_dtype, rules_matrix.array_tile, rules.one_bank,
         ),
         "dst[M, N] (+)= stationary[K, M].T @ moving[K, N]",
     ),
     Operator(
         "nc_transpose", ("tensor", "vector"), (out(), tensor("data")), costs.transpose,
         (rules.transpose_shapes, rules.same_dtype, rules.one_bank), "transpose partitions and free elements",
-        prefers=_where_it_can,
+        prefers=_transpose_engine,
     ),
 )  # fmt: skip

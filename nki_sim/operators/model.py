@@ -27,11 +27,11 @@ Effect = tuple[bool, bool]
 """Whether an instruction (writes, reads) an operand."""
 
 COMMON_RULES: tuple[Rule, ...] = (
-    rules.on_chip_operands, rules.indices, rules.gpsimd_sees_no_psum, arguments.scalar_dtypes,
-    arguments.power, arguments.wide_integers,
+    rules.on_chip_operands, rules.index_operands, rules.gpsimd_sees_no_psum, arguments.scalar_dtypes,
+    arguments.power_ops, arguments.wide_integers,
 )  # fmt: skip
 
-CHIP = frozenset({"sbuf", "psum"})
+ON_CHIP = frozenset({"sbuf", "psum"})
 DMA = HBM_BUFFERS | {"sbuf"}
 
 
@@ -49,7 +49,7 @@ class Argument:
     kind: Kind
     required: bool = True
     default: ParamValue | None = None
-    buffers: frozenset[str] = CHIP
+    buffers: frozenset[str] = ON_CHIP
     choices: tuple[str, ...] = ()
     effect: Callable[[Form], Effect] | None = None
     all_lanes: bool = False
@@ -60,13 +60,13 @@ class Argument:
         return self.kind in {"out", "tensor", "tensor_or_float", "tensor_or_int", "state"}
 
 
-def always(*roles: str) -> Roles:
+def fixed_roles(*roles: str) -> Roles:
     """The same roles whatever the form."""
     found = frozenset(roles)
     return lambda _: found
 
 
-_NOWHERE = always()
+_NO_ROLES = fixed_roles()
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,11 @@ class Operator:
     doc: str = ""
     internal: bool = False
     updates: frozenset[str] = frozenset()
-    partial: Roles = _NOWHERE
+    partial: Roles = _NO_ROLES
     prefers: Prefers | None = None
 
     @cached_property
-    def by_name(self) -> dict[str, Argument]:
+    def arguments_by_name(self) -> dict[str, Argument]:
         return {argument.name: argument for argument in self.arguments}
 
     @cached_property
@@ -116,7 +116,7 @@ class Operator:
 
     def effect(self, form: Form, role: str) -> Effect:
         """Whether the instruction (writes, reads) its operand in that role."""
-        argument = self.by_name.get(role)
+        argument = self.arguments_by_name.get(role)
         if argument is not None and argument.effect is not None:
             return argument.effect(form)
         if argument is None or argument.kind != "out":
@@ -134,7 +134,7 @@ class Operator:
         chosen = self.prefers(params, operands) if self.prefers is not None else None
         return chosen or self.engines[0]
 
-    def breaches(self, form: Form, target: Target) -> list[Breach]:
+    def find_breaches(self, form: Form, target: Target) -> list[Breach]:
         """Every rule that a form of this operator breaks on a target; shape rules first."""
         found = [breach for rule in (*COMMON_RULES, *self.rules) for breach in rule(form, target)]
         written = [item for item in form.operands if item.role in self.outputs]
@@ -145,15 +145,15 @@ class Operator:
         return found
 
 
-def out(name: str = "dst", buffers: frozenset[str] = CHIP, *, required: bool = True) -> Argument:
+def out(name: str = "dst", buffers: frozenset[str] = ON_CHIP, *, required: bool = True) -> Argument:
     return Argument(name, "out", required=required, buffers=buffers)
 
 
-def tensor(name: str, buffers: frozenset[str] = CHIP) -> Argument:
+def tensor(name: str, buffers: frozenset[str] = ON_CHIP) -> Argument:
     return Argument(name, "tensor", buffers=buffers)
 
 
-def either(name: str, default: float | None = None, *, required: bool = True) -> Argument:
+def scalar(name: str, default: float | None = None, *, required: bool = True) -> Argument:
     return Argument(name, "tensor_or_float", required=required, default=default)
 
 

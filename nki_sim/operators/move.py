@@ -16,7 +16,7 @@ _OUT_OF_BOUNDS = choice("oob_mode", "error", "skip")
 ENTRIES = (
     Operator(
         "dma_copy", ("dma",), (out(buffers=DMA), tensor("src", DMA), _PRIORITY, _OUT_OF_BOUNDS, _MODE),
-        costs.dma, (rules.same_elements, rules_dma.priority, rules_dma.descriptors, rules_dma.unconverted),
+        costs.dma, (rules.same_elements, rules_dma.priority_range, rules_dma.dge_mode, rules_dma.hwdge_dtypes),
         "move between HBM and SBUF, converting types",
     ),
     Operator(
@@ -27,8 +27,8 @@ ENTRIES = (
         ),
         costs.dma_transpose,
         (
-            rules_dma.transposed, rules.same_dtype, rules_dma.gathered, rules_dma.priority,
-            rules_dma.descriptors, rules_dma.transpose_descriptors, rules_dma.skipped,
+            rules_dma.transpose_axes, rules.same_dtype, rules_dma.gather_transpose, rules_dma.priority_range,
+            rules_dma.dge_mode, rules_dma.transpose_descriptors, rules_dma.skip_mode,
         ),
         "reverse two or three dimensions on the way, or swap the outer two of four",
     ),
@@ -44,7 +44,7 @@ ENTRIES = (
             Argument("unique_indices", "bool", required=False, default=True),
             _OUT_OF_BOUNDS,
         ),
-        costs.dma_compute, (rules_dma.sources, rules_dma.skipped, arguments.reductions),
+        costs.dma_compute, (rules_dma.sum_sources, rules_dma.skip_mode, arguments.reduce_ops),
         "add up to 16 tensors on the way, in float32",
     ),
     Operator(

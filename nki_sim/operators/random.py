@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nki_sim import generator
+from nki_sim import xorwow
 from nki_sim.dtypes import DTYPES
 from nki_sim.forms import Form
 from nki_sim.operators import costs
-from nki_sim.operators.model import SBUF, Operator, either, out, tensor
+from nki_sim.operators.model import SBUF, Operator, out, scalar, tensor
 from nki_sim.operators.rules import shapes as rules
 from nki_sim.operators.rules.shapes import Breach
 from nki_sim.operators.state import fits_state, rng_state
@@ -17,7 +17,7 @@ from nki_sim.targets import Target
 _GPSIMD_GENERATION = 3
 
 
-def generation(form: Form, target: Target) -> Iterator[Breach]:
+def gpsimd_generation(form: Form, target: Target) -> Iterator[Breach]:
     """GpSimd draws, and gives and takes states, from NeuronCore-v3 on."""
     if form.engine == "gpsimd" and target.generation < _GPSIMD_GENERATION:
         yield Breach(
@@ -49,7 +49,7 @@ def dropout_types(form: Form, target: Target) -> Iterator[Breach]:
         )  # fmt: skip
 
 
-def probability(form: Form, target: Target) -> Iterator[Breach]:
+def probability_range(form: Form, target: Target) -> Iterator[Breach]:
     """A constant probability is one."""
     del target
     value = form.param("prob")
@@ -76,23 +76,23 @@ def state_words(form: Form, target: Target) -> Iterator[Breach]:
     """The state of a lane is six uint32."""
     del target
     item = form.operand("dst") or form["src_seeds"]
-    if (item.free, item.dtype) != (generator.WORDS, "uint32"):
+    if (item.free, item.dtype) != (xorwow.WORDS, "uint32"):
         found = f"{item.free} {item.dtype}"
         yield Breach(
-            "rng_state", f"{item.role} has {found} per partition, a state is {generator.WORDS} uint32",
-            item.role, f"{generator.WORDS} uint32", found, "declare the tile [P, 6] of nl.uint32",
+            "rng_state", f"{item.role} has {found} per partition, a state is {xorwow.WORDS} uint32",
+            item.role, f"{xorwow.WORDS} uint32", found, "declare the tile [P, 6] of nl.uint32",
         )  # fmt: skip
 
 
 ENTRIES = (
     Operator(
         "rng", ("vector", "gpsimd"), (out(), rng_state(writes=True, reads=True)), costs.elementwise,
-        (generation, integer_bits, fits_state), "32 random bits for each element, cut to its type",
+        (gpsimd_generation, integer_bits, fits_state), "32 random bits for each element, cut to its type",
     ),
     Operator(
         "dropout", ("vector",),
-        (out(), tensor("data"), either("prob"), rng_state(writes=True, reads=True)), costs.elementwise,
-        (rules.same_shape, dropout_types, probability, fits_state), "zero elements with a probability",
+        (out(), tensor("data"), scalar("prob"), rng_state(writes=True, reads=True)), costs.elementwise,
+        (rules.same_shape, dropout_types, probability_range, fits_state), "zero elements with a probability",
     ),
     Operator(
         "set_rng_seed", ("vector",),
@@ -102,10 +102,10 @@ ENTRIES = (
     Operator(
         "rand_set_state", ("gpsimd",),
         (tensor("src_seeds", SBUF), rng_state(writes=True, reads=False)), costs.elementwise,
-        (generation, state_words, fits_state), "load the states of the generator",
+        (gpsimd_generation, state_words, fits_state), "load the states of the generator",
     ),
     Operator(
         "rand_get_state", ("gpsimd",), (out(buffers=SBUF), rng_state(writes=False, reads=True)),
-        costs.elementwise, (generation, state_words, fits_state), "store the states of the generator",
+        costs.elementwise, (gpsimd_generation, state_words, fits_state), "store the states of the generator",
     ),
 )  # fmt: skip

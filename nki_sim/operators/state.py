@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nki_sim import generator
+from nki_sim import xorwow
 from nki_sim.forms import Form
-from nki_sim.generator import LANES
 from nki_sim.operators.control import REGISTER
 from nki_sim.operators.model import Argument, Effect, Operator
 from nki_sim.operators.rules.shapes import Breach
 from nki_sim.targets import Target
+from nki_sim.xorwow import LANES
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class StateLayout:
     """What one lane holds; `initial` is what all lanes hold when a kernel begins, None for anything."""
 
     width: int
@@ -28,21 +28,21 @@ class Layout:
 
 
 LAYOUTS = {
-    "reduce_regs": Layout(1, "float32"),
-    "rng_state": Layout(generator.WORDS, "uint32", generator.to_bytes(generator.seeded(0))),
+    "reduce_regs": StateLayout(1, "float32"),
+    "rng_state": StateLayout(xorwow.WORDS, "uint32", xorwow.pack_words(xorwow.seed_state(0))),
 }
 
 _EFFECTS = {"idle": (False, True), "reduce": (True, True)}
 
 
-def _by_command(form: Form) -> Effect:
+def _command_effect(form: Form) -> Effect:
     """What `reduce_cmd` does to the registers; reading them out alone changes nothing."""
     return _EFFECTS.get(str(form.param("reduce_cmd")), (True, False))
 
 
 def reduce_regs() -> Argument:
     """The accumulation registers of the engine that the instruction runs on."""
-    return Argument("reduce_regs", "state", required=False, buffers=REGISTER, effect=_by_command)
+    return Argument("reduce_regs", "state", required=False, buffers=REGISTER, effect=_command_effect)
 
 
 def rng_state(*, writes: bool, reads: bool, all_lanes: bool = False) -> Argument:

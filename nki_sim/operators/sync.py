@@ -26,7 +26,7 @@ def _gpsimd_size(form: Form, target: Target) -> Iterator[Breach]:
         )  # fmt: skip
 
 
-def _generation(form: Form, target: Target) -> Iterator[Breach]:
+def _needs_two_cores(form: Form, target: Target) -> Iterator[Breach]:
     """Two cores as one are there from NeuronCore-v3 on."""
     if target.name == "trn1":
         yield Breach(
@@ -35,7 +35,7 @@ def _generation(form: Form, target: Target) -> Iterator[Breach]:
         )  # fmt: skip
 
 
-def _meeting(form: Form, target: Target) -> costs.Cost:
+def _barrier_cost(form: Form, target: Target) -> costs.Cost:
     """One semaphore's way from core to core, taken to be as long as from engine to engine."""
     del form
     return costs.Cost(target.semaphore_ns)
@@ -44,11 +44,11 @@ def _meeting(form: Form, target: Target) -> costs.Cost:
 ENTRIES = (
     Operator(
         "sendrecv", ("dma", "gpsimd"), (out(buffers=SBUF), tensor("src", SBUF)), costs.dma,
-        (rules.same_shape, rules.same_dtype, _gpsimd_size, _generation),
+        (rules.same_shape, rules.same_dtype, _gpsimd_size, _needs_two_cores),
         "take a tile of the other core's SBUF", internal=True,
     ),
     Operator(
-        "core_barrier", ("gpsimd", "vector", "scalar", "tensor", "sync"), (), _meeting, (_generation,),
+        "core_barrier", ("gpsimd", "vector", "scalar", "tensor", "sync"), (), _barrier_cost, (_needs_two_cores,),
         "go on when the other core is here too", internal=True,
     ),
 )  # fmt: skip

@@ -21,7 +21,7 @@ from nki_sim.errors import IRError
 from nki_sim.forms import DIALECTS, HBM_BUFFERS, MAX_DEPTH, ArraySpec, Form, Operand, Site
 from nki_sim.operators import OPERATORS
 from nki_sim.program import wire
-from nki_sim.program.decode import MAX_SIZE, decode_form, decode_names, decode_site
+from nki_sim.program.decode import MAX_SIZE, decode_form, decode_site, decode_text_field
 
 __all__ = ["ArraySpec", "Cells", "Form", "Iterations", "Operand", "Program", "Site"]
 
@@ -29,7 +29,7 @@ MAX_INSTRUCTIONS = 2_000_000
 MAX_CORES = 2
 
 LOOP_MARKS = {"loop_begin": 1, "loop_end": -1}
-MEETINGS = frozenset({"core_barrier", "sendrecv"})
+SYNC_OPERATORS = frozenset({"core_barrier", "sendrecv"})
 """Where the cores of a launch wait for each other: each issues one."""
 
 _DTYPES = {"B": "<u1", "I": "<u4", "q": "<i8"}
@@ -103,12 +103,12 @@ class Program:
         """Where a tensor was declared."""
         return self.sites[int(self.tensor_sites[tensor])]
 
-    def specs(self, tensors: tuple[int, ...]) -> list[ArraySpec]:
+    def array_specs(self, tensors: tuple[int, ...]) -> list[ArraySpec]:
         """Shapes and types of some tensors, for example of `inputs`."""
         return [ArraySpec(self.site(tensor).shape, self.site(tensor).dtype) for tensor in tensors]
 
     @cached_property
-    def partners(self) -> dict[int, int]:
+    def loop_partners(self) -> dict[int, int]:
         """For each `loop_begin` its `loop_end`, and the other way round, by instruction number.
 
         Raises:
@@ -135,7 +135,7 @@ class Program:
     @property
     def loops(self) -> list[tuple[int, int]]:
         """First and last instruction of each loop whose bounds depend on data, in program order."""
-        return sorted(pair for pair in self.partners.items() if pair[0] < pair[1])
+        return sorted(pair for pair in self.loop_partners.items() if pair[0] < pair[1])
 
     @cached_property
     def tensor_cores(self) -> Ints:
@@ -147,7 +147,7 @@ class Program:
         return found
 
     @cached_property
-    def reinterpreted(self) -> frozenset[int]:
+    def reinterpreted_tensors(self) -> frozenset[int]:
         """Tensors that some access reads or writes as elements of another size than declared.
 
         Offsets and patterns count elements of the operand's own type.
@@ -172,10 +172,10 @@ class Program:
         first = np.concatenate([[0], np.cumsum(repeat)]).astype(np.int64)
         instruction = np.repeat(np.arange(len(self)), repeat)
         operand = np.arange(first[-1]) - first[instruction] + base[self.form_ids[instruction]]
-        writes, reads = self._effects()
+        writes, reads = self._operand_effects()
         return Cells(instruction, operand, self.tensors, self.offsets, first, writes[operand], reads[operand])
 
-    def _effects(self) -> tuple[Bools, Bools]:
+    def _operand_effects(self) -> tuple[Bools, Bools]:
         writes, reads = [], []
         for form in self.forms:
             for item in form.operands:
@@ -220,12 +220,12 @@ class Program:
             IRError: anything at all is wrong with the bytes.
         """
         try:
-            return cls._decoded(*wire.unpack(data))
+            return cls._from_columns(*wire.unpack(data))
         except RecursionError as error:
             raise IRError("the header is nested too deeply") from error
 
     @classmethod
-    def _decoded(cls, header: dict[str, Any], columns: dict[str, memoryview]) -> Program:
+    def _from_columns(cls, header: dict[str, Any], columns: dict[str, memoryview]) -> Program:
         arrays = {
             name: np.frombuffer(columns[name], dtype=_DTYPES[code]).astype(np.int64)
             for name, code in wire.COLUMNS
@@ -234,17 +234,17 @@ class Program:
         nodes = Iterations(
             arrays["nodes"], arrays["node_parents"], arrays["node_loops"], arrays["node_indices"]
         )
-        sites = tuple(decode_site(item) for item in _list(header, "sites"))
-        constants = _constants(header, sites, arrays["tensor_sites"], columns["constants"])
+        sites = tuple(decode_site(item) for item in _header_list(header, "sites"))
+        constants = _decode_constants(header, sites, arrays["tensor_sites"], columns["constants"])
         program = cls(
-            target=decode_names(header, "target"),
-            dialect=decode_names(header, "dialect"),
-            kernel=decode_names(header, "kernel"),
-            filename=decode_names(header, "filename"),
+            target=decode_text_field(header, "target"),
+            dialect=decode_text_field(header, "dialect"),
+            kernel=decode_text_field(header, "kernel"),
+            filename=decode_text_field(header, "filename"),
             sites=sites,
-            forms=tuple(decode_form(item) for item in _list(header, "forms")),
-            inputs=_ids(header, "inputs"),
-            outputs=_ids(header, "outputs"),
+            forms=tuple(decode_form(item) for item in _header_list(header, "forms")),
+            inputs=_header_ids(header, "inputs"),
+            outputs=_header_ids(header, "outputs"),
             tensor_sites=arrays["tensor_sites"],
             form_ids=arrays["forms"],
             lines=arrays["lines"],
@@ -254,31 +254,31 @@ class Program:
             iterations=nodes,
             constants=constants,
         )
-        _validate(program)
+        _validate_program(program)
         return program
 
 
-def _list(header: dict[str, Any], name: str) -> list[Any]:
+def _header_list(header: dict[str, Any], name: str) -> list[Any]:
     value = header.get(name)
     if not isinstance(value, list):
         raise IRError(f"{name} is not a list")
     return value
 
 
-def _ids(header: dict[str, Any], name: str) -> tuple[int, ...]:
-    values = _list(header, name)
+def _header_ids(header: dict[str, Any], name: str) -> tuple[int, ...]:
+    values = _header_list(header, name)
     if any(type(value) is not int for value in values) or len(set(values)) != len(values):
         raise IRError(f"{name} must be distinct tensor numbers")
     return tuple(values)
 
 
-def _constants(
+def _decode_constants(
     header: dict[str, Any], sites: tuple[Site, ...], tensor_sites: Ints, data: memoryview
 ) -> dict[int, bytes]:
     """The bytes of each constant tensor, which lie one after the other in `data`."""
     found: dict[int, bytes] = {}
     position = 0
-    for number in _ids(header, "constants"):
+    for number in _header_ids(header, "constants"):
         if not 0 <= number < len(tensor_sites) or tensor_sites[number] >= len(sites):
             raise IRError(f"constant {number} is not a tensor")
         site = sites[int(tensor_sites[number])]
@@ -292,7 +292,7 @@ def _constants(
     return found
 
 
-def _validate(program: Program) -> None:
+def _validate_program(program: Program) -> None:
     if max(len(program), len(program.tensor_sites)) > MAX_INSTRUCTIONS:
         raise IRError(f"more than {MAX_INSTRUCTIONS} instructions or tensors")
     if program.dialect not in DIALECTS:
@@ -312,7 +312,7 @@ def _validate(program: Program) -> None:
         _validate_cells(program)
     _validate_iterations(program)
     # Matching the loops is what validates them.
-    _ = program.partners
+    _ = program.loop_partners
 
 
 def _require_below(values: Ints, limit: int, what: str) -> None:
@@ -374,7 +374,7 @@ def _validate_cells(program: Program) -> None:
     sizes = np.array([site.size * DTYPES[site.dtype].itemsize for site in program.sites], dtype=np.int64)
     widths = np.array([item.itemsize for item in items], dtype=np.int64)[cells.operand]
     extents = np.array([item.extent for item in items], dtype=np.int64)[cells.operand]
-    low = cells.offset - np.array([item.below for item in items], dtype=np.int64)[cells.operand]
+    low = cells.offset - np.array([item.reach_below for item in items], dtype=np.int64)[cells.operand]
     if np.any(low < 0) or np.any(low > sizes[sites] // widths - extents):
         raise IRError("an access lies outside its tensor")
     _validate_rows(items, cells, low)

@@ -58,11 +58,11 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, memoryview]]:
     if size > MAX_HEADER:
         raise IRError(f"a header of {size} bytes, the limit is {MAX_HEADER}")
     start = _HEAD.size + size
-    header = _header(data[_HEAD.size : start])
-    return header, _columns(memoryview(data)[start:], header.get("lengths"))
+    header = _parse_header(data[_HEAD.size : start])
+    return header, _split_columns(memoryview(data)[start:], header.get("lengths"))
 
 
-def _header(text: bytes) -> dict[str, Any]:
+def _parse_header(text: bytes) -> dict[str, Any]:
     try:
         header = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -72,7 +72,7 @@ def _header(text: bytes) -> dict[str, Any]:
     return header
 
 
-def _columns(body: memoryview, lengths: Any) -> dict[str, memoryview]:
+def _split_columns(body: memoryview, lengths: Any) -> dict[str, memoryview]:
     columns = {}
     position = 0
     for name, code in COLUMNS:
@@ -94,7 +94,7 @@ def site_to_json(site: Site) -> list[Any]:
 
 def form_to_json(form: Form) -> list[Any]:
     operands = [_operand_to_json(item) for item in form.operands]
-    params = [[name, _spell(value)] for name, value in form.params]
+    params = [[name, _to_json_value(value)] for name, value in form.params]
     return [form.op, form.engine, operands, params, [list(hint) for hint in form.hints]]
 
 
@@ -103,7 +103,7 @@ def _operand_to_json(item: Operand) -> list[Any]:
     return [item.role, dims, item.dtype, item.buffer, item.row, item.start, item.column, item.index_step]
 
 
-def _spell(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     """Infinities and NaN as text: JSON has no numbers for them."""
     if isinstance(value, float) and not isfinite(value):
         return repr(value)

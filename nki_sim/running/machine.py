@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from nki_sim.checks.undefined import decides, spoiled
+from nki_sim.checks.undefined import deciding_roles, spread_undefined
 from nki_sim.errors import KernelError, RuleError
-from nki_sim.flow.regions import in_bytes
-from nki_sim.forms import Dims, Form, Operand, ParamValue, Site, index_role, merged
+from nki_sim.flow.regions import pattern_in_bytes
+from nki_sim.forms import Dims, Form, Operand, ParamValue, Site, index_role, merge_dims
 from nki_sim.operators import OPERATORS
 from nki_sim.program.ir import Bools, Ints
-from nki_sim.running.work import work
+from nki_sim.running.work import form_work
 from nki_sim.semantics import SEMANTICS, TOUCHED, Semantics
 from nki_sim.semantics.arrays import NUMPY, UNINITIALISED, Array
 
@@ -29,7 +29,7 @@ _KEEPS_SHAPE = frozenset({"tensor_reduce", "dma_copy", "dma_compute", "dma_trans
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class OperandView:
     """How to make an operand's array from its tensor's memory.
 
     `fills` is the number of neighbouring elements it overwrites without reading any, 0 if it does not.
@@ -43,15 +43,15 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class PreparedForm:
     """A form made ready to run; `indexed` ones have operands whose address depends on data.
 
-    `deciding` are the roles that hold addresses or conditions; `work` is what running it costs.
+    `deciding` are the roles that hold addresses or conditions; `form_work` is what running it costs.
     """
 
     form: Form
     semantics: Semantics
-    views: tuple[View, ...]
+    views: tuple[OperandView, ...]
     values: dict[str, ParamValue]
     effects: tuple[tuple[bool, bool], ...]
     indexed: bool
@@ -59,35 +59,37 @@ class Action:
     work: int
 
 
-def action(form: Form, target: str) -> Action:
+def prepare_form(form: Form, target: str) -> PreparedForm:
     """Everything about a form that does not change from one instruction to the next."""
     operator = OPERATORS[form.op]
     effects = tuple(operator.effect(form, item.role) for item in form.operands)
     indexed = any(item.index_step for item in form.operands)
     views = tuple(
-        view(form, item, fills=_fills(item) if effect == (True, False) and not indexed else 0)
+        make_view(form, item, fills=_filled_elements(item) if effect == (True, False) and not indexed else 0)
         for item, effect in zip(form.operands, effects, strict=True)
     )
     values = {**dict(form.params), "engine": form.engine, "target": target}
-    return Action(form, SEMANTICS[form.op], views, values, effects, indexed, decides(form), work(form))
+    return PreparedForm(
+        form, SEMANTICS[form.op], views, values, effects, indexed, deciding_roles(form), form_work(form)
+    )
 
 
-def view(form: Form, item: Operand, dims: Dims | None = None, *, fills: int = 0) -> View:
+def make_view(form: Form, item: Operand, dims: Dims | None = None, *, fills: int = 0) -> OperandView:
     """An operand's view; `dims` is its access pattern where it is not its own.
 
     [partitions, free] where the free pattern is one walk and the instruction does not ask for more.
     """
     pattern = item.dims if dims is None else dims
-    free = merged(pattern[1:])
+    free = merge_dims(pattern[1:])
     if form.op not in _KEEPS_SHAPE and len(free) < 2:
         pattern = (pattern[0], free[0] if free else (1, 1))
     dtype = NUMPY[item.dtype]
     strides = tuple(step * dtype.itemsize for step, _ in pattern)
-    return View(item.role, tuple(count for _, count in pattern), dtype, strides, fills)
+    return OperandView(item.role, tuple(count for _, count in pattern), dtype, strides, fills)
 
 
-def _fills(item: Operand) -> int:
-    joined = merged(item.dims)
+def _filled_elements(item: Operand) -> int:
+    joined = merge_dims(item.dims)
     return item.elements if not joined or (len(joined) == 1 and joined[0][0] == 1) else 0
 
 
@@ -106,17 +108,17 @@ class Machine:
         self.written: dict[int, Bools] = {}
         self.carried: dict[int, tuple[int, int]] = {}
 
-    def place(self, tensor: int, array: Array) -> None:
+    def place_tensor(self, tensor: int, array: Array) -> None:
         """Give a tensor its elements, flat."""
         self._arrays[tensor] = array
 
-    def track(self, tensor: int) -> None:
+    def track_writes(self, tensor: int) -> None:
         """Note from now on which bytes are written; those of placed tensors are."""
         site = self.site(tensor)
         nbytes = site.size * NUMPY[site.dtype].itemsize
         self.written[tensor] = np.full(nbytes, tensor in self._arrays, dtype=bool)
 
-    def array(self, tensor: int, fills: int = 0) -> Array:
+    def tensor_array(self, tensor: int, fills: int = 0) -> Array:
         """A tensor's elements, flat; `fills` of them are about to be written."""
         array = self._arrays.get(tensor)
         if array is None:
@@ -129,20 +131,20 @@ class Machine:
             self._arrays[tensor] = array
         return array
 
-    def view(self, tensor: int, offset: int, view: View) -> Array:
+    def operand_array(self, tensor: int, offset: int, view: OperandView) -> Array:
         """An operand's array, `offset` elements into its tensor."""
         array = self._arrays.get(tensor)
         if array is None:
-            array = self.array(tensor, view.fills)
+            array = self.tensor_array(tensor, view.fills)
         return np.ndarray(view.shape, view.dtype, array, offset * view.dtype.itemsize, view.strides)
 
-    def release(self, tensors: Sequence[int]) -> None:
+    def release_tensors(self, tensors: Sequence[int]) -> None:
         """Forget tensors that nothing touches any more."""
         for tensor in tensors:
             self._arrays.pop(tensor, None)
 
     def execute(
-        self, action: Action, tensors: Sequence[int], offsets: Sequence[int], views: Sequence[View],
+        self, action: PreparedForm, tensors: Sequence[int], offsets: Sequence[int], views: Sequence[OperandView],
         line: int = 0,
     ) -> None:  # fmt: skip
         """Run one instruction; `views` are usually `action.views`, others where it reads from elsewhere.
@@ -153,16 +155,16 @@ class Machine:
             KernelError: an address is out of bounds, or an element is read that nobody wrote.
         """
         if action.indexed or (self.written and any(tensor in self.written for tensor in tensors)):
-            _Access(self, action, tensors, offsets, views, line=line).execute()
+            _CheckedExecution(self, action, tensors, offsets, views, line=line).execute()
             return
         arrays = {}
         for item, tensor, offset in zip(views, tensors, offsets, strict=True):
-            arrays[item.role] = self.view(tensor, offset, item)
+            arrays[item.role] = self.operand_array(tensor, offset, item)
         action.semantics(arrays, action.values)
 
 
 @dataclass(slots=True, eq=False)
-class _Operand:
+class _CheckedOperand:
     """One operand of an instruction that is run with care.
 
     `places` are the flat elements of an operand gathered through a vector of indices, `valid` which of its
@@ -170,7 +172,7 @@ class _Operand:
     """
 
     item: Operand
-    view: View
+    view: OperandView
     tensor: int
     offset: int
     writes: bool
@@ -179,12 +181,12 @@ class _Operand:
     valid: Bools | None = None
 
 
-class _Access:
+class _CheckedExecution:
     """Runs one instruction with data-dependent addresses or tracked tensors."""
 
     def __init__(
-        self, machine: Machine, action: Action, tensors: Sequence[int], offsets: Sequence[int],
-        views: Sequence[View], *, line: int,
+        self, machine: Machine, action: PreparedForm, tensors: Sequence[int], offsets: Sequence[int],
+        views: Sequence[OperandView], *, line: int,
     ) -> None:  # fmt: skip
         self._machine = machine
         self._sites = machine.site
@@ -193,49 +195,51 @@ class _Access:
         self._skips = action.form.param("oob_mode") == "skip"
         columns = (action.form.operands, views, tensors, offsets, action.effects)
         self._operands = {
-            item.role: _Operand(item, view, tensor, offset, *effect)
+            item.role: _CheckedOperand(item, view, tensor, offset, *effect)
             for item, view, tensor, offset, effect in zip(*columns, strict=True)
         }
 
     def execute(self) -> None:
         operands = self._operands
         for role, operand in operands.items():
-            if operand.item.index_step and not self._resolve(operand, operands[index_role(role)]):
+            if operand.item.index_step and not self._resolve_address(operand, operands[index_role(role)]):
                 return
-        views = {role: self._view(operand) for role, operand in operands.items()}
+        views = {role: self._operand_array(operand) for role, operand in operands.items()}
         partial = OPERATORS[self._action.form.op].partial(self._action.form)
         for role in self._action.deciding & operands.keys():
             self._check_written(operands[role])
         touched = TOUCHED[self._action.form.op](views, self._action.values) if partial else {}
-        lost = self._lost(partial, touched)
-        kept = self._kept(views)
+        lost = self._undefined_reads(partial, touched)
+        kept = self._save_skipped(views)
         self._action.semantics(views, self._action.values)
         for role, (skipped, before) in kept.items():
             views[role][skipped] = before
         for role, operand in operands.items():
             if operand.writes:
-                self._written(operand, views[role], kept.get(role), touched.get(role), lost)
+                self._store_result(operand, views[role], kept.get(role), touched.get(role), lost)
 
-    def _resolve(self, operand: _Operand, index: _Operand) -> bool:
+    def _resolve_address(self, operand: _CheckedOperand, index: _CheckedOperand) -> bool:
         """Work out the address; False when nothing of it is in bounds and the instruction skips that."""
         self._check_written(index)
-        values = self._machine.view(index.tensor, index.offset, index.view).reshape(-1).astype(np.int64)
+        values = (
+            self._machine.operand_array(index.tensor, index.offset, index.view).reshape(-1).astype(np.int64)
+        )
         # What would wrap around 64 bits is out of bounds at either end of them.
         most = (1 << 62) // operand.item.index_step
         starts = operand.offset + np.clip(values, -most, most) * operand.item.index_step
         valid = self._in_bounds(operand, starts)
         if not valid.all() and not self._skips:
-            self._refuse(operand, int(values[int(np.argmin(valid))]))
+            self._refuse_index(operand, int(values[int(np.argmin(valid))]))
         if operand.item.dims[0][0] or len(values) == 1:
             operand.offset = int(starts[0])
             return bool(valid[0])
         operand.valid = valid
-        operand.places = np.where(valid, starts, 0)[:, None] + _pattern(operand.item.dims[1:])
+        operand.places = np.where(valid, starts, 0)[:, None] + _pattern_elements(operand.item.dims[1:])
         if operand.writes and self._action.form.param("unique_indices"):
             self._check_unique(operand, operand.places[valid])
         return bool(valid.any())
 
-    def _check_unique(self, operand: _Operand, places: Ints) -> None:
+    def _check_unique(self, operand: _CheckedOperand, places: Ints) -> None:
         """What is added by indices is added to each place once: a second time would find the old sum."""
         if np.unique(places).size < places.size:
             name = self._sites(operand.tensor).name
@@ -245,13 +249,13 @@ class _Access:
                 hint="add up what goes to one place before, or add it in turns",
             )  # fmt: skip
 
-    def _in_bounds(self, operand: _Operand, starts: Ints) -> Bools:
+    def _in_bounds(self, operand: _CheckedOperand, starts: Ints) -> Bools:
         """Which starts keep the pattern inside the tensor, and on chip inside the partition's row."""
         item, site = operand.item, self._sites(operand.tensor)
         size = site.size * NUMPY[site.dtype].itemsize // item.itemsize
         moves = operand.item.dims[0][0] == 0
         extent = item.free_extent if moves else item.extent
-        low = starts - item.below
+        low = starts - item.reach_below
         valid: Bools = (low >= 0) & (low + extent <= size)
         if not item.in_hbm:
             valid &= low % item.row + item.free_extent <= item.row
@@ -259,7 +263,7 @@ class _Access:
                 valid &= starts // item.row == operand.offset // item.row
         return valid
 
-    def _refuse(self, operand: _Operand, value: int) -> None:
+    def _refuse_index(self, operand: _CheckedOperand, value: int) -> None:
         site = self._sites(operand.tensor)
         raise RuleError(
             "tensor_access_out_of_bound",
@@ -267,16 +271,16 @@ class _Access:
             f"its shape {site.shape}", hint="clamp the index, or pass oob_mode=nisa.oob_mode.skip",
         )  # fmt: skip
 
-    def _view(self, operand: _Operand) -> Array:
+    def _operand_array(self, operand: _CheckedOperand) -> Array:
         if operand.places is None:
-            return self._machine.view(operand.tensor, operand.offset, operand.view)
-        return self._elements(operand)[operand.places].reshape(operand.view.shape)
+            return self._machine.operand_array(operand.tensor, operand.offset, operand.view)
+        return self._tensor_elements(operand)[operand.places].reshape(operand.view.shape)
 
-    def _elements(self, operand: _Operand) -> Array:
+    def _tensor_elements(self, operand: _CheckedOperand) -> Array:
         """All of the operand's tensor, as elements of the type that it is accessed as."""
-        return self._machine.array(operand.tensor).view(operand.view.dtype)
+        return self._machine.tensor_array(operand.tensor).view(operand.view.dtype)
 
-    def _kept(self, views: dict[str, Array]) -> dict[str, tuple[Bools, Array]]:
+    def _save_skipped(self, views: dict[str, Array]) -> dict[str, tuple[Bools, Array]]:
         """What skipped rows hold, for outputs that are not scattered themselves."""
         skipped = [~operand.valid for operand in self._operands.values() if operand.valid is not None]
         if not skipped or not any(rows.any() for rows in skipped):
@@ -293,12 +297,12 @@ class _Access:
                 kept[role] = (rows, views[role][rows].copy())
         return kept
 
-    def _lost(self, partial: frozenset[str], touched: dict[str, Bools]) -> dict[str, Bools]:
+    def _undefined_reads(self, partial: frozenset[str], touched: dict[str, Bools]) -> dict[str, Bools]:
         """Undefined places [P, F] that are read, by role."""
         found = {}
         for role, operand in self._operands.items():
             if operand.reads and not (operand.writes and role in partial):
-                missing = self._missing(operand, touched.get(role))
+                missing = self._undefined_places(operand, touched.get(role))
                 if missing is not None:
                     found[role] = missing
         written = self._machine.written
@@ -307,56 +311,60 @@ class _Access:
             self._refuse_unwritten(self._operands[role], missing)
         return found
 
-    def _missing(self, operand: _Operand, touched: Bools | None = None) -> Bools | None:
+    def _undefined_places(self, operand: _CheckedOperand, touched: Bools | None = None) -> Bools | None:
         """Places [P, F] that a read finds undefined; None when it finds none."""
         bits, item = self._machine.written.get(operand.tensor), operand.item
         if bits is None:
             return None
         if operand.places is None:
-            there = _bits(bits, operand).all(axis=-1)
-            there = there if touched is None else there | ~_spread(touched, item)
+            there = _written_bits(bits, operand).all(axis=-1)
+            there = there if touched is None else there | ~_spread_mask(touched, item)
         else:
             assert operand.valid is not None
             there = bits.reshape(-1, item.itemsize)[operand.places].all(axis=-1)
             there = there | ~operand.valid[:, None]
         return None if there.all() else ~there.reshape(item.partitions, item.free)
 
-    def _written(
-        self, operand: _Operand, result: Array, kept: tuple[Bools, Array] | None, touched: Bools | None,
+    def _store_result(
+        self, operand: _CheckedOperand, result: Array, kept: tuple[Bools, Array] | None, touched: Bools | None,
         lost: dict[str, Bools],
     ) -> None:  # fmt: skip
         """Scatter what was computed aside, and note what is written now."""
         rows = slice(None) if kept is None else ~kept[0]
         bits, action = self._machine.written.get(operand.tensor), self._action
-        foul = spoiled(action.form, str(action.values["target"]), lost, operand.item) if lost else None
+        foul = (
+            spread_undefined(action.form, str(action.values["target"]), lost, operand.item) if lost else None
+        )
         if foul is not None:
-            self._carry(operand.tensor, self._operands[next(iter(lost))].tensor)
+            self._carry_undefined(operand.tensor, self._operands[next(iter(lost))].tensor)
         if operand.places is not None:
             places = operand.places[rows]
-            self._elements(operand)[places] = result.reshape(operand.places.shape)[rows]
+            self._tensor_elements(operand)[places] = result.reshape(operand.places.shape)[rows]
             if bits is not None:
                 cells = bits.reshape(-1, operand.item.itemsize)
                 cells[places] = True
                 if foul is not None:
                     cells[places[foul.reshape(operand.places.shape)[rows]]] = False
         elif bits is not None:
-            area = _bits(bits, operand)
-            chosen = rows if touched is None else _spread(touched, operand.item)
+            area = _written_bits(bits, operand)
+            chosen = rows if touched is None else _spread_mask(touched, operand.item)
             if foul is None:
                 area[chosen] = True
             else:
-                area[chosen] = np.broadcast_to(_spread(~foul, operand.item)[..., None], area.shape)[chosen]
+                area[chosen] = np.broadcast_to(_spread_mask(~foul, operand.item)[..., None], area.shape)[
+                    chosen
+                ]
 
-    def _carry(self, tensor: int, source: int) -> None:
+    def _carry_undefined(self, tensor: int, source: int) -> None:
         carried = self._machine.carried
         carried.setdefault(tensor, carried.get(source, (source, self._line)))
 
-    def _check_written(self, operand: _Operand) -> None:
-        missing = self._missing(operand)
+    def _check_written(self, operand: _CheckedOperand) -> None:
+        missing = self._undefined_places(operand)
         if missing is not None:
             self._refuse_unwritten(operand, missing)
 
-    def _refuse_unwritten(self, operand: _Operand, missing: Bools) -> None:
+    def _refuse_unwritten(self, operand: _CheckedOperand, missing: Bools) -> None:
         site = self._sites(operand.tensor)
         raise RuleError(
             "uninitialised_read",
@@ -366,19 +374,19 @@ class _Access:
         )  # fmt: skip
 
 
-def _spread(touched: Bools, item: Operand) -> Bools:
+def _spread_mask(touched: Bools, item: Operand) -> Bools:
     """A mask [P, F], or [P, 1] for whole rows, over the dimensions of an access pattern."""
     return np.broadcast_to(touched, (item.partitions, item.free)).reshape([count for _, count in item.dims])
 
 
-def _bits(bits: Bools, operand: _Operand) -> Bools:
-    dims = in_bytes(operand.item)
+def _written_bits(bits: Bools, operand: _CheckedOperand) -> Bools:
+    dims = pattern_in_bytes(operand.item)
     shape = tuple(count for _, count in dims)
     start = operand.offset * operand.item.itemsize
     return np.ndarray(shape, np.bool_, bits, start, tuple(step for step, _ in dims))
 
 
-def _pattern(dims: Dims) -> Ints:
+def _pattern_elements(dims: Dims) -> Ints:
     """The elements of a pattern, flat, from its first."""
     places: Ints = np.zeros(1, np.int64)
     for step, count in dims:

@@ -1,7 +1,7 @@
 """Runs a program on NumPy arrays: what the kernel computes, on as many input sets as wanted.
 
-What is run, and in which pieces, is planned once per program (`plan`): only what the outputs need, without
-copies that nobody needs, and with matmuls joined into large products. Results differ from those of
+What is run, and in which pieces, is planned once per program (`plan_execution`): only what the outputs need,
+without copies that nobody needs, and with matmuls joined into large products. Results differ from those of
 instruction after instruction by the order of float32 additions within a product, and by nothing else.
 Programs with data-dependent loops are run instruction after instruction.
 """
@@ -13,18 +13,18 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from nki_sim.checks.coverage import examine
-from nki_sim.checks.races import agreeing
+from nki_sim.checks.coverage import examine_coverage
+from nki_sim.checks.races import find_agreeing_writes
 from nki_sim.errors import InputError, KernelError, LimitError, RuleError
 from nki_sim.flow import slices
-from nki_sim.flow.graph import undecided
+from nki_sim.flow.graph import data_dependent_tensors
 from nki_sim.forms import HBM_BUFFERS
 from nki_sim.program.ir import Program
-from nki_sim.running.interpret import Columns, Interpreter, located
-from nki_sim.running.machine import Action, Machine, action
-from nki_sim.running.plan import Plan, plan
-from nki_sim.running.products import Product, multiply
-from nki_sim.running.work import Allowance, work_of
+from nki_sim.running.execution_plan import ExecutionPlan, plan_execution
+from nki_sim.running.interpreter import InstructionColumns, ProgramInterpreter, locate_error
+from nki_sim.running.machine import Machine, PreparedForm, prepare_form
+from nki_sim.running.products import MatrixProduct, multiply_blocks
+from nki_sim.running.work import WorkAllowance, program_work
 from nki_sim.semantics.arrays import NUMPY, UNINITIALISED, Array
 
 MAX_BYTES = 16 << 30
@@ -34,18 +34,18 @@ MAX_WORK = 1 << 37
 _OVERSIZE = 1 << 20
 """Bytes per partition beyond which a tile, in programs whose compiler spills, counts like one in HBM."""
 
-_plans: WeakKeyDictionary[Program, dict[frozenset[int], Plan]] = WeakKeyDictionary()
-_tracked: WeakKeyDictionary[Program, list[frozenset[int]]] = WeakKeyDictionary()
+_plan_cache: WeakKeyDictionary[Program, dict[frozenset[int], ExecutionPlan]] = WeakKeyDictionary()
+_stage_cache: WeakKeyDictionary[Program, list[frozenset[int]]] = WeakKeyDictionary()
 
 
 def run(
     program: Program,
     inputs: Sequence[Array],
     *,
-    only: Mapping[int, Sequence[slices.Box]] | None = None,
+    only: Mapping[int, Sequence[slices.ElementBox]] | None = None,
     sliced: bool = False,
     max_bytes: int = MAX_BYTES,
-    allowance: Allowance | None = None,
+    allowance: WorkAllowance | None = None,
 ) -> list[Array]:
     """The outputs, in the order the kernel returns them; inputs are not changed.
 
@@ -61,20 +61,20 @@ def run(
         KernelError: what depends on data breaks a rule: an address out of bounds, unwritten elements read.
     """
     if only is not None and not sliced:
-        program = slices.backward(program, only)
-    allowance = allowance or Allowance(MAX_WORK)
-    if not program.partners:
-        allowance.take(work_of(program))
+        program = slices.slice_backward(program, only)
+    allowance = allowance or WorkAllowance(MAX_WORK)
+    if not program.loop_partners:
+        allowance.take(program_work(program))
     _check_size(program, max_bytes)
-    stages = _stages(program)
+    stages = _tracking_stages(program)
     for tracked in stages:
         machine = Machine(program.site)
-        _place(program, machine, inputs)
-        _poison(program, machine, only or {}, tracked)
+        _place_inputs(program, machine, inputs)
+        _fill_undefined(program, machine, only or {}, tracked)
         for tensor in sorted(tracked):
-            machine.track(tensor)
+            machine.track_writes(tensor)
         try:
-            _execute(program, machine, tracked, allowance)
+            _execute_program(program, machine, tracked, allowance)
             break
         except MemoryError as error:
             raise LimitError("limit_memory", "the program needs more memory than there is") from error
@@ -82,34 +82,36 @@ def run(
             # Elements that nobody wrote and that leave the tracked tensors: look where they go.
             if error.code != "uninitialised_read" or tracked is stages[-1]:
                 raise
-    return [_output(program, machine, number, partial=only is not None) for number in program.outputs]
+    return [_read_output(program, machine, number, partial=only is not None) for number in program.outputs]
 
 
-def _execute(program: Program, machine: Machine, tracked: frozenset[int], allowance: Allowance) -> None:
+def _execute_program(
+    program: Program, machine: Machine, tracked: frozenset[int], allowance: WorkAllowance
+) -> None:
     with np.errstate(all="ignore"):
-        if program.partners:
-            actions = [action(form, program.target) for form in program.forms]
-            runner = Interpreter(machine, actions, allowance)
-            _interpret(program, machine, runner, actions)
+        if program.loop_partners:
+            actions = [prepare_form(form, program.target) for form in program.forms]
+            runner = ProgramInterpreter(machine, actions, allowance)
+            _run_interpreted(program, machine, runner, actions)
         else:
-            _follow(program, machine, _plan(program, tracked))
+            _run_plan(program, machine, _cached_plan(program, tracked))
 
 
-def _stages(program: Program) -> list[frozenset[int]]:
+def _tracking_stages(program: Program) -> list[frozenset[int]]:
     """The tensors to track: those that data decide about; all, if undefined elements get into these."""
-    made = _tracked.get(program)
+    made = _stage_cache.get(program)
     if made is None:
-        loose = undecided(program) - {*program.inputs, *program.constants}
+        loose = data_dependent_tensors(program) - {*program.inputs, *program.constants}
         every = frozenset(program.cells.tensor[program.cells.writes].tolist()) if loose else loose
-        made = [every] if not loose or examine(program).open else [loose, every]
-        _tracked[program] = made
+        made = [every] if not loose or examine_coverage(program).open else [loose, every]
+        _stage_cache[program] = made
     return made
 
 
-def _plan(program: Program, tracked: frozenset[int]) -> Plan:
-    plans = _plans.setdefault(program, {})
+def _cached_plan(program: Program, tracked: frozenset[int]) -> ExecutionPlan:
+    plans = _plan_cache.setdefault(program, {})
     if tracked not in plans:
-        plans[tracked] = plan(program, tracked)
+        plans[tracked] = plan_execution(program, tracked)
     return plans[tracked]
 
 
@@ -124,7 +126,7 @@ def _check_size(program: Program, max_bytes: int) -> None:
         raise LimitError("limit_memory", f"tensors take {total} bytes, the limit is {max_bytes}")
 
 
-def _place(program: Program, machine: Machine, inputs: Sequence[Array]) -> None:
+def _place_inputs(program: Program, machine: Machine, inputs: Sequence[Array]) -> None:
     """Inputs and constants into memory; those that the kernel writes are copied first."""
     if len(inputs) != len(program.inputs):
         raise InputError(f"{program.kernel} takes {len(program.inputs)} arrays, {len(inputs)} given")
@@ -136,13 +138,16 @@ def _place(program: Program, machine: Machine, inputs: Sequence[Array]) -> None:
                 f"input {site.name} is {array.dtype} {array.shape}, it must be {site.dtype} {site.shape}"
             )
         flat = np.ascontiguousarray(array).reshape(-1)
-        machine.place(number, flat.copy() if number in kept else flat)
+        machine.place_tensor(number, flat.copy() if number in kept else flat)
     for number, data in program.constants.items():
-        machine.place(number, np.frombuffer(bytearray(data), NUMPY[program.site(number).dtype]))
+        machine.place_tensor(number, np.frombuffer(bytearray(data), NUMPY[program.site(number).dtype]))
 
 
-def _poison(
-    program: Program, machine: Machine, only: Mapping[int, Sequence[slices.Box]], tracked: frozenset[int]
+def _fill_undefined(
+    program: Program,
+    machine: Machine,
+    only: Mapping[int, Sequence[slices.ElementBox]],
+    tracked: frozenset[int],
 ) -> None:
     """Outputs of which little is wanted: undefined in the wanted parts, memory as it comes elsewhere."""
     for at, boxes in only.items():
@@ -154,10 +159,10 @@ def _poison(
         array = np.empty(site.shape, dtype)
         for box in boxes:
             array[tuple(slice(first, end) for first, end in box)] = UNINITIALISED[dtype]
-        machine.place(number, array.reshape(-1))
+        machine.place_tensor(number, array.reshape(-1))
 
 
-def _output(program: Program, machine: Machine, tensor: int, *, partial: bool) -> Array:
+def _read_output(program: Program, machine: Machine, tensor: int, *, partial: bool) -> Array:
     site = program.site(tensor)
     bits = machine.written.get(tensor)
     if bits is not None and not partial and not bits.all():
@@ -173,37 +178,37 @@ def _output(program: Program, machine: Machine, tensor: int, *, partial: bool) -
             "tensor_output_not_written_to", f"{int((~bits).sum())} bytes of output {site.name} are never "
             "written", site.line, "cover every element of the output, also the tails",
         )  # fmt: skip
-    return machine.array(tensor).reshape(site.shape)
+    return machine.tensor_array(tensor).reshape(site.shape)
 
 
-def columns(program: Program) -> Columns:
+def instruction_columns(program: Program) -> InstructionColumns:
     columns = (program.form_ids, program.lines, program.cells.first, program.tensors, program.offsets)
-    return Columns(*(column.tolist() for column in columns))
+    return InstructionColumns(*(column.tolist() for column in columns))
 
 
-def _interpret(
-    program: Program, machine: Machine, runner: Interpreter, actions: Sequence[Action]
+def _run_interpreted(
+    program: Program, machine: Machine, runner: ProgramInterpreter, actions: Sequence[PreparedForm]
 ) -> None:  # fmt: skip
     """Run everything in order, and stop behind what two cores write alike, all of it outside of loops."""
-    table, cells, pairs = columns(program), program.cells, agreeing(program)
+    table, cells, pairs = instruction_columns(program), program.cells, find_agreeing_writes(program)
     held: dict[int, Array] = {}
     begin = 0
     for number in sorted(pairs):
-        runner.run(table, begin, number + 1, program.partners)
+        runner.run(table, begin, number + 1, program.loop_partners)
         begin = number + 1
         cell, other = pairs[number]
         view = actions[table.forms[number]].views[cell - table.first[number]]
-        held[number] = machine.view(table.tensors[cell], table.offsets[cell], view).copy()
+        held[number] = machine.operand_array(table.tensors[cell], table.offsets[cell], view).copy()
         try:
-            _compare(program.site(int(cells.tensor[cell])).name, held, number, other)
+            _compare_writes(program.site(int(cells.tensor[cell])).name, held, number, other)
         except KernelError as error:
-            raise located(error, table.lines[number]) from error
-    runner.run(table, begin, len(program), program.partners)
+            raise locate_error(error, table.lines[number]) from error
+    runner.run(table, begin, len(program), program.loop_partners)
 
 
-def _follow(program: Program, machine: Machine, todo: Plan) -> None:
+def _run_plan(program: Program, machine: Machine, todo: ExecutionPlan) -> None:
     """Run the steps of a plan."""
-    actions = [action(form, program.target) for form in program.forms]
+    actions = [prepare_form(form, program.target) for form in program.forms]
     forms, first = program.form_ids.tolist(), program.cells.first.tolist()
     tensors, offsets, views = todo.tensors, todo.offsets, todo.views
     lines = program.lines.tolist()
@@ -219,18 +224,22 @@ def _follow(program: Program, machine: Machine, todo: Plan) -> None:
                 )  # fmt: skip
                 if number in todo.agreeing:
                     cell, other = todo.agreeing[number]
-                    held[number] = machine.view(tensors[cell], offsets[cell], views[cell]).copy()
-                    _compare(program.site(tensors[cell]).name, held, number, other)
+                    held[number] = machine.operand_array(tensors[cell], offsets[cell], views[cell]).copy()
+                    _compare_writes(program.site(tensors[cell]).name, held, number, other)
             except KernelError as error:
-                raise located(error, lines[number]) from error
+                raise locate_error(error, lines[number]) from error
         elif step.product.result is not None:
-            machine.place(step.product.result, multiply(step.product, machine.array).reshape(-1))
+            machine.place_tensor(
+                step.product.result, multiply_blocks(step.product, machine.tensor_array).reshape(-1)
+            )
         else:
-            _add_up(step.product, machine, machine.view(tensors[start], offsets[start], views[start]))
-        machine.release(step.dead)
+            _store_product(
+                step.product, machine, machine.operand_array(tensors[start], offsets[start], views[start])
+            )
+        machine.release_tensors(step.dead)
 
 
-def _compare(name: str, held: dict[int, Array], one: int, other: int) -> None:
+def _compare_writes(name: str, held: dict[int, Array], one: int, other: int) -> None:
     """Two cores may write one place without an order only where they write the same."""
     if other in held and held.pop(other).tobytes() != held.pop(one).tobytes():
         raise RuleError(
@@ -240,9 +249,9 @@ def _compare(name: str, held: dict[int, Array], one: int, other: int) -> None:
         )
 
 
-def _add_up(product: Product, machine: Machine, dst: Array) -> None:
+def _store_product(product: MatrixProduct, machine: Machine, dst: Array) -> None:
     """Store a product at the place of its matmuls."""
-    result = multiply(product, machine.array).reshape(dst.shape)
+    result = multiply_blocks(product, machine.tensor_array).reshape(dst.shape)
     if product.adds:
         np.add(dst, result, out=dst)
     else:

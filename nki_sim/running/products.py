@@ -9,18 +9,18 @@ from typing import Literal
 
 import numpy as np
 
-from nki_sim.running.fusion import Block
-from nki_sim.semantics.arrays import NUMPY, Array, Float, load
+from nki_sim.running.matmul_fusion import MatrixBlock
+from nki_sim.semantics.arrays import NUMPY, Array, Float, load_float32
 
-Order = Literal["tiles", "rows"]
+ContractionOrder = Literal["tiles", "rows"]
 """How the contraction runs: tile after tile, or row after row with the tiles' rows side by side."""
 
-Blocks = Sequence[Sequence[Block]]
+Blocks = Sequence[Sequence[MatrixBlock]]
 """[i][k]: blocks along the free axis, each a list along the contraction."""
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
+class MatrixProduct:
     """stationary.T @ moving, computed in place of instruction `number`; the result is tensor `result`.
 
     Without one it goes to the dst of that instruction, added to what is there when `adds`.
@@ -33,35 +33,35 @@ class Product:
     adds: bool = False
 
 
-def multiply(product: Product, memory: Callable[[int], Array]) -> Float:
+def multiply_blocks(product: MatrixProduct, memory: Callable[[int], Array]) -> Float:
     """[M, N] in float32; `memory` gives a tensor's elements as one flat array."""
     left, right = product.stationary, product.moving
-    orders = [order for order in _orders(left) if order in _orders(right)]
-    order = (orders or _orders(right) or _orders(left) or ["tiles"])[0]
-    result: Float = np.matmul(_matrix(left, order, memory).T, _matrix(right, order, memory))
+    orders = [order for order in _contraction_orders(left) if order in _contraction_orders(right)]
+    order = (orders or _contraction_orders(right) or _contraction_orders(left) or ["tiles"])[0]
+    result: Float = np.matmul(_join_matrix(left, order, memory).T, _join_matrix(right, order, memory))
     return result
 
 
-def _matrix(blocks: Blocks, order: Order, memory: Callable[[int], Array]) -> Float:
+def _join_matrix(blocks: Blocks, order: ContractionOrder, memory: Callable[[int], Array]) -> Float:
     """[K, free] in float32: a view where the blocks are one matrix in memory in this order."""
-    if order not in _orders(blocks):
-        return _gather(blocks, order, memory)
+    if order not in _contraction_orders(blocks):
+        return _gather_blocks(blocks, order, memory)
     head = blocks[0][0]
     down = head.down
     if order == "rows" and len(blocks[0]) > 1:
         down = blocks[0][1].offset - head.offset
     rows, columns = sum(block.rows for block in blocks[0]), sum(line[0].columns for line in blocks)
-    return load(_view(head._replace(down=down, rows=rows, columns=columns), memory))
+    return load_float32(_block_view(head._replace(down=down, rows=rows, columns=columns), memory))
 
 
-def _orders(blocks: Blocks) -> list[Order]:
+def _contraction_orders(blocks: Blocks) -> list[ContractionOrder]:
     """The orders in which blocks form one matrix with a single step along each axis."""
     head = blocks[0][0]
-    if not _alike(blocks):
+    if not _share_layout(blocks):
         return []
     starts = [block.offset - head.offset for block in blocks[0]]
     tops = [0, *accumulate(block.rows for block in blocks[0])]
-    found: list[Order] = []
+    found: list[ContractionOrder] = []
     if all(start == top * head.down for start, top in zip(starts, tops, strict=False)):
         found.append("tiles")
     even = len({block.rows for block in blocks[0]}) == 1
@@ -71,7 +71,7 @@ def _orders(blocks: Blocks) -> list[Order]:
     return found
 
 
-def _alike(blocks: Blocks) -> bool:
+def _share_layout(blocks: Blocks) -> bool:
     """Whether all are in one tensor with equal steps, and columns side by side in each of them."""
     head, line = blocks[0][0], blocks[0]
     columns = 0
@@ -84,7 +84,7 @@ def _alike(blocks: Blocks) -> bool:
     return True
 
 
-def _gather(blocks: Blocks, order: Order, memory: Callable[[int], Array]) -> Float:
+def _gather_blocks(blocks: Blocks, order: ContractionOrder, memory: Callable[[int], Array]) -> Float:
     depth, width = sum(block.rows for block in blocks[0]), sum(line[0].columns for line in blocks)
     out: Float = np.empty((depth, width), np.float32)
     tiles = len(blocks[0])
@@ -93,13 +93,13 @@ def _gather(blocks: Blocks, order: Order, memory: Callable[[int], Array]) -> Flo
         rows = 0
         for k, block in enumerate(line):
             part = out[k::tiles] if order == "rows" else out[rows : rows + block.rows]
-            part[:, columns : columns + block.columns] = load(_view(block, memory))
+            part[:, columns : columns + block.columns] = load_float32(_block_view(block, memory))
             rows += block.rows
         columns += line[0].columns
     return out
 
 
-def _view(block: Block, memory: Callable[[int], Array]) -> Array:
+def _block_view(block: MatrixBlock, memory: Callable[[int], Array]) -> Array:
     dtype = NUMPY[block.dtype]
     strides = (block.down * dtype.itemsize, block.across * dtype.itemsize)
     shape, start = (block.rows, block.columns), block.offset * dtype.itemsize

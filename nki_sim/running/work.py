@@ -14,7 +14,7 @@ from nki_sim.errors import LimitError
 from nki_sim.forms import Form
 from nki_sim.program.ir import Program
 
-STEP = 1 << 14
+INSTRUCTION_UNITS = 1 << 14
 """What an instruction costs before its first element."""
 
 _SLOW_OPERATORS = {"dropout": 32, "tensor_tensor_scan": 8}
@@ -23,7 +23,7 @@ _SLOW = 8
 
 
 @dataclass(slots=True)
-class Allowance:
+class WorkAllowance:
     """Units of work that one run, or several together, may still take."""
 
     left: int
@@ -42,14 +42,14 @@ class Allowance:
         self.left -= units
 
 
-def work(form: Form) -> int:
+def form_work(form: Form) -> int:
     """Units that one instruction takes."""
     slow = any(value in _SLOW_FUNCTIONS for _, value in form.params if isinstance(value, str))
     weight = _SLOW_OPERATORS.get(form.op, _SLOW if slow else 1)
-    return STEP + weight * sum(item.elements for item in form.operands)
+    return INSTRUCTION_UNITS + weight * sum(item.elements for item in form.operands)
 
 
-def work_of(program: Program) -> int:
+def program_work(program: Program) -> int:
     """Units that a program takes whose loops run once."""
     uses = np.bincount(program.form_ids, minlength=len(program.forms)).tolist()
-    return sum(count * work(form) for count, form in zip(uses, program.forms, strict=True))
+    return sum(count * form_work(form) for count, form in zip(uses, program.forms, strict=True))

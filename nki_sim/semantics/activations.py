@@ -1,8 +1,8 @@
 """The functions of ScalarE, and those of one operand that other engines share, in float32.
 
 The hardware approximates them by piecewise polynomials; here they are as exact as float32 allows. Beyond the
-documented range of a function its results are undefined, and `activate` gives NaN, so that it shows. Zero and
-infinity are where a function ends rather than beyond its range, and keep their usual results [I].
+documented range of a function its results are undefined, and `apply_activation` gives NaN, so that it shows.
+Zero and infinity are where a function ends rather than beyond its range, and keep their usual results [I].
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_sim.functions import VALID
+from nki_sim.functions import VALID_RANGES
 from nki_sim.semantics.arrays import Array, Float
 
 _ERF_STEPS = 4096
@@ -54,14 +54,14 @@ def _softplus(x: Any) -> Any:
     return np.asarray(np.logaddexp(x, np.float32(0.0)), dtype=np.float32)
 
 
-def _normal(x: Any) -> Any:
+def _normal_cdf(x: Any) -> Any:
     """The normal distribution function."""
     return (_erf(x * _ROOT_HALF) + _ONE) * _HALF
 
 
 def _gelu_dx(x: Any) -> Any:
     density = np.exp(-x * x * _HALF) * _ONE_BY_ROOT_TWO_PI
-    return _normal(x) + x * density
+    return _normal_cdf(x) + x * density
 
 
 def _gelu_tanh(x: Any) -> Any:
@@ -91,7 +91,7 @@ UNARY: dict[str, Callable[[Float], Float]] = {
     "sigmoid": _sigmoid,
     "silu": lambda x: x * _sigmoid(x),
     "silu_dx": _silu_dx,
-    "gelu": lambda x: x * _normal(x),
+    "gelu": lambda x: x * _normal_cdf(x),
     "gelu_dx": _gelu_dx,
     "gelu_apprx_tanh": _gelu_tanh,
     "gelu_apprx_sigmoid": lambda x: x * _sigmoid(x * _SIGMOID_SLOPE),
@@ -108,15 +108,15 @@ UNARY: dict[str, Callable[[Float], Float]] = {
 }
 
 
-def activate(name: str, x: Float) -> Float:
+def apply_activation(name: str, x: Float) -> Float:
     """The function of every element, NaN beyond its documented range."""
     result = UNARY[name](x)
-    if name in VALID:
-        beyond = _beyond(np.abs(x), *VALID[name])
+    if name in VALID_RANGES:
+        beyond = _outside_range(np.abs(x), *VALID_RANGES[name])
         if beyond.any():
             result = np.where(beyond, np.float32(np.nan), result)
     return result
 
 
-def _beyond(size: Float, least: float, most: float) -> Array:
+def _outside_range(size: Float, least: float, most: float) -> Array:
     return ((size < np.float32(least)) & (size > 0)) | ((size > np.float32(most)) & np.isfinite(size))

@@ -30,10 +30,10 @@ def same_type(one: Array, other: Array) -> bool:
     return one.dtype == other.dtype and one.dtype.metadata == other.dtype.metadata
 
 
-def load(view: Array) -> Float:
+def load_float32(view: Array) -> Float:
     """The values in float32 (the array itself when it is float32 already)."""
     value = view.astype(np.float32, copy=False)
-    return tfloat32(value) if view.dtype.metadata else value
+    return round_to_tfloat32(value) if view.dtype.metadata else value
 
 
 def store(view: Array, value: Any) -> None:
@@ -47,11 +47,11 @@ def store(view: Array, value: Any) -> None:
     if limits is not None and getattr(value, "dtype", None) != view.dtype:
         value = np.nan_to_num(np.clip(np.rint(value, dtype=np.float64), limits.min, limits.max))
     elif view.dtype.metadata:
-        value = tfloat32(np.asarray(value, dtype=np.float32))
+        value = round_to_tfloat32(np.asarray(value, dtype=np.float32))
     np.copyto(view, value, casting="unsafe")
 
 
-def tfloat32(value: Float) -> Float:
+def round_to_tfloat32(value: Float) -> Float:
     """Rounded to 10 bits of fraction, to nearest even; NaN stays NaN."""
     bits = value.view(np.uint32)
     rounded = bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1)) & np.uint32(0xFFFFE000)

@@ -16,7 +16,7 @@ import numpy as np
 from nki_sim.forms import ParamValue
 from nki_sim.functions import BITWISE
 from nki_sim.semantics.activations import UNARY
-from nki_sim.semantics.arrays import Array, Float, load, store
+from nki_sim.semantics.arrays import Array, Float, load_float32, store
 
 Views = Mapping[str, Array]
 Values = Mapping[str, ParamValue]
@@ -26,7 +26,7 @@ Touched = Callable[[Views, Values], dict[str, Array]]
 Binary = Callable[[Any, Any], Any]
 
 
-def _of_first(function: Callable[[Any], Any]) -> Binary:
+def _ignore_second(function: Callable[[Any], Any]) -> Binary:
     return lambda a, _: function(a)
 
 
@@ -49,8 +49,8 @@ BINARY: dict[str, Binary] = {
     "logical_and": np.logical_and,
     "logical_or": np.logical_or,
     "logical_xor": np.logical_xor,
-    "logical_not": _of_first(np.logical_not),
-    **{name: _of_first(UNARY[name]) for name in ("abs", "rsqrt", "reciprocal")},
+    "logical_not": _ignore_second(np.logical_not),
+    **{name: _ignore_second(UNARY[name]) for name in ("abs", "rsqrt", "reciprocal")},
 }
 
 # Shifts by the width and beyond leave nothing, once cut to 32 bits and fewer.
@@ -62,7 +62,7 @@ BITS: dict[str, Binary] = {
     "bitwise_xor": np.bitwise_xor,
     "left_shift": lambda a, b: np.left_shift(a, np.minimum(b, _LONGEST_SHIFT)),
     "right_shift": lambda a, b: np.right_shift(a, np.minimum(b, _LONGEST_SHIFT)),
-    "invert": _of_first(np.invert),
+    "invert": _ignore_second(np.invert),
 }
 
 REDUCTIONS: dict[str, Callable[..., Any]] = {
@@ -86,13 +86,13 @@ IDENTITIES = {
 }  # fmt: skip
 
 
-def rows(view: Array) -> Float:
+def load_rows(view: Array) -> Float:
     """[partitions, free] in float32."""
-    value = load(view)
+    value = load_float32(view)
     return value if value.ndim == 2 else value.reshape(value.shape[0], -1)
 
 
-def bits(view: Array) -> Array:
+def load_bits(view: Array) -> Array:
     """The bit patterns as unsigned 64-bit integers, filled up with zeros."""
     return view.view(f"u{view.itemsize}").astype(np.uint64)
 
@@ -103,7 +103,7 @@ def store_bits(view: Array, value: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Domain:
+class NumberDomain:
     """The numbers that an instruction computes in: how they are read, combined and written."""
 
     load: Callable[[Array], Array]
@@ -111,53 +111,55 @@ class Domain:
     operators: Mapping[str, Binary]
     store: Callable[[Array, Any], None]
 
-    def operand(self, views: Views, values: Values, role: str) -> Any:
+    def read_operand(self, views: Views, values: Values, role: str) -> Any:
         """A tile [P, F] or [P, 1], or the constant; 0 where an operator of one operand has no other."""
         if role in views:
             view = views[role]
             return self.load(view if view.ndim == 2 else view.reshape(view.shape[0], -1))
-        return self.constant(number(values.get(role, 0.0)))
+        return self.constant(as_float(values.get(role, 0.0)))
 
     def apply(self, op: ParamValue, left: Any, right: Any, reverse: ParamValue | None = False) -> Array:
         function = self.operators[str(op)]
         return np.asarray(function(right, left) if reverse else function(left, right))
 
 
-def _float_apply(function: Binary) -> Binary:
+def _as_float32(function: Binary) -> Binary:
     return lambda a, b: np.asarray(function(a, b), dtype=np.float32)
 
 
-FLOATS = Domain(load, np.float32, {n: _float_apply(f) for n, f in BINARY.items()}, store)
-BIT_PATTERNS = Domain(bits, lambda value: np.uint64(int(value) & 0xFFFFFFFFFFFFFFFF), BITS, store_bits)
-INTEGERS = Domain(
+FLOATS = NumberDomain(load_float32, np.float32, {n: _as_float32(f) for n, f in BINARY.items()}, store)
+BIT_PATTERNS = NumberDomain(
+    load_bits, lambda value: np.uint64(int(value) & 0xFFFFFFFFFFFFFFFF), BITS, store_bits
+)
+INTEGERS = NumberDomain(
     lambda view: view.astype(np.int64), lambda value: np.int64(int(value)), BINARY,
     lambda view, value: store_bits(view, np.asarray(value, dtype=np.int64)),
 )  # fmt: skip
 
 
-def domain(op: ParamValue, *, native: bool = False) -> Domain:
+def select_domain(op: ParamValue, *, native: bool = False) -> NumberDomain:
     """What an operator computes in; `native` integers where the engine has them."""
     if op in BITWISE:
         return BIT_PATTERNS
     return INTEGERS if native else FLOATS
 
 
-def operand(views: Views, values: Values, role: str) -> Any:
+def read_operand(views: Views, values: Values, role: str) -> Any:
     """A tile [P, F] or [P, 1] in float32, or the constant."""
-    return FLOATS.operand(views, values, role)
+    return FLOATS.read_operand(views, values, role)
 
 
-def number(value: ParamValue) -> float:
+def as_float(value: ParamValue) -> float:
     assert isinstance(value, int | float)
     return float(value)
 
 
-def apply(op: ParamValue, left: Any, right: Any, reverse: ParamValue | None = False) -> Float:
+def apply_operator(op: ParamValue, left: Any, right: Any, reverse: ParamValue | None = False) -> Float:
     """An arithmetic operator in float32."""
     return FLOATS.apply(op, left, right, reverse)
 
 
-def accumulate(views: Views, values: Values, result: Float, op: str) -> None:
+def accumulate_registers(views: Views, values: Values, result: Float, op: str) -> None:
     """Reduce [P, F] over the free axis into the engine's registers as `reduce_cmd` says, and give them out.
 
     Without a command the instruction resets and reduces.
@@ -171,8 +173,8 @@ def accumulate(views: Views, values: Values, result: Float, op: str) -> None:
     elif command != "idle":
         part = REDUCTIONS[op](result, axis=1, keepdims=True)
         if command == "load_reduce":
-            registers[...] = operand(views, values, "reduce_init")
+            registers[...] = read_operand(views, values, "reduce_init")
         store(registers, part if command == "reset_reduce" else BINARY[op](registers, part))
     if "reduce_res" in views:
-        value = load(registers)
+        value = load_float32(registers)
         store(views["reduce_res"], -value if values.get("reduce_res_negate") else value)

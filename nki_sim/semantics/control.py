@@ -29,46 +29,46 @@ _OPS: dict[str, Callable[[int, int], int]] = {
 }
 
 
-def _read(view: Array) -> int:
+def _read_integer(view: Array) -> int:
     """The element as an integer: its bits when it is a floating-point number."""
     flat = view.reshape(-1)
     return int(flat[0] if flat.dtype.kind in "iub" else flat.view(f"u{flat.itemsize}")[0])
 
 
-def _write(view: Array, value: int) -> None:
+def _write_integer(view: Array, value: int) -> None:
     """Store the low bits of an integer, as many as the element has."""
     size = view.dtype.itemsize
     low = value & ((1 << 8 * size) - 1)
     np.copyto(view, np.array(low, f"u{size}").view(view.dtype).reshape((1,) * view.ndim))
 
 
-def _value(views: Views, values: Values, role: str) -> int:
+def _operand_value(views: Views, values: Values, role: str) -> int:
     if role in views:
-        return _read(views[role])
+        return _read_integer(views[role])
     value = values[role]
     assert isinstance(value, int)
     return value
 
 
-def _move(views: Views, values: Values) -> None:
-    _write(views["dst"], _value(views, values, "src"))
+def _register_move(views: Views, values: Values) -> None:
+    _write_integer(views["dst"], _operand_value(views, values, "src"))
 
 
-def _alu(views: Views, values: Values) -> None:
-    left, right = _value(views, values, "left"), _value(views, values, "right")
-    _write(views["dst"], int(_OPS[str(values["op"])](left, right)))
+def _register_alu(views: Views, values: Values) -> None:
+    left, right = _operand_value(views, values, "left"), _operand_value(views, values, "right")
+    _write_integer(views["dst"], int(_OPS[str(values["op"])](left, right)))
 
 
-def _marker(views: Views, values: Values) -> None:
+def _loop_marker(views: Views, values: Values) -> None:
     """Where execution goes on is for whoever walks the program."""
     del views, values
 
 
 SEMANTICS: dict[str, Semantics] = {
-    "register_move": _move,
-    "register_load": _move,
-    "register_store": _move,
-    "register_alu": _alu,
-    "loop_begin": _marker,
-    "loop_end": _marker,
+    "register_move": _register_move,
+    "register_load": _register_move,
+    "register_store": _register_move,
+    "register_alu": _register_alu,
+    "loop_begin": _loop_marker,
+    "loop_end": _loop_marker,
 }

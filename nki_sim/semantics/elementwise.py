@@ -7,23 +7,23 @@ from collections.abc import Callable
 import numpy as np
 
 from nki_sim.functions import BITWISE, INTEGER_ALU
-from nki_sim.semantics.activations import activate
-from nki_sim.semantics.arrays import Array, Float, load, store
+from nki_sim.semantics.activations import apply_activation
+from nki_sim.semantics.arrays import Array, Float, load_float32, store
 from nki_sim.semantics.common import (
     BINARY,
     FLOATS,
     IDENTITIES,
     REDUCTIONS,
-    Domain,
+    NumberDomain,
     Semantics,
     Values,
     Views,
-    accumulate,
-    apply,
-    bits,
-    domain,
-    operand,
-    rows,
+    accumulate_registers,
+    apply_operator,
+    load_bits,
+    load_rows,
+    read_operand,
+    select_domain,
     store_bits,
 )
 
@@ -34,30 +34,30 @@ def _tensor_tensor(views: Views, values: Values) -> None:
     """In integers on GpSimd when all three tiles have 32-bit integers."""
     op = values["op"]
     native = values.get("engine") == "gpsimd" and op in INTEGER_ALU
-    numbers = domain(op, native=native and all(view.dtype in _NATIVE for view in views.values()))
-    left, right = (numbers.operand(views, values, role) for role in ("data1", "data2"))
+    numbers = select_domain(op, native=native and all(view.dtype in _NATIVE for view in views.values()))
+    left, right = (numbers.read_operand(views, values, role) for role in ("data1", "data2"))
     numbers.store(views["dst"], numbers.apply(op, left, right))
 
 
-def _first_op(views: Views, values: Values, numbers: Domain = FLOATS) -> Array:
-    data, scalar = (numbers.operand(views, values, role) for role in ("data", "operand0"))
+def _apply_first_op(views: Views, values: Values, numbers: NumberDomain = FLOATS) -> Array:
+    data, scalar = (numbers.read_operand(views, values, role) for role in ("data", "operand0"))
     return numbers.apply(values["op0"], data, scalar, values.get("reverse0"))
 
 
 def _tensor_scalar(views: Views, values: Values) -> None:
     """(data op0 operand0) op1 operand1."""
-    numbers = domain(values["op0"])
-    result = _first_op(views, values, numbers)
+    numbers = select_domain(values["op0"])
+    result = _apply_first_op(views, values, numbers)
     if "op1" in values:
-        scalar = numbers.operand(views, values, "operand1")
+        scalar = numbers.read_operand(views, values, "operand1")
         result = numbers.apply(values["op1"], result, scalar, values.get("reverse1"))
     numbers.store(views["dst"], result)
 
 
 def _tensor_scalar_reduce(views: Views, values: Values) -> None:
-    result = _first_op(views, values)
+    result = _apply_first_op(views, values)
     store(views["dst"], result)
-    accumulate(views, values, result, str(values["reduce_op"]))
+    accumulate_registers(views, values, result, str(values["reduce_op"]))
 
 
 def _tensor_scalar_cumulative(views: Views, values: Values) -> None:
@@ -67,36 +67,41 @@ def _tensor_scalar_cumulative(views: Views, values: Values) -> None:
     if command == "reset_reduce":
         registers[...] = IDENTITIES[op]
     elif command == "load_reduce":
-        registers[...] = operand(views, values, "imm1")
-    terms = _columns(apply(values["op0"], rows(views["src"]), operand(views, values, "imm0")))
-    out, state, step = np.empty_like(terms), load(registers)[:, 0], _ordered(values, "1")
+        registers[...] = read_operand(views, values, "imm1")
+    terms = _contiguous_columns(
+        apply_operator(values["op0"], load_rows(views["src"]), read_operand(views, values, "imm0"))
+    )
+    out, state, step = np.empty_like(terms), load_float32(registers)[:, 0], _ordered_operator(values, "1")
     for term, place in zip(terms, out, strict=True):
         state = step(term, state, out=place)
     store(registers, state[:, None])
     store(views["dst"], out.T)
 
 
-def _scan(views: Views, values: Values) -> None:
+def _tensor_tensor_scan(views: Views, values: Values) -> None:
     """res[i] = (data0[i] op0 res[i-1]) op1 data1[i]; res[-1] is `initial`.
 
     All partitions take a step at once, so columns are laid out one after the other.
     """
-    data0, data1 = _columns(rows(views["data0"])), _columns(rows(views["data1"]))
-    state = np.broadcast_to(operand(views, values, "initial"), (data0.shape[1], 1))[:, 0]
+    data0, data1 = (
+        _contiguous_columns(load_rows(views["data0"])),
+        _contiguous_columns(load_rows(views["data1"])),
+    )
+    state = np.broadcast_to(read_operand(views, values, "initial"), (data0.shape[1], 1))[:, 0]
     out, between = np.empty_like(data0), np.empty(data0.shape[1], np.float32)
-    first, second = _ordered(values, "0"), _ordered(values, "1")
+    first, second = _ordered_operator(values, "0"), _ordered_operator(values, "1")
     for left, right, place in zip(data0, data1, out, strict=True):
         first(left, state, out=between)
         state = second(between, right, out=place)
     store(views["dst"], out.T)
 
 
-def _columns(value: Float) -> Float:
+def _contiguous_columns(value: Float) -> Float:
     """[free, partitions], contiguous."""
     return np.ascontiguousarray(value.T)
 
 
-def _ordered(values: Values, number: str) -> Callable[..., Float]:
+def _ordered_operator(values: Values, number: str) -> Callable[..., Float]:
     """The operator with its operands in the order wanted; it takes `out`, where to write."""
     function: Callable[..., Float] = BINARY[str(values[f"op{number}"])]
     return (lambda a, b, out: function(b, a, out=out)) if values.get(f"reverse{number}") else function
@@ -109,9 +114,9 @@ def _tensor_reduce(views: Views, values: Values) -> None:
     if len(axes) > 1:
         data = data.reshape(*data.shape[: axes[0]], -1)
     if op in BITWISE:
-        store_bits(views["dst"], REDUCTIONS[op](bits(data), axis=-1))
+        store_bits(views["dst"], REDUCTIONS[op](load_bits(data), axis=-1))
         return
-    result = np.asarray(REDUCTIONS[op](load(data), axis=-1), dtype=np.float32)
+    result = np.asarray(REDUCTIONS[op](load_float32(data), axis=-1), dtype=np.float32)
     store(views["dst"], -result if values.get("negate") else result)
 
 
@@ -119,27 +124,27 @@ def _tensor_partition_reduce(views: Views, values: Values) -> None:
     """Over all partitions into one: [P, F] -> [1, F]."""
     op, data = str(values["op"]), views["data"]
     if op in BITWISE:
-        store_bits(views["dst"], REDUCTIONS[op](bits(data), axis=0))
+        store_bits(views["dst"], REDUCTIONS[op](load_bits(data), axis=0))
         return
-    store(views["dst"], np.asarray(REDUCTIONS[op](rows(data), axis=0), dtype=np.float32))
+    store(views["dst"], np.asarray(REDUCTIONS[op](load_rows(data), axis=0), dtype=np.float32))
 
 
 def _activation(views: Views, values: Values) -> None:
     """op(data * scale + bias), and its sum over the free axis into the registers."""
-    value = rows(views["data"])
-    scale = operand(views, values, "scale")
+    value = load_rows(views["data"])
+    scale = read_operand(views, values, "scale")
     if isinstance(scale, np.ndarray) or scale != 1.0:
         value = value * scale
     if "bias" in views or "bias" in values:
-        value = value + operand(views, values, "bias")
-    result = activate(str(values["op"]), value)
+        value = value + read_operand(views, values, "bias")
+    result = apply_activation(str(values["op"]), value)
     store(views["dst"], result)
-    accumulate(views, values, result, str(values.get("reduce_op", "add")))
+    accumulate_registers(views, values, result, str(values.get("reduce_op", "add")))
 
 
 def _reciprocal(views: Views, values: Values) -> None:
     del values
-    store(views["dst"], np.reciprocal(rows(views["data"])))
+    store(views["dst"], np.reciprocal(load_rows(views["data"])))
 
 
 SEMANTICS: dict[str, Semantics] = {
@@ -150,7 +155,7 @@ SEMANTICS: dict[str, Semantics] = {
     "tensor_scalar_cumulative": _tensor_scalar_cumulative,
     "tensor_reduce": _tensor_reduce,
     "tensor_partition_reduce": _tensor_partition_reduce,
-    "tensor_tensor_scan": _scan,
+    "tensor_tensor_scan": _tensor_tensor_scan,
     "activation": _activation,
     "activation_reduce": _activation,
     "reciprocal": _reciprocal,

@@ -8,11 +8,11 @@ from nki_sim.errors import KernelError
 from nki_sim.operators.rules.search import CORE_PARTITIONS, QUADRANT, UNMODIFIED
 from nki_sim.semantics.arrays import Array
 from nki_sim.semantics.common import Semantics, Touched, Values, Views
-from nki_sim.semantics.search import in_snake, unsnaked
-from nki_sim.semantics.select import flat, integer
+from nki_sim.semantics.search import first_in_snake, from_snake_order
+from nki_sim.semantics.select import as_integer, flatten_free
 
 
-def _inside(data: Array, places: Array, what: str) -> Array:
+def _check_places(data: Array, places: Array, what: str) -> Array:
     """The places [P, n] that a gather takes from the partitions of [P, F].
 
     Raises:
@@ -29,52 +29,56 @@ def _inside(data: Array, places: Array, what: str) -> Array:
     return places
 
 
-def _own(views: Views) -> Array:
+def _own_places(views: Views) -> Array:
     """The places that nc_n_gather takes: each partition's own."""
-    return _inside(flat(views["data"]), flat(views["indices"]).astype(np.int64), "indices")
+    return _check_places(
+        flatten_free(views["data"]), flatten_free(views["indices"]).astype(np.int64), "indices"
+    )
 
 
-def _valid(views: Views, values: Values) -> int:
+def _count_valid_indices(views: Views, values: Values) -> int:
     """Indices that each core gathers by."""
     count = values.get("num_valid_indices")
-    return CORE_PARTITIONS * flat(views["index"]).shape[1] if count is None else integer(count)
+    return CORE_PARTITIONS * flatten_free(views["index"]).shape[1] if count is None else as_integer(count)
 
 
-def _shared(views: Views, values: Values) -> Array:
+def _shared_places(views: Views, values: Values) -> Array:
     """The places that local_gather takes: the cores' indices in snake order, each with its neighbours."""
-    index = unsnaked(views["index"])[:, : _valid(views, values)].astype(np.int64)
-    run = np.arange(integer(values["num_elem_per_idx"]))
+    index = from_snake_order(views["index"])[:, : _count_valid_indices(views, values)].astype(np.int64)
+    run = np.arange(as_integer(values["num_elem_per_idx"]))
     places = (index[:, :, None] + run).reshape(len(index), -1)
-    return _inside(flat(views["src_buffer"]), np.repeat(places, CORE_PARTITIONS, axis=0), "index")
+    return _check_places(
+        flatten_free(views["src_buffer"]), np.repeat(places, CORE_PARTITIONS, axis=0), "index"
+    )
 
 
-def _take(dst: Array, data: Array, places: Array) -> None:
-    np.copyto(dst, np.take_along_axis(flat(data), places, axis=1).reshape(dst.shape))
+def _take_places(dst: Array, data: Array, places: Array) -> None:
+    np.copyto(dst, np.take_along_axis(flatten_free(data), places, axis=1).reshape(dst.shape))
 
 
-def _marked(data: Array, places: Array) -> Array:
-    marks = np.zeros(flat(data).shape, bool)
+def _mark_places(data: Array, places: Array) -> Array:
+    marks = np.zeros(flatten_free(data).shape, bool)
     np.put_along_axis(marks, places, True, axis=1)
     return marks
 
 
 def _nc_n_gather(views: Views, values: Values) -> None:
     del values
-    _take(views["dst"], views["data"], _own(views))
+    _take_places(views["dst"], views["data"], _own_places(views))
 
 
 def _local_gather(views: Views, values: Values) -> None:
-    _take(views["dst"], views["src_buffer"], _shared(views, values))
+    _take_places(views["dst"], views["src_buffer"], _shared_places(views, values))
 
 
 def _local_gather_touches(views: Views, values: Values) -> dict[str, Array]:
     return {
-        "index": in_snake(views["index"], _valid(views, values)),
-        "src_buffer": _marked(views["src_buffer"], _shared(views, values)),
+        "index": first_in_snake(views["index"], _count_valid_indices(views, values)),
+        "src_buffer": _mark_places(views["src_buffer"], _shared_places(views, values)),
     }
 
 
-def _moves(views: Views, values: Values) -> tuple[Array, Array]:
+def _shuffle_moves(views: Views, values: Values) -> tuple[Array, Array]:
     """Partitions that a shuffle writes, and those that they come from."""
     mask, lanes = values["shuffle_mask"], np.arange(len(views["dst"]))
     assert isinstance(mask, tuple)
@@ -86,18 +90,18 @@ def _moves(views: Views, values: Values) -> tuple[Array, Array]:
 def _nc_stream_shuffle(views: Views, values: Values) -> None:
     """Partition i of each quadrant from partition mask[i] of the source's; 255 leaves it as it is."""
     dst = views["dst"]
-    lanes, sources = _moves(views, values)
+    lanes, sources = _shuffle_moves(views, values)
     dst[lanes] = views["src"][sources].reshape(-1, *dst.shape[1:])
 
 
 def _shuffle_touches(views: Views, values: Values) -> dict[str, Array]:
-    lanes, sources = _moves(views, values)
+    lanes, sources = _shuffle_moves(views, values)
     pairs = (("dst", lanes), ("src", sources))
     return {role: np.isin(np.arange(len(views[role])), rows)[:, None] for role, rows in pairs}
 
 
 TOUCHED: dict[str, Touched] = {
-    "nc_n_gather": lambda views, _: {"data": _marked(views["data"], _own(views))},
+    "nc_n_gather": lambda views, _: {"data": _mark_places(views["data"], _own_places(views))},
     "local_gather": _local_gather_touches,
     "nc_stream_shuffle": _shuffle_touches,
 }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_sim.semantics.arrays import Array, Float, load, store
-from nki_sim.semantics.common import Semantics, Values, Views, rows
+from nki_sim.semantics.arrays import Array, Float, load_float32, store
+from nki_sim.semantics.common import Semantics, Values, Views, load_rows
 
 # NeuronCore-v2 transposes by multiplying with an identity, which spreads what is not finite.
-MULTIPLIES = "trn1"
+MULTIPLYING_TARGET = "trn1"
 
 
 def _nc_matmul(views: Views, values: Values) -> None:
@@ -17,14 +17,14 @@ def _nc_matmul(views: Views, values: Values) -> None:
     With double rows K is in the partitions and in the first free dimension, which has 2.
     """
     dst = views["dst"]
-    left, right = rows(views["stationary"]), rows(views["moving"])
+    left, right = load_rows(views["stationary"]), load_rows(views["moving"])
     if values.get("perf_mode") == "double_row":
         left, right = left.reshape(2 * len(left), -1), right.reshape(2 * len(right), -1)
-    if values.get("is_transpose") and values.get("target") != MULTIPLIES:
-        product = _moved(left, right)
+    if values.get("is_transpose") and values.get("target") != MULTIPLYING_TARGET:
+        product = _move_elements(left, right)
     else:
         product = left.T @ right
-    if not _promises_kept(views, values):
+    if not _keeps_promises(views, values):
         product = np.full_like(product, np.nan)
     if product.shape != dst.shape:
         product = product.reshape(dst.shape)
@@ -34,37 +34,37 @@ def _nc_matmul(views: Views, values: Values) -> None:
         store(dst, product)
 
 
-def _moved(left: Float, right: Float) -> Float:
+def _move_elements(left: Float, right: Float) -> Float:
     """The product of data with ones and zeros, one to a column at most, as a move of elements: exact."""
-    if _selects(right):
-        return np.ascontiguousarray(_chosen(left, right).T)
-    return _chosen(right, left) if _selects(left) else left.T @ right
+    if _is_selection(right):
+        return np.ascontiguousarray(_select_rows(left, right).T)
+    return _select_rows(right, left) if _is_selection(left) else left.T @ right
 
 
-def _selects(value: Float) -> bool:
-    return _onezero(value) and bool((value.sum(axis=0) <= 1.0).all())
+def _is_selection(value: Float) -> bool:
+    return _is_onezero(value) and bool((value.sum(axis=0) <= 1.0).all())
 
 
-def _chosen(data: Float, choice: Float) -> Float:
+def _select_rows(data: Float, choice: Float) -> Float:
     """Row i is the row of `data` where column i of `choice` has its one, zeros where it has none."""
     there = np.asarray(choice.any(axis=0))
     return np.where(there[:, None], data[choice.argmax(axis=0)], np.float32(0.0))
 
 
-def _promises_kept(views: Views, values: Values) -> bool:
+def _keeps_promises(views: Views, values: Values) -> bool:
     """Whether operands promised to hold only ones and zeros, which saves passes, really do."""
     kept = True
     if values.get("is_stationary_onezero"):
-        kept &= _onezero(views["stationary"])
+        kept &= _is_onezero(views["stationary"])
     if values.get("is_moving_onezero"):
-        kept &= _onezero(views["moving"])
+        kept &= _is_onezero(views["moving"])
     if values.get("is_transpose"):
-        kept &= _onezero(views["stationary"]) or _onezero(views["moving"])
+        kept &= _is_onezero(views["stationary"]) or _is_onezero(views["moving"])
     return kept
 
 
-def _onezero(view: Array) -> bool:
-    value = load(view)
+def _is_onezero(view: Array) -> bool:
+    value = load_float32(view)
     return bool(((value == 0.0) | (value == 1.0)).all())
 
 
@@ -74,10 +74,10 @@ def _nc_transpose(views: Views, values: Values) -> None:
     np.copyto(dst, flat.T.reshape(dst.shape))
     if (
         values.get("engine") == "tensor"
-        and values.get("target") == MULTIPLIES
+        and values.get("target") == MULTIPLYING_TARGET
         and dst.dtype.kind not in "iub"
     ):
-        spread = ~np.isfinite(rows(data)).all(axis=0)
+        spread = ~np.isfinite(load_rows(data)).all(axis=0)
         dst[spread] = np.nan
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from nki_sim.semantics.arrays import load, same_type, store
-from nki_sim.semantics.common import Semantics, Values, Views, number
+from nki_sim.semantics.arrays import load_float32, same_type, store
+from nki_sim.semantics.common import Semantics, Values, Views, as_float
 
 _AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
 
-def _copy(views: Views, values: Values) -> None:
+def _copy_elements(views: Views, values: Values) -> None:
     """Bit-exact when the types are equal."""
     del values
     dst, src = views["dst"], views["src"]
     if not same_type(src, dst):
-        store(dst, load(src))
+        store(dst, load_float32(src))
     else:
         np.copyto(dst, src if src.shape == dst.shape else src.reshape(dst.shape))
 
@@ -29,7 +29,9 @@ def _dma_transpose(views: Views, values: Values) -> None:
 def _dma_compute(views: Views, values: Values) -> None:
     """The sum of all sources, one after the other."""
     del values
-    first, *others = (load(view) for role, view in views.items() if role.removeprefix("srcs").isdigit())
+    first, *others = (
+        load_float32(view) for role, view in views.items() if role.removeprefix("srcs").isdigit()
+    )
     total = first.reshape(-1)
     for other in others:
         total = total + other.reshape(-1)
@@ -37,13 +39,13 @@ def _dma_compute(views: Views, values: Values) -> None:
 
 
 def _memset(views: Views, values: Values) -> None:
-    store(views["dst"], np.float64(number(values["value"])))
+    store(views["dst"], np.float64(as_float(values["value"])))
 
 
 SEMANTICS: dict[str, Semantics] = {
-    "dma_copy": _copy,
+    "dma_copy": _copy_elements,
     "dma_transpose": _dma_transpose,
     "dma_compute": _dma_compute,
-    "tensor_copy": _copy,
+    "tensor_copy": _copy_elements,
     "memset": _memset,
 }

@@ -5,22 +5,22 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from nki_sim import generator
+from nki_sim import xorwow
 from nki_sim.semantics.arrays import Array, store
-from nki_sim.semantics.common import Semantics, Values, Views, operand, store_bits
+from nki_sim.semantics.common import Semantics, Values, Views, read_operand, store_bits
 
 Words = npt.NDArray[np.uint32]
 
 
-def _draw(state: Array, count: int) -> Words:
+def _draw_words(state: Array, count: int) -> Words:
     """The next `count` numbers of each lane, [P, count]; `state` [P, 6] moves on by as many."""
-    x, y, z, w, v, counter = (np.ascontiguousarray(state[:, word]) for word in range(generator.WORDS))
+    x, y, z, w, v, counter = (np.ascontiguousarray(state[:, word]) for word in range(xorwow.WORDS))
     drawn = np.empty((count, len(state)), np.uint32)
     for place in drawn:
         t = x ^ x >> np.uint32(2)
         x, y, z, w = y, z, w, v
         v = v ^ v << np.uint32(4) ^ t ^ t << np.uint32(1)
-        counter += np.uint32(generator.STEP)
+        counter += np.uint32(xorwow.STEP)
         np.add(v, counter, out=place)
     state[...] = np.stack([x, y, z, w, v, counter], axis=1)
     return drawn.T
@@ -30,14 +30,14 @@ def _rng(views: Views, values: Values) -> None:
     """32 random bits for each element, of which the lowest that fit are kept."""
     del values
     dst = views["dst"]
-    store_bits(dst, _draw(views["rng_state"], dst[0].size).reshape(dst.shape))
+    store_bits(dst, _draw_words(views["rng_state"], dst[0].size).reshape(dst.shape))
 
 
 def _dropout(views: Views, values: Values) -> None:
     """Zero where a number drawn from [0, 1) is below the probability; the others stay as they are."""
     data, dst = views["data"], views["dst"]
-    drawn = _draw(views["rng_state"], data[0].size).astype(np.float64) * 2.0**-32
-    kept = drawn >= np.float64(operand(views, values, "prob"))
+    drawn = _draw_words(views["rng_state"], data[0].size).astype(np.float64) * 2.0**-32
+    kept = drawn >= np.float64(read_operand(views, values, "prob"))
     store(dst, np.where(kept.reshape(data.shape), data, np.zeros((), data.dtype)))
 
 
@@ -45,7 +45,7 @@ def _set_rng_seed(views: Views, values: Values) -> None:
     """All lanes' states from one 32-bit value, whatever its type."""
     del values
     seed = int(views["src_seeds"].copy().view(np.uint32).reshape(-1)[0])
-    views["rng_state"][...] = np.array(generator.seeded(seed), np.uint32).reshape(generator.LANES, -1)
+    views["rng_state"][...] = np.array(xorwow.seed_state(seed), np.uint32).reshape(xorwow.LANES, -1)
 
 
 def _rand_set_state(views: Views, values: Values) -> None:

@@ -7,98 +7,107 @@ from typing import Any
 import numpy as np
 
 from nki_sim.forms import ParamValue
-from nki_sim.semantics.arrays import Array, load, store
+from nki_sim.semantics.arrays import Array, load_float32, store
 from nki_sim.semantics.common import (
     BINARY,
     Semantics,
     Touched,
     Values,
     Views,
-    accumulate,
-    number,
-    operand,
-    rows,
+    accumulate_registers,
+    as_float,
+    load_rows,
+    read_operand,
 )
 
 
-def flat(view: Array) -> Array:
+def flatten_free(view: Array) -> Array:
     """[partitions, elements per partition] in the view's own type."""
     return view if view.ndim == 2 else view.reshape(view.shape[0], -1)
 
 
-def converted(value: Any, like: Array) -> Array:
+def convert_like(value: Any, like: Array) -> Array:
     """What storing `value` into the type of `like` gives; the array itself where it has that type."""
     given: Array = value if isinstance(value, np.ndarray) else np.asarray(value, np.float32)
     if given.dtype == like.dtype and given.dtype.metadata == like.dtype.metadata:
         return given
     out = np.empty(given.shape, like.dtype)
-    store(out, load(given))
+    store(out, load_float32(given))
     return out
 
 
-def integer(value: ParamValue) -> int:
+def as_integer(value: ParamValue) -> int:
     assert isinstance(value, int)
     return value
 
 
-def _affine(view: Array, values: Values) -> Array:
+def _affine_values(view: Array, values: Values) -> Array:
     """offset + channel * multiplier + the walk of the pattern, in 32-bit integers that wrap: [P, F]."""
     pattern = values["pattern"]
     assert isinstance(pattern, tuple)
     walk = np.zeros(1, np.int64)
     for step, count in zip(pattern[::2], pattern[1::2], strict=True):
         walk = np.add.outer(walk, step * np.arange(count)).reshape(-1)
-    channel = integer(values["channel_multiplier"]) * np.arange(view.shape[0])
-    total: Array = np.add(integer(values["offset"]) + channel[:, None], walk)
+    channel = as_integer(values["channel_multiplier"]) * np.arange(view.shape[0])
+    total: Array = np.add(as_integer(values["offset"]) + channel[:, None], walk)
     return total.astype(np.int32)
 
 
 def _iota(views: Views, values: Values) -> None:
-    store(views["dst"], _affine(views["dst"], values))
+    store(views["dst"], _affine_values(views["dst"], values))
 
 
-def _choose(dst: Array, mask: Array, on_true: Array, on_false: Any) -> None:
+def _store_selected(dst: Array, mask: Array, on_true: Array, on_false: Any) -> None:
     """`on_true` where the mask holds, else `on_false`; elements that keep their type keep their bits."""
-    result = np.where(mask, converted(on_true, dst), converted(on_false, dst))
+    result = np.where(mask, convert_like(on_true, dst), convert_like(on_false, dst))
     np.copyto(dst, result.reshape(dst.shape))
 
 
 def _affine_select(views: Views, values: Values) -> None:
-    mask = BINARY[str(values["cmp_op"])](_affine(views["dst"], values), 0)
-    _choose(views["dst"], mask, flat(views["on_true_tile"]), number(values["on_false_value"]))
+    mask = BINARY[str(values["cmp_op"])](_affine_values(views["dst"], values), 0)
+    _store_selected(
+        views["dst"], mask, flatten_free(views["on_true_tile"]), as_float(values["on_false_value"])
+    )
 
 
 def _range_select(views: Views, values: Values) -> None:
     """Elements whose index, from `range_start`, is within both bounds; indices and bounds in float32."""
-    data = rows(views["on_true_tile"])
-    index = (integer(values["range_start"]) + np.arange(data.shape[1])).astype(np.float32)
-    mask = BINARY[str(values["comp_op0"])](index, rows(views["bound0"]))
-    mask &= BINARY[str(values["comp_op1"])](index, rows(views["bound1"]))
-    result = np.where(mask, data, np.float32(number(values["on_false_value"])))
+    data = load_rows(views["on_true_tile"])
+    index = (as_integer(values["range_start"]) + np.arange(data.shape[1])).astype(np.float32)
+    mask = BINARY[str(values["comp_op0"])](index, load_rows(views["bound0"]))
+    mask &= BINARY[str(values["comp_op1"])](index, load_rows(views["bound1"]))
+    result = np.where(mask, data, np.float32(as_float(values["on_false_value"])))
     store(views["dst"], result)
-    accumulate(views, values, result, "maximum")
+    accumulate_registers(views, values, result, "maximum")
 
 
-def _holds(views: Views, values: Values) -> Array:
+def _predicate_holds(views: Views, values: Values) -> Array:
     """Where the predicate tile is not zero, or is with `reverse_pred`: [P, F]."""
-    predicate = flat(views["predicate"])
+    predicate = flatten_free(views["predicate"])
     return np.equal(predicate, 0) if values.get("reverse_pred") else np.not_equal(predicate, 0)
 
 
 def _select_reduce(views: Views, values: Values) -> None:
-    result = np.where(_holds(views, values), rows(views["on_true"]), operand(views, values, "on_false"))
+    result = np.where(
+        _predicate_holds(views, values), load_rows(views["on_true"]), read_operand(views, values, "on_false")
+    )
     store(views["dst"], result)
-    accumulate(views, values, result, "maximum")
+    accumulate_registers(views, values, result, "maximum")
 
 
 def _tensor_copy_predicated(views: Views, values: Values) -> None:
     dst = views["dst"]
-    value = flat(views["src"]) if "src" in views else number(values["src"])
-    _choose(dst, _holds(views, values), np.broadcast_to(converted(value, dst), flat(dst).shape), flat(dst))
+    value = flatten_free(views["src"]) if "src" in views else as_float(values["src"])
+    _store_selected(
+        dst,
+        _predicate_holds(views, values),
+        np.broadcast_to(convert_like(value, dst), flatten_free(dst).shape),
+        flatten_free(dst),
+    )
 
 
 TOUCHED: dict[str, Touched] = {
-    "tensor_copy_predicated": lambda views, values: {"dst": _holds(views, values)},
+    "tensor_copy_predicated": lambda views, values: {"dst": _predicate_holds(views, values)},
 }
 
 SEMANTICS: dict[str, Semantics] = {

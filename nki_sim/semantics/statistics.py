@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from nki_sim.semantics.arrays import Float, store
-from nki_sim.semantics.common import Semantics, Values, Views, rows
+from nki_sim.semantics.common import Semantics, Values, Views, load_rows
 
 
 def _bn_stats(views: Views, values: Values) -> None:
     """(count, mean, variance * count) of the even elements of each partition, then of the odd ones."""
     del values
-    data = rows(views["data"])
-    store(views["dst"], np.hstack([_statistics(data[:, 0::2]), _statistics(data[:, 1::2])]))
+    data = load_rows(views["data"])
+    store(views["dst"], np.hstack([_partial_statistics(data[:, 0::2]), _partial_statistics(data[:, 1::2])]))
 
 
-def _statistics(part: Float) -> Float:
+def _partial_statistics(part: Float) -> Float:
     """Of no elements all three are 0."""
     count = part.shape[1]
     mean = part.sum(axis=1, keepdims=True) / np.float32(max(count, 1))
@@ -25,7 +25,7 @@ def _statistics(part: Float) -> Float:
 def _bn_aggr(views: Views, values: Values) -> None:
     """Mean and variance of everything that the (count, mean, variance * count) of a partition stand for."""
     del values
-    data = rows(views["data"])
+    data = load_rows(views["data"])
     count, mean, spread = (data[:, part::3] for part in range(3))
     total = count.sum(axis=1, keepdims=True)
     middle = (count * mean).sum(axis=1, keepdims=True) / total

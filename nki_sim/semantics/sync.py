@@ -7,13 +7,13 @@ import numpy as np
 from nki_sim.semantics.common import Semantics, Values, Views
 
 
-def _receive(views: Views, values: Values) -> None:
+def _receive_tile(views: Views, values: Values) -> None:
     del values
     np.copyto(views["dst"], views["src"])
 
 
-def _meet(views: Views, values: Values) -> None:
+def _core_barrier(views: Views, values: Values) -> None:
     del views, values
 
 
-SEMANTICS: dict[str, Semantics] = {"sendrecv": _receive, "core_barrier": _meet}
+SEMANTICS: dict[str, Semantics] = {"sendrecv": _receive_tile, "core_barrier": _core_barrier}

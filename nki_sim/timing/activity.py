@@ -30,12 +30,12 @@ def active_ns(timeline: Timeline, queues: Iterable[str] = QUEUES) -> float:
 
     GpSimd is active also while it makes descriptors of transfers.
     """
-    return union_ns(*_intervals(timeline, tuple(queues)))
+    return union_ns(*_busy_intervals(timeline, tuple(queues)))
 
 
 def instruction_ns(timeline: Timeline, queues: Iterable[str]) -> float:
     """The same, with what runs at the same time added up."""
-    begin_ns, end_ns = _intervals(timeline, tuple(queues))
+    begin_ns, end_ns = _busy_intervals(timeline, tuple(queues))
     return float((end_ns - begin_ns).sum())
 
 
@@ -47,7 +47,7 @@ def shares_percent(timeline: Timeline, queues: Iterable[str], parts: int) -> lis
     span = span_ns(timeline)
     if span <= 0.0:
         return [0] * parts
-    begin_ns, end_ns = _merged(*_intervals(timeline, tuple(queues)))
+    begin_ns, end_ns = _merge_intervals(*_busy_intervals(timeline, tuple(queues)))
     edges = np.linspace(0.0, span, parts + 1)
     done = np.concatenate([[0.0], np.cumsum(end_ns - begin_ns)])
     number = np.searchsorted(begin_ns, edges, side="right")
@@ -57,7 +57,7 @@ def shares_percent(timeline: Timeline, queues: Iterable[str], parts: int) -> lis
     return [int(share) for share in np.where((busy > 0.0) & (percent == 0), 1, percent)]
 
 
-def _merged(start_ns: Floats, end_ns: Floats) -> tuple[Floats, Floats]:
+def _merge_intervals(start_ns: Floats, end_ns: Floats) -> tuple[Floats, Floats]:
     """The union of some intervals as intervals that lie apart, in order."""
     order = np.argsort(start_ns, kind="stable")
     start, end = start_ns[order], np.maximum.accumulate(end_ns[order])
@@ -67,7 +67,7 @@ def _merged(start_ns: Floats, end_ns: Floats) -> tuple[Floats, Floats]:
     return start[first], end[last]
 
 
-def _intervals(timeline: Timeline, queues: tuple[str, ...]) -> tuple[Floats, Floats]:
+def _busy_intervals(timeline: Timeline, queues: tuple[str, ...]) -> tuple[Floats, Floats]:
     mine = np.isin(timeline.queue, [QUEUES.index(name) for name in queues])
     begin_ns, end_ns = timeline.begin_ns[mine], timeline.end_ns[mine]
     if "gpsimd" not in queues or not len(timeline.descriptor_ns):

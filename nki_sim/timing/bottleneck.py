@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from nki_sim.timing.forecast import Forecast
-from nki_sim.timing.whatif import NO_DEPENDENCES, WhatIf, what_ifs
+from nki_sim.timing.what_if import NO_DEPENDENCES, WhatIf, what_ifs
 
 MAX_WHAT_IFS = 20_000
 """Instructions up to which what-ifs are asked without being told to: each schedules the program anew."""
@@ -25,7 +25,9 @@ IDLE_RATIO = 0.3
 _FREE = " free"
 
 
-def bottleneck(forecast: Forecast, busy_ms: Mapping[str, float], ifs: Sequence[WhatIf] | None = None) -> str:
+def find_bottleneck(
+    forecast: Forecast, busy_ms: Mapping[str, float], ifs: Sequence[WhatIf] | None = None
+) -> str:
     """`overhead`, an engine, `dependency` or `underutilised`.
 
     Long programs for which nobody asked what-ifs go by `busy_ms` alone: engines that do not work wait for

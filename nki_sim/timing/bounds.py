@@ -52,7 +52,7 @@ def plain_bound(work: MinimalWork, target: Target) -> float:
     return max(moved_ns, work.matmul_flops / peak_flops_per_ns(work.matmul_dtype, target)) / 1e6
 
 
-def parts_ms(work: MinimalWork, target: Target) -> dict[str, float]:
+def bound_parts_ms(work: MinimalWork, target: Target) -> dict[str, float]:
     """Lower bounds per kind of work in ms, without the fixed time of a kernel."""
     lanes, moved = target.partitions, work.read_bytes + work.write_bytes
     scalar = lanes * target.scalar_clock_ghz
@@ -71,4 +71,4 @@ def parts_ms(work: MinimalWork, target: Target) -> dict[str, float]:
 
 def tight_bound(work: MinimalWork, target: Target) -> float:
     """The bound in ms: the slowest engine at its best, plus the fixed time of a kernel."""
-    return max(parts_ms(work, target).values()) + target.kernel_overhead_ns / 1e6
+    return max(bound_parts_ms(work, target).values()) + target.kernel_overhead_ns / 1e6

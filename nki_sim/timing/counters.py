@@ -23,20 +23,20 @@ from nki_sim.timing.activity import QUEUES_OF, active_ns, instruction_ns, span_n
 from nki_sim.timing.forecast import Forecast
 from nki_sim.timing.schedule import QUEUES, Timeline
 from nki_sim.timing.traffic import (
-    Convention,
     Counters,
+    CountingConvention,
+    count_forms,
+    count_traffic,
     form_flops,
-    instructions,
     is_transpose,
-    traffic,
-    uses,
+    profiled_instructions,
 )
 
 ConventionName = Literal["explorer", "legacy"]
 
-CONVENTIONS: dict[ConventionName, Convention] = {
-    "explorer": Convention(),
-    "legacy": Convention(
+CONVENTIONS: dict[ConventionName, CountingConvention] = {
+    "explorer": CountingConvention(),
+    "legacy": CountingConvention(
         per_partition=True,
         uncounted=frozenset({"tensor_tensor", "tensor_tensor_scan", "memset"}),
         scalar_operands=False,
@@ -50,22 +50,22 @@ _COMPUTE = tuple(name for name in QUEUES_OF if name not in {"dma", "sync"})
 _ACTIVATE = frozenset({"activation", "activation_reduce"})
 
 
-def profile(forecast: Forecast, convention: ConventionName = "explorer") -> Counters:
+def profile_counters(forecast: Forecast, convention: ConventionName = "explorer") -> Counters:
     """The summary of one predicted run."""
     program, target, timeline = forecast.compiled.program, forecast.target, forecast.timeline
     rules, total_s = CONVENTIONS[convention], forecast.latency_ms / 1e3
-    moved = traffic(program, rules)
+    moved = count_traffic(program, rules)
     found: Counters = {
         "total_time": total_s,
         "neuroncore_cycle_count": round(total_s * target.sync_clock_ghz * 1e9),
-        **_totals(timeline, rules),
+        **_total_times(timeline, rules),
         **moved,
-        **_flops(program, target, rules),
-        **_sizes(program),
-        **_dma(program, timeline, target, rules),
-        **_engines(program, timeline, rules),
+        **_flop_counters(program, target, rules),
+        **_tensor_sizes(program),
+        **_dma_counters(program, timeline, target, rules),
+        **_engine_counters(program, timeline, rules),
     }
-    found |= _ratios(found, target, rules.percent)
+    found |= _rate_counters(found, target, rules.percent)
     return found | {
         name.replace("_time", "_time_percent"): rules.percent * value / total_s
         for name, value in found.items()
@@ -73,7 +73,7 @@ def profile(forecast: Forecast, convention: ConventionName = "explorer") -> Coun
     }
 
 
-def _totals(timeline: Timeline, rules: Convention) -> Counters:
+def _total_times(timeline: Timeline, rules: CountingConvention) -> Counters:
     span, active = span_ns(timeline), active_ns(timeline)
     found: Counters = {"total_exec_time": span / 1e9, "total_active_time": active / 1e9}
     if span:
@@ -81,15 +81,15 @@ def _totals(timeline: Timeline, rules: Convention) -> Counters:
     return found
 
 
-def _flops(program: Program, target: Target, rules: Convention) -> Counters:
+def _flop_counters(program: Program, target: Target, rules: CountingConvention) -> Counters:
     found = {"hardware_flops": 0, "transpose_flops": 0, "matmul_instruction_count": 0}
     adjusted = {"adjusted_hardware_flops": 0.0, "adjusted_transpose_flops": 0.0}
-    for form, count in zip(program.forms, uses(program), strict=True):
-        flops = form_flops(form) * count * instructions(form, rules)
+    for form, count in zip(program.forms, count_forms(program), strict=True):
+        flops = form_flops(form) * count * profiled_instructions(form, rules)
         if not flops:
             continue
         scaled = flops * _bf16_equivalent(form, target)
-        found["matmul_instruction_count"] += count * instructions(form, rules)
+        found["matmul_instruction_count"] += count * profiled_instructions(form, rules)
         for kind in ("hardware", "transpose")[: 1 + is_transpose(form)]:
             found[f"{kind}_flops"] += flops
             adjusted[f"adjusted_{kind}_flops"] += scaled
@@ -102,7 +102,7 @@ def _bf16_equivalent(form: Form, target: Target) -> float:
     return {4: 4.0, 1: 0.5 if target.generation > 2 else 1.0}.get(size, 1.0)
 
 
-def _sizes(program: Program) -> Counters:
+def _tensor_sizes(program: Program) -> Counters:
     """Bytes of the kernel's own tensors; constants in HBM come with it as weights do."""
     sizes = {
         name: sum(site.size * DTYPES[site.dtype].itemsize for site in map(program.site, tensors))
@@ -119,7 +119,9 @@ def _sizes(program: Program) -> Counters:
     }
 
 
-def _dma(program: Program, timeline: Timeline, target: Target, rules: Convention) -> Counters:
+def _dma_counters(
+    program: Program, timeline: Timeline, target: Target, rules: CountingConvention
+) -> Counters:
     moves = [form.engine == "dma" and bool(form.operands) for form in program.forms]
     sizes = np.array(
         [max((item.nbytes for item in form.tiles), default=0) * move
@@ -139,14 +141,14 @@ def _dma(program: Program, timeline: Timeline, target: Target, rules: Convention
         "dma_packet_time": float(packets.sum()) / 1e9,
         "dma_active_time": active_s,
         "dma_active_cycles": round(active_s * target.sync_clock_ghz * 1e9),
-        **_descriptors(program, timeline, target, sizes, rules.percent),
+        **_descriptor_counters(program, timeline, target, sizes, rules.percent),
     }
 
 
 _MAKERS = ("static", "hardware_dynamic", "software_dynamic")
 
 
-def _maker(form: Form, target: Target) -> str:
+def _descriptor_maker(form: Form, target: Target) -> str:
     """Who makes the descriptors of a transfer: GpSimd, the hardware, or the compiler beforehand."""
     if form.engine != "dma" or not form.operands:
         return ""
@@ -156,10 +158,10 @@ def _maker(form: Form, target: Target) -> str:
     return "hardware_dynamic" if cost.descriptor_ns else "static"
 
 
-def _descriptors(
+def _descriptor_counters(
     program: Program, timeline: Timeline, target: Target, sizes: Ints, percent: float
 ) -> Counters:
-    makers = np.array([_maker(form, target) for form in program.forms])[program.form_ids]
+    makers = np.array([_descriptor_maker(form, target) for form in program.forms])[program.form_ids]
     found: Counters = {}
     for maker in _MAKERS:
         mine = makers == maker
@@ -172,8 +174,10 @@ def _descriptors(
     return found
 
 
-def _engines(program: Program, timeline: Timeline, rules: Convention) -> Counters:
-    seen = np.array([instructions(form, rules) for form in program.forms], dtype=np.int64)[program.form_ids]
+def _engine_counters(program: Program, timeline: Timeline, rules: CountingConvention) -> Counters:
+    seen = np.array([profiled_instructions(form, rules) for form in program.forms], dtype=np.int64)[
+        program.form_ids
+    ]
     found: Counters = {}
     for name in _COMPUTE:
         found[f"{name}_engine_instruction_count"] = int(seen[timeline.queue == QUEUES.index(name)].sum())
@@ -186,7 +190,7 @@ def _engines(program: Program, timeline: Timeline, rules: Convention) -> Counter
     return found
 
 
-def _ratios(found: Counters, target: Target, percent: float) -> Counters:
+def _rate_counters(found: Counters, target: Target, percent: float) -> Counters:
     """Rates and utilisations, from the counters they are made of."""
     peak = 2 * target.matmul_contract_max * target.matmul_stationary_max * target.tensor_clock_ghz * 1e9
     hbm = target.hbm_bytes_per_ns * 1e9
@@ -206,7 +210,7 @@ def _ratios(found: Counters, target: Target, percent: float) -> Counters:
     return made
 
 
-def summary_file(forecast: Forecast, convention: ConventionName = "explorer") -> dict[str, Counters]:
+def profile_summary(forecast: Forecast, convention: ConventionName = "explorer") -> dict[str, Counters]:
     """What `neuron-profile view --output-format summary-json` prints: one run's fields under its name.
 
     Percents are fractions in such files, whatever the convention.
@@ -214,6 +218,6 @@ def summary_file(forecast: Forecast, convention: ConventionName = "explorer") ->
     rules = CONVENTIONS[convention]
     fields = {
         name: value / rules.percent if name.endswith("_percent") else value
-        for name, value in profile(forecast, convention).items()
+        for name, value in profile_counters(forecast, convention).items()
     }
     return {forecast.traced.kernel: fields}

@@ -1,9 +1,9 @@
 """The engines of a launch, carrying out one decision after another: who decides is the scheduler.
 
-`start` runs an instruction on a compute engine, `issue` hands a transfer to its queue and `serve` a slice of
-it to the DMA engines. Each happens as soon as what it needs is there: its results, room, its engine, its
-ports. Every time is a maximum or a sum of earlier ones: in a given order nothing that comes sooner makes
-anything later.
+`start_instruction` runs an instruction on a compute engine, `issue_transfer` hands a transfer to its queue
+and `serve_slice` a slice of it to the DMA engines. Each happens as soon as what it needs is there: its
+results, room, its engine, its ports. Every time is a maximum or a sum of earlier ones: in a given order
+nothing that comes sooner makes anything later.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from nki_sim.operators.costs import Cost
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
 from nki_sim.timing import timeline as tl
-from nki_sim.timing.array import Array
-from nki_sim.timing.busy import Ramp, busy_ns
-from nki_sim.timing.deps import dependences
-from nki_sim.timing.dma import DmaEngines, Hbm, hbm_ns, slices
-from nki_sim.timing.memory import Rooms, Tile, rooms
-from nki_sim.timing.ports import held
-from nki_sim.timing.results import Results, pipeline_ns
-from nki_sim.timing.timeline import FIRST_DMA, QUEUES, Floats, Issued, Timeline
+from nki_sim.timing.busy_time import ClockRamp, instruction_busy_ns
+from nki_sim.timing.chip_results import ChipResults, pipeline_ns
+from nki_sim.timing.dependences import find_dependences
+from nki_sim.timing.dma import DmaEngines, HbmStack, count_slices, hbm_ns
+from nki_sim.timing.memory import MemoryPools, PooledTile, build_pools
+from nki_sim.timing.pe_array import PeArray
+from nki_sim.timing.ports import find_held_ports
+from nki_sim.timing.timeline import FIRST_DMA, QUEUES, Floats, IssueWaits, Timeline
 
 _STORE, _SOFTWARE = QUEUES.index("dma_store"), QUEUES.index("dma_software")
 
@@ -36,7 +36,7 @@ _STORE, _SOFTWARE = QUEUES.index("dma_store"), QUEUES.index("dma_software")
 class Assumptions:
     """What if: engines in `free` ("dma" among them) take no time, results are there before they are made.
 
-    Without `dependences` nothing waits for room either.
+    Without `find_dependences` nothing waits for room either.
     """
 
     free: frozenset[str] = frozenset()
@@ -46,7 +46,7 @@ class Assumptions:
 AS_IS = Assumptions()
 
 
-def queue_of(form: Form, cost: Cost) -> int:
+def find_queue(form: Form, cost: Cost) -> int:
     """The queue that a form's instructions wait in; DMA that writes HBM is a store."""
     if form.engine != "dma":
         return QUEUES.index(form.engine)
@@ -55,7 +55,7 @@ def queue_of(form: Form, cost: Cost) -> int:
     return _STORE if form["dst"].in_hbm else FIRST_DMA
 
 
-def _costs(program: Program, target: Target, assume: Assumptions) -> list[Cost]:
+def _form_costs(program: Program, target: Target, assume: Assumptions) -> list[Cost]:
     costs = [OPERATORS[form.op].cost(form, target) for form in program.forms]
     return [
         Cost(0.0, channels=cost.channels, software=cost.software) if form.engine in assume.free else cost
@@ -63,7 +63,7 @@ def _costs(program: Program, target: Target, assume: Assumptions) -> list[Cost]:
     ]
 
 
-def _assumed(target: Target, assume: Assumptions) -> Target:
+def _assume_target(target: Target, assume: Assumptions) -> Target:
     if "dma" not in assume.free:
         return target
     return replace(
@@ -83,24 +83,24 @@ class Engines:
         self, program: Program, target: Target, assume: Assumptions = AS_IS, order: Timeline | None = None
     ) -> None:
         count = len(program)
-        costs, target = _costs(program, target, assume), _assumed(target, assume)
+        costs, target = _form_costs(program, target, assume), _assume_target(target, assume)
         self._program, self._target, self._costs = program, target, costs
-        self._results = Results(program)
+        self._results = ChipResults(program)
         queues = np.array(
-            [queue_of(*pair) for pair in zip(program.forms, costs, strict=True)], dtype=np.int64
+            [find_queue(*pair) for pair in zip(program.forms, costs, strict=True)], dtype=np.int64
         )
         self.queue = queues[program.form_ids] if count else np.zeros(0, dtype=np.int64)
         self.cores = int(program.cores.max()) + 1 if count else 1
         self.lane: list[int] = (program.cores * len(QUEUES) + self.queue).tolist()
         self.forms: list[int] = program.form_ids.tolist()
-        self._busy: list[float] = busy_ns(program, target, costs).tolist()
-        self._slices = self._pieces(order)
-        self._lanes(order, assume)
-        self._ports = held(program, target, costs)
+        self._busy: list[float] = instruction_busy_ns(program, target, costs).tolist()
+        self._slices = self._slice_counts(order)
+        self._set_up_lanes(order, assume)
+        self._ports = find_held_ports(program, target, costs)
         self._port_free = [0.0] * self._ports.count
         self._port_last = [-1] * self._ports.count
         self._hbm = [hbm_ns(form, target) if form.engine == "dma" else 0.0 for form in program.forms]
-        self._waits(assume)
+        self._set_up_waits(assume)
         self._moved = [0] * count
         self.ready_ns, self._arrival = [0.0] * count, [0.0] * count
         self.issue_ns, self._start, self._end = ([-1.0] * count for _ in range(3))
@@ -110,27 +110,27 @@ class Engines:
         self._served_after, self._served_ns = [-1] * count, [0.0] * count
         self.actions: list[int] = []
         self.woken: list[int] = []
-        self.freed: list[Tile] = []
+        self.freed: list[PooledTile] = []
         self.latest = (0.0, -1)
 
-    def _pieces(self, order: Timeline | None) -> list[int]:
+    def _slice_counts(self, order: Timeline | None) -> list[int]:
         """In how many slices each transfer is moved: as in the order that is given."""
         if order is not None:
             decided: list[int] = np.bincount(order.actions, minlength=len(self.forms)).tolist()
             return [count - 1 for count in decided]
         kinds = [
-            slices(form, cost, self._target) if form.engine == "dma" and cost.channels else 1
+            count_slices(form, cost, self._target) if form.engine == "dma" and cost.channels else 1
             for form, cost in zip(self._program.forms, self._costs, strict=True)
         ]
         return [kinds[form] for form in self.forms]
 
-    def _lanes(self, order: Timeline | None, assume: Assumptions) -> None:
+    def _set_up_lanes(self, order: Timeline | None, assume: Assumptions) -> None:
         """One lane per core and queue: when it is free, how far others are from it, its table and clock."""
         target, count = self._target, self.cores * len(QUEUES)
         self.free_ns, self._lane_last = [0.0] * count, [-1] * count
         self._arrived_ns = [0.0] * count
         self._loaded = [""] * count
-        stacks = [Hbm() for _ in range(-(-self.cores // target.hbm_cores))]
+        stacks = [HbmStack() for _ in range(-(-self.cores // target.hbm_cores))]
         self._pipeline_ns = [
             0.0 if engine in assume.free else pipeline_ns(engine, target) for engine in QUEUES
         ] * self.cores
@@ -139,8 +139,8 @@ class Engines:
         throttled = target.tensor_ramp_ns > 0.0 and "tensor" not in assume.free
         tensors = range(QUEUES.index("tensor"), count, len(QUEUES))
         tiled = any(cost.parts for cost in self._costs)
-        self._arrays = {lane: Array() for lane in tensors} if tiled else {}
-        self._ramps = {lane: Ramp(target) for lane in tensors} if throttled else {}
+        self._arrays = {lane: PeArray() for lane in tensors} if tiled else {}
+        self._ramps = {lane: ClockRamp(target) for lane in tensors} if throttled else {}
         transfers = [lane % len(QUEUES) >= FIRST_DMA for lane in range(count)]
         self._settle = [target.dma_completion_ns if dma else target.semaphore_ns for dma in transfers]
         # A DMA's own trigger latency already counts the semaphore.
@@ -152,16 +152,16 @@ class Engines:
             for lane, settle in enumerate(self._settle)
         ]  # fmt: skip
 
-    def _waits(self, assume: Assumptions) -> None:
-        waits = dependences(self._program)
+    def _set_up_waits(self, assume: Assumptions) -> None:
+        waits = find_dependences(self._program)
         if assume.dependences:
             self._followers = waits.followers
             self.missing = [len(items) for items in waits.predecessors]
-            self.rooms = rooms(self._program, self._target, waits.entries)
+            self.rooms = build_pools(self._program, self._target, waits.entries)
         else:
             self._followers = [[]] * len(self._program)
             self.missing = [0] * len(self._program)
-            self.rooms = Rooms([], [[]] * len(self._program), [])
+            self.rooms = MemoryPools([], [[]] * len(self._program), [])
         for tile in self.rooms.tiles:
             for number in tile.entries:
                 self.missing[number] += 1
@@ -170,7 +170,7 @@ class Engines:
         """Whether an instruction is a transfer."""
         return self.lane[number] % len(QUEUES) >= FIRST_DMA
 
-    def start(self, number: int) -> None:
+    def start_instruction(self, number: int) -> None:
         """Run an instruction of a compute engine as soon as it can."""
         lane, cost = self.lane[number], self._costs[self.forms[number]]
         free_ns, before = self._engine_free(lane, cost)
@@ -185,38 +185,38 @@ class Engines:
         if lane in self._ramps:
             busy += self._ramp_up(number, lane, at)
         end = at + busy
-        self._hold(number, ports, end)
+        self._hold_ports(number, ports, end)
         self.issue_ns[number], self._start[number], self._end[number] = at, at, end
         array = self._arrays.get(lane)
-        self.free_ns[lane] = end if array is None else max(at, array.hold(cost.parts, number, end))
+        self.free_ns[lane] = end if array is None else max(at, array.hold_parts(cost.parts, number, end))
         self._lane_last[lane] = number
         self.actions.append(number)
-        self._finish(number, lane, end, cost.result_ns, at + self._pipeline_ns[lane])
+        self._finish_instruction(number, lane, end, cost.result_ns, at + self._pipeline_ns[lane])
 
     def _engine_free(self, lane: int, cost: Cost) -> tuple[float, int]:
         """When an engine can take an instruction of this cost, and which one it waits for."""
         found = (self.free_ns[lane], self._lane_last[lane])
         array = self._arrays.get(lane)
-        return found if array is None else max(found, array.free(cost.parts))
+        return found if array is None else max(found, array.free_time(cost.parts))
 
     def _wait_for_engine(self, number: int, free_ns: float, before: int, table_ns: float) -> float:
         at = self.ready_ns[number]
         if free_ns + table_ns > at:
             at = free_ns + table_ns
-            self._waited(number, tl.TABLE if table_ns else tl.ENGINE, before, free_ns)
+            self._record_wait(number, tl.TABLE if table_ns else tl.ENGINE, before, free_ns)
         return at
 
-    def _waited(self, number: int, cause: int, blocker: int, release_ns: float) -> None:
+    def _record_wait(self, number: int, cause: int, blocker: int, release_ns: float) -> None:
         self._cause[number], self._blocker[number], self._release[number] = cause, blocker, release_ns
 
     def _wait_for_ports(self, number: int, ports: tuple[int, ...], at: float) -> float:
         for port in ports:
             if self._port_free[port] > at:
                 at = self._port_free[port]
-                self._waited(number, tl.PORT, self._port_last[port], at)
+                self._record_wait(number, tl.PORT, self._port_last[port], at)
         return at
 
-    def _hold(self, number: int, ports: tuple[int, ...], end: float) -> None:
+    def _hold_ports(self, number: int, ports: tuple[int, ...], end: float) -> None:
         for port in ports:
             self._port_free[port], self._port_last[port] = end, number
 
@@ -228,7 +228,7 @@ class Engines:
         self._ramp[number] = extra
         return extra
 
-    def issue(self, number: int) -> float:
+    def issue_transfer(self, number: int) -> float:
         """Have a transfer's descriptors made and trigger it; when it is with the DMA engines."""
         lane, cost = self.lane[number], self._costs[self.forms[number]]
         at = self._wait_for_engine(number, self.free_ns[lane], self._lane_last[lane], 0.0)
@@ -236,10 +236,10 @@ class Engines:
         if cost.software:
             ports = self._ports.ports[number]
             at = self._wait_for_ports(number, ports, at)
-            self._hold(number, ports, at + made_ns)
+            self._hold_ports(number, ports, at + made_ns)
             next_ns = at + made_ns
         elif made_ns:
-            at, next_ns = self._describe(number, lane, at, made_ns)
+            at, next_ns = self._make_descriptors(number, lane, at, made_ns)
         else:  # they are there already
             next_ns = at
         self.free_ns[lane] = max(next_ns, at + self._target.dma_issue_ns)
@@ -250,21 +250,21 @@ class Engines:
         self._arrival[number] = self._arrived_ns[lane]
         return self._arrival[number]
 
-    def _describe(self, number: int, lane: int, at: float, made_ns: float) -> tuple[float, float]:
+    def _make_descriptors(self, number: int, lane: int, at: float, made_ns: float) -> tuple[float, float]:
         """Make descriptors in hardware: from when, and when a slot is free for the next one."""
         dma = self.dma[lane // len(QUEUES)]
-        slot_ns, before = dma.slot
+        slot_ns, before = dma.next_slot
         if slot_ns > at:
             at = slot_ns
-            self._waited(number, tl.DMA, before, at)
-        dma.describe(number, at, made_ns)
-        return at, max(at, dma.slot[0])
+            self._record_wait(number, tl.DMA, before, at)
+        dma.make_descriptors(number, at, made_ns)
+        return at, max(at, dma.next_slot[0])
 
-    def serve(self, number: int) -> bool:
+    def serve_slice(self, number: int) -> bool:
         """Move a slice of a transfer; whether that was the last."""
         lane, form, pieces = self.lane[number], self.forms[number], self._slices[number]
         first, width = self._arrival[number], self._costs[form].channels
-        service = self.dma[lane // len(QUEUES)].serve(
+        service = self.dma[lane // len(QUEUES)].serve_slice(
             number, first, self._busy[number] / pieces, self._hbm[form] / pieces, width
         )
         if self._start[number] < 0.0:
@@ -276,10 +276,10 @@ class Engines:
         if self._moved[number] < pieces:
             return False
         self._end[number] = service.end_ns
-        self._finish(number, lane, service.end_ns)
+        self._finish_instruction(number, lane, service.end_ns)
         return True
 
-    def _finish(
+    def _finish_instruction(
         self, number: int, lane: int, end: float, result_ns: float = 0.0, piped_ns: float = 0.0
     ) -> None:
         """Tell followers when they may see the result, and memory when tiles come back.
@@ -294,25 +294,25 @@ class Engines:
             time = end + latency[to]
             if to != lane:
                 time += result_ns
-            elif piped_ns > time and self._results.read_by(number, follower):
+            elif piped_ns > time and self._results.is_read_by(number, follower):
                 time = piped_ns
             if time > ready[follower]:
                 ready[follower] = time
-                self._waited(follower, tl.DEPENDENCE, number, end)
+                self._record_wait(follower, tl.DEPENDENCE, number, end)
             left = missing[follower] = missing[follower] - 1
             if not left:
                 self.woken.append(follower)
         settled = end + self._settle[lane]
         for tile in self.rooms.touched[number]:
-            if tile.access_ended(settled, number):
+            if tile.end_access(settled, number):
                 self.freed.append(tile)
 
-    def admit(self, tile: Tile, time: float, source: int) -> None:
+    def admit_tile(self, tile: PooledTile, time: float, source: int) -> None:
         """A tile has room: what would touch it first may go on from then; `source` made the room."""
         for number in tile.entries:
             if time > self.ready_ns[number]:
                 self.ready_ns[number] = time
-                self._waited(number, tl.MEMORY, source, self._end[source])
+                self._record_wait(number, tl.MEMORY, source, self._end[source])
             self.missing[number] -= 1
             if not self.missing[number]:
                 self.woken.append(number)
@@ -321,10 +321,10 @@ class Engines:
         made = [cost.descriptor_ns if cost.software else 0.0 for cost in self._costs]
         return np.array(made)[self._program.form_ids] if made else np.zeros(0)
 
-    def _waited_for(self) -> tuple[Issued, dict[str, Any]]:
+    def _wait_columns(self) -> tuple[IssueWaits, dict[str, Any]]:
         """The waits before instructions were issued, and the last ones: DMA engines are waited for later."""
         after = np.array(self._served_after, dtype=np.int64)
-        issued = Issued(
+        issued = IssueWaits(
             np.array(self._cause, dtype=np.int64),
             np.array(self._blocker, dtype=np.int64),
             np.array(self._release),
@@ -337,7 +337,7 @@ class Engines:
         }
         return issued, last
 
-    def timeline(self) -> Timeline:
+    def build_timeline(self) -> Timeline:
         """All columns.
 
         Raises:
@@ -347,7 +347,7 @@ class Engines:
         if stuck is not None:
             raise ScheduleError(f"instruction {stuck} never finds room for its tiles; see the checks")
         program = self._program
-        issued, last = self._waited_for()
+        issued, last = self._wait_columns()
         return Timeline(
             issue_ns=np.array(self.issue_ns),
             start_ns=np.array(self._start),

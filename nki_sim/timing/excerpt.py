@@ -10,26 +10,30 @@ from dataclasses import replace
 
 import numpy as np
 
-from nki_sim.program.ir import LOOP_MARKS, MEETINGS, Ints, Iterations, Program
+from nki_sim.program.ir import LOOP_MARKS, SYNC_OPERATORS, Ints, Iterations, Program
 
-RUN = 640
+RUN_INSTRUCTIONS = 640
 """Instructions in a row that an excerpt takes: several rounds of an inner loop."""
 
 
-def excerpt(program: Program, count: int) -> Program:
+def take_excerpt(program: Program, count: int) -> Program:
     """Runs of a program's instructions, spread over it, `count` in all, as one program.
 
     What was written before a run and is read in it counts as there from the start. Programs that are no
     longer, and those whose cores meet or whose loops depend on data, are left whole.
     """
-    if len(program) <= count or any(form.op in LOOP_MARKS or form.op in MEETINGS for form in program.forms):
+    if len(program) <= count or any(
+        form.op in LOOP_MARKS or form.op in SYNC_OPERATORS for form in program.forms
+    ):
         return program
-    runs = max(1, count // RUN)
+    runs = max(1, count // RUN_INSTRUCTIONS)
     length = count // runs
-    return _only(program, (_firsts(program, runs, length)[:, None] + np.arange(length)).reshape(-1))
+    return _extract_program(
+        program, (_run_starts(program, runs, length)[:, None] + np.arange(length)).reshape(-1)
+    )
 
 
-def _firsts(program: Program, runs: int, length: int) -> Ints:
+def _run_starts(program: Program, runs: int, length: int) -> Ints:
     """Where each run begins; they do not overlap."""
     cells = program.cells
     outside = np.isin(cells.tensor, (*program.inputs, *program.outputs))
@@ -43,7 +47,7 @@ def _firsts(program: Program, runs: int, length: int) -> Ints:
     return np.minimum(firsts, after)
 
 
-def _only(program: Program, chosen: Ints) -> Program:
+def _extract_program(program: Program, chosen: Ints) -> Program:
     """The program of some instructions, with the forms and tensors that they use."""
     taken = np.isin(program.cells.instruction, chosen)
     forms, form_ids = np.unique(program.form_ids[chosen], return_inverse=True)

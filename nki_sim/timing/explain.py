@@ -9,25 +9,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nki_sim.timing.bottleneck import bottleneck
+from nki_sim.timing.bottleneck import find_bottleneck
 from nki_sim.timing.bounds import MinimalWork
+from nki_sim.timing.critical_path import EngineTrack, PathPart, busy_ms, critical_path, engine_tracks
 from nki_sim.timing.forecast import Forecast
-from nki_sim.timing.occupancy import Occupancy, occupancy
-from nki_sim.timing.path import PathPart, Track, busy_ms, critical_path, tracks
-from nki_sim.timing.reuse import Reused, reused
+from nki_sim.timing.occupancy import MemoryOccupancy, measure_occupancy
 from nki_sim.timing.roofline import Roofline, roofline
-from nki_sim.timing.spill_origins import Spilled, spilled
-from nki_sim.timing.transfers import Transfers, transfers
-from nki_sim.timing.whatif import WhatIf
+from nki_sim.timing.spill_origins import SpilledTile, find_spilled_tiles
+from nki_sim.timing.tile_reuse import ReusedTile, find_reused_tiles
+from nki_sim.timing.transfers import TransferSummary, summarize_transfers
+from nki_sim.timing.what_if import WhatIf
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`bottleneck` is `overhead`, an engine, `dependency` (engines wait for each other) or `underutilised`.
+    """`find_bottleneck` is `overhead`, an engine, `dependency` (engines wait for each other) or
+    `underutilised`.
 
     `busy_ms` is how long each engine is predicted to run. The parts of `critical_path`, costliest first, add
-    up to `latency_ms`, of which `overhead_ms` is a kernel's fixed time. `reused` are tiles for which rounds
-    of a loop wait, though they need nothing of each other.
+    up to `latency_ms`, of which `overhead_ms` is a kernel's fixed time. `find_reused_tiles` are tiles for
+    which rounds of a loop wait, though they need nothing of each other.
     """
 
     bottleneck: str
@@ -35,30 +36,30 @@ class Explanation:
     overhead_ms: float
     busy_ms: dict[str, float]
     critical_path: list[PathPart]
-    tracks: list[Track]
-    reused: list[Reused]
-    transfers: Transfers
+    tracks: list[EngineTrack]
+    reused: list[ReusedTile]
+    transfers: TransferSummary
     roofline: Roofline
-    occupancy: list[Occupancy]
-    spilled: list[Spilled]
+    occupancy: list[MemoryOccupancy]
+    spilled: list[SpilledTile]
 
 
-def explain(
+def explain_latency(
     forecast: Forecast, work: MinimalWork | None = None, ifs: Sequence[WhatIf] | None = None
 ) -> Explanation:
     """Explain a prediction, with the problem's minimal work and its what-ifs where the caller knows them."""
     program, timeline = forecast.compiled.program, forecast.timeline
     busy = busy_ms(timeline)
     return Explanation(
-        bottleneck=bottleneck(forecast, busy, ifs),
+        bottleneck=find_bottleneck(forecast, busy, ifs),
         latency_ms=forecast.latency_ms,
         overhead_ms=timeline.kernel_overhead_ns / 1e6,
         busy_ms=busy,
         critical_path=critical_path(program, timeline),
-        tracks=tracks(program, timeline),
-        reused=reused(forecast.compiled, forecast.traced, timeline),
-        transfers=transfers(program, forecast.target),
+        tracks=engine_tracks(program, timeline),
+        reused=find_reused_tiles(forecast.compiled, forecast.traced, timeline),
+        transfers=summarize_transfers(program, forecast.target),
         roofline=roofline(forecast, work),
-        occupancy=occupancy(program, timeline, forecast.target),
-        spilled=spilled(forecast.compiled),
+        occupancy=measure_occupancy(program, timeline, forecast.target),
+        spilled=find_spilled_tiles(forecast.compiled),
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nki_sim.collecting import rarely_collecting
-from nki_sim.compiler.compile import compiled
-from nki_sim.compiler.compiled import Compiled
+from nki_sim.compiler.compiled_program import CompiledProgram
+from nki_sim.compiler.pass_pipeline import compile_program
 from nki_sim.errors import KernelError
+from nki_sim.garbage_collection import rare_garbage_collection
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
 from nki_sim.timing.schedule import Timeline, schedule
@@ -18,7 +18,7 @@ class Forecast:
     """What profile, explanation, uncertainty and comparison are functions of. All times are predicted."""
 
     traced: Program
-    compiled: Compiled
+    compiled: CompiledProgram
     target: Target
     timeline: Timeline
 
@@ -28,23 +28,23 @@ class Forecast:
         return self.timeline.latency_ms
 
 
-def forecast(program: Program, target: Target) -> Forecast:
+def forecast_program(program: Program, target: Target) -> Forecast:
     """Compile a traced program and schedule what runs.
 
-    Loops whose rounds data decide are timed as one round, see `untimed`.
+    Loops whose rounds data decide are timed as one round, see `unknown_latency_error`.
 
     Raises:
         ScheduleError: the program does not fit on the chip.
     """
-    with rarely_collecting():
-        made = compiled(program, target)
+    with rare_garbage_collection():
+        made = compile_program(program, target)
     return Forecast(program, made, target, schedule(made.program, target))
 
 
-def untimed(program: Program) -> KernelError | None:
+def unknown_latency_error(program: Program) -> KernelError | None:
     """Why the model cannot say how long a program takes, with the line of the loop; None when it can."""
     if not program.loops:
         return None
     text = "data decide how often a loop runs, and with it how long the kernel takes"
     hint = "give the loop bounds that are known from the shapes"
-    return KernelError("latency_unknown", text, int(program.lines[min(program.partners)]), hint)
+    return KernelError("latency_unknown", text, int(program.lines[min(program.loop_partners)]), hint)

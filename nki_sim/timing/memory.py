@@ -12,21 +12,21 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from nki_sim.flow.room import MEMORIES, capacity, size
+from nki_sim.flow.chip_memory import MEMORIES, memory_capacity, tile_footprint
 from nki_sim.program.ir import Ints, Program
 from nki_sim.targets import Target
 
 __all__ = [
     "MEMORIES",
     "Lifetimes",
-    "Pool",
-    "Refill",
-    "Rooms",
-    "Tile",
-    "capacity",
-    "lifetimes",
-    "rooms",
-    "size",
+    "MemoryPool",
+    "MemoryPools",
+    "PooledTile",
+    "ReplayedPool",
+    "build_pools",
+    "memory_capacity",
+    "tensor_lifetimes",
+    "tile_footprint",
 ]
 
 
@@ -38,7 +38,7 @@ class Lifetimes:
     last: Ints
 
 
-def lifetimes(program: Program) -> Lifetimes:
+def tensor_lifetimes(program: Program) -> Lifetimes:
     """Program-order lifetimes of all tensors."""
     cells = program.cells
     last = np.full(len(program.tensor_sites), -1, dtype=np.int64)
@@ -49,14 +49,14 @@ def lifetimes(program: Program) -> Lifetimes:
 
 
 @dataclass(slots=True, eq=False)
-class Tile:
+class PooledTile:
     """A tensor on its way through a pool.
 
     `entries` are the instructions that can be the first to run of those that touch it.
     """
 
     size: int
-    pool: Pool
+    pool: MemoryPool
     first: int
     entries: list[int]
     accesses: int = 0
@@ -64,7 +64,7 @@ class Tile:
     last: int = -1
     number: int = -1
 
-    def access_ended(self, end_ns: float, number: int) -> bool:
+    def end_access(self, end_ns: float, number: int) -> bool:
         """Count down its accesses; true when that was the last."""
         self.accesses -= 1
         if end_ns > self.end_ns:
@@ -73,19 +73,19 @@ class Tile:
 
 
 @dataclass(slots=True, eq=False)
-class Pool:
+class MemoryPool:
     """One memory of one core, whose tiles get room in program order."""
 
     free: int
-    waiting: list[Tile] = field(default_factory=list)
+    waiting: list[PooledTile] = field(default_factory=list)
     next: int = 0
 
-    def hand_out(self) -> Iterator[Tile]:
+    def admit_waiting(self) -> Iterator[PooledTile]:
         """Give room to the next tiles while it lasts."""
         while self.next < len(self.waiting) and self.waiting[self.next].size <= self.free:
-            yield self.force()
+            yield self.force_next()
 
-    def force(self) -> Tile:
+    def force_next(self) -> PooledTile:
         """Give room to the next tile whether there is any or not."""
         tile = self.waiting[self.next]
         self.free -= tile.size
@@ -93,20 +93,20 @@ class Pool:
         return tile
 
     @property
-    def short(self) -> bool:
+    def has_waiting(self) -> bool:
         """Whether some tile waits for room."""
         return self.next < len(self.waiting)
 
 
 @dataclass(slots=True, eq=False)
-class Refill:
+class ReplayedPool:
     """The room of a pool by when and after which instruction it came free; for orders that are given.
 
     Tiles take what came free first. It grants at every moment as much as the pool does, and moving a
     release forward never moves a grant back.
     """
 
-    pool: Pool
+    pool: MemoryPool
     freed: list[tuple[float, int, int]] = field(default_factory=list)
     granted: dict[int, tuple[float, int]] = field(default_factory=dict)
     latest: tuple[float, int] = (0.0, -1)
@@ -114,22 +114,22 @@ class Refill:
     def __post_init__(self) -> None:
         self.freed.append((0.0, -1, self.pool.free))
 
-    def give(self, tile: Tile) -> None:
+    def release_tile(self, tile: PooledTile) -> None:
         """A tile's last access has ended."""
         heappush(self.freed, (tile.end_ns, tile.last, tile.size))
 
-    def grant(self, tile: Tile) -> tuple[float, int]:
+    def grant_room(self, tile: PooledTile) -> tuple[float, int]:
         """When the tile gets room, and whose end made it; those before it in program order get theirs too.
 
         Of a program that was given more than there is, tiles may take what nobody has given back yet.
         """
         while tile.number not in self.granted:
-            taken = self.pool.force()
-            self._take(taken.size)
+            taken = self.pool.force_next()
+            self._take_room(taken.size)
             self.granted[taken.number] = self.latest
         return self.granted[tile.number]
 
-    def _take(self, size: int) -> None:
+    def _take_room(self, size: int) -> None:
         while size > 0 and self.freed:
             end_ns, source, room = heappop(self.freed)
             self.latest = max(self.latest, (end_ns, source))
@@ -139,37 +139,41 @@ class Refill:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rooms:
+class MemoryPools:
     """The memories of a launch: their pools, the tiles that each instruction touches, all tiles."""
 
-    pools: list[Pool]
-    touched: list[list[Tile]]
-    tiles: list[Tile]
+    pools: list[MemoryPool]
+    touched: list[list[PooledTile]]
+    tiles: list[PooledTile]
 
 
-def rooms(program: Program, target: Target, entries: dict[int, list[int]]) -> Rooms:
+def build_pools(program: Program, target: Target, entries: dict[int, list[int]]) -> MemoryPools:
     """Pools with all tiles that the compiler places; `entries` as dependences have them."""
     cores = program.tensor_cores.tolist()
     pools = {
-        (memory, core): Pool(capacity(memory, target)) for core in sorted(set(cores)) for memory in MEMORIES
+        (memory, core): MemoryPool(memory_capacity(memory, target))
+        for core in sorted(set(cores))
+        for memory in MEMORIES
     }
-    first = lifetimes(program).first.tolist()
-    sizes = [size(site, target) if site.buffer in MEMORIES else 0 for site in program.sites]
-    tiles: dict[int, Tile] = {}
+    first = tensor_lifetimes(program).first.tolist()
+    sizes = [tile_footprint(site, target) if site.buffer in MEMORIES else 0 for site in program.sites]
+    tiles: dict[int, PooledTile] = {}
     for tensor, number in enumerate(program.tensor_sites.tolist()):
         site = program.sites[number]
         if site.buffer in MEMORIES and site.address is None and first[tensor] >= 0:
             pool = pools[site.buffer, cores[tensor]]
-            tiles[tensor] = Tile(sizes[number], pool, first[tensor], entries.get(tensor, []), number=tensor)
+            tiles[tensor] = PooledTile(
+                sizes[number], pool, first[tensor], entries.get(tensor, []), number=tensor
+            )
             pool.waiting.append(tiles[tensor])
     for pool in pools.values():
         pool.waiting.sort(key=lambda tile: tile.first)
-    return Rooms(list(pools.values()), _touched(program, tiles), list(tiles.values()))
+    return MemoryPools(list(pools.values()), _tiles_by_instruction(program, tiles), list(tiles.values()))
 
 
-def _touched(program: Program, tiles: dict[int, Tile]) -> list[list[Tile]]:
+def _tiles_by_instruction(program: Program, tiles: dict[int, PooledTile]) -> list[list[PooledTile]]:
     """The tiles of each instruction, one for each operand. What nobody writes may be read in any order."""
-    touched: list[list[Tile]] = [[] for _ in range(len(program))]
+    touched: list[list[PooledTile]] = [[] for _ in range(len(program))]
     unwritten = {tensor for tensor, tile in tiles.items() if not tile.entries}
     cells = program.cells
     for number, tensor in zip(cells.instruction.tolist(), cells.tensor.tolist(), strict=True):

@@ -16,14 +16,14 @@ import numpy as np
 from nki_sim.program.ir import Ints, Program
 from nki_sim.targets import Target
 from nki_sim.timing.activity import span_ns
-from nki_sim.timing.memory import MEMORIES, capacity, size
+from nki_sim.timing.memory import MEMORIES, memory_capacity, tile_footprint
 from nki_sim.timing.schedule import Floats, Timeline
 
 UNITS = {"sbuf": "bytes per partition", "psum": "banks"}
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class MemoryHolder:
     """Tiles of one declaration in a memory at one moment, and what they take together."""
 
     name: str
@@ -33,7 +33,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Occupancy:
+class MemoryOccupancy:
     """Use of one memory: `at_ms[i]` is when it changes to `used[i]`. `holders` are those of the peak."""
 
     core: int
@@ -44,11 +44,11 @@ class Occupancy:
     mean: float
     at_ms: list[float]
     used: list[int]
-    holders: list[Holder]
+    holders: list[MemoryHolder]
 
 
 @dataclass(frozen=True, eq=False)
-class _Lives:
+class _TensorLives:
     """Tensors of one memory of one core, and when they are there."""
 
     memory: str
@@ -58,21 +58,21 @@ class _Lives:
     end_ns: Floats
 
 
-def occupancy(program: Program, timeline: Timeline, target: Target) -> list[Occupancy]:
+def measure_occupancy(program: Program, timeline: Timeline, target: Target) -> list[MemoryOccupancy]:
     """Use of SBUF and PSUM of every core from the kernel's start to the end of its last instruction."""
-    begin, end = _lives(program, timeline)
+    begin, end = _usage_spans(program, timeline)
     found = []
     for memory in MEMORIES:
         in_memory = np.array([site.buffer == memory for site in program.sites], dtype=bool)
         mine = in_memory[program.tensor_sites] & (end >= 0.0)
         for core in np.unique(timeline.core).tolist():
             tensors = np.flatnonzero(mine & (program.tensor_cores == core))
-            lives = _Lives(memory, core, tensors, begin[tensors], end[tensors])
-            found.append(_use(program, lives, span_ns(timeline), target))
+            lives = _TensorLives(memory, core, tensors, begin[tensors], end[tensors])
+            found.append(_memory_use(program, lives, span_ns(timeline), target))
     return found
 
 
-def _lives(program: Program, timeline: Timeline) -> tuple[Floats, Floats]:
+def _usage_spans(program: Program, timeline: Timeline) -> tuple[Floats, Floats]:
     """When each tensor is first and last in use; -1 for those that nothing touches."""
     cells, count = program.cells, len(program.tensor_sites)
     begin, end = np.full(count, np.inf), np.full(count, -1.0)
@@ -81,29 +81,29 @@ def _lives(program: Program, timeline: Timeline) -> tuple[Floats, Floats]:
     return begin, end
 
 
-def _use(program: Program, lives: _Lives, span: float, target: Target) -> Occupancy:
-    at_ns, used = _series(program, lives, target)
+def _memory_use(program: Program, lives: _TensorLives, span: float, target: Target) -> MemoryOccupancy:
+    at_ns, used = _use_series(program, lives, target)
     lasts = np.diff(np.append(at_ns, max(span, at_ns[-1])))
     peak = int(np.argmax(used))
     there = (lives.begin_ns <= at_ns[peak]) & (lives.end_ns > at_ns[peak])
-    return Occupancy(
+    return MemoryOccupancy(
         core=lives.core,
         memory=lives.memory,
         unit=UNITS[lives.memory],
-        capacity=capacity(lives.memory, target),
+        capacity=memory_capacity(lives.memory, target),
         peak=int(used[peak]),
         mean=float((used * lasts).sum() / span) if span else 0.0,
         at_ms=(at_ns / 1e6).tolist(),
         used=used.tolist(),
-        holders=_holders(program, lives.tensors[there], target),
+        holders=_list_holders(program, lives.tensors[there], target),
     )
 
 
-def _series(program: Program, lives: _Lives, target: Target) -> tuple[Floats, Ints]:
+def _use_series(program: Program, lives: _TensorLives, target: Target) -> tuple[Floats, Ints]:
     """Times at which the use changes, from 0 on, and the use from then on."""
     in_place = np.array([site.address is not None for site in program.sites], dtype=bool)
     taken = [
-        size(site, target) if site.buffer == lives.memory and site.address is None else 0
+        tile_footprint(site, target) if site.buffer == lives.memory and site.address is None else 0
         for site in program.sites
     ]
     sites = program.tensor_sites[lives.tensors]
@@ -120,7 +120,9 @@ def _series(program: Program, lives: _Lives, target: Target) -> tuple[Floats, In
     return at[changed], used[changed]
 
 
-def _placed_use(program: Program, lives: _Lives, placed: np.ndarray, at: Floats, target: Target) -> Ints:
+def _placed_use(
+    program: Program, lives: _TensorLives, placed: np.ndarray, at: Floats, target: Target
+) -> Ints:
     """At each time, the bytes or banks that at least one placed tile covers."""
     tensors, begin, end = lives.tensors[placed], lives.begin_ns[placed], lives.end_ns[placed]
     sites = [program.site(tensor) for tensor in tensors.tolist()]
@@ -143,14 +145,17 @@ def _placed_use(program: Program, lives: _Lives, placed: np.ndarray, at: Floats,
     return np.array(total)[np.searchsorted(np.array(made), at, side="right") - 1]
 
 
-def _holders(program: Program, tensors: Ints, target: Target) -> list[Holder]:
+def _list_holders(program: Program, tensors: Ints, target: Target) -> list[MemoryHolder]:
     counted = Counter(program.tensor_sites[tensors].tolist())
     sites = [(program.sites[number], count) for number, count in counted.items()]
-    found = [Holder(site.name, site.line, count, count * size(site, target)) for site, count in sites]
+    found = [
+        MemoryHolder(site.name, site.line, count, count * tile_footprint(site, target))
+        for site, count in sites
+    ]
     return sorted(found, key=lambda holder: (-holder.size, holder.line))
 
 
-def thinned(at_ms: Sequence[float], used: Sequence[int], points: int) -> list[tuple[float, int]]:
+def thin_series(at_ms: Sequence[float], used: Sequence[int], points: int) -> list[tuple[float, int]]:
     """At most `points` of a series: of each stretch of time the highest use, where the stretch begins."""
     if len(used) <= points:
         return list(zip(at_ms, used, strict=True))

@@ -16,83 +16,85 @@ from nki_sim.operators.costs import Cost
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
 
-Holds = Callable[[Form, Cost], bool]
+HoldsPort = Callable[[Form, Cost], bool]
 
 
-def _touches(buffer: str) -> Holds:
+def _touches_buffer(buffer: str) -> HoldsPort:
     return lambda form, _: any(item.buffer == buffer for item in form.operands)
 
 
-def _sbuf(form: Form, cost: Cost) -> bool:
+def _uses_sbuf(form: Form, cost: Cost) -> bool:
     """Instructions on SBUF, and descriptors, which GpSimd writes there."""
-    return cost.software or _touches("sbuf")(form, cost)
+    return cost.software or _touches_buffer("sbuf")(form, cost)
 
 
-def _wide(form: Form, cost: Cost) -> bool:
+def _uses_bus(form: Form, cost: Cost) -> bool:
     """GpSimd on SBUF at any time, VectorE in its 16-bit modes."""
-    return cost.fast or (form.engine != "vector" and _sbuf(form, cost))
+    return cost.fast or (form.engine != "vector" and _uses_sbuf(form, cost))
 
 
-def _always(form: Form, cost: Cost) -> bool:
+def _always_holds(form: Form, cost: Cost) -> bool:
     del form, cost
     return True
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class MemoryPort:
     """A port of one core, or of each bank of its PSUM: which instructions of which engines hold it."""
 
     name: str
     engines: frozenset[str]
-    holds: Holds
+    holds: HoldsPort
     per_bank: bool = False
 
 
 _VECTOR_GPSIMD = frozenset({"vector", "gpsimd"})
 _VECTOR_SCALAR = frozenset({"vector", "scalar"})
 
-DESCRIPTORS = Port("GpSimd", frozenset({"gpsimd"}), _always)
+DESCRIPTORS = MemoryPort("GpSimd", frozenset({"gpsimd"}), _always_holds)
 """GpSimd itself, which software DMA keeps busy until its descriptors are made."""
 
-PORTS: dict[int, tuple[Port, ...]] = {
+PORTS: dict[int, tuple[MemoryPort, ...]] = {
     2: (
-        Port("SBUF of Vector and GpSimd", _VECTOR_GPSIMD, _sbuf),
-        Port("PSUM of Vector and Scalar", _VECTOR_SCALAR, _touches("psum")),
+        MemoryPort("SBUF of Vector and GpSimd", _VECTOR_GPSIMD, _uses_sbuf),
+        MemoryPort("PSUM of Vector and Scalar", _VECTOR_SCALAR, _touches_buffer("psum")),
     ),
     3: (
-        Port("bus of Vector and GpSimd", _VECTOR_GPSIMD, _wide),
-        Port("PSUM bank of Vector and Scalar", _VECTOR_SCALAR, _touches("psum"), per_bank=True),
+        MemoryPort("bus of Vector and GpSimd", _VECTOR_GPSIMD, _uses_bus),
+        MemoryPort("PSUM bank of Vector and Scalar", _VECTOR_SCALAR, _touches_buffer("psum"), per_bank=True),
     ),
 }
 """By generation [D: A1 and A2, access to SBUF and PSUM]; later ones are as the last."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Held:
+class HeldPorts:
     """`ports[i]` are the numbers of the ports that instruction i holds; there are `count`."""
 
     ports: list[tuple[int, ...]]
     count: int
 
 
-def held(program: Program, target: Target, costs: list[Cost]) -> Held:
+def find_held_ports(program: Program, target: Target, costs: list[Cost]) -> HeldPorts:
     """The ports of all instructions, those that engines contend for."""
     table = (*PORTS[min(target.generation, max(PORTS))], DESCRIPTORS)
-    kinds = [_kinds(table, form, cost) for form, cost in zip(program.forms, costs, strict=True)]
-    contended = {port for port in table if _engines(port, program, kinds, costs) > 1}
+    kinds = [_form_ports(table, form, cost) for form, cost in zip(program.forms, costs, strict=True)]
+    contended = {port for port in table if _count_engines(port, program, kinds, costs) > 1}
     kinds = [tuple(port for port in found if port in contended) for found in kinds]
     if not contended:
-        return Held([()] * len(program), 0)
+        return HeldPorts([()] * len(program), 0)
     users: dict[Hashable, set[str]] = defaultdict(set)
-    wanted = _wanted(program, kinds, target)
+    wanted = _port_instances(program, kinds, target)
     for form_id, keys in zip(program.form_ids.tolist(), wanted, strict=True):
         for key in keys:
             users[key].add(program.forms[form_id].engine)
     numbers = {key: place for place, key in enumerate(key for key, who in users.items() if len(who) > 1)}
-    return Held([tuple(numbers[key] for key in keys if key in numbers) for keys in wanted], len(numbers))
+    return HeldPorts([tuple(numbers[key] for key in keys if key in numbers) for keys in wanted], len(numbers))
 
 
-def _wanted(program: Program, kinds: list[tuple[Port, ...]], target: Target) -> list[tuple[Hashable, ...]]:
+def _port_instances(
+    program: Program, kinds: list[tuple[MemoryPort, ...]], target: Target
+) -> list[tuple[Hashable, ...]]:
     """For each instruction the instances of ports that it holds: by form, core and, for banks, tensors."""
     known: dict[tuple[int, ...], tuple[Hashable, ...]] = {}
     found: list[tuple[Hashable, ...]] = []
@@ -102,34 +104,38 @@ def _wanted(program: Program, kinds: list[tuple[Port, ...]], target: Target) -> 
         form_id = place[0]
         key = (*place, *tensors[first[number] : first[number + 1]]) if by_bank[form_id] else place
         if key not in known:
-            known[key] = tuple(_keys(kinds[form_id], program, target, key))
+            known[key] = tuple(_instance_keys(kinds[form_id], program, target, key))
         found.append(known[key])
     return found
 
 
-def _kinds(table: tuple[Port, ...], form: Form, cost: Cost) -> tuple[Port, ...]:
+def _form_ports(table: tuple[MemoryPort, ...], form: Form, cost: Cost) -> tuple[MemoryPort, ...]:
     engine = "gpsimd" if cost.software else form.engine
     return tuple(port for port in table if engine in port.engines and port.holds(form, cost))
 
 
-def _engines(port: Port, program: Program, kinds: list[tuple[Port, ...]], costs: list[Cost]) -> int:
+def _count_engines(
+    port: MemoryPort, program: Program, kinds: list[tuple[MemoryPort, ...]], costs: list[Cost]
+) -> int:
     """How many engines of a program hold a port."""
     forms = zip(program.forms, kinds, strict=True)
     return len({form.engine for form, found in forms if port in found})
 
 
-def _keys(
-    ports: tuple[Port, ...], program: Program, target: Target, place: tuple[int, ...]
+def _instance_keys(
+    ports: tuple[MemoryPort, ...], program: Program, target: Target, place: tuple[int, ...]
 ) -> Iterator[Hashable]:
     form_id, core, *tensors = place
     for port in ports:
         if port.per_bank:
-            yield from _banks(program.forms[form_id], core, list(map(program.site, tensors)), tensors, target)
+            yield from _bank_keys(
+                program.forms[form_id], core, list(map(program.site, tensors)), tensors, target
+            )
         else:
             yield port.name, core
 
 
-def _banks(
+def _bank_keys(
     form: Form, core: int, sites: list[Site], tensors: list[int], target: Target
 ) -> Iterator[Hashable]:
     """The banks that an instruction touches: of its core where the kernel places a tile, else of the tile.
@@ -144,5 +150,5 @@ def _banks(
 
 
 def _touched_banks(item: Operand, before: int, bank_bytes: int) -> range:
-    low = before + (item.column - item.below) * item.itemsize
+    low = before + (item.column - item.reach_below) * item.itemsize
     return range(low // bank_bytes, (low + item.free_extent * item.itemsize - 1) // bank_bytes + 1)

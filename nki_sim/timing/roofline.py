@@ -19,7 +19,7 @@ from nki_sim.forms import Form
 from nki_sim.program.ir import Program
 from nki_sim.timing.bounds import MinimalWork, peak_flops_per_ns, plain_bound, tight_bound
 from nki_sim.timing.forecast import Forecast
-from nki_sim.timing.traffic import form_flops, is_transpose, uses
+from nki_sim.timing.traffic import count_forms, form_flops, is_transpose
 
 _RATES = ("float32", "bfloat16", "float8_e4m3")
 """Types by the rate of their products; where a program has several, the fastest is that of its bound."""
@@ -49,7 +49,7 @@ class Roofline:
 def roofline(forecast: Forecast, work: MinimalWork | None = None) -> Roofline:
     """Place a prediction under the bounds of `work`, or of the program's own least work."""
     target, latency = forecast.target, forecast.latency_ms
-    least = work or work_of(forecast.traced)
+    least = work or minimal_work(forecast.traced)
     plain, tight = plain_bound(least, target), tight_bound(least, target)
     moved = least.read_bytes + least.write_bytes
     return Roofline(
@@ -64,23 +64,23 @@ def roofline(forecast: Forecast, work: MinimalWork | None = None) -> Roofline:
     )
 
 
-def work_of(program: Program) -> MinimalWork:
+def minimal_work(program: Program) -> MinimalWork:
     """The least work of any kernel with this program's inputs, outputs and products."""
     products = [
-        (form_flops(form) * count, _rate(form))
-        for form, count in zip(program.forms, uses(program), strict=True)
+        (form_flops(form) * count, _product_rate(form))
+        for form, count in zip(program.forms, count_forms(program), strict=True)
         if form.op == "nc_matmul" and not is_transpose(form)
     ]
     return MinimalWork(
-        read_bytes=_touched(program, program.inputs, writes=False),
-        write_bytes=_touched(program, program.outputs, writes=True),
+        read_bytes=_touched_bytes(program, program.inputs, writes=False),
+        write_bytes=_touched_bytes(program, program.outputs, writes=True),
         matmul_flops=sum(flops for flops, _ in products),
-        copied_bytes=_copied(program),
+        copied_bytes=_copied_bytes(program),
         matmul_dtype=_RATES[max((rate for _, rate in products), default=0)],
     )
 
 
-def _rate(form: Form) -> int:
+def _product_rate(form: Form) -> int:
     """Which of `_RATES` a product may be made at; ones and zeros take fewer passes of float32."""
     moving = form["moving"]
     if moving.dtype == "float32" and not any(form.param(f"is_{role}_onezero") for role in _OPERANDS):
@@ -88,7 +88,7 @@ def _rate(form: Form) -> int:
     return 2 if moving.itemsize == 1 else 1
 
 
-def _copied(program: Program) -> int:
+def _copied_bytes(program: Program) -> int:
     """Bytes that go from inputs to outputs without a stay on chip."""
     cells, found = program.cells, 0
     direct = np.array([form.op in _COPIES and form["src"].in_hbm for form in program.forms], dtype=bool)
@@ -101,7 +101,7 @@ def _copied(program: Program) -> int:
     return found
 
 
-def _touched(program: Program, tensors: tuple[int, ...], *, writes: bool) -> int:
+def _touched_bytes(program: Program, tensors: tuple[int, ...], *, writes: bool) -> int:
     """Bytes of some tensors, each as far as the program accesses it, and once."""
     cells = program.cells
     sizes = np.array([item.nbytes for item in program.operands], dtype=np.int64)[cells.operand]

@@ -20,12 +20,12 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from nki_sim.collecting import rarely_collecting
+from nki_sim.garbage_collection import rare_garbage_collection
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
-from nki_sim.timing.dma import Turns
+from nki_sim.timing.dma import QueueTurns
 from nki_sim.timing.engines import AS_IS, Assumptions, Engines
-from nki_sim.timing.memory import Refill, Tile
+from nki_sim.timing.memory import PooledTile, ReplayedPool
 from nki_sim.timing.timeline import (
     CAUSES,
     DEPENDENCE,
@@ -39,13 +39,13 @@ from nki_sim.timing.timeline import (
     START,
     TABLE,
     Floats,
-    Step,
+    PathStep,
     Timeline,
 )
 
 __all__ = [
     "AS_IS", "CAUSES", "DEPENDENCE", "DMA", "ENGINE", "ENGINES", "FIRST_DMA", "MEMORY", "PORT", "QUEUES",
-    "START", "TABLE", "Assumptions", "Floats", "Step", "Timeline", "schedule",
+    "START", "TABLE", "Assumptions", "Floats", "PathStep", "Timeline", "schedule",
 ]  # fmt: skip
 
 _READY, _IDLE, _ARRIVED, _SERVE, _FREE = range(5)
@@ -63,40 +63,40 @@ def schedule(
     Raises:
         ScheduleError: the program does not fit on the chip.
     """
-    with rarely_collecting():
+    with rare_garbage_collection():
         engines = Engines(program, target, assume, order)
         if order is None:
             _ListScheduler(program, target, engines).run()
         else:
-            _replay(engines, order)
-        return engines.timeline()
+            _replay_order(engines, order)
+        return engines.build_timeline()
 
 
-def _replay(engines: Engines, order: Timeline) -> None:
+def _replay_order(engines: Engines, order: Timeline) -> None:
     """Carry out the decisions of an earlier schedule, each as soon as it can be."""
-    refills = {id(pool): Refill(pool) for pool in engines.rooms.pools}
-    entered: dict[int, list[Tile]] = {}
+    refills = {id(pool): ReplayedPool(pool) for pool in engines.rooms.pools}
+    entered: dict[int, list[PooledTile]] = {}
     for tile in engines.rooms.tiles:
         for number in tile.entries:
             entered.setdefault(number, []).append(tile)
     admitted: set[int] = set()
     for number in order.actions.tolist():
         if engines.issue_ns[number] >= 0.0:
-            engines.serve(number)
+            engines.serve_slice(number)
         else:
             for tile in entered.get(number, ()):
                 if tile.number not in admitted:
                     admitted.add(tile.number)
-                    engines.admit(tile, *refills[id(tile.pool)].grant(tile))
-            (engines.issue if engines.is_dma(number) else engines.start)(number)
+                    engines.admit_tile(tile, *refills[id(tile.pool)].grant_room(tile))
+            (engines.issue_transfer if engines.is_dma(number) else engines.start_instruction)(number)
         for tile in engines.freed:
-            refills[id(tile.pool)].give(tile)
+            refills[id(tile.pool)].release_tile(tile)
         engines.freed.clear()
         engines.woken.clear()
 
 
 @dataclass(slots=True)
-class _Lane:
+class _QueueLane:
     """A queue's instructions in the order to take them; `head` is the first that has not started."""
 
     order: list[int]
@@ -118,10 +118,10 @@ class _ListScheduler:
         for index in range(engines.cores * len(QUEUES)):
             members = np.flatnonzero(lanes == index).tolist()
             dma = index % len(QUEUES) >= FIRST_DMA
-            self._lanes.append(_Lane(members, target.dma_window if dma else target.issue_window))
+            self._lanes.append(_QueueLane(members, target.dma_window if dma else target.issue_window))
             for place, number in enumerate(members):
                 self._rank[number] = place
-        self._turns = [Turns(len(QUEUES) - FIRST_DMA) for _ in range(engines.cores)]
+        self._turns = [QueueTurns(len(QUEUES) - FIRST_DMA) for _ in range(engines.cores)]
         self._serving = [False] * engines.cores
         self._events: list[tuple[float, int, int]] = []
         self._tiles = {tile.number: tile for tile in engines.rooms.tiles}
@@ -129,23 +129,23 @@ class _ListScheduler:
     def run(self) -> None:
         """Until nothing is left to do, or nothing can go on."""
         handlers = (
-            self._ready,
-            self._idle,
-            self._arrived,
-            self._serve,
-            self._freed,
+            self._on_ready,
+            self._on_idle,
+            self._on_arrival,
+            self._on_serve,
+            self._on_free,
         )  # as the kinds of events
         engines = self._engines
         engines.woken.extend(number for number, missing in enumerate(engines.missing) if missing == 0)
         for pool in engines.rooms.pools:
-            for tile in pool.hand_out():
-                engines.admit(tile, 0.0, -1)
-        self._wake()
-        while self._events or self._overcommit():
+            for tile in pool.admit_waiting():
+                engines.admit_tile(tile, 0.0, -1)
+        self._push_events()
+        while self._events or self._overcommit_memory():
             now, kind, item = heappop(self._events)
             handlers[kind](now, item)
 
-    def _wake(self) -> None:
+    def _push_events(self) -> None:
         """Events for what the last action brought about."""
         engines = self._engines
         for number in engines.woken:
@@ -155,27 +155,27 @@ class _ListScheduler:
             heappush(self._events, (tile.end_ns, _FREE, tile.number))
         engines.freed.clear()
 
-    def _ready(self, _: float, number: int) -> None:
+    def _on_ready(self, _: float, number: int) -> None:
         index = self._engines.lane[number]
         lane = self._lanes[index]
         heappush(lane.ready, self._rank[number])
         if lane.idle:
-            self._next(lane, index)
+            self._start_next(lane, index)
 
-    def _idle(self, _: float, index: int) -> None:
+    def _on_idle(self, _: float, index: int) -> None:
         self._lanes[index].idle = True
-        self._next(self._lanes[index], index)
+        self._start_next(self._lanes[index], index)
 
-    def _next(self, lane: _Lane, index: int) -> None:
+    def _start_next(self, lane: _QueueLane, index: int) -> None:
         """Start the first ready instruction of the window, if any."""
         if not lane.ready or lane.ready[0] >= lane.head + lane.window:
             return
         engines, number = self._engines, lane.order[heappop(lane.ready)]
         if index % len(QUEUES) >= FIRST_DMA:
-            heappush(self._events, (engines.issue(number), _ARRIVED, number))
+            heappush(self._events, (engines.issue_transfer(number), _ARRIVED, number))
         else:
-            engines.start(number)
-            self._wake()
+            engines.start_instruction(number)
+            self._push_events()
         lane.idle = False
         order, issued, head = lane.order, engines.issue_ns, lane.head
         while head < len(order) and issued[order[head]] >= 0.0:
@@ -183,7 +183,7 @@ class _ListScheduler:
         lane.head = head
         heappush(self._events, (engines.free_ns[index], _IDLE, index))
 
-    def _arrived(self, now: float, number: int) -> None:
+    def _on_arrival(self, now: float, number: int) -> None:
         """A transfer is with the DMA engines, which take it up when it is its turn."""
         core, queue = divmod(self._engines.lane[number], len(QUEUES))
         self._turns[core].add(queue - FIRST_DMA, number)
@@ -191,32 +191,32 @@ class _ListScheduler:
             self._serving[core] = True
             heappush(self._events, (max(now, self._engines.dma[core].free_ns), _SERVE, core))
 
-    def _serve(self, now: float, core: int) -> None:
+    def _on_serve(self, now: float, core: int) -> None:
         """An engine is free: a slice of the transfer whose turn it is."""
         engines, turns = self._engines, self._turns[core]
-        if engines.serve(turns.next()):
-            turns.done()
-            self._wake()
+        if engines.serve_slice(turns.next_transfer()):
+            turns.finish_transfer()
+            self._push_events()
         self._serving[core] = bool(turns)
         if turns:
             heappush(self._events, (max(now, engines.dma[core].free_ns), _SERVE, core))
 
-    def _freed(self, now: float, tensor: int) -> None:
+    def _on_free(self, now: float, tensor: int) -> None:
         tile = self._tiles[tensor]
         tile.pool.free += tile.size
-        for other in tile.pool.hand_out():
-            self._engines.admit(other, now, tile.last)
-        self._wake()
+        for other in tile.pool.admit_waiting():
+            self._engines.admit_tile(other, now, tile.last)
+        self._push_events()
 
-    def _overcommit(self) -> bool:
+    def _overcommit_memory(self) -> bool:
         """Whether tiles that find no room got some all the same, now that nothing else can go on.
 
         Only programs whose compiler spills are given more than there is.
         """
         while not self._events and self._may_overcommit:
-            pool = next((pool for pool in self._engines.rooms.pools if pool.short), None)
+            pool = next((pool for pool in self._engines.rooms.pools if pool.has_waiting), None)
             if pool is None:
                 break
-            self._engines.admit(pool.force(), *self._engines.latest)
-            self._wake()
+            self._engines.admit_tile(pool.force_next(), *self._engines.latest)
+            self._push_events()
         return bool(self._events)

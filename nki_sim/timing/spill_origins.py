@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nki_sim.compiler.compiled import LOAD_AGAIN, RELOAD, SAVE, Compiled
+from nki_sim.compiler.compiled_program import LOAD_AGAIN, RELOAD, SAVE, CompiledProgram
 from nki_sim.forms import HBM_BUFFERS, Site
 
 ADDED = (SAVE, RELOAD, LOAD_AGAIN)
 
 
 @dataclass(frozen=True, slots=True)
-class Spilled:
+class SpilledTile:
     """Tiles of one declaration: bytes saved to HBM, read back, and loaded again from their source.
 
     `line` declares them; `needed_at` is the line for which most bytes come back, 0 for none.
@@ -34,27 +34,29 @@ class Spilled:
         return self.save_bytes + self.reload_bytes + self.load_again_bytes
 
 
-def spilled(compiled: Compiled) -> list[Spilled]:
+def find_spilled_tiles(compiled: CompiledProgram) -> list[SpilledTile]:
     """Traffic that the kernel does not ask for, by declaration, the most bytes first."""
     per_tile: dict[tuple[int, str], Counter[int]] = defaultdict(Counter)
     needed: dict[tuple[int, str], Counter[int]] = defaultdict(Counter)
-    for site, origin, line, nbytes in _added(compiled):
+    for site, origin, line, nbytes in _added_transfers(compiled):
         key = site.line, site.name
         per_tile[key][origin] += nbytes
         needed[key][line] += nbytes if origin != SAVE else 0
     found = [
-        Spilled(name, line, moved[SAVE], moved[RELOAD], moved[LOAD_AGAIN], _most(needed[line, name]))
+        SpilledTile(
+            name, line, moved[SAVE], moved[RELOAD], moved[LOAD_AGAIN], _most_needed_line(needed[line, name])
+        )
         for (line, name), moved in per_tile.items()
     ]
     return sorted(found, key=lambda entry: (-entry.total_bytes, entry.line))
 
 
-def _most(needed: Counter[int]) -> int:
+def _most_needed_line(needed: Counter[int]) -> int:
     line, nbytes = needed.most_common(1)[0]
     return line if nbytes else 0
 
 
-def _added(compiled: Compiled) -> Iterator[tuple[Site, int, int, int]]:
+def _added_transfers(compiled: CompiledProgram) -> Iterator[tuple[Site, int, int, int]]:
     """Each transfer that the compiler adds: the tile on chip, why, for which line, bytes."""
     program, cells = compiled.program, compiled.program.cells
     for number in np.flatnonzero(np.isin(compiled.origins, ADDED)).tolist():

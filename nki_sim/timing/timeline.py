@@ -36,12 +36,12 @@ _ENDED = frozenset({DEPENDENCE, MEMORY})
 Floats = npt.NDArray[np.float64]
 
 
-def _none() -> Floats:
+def _empty_column() -> Floats:
     return np.zeros(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PathStep:
     """A piece of the critical path: from `begin_ns` to `end_ns` everything waits for `number`.
 
     `cause` says in what way the instruction waited for the step before it.
@@ -54,7 +54,7 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Issued:
+class IssueWaits:
     """What each instruction waited for before it was issued: columns as those of a timeline.
 
     `served` says which transfers the DMA engines kept waiting once more behind that.
@@ -93,12 +93,12 @@ class Timeline:
     kernel_overhead_ns: float
     core: Ints
     dynamic_loops: int = 0
-    release_ns: Floats = field(default_factory=_none)
-    table_ns: Floats = field(default_factory=_none)
-    ramp_ns: Floats = field(default_factory=_none)
-    descriptor_ns: Floats = field(default_factory=_none)
+    release_ns: Floats = field(default_factory=_empty_column)
+    table_ns: Floats = field(default_factory=_empty_column)
+    ramp_ns: Floats = field(default_factory=_empty_column)
+    descriptor_ns: Floats = field(default_factory=_empty_column)
     actions: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    issued: Issued | None = None
+    issued: IssueWaits | None = None
 
     @cached_property
     def begin_ns(self) -> Floats:
@@ -115,7 +115,7 @@ class Timeline:
         """Predicted time of the whole kernel."""
         return (self.span_ns + self.kernel_overhead_ns) / 1e6
 
-    def critical_path(self) -> list[Step]:
+    def critical_path(self) -> list[PathStep]:
         """The chain of waits that ends with the last instruction, first step first.
 
         Each step begins where the one before ends, the first at 0, the last at `span_ns`. A transfer is first
@@ -125,19 +125,19 @@ class Timeline:
         Raises:
             ScheduleError: the waits go round in a circle.
         """
-        steps: list[Step] = []
+        steps: list[PathStep] = []
         number, ended = int(np.argmax(self.end_ns)) if len(self.end_ns) else -1, True
         end_ns = self.span_ns
         for _ in range(2 * len(self.end_ns) + 1):
             if number < 0:
                 return steps[::-1]
-            cause, before, release_ns, ended = self._wait(number, ended=ended)
+            cause, before, release_ns, ended = self._last_wait(number, ended=ended)
             begin_ns = min(end_ns, release_ns) if before >= 0 else 0.0
-            steps.append(Step(number, begin_ns, end_ns, cause))
+            steps.append(PathStep(number, begin_ns, end_ns, cause))
             number, end_ns = before, begin_ns
         raise ScheduleError(f"instruction {number} waits for itself")
 
-    def _wait(self, number: int, *, ended: bool) -> tuple[int, int, float, bool]:
+    def _last_wait(self, number: int, *, ended: bool) -> tuple[int, int, float, bool]:
         """Why it was not served, or not issued, earlier; and whether the blocker had to end for it."""
         served = self.issued is not None and bool(self.issued.served[number])
         of = self if self.issued is None or (ended and served) else self.issued

@@ -12,7 +12,7 @@ import numpy as np
 
 from nki_sim.forms import HBM_BUFFERS, Form, Operand
 from nki_sim.operators import OPERATORS
-from nki_sim.operators.rules.matrix import doubled
+from nki_sim.operators.rules.matrix import rows_per_partition
 from nki_sim.program.ir import Program
 
 MEMORIES = ("hbm", "sbuf", "psum")
@@ -21,7 +21,7 @@ Counters = dict[str, float | int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Convention:
+class CountingConvention:
     """How a profiler counts. `percent` is what all of something is called.
 
     `per_partition`: engines' bytes are those of one partition. `uncounted` are instructions of which no
@@ -36,7 +36,7 @@ class Convention:
     percent: float = 100.0
 
 
-def instructions(form: Form, convention: Convention) -> int:
+def profiled_instructions(form: Form, convention: CountingConvention) -> int:
     """Instructions that the profiler sees for one of this form."""
     moving = form.operand("moving" if form.op == "nc_matmul" else "data")
     if form.engine != "tensor" or moving is None or moving.dtype != "float32":
@@ -45,33 +45,33 @@ def instructions(form: Form, convention: Convention) -> int:
     return convention.fp32_instructions if moving.partitions > 1 else 1
 
 
-def traffic(program: Program, convention: Convention) -> Counters:
+def count_traffic(program: Program, convention: CountingConvention) -> Counters:
     """`{memory}_{read|write}_bytes`, spilled bytes, and what engines bring from PSUM to SBUF."""
     found: Counters = {f"{name}_{way}_bytes": 0 for name in MEMORIES for way in ("read", "write")}
     moved = {"psum_read_sbuf_write_count": 0, "psum_read_sbuf_write_bytes": 0}
-    for form, count in zip(program.forms, uses(program), strict=True):
+    for form, count in zip(program.forms, count_forms(program), strict=True):
         sizes = form_bytes(form, convention)
         for name, size in sizes.items():
             found[name] += size * count
         if form.engine != "dma" and sizes.get("psum_read_bytes") and "sbuf_write_bytes" in sizes:
-            moved["psum_read_sbuf_write_count"] += count * instructions(form, convention)
+            moved["psum_read_sbuf_write_count"] += count * profiled_instructions(form, convention)
             moved["psum_read_sbuf_write_bytes"] += sizes["psum_read_bytes"] * count
     saved, reloaded = _internal_bytes(program)
     return {**found, **moved, "spill_save_bytes": saved, "spill_reload_bytes": reloaded}
 
 
-def uses(program: Program) -> list[int]:
+def count_forms(program: Program) -> list[int]:
     """How many instructions there are of each form."""
     found: list[int] = np.bincount(program.form_ids, minlength=len(program.forms)).tolist()
     return found
 
 
-def form_bytes(form: Form, convention: Convention) -> dict[str, int]:
+def form_bytes(form: Form, convention: CountingConvention) -> dict[str, int]:
     """What one instruction of a form moves, by counter."""
     found: dict[str, int] = {}
     if form.op in convention.uncounted:
         return found
-    outputs, times = OPERATORS[form.op].outputs, instructions(form, convention)
+    outputs, times = OPERATORS[form.op].outputs, profiled_instructions(form, convention)
     single = convention.per_partition and form.engine != "dma"
     for item in form.operands:
         if item.buffer == "register" or not (convention.scalar_operands or _is_data(form, item)):
@@ -95,7 +95,7 @@ def form_flops(form: Form) -> int:
         return 0
     if form.op == "nc_matmul":
         moving = form["moving"]
-        return 2 * moving.partitions * form["stationary"].free * moving.free // doubled(form)
+        return 2 * moving.partitions * form["stationary"].free * moving.free // rows_per_partition(form)
     data = form["data"]
     return 2 * data.partitions * data.partitions * data.free
 

@@ -10,11 +10,11 @@ import numpy as np
 from nki_sim.operators import OPERATORS
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
-from nki_sim.timing.traffic import uses
+from nki_sim.timing.traffic import count_forms
 
 
 @dataclass(frozen=True, slots=True)
-class Transfers:
+class TransferSummary:
     """`small` of `count` transfers take the fixed cost `fixed_us`, the others longer.
 
     `limited_by` is what most time of the DMA engines goes to: "fixed cost" or "bytes"; None where there
@@ -28,9 +28,9 @@ class Transfers:
     limited_by: Literal["bytes", "fixed cost"] | None
 
 
-def transfers(program: Program, target: Target) -> Transfers:
+def summarize_transfers(program: Program, target: Target) -> TransferSummary:
     """The transfers of a program as they are predicted to cost."""
-    times = uses(program)
+    times = count_forms(program)
     moves = [index for index, form in enumerate(program.forms) if form.engine == "dma" and form.operands]
     forms = [program.forms[index] for index in moves]
     costs = [OPERATORS[form.op].cost(form, target) for form in forms]
@@ -40,7 +40,7 @@ def transfers(program: Program, target: Target) -> Transfers:
     small = np.array([cost.busy_ns <= target.dma_fixed_ns for cost in costs], dtype=bool)
     count = int(counts.sum())
     fixed = float(took[small].sum()) > float(took.sum()) / 2
-    return Transfers(
+    return TransferSummary(
         count=count,
         small=int(counts[small].sum()),
         fixed_us=target.dma_fixed_ns / 1e3,

@@ -1,12 +1,12 @@
 """How far a prediction can be trusted: the same kernel timed again with the uncertain constants moved.
 
-Constants tagged I (inferred) or C (calibrated) have a range: 20 % to either side, or what `ranges` says:
-those fitted to measurements go at least as far as fits on some of the measured kernels do. A
-*draw* gives every such constant a value within its range, from a seed that depends on the constant's
-name and the number of the draw alone: two kernels see the same draws, so that what moves both alike cancels
-when they are compared. Odd draws mirror the even ones before them. The compiler's constants are moved only
-for kernels that a compiler rewrites, one at a time, and the kernel is compiled again. Its capacity is a
-cliff: about a third of the draws have less of it, a third more.
+Constants tagged I (inferred) or C (calibrated) have a range: 20 % to either side, or what `constant_ranges`
+says: those fitted to measurements go at least as far as fits on some of the measured kernels do. A *draw*
+gives every such constant a value within its range, from a seed that depends on the constant's name and the
+number of the draw alone: two kernels see the same draws, so that what moves both alike cancels when they are
+compared. Odd draws mirror the even ones before them. The compiler's constants are moved only for kernels that
+a compiler rewrites, one at a time, and the kernel is compiled again. Its capacity is a cliff: about a third
+of the draws have less of it, a third more.
 
 The interval goes from the 5th to the 95th percentile of the draws, and to the compiler's extremes. Long
 programs are timed again by an excerpt: how its time changes is taken for how the whole changes. What is done
@@ -22,11 +22,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from nki_sim.compiler.compile import compiled
+from nki_sim.compiler.pass_pipeline import compile_program
 from nki_sim.errors import ScheduleError
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
-from nki_sim.timing.excerpt import RUN, excerpt
+from nki_sim.timing.excerpt import RUN_INSTRUCTIONS, take_excerpt
 from nki_sim.timing.forecast import Forecast
 from nki_sim.timing.schedule import schedule
 
@@ -71,7 +71,7 @@ _TAIL = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class ConstantRange:
     """From `low` to `high` around the table's `value`, which as many draws exceed as stay below.
 
     Even in between; `by_factor` even on a logarithmic scale. `compiles`: the compiler depends on it.
@@ -83,7 +83,7 @@ class Range:
     by_factor: bool = False
     compiles: bool = False
 
-    def at(self, share: float) -> float:
+    def value_at(self, share: float) -> float:
         """The value at a share of the range: 0 is `low`, 0.5 `value`, 1 `high`."""
         first, last = (self.low, self.value) if share < 0.5 else (self.value, self.high)
         within = 2 * share if share < 0.5 else 2 * share - 1
@@ -92,37 +92,37 @@ class Range:
         return first + (last - first) * within
 
 
-def ranges(target: Target) -> dict[str, Range]:
+def constant_ranges(target: Target) -> dict[str, ConstantRange]:
     """The range of each uncertain constant of a target, by name."""
     uncertain = [name for name, tag in target.sources.items() if tag in UNCERTAIN]
-    found = {name: _share(name, getattr(target, name)) for name in uncertain}
-    found |= {name: _lookahead(target, name) for name in _WINDOWS if name in found}
+    found = {name: _proportional_range(name, getattr(target, name)) for name in uncertain}
+    found |= {name: _lookahead_range(target, name) for name in _WINDOWS if name in found}
     # Capacity whatever its tag: what decides is whether some tiles just fit.
-    found["sbuf_reserved_bytes"] = _around(target.sbuf_reserved_bytes, 8192, 8192)
-    found["legacy_rotation"] = _around(target.legacy_rotation, 0, 1)
+    found["sbuf_reserved_bytes"] = _range_around(target.sbuf_reserved_bytes, 8192, 8192)
+    found["legacy_rotation"] = _range_around(target.legacy_rotation, 0, 1)
     return found
 
 
-def _share(name: str, value: float) -> Range:
+def _proportional_range(name: str, value: float) -> ConstantRange:
     low, high = FITS.get(name, (1 - SHARE, 1 + SHARE))
-    return Range(low * value, value, high * value)
+    return ConstantRange(low * value, value, high * value)
 
 
-def _lookahead(target: Target, name: str) -> Range:
+def _lookahead_range(target: Target, name: str) -> ConstantRange:
     """Inferred: from strict program order to a lookahead that no longer binds. Calibrated: as fits say."""
     value = getattr(target, name)
     if target.sources[name] == "C":
         low, high = FITS.get(name, (0.5, 2.0))
-        return Range(max(1.0, low * value), value, high * value, by_factor=True)
-    return Range(1, value, max(UNLIMITED, value), by_factor=True)
+        return ConstantRange(max(1.0, low * value), value, high * value, by_factor=True)
+    return ConstantRange(1, value, max(UNLIMITED, value), by_factor=True)
 
 
-def _around(value: float, below: float, above: float) -> Range:
-    return Range(value - below, value, value + above, compiles=True)
+def _range_around(value: float, below: float, above: float) -> ConstantRange:
+    return ConstantRange(value - below, value, value + above, compiles=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class ForecastInterval:
     """A predicted latency, the interval around it, and the latency in each draw; ms.
 
     `dynamic_loops` counts loops whose bounds depend on data: they are timed as if they ran once.
@@ -135,9 +135,9 @@ class Interval:
     dynamic_loops: int = 0
 
 
-def interval(
+def predict_interval(
     forecast: Forecast, *, draws: int = DRAWS, work: int = WORK, recompile: bool | None = None
-) -> Interval:
+) -> ForecastInterval:
     """The interval of a prediction from `draws` schedules of `work` instructions together.
 
     `recompile`: whether to compile legacy kernels again with the compiler's constants moved. Unless it is
@@ -145,20 +145,22 @@ def interval(
     is no more work either.
     """
     legacy = forecast.traced.dialect == "neuronxcc"
-    size, count = len(forecast.compiled.program), max(RUN, work // max(1, draws))
+    size, count = len(forecast.compiled.program), max(RUN_INSTRUCTIONS, work // max(1, draws))
     capacity = size <= _CAPACITY_SHARE * work if recompile is None else recompile
     others = _COMPILING * size <= work if recompile is None else recompile
-    made = dict(_variants(forecast, count, capacity=legacy and capacity))
-    times = tuple(_drawn(made[_capacity(draw) if len(made) > 1 else 0], draw) for draw in range(draws))
+    made = dict(_make_variants(forecast, count, capacity=legacy and capacity))
+    times = tuple(
+        _draw_latency(made[_capacity_side(draw) if len(made) > 1 else 0], draw) for draw in range(draws)
+    )
     ends = [_percentile(times, share) for share in (_TAIL, 1 - _TAIL)] if times else []
     ends.extend(one.latency_ms for one in made.values())
     if legacy and others:
-        ends.extend(_recompiled(forecast.traced, forecast.target))
-    return Interval(forecast.latency_ms, min(ends), max(ends), times, forecast.timeline.dynamic_loops)
+        ends.extend(_recompiled_latencies(forecast.traced, forecast.target))
+    return ForecastInterval(forecast.latency_ms, min(ends), max(ends), times, forecast.timeline.dynamic_loops)
 
 
 @dataclass(frozen=True, slots=True)
-class _Variant:
+class _CompiledVariant:
     """What the compiler makes of a kernel: the part that is timed again, and how long part and whole take."""
 
     part: Program
@@ -171,50 +173,59 @@ class _Variant:
         return (self.span_ns + self.target.kernel_overhead_ns) / 1e6
 
 
-def _capacity(draw: int) -> int:
+def _capacity_side(draw: int) -> int:
     """Which of less, as much and more SBUF is left in a draw: about a third of the draws each, in pairs."""
     return 0 if draw // 2 % 3 == 0 else (-1, 1)[draw % 2]
 
 
-def _variants(forecast: Forecast, count: int, *, capacity: bool) -> Iterator[tuple[int, _Variant]]:
+def _make_variants(
+    forecast: Forecast, count: int, *, capacity: bool
+) -> Iterator[tuple[int, _CompiledVariant]]:
     """The program as it is, and where `capacity` is moved, the compiler's with less and with more of it."""
     target, program = forecast.target, forecast.compiled.program
-    part = excerpt(program, count)
+    part = take_excerpt(program, count)
     span_ns = forecast.timeline.span_ns
     base_ns = span_ns if part is program else schedule(part, target).span_ns
-    one = _Variant(part, target, base_ns, span_ns)
+    one = _CompiledVariant(part, target, base_ns, span_ns)
     yield 0, one
     if capacity:
-        reserve = ranges(target)["sbuf_reserved_bytes"]
+        reserve = constant_ranges(target)["sbuf_reserved_bytes"]
         for side, value in ((-1, reserve.high), (1, reserve.low)):
-            yield side, _compiled_anew(forecast, one, _with(target, {"sbuf_reserved_bytes": value}), count)
+            yield (
+                side,
+                _recompile_variant(
+                    forecast, one, _with_values(target, {"sbuf_reserved_bytes": value}), count
+                ),
+            )
 
 
-def _compiled_anew(forecast: Forecast, one: _Variant, changed: Target, count: int) -> _Variant:
+def _recompile_variant(
+    forecast: Forecast, one: _CompiledVariant, changed: Target, count: int
+) -> _CompiledVariant:
     """The variant of another capacity; that of the prediction where the kernel does not fit."""
     try:
-        program = compiled(forecast.traced, changed).program
-        if _same(program, forecast.compiled.program):
+        program = compile_program(forecast.traced, changed).program
+        if _is_same_program(program, forecast.compiled.program):
             return replace(one, target=changed)
         span_ns = schedule(program, changed).span_ns
-        part = excerpt(program, count)
-        return _Variant(
+        part = take_excerpt(program, count)
+        return _CompiledVariant(
             part, changed, span_ns if part is program else schedule(part, changed).span_ns, span_ns
         )
     except ScheduleError:
         return one
 
 
-def _same(one: Program, other: Program) -> bool:
+def _is_same_program(one: Program, other: Program) -> bool:
     columns = ("form_ids", "tensors", "offsets")
     return one.forms == other.forms and all(
         np.array_equal(getattr(one, name), getattr(other, name)) for name in columns
     )
 
 
-def _drawn(one: _Variant, draw: int) -> float:
+def _draw_latency(one: _CompiledVariant, draw: int) -> float:
     """The latency in a draw; what does not fit there takes as long as it does where it fits."""
-    changed = moved(one.target, draw)
+    changed = draw_target(one.target, draw)
     try:
         ratio = schedule(one.part, changed).span_ns / one.base_ns if one.base_ns else 1.0
     except ScheduleError:
@@ -222,7 +233,7 @@ def _drawn(one: _Variant, draw: int) -> float:
     return (ratio * one.span_ns + changed.kernel_overhead_ns) / 1e6
 
 
-def compare(one: Interval, other: Interval) -> float:
+def win_share(one: ForecastInterval, other: ForecastInterval) -> float:
     """The share of wins of the kernel with the lower prediction among the draws that tell the two apart.
 
     Nearer to each other than `RESOLUTION_RATIO` a draw says nothing, nor does one that only one of them has.
@@ -236,32 +247,40 @@ def compare(one: Interval, other: Interval) -> float:
     return sum(told) / len(told) if told else 0.5
 
 
-def moved(target: Target, draw: int) -> Target:
+def draw_target(target: Target, draw: int) -> Target:
     """The target of a draw: every uncertain constant that only times depend on is moved."""
-    values = {name: one.at(share(name, draw)) for name, one in ranges(target).items() if not one.compiles}
-    return _with(target, values)
+    values = {
+        name: one.value_at(draw_share(name, draw))
+        for name, one in constant_ranges(target).items()
+        if not one.compiles
+    }
+    return _with_values(target, values)
 
 
-def share(name: str, draw: int) -> float:
+def draw_share(name: str, draw: int) -> float:
     """Where in its range a constant lies in a draw; draws 2 k and 2 k + 1 mirror each other."""
     # Seeded by text, the generator is the same on every machine and version of Python.
     at = random.Random(f"{name} {draw // 2}").random()  # noqa: S311  reproducible, not secret
     return 1.0 - at if draw % 2 else at
 
 
-def _recompiled(program: Program, target: Target) -> Iterator[float]:
+def _recompiled_latencies(program: Program, target: Target) -> Iterator[float]:
     """Latencies with one constant of the compiler at an end of its range."""
-    ends = [(name, {one.low, one.high} - {one.value}) for name, one in ranges(target).items() if one.compiles]
+    ends = [
+        (name, {one.low, one.high} - {one.value})
+        for name, one in constant_ranges(target).items()
+        if one.compiles
+    ]
     for name, values in ends:
         for value in sorted(values):
-            changed = _with(target, {name: value})
+            changed = _with_values(target, {name: value})
             try:
-                yield schedule(compiled(program, changed).program, changed).latency_ms
+                yield schedule(compile_program(program, changed).program, changed).latency_ms
             except ScheduleError:
                 continue  # what does not fit there says nothing of how long it takes where it does
 
 
-def _with(target: Target, values: dict[str, float]) -> Target:
+def _with_values(target: Target, values: dict[str, float]) -> Target:
     """The target with other values; whole numbers stay whole."""
     return replace(
         target,

@@ -5,19 +5,19 @@ from __future__ import annotations
 _SIZES = (("GB", 1e9), ("MB", 1e6), ("KB", 1e3))
 
 
-def size(nbytes: float) -> str:
+def format_size(nbytes: float) -> str:
     """Bytes in the unit that people would use."""
     unit, scale = next(((unit, scale) for unit, scale in _SIZES if nbytes >= scale), ("B", 1.0))
     return f"{nbytes / scale:.4g} {unit}"
 
 
-def time(ms: float, among: float | None = None) -> str:
+def format_time(ms: float, among: float | None = None) -> str:
     """A time in us, or in ms where it, or the time `among` whose parts it stands, is 1 ms or more."""
     longest = ms if among is None else among
-    return f"{_figure(ms)} ms" if longest >= 1.0 else f"{_figure(ms * 1e3)} us"
+    return f"{_format_figure(ms)} ms" if longest >= 1.0 else f"{_format_figure(ms * 1e3)} us"
 
 
-def _figure(value: float) -> str:
+def _format_figure(value: float) -> str:
     """Four digits, never with an exponent."""
     text = f"{value:.4g}"
     if "e" not in text:

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from remote.asked import read_blob
-from remote.cluster.judge import Failure, Judge, Setting
+from remote.cluster.judge import JudgeSettings, NodeJudge, RemoteFailure
 from remote.errors import InfrastructureError, NotReadyError
-from remote.evaluator import Blobs, EvaluationAnswer, PredictionRequest
+from remote.evaluation_context import read_blob
+from remote.evaluator import BlobReader, EvaluationAnswer, PredictionRequest
 from remote.local import LocalEvaluator
-from remote.secret import secret_of
+from remote.secret import load_secret
 from remote.tracing import load_default_tracer
-from state.model import Digest, EvaluationRequest, Predicted
+from state.model import Digest, EvaluationRequest, PredictedLatency
 
 CONNECT_S = 60.0
 PROBE_S = 5.0
@@ -92,18 +92,18 @@ class RayEvaluator:
         async with self._preparing:
             if self._ray is not None:
                 return
-            ray = _imported()
-            await asyncio.to_thread(probe, self._address)
+            ray = _import_ray()
+            await asyncio.to_thread(probe_address, self._address)
             try:
-                await self._join(ray)
+                await self._join_cluster(ray)
             except BaseException:
-                await self._part(ray)  # the next try begins anew
+                await self._leave_cluster(ray)  # the next try begins anew
                 raise
             for one in self._actors:
                 self._idle.put_nowait(one)
             self._ray = ray
 
-    async def _join(self, ray: Any) -> None:
+    async def _join_cluster(self, ray: Any) -> None:
         """Reach the cluster and start the actors; what was begun when that fails is left.
 
         Raises:
@@ -111,47 +111,47 @@ class RayEvaluator:
         """
         try:
             async with asyncio.timeout(CONNECT_S):
-                await asyncio.to_thread(self._connect, ray)
-                count = self._count if self._address is None else _cpus(ray)
-                self._actors = [self._actor(ray) for _ in range(count)]
-                there = await _get(self._actors[0].toolchain.remote())
+                await asyncio.to_thread(self._connect_ray, ray)
+                count = self._count if self._address is None else _count_cpus(ray)
+                self._actors = [self._start_actor(ray) for _ in range(count)]
+                there = await _await_ref(self._actors[0].toolchain.remote())
         except TimeoutError as error:
             raise InfrastructureError(
-                "cluster_unreachable", f"{self._where()} did not answer within {CONNECT_S:g} s"
+                "cluster_unreachable", f"{self._describe_cluster()} did not answer within {CONNECT_S:g} s"
             ) from error
         except Exception as error:  # Ray raises plain ones, too: of a node that took too long to start
-            raise InfrastructureError("cluster_failed", f"{self._where()}: {error}") from error
+            raise InfrastructureError("cluster_failed", f"{self._describe_cluster()}: {error}") from error
         if there != self._local.toolchain():
-            text = f"{self._where()} has {there}, this machine {self._local.toolchain()}"
+            text = f"{self._describe_cluster()} has {there}, this machine {self._local.toolchain()}"
             raise InfrastructureError("cluster_toolchain", text, retryable=False)
 
-    async def _part(self, ray: Any) -> None:
+    async def _leave_cluster(self, ray: Any) -> None:
         """End the actors, and a cluster that was made here."""
         for one in self._actors:
             ray.kill(one)
         self._actors = []
         if self._joined:
             self._joined = False
-            await asyncio.to_thread(_leave, ray)
+            await asyncio.to_thread(_disconnect_ray, ray)
 
-    async def evaluate(self, request: EvaluationRequest, blobs: Blobs, /) -> EvaluationAnswer:
+    async def evaluate(self, request: EvaluationRequest, blobs: BlobReader, /) -> EvaluationAnswer:
         """Judge one candidate on the cluster; cancelling ends its jail there.
 
         Raises:
             InfrastructureError: no verdict could be reached, through no fault of the kernel.
         """
         await self.prepare()
-        problem = self._stored(request, blobs)
+        problem = self._store_problem_files(request, blobs)
         source = read_blob(blobs, request.source)
-        async with self._actor_for_one() as actor:
+        async with self._borrow_actor() as actor:
             name = uuid4().hex
             ref = actor.evaluate.remote(name, request.model_dump_json().encode(), problem, source)
-            answer, where = await self._result(ref, lambda: actor.cancel.remote(name))
-        if isinstance(answer, Failure):
+            answer, where = await self._await_result(ref, lambda: actor.cancel.remote(name))
+        if isinstance(answer, RemoteFailure):
             raise InfrastructureError(answer.code, answer.message, retryable=answer.retryable)
         return EvaluationAnswer(answer.evaluation, answer.artefacts, answer.stage_ms, where=where)
 
-    async def predict(self, request: PredictionRequest, blobs: Blobs, /) -> Sequence[Predicted]:
+    async def predict(self, request: PredictionRequest, blobs: BlobReader, /) -> Sequence[PredictedLatency]:
         """Predict kernels at home.
 
         Raises:
@@ -165,15 +165,15 @@ class RayEvaluator:
         if ray is not None:
             with contextlib.suppress(TimeoutError, ray.exceptions.RayError):
                 async with asyncio.timeout(CANCEL_S):
-                    await asyncio.gather(*(_get(one.aclose.remote()) for one in self._actors))
-            await self._part(ray)
+                    await asyncio.gather(*(_await_ref(one.aclose.remote()) for one in self._actors))
+            await self._leave_cluster(ray)
         self._files, self._idle = {}, asyncio.Queue()
         await self._local.aclose()
 
-    def _where(self) -> str:
+    def _describe_cluster(self) -> str:
         return f"the Ray cluster at {self._address}" if self._address else "the Ray cluster on this machine"
 
-    def _connect(self, ray: Any) -> None:
+    def _connect_ray(self, ray: Any) -> None:
         """Join the cluster, or make one of this machine's CPUs."""
         global _users  # noqa: PLW0603 - Ray itself has one connection per process
         if not ray.is_initialized():
@@ -192,14 +192,14 @@ class RayEvaluator:
         _users += 1
         self._joined = True
 
-    def _actor(self, ray: Any) -> Any:
-        key = bytes.fromhex(secret_of(self._home))
+    def _start_actor(self, ray: Any) -> Any:
+        key = bytes.fromhex(load_secret(self._home))
         secret = hmac.digest(key, b"the secret of a cluster", "sha256").hex()
-        setting = Setting(secret, self._allow_weak_jail)
-        return ray.remote(Judge).options(num_cpus=1, max_concurrency=2).remote(setting)
+        setting = JudgeSettings(secret, self._allow_weak_jail)
+        return ray.remote(NodeJudge).options(num_cpus=1, max_concurrency=2).remote(setting)
 
     @contextlib.asynccontextmanager
-    async def _actor_for_one(self) -> AsyncIterator[Any]:
+    async def _borrow_actor(self) -> AsyncIterator[Any]:
         """Take an actor; one that died while it was held is replaced.
 
         Raises:
@@ -211,27 +211,27 @@ class RayEvaluator:
             yield actor
         except ray.exceptions.RayActorError as error:
             self._actors.remove(actor)
-            actor = self._actor(ray)
+            actor = self._start_actor(ray)
             self._actors.append(actor)
             raise InfrastructureError("worker_died", f"a judge on the cluster died: {error}") from error
         except ray.exceptions.RayError as error:
-            raise InfrastructureError("cluster_failed", f"{self._where()}: {error}") from error
+            raise InfrastructureError("cluster_failed", f"{self._describe_cluster()}: {error}") from error
         finally:
             idle.put_nowait(actor)
 
-    async def _result(self, ref: Any, cancel: Callable[[], Any]) -> Any:
+    async def _await_result(self, ref: Any, cancel: Callable[[], Any]) -> Any:
         """Wait for a result; when cancelled, until the work has ended on its node."""
-        waiting = asyncio.ensure_future(_get(ref))
+        waiting = asyncio.ensure_future(_await_ref(ref))
         try:
             return await asyncio.shield(waiting)
         except asyncio.CancelledError:
-            ending = asyncio.ensure_future(_get(cancel()))
+            ending = asyncio.ensure_future(_await_ref(cancel()))
             await asyncio.wait({waiting, ending}, timeout=CANCEL_S, return_when=asyncio.ALL_COMPLETED)
             for one in (waiting, ending):
                 one.add_done_callback(lambda done: done.cancelled() or done.exception())
             raise
 
-    def _stored(self, request: EvaluationRequest, blobs: Blobs) -> Any:
+    def _store_problem_files(self, request: EvaluationRequest, blobs: BlobReader) -> Any:
         """Return the problem's files as the cluster has them; they are sent once."""
         key = request.problem.digest
         if key not in self._files:
@@ -242,7 +242,7 @@ class RayEvaluator:
         return self._files[key]
 
 
-def _imported() -> Any:
+def _import_ray() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
@@ -253,7 +253,7 @@ def _imported() -> Any:
     return ray
 
 
-def probe(address: str | None) -> None:
+def probe_address(address: str | None) -> None:
     """Find out within seconds that nobody listens at an address; Ray itself tries for minutes.
 
     Raises:
@@ -269,15 +269,15 @@ def probe(address: str | None) -> None:
         raise InfrastructureError("cluster_unreachable", text) from error
 
 
-def _cpus(ray: Any) -> int:
+def _count_cpus(ray: Any) -> int:
     return max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
-async def _get(ref: Any) -> Any:
+async def _await_ref(ref: Any) -> Any:
     return await ref
 
 
-def _leave(ray: Any) -> None:
+def _disconnect_ray(ray: Any) -> None:
     """Leave the cluster when nobody in this process uses it any more; one that was made here ends then."""
     global _users  # noqa: PLW0603 - Ray itself has one connection per process
     _users -= 1

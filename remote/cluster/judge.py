@@ -14,11 +14,11 @@ from remote.errors import InfrastructureError
 from remote.evaluator import EvaluationAnswer
 from remote.local import LocalEvaluator
 from state.errors import BlobMissing
-from state.model import Digest, EvaluationRequest, Where
+from state.model import Digest, EvaluationHost, EvaluationRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class JudgeSettings:
     """How kernels are judged on a node. `secret` is the cluster's own, which tells nothing of the home's."""
 
     secret: str
@@ -26,7 +26,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class RemoteFailure:
     """An InfrastructureError, as it crosses from a node to home."""
 
     code: str
@@ -35,7 +35,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class RequestBlobs:
     """Blobs that came with a request."""
 
     blobs: Mapping[Digest, bytes]
@@ -46,12 +46,12 @@ class Sent:
         return self.blobs[digest]
 
 
-class Judge:
+class NodeJudge:
     """Judges one kernel at a time; cancelling a call ends its jail and its worker, as at home."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: JudgeSettings) -> None:
         self._evaluator = LocalEvaluator(
-            home=_folder(setting.secret),
+            home=_node_cache_folder(setting.secret),
             slots=1,
             allow_weak_jail=setting.allow_weak_jail,
             secret=setting.secret,
@@ -65,21 +65,21 @@ class Judge:
 
     async def evaluate(
         self, name: str, request: bytes, problem: Mapping[Digest, bytes], source: bytes
-    ) -> tuple[EvaluationAnswer | Failure, Where]:
+    ) -> tuple[EvaluationAnswer | RemoteFailure, EvaluationHost]:
         """Judge a candidate; `problem` are the files of its problem, and `source` the kernel.
 
         `name` is what `cancel` calls it by.
         """
         asked = EvaluationRequest.from_json(request)
-        where = Where(host=f"ray {self._node}", device="nki_sim")
-        blobs = Sent({**problem, asked.source: source})
+        where = EvaluationHost(host=f"ray {self._node}", device="nki_sim")
+        blobs = RequestBlobs({**problem, asked.source: source})
         work = self._under_way[name] = asyncio.create_task(self._evaluator.evaluate(asked, blobs))
         try:
             return await work, where
         except InfrastructureError as error:
-            return Failure(error.code, error.message, error.retryable), where
+            return RemoteFailure(error.code, error.message, error.retryable), where
         except asyncio.CancelledError:
-            return Failure("cancelled", "it was cancelled", retryable=True), where
+            return RemoteFailure("cancelled", "it was cancelled", retryable=True), where
         finally:
             del self._under_way[name]
 
@@ -95,7 +95,7 @@ class Judge:
         await self._evaluator.aclose()
 
 
-def _folder(secret: str) -> Path:
+def _node_cache_folder(secret: str) -> Path:
     """Return the node's cache of reference outputs, of this user and this secret alone.
 
     Raises:

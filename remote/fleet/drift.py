@@ -31,7 +31,7 @@ def reference_ms(readings: Mapping[str, Sequence[float]]) -> float | None:
     return middle if 2 * agreeing > len(known) else None
 
 
-def ratios(readings: Mapping[str, Sequence[float]], *, good: frozenset[str]) -> dict[str, float]:
+def drift_ratios(readings: Mapping[str, Sequence[float]], *, good: frozenset[str]) -> dict[str, float]:
     """Return how long each host's last reading was, relative to the measure by the hosts in `good`.
 
     Nothing where there is no measure.
@@ -42,10 +42,12 @@ def ratios(readings: Mapping[str, Sequence[float]], *, good: frozenset[str]) -> 
     return {} if measure is None else {host: values[-1] / measure for host, values in known.items()}
 
 
-def told(readings: Mapping[str, Sequence[float]], among: Collection[str], host: str) -> str:
+def describe_disagreement(readings: Mapping[str, Sequence[float]], among: Collection[str], host: str) -> str:
     """Return in words that a host and others disagree, and what each one's own history says."""
-    ours = _history(readings[host])
-    others = "; ".join(f"{name} {_history(readings[name])}" for name in sorted(among) if name != host)
+    ours = _describe_history(readings[host])
+    others = "; ".join(
+        f"{name} {_describe_history(readings[name])}" for name in sorted(among) if name != host
+    )
     return (
         f"its times may not compare: it takes {ours} for the calibration kernel, {others}; "
         "which of them is wrong only a majority of hosts could say"
@@ -57,5 +59,5 @@ def deviates(ratio: float, tolerance: float = TOLERANCE_RATIO) -> bool:
     return abs(ratio - 1) > tolerance
 
 
-def _history(values: Sequence[float]) -> str:
+def _describe_history(values: Sequence[float]) -> str:
     return f"{values[-1]:.4g} ms, {values[-1] / values[0]:.2f} times its first reading"

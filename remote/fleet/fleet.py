@@ -17,20 +17,20 @@ from dataclasses import replace
 import structlog
 
 from remote.errors import InfrastructureError, NoHostError, NoHostsError, NotReadyError
-from remote.evaluator import Blobs, EvaluationAnswer, Evaluator, PredictionRequest
+from remote.evaluator import BlobReader, EvaluationAnswer, Evaluator, PredictionRequest
 from remote.fleet import drift
-from remote.fleet.member import About, Member
-from remote.fleet.seat import Policy, Seat
+from remote.fleet.fleet_host import FleetHost, FleetPolicy
+from remote.fleet.member import FleetMember, HostDescription
 from remote.ssh.errors import HostError
-from state.board import HostStanding
-from state.model import EvaluationRequest, Predicted, Where
+from state.host_status import HostStatus
+from state.model import EvaluationHost, EvaluationRequest, PredictedLatency
 
-Publish = Callable[[Sequence[HostStanding]], None]
+PublishStandings = Callable[[Sequence[HostStatus]], None]
 
 SAY_SECONDS = 0.25
 """How long news of hosts are gathered before they are published."""
 
-_LATER = frozenset({"resting", "connecting", "quarantined"})
+_RECOVERABLE_STATES = frozenset({"resting", "connecting", "quarantined"})
 """The states of hosts that may come back."""
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("fleet")
@@ -47,16 +47,16 @@ class Fleet:
 
     def __init__(
         self,
-        members: Iterable[Member],
+        members: Iterable[FleetMember],
         *,
         predictor: Evaluator,
         needs: frozenset[str] = frozenset(),
-        policy: Policy | None = None,
-        publish: Publish = lambda _: None,
+        policy: FleetPolicy | None = None,
+        publish: PublishStandings = lambda _: None,
     ) -> None:
         """Raise NoHostsError when there are no members."""
-        self._policy = policy or Policy()
-        self._seats = [Seat(member, self._policy) for member in members]
+        self._policy = policy or FleetPolicy()
+        self._seats = [FleetHost(member, self._policy) for member in members]
         if not self._seats:
             raise NoHostsError
         self._predictor = predictor
@@ -75,7 +75,7 @@ class Fleet:
         """How many evaluations the hosts take at a time that are, or were, up."""
         return sum(seat.about.slots for seat in self._seats if seat.about and seat.state != "set_aside")
 
-    def standings(self) -> list[HostStanding]:
+    def standings(self) -> list[HostStatus]:
         """Return how the hosts stand, in the order in which they were named."""
         return [seat.standing(self._waiting) for seat in self._seats]
 
@@ -101,45 +101,45 @@ class Fleet:
             if not self._keepers:
                 for seat in self._seats:
                     seat.tried = False
-                self._keepers = [asyncio.create_task(self._keep(seat)) for seat in self._seats]
-            await self._gather()
+                self._keepers = [asyncio.create_task(self._maintain_host(seat)) for seat in self._seats]
+            await self._gather_hosts()
             if not any(seat.state == "up" for seat in self._seats):
-                error = NoHostError(self._said())
+                error = NoHostError(self._explain_unusable_hosts())
                 if self._toolchain is None:
-                    await self._stop()  # nobody waits for these hosts: whoever asks again begins anew
+                    await self._stop_hosts()  # nobody waits for these hosts: whoever asks again begins anew
                 raise error
 
-    async def evaluate(self, request: EvaluationRequest, blobs: Blobs, /) -> EvaluationAnswer:
+    async def evaluate(self, request: EvaluationRequest, blobs: BlobReader, /) -> EvaluationAnswer:
         """Judge one candidate on a host; on another one when that fails.
 
         Raises:
             NoHostError: no host is left, for longer than a job waits.
             InfrastructureError: no verdict could be reached, through no fault of the kernel.
         """
-        await self._started()
+        await self._ensure_prepared()
         lost: list[str] = []
         while True:
-            seat = await self._take(request, lost)
+            seat = await self._acquire_slot(request, lost)
             try:
                 answer = await seat.member.evaluate(request, blobs)
             except HostError as error:
                 lost.append(seat.address)
-                self._fault(seat, error)
+                self._rest_failed_host(seat, error)
                 if len(lost) >= self._policy.most_hosts:
                     raise
                 continue
             finally:
                 seat.running -= 1
-                self._notify()
-            seat.served()
+                self._notify_waiters()
+            seat.record_success()
             if seat.state == "quarantined" and answer.evaluation.benchmark is not None:
                 log.warning("time_not_used", host=seat.address, candidate=request.candidate)
                 continue
             device = seat.about.device if seat.about else "unknown"
-            where = Where(host=seat.address, device=device, compares=seat.doubt is None)
+            where = EvaluationHost(host=seat.address, device=device, compares=seat.doubt is None)
             return replace(answer, where=where)
 
-    async def predict(self, request: PredictionRequest, blobs: Blobs, /) -> Sequence[Predicted]:
+    async def predict(self, request: PredictionRequest, blobs: BlobReader, /) -> Sequence[PredictedLatency]:
         """Predict kernels at home: that takes no device.
 
         Raises:
@@ -149,16 +149,16 @@ class Fleet:
 
     async def aclose(self) -> None:
         """Let go of all hosts; also of those that do not answer."""
-        await self._stop()
+        await self._stop_hosts()
         await self._predictor.aclose()
 
     # --- jobs --------------------------------------------------------------------------------------
 
-    async def _started(self) -> None:
+    async def _ensure_prepared(self) -> None:
         if not self._keepers:
             await self.prepare()
 
-    async def _take(self, request: EvaluationRequest, lost: Sequence[str]) -> Seat:
+    async def _acquire_slot(self, request: EvaluationRequest, lost: Sequence[str]) -> FleetHost:
         """Wait for a free slot and take it, where possible on a host that did not fail this job.
 
         Raises:
@@ -169,55 +169,56 @@ class Fleet:
         self._waiting += 1
         try:
             while True:
-                free = [seat for seat in self._seats if seat.free(request)]
+                free = [seat for seat in self._seats if seat.is_free(request)]
                 if free:
-                    seat = min(free, key=lambda one: (one.address in lost, one.running / _slots(one)))
+                    seat = min(free, key=lambda one: (one.address in lost, one.running / _slot_count(one)))
                     seat.running += 1
                     return seat
-                fit = [seat for seat in self._seats if seat.refuses(request) is None]
+                fit = [seat for seat in self._seats if seat.refusal_reason(request) is None]
                 up = any(seat.state == "up" for seat in fit)
                 impatient = None if up else impatient or time.monotonic() + self._policy.patience_s
-                if impatient is not None and self._hopeless(impatient, fit):
-                    raise self._none_left(request, fit)
-                await self._changed(impatient)
+                if impatient is not None and self._is_hopeless(impatient, fit):
+                    raise self._no_host_error(request, fit)
+                await self._wait_for_change(impatient)
         finally:
             self._waiting -= 1
 
-    def _hopeless(self, impatient: float, fit: Sequence[Seat]) -> bool:
+    def _is_hopeless(self, impatient: float, fit: Sequence[FleetHost]) -> bool:
         """Return whether patience is over, or no host is left that could come back and run the kernel."""
-        return time.monotonic() >= impatient or not any(seat.state in _LATER for seat in fit)
+        return time.monotonic() >= impatient or not any(seat.state in _RECOVERABLE_STATES for seat in fit)
 
-    def _none_left(self, request: EvaluationRequest, fit: Sequence[Seat]) -> InfrastructureError:
+    def _no_host_error(self, request: EvaluationRequest, fit: Sequence[FleetHost]) -> InfrastructureError:
         """Return the error that no host is left: one that waiting does not mend where it is for the jails."""
-        barred = any(seat.state == "up" and seat.jails_out(request) for seat in self._seats)
-        if barred and not any(seat.state in _LATER for seat in fit):
-            return InfrastructureError("weak_jail", self._said(request), retryable=False)
-        return NoHostError(self._said(request))
+        barred = any(seat.state == "up" and seat.has_unsafe_jail(request) for seat in self._seats)
+        if barred and not any(seat.state in _RECOVERABLE_STATES for seat in fit):
+            return InfrastructureError("weak_jail", self._explain_unusable_hosts(request), retryable=False)
+        return NoHostError(self._explain_unusable_hosts(request))
 
-    async def _changed(self, until: float | None) -> None:
+    async def _wait_for_change(self, until: float | None) -> None:
         """Wait until something happens to a host, or until a time of the monotonic clock."""
         news = self._news
         with suppress(TimeoutError):
             async with asyncio.timeout(None if until is None else max(0.0, until - time.monotonic())):
                 await news.wait()
 
-    def _fault(self, seat: Seat, error: HostError) -> None:
+    def _rest_failed_host(self, seat: FleetHost, error: HostError) -> None:
         """Let a host rest that failed a job."""
         seat.lost += 1
         if seat.state != "resting":
             log.warning("host_lost", host=seat.address, code=error.code, error=error.message)
             seat.rest(error)
 
-    def _said(self, request: EvaluationRequest | None = None) -> str:
+    def _explain_unusable_hosts(self, request: EvaluationRequest | None = None) -> str:
         """Return why no host can be used, with each one's reason."""
         what = "no host can be used" if request is None else f"no host is left for {request.target}"
         return f"{what}: " + "; ".join(
-            f"{seat.address}: {_why(seat, request).removeprefix(f'{seat.address}: ')}" for seat in self._seats
+            f"{seat.address}: {_unusable_reason(seat, request).removeprefix(f'{seat.address}: ')}"
+            for seat in self._seats
         )
 
     # --- hosts -------------------------------------------------------------------------------------
 
-    async def _gather(self) -> None:
+    async def _gather_hosts(self) -> None:
         """Wait for the first host that can be used, a little for the others, and choose whom to use."""
         until: float | None = None
         while not all(seat.tried for seat in self._seats):
@@ -225,121 +226,125 @@ class Fleet:
                 until = time.monotonic() + self._policy.gather_s
             if until is not None and time.monotonic() >= until:
                 break
-            await self._changed(until)
-        self._choose()
+            await self._wait_for_change(until)
+        self._choose_toolchain()
 
-    def _choose(self) -> None:
+    def _choose_toolchain(self) -> None:
         """Settle on the toolchain of most hosts, of equally many on the one named first; only once."""
         ready = [seat for seat in self._seats if seat.about and seat.state == "connecting" and seat.tried]
-        fit = [seat.about.toolchain for seat in ready if seat.about and not self._unfit(seat.about)]
+        fit = [
+            seat.about.toolchain for seat in ready if seat.about and not self._find_missing_tags(seat.about)
+        ]
         if self._toolchain is None and fit:
             self._toolchain = Counter(fit).most_common(1)[0][0]
         for seat in ready:
-            self._admit(seat)
+            self._admit_host(seat)
 
-    def _admit(self, seat: Seat) -> None:
+    def _admit_host(self, seat: FleetHost) -> None:
         """Use a host that answered, unless it is not like the others or lacks a tag."""
         assert seat.about is not None
-        unfit = self._unfit(seat.about)
+        unfit = self._find_missing_tags(seat.about)
         if self._toolchain is not None and unfit is None and seat.about.toolchain != self._toolchain:
             why = f"its times do not compare: it has {seat.about.toolchain}, others {self._toolchain}"
             unfit = why, "other_toolchain"
-        seat.stand("set_aside" if unfit else "up", *(unfit or ()))
-        self._weigh(settle=False)
-        if self._off(seat):
+        seat.set_state("set_aside" if unfit else "up", *(unfit or ()))
+        self._compare_readings(settle=False)
+        if self._is_drifting(seat):
             seat.wake.set()  # it times the kernel once more at once, which settles it
-        self._notify()
+        self._notify_waiters()
 
-    def _unfit(self, about: About) -> tuple[str, str] | None:
+    def _find_missing_tags(self, about: HostDescription) -> tuple[str, str] | None:
         lacking = sorted(self._needs - about.tags)
         return (f"it has no tag {', '.join(lacking)}", "lacks_tag") if lacking else None
 
-    async def _keep(self, seat: Seat) -> None:
+    async def _maintain_host(self, seat: FleetHost) -> None:
         """Look after one host until cancelled."""
         while True:
             if seat.state in {"up", "quarantined"}:
-                await self._calibrate(seat)
+                await self._calibrate_host(seat)
             else:
-                await self._connect(seat)
-            await seat.nap(self._pause(seat))
+                await self._connect_host(seat)
+            await seat.wait_for_wake(self._maintenance_pause(seat))
 
-    def _pause(self, seat: Seat) -> float:
+    def _maintenance_pause(self, seat: FleetHost) -> float:
         if seat.state == "resting":
             return seat.until - time.monotonic()
         if seat.state == "quarantined":
             return self._policy.quarantine_s
         return self._policy.longest_rest_s if seat.state == "set_aside" else self._policy.calibrate_s
 
-    async def _connect(self, seat: Seat) -> None:
+    async def _connect_host(self, seat: FleetHost) -> None:
         if seat.state == "resting" and time.monotonic() < seat.until:
             return
         try:
             async with asyncio.timeout(self._policy.connect_s):
-                seat.reached(await seat.member.prepare())
-                seat.timed(await seat.member.calibrate())
+                seat.record_description(await seat.member.prepare())
+                seat.record_reading(await seat.member.calibrate())
         except InfrastructureError as error:
             seat.rest(error)
         except TimeoutError:
-            seat.rest(seat.slow())
+            seat.rest(seat.slow_error())
         except Exception as error:
             log.exception("host_failed", host=seat.address)
             seat.rest(InfrastructureError("internal", f"{type(error).__name__}: {error}"))
         else:
-            seat.stand("connecting")
+            seat.set_state("connecting")
             if self._toolchain is not None:
-                self._admit(seat)
+                self._admit_host(seat)
         seat.tried = True
-        self._notify()
+        self._notify_waiters()
 
     # --- comparing ---------------------------------------------------------------------------------
 
-    async def _calibrate(self, seat: Seat) -> None:
+    async def _calibrate_host(self, seat: FleetHost) -> None:
         """Have a host time the calibration kernel; a reading that does not compare is taken once more."""
         try:
             async with asyncio.timeout(self._policy.connect_s):
-                seat.timed(await seat.member.calibrate())
-                self._weigh(settle=False)
-                if self._off(seat) and seat.state == "up":
-                    seat.timed(await seat.member.calibrate())
+                seat.record_reading(await seat.member.calibrate())
+                self._compare_readings(settle=False)
+                if self._is_drifting(seat) and seat.state == "up":
+                    seat.record_reading(await seat.member.calibrate())
         except InfrastructureError as error:
-            self._fault_idle(seat, error)
+            self._rest_idle_host(seat, error)
             return
         except TimeoutError:
-            self._fault_idle(
+            self._rest_idle_host(
                 seat, InfrastructureError("host_deadline", "the calibration kernel took too long")
             )
             return
         except Exception as error:  # else nobody would look after the host any more
             log.exception("host_failed", host=seat.address)
-            self._fault_idle(seat, InfrastructureError("internal", f"{type(error).__name__}: {error}"))
+            self._rest_idle_host(seat, InfrastructureError("internal", f"{type(error).__name__}: {error}"))
             return
-        self._weigh()
+        self._compare_readings()
 
-    def _off(self, seat: Seat) -> bool:
+    def _is_drifting(self, seat: FleetHost) -> bool:
         """Return whether the host's last reading is off, or nobody can say whose is."""
         return seat.address in self._open or (seat.ratio is not None and drift.deviates(seat.ratio))
 
-    def _fault_idle(self, seat: Seat, error: InfrastructureError) -> None:
+    def _rest_idle_host(self, seat: FleetHost, error: InfrastructureError) -> None:
         log.warning("host_lost", host=seat.address, code=error.code, error=error.message)
         seat.rest(error)
-        self._notify()
+        self._notify_waiters()
 
-    def _weigh(self, *, settle: bool = True) -> None:
+    def _compare_readings(self, *, settle: bool = True) -> None:
         """Compare the hosts' readings; with `settle`, quarantine or release hosts by it.
 
         The last host in good standing is kept: there is nothing left that its times would not compare with.
         """
-        seats = {seat.address: seat for seat in self._seats if seat.timed_ms and seat.state != "set_aside"}
+        seats = {
+            seat.address: seat for seat in self._seats if seat.all_readings_ms and seat.state != "set_aside"
+        }
         good = frozenset(name for name, seat in seats.items() if seat.state in {"up", "connecting"})
-        readings = {name: seat.timed_ms for name, seat in seats.items()}
-        found = drift.ratios(readings, good=good)
+        readings = {name: seat.all_readings_ms for name, seat in seats.items()}
+        found = drift.drift_ratios(readings, good=good)
         for name, seat in seats.items():
             seat.ratio = found.get(name)
         self._open = frozenset() if found else good
         if not settle:
             return
         for name, seat in seats.items():
-            seat.doubted(drift.told(readings, good, name) if name in self._open else None)
+            seat.set_doubt(drift.describe_disagreement(readings, good, name) if name in self._open else None)
         for name in sorted(found, key=lambda one: -abs(found[one] - 1)):
             seat, off = seats[name], drift.deviates(found[name])
             others = any(one.state == "up" for other, one in seats.items() if other != name)
@@ -347,43 +352,43 @@ class Fleet:
                 seat.quarantine(found[name])
                 log.warning("host_quarantined", host=name, ratio=round(found[name], 3))
             elif not off and seat.state == "quarantined":
-                seat.stand("up", seat.doubt)
+                seat.set_state("up", seat.doubt)
                 log.info("host_released", host=name, ratio=round(found[name], 3))
-        self._notify()
+        self._notify_waiters()
 
     # --- telling -----------------------------------------------------------------------------------
 
-    def _notify(self) -> None:
+    def _notify_waiters(self) -> None:
         """Wake whoever waits for hosts, and tell how they stand soon."""
         news, self._news = self._news, asyncio.Event()
         news.set()
         if self._saying is None:
-            self._saying = asyncio.get_running_loop().call_later(SAY_SECONDS, self._say)
+            self._saying = asyncio.get_running_loop().call_later(SAY_SECONDS, self._publish_standings)
 
-    def _say(self) -> None:
+    def _publish_standings(self) -> None:
         self._saying = None
         try:
             self._publish(self.standings())
         except OSError as error:  # a full disk must not end what does not need it
             log.warning("standings_not_published", error=str(error))
 
-    async def _stop(self) -> None:
+    async def _stop_hosts(self) -> None:
         """End the keepers and let go of the hosts, also of those that do not answer."""
         keepers, self._keepers = self._keepers, []
         for task in keepers:
             task.cancel()
         await asyncio.gather(*keepers, return_exceptions=True)
-        await asyncio.gather(*(self._close(seat) for seat in self._seats))
+        await asyncio.gather(*(self._close_host(seat) for seat in self._seats))
         for seat in self._seats:
             if seat.state != "resting":
-                seat.stand("closed")
+                seat.set_state("closed")
         if self._saying is not None:
             self._saying.cancel()
-        self._say()
+        self._publish_standings()
         for seat in self._seats:
             seat.state, seat.until = "connecting", 0.0
 
-    async def _close(self, seat: Seat) -> None:
+    async def _close_host(self, seat: FleetHost) -> None:
         try:
             async with asyncio.timeout(self._policy.close_s):
                 await seat.member.aclose()
@@ -391,10 +396,10 @@ class Fleet:
             log.warning("host_not_closed", host=seat.address, error=str(error))
 
 
-def _slots(seat: Seat) -> int:
+def _slot_count(seat: FleetHost) -> int:
     return seat.about.slots if seat.about else 1
 
 
-def _why(seat: Seat, request: EvaluationRequest | None) -> str:
-    refused = seat.refuses(request) if request is not None and seat.state == "up" else None
+def _unusable_reason(seat: FleetHost, request: EvaluationRequest | None) -> str:
+    refused = seat.refusal_reason(request) if request is not None and seat.state == "up" else None
     return refused or seat.why or seat.state

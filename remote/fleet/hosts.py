@@ -9,23 +9,23 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from remote.evaluator import Blobs, EvaluationAnswer
+from remote.evaluator import BlobReader, EvaluationAnswer
 from remote.fleet.fleet import Fleet
-from remote.fleet.member import LOGIN, About
+from remote.fleet.member import LOGIN, HostDescription
 from remote.local import LocalEvaluator
+from remote.ssh.device_facts import DeviceFacts
 from remote.ssh.errors import LinkLostError
 from remote.ssh.evaluator import HostEvaluator
-from remote.ssh.facts import DeviceFacts
-from remote.ssh.jobs import Jobs
-from remote.ssh.link import Link
-from remote.ssh.named import host_of
-from state import board
-from state.board import HostStanding
+from remote.ssh.host_config import host_from_config
+from remote.ssh.jobs import JobClient
+from remote.ssh.link import SshLink
+from state import host_status
+from state.host_status import HostStatus
 from state.model import EvaluationRequest, ScoreConfig
 
 if TYPE_CHECKING:
-    from remote.registry import Means, Wanted
-    from remote.ssh.host import Host
+    from remote.registry import EvaluatorResources, EvaluatorSpec
+    from remote.ssh.host import HostSpec
 
 TARGETS = {"trn1": "trn1", "inf2": "trn1", "trn2": "trn2"}
 """Whose kernels run on an instance, by what its type begins with: the devices that a problem can be for."""
@@ -36,12 +36,12 @@ CANCEL_S = 2.0
 """How long ending an evaluation may hold up going on with another host."""
 
 
-class SshHost:
+class SshFleetMember:
     """A member that is reached over SSH. Each time it is reached it is asked anew what it is."""
 
     def __init__(
         self,
-        jobs: Jobs,
+        jobs: JobClient,
         *,
         local: LocalEvaluator,
         allow_weak_jail: bool = False,
@@ -71,30 +71,30 @@ class SshHost:
     def took_s(self) -> Mapping[str, float]:
         return self._took_s
 
-    async def prepare(self) -> About:
+    async def prepare(self) -> HostDescription:
         """Reach the host, put the worker there where it is missing, and ask what it is.
 
         Raises:
             HostError: it cannot be reached or used.
         """
         self._took_s = {}
-        with self._timed(LOGIN):
-            await self._jobs.link.connected()
-        with self._timed("starting the worker there"):
-            await self._jobs.hello()
+        with self._time_step(LOGIN):
+            await self._jobs.link.ensure_connected()
+        with self._time_step("starting the worker there"):
+            await self._jobs.greet_host()
         evaluator = self._make()
-        with self._timed("looking for its device"):
-            facts = await evaluator.facts()
+        with self._time_step("looking for its device"):
+            facts = await evaluator.device_facts()
         self._evaluator = evaluator
-        return about(
+        return describe_host(
             self._jobs.host,
             facts,
             toolchain=evaluator.toolchain(),
-            slots=evaluator.host.cpus,
-            any_author=evaluator.any_author,
+            slots=evaluator.host_facts.cpus,
+            any_author=evaluator.accepts_any_author,
         )
 
-    async def evaluate(self, request: EvaluationRequest, blobs: Blobs, /) -> EvaluationAnswer:
+    async def evaluate(self, request: EvaluationRequest, blobs: BlobReader, /) -> EvaluationAnswer:
         """Judge one candidate, unless the connection is gone for too long: others may judge it sooner.
 
         Jobs there end with their leases. What they would still answer is not used.
@@ -109,7 +109,7 @@ class SshHost:
         try:
             while not (await asyncio.wait({work}, timeout=LOOK_S))[0]:
                 silent_s = self._jobs.link.silent_s or 0.0
-                if not self._jobs.link.stands and silent_s > self._silence_s:
+                if not self._jobs.link.has_connection and silent_s > self._silence_s:
                     raise LinkLostError(f"{self.address}: nothing was heard of it for {silent_s:.0f} s")
             return work.result()
         finally:
@@ -117,11 +117,11 @@ class SshHost:
             await asyncio.wait({work}, timeout=CANCEL_S)
 
     async def calibrate(self) -> float:
-        with self._timed("timing the calibration kernel"):
+        with self._time_step("timing the calibration kernel"):
             return await self._evaluator.calibrate()
 
     @contextmanager
-    def _timed(self, step: str) -> Iterator[None]:
+    def _time_step(self, step: str) -> Iterator[None]:
         begin = time.monotonic()
         try:
             yield
@@ -133,34 +133,36 @@ class SshHost:
         await self._jobs.aclose()
 
 
-def about(host: Host, facts: DeviceFacts, *, toolchain: str, slots: int, any_author: bool = True) -> About:
+def describe_host(
+    host: HostSpec, facts: DeviceFacts, *, toolchain: str, slots: int, any_author: bool = True
+) -> HostDescription:
     """Return what a fleet has to know of a host that was reached."""
     family = facts.instance_type.partition(".")[0]
     tags = host.tags | ({facts.instance_type, family} - {""})
     targets = None
-    if not facts.predicted:
+    if not facts.is_predicted:
         named = {TARGETS[tag] for tag in tags if tag in TARGETS}
         targets = frozenset(named or {facts.architecture})
-    return About(
+    return HostDescription(
         device=facts.device,
         toolchain=toolchain,
         slots=max(1, slots if host.slots is None else min(slots, host.slots)),
         targets=targets,
         tags=frozenset(tags),
         any_author=any_author,
-        short=tuple(_short(facts)),
+        short=tuple(_find_shortcomings(facts)),
     )
 
 
-def _short(facts: DeviceFacts) -> Iterator[str]:
+def _find_shortcomings(facts: DeviceFacts) -> Iterator[str]:
     """Yield what the host could do with, by its code in the table of remedies."""
-    if facts.predicted:
+    if facts.is_predicted:
         yield "no_sdk"
-    if not facts.strong_jail:
+    if not facts.has_strong_jail:
         yield "weak_jail"
 
 
-def fleet_of(wanted: Wanted, means: Means, *, local: LocalEvaluator) -> Fleet:
+def create_fleet(wanted: EvaluatorSpec, means: EvaluatorResources, *, local: LocalEvaluator) -> Fleet:
     """Return the fleet of the hosts that a run names; `local` predicts and judges, and is closed with it.
 
     Raises:
@@ -168,8 +170,8 @@ def fleet_of(wanted: Wanted, means: Means, *, local: LocalEvaluator) -> Fleet:
         BadHostError: an address is none.
     """
     members = [
-        SshHost(
-            Jobs(Link(host_of(one), home=means.home)),
+        SshFleetMember(
+            JobClient(SshLink(host_from_config(one), home=means.home)),
             local=local,
             allow_weak_jail=means.allow_weak_jail,
             silence_s=means.host_silence_s,
@@ -178,7 +180,7 @@ def fleet_of(wanted: Wanted, means: Means, *, local: LocalEvaluator) -> Fleet:
         for one in wanted.hosts
     ]
 
-    def publish(standings: Sequence[HostStanding]) -> None:
-        board.publish(means.home, standings)
+    def publish(standings: Sequence[HostStatus]) -> None:
+        host_status.publish_host_status(means.home, standings)
 
     return Fleet(members, predictor=local, needs=wanted.host_tags, publish=publish)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from remote.evaluator import Blobs, EvaluationAnswer
+from remote.evaluator import BlobReader, EvaluationAnswer
 from state.model import EvaluationRequest
 
 LOGIN = "logging in"
@@ -14,7 +14,7 @@ LOGIN = "logging in"
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class HostDescription:
     """What a host said of itself when it was reached.
 
     `device` is what times kernels there, in words; `toolchain` what compiles and times, with versions;
@@ -33,7 +33,7 @@ class About:
     short: tuple[str, ...] = ()
 
 
-class Member(Protocol):
+class FleetMember(Protocol):
     """One host. Every method may raise InfrastructureError; a HostError says that the host is at fault."""
 
     @property
@@ -46,11 +46,11 @@ class Member(Protocol):
         """How long each step of reaching it took the last time, also one that was broken off."""
         ...
 
-    async def prepare(self) -> About:
+    async def prepare(self) -> HostDescription:
         """Reach the host, again if need be, and ask what it is; one attempt, without patience."""
         ...
 
-    async def evaluate(self, request: EvaluationRequest, blobs: Blobs, /) -> EvaluationAnswer:
+    async def evaluate(self, request: EvaluationRequest, blobs: BlobReader, /) -> EvaluationAnswer:
         """Judge one candidate there; cancelling ends all that runs for it."""
         ...
 

@@ -4,8 +4,8 @@ A kernel is looked at by the simulator first. One that it finds wrong goes nowhe
 a latency, and what is slower than most of those looked at lately is held back. A kernel that the simulator
 cannot run says nothing about the device, so it goes to the hosts. What a run depends on is never held back:
 the kernel it starts from, and kernels that are compared more closely. To tell whether the choice was any
-good, one kernel in `AUDIT` that would be held back is measured all the same; which ones follows from their
-code.
+good, one kernel in `AUDIT_INTERVAL` that would be held back is measured all the same; which ones follows from
+their code.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from remote.evaluator import Blobs, EvaluationAnswer, Evaluator, PredictionRequest
+from remote.evaluator import BlobReader, EvaluationAnswer, Evaluator, PredictionRequest
 from state.model import (
     INITIAL_KEY,
     PREFILTER_STAGE,
@@ -25,24 +25,24 @@ from state.model import (
     Evaluation,
     EvaluationRequest,
     Level,
-    Predicted,
+    PredictedLatency,
     Verdict,
 )
 
 WINDOW = 32
 """Kernels that one is compared with: the last ones of its problem, size and target."""
 
-FEW = 4
+MIN_PREDICTIONS = 4
 """So many kernels are let through before there is anything to compare with."""
 
-AUDIT = 8
+AUDIT_INTERVAL = 8
 
-FINAL = frozenset({Verdict.INCORRECT, Verdict.LINT_ERROR})
+FINAL_VERDICTS = frozenset({Verdict.INCORRECT, Verdict.LINT_ERROR})
 """Verdicts of the simulator that hosts would not change."""
 
 
 @dataclass(slots=True)
-class Shelf:
+class PredictionWindow:
     """The predictions of the last kernels of one problem, size and target, in ms, by code."""
 
     seen: deque[tuple[Digest, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))
@@ -51,18 +51,18 @@ class Shelf:
         if all(code != known for known, _ in self.seen):
             self.seen.append((code, latency_ms))
 
-    def middle_ms(self) -> float | None:
+    def median_ms(self) -> float | None:
         """Return the middle of the predictions; None while there are too few."""
-        return median(value for _, value in self.seen) if len(self.seen) > FEW else None
+        return median(value for _, value in self.seen) if len(self.seen) > MIN_PREDICTIONS else None
 
 
-class Prefiltered:
+class PrefilteredEvaluator:
     """Judges by `first`, a simulator, and on what comes through by `then`, which has the last word."""
 
     def __init__(self, first: Evaluator, then: Evaluator) -> None:
         self._first = first
         self._then = then
-        self._shelves: dict[tuple[Digest, str, str], Shelf] = {}
+        self._shelves: dict[tuple[Digest, str, str], PredictionWindow] = {}
 
     @property
     def name(self) -> str:
@@ -83,30 +83,30 @@ class Prefiltered:
         await self._first.prepare()
         await self._then.prepare()
 
-    async def evaluate(self, request: EvaluationRequest, blobs: Blobs, /) -> EvaluationAnswer:
+    async def evaluate(self, request: EvaluationRequest, blobs: BlobReader, /) -> EvaluationAnswer:
         """Judge one candidate, as far as the simulator lets it come.
 
         Raises:
             InfrastructureError: no verdict could be reached.
         """
-        if request.level is not Level.SLICES or request.candidate == INITIAL_KEY.candidate:
+        if request.level is not Level.SLICES or request.candidate == INITIAL_KEY.candidate_id:
             return await self._then.evaluate(request, blobs)
         looked = await self._first.evaluate(request, blobs)
         found = looked.evaluation
         stage_ms = {f"{PREFILTER_STAGE}{stage}": took for stage, took in looked.stage_ms.items()}
-        if found.verdict in FINAL:
-            judged = self._stamped(found)
+        if found.verdict in FINAL_VERDICTS:
+            judged = self._stamp_toolchain(found)
             return replace(looked, evaluation=judged, stage_ms=stage_ms, device_seconds=0.0)
-        predicted_ms = found.benchmark.latency_ms if found.correct and found.benchmark else None
+        predicted_ms = found.benchmark.latency_ms if found.is_correct and found.benchmark else None
         if predicted_ms is not None:
-            why = self._held_back(request, found.code, predicted_ms)
+            why = self._skip_reason(request, found.code, predicted_ms)
             if why is not None:
-                kept = self._kept_back(found, why)
+                kept = self._skipped_evaluation(found, why)
                 return EvaluationAnswer(kept, {}, stage_ms, predicted_ms, device_seconds=0.0)
         answer = await self._then.evaluate(request, blobs)
         return replace(answer, stage_ms={**stage_ms, **answer.stage_ms}, predicted_ms=predicted_ms)
 
-    async def predict(self, request: PredictionRequest, blobs: Blobs, /) -> Sequence[Predicted]:
+    async def predict(self, request: PredictionRequest, blobs: BlobReader, /) -> Sequence[PredictedLatency]:
         """Predict kernels by the simulator."""
         return await self._first.predict(request, blobs)
 
@@ -115,20 +115,20 @@ class Prefiltered:
         await self._first.aclose()
         await self._then.aclose()
 
-    def _held_back(self, request: EvaluationRequest, code: Digest, predicted_ms: float) -> str | None:
+    def _skip_reason(self, request: EvaluationRequest, code: Digest, predicted_ms: float) -> str | None:
         """Return why a kernel is not measured; None if it is."""
         key = (request.problem.digest, request.size, request.target)
-        shelf = self._shelves.setdefault(key, Shelf())
+        shelf = self._shelves.setdefault(key, PredictionWindow())
         shelf.add(code, predicted_ms)
-        middle_ms = shelf.middle_ms()
-        if middle_ms is None or predicted_ms <= middle_ms or int(code[:8], 16) % AUDIT == 0:
+        middle_ms = shelf.median_ms()
+        if middle_ms is None or predicted_ms <= middle_ms or int(code[:8], 16) % AUDIT_INTERVAL == 0:
             return None
         return f"{predicted_ms:.4g} ms predicted, half of the last kernels have {middle_ms:.4g} ms or less"
 
-    def _stamped(self, found: Evaluation) -> Evaluation:
+    def _stamp_toolchain(self, found: Evaluation) -> Evaluation:
         return found.model_copy(update={"benchmark": None, "profile": None, "toolchain": self.toolchain()})
 
-    def _kept_back(self, found: Evaluation, why: str) -> Evaluation:
+    def _skipped_evaluation(self, found: Evaluation, why: str) -> Evaluation:
         error = ErrorInfo(code=PREFILTERED, message=f"not run on a host: {why}")
         update = {"stage": "prefilter", "error": error, "bottleneck": None}
-        return self._stamped(found).model_copy(update=update)
+        return self._stamp_toolchain(found).model_copy(update=update)

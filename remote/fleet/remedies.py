@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from remote.ssh.host import Host
+from remote.ssh.host import HostSpec
 
 REMEDIES = {
     "host_unreachable": "see that `{login} true` works: the machine, its SSH server, the network",
@@ -38,6 +38,6 @@ LOOK = "agentctl host check {host} says what is missing there"
 """Where nothing more is known."""
 
 
-def remedy(code: str, address: str) -> str:
+def find_remedy(code: str, address: str) -> str:
     """Return what to do about a host with this fault."""
-    return REMEDIES.get(code, LOOK).format(host=address, login=Host.parse(address).login)
+    return REMEDIES.get(code, LOOK).format(host=address, login=HostSpec.parse(address).login_command)

@@ -15,10 +15,10 @@ import sys
 import threading
 from pathlib import Path
 
-from remote.hostside.place import Place
-from remote.hostside.runner import StepBegins
-from remote.hostside.server import Server
+from remote.hostside.runner import EnterStep
+from remote.hostside.server import WorkerServer
 from remote.hostside.steps import STEPS
+from remote.hostside.workdir import Workdir
 
 USAGE_STATUS = 64
 
@@ -26,29 +26,29 @@ USAGE_STATUS = 64
 def main(arguments: list[str]) -> int:
     """Run a command and return its exit status."""
     if len(arguments) == 2 and arguments[0] == "serve":
-        return _serve(Path(arguments[1]))
+        return _serve_home(Path(arguments[1]))
     sys.stderr.write(f"this is a worker of nki-kernel-agent; it knows no {arguments}\n")
     return USAGE_STATUS
 
 
-def _serve(workdir: Path) -> int:
+def _serve_home(workdir: Path) -> int:
     hears, says = os.dup(0), os.dup(1)
     os.dup2(2, 1)  # whoever prints does not speak the protocol
-    place = Place(workdir)
+    place = Workdir(workdir)
     gc.freeze()  # what is loaded by now is shared by all that is forked, and looked through by none
     try:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            Server(place, os.path.abspath(sys.argv[0]), hears=hears, says=says).serve()  # noqa: PTH100
-    except StepBegins as begins:
+            WorkerServer(place, os.path.abspath(sys.argv[0]), hears=hears, says=says).serve_home()  # noqa: PTH100
+    except EnterStep as begins:
         name, folder = begins.step, begins.folder
     else:
         return 0
-    status = _step(name, folder)
-    _leave(status)
+    status = _run_step(name, folder)
+    _exit_without_teardown(status)
     return status
 
 
-def _step(name: str, folder: Path) -> int:
+def _run_step(name: str, folder: Path) -> int:
     if name not in STEPS:
         sys.stderr.write(f"this worker has no step {name!r}, only {', '.join(sorted(STEPS))}\n")
         return USAGE_STATUS
@@ -56,7 +56,7 @@ def _step(name: str, folder: Path) -> int:
     return 0
 
 
-def _leave(status: int) -> None:
+def _exit_without_teardown(status: int) -> None:
     """End as a program does, but for taking the interpreter apart, which copies what forks share."""
     threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001
     atexit._run_exitfuncs()  # noqa: SLF001

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Refused(Exception):  # noqa: N818  a verdict on a request rather than a fault
+class RequestRefused(Exception):  # noqa: N818  a verdict on a request rather than a fault
     """A request that cannot be met.
 
     Codes: protocol, bad_request, bad_content, lacks, unknown_job, full, failed.

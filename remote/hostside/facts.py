@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from remote.hostside import tree
-from remote.hostside.place import Place
+from remote.hostside import process_tree
+from remote.hostside.workdir import Workdir
 
 _DEVICES = Path("/sys/devices/virtual/neuron_device")  # of the Neuron driver, one folder for each device
 _WALLS = ("bwrap", "unshare", "setpriv", "mount", "pivot_root", "setarch", "systemd-run", "docker")
@@ -19,7 +19,7 @@ _LOGICAL = "NEURON_LOGICAL_NC_CONFIG"
 _PAIRED = ("NCv3", "NCv4")  # where two physical cores make a logical one, unless that is set otherwise
 
 
-def facts(place: Place, program: str) -> dict[str, Any]:
+def collect_facts(place: Workdir, program: str) -> dict[str, Any]:
     """Return the facts of a greeting, as `remote.ssh.job.HostFacts` has them."""
     disk = os.statvfs(place.root)
     return {
@@ -27,7 +27,7 @@ def facts(place: Place, program: str) -> dict[str, Any]:
         "hostname": platform.node(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": f"{platform.python_version()} ({sys.executable})",
-        "boot_id": tree.boot_id(),
+        "boot_id": process_tree.boot_id(),
         "cpus": len(cpu_numbers()),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "free_disk_bytes": disk.f_bavail * disk.f_frsize,

@@ -19,7 +19,7 @@ class FrameError(Exception):
     """What arrives is no message, or a larger one than may be."""
 
 
-def pack(header: dict[str, Any], payload: bytes = b"") -> bytes:
+def pack_frame(header: dict[str, Any], payload: bytes = b"") -> bytes:
     """Return one message."""
     text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
     if len(text) > HEADER_BYTES or len(payload) > PAYLOAD_BYTES:
@@ -27,7 +27,7 @@ def pack(header: dict[str, Any], payload: bytes = b"") -> bytes:
     return _LENGTHS.pack(len(text), len(payload)) + text + payload
 
 
-def unpack(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
+def unpack_frame(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
     """Take the first message out of `buffer`; None while it is not all there.
 
     Raises:

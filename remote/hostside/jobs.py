@@ -1,7 +1,7 @@
 """The folders of jobs: handing in, looking at, ending and forgetting them.
 
 A job's folder appears with all that belongs to it, by one rename, so handing it in twice is handing it in
-once. Whoever holds `lock` runs it: the runner, until it is gone. A job without result and runner has lost
+once. Whoever holds `try_lock` runs it: the runner, until it is gone. A job without result and runner has lost
 its runner, and is begun anew when somebody asks for it again. Each home that wants it has a file in `leases`.
 """
 
@@ -15,23 +15,23 @@ import shutil
 import uuid
 from typing import Any
 
-from remote.hostside import tree
-from remote.hostside.errors import Refused
-from remote.hostside.limits import AGAIN, RESERVE_BYTES
-from remote.hostside.place import Place, read_json, write_json
-from remote.hostside.store import Store
+from remote.hostside import process_tree
+from remote.hostside.errors import RequestRefused
+from remote.hostside.limits import RESERVE_BYTES, RETRIED_STATUSES
+from remote.hostside.store import ContentStore
+from remote.hostside.workdir import Workdir, read_json, write_json
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _STEP = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
-class Job:
+class JobFolder:
     """One job's folder; it may not be there."""
 
-    def __init__(self, place: Place, key: str) -> None:
+    def __init__(self, place: Workdir, key: str) -> None:
         if not isinstance(key, str) or not _KEY.fullmatch(key):
-            raise Refused("bad_request", "a job's key must be 64 hexadecimal digits")
+            raise RequestRefused("bad_request", "a job's key must be 64 hexadecimal digits")
         self.key = key
         self.place = place
         self.path = place.jobs / key
@@ -41,18 +41,18 @@ class Job:
     def exists(self) -> bool:
         return self.path.is_dir()
 
-    def spec(self) -> dict[str, Any]:
+    def read_spec(self) -> dict[str, Any]:
         found = read_json(self.path / "spec.json")
         if not isinstance(found, dict):
-            raise Refused("unknown_job", f"there is no job {self.key[:12]}")
+            raise RequestRefused("unknown_job", f"there is no job {self.key[:12]}")
         return found
 
-    def result(self) -> dict[str, Any] | None:
+    def read_job_result(self) -> dict[str, Any] | None:
         """Return how it ended, None if it has not."""
         found = read_json(self.path / "result.json")
         return found if isinstance(found, dict) else None
 
-    def lock(self) -> int | None:
+    def try_lock(self) -> int | None:
         """Return the descriptor of the lock that whoever runs it holds; None if somebody does.
 
         Raises:
@@ -71,91 +71,93 @@ class Job:
 
     def state(self) -> str:
         """Return `over`, `running`, `vanished` (its runner is gone without a result) or `unknown`."""
-        if self.result() is not None:
+        if self.read_job_result() is not None:
             return "over"
         try:
-            fd = self.lock()
+            fd = self.try_lock()
         except FileNotFoundError:
             return "unknown"
         if fd is None:
             return "running"
         os.close(fd)
-        return "vanished" if self.result() is None else "over"
+        return "vanished" if self.read_job_result() is None else "over"
 
-    def renew(self, client: str) -> None:
+    def renew_lease(self, client: str) -> None:
         """Say that a home still wants it."""
         with contextlib.suppress(FileNotFoundError):
             (self.leases / client).touch()
 
-    def release(self, client: str) -> None:
+    def release_lease(self, client: str) -> None:
         """Say that a home no longer wants it; without any, its runner ends it."""
         with contextlib.suppress(FileNotFoundError):
             (self.leases / client).unlink()
 
-    def wanted(self) -> list[str]:
+    def lease_holders(self) -> list[str]:
         """Return the homes that want it."""
         with contextlib.suppress(FileNotFoundError):
             return sorted(path.name for path in self.leases.iterdir())
         return []
 
-    def attempts(self) -> int:
+    def count_attempts(self) -> int:
         """Return how often it was begun."""
         with contextlib.suppress(FileNotFoundError):
             return (self.path / "attempts").stat().st_size
         return 0
 
-    def begin(self) -> int:
+    def begin_attempt(self) -> int:
         """Count one more attempt, end what an earlier one left, and lay out a fresh folder of work."""
         with (self.path / "attempts").open("a", encoding="ascii") as file:
             file.write("+")
         with contextlib.suppress(FileNotFoundError):
-            tree.end_marked((self.path / "mark").read_text(encoding="ascii"))
+            process_tree.kill_marked((self.path / "mark").read_text(encoding="ascii"))
         if self.work.exists():
-            self.place.throw_away(self.work)
+            self.place.move_to_trash(self.work)
         (self.work / "out").mkdir(parents=True)
         shutil.copytree(self.path / "inputs", self.work / "inputs")
-        return self.attempts()
+        return self.count_attempts()
 
     def forget(self, client: str) -> None:
         """Remove it, unless another home wants it too."""
-        self.release(client)
-        if not self.wanted():
-            self.place.throw_away(self.path)
+        self.release_lease(client)
+        if not self.lease_holders():
+            self.place.move_to_trash(self.path)
 
 
-def hand_in(place: Place, store: Store, spec: dict[str, Any], client: str) -> tuple[Job, int | None]:
+def submit_job(
+    place: Workdir, store: ContentStore, spec: dict[str, Any], client: str
+) -> tuple[JobFolder, int | None]:
     """Make a job, or join the one that is there; return it with its lock if it is now ours to run.
 
     Raises:
-        Refused: the request is none, or an input is not in the store.
+        RequestRefused: the request is none, or an input is not in the store.
     """
-    job = Job(place, spec.get("key", ""))
-    check(spec)
+    job = JobFolder(place, spec.get("key", ""))
+    check_spec(spec)
     for _ in range(3):  # it may be thrown away between two looks
         if not job.exists():
-            _make(job, store, spec)
+            _create_job(job, store, spec)
         job.leases.mkdir(exist_ok=True)
         (job.leases / client).touch()
         try:
-            fd = job.lock()
+            fd = job.try_lock()
         except FileNotFoundError:
             continue
         if fd is None:
             return job, None
-        result = job.result()
-        if result is None or result.get("status") in AGAIN:
+        result = job.read_job_result()
+        if result is None or result.get("status") in RETRIED_STATUSES:
             (job.path / "result.json").unlink(missing_ok=True)
             return job, fd
         os.close(fd)
         return job, None
-    raise Refused("failed", f"job {job.key[:12]} is removed as fast as it is made")
+    raise RequestRefused("failed", f"job {job.key[:12]} is removed as fast as it is made")
 
 
-def check(spec: dict[str, Any]) -> None:
+def check_spec(spec: dict[str, Any]) -> None:
     """Refuse what is no job.
 
     Raises:
-        Refused: `bad_request`, with the field.
+        RequestRefused: `bad_request`, with the field.
     """
     inputs = spec.get("inputs")
     spans = [spec.get(name) for name in ("deadline_s", "queue_s", "lease_s")]
@@ -163,7 +165,10 @@ def check(spec: dict[str, Any]) -> None:
         name
         for name, wrong in (
             ("step", not _STEP.fullmatch(str(spec.get("step")))),
-            ("inputs", not isinstance(inputs, dict) or not all(_input(*item) for item in inputs.items())),
+            (
+                "inputs",
+                not isinstance(inputs, dict) or not all(_is_valid_input(*item) for item in inputs.items()),
+            ),
             ("cores", spec.get("cores") not in (0, 1)),
             ("deadline_s, queue_s, lease_s", not all(isinstance(s, (int, float)) and s > 0 for s in spans)),
             ("allowed", not isinstance(spec.get("allowed"), (list, type(None)))),
@@ -171,20 +176,20 @@ def check(spec: dict[str, Any]) -> None:
         if wrong
     ]
     if faults:
-        raise Refused("bad_request", f"a job's {faults[0]} is not what it must be")
+        raise RequestRefused("bad_request", f"a job's {faults[0]} is not what it must be")
 
 
-def _input(name: Any, digest: Any) -> bool:
+def _is_valid_input(name: Any, digest: Any) -> bool:
     return bool(_NAME.fullmatch(str(name)) and _KEY.fullmatch(str(digest)))
 
 
-def _make(job: Job, store: Store, spec: dict[str, Any]) -> None:
+def _create_job(job: JobFolder, store: ContentStore, spec: dict[str, Any]) -> None:
     part = job.place.trash / uuid.uuid4().hex
     try:
         for name in ("inputs", "leases"):
             (part / name).mkdir(parents=True)
         for name, digest in spec["inputs"].items():
-            store.copy(digest, part / "inputs" / name)
+            store.copy_content(digest, part / "inputs" / name)
         write_json(part / "spec.json", spec)
         (part / "reserve").write_bytes(bytes(RESERVE_BYTES))
         (part / "lock").touch()

@@ -12,20 +12,20 @@ import fcntl
 import os
 from pathlib import Path
 
-from remote.hostside import tree
-from remote.hostside.place import leases_folder
+from remote.hostside import process_tree
+from remote.hostside.workdir import open_leases_folder
 
 _NOTE_BYTES = 200
 
 
-class Lease:
+class DeviceLease:
     """A core or CPU that is ours until `release`, or until we and what inherited `fd` are gone."""
 
     def __init__(self, index: int, fd: int) -> None:
         self.index = index
         self.fd = fd
 
-    def note(self, mark: str) -> None:
+    def write_mark(self, mark: str) -> None:
         """Write down whose processes use it."""
         os.ftruncate(self.fd, 0)
         os.pwrite(self.fd, mark.encode()[:_NOTE_BYTES], 0)
@@ -36,27 +36,27 @@ class Lease:
         os.close(self.fd)
 
 
-def take(kind: str, indices: list[int]) -> Lease | None:
+def acquire_lease(kind: str, indices: list[int]) -> DeviceLease | None:
     """Return a lease on the first of `kind` that is free, None if none is.
 
     Raises:
         OSError: the files of leases cannot be opened.
     """
-    folder = leases_folder()
+    folder = open_leases_folder()
     for index in indices:
-        fd = _open(folder / f"{kind}-{index}")
+        fd = _open_lease_file(folder / f"{kind}-{index}")
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(fd)
             continue
-        if _left_alone(fd):
-            return Lease(index, fd)
+        if _end_last_holder(fd):
+            return DeviceLease(index, fd)
         os.close(fd)
     return None
 
 
-def _open(path: Path) -> int:
+def _open_lease_file(path: Path) -> int:
     """Open a file of leases, which any user may have made, and all may use."""
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
     # The kernel may forbid O_CREAT on another user's file in such a folder, so it comes second.
@@ -70,7 +70,7 @@ def _open(path: Path) -> int:
     return fd
 
 
-def _left_alone(fd: int) -> bool:
+def _end_last_holder(fd: int) -> bool:
     """Whether none of the last holder's processes is left, after ending them."""
     mark = os.pread(fd, _NOTE_BYTES, 0).decode("utf-8", "replace")
-    return not mark or not tree.end_marked(mark)
+    return not mark or not process_tree.kill_marked(mark)

@@ -24,16 +24,16 @@ STATUSES = frozenset(
     }
 )
 # A job that ended so has no result, and is begun anew when it is asked for again.
-AGAIN = frozenset({"cancelled", "lease_lost", "queue", "full", "broken"})
+RETRIED_STATUSES = frozenset({"cancelled", "lease_lost", "queue", "full", "broken"})
 
 HEADER_BYTES = 8 << 20
 CHUNK_BYTES = 1 << 20  # of a file, before compression; frames of other jobs pass in between
 PAYLOAD_BYTES = CHUNK_BYTES + (64 << 10)
 TEXT_CHARS = 64 << 10
 LOG_BYTES = 16 << 10
-FILES = 256
+MAX_FILES = 256
 ANSWER_BYTES = 4 << 30  # all files that one job leaves
 JSON_BYTES = 4 << 20  # the JSON that one job answers
 RESERVE_BYTES = 64 << 10  # kept free on the disk for each job, so that its end can be told
 SCARCE_BYTES = 1 << 20  # a step that fails with less than this left on the disk failed for want of it
-ATTEMPTS = 3  # of a job whose runner is killed
+MAX_ATTEMPTS = 3  # of a job whose runner is killed

@@ -23,12 +23,12 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from remote.hostside import leases, tree
+from remote.hostside import leases, process_tree
 from remote.hostside.facts import core_numbers, cpu_numbers
-from remote.hostside.jobs import Job
-from remote.hostside.limits import ANSWER_BYTES, ATTEMPTS, FILES, JSON_BYTES, LOG_BYTES, SCARCE_BYTES
-from remote.hostside.place import write_json
-from remote.hostside.store import hashed
+from remote.hostside.jobs import JobFolder
+from remote.hostside.limits import ANSWER_BYTES, JSON_BYTES, LOG_BYTES, MAX_ATTEMPTS, MAX_FILES, SCARCE_BYTES
+from remote.hostside.store import hash_file
+from remote.hostside.workdir import write_json
 
 WORKDIR_VARIABLE = "NKI_KERNEL_AGENT_WORKDIR"
 _LOOK_S = 0.2  # how often lease and deadline are looked at; the step's end is noticed at once
@@ -38,7 +38,7 @@ _LOG_KEPT = 4 * LOG_BYTES
 _FDS = 1024
 
 
-class StepBegins(BaseException):
+class EnterStep(BaseException):
     """Takes the process that is to do a step out of the worker's stack, past all that catches errors."""
 
     def __init__(self, step: str, folder: Path) -> None:
@@ -47,36 +47,36 @@ class StepBegins(BaseException):
         self.folder = folder
 
 
-class Runner:
+class JobRunner:
     """Runs one job whose lock we hold, in a process that is its own.
 
-    `over` is closed when the result is there.
+    `expiry_status` is closed when the result is there.
     """
 
-    def __init__(self, job: Job, over: int) -> None:
+    def __init__(self, job: JobFolder, over: int) -> None:
         self._job = job
         self._over = over
-        self._spec = job.spec()
-        self._watch = _Leases(job, float(self._spec["lease_s"]))
+        self._spec = job.read_spec()
+        self._watch = _LeaseMonitor(job, float(self._spec["lease_s"]))
         self._log = bytearray()
-        self._lease: leases.Lease | None = None
+        self._lease: leases.DeviceLease | None = None
         self._left: list[str] = []
         self._exit: int | None = None
 
-    def run(self) -> None:
+    def run_job(self) -> None:
         """Do the job and write its result."""
-        attempts = self._job.attempts()
+        attempts = self._job.count_attempts()
         asked = time.monotonic()
         begun = ended = asked
-        if attempts >= ATTEMPTS:
+        if attempts >= MAX_ATTEMPTS:
             status = "vanished"
-            self._say(f"its runner was killed {attempts} times; it is not begun again")
+            self._append_log(f"its runner was killed {attempts} times; it is not begun again")
         else:
-            attempts = self._job.begin()
-            status = self._turn(asked + float(self._spec["queue_s"]))
+            attempts = self._job.begin_attempt()
+            status = self._wait_for_lease(asked + float(self._spec["queue_s"]))
             begun = ended = time.monotonic()
             if not status:
-                status = self._step(begun + float(self._spec["deadline_s"]))
+                status = self._supervise_step(begun + float(self._spec["deadline_s"]))
                 ended = time.monotonic()
         result = {
             "status": "unending" if self._left else status,
@@ -88,28 +88,28 @@ class Runner:
         }
         if self._lease and not self._left:
             self._lease.release()
-        self._finish(result)
+        self._write_result(result)
         os.close(self._over)
-        self._stay()
+        self._hold_core()
 
-    def _turn(self, deadline: float) -> str:
+    def _wait_for_lease(self, deadline: float) -> str:
         """Wait for a core or CPU; return why that ended without one, nothing otherwise."""
-        kind, indices = ("core", self._cores()) if self._spec["cores"] else ("cpu", cpu_numbers())
+        kind, indices = ("core", self._order_cores()) if self._spec["cores"] else ("cpu", cpu_numbers())
         look = 0.0
         while True:
-            self._lease = leases.take(kind, indices)
+            self._lease = leases.acquire_lease(kind, indices)
             if self._lease is not None:
                 return ""
             now = time.monotonic()
             if now >= look:
-                ended, look = self._watch.over(), now + _LOOK_S
+                ended, look = self._watch.expiry_status(), now + _LOOK_S
                 if ended:
                     return ended
             if now > deadline:
                 return "queue"
             time.sleep(_TURN_S)
 
-    def _cores(self) -> list[int]:
+    def _order_cores(self) -> list[int]:
         """The cores that may be used, the preferred first, otherwise spread by the job's key."""
         allowed = self._spec.get("allowed")
         cores = [core for core in core_numbers() if allowed is None or core in allowed]
@@ -117,14 +117,14 @@ class Runner:
         first = cores.index(wanted) if wanted in cores else int(self._job.key[:8], 16) % max(1, len(cores))
         return cores[first:] + cores[:first]
 
-    def _step(self, deadline: float) -> str:
+    def _supervise_step(self, deadline: float) -> str:
         assert self._lease is not None
         said, says = os.pipe()
         woken, wakes = os.pipe()
         os.set_blocking(wakes, False)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        pid = self._start(says)
+        pid = self._fork_step(says)
         os.close(says)
         os.set_blocking(said, False)
         status = ""
@@ -132,30 +132,30 @@ class Runner:
             ready, _, _ = select.select([said, woken], [], [], _LOOK_S)
             if woken in ready:
                 os.read(woken, 512)
-            if said in ready and not self._hear(said):
+            if said in ready and not self._read_output(said):
                 time.sleep(_TURN_S)  # all have closed it; the child's end comes by itself
-            ended = tree.reap()
+            ended = process_tree.reap_children()
             if pid in ended:
                 self._exit = os.waitstatus_to_exitcode(ended[pid])
-                status = "done" if self._answered() else "failed"
+                status = "done" if self._has_answer() else "failed"
             else:
-                status = self._watch.over() or ("deadline" if time.monotonic() > deadline else "")
-        if status == "failed" and _scarce(self._job.path):
+                status = self._watch.expiry_status() or ("deadline" if time.monotonic() > deadline else "")
+        if status == "failed" and _is_disk_scarce(self._job.path):
             status = "full"
-        self._left = tree.end_descendants()
-        while self._hear(said):
+        self._left = process_tree.kill_and_reap_descendants()
+        while self._read_output(said):
             pass
         for fd in (said, woken, wakes):
             os.close(fd)
         if self._left:
-            self._say(f"these processes cannot be ended, and keep their core: {', '.join(self._left)}")
+            self._append_log(f"these processes cannot be ended, and keep their core: {', '.join(self._left)}")
         return status
 
-    def _start(self, says: int) -> int:
+    def _fork_step(self, says: int) -> int:
         """Fork the step into a session of its own, and return its process id.
 
         Raises:
-            StepBegins: in the process that is to do it.
+            EnterStep: in the process that is to do it.
         """
         assert self._lease is not None
         spec = {name: self._spec.get(name) for name in ("key", "step", "payload")}
@@ -173,9 +173,9 @@ class Runner:
                 traceback.print_exc()
                 sys.stderr.flush()
                 os._exit(127)
-            raise StepBegins(str(spec["step"]), self._job.work)
-        marked = tree.mark(self._job.key, pid)
-        self._lease.note(marked)
+            raise EnterStep(str(spec["step"]), self._job.work)
+        marked = process_tree.make_mark(self._job.key, pid)
+        self._lease.write_mark(marked)
         with contextlib.suppress(OSError):
             (self._job.path / "mark").write_text(marked, encoding="ascii")
         return pid
@@ -184,8 +184,8 @@ class Runner:
         """Leave all of the runner's behind but the lease."""
         assert self._lease is not None
         os.setsid()
-        tree.die_with_parent(runner)
-        tree.bear_mark(self._job.key)
+        process_tree.die_with_parent(runner)
+        process_tree.set_own_mark(self._job.key)
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
@@ -199,7 +199,7 @@ class Runner:
             os.environ["NEURON_RT_VISIBLE_CORES"] = str(core)
         os.chdir(self._job.work)
 
-    def _hear(self, said: int) -> bool:
+    def _read_output(self, said: int) -> bool:
         """Keep the end of what the step says; False when there is no more for now."""
         try:
             data = os.read(said, 1 << 16)
@@ -209,58 +209,58 @@ class Runner:
         del self._log[:-_LOG_KEPT]
         return bool(data)
 
-    def _say(self, text: str) -> None:
+    def _append_log(self, text: str) -> None:
         self._log += f"\n{text}\n".encode()
 
-    def _answered(self) -> bool:
+    def _has_answer(self) -> bool:
         return self._exit == 0 and _read_answer(self._job.work) is not None
 
-    def _finish(self, result: dict[str, Any]) -> None:
+    def _write_result(self, result: dict[str, Any]) -> None:
         """Write the result; on a full disk with less in it, in the place that was kept free."""
         with contextlib.suppress(OSError):
             (self._job.path / "reserve").unlink()
         result["log_tail"] = self._log[-LOG_BYTES:].decode("utf-8", "replace")
         try:
-            write_json(self._job.path / "result.json", {**result, **self._left_behind(result)})
+            write_json(self._job.path / "result.json", {**result, **self._collect_answer(result)})
         except OSError as error:
-            self._job.place.throw_away(self._job.work)
+            self._job.place.move_to_trash(self._job.work)
             least: dict[str, Any] = {
                 "answer": None,
                 "files": {},
                 "log_tail": f"the result cannot be kept: {error}",
             }
-            write_json(self._job.path / "result.json", {**result, **least, "status": _told(error)})
+            write_json(self._job.path / "result.json", {**result, **least, "status": _failure_status(error)})
 
-    def _left_behind(self, result: dict[str, Any]) -> dict[str, Any]:
+    def _collect_answer(self, result: dict[str, Any]) -> dict[str, Any]:
         """What of the result is the step's: its answer and files, if it is done."""
         if result["status"] != "done":
             return {"answer": None, "files": {}}
         found = _read_answer(self._job.work)
-        files, fault = _files(self._job.work / "out")
+        files, fault = _hash_files(self._job.work / "out")
         if found is None or fault:
             return {"answer": None, "files": {}, "status": "failed", "log_tail": fault}
         return {"answer": found["answer"], "files": files}
 
-    def _stay(self) -> None:
+    def _hold_core(self) -> None:
         """Keep the core for as long as processes that cannot be ended may use it."""
         while self._left:
             time.sleep(1)
-            self._left = tree.end_descendants(within_s=0)
+            self._left = process_tree.kill_and_reap_descendants(within_s=0)
 
 
-class _Leases:
+class _LeaseMonitor:
     """Whether any home still wants the job: each has to touch its file now and then."""
 
-    def __init__(self, job: Job, lease_s: float) -> None:
+    def __init__(self, job: JobFolder, lease_s: float) -> None:
         self._job = job
         self._lease_s = lease_s
         self._seen: dict[str, tuple[int, float]] = {}
-        self.over()  # they count from now
+        self.expiry_status()  # they count from now
 
-    def over(self) -> str:
+    def expiry_status(self) -> str:
         """Return `cancelled` when no home has a lease, `lease_lost` when none renews it, else nothing."""
         now = time.monotonic()
-        clients = self._job.wanted()
+        clients = self._job.lease_holders()
         for client in clients:
             with contextlib.suppress(FileNotFoundError):
                 touched = (self._job.leases / client).stat().st_mtime_ns
@@ -280,16 +280,16 @@ def _read_answer(work: Path) -> dict[str, Any] | None:
     try:
         if not stat.S_ISREG(path.lstat().st_mode) or path.stat().st_size > JSON_BYTES:
             return None
-        return {"answer": json.loads(path.read_bytes(), parse_constant=_no_number)}
+        return {"answer": json.loads(path.read_bytes(), parse_constant=_reject_constant)}
     except (OSError, ValueError, RecursionError):
         return None
 
 
-def _no_number(name: str) -> None:
+def _reject_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def _files(folder: Path) -> tuple[dict[str, list[Any]], str]:
+def _hash_files(folder: Path) -> tuple[dict[str, list[Any]], str]:
     """Return name to [sha256, bytes] of the regular files, and what is wrong with them as a whole."""
     found: dict[str, list[Any]] = {}
     total = 0
@@ -300,29 +300,29 @@ def _files(folder: Path) -> tuple[dict[str, list[Any]], str]:
             if entry.is_file(follow_symlinks=False):
                 size = entry.stat(follow_symlinks=False).st_size
                 total += size
-                if len(found) == FILES or total > ANSWER_BYTES:
-                    return {}, f"the step left more than {FILES} files or {ANSWER_BYTES} bytes"
-                found[entry.name] = [hashed(Path(entry.path)), size]
+                if len(found) == MAX_FILES or total > ANSWER_BYTES:
+                    return {}, f"the step left more than {MAX_FILES} files or {ANSWER_BYTES} bytes"
+                found[entry.name] = [hash_file(Path(entry.path)), size]
     return found, ""
 
 
-def _scarce(path: Path) -> bool:
+def _is_disk_scarce(path: Path) -> bool:
     found = os.statvfs(path)
     return found.f_bavail * found.f_frsize < SCARCE_BYTES
 
 
-def _told(error: BaseException) -> str:
+def _failure_status(error: BaseException) -> str:
     """Return the status of a job whose runner failed."""
     return "full" if getattr(error, "errno", None) in {errno.ENOSPC, errno.EDQUOT} else "broken"
 
 
-def detach(job: Job, lock: int) -> int:
+def start_runner(job: JobFolder, lock: int) -> int:
     """Start the runner of a job whose lock we hold, as a process that has nothing to do with us.
 
     Return a descriptor that is at its end when the job's result is there, or its runner is gone.
 
     Raises:
-        StepBegins: in the process that is to do the job's step.
+        EnterStep: in the process that is to do the job's step.
         OSError: there is no room for another process; the lock is given back, so that it can be tried again.
     """
     opened = [lock]
@@ -337,20 +337,20 @@ def detach(job: Job, lock: int) -> int:
     if child:
         os.close(lock)
         os.close(over)
-        tree.reap()
+        process_tree.reap_children()
         return ended
     try:
         os.setsid()
         if os.fork() == 0:
-            _be_runner(job, lock, over)
-    except StepBegins:
+            _become_runner(job, lock, over)
+    except EnterStep:
         raise
     except BaseException:  # noqa: BLE001  this process has nobody to tell
         os._exit(1)
     os._exit(0)
 
 
-def _be_runner(job: Job, lock: int, over: int) -> None:
+def _become_runner(job: JobFolder, lock: int, over: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
@@ -358,12 +358,12 @@ def _be_runner(job: Job, lock: int, over: int) -> None:
     os.chdir(job.place.root)
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
-    tree.adopt_orphans()
+    process_tree.adopt_orphans()
     try:
-        Runner(job, over).run()
+        JobRunner(job, over).run_job()
     except Exception as error:  # noqa: BLE001  whatever it is, the homes that wait must hear of it
-        tree.end_descendants()
-        _tell(job, error)
+        process_tree.kill_and_reap_descendants()
+        _write_failure(job, error)
 
 
 def _close_all_but(*kept: int) -> None:
@@ -375,7 +375,7 @@ def _close_all_but(*kept: int) -> None:
     os.closerange(begin, _FDS)
 
 
-def _tell(job: Job, error: Exception) -> None:
+def _write_failure(job: JobFolder, error: Exception) -> None:
     """Write down that the runner failed; on a full disk in the place that was kept free."""
     with contextlib.suppress(OSError):
         (job.path / "reserve").unlink()
@@ -389,5 +389,5 @@ def _tell(job: Job, error: Exception) -> None:
     }
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))[-LOG_BYTES:]
     with contextlib.suppress(OSError):
-        ended = {"status": _told(error), "log_tail": text, "attempts": job.attempts()}
+        ended = {"status": _failure_status(error), "log_tail": text, "attempts": job.count_attempts()}
         write_json(job.path / "result.json", {**nothing, **ended})

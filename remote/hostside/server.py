@@ -17,16 +17,16 @@ import time
 import zlib
 from typing import Any, Callable
 
-from remote.hostside import tree
-from remote.hostside.errors import Refused
-from remote.hostside.facts import facts
-from remote.hostside.frames import PREAMBLE, FrameError, pack, unpack
-from remote.hostside.jobs import Job, hand_in
+from remote.hostside import process_tree
+from remote.hostside.cleanup import remove_stale_files
+from remote.hostside.errors import RequestRefused
+from remote.hostside.facts import collect_facts
+from remote.hostside.frames import PREAMBLE, FrameError, pack_frame, unpack_frame
+from remote.hostside.jobs import JobFolder, submit_job
 from remote.hostside.limits import CHUNK_BYTES, PROTOCOL
-from remote.hostside.litter import sweep
-from remote.hostside.place import Place
-from remote.hostside.runner import detach
-from remote.hostside.store import Store
+from remote.hostside.runner import start_runner
+from remote.hostside.store import ContentStore
+from remote.hostside.workdir import Workdir
 
 SILENT_S = 300.0
 _READ_BYTES = 1 << 20
@@ -36,40 +36,40 @@ _YOUNG_S = 5.0
 _CLIENT = re.compile(r"[0-9a-f]{8,64}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
-Header = dict[str, Any]
+FrameHeader = dict[str, Any]
 
 
-class Server:
+class WorkerServer:
     """One connection, over the descriptors `hears` and `says`."""
 
-    def __init__(self, place: Place, program: str, *, hears: int, says: int) -> None:
+    def __init__(self, place: Workdir, program: str, *, hears: int, says: int) -> None:
         self._place = place
         self._program = program
         self._hears = hears
         self._says = says
         self._buffer = bytearray()
         self._client = ""
-        self._store = Store(place, "")
-        self._waiting: dict[int, tuple[Job, float]] = {}
-        self._runners: dict[int, str] = {}  # key by what `detach` returned
-        self._verbs: dict[str, Callable[[Header], tuple[Header, bytes] | None]] = {
-            "hello": self._hello,
-            "lacking": self._lacking,
-            "put": self._put,
-            "submit": self._submit,
-            "wait": self._wait,
-            "renew": self._renew,
-            "cancel": self._cancel,
-            "fetch": self._fetch,
-            "forget": self._forget,
+        self._store = ContentStore(place, "")
+        self._waiting: dict[int, tuple[JobFolder, float]] = {}
+        self._runners: dict[int, str] = {}  # key by what `start_runner` returned
+        self._verbs: dict[str, Callable[[FrameHeader], tuple[FrameHeader, bytes] | None]] = {
+            "hello": self._handle_hello,
+            "lacking": self._handle_lacking,
+            "put": self._handle_put,
+            "submit": self._handle_submit,
+            "wait": self._handle_wait,
+            "renew": self._handle_renew,
+            "cancel": self._handle_cancel,
+            "fetch": self._handle_fetch,
+            "forget": self._handle_forget,
         }
 
-    def serve(self) -> None:
+    def serve_home(self) -> None:
         """Answer until the home is gone."""
-        self._write(PREAMBLE)
+        self._write_all(PREAMBLE)
         heard = time.monotonic()
         while time.monotonic() - heard < SILENT_S:
-            ready, _, _ = select.select([self._hears, *self._runners], [], [], self._patience())
+            ready, _, _ = select.select([self._hears, *self._runners], [], [], self._poll_timeout())
             for fd in self._runners.keys() & set(ready):
                 del self._runners[fd]
                 os.close(fd)
@@ -79,12 +79,12 @@ class Server:
                     return
                 heard = time.monotonic()
                 self._buffer += data
-                while (message := unpack(self._buffer)) is not None:
-                    self._answer(*message)
-            tree.reap()
-            self._look()
+                while (message := unpack_frame(self._buffer)) is not None:
+                    self._answer_message(*message)
+            process_tree.reap_children()
+            self._reply_ended_jobs()
 
-    def _patience(self) -> float:
+    def _poll_timeout(self) -> float:
         if not self._waiting:
             return SILENT_S
         told = set(self._runners.values())
@@ -94,41 +94,41 @@ class Server:
         young = time.monotonic() - since < _YOUNG_S
         return _QUICK_S if young else _SLOW_S
 
-    def _look(self) -> None:
+    def _reply_ended_jobs(self) -> None:
         """Answer for the jobs that are over."""
         for number, (job, _) in list(self._waiting.items()):
             state = job.state()
             if state != "running":
                 del self._waiting[number]
-                self._reply(number, {"state": state, "result": job.result()})
+                self._send_reply(number, {"state": state, "result": job.read_job_result()})
 
-    def _answer(self, header: Header, payload: bytes) -> None:
+    def _answer_message(self, header: FrameHeader, payload: bytes) -> None:
         number = header.get("id")
         if not isinstance(number, int):
             raise FrameError("a message without a number")
         try:
-            answer = self._verb(header)({**header, "payload": payload})
-        except Refused as error:
-            self._reply(number, {"error": error.code, "message": str(error)})
+            answer = self._find_verb(header)({**header, "payload": payload})
+        except RequestRefused as error:
+            self._send_reply(number, {"error": error.code, "message": str(error)})
         except OSError as error:
             full = error.errno in {errno.ENOSPC, errno.EDQUOT}
-            self._reply(number, {"error": "full" if full else "failed", "message": str(error)})
+            self._send_reply(number, {"error": "full" if full else "failed", "message": str(error)})
         except (KeyError, TypeError, ValueError, zlib.error) as error:
-            self._reply(number, {"error": "bad_request", "message": f"{type(error).__name__}: {error}"})
+            self._send_reply(number, {"error": "bad_request", "message": f"{type(error).__name__}: {error}"})
         else:
             if answer is not None:
-                self._reply(number, *answer)
+                self._send_reply(number, *answer)
 
-    def _verb(self, header: Header) -> Callable[[Header], tuple[Header, bytes] | None]:
+    def _find_verb(self, header: FrameHeader) -> Callable[[FrameHeader], tuple[FrameHeader, bytes] | None]:
         name = str(header.get("verb"))
         if name not in self._verbs or not (self._client or name == "hello"):
-            raise Refused("protocol", f"{name!r} is no verb here, or comes before hello")
+            raise RequestRefused("protocol", f"{name!r} is no verb here, or comes before hello")
         return self._verbs[name]
 
-    def _reply(self, number: int, header: Header, payload: bytes = b"") -> None:
-        self._write(pack({**header, "id": number}, payload))
+    def _send_reply(self, number: int, header: FrameHeader, payload: bytes = b"") -> None:
+        self._write_all(pack_frame({**header, "id": number}, payload))
 
-    def _write(self, data: bytes) -> None:
+    def _write_all(self, data: bytes) -> None:
         """Write all; a home that takes nothing for long is gone."""
         view = memoryview(data)
         while view:
@@ -137,75 +137,77 @@ class Server:
                 raise BrokenPipeError(errno.EPIPE, "the home takes nothing any more")
             view = view[os.write(self._says, view[: 1 << 12]) :]
 
-    def _hello(self, header: Header) -> tuple[Header, bytes]:
+    def _handle_hello(self, header: FrameHeader) -> tuple[FrameHeader, bytes]:
         if header.get("protocol") != PROTOCOL:
-            raise Refused("protocol", f"this worker speaks protocol {PROTOCOL}, not {header.get('protocol')}")
+            raise RequestRefused(
+                "protocol", f"this worker speaks protocol {PROTOCOL}, not {header.get('protocol')}"
+            )
         client = str(header.get("client"))
         if not _CLIENT.fullmatch(client):
-            raise Refused("bad_request", "a client must be hexadecimal digits")
+            raise RequestRefused("bad_request", "a client must be hexadecimal digits")
         self._client = client
-        self._store = Store(self._place, client)
+        self._store = ContentStore(self._place, client)
         if os.fork() == 0:  # beside the answer, and with nothing of this connection
             with contextlib.suppress(Exception):
                 os.closerange(0, 256)
-                sweep(self._place)
+                remove_stale_files(self._place)
             os._exit(0)
-        return facts(self._place, self._program), b""
+        return collect_facts(self._place, self._program), b""
 
-    def _lacking(self, header: Header) -> tuple[Header, bytes]:
-        return {"lacking": self._store.lacking(_digests(header["digests"]))}, b""
+    def _handle_lacking(self, header: FrameHeader) -> tuple[FrameHeader, bytes]:
+        return {"lacking": self._store.find_missing(_check_digests(header["digests"]))}, b""
 
-    def _put(self, header: Header) -> tuple[Header, bytes]:
-        (digest,) = _digests([header["digest"]])
+    def _handle_put(self, header: FrameHeader) -> tuple[FrameHeader, bytes]:
+        (digest,) = _check_digests([header["digest"]])
         inflate = zlib.decompressobj()
         data = inflate.decompress(header["payload"], CHUNK_BYTES)
         if not inflate.eof:
-            raise Refused("bad_content", "a piece is larger than may be")
-        self._store.add(digest, int(header["offset"]), data, last=bool(header["last"]))
+            raise RequestRefused("bad_content", "a piece is larger than may be")
+        self._store.add_piece(digest, int(header["offset"]), data, last=bool(header["last"]))
         return {}, b""
 
-    def _submit(self, header: Header) -> tuple[Header, bytes]:
-        job, lock = hand_in(self._place, self._store, header["spec"], self._client)
+    def _handle_submit(self, header: FrameHeader) -> tuple[FrameHeader, bytes]:
+        job, lock = submit_job(self._place, self._store, header["spec"], self._client)
         if lock is not None:
-            self._runners[detach(job, lock)] = job.key
+            self._runners[start_runner(job, lock)] = job.key
         return {}, b""
 
-    def _wait(self, header: Header) -> None:
-        self._waiting[header["id"]] = (Job(self._place, header["key"]), time.monotonic())
+    def _handle_wait(self, header: FrameHeader) -> None:
+        self._waiting[header["id"]] = (JobFolder(self._place, header["key"]), time.monotonic())
 
-    def _renew(self, header: Header) -> tuple[Header, bytes]:
+    def _handle_renew(self, header: FrameHeader) -> tuple[FrameHeader, bytes]:
         for key in header["keys"]:
-            Job(self._place, key).renew(self._client)
+            JobFolder(self._place, key).renew_lease(self._client)
         return {}, b""
 
-    def _cancel(self, header: Header) -> tuple[Header, bytes]:
-        job = Job(self._place, header["key"])
-        job.release(self._client)
-        return {"wanted": bool(job.wanted())}, b""
+    def _handle_cancel(self, header: FrameHeader) -> tuple[FrameHeader, bytes]:
+        job = JobFolder(self._place, header["key"])
+        job.release_lease(self._client)
+        return {"wanted": bool(job.lease_holders())}, b""
 
-    def _fetch(self, header: Header) -> tuple[Header, bytes]:
-        job, name = Job(self._place, header["key"]), str(header["name"])
+    def _handle_fetch(self, header: FrameHeader) -> tuple[FrameHeader, bytes]:
+        job, name = JobFolder(self._place, header["key"]), str(header["name"])
         if not _NAME.fullmatch(name):
-            raise Refused("bad_request", "no name of a file")
-        result = job.result() or {}
+            raise RequestRefused("bad_request", "no name of a file")
+        result = job.read_job_result() or {}
         if name not in result.get("files", {}):
-            raise Refused("unknown_job", f"job {job.key[:12]} has left no {name}")
+            raise RequestRefused("unknown_job", f"job {job.key[:12]} has left no {name}")
         try:
             fd = os.open(job.work / "out" / name, os.O_RDONLY | os.O_NOFOLLOW)
         except FileNotFoundError:
-            raise Refused("unknown_job", f"job {job.key[:12]} has left no {name}") from None
+            raise RequestRefused("unknown_job", f"job {job.key[:12]} has left no {name}") from None
         try:
             data = os.pread(fd, CHUNK_BYTES, int(header["offset"]))
         finally:
             os.close(fd)
         return {"bytes": len(data)}, zlib.compress(data, 1)
 
-    def _forget(self, header: Header) -> tuple[Header, bytes]:
-        Job(self._place, header["key"]).forget(self._client)
+    def _handle_forget(self, header: FrameHeader) -> tuple[FrameHeader, bytes]:
+        JobFolder(self._place, header["key"]).forget(self._client)
         return {}, b""
 
 
-def _digests(values: Any) -> list[str]:
+def _check_digests(values: Any) -> list[str]:
     if not isinstance(values, list) or not all(re.fullmatch(r"[0-9a-f]{64}", str(v)) for v in values):
-        raise Refused("bad_request", "digests must be 64 hexadecimal digits")
+        raise RequestRefused("bad_request", "digests must be 64 hexadecimal digits")
     return values

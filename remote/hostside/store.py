@@ -11,38 +11,38 @@ import hashlib
 import os
 from pathlib import Path
 
-from remote.hostside.errors import Refused
-from remote.hostside.place import Place
+from remote.hostside.errors import RequestRefused
+from remote.hostside.workdir import Workdir
 
 _BLOCK = 1 << 20
 
 
-class Store:
+class ContentStore:
     """The contents in one workdir. `client` keeps the parts of homes that send the same apart."""
 
-    def __init__(self, place: Place, client: str) -> None:
+    def __init__(self, place: Workdir, client: str) -> None:
         self._folder = place.store
         self._client = client
 
-    def path(self, digest: str) -> Path:
+    def content_path(self, digest: str) -> Path:
         return self._folder / digest
 
-    def lacking(self, digests: list[str]) -> list[str]:
+    def find_missing(self, digests: list[str]) -> list[str]:
         """Return those that are not here; the others are marked as used now, so that they stay."""
-        return [digest for digest in digests if not self._use(digest)]
+        return [digest for digest in digests if not self._mark_used(digest)]
 
-    def _use(self, digest: str) -> bool:
+    def _mark_used(self, digest: str) -> bool:
         try:
-            os.utime(self.path(digest))
+            os.utime(self.content_path(digest))
         except FileNotFoundError:
             return False
         return True
 
-    def add(self, digest: str, offset: int, data: bytes, *, last: bool) -> None:
+    def add_piece(self, digest: str, offset: int, data: bytes, *, last: bool) -> None:
         """Add a piece; with the last one, the content gets its name.
 
         Raises:
-            Refused: `bad_content` if pieces or digest are wrong; the sender begins again.
+            RequestRefused: `bad_content` if pieces or digest are wrong; the sender begins again.
         """
         part = self._folder / f"{digest}.{self._client}.part"
         try:
@@ -52,7 +52,7 @@ class Store:
                     file.write(data)
             fault = "a piece does not follow the last" if there != offset else ""
             if last and not fault:
-                fault = "its digest is another" if hashed(part) != digest else ""
+                fault = "its digest is another" if hash_file(part) != digest else ""
         except FileNotFoundError:
             fault = "its first pieces are gone"
         except OSError:
@@ -60,31 +60,31 @@ class Store:
             raise
         if fault:
             part.unlink(missing_ok=True)
-            raise Refused("bad_content", f"{digest[:12]} arrived wrong: {fault}")
+            raise RequestRefused("bad_content", f"{digest[:12]} arrived wrong: {fault}")
         if last:
             part.chmod(0o400)
-            part.replace(self.path(digest))
+            part.replace(self.content_path(digest))
 
-    def copy(self, digest: str, to: Path) -> None:
+    def copy_content(self, digest: str, to: Path) -> None:
         """Copy a content out.
 
         Raises:
-            Refused: `lacks` if it is not here, or no longer what it was.
+            RequestRefused: `lacks` if it is not here, or no longer what it was.
         """
         found = hashlib.sha256()
         try:
-            with self.path(digest).open("rb") as source, to.open("wb") as target:
+            with self.content_path(digest).open("rb") as source, to.open("wb") as target:
                 while block := source.read(_BLOCK):
                     found.update(block)
                     target.write(block)
         except FileNotFoundError:
-            raise Refused("lacks", f"{digest[:12]} is not in the store") from None
+            raise RequestRefused("lacks", f"{digest[:12]} is not in the store") from None
         if found.hexdigest() != digest:
-            self.path(digest).unlink(missing_ok=True)
-            raise Refused("lacks", f"{digest[:12]} in the store was damaged and is removed")
+            self.content_path(digest).unlink(missing_ok=True)
+            raise RequestRefused("lacks", f"{digest[:12]} in the store was damaged and is removed")
 
 
-def hashed(path: Path) -> str:
+def hash_file(path: Path) -> str:
     """Return the sha256 of a file."""
     found = hashlib.sha256()
     with path.open("rb") as file:

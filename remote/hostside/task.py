@@ -10,7 +10,7 @@ from typing import Any
 WORKDIR_VARIABLE = "NKI_KERNEL_AGENT_WORKDIR"
 
 
-class Task:
+class StepTask:
     """One job of one step."""
 
     def __init__(self, folder: Path) -> None:
@@ -31,22 +31,22 @@ class Task:
         return int(self._job.get("core") or 0)
 
     @property
-    def shelves(self) -> Path:
+    def caches_folder(self) -> Path:
         """The folder of what steps keep, made where it is missing."""
         # A job's folder is <workdir>/jobs/<key>/work.
         root = Path(os.environ.get(WORKDIR_VARIABLE) or self.folder.resolve().parents[2]) / "steps"
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         return root
 
-    def input(self, name: str) -> Path:
+    def input_path(self, name: str) -> Path:
         """Return the path of an input."""
         return self.folder / "inputs" / name
 
-    def has(self, name: str) -> bool:
+    def has_input(self, name: str) -> bool:
         """Whether the job came with an input of that name."""
-        return self.input(name).exists()
+        return self.input_path(name).exists()
 
-    def answer(self, value: Any) -> None:
+    def write_answer(self, value: Any) -> None:
         """Write the answer; it is there as a whole or not at all."""
         part = self.folder / "answer.part"
         part.write_text(json.dumps(value, allow_nan=False), encoding="utf-8")

@@ -2,5 +2,6 @@
 
 Nothing here runs a kernel. `normalise` knows duplicates, `rules` reads the source, `program` judges a traced
 program through all its stages. `trials` is the stage of numerics: inputs from `suite`, parts of outputs from
-`tiles`, the reference on them from `excerpts` and `honest`, types from `precision`; docs/judge.md explains.
+`tiles`, the reference on them from `tiled_reference` and `rounding_noise`, types from `precision`;
+docs/judge.md explains.
 """

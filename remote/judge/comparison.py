@@ -1,8 +1,9 @@
 """Comparing outputs with the reference's: files of truth, tolerances, and how a refusal is worded.
 
-Whole outputs are held to the problem's relative L2 error. A tile, whose error is its own, may have `FACTOR`
-times the error that float32 in a shuffled order of additions has on the worst tile of the same inputs, and
-never less than the problem's tolerance. Sets on which honest float32 means nothing are left out.
+Whole outputs are held to the problem's relative L2 error. A tile, whose error is its own, may have
+`TOLERANCE_FACTOR` times the error that float32 in a shuffled order of additions has on the worst tile of the
+same inputs, and never less than the problem's tolerance. Sets on which honest float32 means nothing are left
+out.
 """
 
 from __future__ import annotations
@@ -15,31 +16,31 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from remote.judge import stream, tiles
+from remote.judge import seed_stream, tiles
 from remote.judge.numerics import Array, BadReferenceError
 from remote.judge.rejection import RejectedError
-from remote.judge.stream import Marks
-from remote.judge.suite import EXTREME
+from remote.judge.seed_stream import GeneratorStates
+from remote.judge.suite import EXTREME_SETS
 from seeds.inputs import dtype_of
 from state.model import Verdict
 
-FACTOR = 8.0
+TOLERANCE_FACTOR = 8.0
 """How much worse than an honest reordering a kernel may be: other exact formulas round more often."""
 
-LOOSEST = 1e-2
+LOOSEST_TOLERANCE = 1e-2
 """Sets whose tolerance would be above this are not judged: cancellation leaves nothing to compare."""
 
 
 @dataclass(frozen=True)
-class Excerpt:
+class ReferenceTiles:
     """The reference's tiles for one input set, how far honest float32 is from them, a seed's marks."""
 
     truth: Sequence[Array]
     honest: float
-    marks: Sequence[Marks] = ()
+    marks: Sequence[GeneratorStates] = ()
 
 
-def allowed(name: str, honest: float, own: float) -> float | None:
+def set_tolerance(name: str, honest: float, own: float) -> float | None:
     """Return the tolerance for a set on which honest float32 has this error; None: not judged.
 
     Raises:
@@ -48,14 +49,14 @@ def allowed(name: str, honest: float, own: float) -> float | None:
     if name.isdecimal():
         if not isfinite(honest):
             raise BadReferenceError(f"the reference is not finite, or zero everywhere, for seed {name}")
-        return max(own, FACTOR * honest)
-    if name in EXTREME:
-        return own if FACTOR * honest <= own else None
-    tolerance = max(own, FACTOR * honest)
-    return tolerance if tolerance <= max(own, LOOSEST) else None
+        return max(own, TOLERANCE_FACTOR * honest)
+    if name in EXTREME_SETS:
+        return own if TOLERANCE_FACTOR * honest <= own else None
+    tolerance = max(own, TOLERANCE_FACTOR * honest)
+    return tolerance if tolerance <= max(own, LOOSEST_TOLERANCE) else None
 
 
-def called(name: str) -> str:
+def describe_set(name: str) -> str:
     """Return what messages call an input set."""
     return f"input seed {name}" if name.isdecimal() else f"input set {name}"
 
@@ -69,10 +70,10 @@ def require_within(outputs: Sequence[Array], error: float, tolerance: float, whi
     if error < tolerance:
         return
     bad = sum(int(out.size - np.count_nonzero(np.isfinite(out.astype(np.float32)))) for out in outputs)
-    refuse(bad, error, tolerance, which)
+    refuse_outputs(bad, error, tolerance, which)
 
 
-def refuse(bad: int, error: float, tolerance: float, which: str) -> Never:
+def refuse_outputs(bad: int, error: float, tolerance: float, which: str) -> Never:
     """Refuse outputs that are off by `error`, or `bad` elements of which are not finite.
 
     Raises:
@@ -85,7 +86,7 @@ def refuse(bad: int, error: float, tolerance: float, which: str) -> Never:
     raise RejectedError(Verdict.INCORRECT, "wrong_result", text)
 
 
-def whole_of(path: str) -> Array:
+def load_whole_output(path: str) -> Array:
     """Return a file of whole outputs, mapped into memory.
 
     Raises:
@@ -95,15 +96,15 @@ def whole_of(path: str) -> Array:
         array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise BadReferenceError(f"{path}: {error}") from error
-    return _typed(array)
+    return _restore_dtype(array)
 
 
-def _typed(array: Array) -> Array:
+def _restore_dtype(array: Array) -> Array:
     """An array with its type: of bfloat16, which is none of its own, a file of NumPy keeps only the bytes."""
     return array.view(dtype_of("bfloat16")) if array.dtype.kind == "V" else array
 
 
-def excerpt_of(path: str, pool: Sequence[tiles.Tile]) -> Excerpt:
+def load_reference_tiles(path: str, pool: Sequence[tiles.OutputTile]) -> ReferenceTiles:
     """Return a file of tiles.
 
     Raises:
@@ -111,8 +112,8 @@ def excerpt_of(path: str, pool: Sequence[tiles.Tile]) -> Excerpt:
     """
     try:
         with np.load(path, allow_pickle=False) as file:
-            truth = [_typed(file[str(number)]) for number in range(len(pool))]
-            marks = [file[name] for name in stream.names(file.files)]
-            return Excerpt(truth, float(file["honest"]), marks)
+            truth = [_restore_dtype(file[str(number)]) for number in range(len(pool))]
+            marks = [file[name] for name in seed_stream.find_state_names(file.files)]
+            return ReferenceTiles(truth, float(file["honest"]), marks)
     except (OSError, ValueError, EOFError, KeyError, BadZipFile) as error:
         raise BadReferenceError(f"{path}: {error}") from error

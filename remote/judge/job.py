@@ -5,13 +5,13 @@ from __future__ import annotations
 from pydantic import ConfigDict, Field
 
 from seeds import ProblemSpec
-from state.model import Benchmark, ErrorInfo, Frozen, Identity, Predicted, Verdict
+from state.model import Benchmark, ErrorInfo, FormulaIdentity, FrozenModel, PredictedLatency, Verdict
 
 Box = tuple[tuple[int, int], ...]
 """(first, end) along each dimension of an output."""
 
 
-class Piece(Frozen):
+class OutputPiece(FrozenModel):
     """A part of an output that a host shows: `box` (None: all), as `bins` sums of a sketch (0: as it is)."""
 
     set: str
@@ -21,7 +21,7 @@ class Piece(Frozen):
     nbytes: int
 
 
-class Shown(Frozen):
+class HostOutputs(FrozenModel):
     """What a host showed of the outputs that it computed: `pieces` behind one another in `file`.
 
     `seed` is that of the sketches. `ended` are the sets, of which there is at most one, on which the kernel
@@ -29,12 +29,12 @@ class Shown(Frozen):
     """
 
     file: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[OutputPiece, ...]
     seed: str
     ended: dict[str, tuple[Verdict, ErrorInfo]] = Field(default_factory=dict)
 
 
-class Measured(Frozen):
+class DeviceSamples(FrozenModel):
     """What a device measured: samples in milliseconds by round, the last of which is believed."""
 
     rounds: tuple[tuple[float, ...], ...]
@@ -42,16 +42,16 @@ class Measured(Frozen):
     """The spread up to which a round is believed."""
 
 
-class Job(Frozen):
+class JudgeJob(FrozenModel):
     """What the worker needs beside the tracer's reply.
 
     `references` are .npy files of whole outputs, per seed judged whole and output, `whole_sets` the same of
-    sets that are no seeds, each of which has excerpts too; `excerpts` are .npz files of tiles, per input
-    set judged on tiles. All are judged in the order given. `expression` is the file of what the reference
-    computes, as data; empty where nobody followed the reference. `secret` is what tiles are drawn with; no
-    message shows it. `shown` is there where a host ran the kernel: its outputs are judged, none are
-    computed. `device`: a real one ran it, so that nothing is predicted, and a program that the simulator
-    cannot follow is no fault of the kernel.
+    sets that are no seeds, each of which has excerpts too; `tiled_reference` are .npz files of tiles, per
+    input set judged on tiles. All are judged in the order given. `expression` is the file of what the
+    reference computes, as data; empty where nobody followed the reference. `secret` is what tiles are drawn
+    with; no message shows it. `host_outputs` is there where a host ran the kernel: its outputs are judged,
+    none are computed. `device`: a real one ran it, so that nothing is predicted, and a program that the
+    simulator cannot follow is no fault of the kernel.
     """
 
     model_config = ConfigDict(hide_input_in_errors=True)
@@ -65,11 +65,11 @@ class Job(Frozen):
     excerpts: dict[str, str] = Field(default_factory=dict)
     expression: str = ""
     secret: str = Field(default="", repr=False)
-    shown: Shown | None = None
+    shown: HostOutputs | None = None
     device: bool = False
 
 
-class Forecasts(Frozen):
+class PredictJob(FrozenModel):
     """A job of another kind: what the model says of each program in a tracer's replies, and nothing more.
 
     `size` is None for programs at other dimensions than those of a size, which have no bounds.
@@ -81,20 +81,20 @@ class Forecasts(Frozen):
     count: int
 
 
-class Texts(Frozen):
+class LintJob(FrozenModel):
     """A job of a third kind: what kernels' texts say before they are run, the rules' refusal or the code."""
 
     sources: tuple[str, ...]
     target: str
 
 
-class Timed(Frozen):
+class TimelineJob(FrozenModel):
     """A job of a fourth kind: when every instruction of the program in a tracer's reply would run."""
 
     target: str
 
 
-class Ruled(Frozen):
+class CheckJob(FrozenModel):
     """A job of another kind: whether a tracer's program breaks a rule, before a host runs it."""
 
     spec: ProblemSpec
@@ -102,7 +102,7 @@ class Ruled(Frozen):
     target: str
 
 
-class Draws(Frozen):
+class DigestJob(FrozenModel):
     """A job of another kind: the sha256 of each array of input sets, to be compared with a host's."""
 
     spec: ProblemSpec
@@ -110,7 +110,7 @@ class Draws(Frozen):
     sets: tuple[str, ...]
 
 
-class Matches(Frozen):
+class GrepJob(FrozenModel):
     """A job of another kind: what a user's pattern finds in texts of a host, up to `most` each."""
 
     pattern: str
@@ -118,30 +118,30 @@ class Matches(Frozen):
     most: int
 
 
-class Outcome(Frozen):
+class JudgeOutcome(FrozenModel):
     """A verdict on a program; `profile` is the text of the profile's blob."""
 
     verdict: Verdict
     stage: str
     error: ErrorInfo | None = None
     rel_l2: dict[int, float] = Field(default_factory=dict)
-    identity: Identity | None = None
+    identity: FormulaIdentity | None = None
     benchmark: Benchmark | None = None
     profile: str | None = None
     bottleneck: str | None = None
     stage_ms: dict[str, float] = Field(default_factory=dict)
 
 
-class Reply(Frozen):
+class JudgeReply(FrozenModel):
     """An outcome, or positions in `Shown.pieces` that have to be shown in full first, or predictions, or
     why there can be none (`bad_reference`, `worker_failed`).
 
     `timeline` is a predicted run as Chrome trace events, `rejected` why a program has none.
     """
 
-    outcome: Outcome | None = None
+    outcome: JudgeOutcome | None = None
     unsure: tuple[int, ...] = ()
-    forecasts: tuple[Predicted, ...] | None = None
+    forecasts: tuple[PredictedLatency, ...] | None = None
     timeline: str | None = None
     rejected: ErrorInfo | None = None
     digests: dict[str, tuple[str, ...]] | None = None

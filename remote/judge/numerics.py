@@ -39,7 +39,7 @@ def output_fault(found: Sequence[ReturnedArray], spec: ProblemSpec, size: str) -
     if len(found) != len(spec.outputs):
         return "output_count", f"the kernel returns {len(found)} arrays, {spec.name} has {len(spec.outputs)}"
     for item, output in zip(found, spec.outputs, strict=True):
-        shape = output.resolve(dims)
+        shape = output.resolve_shape(dims)
         if output.kernel_shape is not None:
             if prod(item.shape) != prod(shape):
                 text = f"has {prod(item.shape)} elements, it must have the {prod(shape)} of shape {shape}"
@@ -57,22 +57,22 @@ def rel_l2(outputs: Sequence[Array], references: Sequence[Array]) -> float:
     Raises:
         BadReferenceError: shapes differ, or a reference is not finite or all zero.
     """
-    return max(_one(out, reference) for out, reference in zip(outputs, references, strict=True))
+    return max(_relative_error(out, reference) for out, reference in zip(outputs, references, strict=True))
 
 
-def comparable(reference: Array) -> bool:
+def is_comparable(reference: Array) -> bool:
     """Whether an error can be relative to it: finite, and not zero everywhere."""
-    total = _squares(reference)
+    total = _sum_of_squares(reference)
     return isfinite(total) and total != 0.0
 
 
-def _squares(array: Array) -> float:
+def _sum_of_squares(array: Array) -> float:
     flat = array.reshape(-1)
     parts = (flat[start : start + _CHUNK].astype(np.float64) for start in range(0, flat.size, _CHUNK))
     return sum(float(part @ part) for part in parts)
 
 
-def _one(out: Array, reference: Array) -> float:
+def _relative_error(out: Array, reference: Array) -> float:
     if out.shape != reference.shape:
         raise BadReferenceError(f"the reference has shape {reference.shape}, the output {out.shape}")
     flat, truth = out.reshape(-1), reference.reshape(-1)

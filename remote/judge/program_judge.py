@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from remote.judge.drawn import InputCache
-from remote.judge.job import Forecasts, Job, Outcome, Reply, Ruled, Texts, Timed
-from state.model import Predicted
+from remote.judge.input_cache import InputCache
+from remote.judge.job import CheckJob, JudgeJob, JudgeOutcome, JudgeReply, LintJob, PredictJob, TimelineJob
+from state.model import PredictedLatency
 from targets.base import import_part
 from targets.registry import load_target
 
@@ -15,7 +15,7 @@ from targets.registry import load_target
 class ProgramJudge(Protocol):
     """Judges what a target's tracer replied, in the worker; nothing may depend on a clock or on chance."""
 
-    def judge(self, job: Job, reply: bytes, inputs: InputCache) -> Outcome:
+    def judge_program(self, job: JudgeJob, reply: bytes, inputs: InputCache) -> JudgeOutcome:
         """Take a tracer's reply through every stage; the outcome names the one that decided.
 
         Raises:
@@ -25,19 +25,19 @@ class ProgramJudge(Protocol):
         """
         ...
 
-    def refusal(self, job: Ruled, reply: bytes, inputs: InputCache) -> Outcome | None:
+    def find_refusal(self, job: CheckJob, reply: bytes, inputs: InputCache) -> JudgeOutcome | None:
         """Return the outcome on a program that breaks a rule, before anybody runs it; None for the others."""
         ...
 
-    def forecasts(self, job: Forecasts, replies: bytes) -> Sequence[Predicted]:
+    def predict_latencies(self, job: PredictJob, replies: bytes) -> Sequence[PredictedLatency]:
         """Predict the latency of each program in a tracer's replies."""
         ...
 
-    def readings(self, job: Texts) -> Sequence[Predicted]:
+    def read_sources(self, job: LintJob) -> Sequence[PredictedLatency]:
         """Return of each text why static rules refuse it, or the digest of its code."""
         ...
 
-    def timeline(self, job: Timed, reply: bytes) -> Reply:
+    def render_timeline(self, job: TimelineJob, reply: bytes) -> JudgeReply:
         """Return the predicted run of a program as Chrome trace events, or why there is none."""
         ...
 

@@ -5,7 +5,7 @@ sketch too, and its squared norm estimates that of the difference, with a relati
 sqrt(2 / bins); where a single element differs it is exact. (The count sketch of Charikar, Chen and
 Farach-Colton, 2002.) Who does not know the seed cannot make an array that differs and looks the same.
 
-A sketch is `HEAD` (the largest sum, how many elements are not finite) and `bins` sums in units of the
+A sketch is `HEADER` (the largest sum, how many elements are not finite) and `bins` sums in units of the
 largest, in float32. Both ends run this file, hosts under Python 3.9: it needs nothing but NumPy's bit
 generators, whose streams are the same in all its versions.
 """
@@ -24,16 +24,16 @@ Array = NDArray[Any]
 BINS = 256
 """Sums of a sketch: a standard deviation of 9 %."""
 
-HEAD = struct.Struct("<dq")
+HEADER = struct.Struct("<dq")
 _CHUNK = 1 << 18
 
 
-def nbytes(bins: int) -> int:
+def sketch_bytes(bins: int) -> int:
     """Return the bytes of a sketch."""
-    return HEAD.size + 4 * bins
+    return HEADER.size + 4 * bins
 
 
-def sums(array: Array, seed: str, bins: int = BINS) -> tuple[NDArray[np.float64], int]:
+def sketch_sums(array: Array, seed: str, bins: int = BINS) -> tuple[NDArray[np.float64], int]:
     """Return the sums, and how many elements are not finite, which count as zero; `bins` is a power of 2."""
     flat, found, bad = array.reshape(-1), np.zeros(bins), 0
     stream = np.random.PCG64(int.from_bytes(hashlib.sha256(seed.encode()).digest(), "big"))
@@ -49,24 +49,24 @@ def sums(array: Array, seed: str, bins: int = BINS) -> tuple[NDArray[np.float64]
     return found, bad
 
 
-def pack(array: Array, seed: str, bins: int = BINS) -> bytes:
+def pack_sketch(array: Array, seed: str, bins: int = BINS) -> bytes:
     """Return the sketch of an array."""
-    found, bad = sums(array, seed, bins)
+    found, bad = sketch_sums(array, seed, bins)
     largest = float(np.max(np.abs(found)))
     unit = largest or 1.0
-    return HEAD.pack(largest, bad) + (found / unit).astype("<f4").tobytes()
+    return HEADER.pack(largest, bad) + (found / unit).astype("<f4").tobytes()
 
 
-def unpack(data: bytes) -> tuple[NDArray[np.float64], int]:
+def unpack_sketch(data: bytes) -> tuple[NDArray[np.float64], int]:
     """Return the sums of a sketch and how many elements were not finite.
 
     Raises:
         ValueError: it is none.
     """
-    if len(data) <= HEAD.size or (len(data) - HEAD.size) % 4:
+    if len(data) <= HEADER.size or (len(data) - HEADER.size) % 4:
         raise ValueError(f"a sketch does not have {len(data)} bytes")
-    largest, bad = HEAD.unpack_from(data)
-    parts = np.frombuffer(data, "<f4", offset=HEAD.size).astype(np.float64)
+    largest, bad = HEADER.unpack_from(data)
+    parts = np.frombuffer(data, "<f4", offset=HEADER.size).astype(np.float64)
     if not (np.isfinite(largest) and largest >= 0 and bad >= 0 and (np.abs(parts) <= 1.0).all()):
         raise ValueError("its sums are out of range")
     return parts * largest, bad

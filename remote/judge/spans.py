@@ -13,62 +13,62 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
 Shape = tuple[int, ...]
-Span = Callable[[int, int], Array]
+SpanReader = Callable[[int, int], Array]
 """The elements [first, end) of an input, seen flat."""
 
-_PIECE = 1 << 18
+_MAX_PIECE = 1 << 18
 """Elements made at a time, so that what passes on the way to an array stays in the processor's caches."""
 
-_GAP = 1 << 10
+_MAX_GAP = 1 << 10
 """Elements that nobody reads between two spans that are made as one."""
 
 
 @dataclass(frozen=True)
-class Source:
+class InputSource:
     """An input by its shape, type and the elements of any span; spans are asked for in ascending order."""
 
     shape: Shape
     dtype: np.dtype[Any]
-    span: Span
+    span: SpanReader
 
-    def whole(self) -> Array:
+    def read_all(self) -> Array:
         """Return all of it."""
-        return self._filled([(0, prod(self.shape))])
+        return self._fill_spans([(0, prod(self.shape))])
 
-    def parts(self, boxes: Ints) -> Array:
+    def read_boxes(self, boxes: Ints) -> Array:
         """Return it with the elements in the boxes (row, end row, column, end column); zeros elsewhere.
 
         Rows are those of the last dimension. Pages that hold no such element take no memory.
         """
-        return self._filled(_spans(boxes, self.shape[-1] if self.shape else 1))
+        return self._fill_spans(_merge_spans(boxes, self.shape[-1] if self.shape else 1))
 
-    def _filled(self, spans: list[tuple[int, int]]) -> Array:
+    def _fill_spans(self, spans: list[tuple[int, int]]) -> Array:
         array = np.zeros(prod(self.shape), self.dtype)
-        for first, end in _pieces(spans):
+        for first, end in _split_spans(spans):
             array[first:end] = self.span(first, end)
         return array.reshape(self.shape)
 
 
-def _pieces(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _split_spans(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     for first, end in spans:
-        for start in range(first, end, _PIECE):
-            yield start, min(end, start + _PIECE)
+        for start in range(first, end, _MAX_PIECE):
+            yield start, min(end, start + _MAX_PIECE)
 
 
-def _spans(boxes: Ints, width: int) -> list[tuple[int, int]]:
+def _merge_spans(boxes: Ints, width: int) -> list[tuple[int, int]]:
     """The flat spans that boxes cover, ascending, neighbours joined."""
     if not len(boxes):
         return []
-    lines = [_lines(box, width) for box in boxes.tolist()]
+    lines = [_line_bounds(box, width) for box in boxes.tolist()]
     starts, ends = (np.concatenate(part) for part in zip(*lines, strict=True))
     order = np.argsort(starts)
     starts, ends = starts[order], np.maximum.accumulate(ends[order])
-    cuts = np.flatnonzero(starts[1:] > ends[:-1] + _GAP)
+    cuts = np.flatnonzero(starts[1:] > ends[:-1] + _MAX_GAP)
     firsts, lasts = starts[[0, *(cuts + 1)]], ends[[*cuts, len(ends) - 1]]
     return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
 
 
-def _lines(box: list[int], width: int) -> tuple[Ints, Ints]:
+def _line_bounds(box: list[int], width: int) -> tuple[Ints, Ints]:
     """First element of each line of a box, and one past the last; one line where it spans whole rows."""
     top, bottom, left, right = box
     if (left, right) == (0, width):

@@ -14,32 +14,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from remote.judge.spans import Source, Span
-from seeds.inputs import draw, dtype_of
+from remote.judge.spans import InputSource, SpanReader
+from seeds.inputs import draw_inputs, dtype_of
 from seeds.spec import InputSpec, ProblemSpec
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
-Maker = Callable[[int, Shape, np.random.Generator], Span]
+SpanMaker = Callable[[int, Shape, np.random.Generator], SpanReader]
 """An input by its position and shape, in float32, before distribution and scale are applied."""
 
 _BLOCK = 65_537
-_OUTLIER, _RARE = 64.0, 1021
-_TAIL = 8  # masked: one in so many of each axis, the last ones
+_OUTLIER_FACTOR, _OUTLIER_STEP = 64.0, 1021
+_TAIL_FRACTION = 8  # masked: one in so many of each axis, the last ones
 
-WHOLE = ("outliers", "flipped")
+WHOLE_SETS = ("outliers", "flipped")
 """Sets on which audits compare whole outputs: large values of either sign, everywhere."""
 
-EXTREME = frozenset({"huge", "tiny"})
+EXTREME_SETS = frozenset({"huge", "tiny"})
 """Sets that count only where an honest evaluation stays within the problem's own tolerance."""
 
 
-def _block(shape: Shape, generator: np.random.Generator) -> Array:
+def _normal_block(shape: Shape, generator: np.random.Generator) -> Array:
     """Standard normal numbers, as many as an array has up to the length that large ones repeat."""
     return generator.standard_normal(min(prod(shape), _BLOCK), dtype=np.float32)
 
 
-def _repeated(block: Array) -> Span:
+def _repeat_block(block: Array) -> SpanReader:
     """The block again and again; rows are shifted against each other, since its length is a prime."""
 
     def span(first: int, end: int) -> Array:
@@ -51,36 +51,36 @@ def _repeated(block: Array) -> Span:
     return span
 
 
-def _noise(_: int, shape: Shape, generator: np.random.Generator) -> Span:
+def _noise(_: int, shape: Shape, generator: np.random.Generator) -> SpanReader:
     """Standard normal numbers."""
-    return _repeated(_block(shape, generator))
+    return _repeat_block(_normal_block(shape, generator))
 
 
-def _wide(_: int, shape: Shape, generator: np.random.Generator) -> Span:
+def _wide_magnitudes(_: int, shape: Shape, generator: np.random.Generator) -> SpanReader:
     """Magnitudes over six decimal orders, side by side."""
-    block = _block(shape, generator)
-    return _repeated(block * np.exp2(generator.uniform(-10, 10, block.size).astype(np.float32)))
+    block = _normal_block(shape, generator)
+    return _repeat_block(block * np.exp2(generator.uniform(-10, 10, block.size).astype(np.float32)))
 
 
-def _outliers(_: int, shape: Shape, generator: np.random.Generator) -> Span:
+def _outliers(_: int, shape: Shape, generator: np.random.Generator) -> SpanReader:
     """A few elements far above all others; also every last one of a line, where partial maxima end early."""
     noise, width = _noise(_, shape, generator), shape[-1]
 
     def span(first: int, end: int) -> Array:
         values = noise(first, end)
-        values[-first % _RARE :: _RARE] *= _OUTLIER
-        values[(width - 1 - first) % width :: width] *= _OUTLIER
+        values[-first % _OUTLIER_STEP :: _OUTLIER_STEP] *= _OUTLIER_FACTOR
+        values[(width - 1 - first) % width :: width] *= _OUTLIER_FACTOR
         return values
 
     return span
 
 
-def _equal(index: int, shape: Shape, _: np.random.Generator) -> Span:
+def _equal_values(index: int, shape: Shape, _: np.random.Generator) -> SpanReader:
     """One value everywhere, of few bits, so that sums are exact in any order."""
     return lambda first, end: np.full(end - first, 0.75 + 0.25 * index, dtype=np.float32)
 
 
-def _one_hot(index: int, shape: Shape, generator: np.random.Generator) -> Span:
+def _one_hot(index: int, shape: Shape, generator: np.random.Generator) -> SpanReader:
     """The first input selects: each line of it has a single one."""
     if index:
         return _noise(index, shape, generator)
@@ -95,52 +95,54 @@ def _one_hot(index: int, shape: Shape, generator: np.random.Generator) -> Span:
     return span
 
 
-def _flipped(index: int, shape: Shape, generator: np.random.Generator) -> Span:
+def _separate_signs(index: int, shape: Shape, generator: np.random.Generator) -> SpanReader:
     """Signs that never mix: one input negative, the next positive; maxima that begin at zero are wrong."""
-    return _repeated(np.abs(_block(shape, generator)) * np.float32(4.0 if index % 2 else -4.0))
+    return _repeat_block(np.abs(_normal_block(shape, generator)) * np.float32(4.0 if index % 2 else -4.0))
 
 
-def _sorted(_: int, shape: Shape, generator: np.random.Generator) -> Span:
+def _ascending_lines(_: int, shape: Shape, generator: np.random.Generator) -> SpanReader:
     """Each line ascends, so that its largest element comes last; lines differ in scale.
 
     All are positive: with both signs, products of such matrices cancel, and nothing is left to compare.
     """
-    line = _repeated(np.sort(np.abs(generator.standard_normal(shape[-1], dtype=np.float32))))
+    line = _repeat_block(np.sort(np.abs(generator.standard_normal(shape[-1], dtype=np.float32))))
     lines = shape[:-1]
     scale = 0.5 + np.abs(_noise(_, lines, generator)(0, prod(lines)))
-    return lambda first, end: line(first, end) * _by_line(scale, shape[-1], first, end)
+    return lambda first, end: line(first, end) * _repeat_per_line(scale, shape[-1], first, end)
 
 
-def _masked(_: int, shape: Shape, generator: np.random.Generator) -> Span:
+def _zero_tails(_: int, shape: Shape, generator: np.random.Generator) -> SpanReader:
     """The tail of every axis is zero."""
     noise = _noise(_, shape, generator)
     keeps = [np.ones(size, dtype=np.float32) for size in shape]
     for keep in keeps:
-        keep[keep.size - keep.size // min(_TAIL, keep.size) :] = 0.0 if keep.size > 1 else 1.0
+        keep[keep.size - keep.size // min(_TAIL_FRACTION, keep.size) :] = 0.0 if keep.size > 1 else 1.0
     *outer, last = keeps
     lines: Array = np.ones(1, dtype=np.float32)
     for keep in outer:
         lines = np.outer(lines, keep).reshape(-1)
-    columns = _repeated(last)
+    columns = _repeat_block(last)
 
     def span(first: int, end: int) -> Array:
         # Adding zero makes a negative zero positive.
-        return noise(first, end) * columns(first, end) * _by_line(lines, last.size, first, end) + 0.0
+        return noise(first, end) * columns(first, end) * _repeat_per_line(lines, last.size, first, end) + 0.0
 
     return span
 
 
-def _by_line(values: Array, width: int, first: int, end: int) -> Array:
+def _repeat_per_line(values: Array, width: int, first: int, end: int) -> Array:
     """A value per line, for the elements [first, end)."""
     top = first // width
     return np.repeat(values[top : -(-end // width)], width)[first - top * width : end - top * width]
 
 
-def _scaled(exponent: int) -> Maker:
-    return lambda _, shape, generator: _repeated(_block(shape, generator) * np.float32(2.0**exponent))
+def _make_scaled_noise(exponent: int) -> SpanMaker:
+    return lambda _, shape, generator: _repeat_block(
+        _normal_block(shape, generator) * np.float32(2.0**exponent)
+    )
 
 
-def _permuted(_: int, shape: Shape, generator: np.random.Generator) -> Span:
+def _reordered_batch(_: int, shape: Shape, generator: np.random.Generator) -> SpanReader:
     """What plain noise is, its batch in another order."""
     noise, size = _noise(_, shape, generator), prod(shape)
     ahead = size - shape[0] // 2 * prod(shape[1:])
@@ -154,46 +156,46 @@ def _permuted(_: int, shape: Shape, generator: np.random.Generator) -> Span:
     return span
 
 
-_MAKERS: dict[str, Maker] = {
-    "equal": _equal,
-    "flipped": _flipped,
-    "huge": _scaled(30),
-    "masked": _masked,
+_MAKERS: dict[str, SpanMaker] = {
+    "equal": _equal_values,
+    "flipped": _separate_signs,
+    "huge": _make_scaled_noise(30),
+    "masked": _zero_tails,
     "one_hot": _one_hot,
     "outliers": _outliers,
-    "permuted": _permuted,
-    "sorted": _sorted,
-    "tiny": _scaled(-30),
-    "wide": _wide,
+    "permuted": _reordered_batch,
+    "sorted": _ascending_lines,
+    "tiny": _make_scaled_noise(-30),
+    "wide": _wide_magnitudes,
 }
-_WITHOUT = "without_"
+_WITHOUT_PREFIX = "without_"
 
 
-def adversarial(spec: ProblemSpec) -> tuple[str, ...]:
+def adversarial_sets(spec: ProblemSpec) -> tuple[str, ...]:
     """Return the names of the sets beside the seeds.
 
     `without_x` has zeros for the input x, so that terms show which others hide.
     """
-    return (*_MAKERS, *(_WITHOUT + item.name for item in spec.inputs if len(spec.inputs) > 1))
+    return (*_MAKERS, *(_WITHOUT_PREFIX + item.name for item in spec.inputs if len(spec.inputs) > 1))
 
 
-def every(spec: ProblemSpec) -> tuple[str, ...]:
+def all_sets(spec: ProblemSpec) -> tuple[str, ...]:
     """Return the names of all sets, the seeds first."""
-    return (*map(str, spec.seeds), *adversarial(spec))
+    return (*map(str, spec.seeds), *adversarial_sets(spec))
 
 
-def inputs(spec: ProblemSpec, size: str, name: str) -> list[Array]:
+def draw_set(spec: ProblemSpec, size: str, name: str) -> list[Array]:
     """Return the arrays of a set, in the order of the spec; a seed's name is its number.
 
     Raises:
         UnknownSizeError: the spec has no such size.
     """
     if name.isdecimal():
-        return draw(spec, size, int(name))
-    return [source.whole() for source in sources(spec, size, name)]
+        return draw_inputs(spec, size, int(name))
+    return [source.read_all() for source in set_sources(spec, size, name)]
 
 
-def sources(spec: ProblemSpec, size: str, name: str) -> list[Source]:
+def set_sources(spec: ProblemSpec, size: str, name: str) -> list[InputSource]:
     """Return the inputs of a set that is no seed, to be made in parts.
 
     Raises:
@@ -203,10 +205,10 @@ def sources(spec: ProblemSpec, size: str, name: str) -> list[Source]:
     maker, dims = _MAKERS.get(name, _noise), spec.dims(size)
     found = []
     for index, item in enumerate(spec.inputs):
-        shape = item.resolve(dims)
-        span = _as_drawn(item, maker(index, shape, generator))
-        zero = name == _WITHOUT + item.name
-        found.append(Source(shape, dtype_of(item.dtype), _zeros if zero else span))
+        shape = item.resolve_shape(dims)
+        span = _with_distribution(item, maker(index, shape, generator))
+        zero = name == _WITHOUT_PREFIX + item.name
+        found.append(InputSource(shape, dtype_of(item.dtype), _zeros if zero else span))
     return found
 
 
@@ -214,7 +216,7 @@ def _zeros(first: int, end: int) -> Array:
     return np.zeros(end - first, dtype=np.float32)
 
 
-def _as_drawn(item: InputSpec, span: Span) -> Span:
+def _with_distribution(item: InputSpec, span: SpanReader) -> SpanReader:
     """Signs and scale that the problem gives this input; integers stay what a seed can draw."""
 
     def drawn(first: int, end: int) -> Array:

@@ -23,17 +23,17 @@ Array = NDArray[Any]
 Box = tuple[tuple[int, int], ...]
 """(first, end) along each dimension of an output."""
 
-WHOLE = 1 << 20
+MAX_WHOLE_ELEMENTS = 1 << 20
 """Outputs of up to so many elements are one tile."""
 
-POOL, DRAWN = 12, 4
+POOL_SIZE, JUDGED_TILES = 12, 4
 """Tiles kept of each larger output, and those that one candidate is judged on."""
 
 _SHAPE = (64, 256)
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class OutputTile:
     """A box of an output, by the output's position."""
 
     output: int
@@ -44,32 +44,32 @@ class Tile:
         return tuple(slice(first, end) for first, end in self.box)
 
 
-def pool(spec: ProblemSpec, size: str, secret: str) -> list[Tile]:
+def make_tile_pool(spec: ProblemSpec, size: str, secret: str) -> list[OutputTile]:
     """Return the tiles that are kept of all outputs; of each output the first and the last come first.
 
     Their number and shapes are the same for every `secret`, which decides where the others lie.
     """
     dims = spec.dims(size)
-    generator = _generator(f"{spec.name} {size} {secret}".encode())
+    generator = _make_generator(f"{spec.name} {size} {secret}".encode())
     return [
-        Tile(number, box)
+        OutputTile(number, box)
         for number, output in enumerate(spec.outputs)
-        for box in _boxes(output.resolve(dims), generator)
+        for box in _draw_boxes(output.resolve_shape(dims), generator)
     ]
 
 
-def chosen(tiles: Sequence[Tile], program: bytes) -> list[int]:
+def choose_tiles(tiles: Sequence[OutputTile], program: bytes) -> list[int]:
     """Return the positions of the tiles that a program is judged on."""
-    generator = _generator(program)
+    generator = _make_generator(program)
     found: list[int] = []
     for number in sorted({tile.output for tile in tiles}):
         own = [at for at, tile in enumerate(tiles) if tile.output == number]
-        rest = generator.permutation(own[2:])[: DRAWN - 2]
+        rest = generator.permutation(own[2:])[: JUDGED_TILES - 2]
         found += [*own[:2], *(int(at) for at in rest)]
     return found
 
 
-def boxes(tiles: Sequence[Tile]) -> dict[int, list[Box]]:
+def boxes_by_output(tiles: Sequence[OutputTile]) -> dict[int, list[Box]]:
     """Return the boxes by output, as slices of programs take them."""
     found: dict[int, list[Box]] = {}
     for tile in tiles:
@@ -77,7 +77,7 @@ def boxes(tiles: Sequence[Tile]) -> dict[int, list[Box]]:
     return found
 
 
-def worst(
+def worst_tile_error(
     found: Sequence[Array], truth: Sequence[Array], floor: Mapping[int, float], at: Sequence[int]
 ) -> float:
     """Return the largest relative L2 error of any tile, infinite when an element is not finite.
@@ -85,16 +85,17 @@ def worst(
     `floor` is, per tile, the norm that stands in for the truth's where that is zero.
     """
     return max(
-        _relative(one, other, floor[number]) for one, other, number in zip(found, truth, at, strict=True)
+        _relative_error(one, other, floor[number])
+        for one, other, number in zip(found, truth, at, strict=True)
     )
 
 
-def floors(tiles: Sequence[Tile], truth: Sequence[Array]) -> dict[int, float]:
+def norm_floors(tiles: Sequence[OutputTile], truth: Sequence[Array]) -> dict[int, float]:
     """Return per tile the norm that it would have if its elements were as large as those of its output."""
     squares: dict[int, float] = {}
     counts: dict[int, int] = {}
     for tile, array in zip(tiles, truth, strict=True):
-        squares[tile.output] = squares.get(tile.output, 0.0) + _norm(array) ** 2
+        squares[tile.output] = squares.get(tile.output, 0.0) + _l2_norm(array) ** 2
         counts[tile.output] = counts.get(tile.output, 0) + array.size
     return {
         at: sqrt(squares[tile.output] / counts[tile.output] * array.size)
@@ -102,26 +103,26 @@ def floors(tiles: Sequence[Tile], truth: Sequence[Array]) -> dict[int, float]:
     }
 
 
-def _relative(found: Array, truth: Array, floor: float) -> float:
+def _relative_error(found: Array, truth: Array, floor: float) -> float:
     with np.errstate(all="ignore"):
-        wrong = _norm(found.astype(np.float64) - truth.astype(np.float64))
-    scale = _norm(truth) or floor
+        wrong = _l2_norm(found.astype(np.float64) - truth.astype(np.float64))
+    scale = _l2_norm(truth) or floor
     return wrong / scale if isfinite(wrong) and scale else inf
 
 
-def _norm(array: Array) -> float:
+def _l2_norm(array: Array) -> float:
     return float(np.linalg.norm(array.astype(np.float64).reshape(-1)))
 
 
-def _boxes(shape: tuple[int, ...], generator: np.random.Generator) -> list[Box]:
-    if prod(shape) <= WHOLE:
+def _draw_boxes(shape: tuple[int, ...], generator: np.random.Generator) -> list[Box]:
+    if prod(shape) <= MAX_WHOLE_ELEMENTS:
         return [tuple((0, size) for size in shape)]
     extent = ((1,) * len(shape) + _SHAPE)[-len(shape) :]
     extent = tuple(min(size, part) for size, part in zip(shape, extent, strict=True))
     room = np.subtract(shape, extent)
-    starts = [np.zeros_like(room), room, *generator.integers(room + 1, size=(POOL - 2, len(shape)))]
+    starts = [np.zeros_like(room), room, *generator.integers(room + 1, size=(POOL_SIZE - 2, len(shape)))]
     return [tuple((int(a), int(a) + b) for a, b in zip(start, extent, strict=True)) for start in starts]
 
 
-def _generator(data: bytes) -> np.random.Generator:
+def _make_generator(data: bytes) -> np.random.Generator:
     return np.random.default_rng(list(hashlib.sha256(data).digest()))

@@ -9,11 +9,11 @@ import shlex
 import zlib
 from collections.abc import Sequence
 
-from remote.hostside.tree import MARK_VARIABLE, UNMARKED
+from remote.hostside.process_tree import MARK_VARIABLE, UNMARKED
 from remote.ssh.errors import HostFullError, HostPythonError, HostWorkerError
-from remote.ssh.host import Host
-from remote.ssh.link import Link
-from remote.ssh.shipping import Worker
+from remote.ssh.host import HostSpec
+from remote.ssh.link import SshLink
+from remote.ssh.worker_archive import WorkerArchive
 
 _FIND_S = 60.0
 _INSTALL_S = 120.0
@@ -55,7 +55,7 @@ except OSError as error:
 """
 
 
-def at_home(argv: Sequence[str]) -> list[str]:
+def home_command(argv: Sequence[str]) -> list[str]:
     """Return the command that runs `argv` where paths without a beginning / are from: in $HOME.
 
     Sessions begin in the folder that the system has for the user, which need not be that one; setting a host
@@ -64,23 +64,23 @@ def at_home(argv: Sequence[str]) -> list[str]:
     return ["sh", "-c", 'cd -- "$HOME" && exec "$@"', "sh", *argv]
 
 
-def find_command(host: Host) -> list[str]:
+def find_command(host: HostSpec) -> list[str]:
     """Return the command that prints which Python to use."""
-    return at_home(["sh", "-c", _FIND, "sh", host.workdir])
+    return home_command(["sh", "-c", _FIND, "sh", host.workdir])
 
 
-def install_command(host: Host, python: str, digest: str) -> list[str]:
+def install_command(host: HostSpec, python: str, digest: str) -> list[str]:
     """Return the command that reads the compressed worker and keeps it."""
-    return at_home([python, "-I", "-c", _INSTALL, host.workdir, digest])
+    return home_command([python, "-I", "-c", _INSTALL, host.workdir, digest])
 
 
-def serve_command(host: Host, python: str, digest: str) -> list[str]:
+def serve_command(host: HostSpec, python: str, digest: str) -> list[str]:
     """Return the command that starts the worker for one connection."""
     program = [python, "-I", "-B", f"{host.workdir}/worker/{digest}.pyz", "serve", host.workdir]
-    return at_home(["env", f"{MARK_VARIABLE}={UNMARKED}", *program])
+    return home_command(["env", f"{MARK_VARIABLE}={UNMARKED}", *program])
 
 
-async def find_python(link: Link) -> str:
+async def find_python(link: SshLink) -> str:
     """Return the host's interpreter: the one that is configured, or the first that is good enough.
 
     Raises:
@@ -89,7 +89,7 @@ async def find_python(link: Link) -> str:
     """
     if link.host.python is not None:
         return link.host.python
-    ran = await link.run(find_command(link.host), deadline_s=_FIND_S)
+    ran = await link.run_command(find_command(link.host), deadline_s=_FIND_S)
     lines = ran.stdout.decode("utf-8", "replace").splitlines()
     found = [line.removeprefix("python=") for line in lines if line.startswith("python=/")]
     if ran.status or not found:
@@ -100,7 +100,7 @@ async def find_python(link: Link) -> str:
     return found[-1]
 
 
-async def install(link: Link, python: str, worker: Worker) -> int:
+async def install_worker(link: SshLink, python: str, worker: WorkerArchive) -> int:
     """Put the worker on the host; return how many bytes were sent.
 
     Raises:
@@ -109,7 +109,9 @@ async def install(link: Link, python: str, worker: Worker) -> int:
         HostWorkerError: anything else.
     """
     data = zlib.compress(worker.data, 9)
-    ran = await link.run(install_command(link.host, python, worker.digest), stdin=data, deadline_s=_INSTALL_S)
+    ran = await link.run_command(
+        install_command(link.host, python, worker.digest), stdin=data, deadline_s=_INSTALL_S
+    )
     if ran.status == 0:
         return len(data)
     said = ran.stderr.decode("utf-8", "replace")[-500:].strip()

@@ -8,7 +8,8 @@ from typing import Any
 
 import asyncssh
 
-from remote.hostside.frames import PREAMBLE, FrameError, pack, unpack
+from remote.hostside.frames import PREAMBLE, FrameError, pack_frame, unpack_frame
+from remote.ssh.error_translation import link_lost_error
 from remote.ssh.errors import (
     HostError,
     HostFullError,
@@ -17,8 +18,7 @@ from remote.ssh.errors import (
     HostWorkerError,
     LinkLostError,
 )
-from remote.ssh.faults import lost
-from remote.ssh.link import Link
+from remote.ssh.link import SshLink
 
 _READ_BYTES = 1 << 20
 _CHATTER_BYTES = 64 << 10  # what a login may print before the worker speaks
@@ -30,7 +30,7 @@ _REFUSALS: dict[str, type[HostError]] = {
     "protocol": HostProtocolError,
 }
 
-Answer = tuple[dict[str, Any], bytes]
+WorkerAnswer = tuple[dict[str, Any], bytes]
 
 
 class SilentWorkerError(Exception):
@@ -42,44 +42,46 @@ class SilentWorkerError(Exception):
         self.said = said
 
 
-class Channel:
-    """One running worker. It is made by `opened` and of no more use once `dead`."""
+class WorkerChannel:
+    """One running worker. It is made by `opened` and of no more use once `is_dead`."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: SshLink) -> None:
         self._link = link
         self._stack = contextlib.AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
         self._spoken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._asked: dict[int, asyncio.Future[Answer]] = {}
+        self._asked: dict[int, asyncio.Future[WorkerAnswer]] = {}
         self._number = 0
         self._said = bytearray()
         self._end: HostError | None = None
 
     @property
-    def dead(self) -> bool:
+    def is_dead(self) -> bool:
         """Whether nothing can be asked any more."""
         return self._end is not None
 
-    async def open(self, argv: list[str]) -> None:
+    async def start_worker(self, argv: list[str]) -> None:
         """Start the worker and wait for its first word.
 
         Raises:
             SilentWorkerError: it ended without one.
             HostError: the host cannot be reached, or the link broke.
         """
-        self._process = await self._stack.enter_async_context(self._link.session(argv))
-        self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._overhear())]
+        self._process = await self._stack.enter_async_context(self._link.open_session(argv))
+        self._tasks = [asyncio.create_task(self._read_answers()), asyncio.create_task(self._collect_stderr())]
         try:
             async with asyncio.timeout(_SPEAK_S):
                 await self._spoken
         except TimeoutError as error:
             await self.aclose()
-            raise lost(self._link.host, error) from error
+            raise link_lost_error(self._link.host, error) from error
         except BaseException:
             await self.aclose()
             raise
 
-    async def ask(self, verb: str, *, within_s: float | None, payload: bytes = b"", **fields: Any) -> Answer:
+    async def ask(
+        self, verb: str, *, within_s: float | None, payload: bytes = b"", **fields: Any
+    ) -> WorkerAnswer:
         """Ask and return the answer.
 
         Raises:
@@ -90,50 +92,52 @@ class Channel:
             raise self._end
         self._number += 1
         number = self._number
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[WorkerAnswer] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer
         try:
             async with asyncio.timeout(within_s):
-                self._process.stdin.write(pack({"id": number, "verb": verb, **fields}, payload))
+                self._process.stdin.write(pack_frame({"id": number, "verb": verb, **fields}, payload))
                 await self._process.stdin.drain()
                 header, data = await answer
         except TimeoutError as error:
-            self._fail(lost(self._link.host, TimeoutError(f"no answer to {verb} within {within_s} s")))
-            self._link.drop()
-            raise lost(self._link.host, error) from error
+            self._fail_pending(
+                link_lost_error(self._link.host, TimeoutError(f"no answer to {verb} within {within_s} s"))
+            )
+            self._link.abort_connection()
+            raise link_lost_error(self._link.host, error) from error
         except (asyncssh.Error, OSError) as error:
-            raise lost(self._link.host, error) from error
+            raise link_lost_error(self._link.host, error) from error
         finally:
             self._asked.pop(number, None)
-        return self._checked(header), data
+        return self._check_answer(header), data
 
-    def _checked(self, header: dict[str, Any]) -> dict[str, Any]:
+    def _check_answer(self, header: dict[str, Any]) -> dict[str, Any]:
         code = header.get("error")
         if code is None:
             return header
         said = str(header.get("message"))[:_SAID_BYTES]
         raise _REFUSALS.get(str(code), HostWorkerError)(f"{self._link.host.address}: {said}")
 
-    async def _listen(self) -> None:
+    async def _read_answers(self) -> None:
         """Hand out answers as they come; at the end, tell all who wait."""
         buffer = bytearray()
         try:
             while data := await self._process.stdout.read(_READ_BYTES):
                 buffer += data
-                if not self._spoken.done() and not self._first_word(buffer):
+                if not self._spoken.done() and not self._find_preamble(buffer):
                     continue
-                while (message := unpack(buffer)) is not None:
-                    self._hand_out(*message)
-            end: HostError = lost(self._link.host)
+                while (message := unpack_frame(buffer)) is not None:
+                    self._deliver_answer(*message)
+            end: HostError = link_lost_error(self._link.host)
         except FrameError as error:
             end = HostProtocolError(f"{self._link.host.address}: what the worker says is no message: {error}")
         except (asyncssh.Error, OSError) as error:
-            end = lost(self._link.host, error)
+            end = link_lost_error(self._link.host, error)
         if not self._spoken.done():
-            await self._never_spoke(end)
-        self._fail(end)
+            await self._diagnose_silence(end)
+        self._fail_pending(end)
 
-    def _first_word(self, buffer: bytearray) -> bool:
+    def _find_preamble(self, buffer: bytearray) -> bool:
         found = buffer.find(PREAMBLE)
         if found < 0:
             if len(buffer) > _CHATTER_BYTES:
@@ -143,7 +147,7 @@ class Channel:
         self._spoken.set_result(None)
         return True
 
-    async def _never_spoke(self, end: HostError) -> None:
+    async def _diagnose_silence(self, end: HostError) -> None:
         """Tell a worker that is missing from a link that broke: only the first has an exit status."""
         if not isinstance(end, LinkLostError):
             self._spoken.set_exception(end)
@@ -158,20 +162,20 @@ class Channel:
         else:
             self._spoken.set_exception(end)
 
-    def _hand_out(self, header: dict[str, Any], payload: bytes) -> None:
-        self._link.heard()
+    def _deliver_answer(self, header: dict[str, Any], payload: bytes) -> None:
+        self._link.mark_heard()
         answer = self._asked.get(header.get("id", 0)) if isinstance(header.get("id"), int) else None
         if answer is not None and not answer.done():
             answer.set_result((header, payload))
 
-    async def _overhear(self) -> None:
+    async def _collect_stderr(self) -> None:
         """Keep the end of what the worker says beside the protocol."""
         with contextlib.suppress(asyncssh.Error, OSError):
             while data := await self._process.stderr.read(_READ_BYTES):
                 self._said += data
                 del self._said[:-_SAID_BYTES]
 
-    def _fail(self, end: HostError) -> None:
+    def _fail_pending(self, end: HostError) -> None:
         self._end = self._end or end
         for answer in self._asked.values():
             if not answer.done():
@@ -179,7 +183,7 @@ class Channel:
 
     async def aclose(self) -> None:
         """End the conversation; what was asked is not answered any more."""
-        self._fail(lost(self._link.host))
+        self._fail_pending(link_lost_error(self._link.host))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -14,26 +14,34 @@ from collections.abc import Sequence
 from statistics import median
 
 import seeds
-from remote.asked import Run, answered, check_request, lint, read_blob, read_problem, rejection
-from remote.cache import needed
+from remote.cache import required_level
 from remote.errors import InfrastructureError
-from remote.evaluator import Blobs, EvaluationAnswer, PredictionRequest
-from remote.judge.job import Outcome
+from remote.evaluation_context import (
+    EvaluationContext,
+    check_request,
+    lint_kernel,
+    make_answer,
+    read_blob,
+    read_problem,
+    rejected_outcome,
+)
+from remote.evaluator import BlobReader, EvaluationAnswer, PredictionRequest
+from remote.judge.job import JudgeOutcome
 from remote.local import LocalEvaluator
 from remote.ssh import devices, score
-from remote.ssh.comparing import Comparer, fault
-from remote.ssh.devices import Device
+from remote.ssh.device_facts import DeviceFacts, parse_device_facts
+from remote.ssh.devices import HostDevice
 from remote.ssh.errors import HostCalibrationError, HostJailError, HostPythonError
-from remote.ssh.facts import DeviceFacts, read
 from remote.ssh.job import HostFacts
+from remote.ssh.output_comparison import OutputComparer, parse_kernel_fault
 from remote.ssh.steps import (
     DEVICE_S,
     SHORT_S,
-    Compiled,
-    JobsLike,
+    CompiledKernel,
+    EvaluationSteps,
+    JobTransport,
     KernelFailedError,
     StepEndedError,
-    Steps,
 )
 from seeds.faults import REDUCED
 from state.model import (
@@ -41,7 +49,7 @@ from state.model import (
     TRUSTED_AUTHORS,
     EvaluationRequest,
     Level,
-    Predicted,
+    PredictedLatency,
     ScoreConfig,
     Verdict,
     canonical_json,
@@ -69,7 +77,7 @@ class HostEvaluator:
 
     def __init__(
         self,
-        jobs: JobsLike,
+        jobs: JobTransport,
         *,
         address: str,
         local: LocalEvaluator,
@@ -81,45 +89,45 @@ class HostEvaluator:
         self._local = local
         self._allow_weak_jail = allow_weak_jail
         self._score = scoring if scoring is not None and scoring.command else None
-        self._comparer = Comparer(local)
-        self._found: tuple[HostFacts, DeviceFacts, Device] | None = None
+        self._comparer = OutputComparer(local)
+        self._found: tuple[HostFacts, DeviceFacts, HostDevice] | None = None
         self._preparing = asyncio.Lock()
         self._slots = asyncio.Semaphore(1)
 
     @property
-    def host(self) -> HostFacts:
+    def host_facts(self) -> HostFacts:
         """The machine, as its worker greeted.
 
         Raises:
             InfrastructureError: host_unprepared.
         """
-        return self._prepared()[0]
+        return self._require_prepared()[0]
 
     async def prepare(self) -> None:
         """Reach the host and find out what it has, once."""
         async with self._preparing:
             if self._found is None:
-                host = await self._jobs.hello()
-                steps = Steps(self._jobs, self._address, "nki_sim")
-                answer = await steps.ask("probe", {}, deadline_s=SHORT_S)
-                facts = read(answer.fields, self._address)
+                host = await self._jobs.greet_host()
+                steps = EvaluationSteps(self._jobs, self._address, "nki_sim")
+                answer = await steps.run_step("probe", {}, deadline_s=SHORT_S)
+                facts = parse_device_facts(answer.fields, self._address)
                 if facts.jail == "none":
                     text = f"Python {facts.python} there builds no jail, and kernels are compiled in one"
                     raise HostPythonError(
                         f"{self._address}: {text}; name one of 3.10 or later (`python` of run.hosts)"
                     )
                 self._slots = asyncio.Semaphore(host.cpus + _EXTRA)
-                self._found = host, facts, devices.of(facts, self._local)
-                await steps.done()
+                self._found = host, facts, devices.create_device(facts, self._local)
+                await steps.discard_jobs()
 
-    async def facts(self) -> DeviceFacts:
+    async def device_facts(self) -> DeviceFacts:
         """Return what the host has.
 
         Raises:
             InfrastructureError: it cannot be reached, or does not answer as it should.
         """
         await self.prepare()
-        return self._prepared()[1]
+        return self._require_prepared()[1]
 
     def toolchain(self) -> str:
         """Return what compiles and times there, with versions.
@@ -127,31 +135,31 @@ class HostEvaluator:
         Raises:
             InfrastructureError: host_unprepared: nobody has looked yet.
         """
-        known = self._prepared()[1].toolchain
+        known = self._require_prepared()[1].toolchain
         if self._score is None:
             return known
         told = digest_of(canonical_json(self._score.model_dump(mode="json")))
         return f"{known} scored by {told[:12]}"
 
-    async def evaluate(self, request: EvaluationRequest, blobs: Blobs, /) -> EvaluationAnswer:
+    async def evaluate(self, request: EvaluationRequest, blobs: BlobReader, /) -> EvaluationAnswer:
         """Judge one candidate; cancelling it ends its jobs on the host.
 
         Raises:
             InfrastructureError: no verdict could be reached, through no fault of the kernel.
         """
         source = read_blob(blobs, request.source)
-        run = Run(request, read_problem(blobs, request.problem), source, request.level)
+        run = EvaluationContext(request, read_problem(blobs, request.problem), source, request.level)
         check_request(run)
         await self.prepare()
         run.device_s = 0.0
-        refused = lint(source, request.target)
+        refused = lint_kernel(source, request.target)
         if refused is None:
-            self._admit(request.author)
+            self._check_author(request.author)
             async with self._slots:
-                refused = await self._judge(run)
-        return answered(run, refused, self.toolchain())
+                refused = await self._judge_kernel(run)
+        return make_answer(run, refused, self.toolchain())
 
-    async def predict(self, request: PredictionRequest, blobs: Blobs, /) -> Sequence[Predicted]:
+    async def predict(self, request: PredictionRequest, blobs: BlobReader, /) -> Sequence[PredictedLatency]:
         """Predict kernels without judging them: here, by the simulator.
 
         Raises:
@@ -167,81 +175,85 @@ class HostEvaluator:
             InfrastructureError: the host could not be asked.
         """
         await self.prepare()
-        _, facts, device = self._prepared()
-        run = _calibration(facts.architecture or "trn2")
-        steps = self._steps(run)
+        _, facts, device = self._require_prepared()
+        run = _calibration_context(facts.architecture or "trn2")
+        steps = self._make_steps(run)
         try:
-            compiled = await device.compile(steps, run)
-            if isinstance(compiled, Outcome):
+            compiled = await device.compile_kernel(steps, run)
+            if isinstance(compiled, JudgeOutcome):
                 text = "does not compile the kernel that hosts are compared by"
                 raise HostCalibrationError(f"{self._address} {text}: {compiled.error}")
-            return median(await device.clock(steps, run, compiled, core=core))
+            return median(await device.sample_times(steps, run, compiled, core=core))
         except KernelFailedError as error:
             text = "does not run the kernel that hosts are compared by"
             raise HostCalibrationError(f"{self._address} {text}: {error.told.get('message')}") from error
         finally:
-            await steps.done()
+            await steps.discard_jobs()
 
     async def aclose(self) -> None:
         """Leave the host; what is running there ends with its lease."""
 
-    def _prepared(self) -> tuple[HostFacts, DeviceFacts, Device]:
+    def _require_prepared(self) -> tuple[HostFacts, DeviceFacts, HostDevice]:
         if self._found is None:
             raise InfrastructureError("host_unprepared", f"{self._address} has not been looked at yet")
         return self._found
 
-    def _steps(self, run: Run) -> Steps:
-        kind, author = self._prepared()[1].device_kind, run.request.author
-        return Steps(self._jobs, self._address, kind, weak_jail=self._weak_jail_will_do(author))
+    def _make_steps(self, run: EvaluationContext) -> EvaluationSteps:
+        kind, author = self._require_prepared()[1].device_kind, run.request.author
+        return EvaluationSteps(self._jobs, self._address, kind, weak_jail=self._allows_weak_jail(author))
 
-    def _weak_jail_will_do(self, author: str) -> bool:
+    def _allows_weak_jail(self, author: str) -> bool:
         return author in TRUSTED_AUTHORS or self._allow_weak_jail
 
     @property
-    def any_author(self) -> bool:
+    def accepts_any_author(self) -> bool:
         """Whether kernels of any author may be compiled there."""
-        return self._allow_weak_jail or self._prepared()[1].strong_jail
+        return self._allow_weak_jail or self._require_prepared()[1].has_strong_jail
 
-    def _admit(self, author: str) -> None:
-        if not self.any_author and author not in TRUSTED_AUTHORS:
-            raise HostJailError(f"{self._address}: {weakly_jailed(author)}")
+    def _check_author(self, author: str) -> None:
+        if not self.accepts_any_author and author not in TRUSTED_AUTHORS:
+            raise HostJailError(f"{self._address}: {weak_jail_reason(author)}")
 
-    async def _judge(self, run: Run) -> Outcome:
-        device = self._prepared()[2]
-        steps = self._steps(run)
+    async def _judge_kernel(self, run: EvaluationContext) -> JudgeOutcome:
+        device = self._require_prepared()[2]
+        steps = self._make_steps(run)
         try:
-            async with run.at("compile"):
-                compiled = await device.compile(steps, run)
-            if isinstance(compiled, Outcome):
+            async with run.time_stage("compile"):
+                compiled = await device.compile_kernel(steps, run)
+            if isinstance(compiled, JudgeOutcome):
                 return compiled
-            outcome = await self._compared(run, steps, compiled)
-            outcome = await device.timed(steps, run, compiled, outcome)
-            wanted = needed(run.request, outcome.benchmark)
+            outcome = await self._compare_outputs(run, steps, compiled)
+            outcome = await device.measure_kernel(steps, run, compiled, outcome)
+            wanted = required_level(run.request, outcome.benchmark)
             if wanted is not run.level:
                 run.level = wanted
-                again = await self._compared(run, steps, compiled)
+                again = await self._compare_outputs(run, steps, compiled)
                 if again.error or again.benchmark:
                     outcome = again
                 else:
                     outcome = outcome.model_copy(update={"rel_l2": again.rel_l2, "identity": again.identity})
-            return await self._scored(run, steps, outcome)
+            return await self._score_outcome(run, steps, outcome)
         except StepEndedError as error:
-            return await self._ended_by_kernel(error)
+            return await self._judge_device_failure(error)
         except KernelFailedError as error:
             await self.calibrate(error.core)
-            verdict, found = fault(error.told)
-            return Outcome(verdict=verdict, stage=error.step, error=found)
+            verdict, found = parse_kernel_fault(error.told)
+            return JudgeOutcome(verdict=verdict, stage=error.step, error=found)
         finally:
             run.device_s = steps.device_s
-            await steps.done()
+            await steps.discard_jobs()
 
-    async def _compared(self, run: Run, steps: Steps, compiled: Compiled) -> Outcome:
+    async def _compare_outputs(
+        self, run: EvaluationContext, steps: EvaluationSteps, compiled: CompiledKernel
+    ) -> JudgeOutcome:
         outcome = await self._comparer.judge(run, steps, compiled)
         if outcome.error is not None and outcome.error.code == DEVICE_ERROR:
             await self.calibrate()  # on a device that lost its mind every kernel fails
         return outcome
 
-    async def _scored(self, run: Run, steps: Steps, outcome: Outcome) -> Outcome:
+    async def _score_outcome(
+        self, run: EvaluationContext, steps: EvaluationSteps, outcome: JudgeOutcome
+    ) -> JudgeOutcome:
         """Score a correct kernel end to end: as the objective each one, for the gate those judged on all."""
         config = self._score
         if config is None or outcome.verdict is not Verdict.CORRECT or outcome.benchmark is None:
@@ -249,16 +261,16 @@ class HostEvaluator:
         first = run.source.decode() == run.problem.kernel
         if config.use == "gate" and (run.level is not Level.WHOLE or first):
             return outcome
-        async with run.at("score"):
+        async with run.time_stage("score"):
             try:
-                found = await score.scored(steps, run, config, self._local.workers)
+                found = await score.measure_score(steps, run, config, self._local.workers)
             except score.ScoreError as error:
-                return score.failed(error)
+                return score.failure_outcome(error)
         if config.use == "gate":
-            return score.gate(outcome, found, config)
-        return score.objective(outcome, found)
+            return score.apply_gate(outcome, found, config)
+        return score.apply_objective(outcome, found)
 
-    async def _ended_by_kernel(self, error: StepEndedError) -> Outcome:
+    async def _judge_device_failure(self, error: StepEndedError) -> JudgeOutcome:
         """The verdict on a kernel that hung the device, or took the runtime's process with it.
 
         It is one only where the device works for another kernel; else the device is at fault.
@@ -267,19 +279,19 @@ class HostEvaluator:
             InfrastructureError: the device is, or nothing ran on one.
         """
         hung = error.status == "deadline"
-        on_device = error.step in {"execute", "benchmark"} and not self._prepared()[1].predicted
+        on_device = error.step in {"execute", "benchmark"} and not self._require_prepared()[1].is_predicted
         if not on_device or not (hung or error.killed):
             raise error
         await self.calibrate(error.core)
         if hung:
             text = f"the device did not answer within {DEVICE_S:g} s"
-            return rejection(Verdict.TIMEOUT, error.step, "device_hang", text)
+            return rejected_outcome(Verdict.TIMEOUT, error.step, "device_hang", text)
         last = (error.log_tail.strip().splitlines() or ["nothing"])[-1]
         text = f"running the kernel ended the runtime's process: {last[:500]}"
-        return rejection(Verdict.RUNTIME_ERROR, error.step, "device_crash", text)
+        return rejected_outcome(Verdict.RUNTIME_ERROR, error.step, "device_crash", text)
 
 
-def weakly_jailed(author: str) -> str:
+def weak_jail_reason(author: str) -> str:
     """Why a kernel is not compiled on a host, and what mends it."""
     return (
         f"only a weak jail works there, so kernels written by {author} are not compiled; install bubblewrap "
@@ -291,12 +303,12 @@ def _kernel_of(problem: seeds.Problem) -> bytes:
     return problem.kernel.encode()
 
 
-def _calibration(target: str) -> Run:
+def _calibration_context(target: str) -> EvaluationContext:
     """The evaluation whose kernel is timed to compare hosts; nothing of it is judged."""
-    problem = seeds.load(CALIBRATION)
+    problem = seeds.load_problem(CALIBRATION)
     source = _kernel_of(problem)
     request = EvaluationRequest(
-        candidate="calibration", author=PERSON, source=digest_of(source), problem=problem.ref(),
+        candidate="calibration", author=PERSON, source=digest_of(source), problem=problem.make_ref(),
         size=REDUCED, target=target, toolchain="", level=Level.SLICES,
     )  # fmt: skip
-    return Run(request, problem, source, request.level)
+    return EvaluationContext(request, problem, source, request.level)

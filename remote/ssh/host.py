@@ -18,7 +18,7 @@ _PATH = re.compile(r"[^\x00-\x1f\x7f]{1,512}")
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class HostSpec:
     """Where to log in, and what may be used there.
 
     `name` may be an alias of ssh_config; `user` and `port` are left to ssh_config where None. `python` is the
@@ -56,13 +56,13 @@ class Host:
         return user + name + (f":{self.port}" if self.port else "")
 
     @property
-    def login(self) -> str:
+    def login_command(self) -> str:
         """The command by which a person logs in there."""
         port = f"-p {self.port} " if self.port else ""
         return f"ssh {port}{self.user}@{self.name}" if self.user else f"ssh {port}{self.name}"
 
     @classmethod
-    def parse(cls, text: str, **options: object) -> Host:
+    def parse(cls, text: str, **options: object) -> HostSpec:
         """Return the host that `[user@]host[:port]` names; `options` are the other fields.
 
         Raises:
@@ -70,19 +70,19 @@ class Host:
         """
         user, at, place = text.strip().rpartition("@")
         if at and not _USER.fullmatch(user):
-            raise _bad(text, f"{user!r} is not a user's name")
-        name, port = _split(text, place)
+            raise _bad_address(text, f"{user!r} is not a user's name")
+        name, port = _split_port(text, place)
         if not (_NAME.fullmatch(name) or _V6.fullmatch(name)):
-            raise _bad(text, f"{name!r} is not a host's name")
+            raise _bad_address(text, f"{name!r} is not a host's name")
         return cls(name=name, user=user or None, port=port, **options)  # type: ignore[arg-type]
 
 
-def _split(text: str, place: str) -> tuple[str, int | None]:
+def _split_port(text: str, place: str) -> tuple[str, int | None]:
     """Return name and port of `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address."""
     if place.startswith("["):
         name, closed, rest = place[1:].partition("]")
         if not closed or (rest and not rest.startswith(":")):
-            raise _bad(text, "its brackets do not enclose an address")
+            raise _bad_address(text, "its brackets do not enclose an address")
         port = rest[1:] if rest else None
     elif place.count(":") == 1:
         name, _, port = place.partition(":")
@@ -91,9 +91,9 @@ def _split(text: str, place: str) -> tuple[str, int | None]:
     if port is None:
         return name, None
     if not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 1 << 16:
-        raise _bad(text, f"{port!r} is not a port")
+        raise _bad_address(text, f"{port!r} is not a port")
     return name, int(port)
 
 
-def _bad(text: str, why: str) -> BadHostError:
+def _bad_address(text: str, why: str) -> BadHostError:
     return BadHostError(f"{text!r} is not an address of the form [user@]host[:port]: {why}")

@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 from pydantic import JsonValue
 
-from remote.hostside.limits import ANSWER_BYTES, FILES, STATUSES, TEXT_CHARS, Status
+from remote.hostside.limits import ANSWER_BYTES, MAX_FILES, STATUSES, TEXT_CHARS, Status
 from remote.ssh.errors import HostProtocolError
 
 assert set(get_args(Status)) == set(STATUSES)
@@ -53,16 +53,16 @@ class JobSpec:
             for what, wrong in (
                 ("key must be 64 hexadecimal digits", not _DIGEST.fullmatch(self.key)),
                 ("step must be a name", not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", self.step)),
-                ("inputs must be names with sha256", not all(map(_named, self.inputs.items()))),
+                ("inputs must be names with sha256", not all(map(_is_named_digest, self.inputs.items()))),
                 ("cores must be 0 or 1", self.cores not in {0, 1}),
-                ("deadline_s, queue_s and lease_s must be above 0", not self._bounded()),
+                ("deadline_s, queue_s and lease_s must be above 0", not self._has_valid_spans()),
             )
             if wrong
         ]
         if faults:
             raise ValueError(f"job {self.key[:12]}: {'; '.join(faults)}")
 
-    def _bounded(self) -> bool:
+    def _has_valid_spans(self) -> bool:
         return all(0 < span < math.inf for span in (self.deadline_s, self.queue_s, self.lease_s))
 
 
@@ -72,7 +72,7 @@ class JobResult:
 
     `done`: the step ended by itself and answered; `failed`: it ended without an answer; `deadline`,
     `cancelled`, `lease_lost`: it was ended; `unending`: it was to be ended and processes are left, which
-    `log_tail` names and whose core stays out of use. `files` are what it left, as name to (sha256,
+    `log_tail` names and whose core stays out of use. `read_files` are what it left, as name to (sha256,
     bytes). `attempts` counts how often it was begun: more than once only when the host went down in
     between, and only the last has a result.
     """
@@ -117,20 +117,20 @@ def read_facts(answer: Mapping[str, Any], address: str) -> HostFacts:
     Raises:
         HostProtocolError: it is not one.
     """
-    reader = Reader(answer, address)
+    reader = AnswerReader(answer, address)
     return HostFacts(
-        worker=reader.text("worker"),
-        hostname=reader.text("hostname"),
-        system=reader.text("system"),
-        python=reader.text("python"),
-        boot_id=reader.text("boot_id"),
-        cpus=reader.count("cpus", _MAX_CPUS),
-        memory_bytes=reader.count("memory_bytes", _MAX_BYTES),
-        free_disk_bytes=reader.count("free_disk_bytes", _MAX_BYTES),
-        cores=tuple(reader.numbers("cores", _MAX_CORES)),
-        neuron=reader.flag("neuron"),
-        walls=tuple(reader.texts("walls")),
-        workdir=reader.text("workdir"),
+        worker=reader.read_text("worker"),
+        hostname=reader.read_text("hostname"),
+        system=reader.read_text("system"),
+        python=reader.read_text("python"),
+        boot_id=reader.read_text("boot_id"),
+        cpus=reader.read_count("cpus", _MAX_CPUS),
+        memory_bytes=reader.read_count("memory_bytes", _MAX_BYTES),
+        free_disk_bytes=reader.read_count("free_disk_bytes", _MAX_BYTES),
+        cores=tuple(reader.read_numbers("cores", _MAX_CORES)),
+        neuron=reader.read_flag("neuron"),
+        walls=tuple(reader.read_texts("walls")),
+        workdir=reader.read_text("workdir"),
     )
 
 
@@ -140,110 +140,114 @@ def read_result(answer: Any, address: str) -> JobResult:
     Raises:
         HostProtocolError: it is not one.
     """
-    reader = Reader(answer, address)
+    reader = AnswerReader(answer, address)
     if not isinstance(answer, Mapping):
-        raise reader.wrong("result")
-    status = reader.text("status")
+        raise reader.field_error("result")
+    status = reader.read_text("status")
     if status not in STATUSES:
-        raise reader.wrong("status")
+        raise reader.field_error("status")
     core, exit_status = answer.get("core"), answer.get("exit_status")
     return JobResult(
         status=status,  # type: ignore[arg-type]  # it is one of them
         answer=answer.get("answer"),
-        files=reader.files("files"),
-        log_tail=reader.text("log_tail"),
-        core=None if core is None else reader.count("core"),
-        exit_status=None if exit_status is None else reader.integer("exit_status"),
-        queued_s=reader.span("queued_s"),
-        ran_s=reader.span("ran_s"),
-        attempts=reader.count("attempts"),
+        files=reader.read_files("files"),
+        log_tail=reader.read_text("log_tail"),
+        core=None if core is None else reader.read_count("core"),
+        exit_status=None if exit_status is None else reader.read_integer("exit_status"),
+        queued_s=reader.read_span("queued_s"),
+        ran_s=reader.read_span("ran_s"),
+        attempts=reader.read_count("attempts"),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class AnswerReader:
     """Fields of an answer, each of the type and size that it must have."""
 
     answer: Mapping[str, Any]
     address: str
 
-    def wrong(self, name: str) -> HostProtocolError:
+    def field_error(self, name: str) -> HostProtocolError:
         """The error that `name` is missing or not what it should be."""
         return HostProtocolError(
             f"{self.address}: its worker answers with a {name!r} that is none; "
             "if it comes back, remove the folder of the worker there and try again"
         )
 
-    def text(self, name: str) -> str:
+    def read_text(self, name: str) -> str:
         value = self.answer.get(name)
         if not isinstance(value, str) or len(value) > TEXT_CHARS:
-            raise self.wrong(name)
+            raise self.field_error(name)
         return value
 
-    def integer(self, name: str) -> int:
+    def read_integer(self, name: str) -> int:
         value = self.answer.get(name)
         if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 1 << 63:
-            raise self.wrong(name)
+            raise self.field_error(name)
         return value
 
-    def count(self, name: str, most: int = 1 << 63) -> int:
-        value = self.integer(name)
+    def read_count(self, name: str, most: int = 1 << 63) -> int:
+        value = self.read_integer(name)
         if not 0 <= value <= most:
-            raise self.wrong(name)
+            raise self.field_error(name)
         return value
 
-    def span(self, name: str) -> float:
+    def read_span(self, name: str) -> float:
         value = self.answer.get(name)
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < _MAX_S:
-            raise self.wrong(name)
+            raise self.field_error(name)
         return float(value)
 
-    def flag(self, name: str) -> bool:
+    def read_flag(self, name: str) -> bool:
         value = self.answer.get(name)
         if not isinstance(value, bool):
-            raise self.wrong(name)
+            raise self.field_error(name)
         return value
 
-    def _list(self, name: str, most: int) -> list[Any]:
+    def _read_list(self, name: str, most: int) -> list[Any]:
         value = self.answer.get(name)
         if not isinstance(value, list) or len(value) > most:
-            raise self.wrong(name)
+            raise self.field_error(name)
         return value
 
-    def numbers(self, name: str, most: int) -> list[int]:
+    def read_numbers(self, name: str, most: int) -> list[int]:
         """Return numbers below `most`, each of them once."""
-        values = self._list(name, most)
+        values = self._read_list(name, most)
         if not all(type(value) is int and 0 <= value < most for value in values):
-            raise self.wrong(name)
+            raise self.field_error(name)
         if len(set(values)) < len(values):
-            raise self.wrong(name)
+            raise self.field_error(name)
         return values
 
-    def texts(self, name: str, most: int = 64) -> list[str]:
-        values = self._list(name, most)
+    def read_texts(self, name: str, most: int = 64) -> list[str]:
+        values = self._read_list(name, most)
         if not all(isinstance(value, str) and len(value) <= TEXT_CHARS for value in values):
-            raise self.wrong(name)
+            raise self.field_error(name)
         return values
 
-    def digests(self, name: str, most: int) -> set[str]:
-        values = self._list(name, most)
+    def read_digests(self, name: str, most: int) -> set[str]:
+        values = self._read_list(name, most)
         if not all(isinstance(value, str) and _DIGEST.fullmatch(value) for value in values):
-            raise self.wrong(name)
+            raise self.field_error(name)
         return set(values)
 
-    def files(self, name: str) -> dict[str, tuple[str, int]]:
+    def read_files(self, name: str) -> dict[str, tuple[str, int]]:
         value = self.answer.get(name)
-        if not isinstance(value, dict) or len(value) > FILES or not all(map(_filed, value.items())):
-            raise self.wrong(name)
+        if (
+            not isinstance(value, dict)
+            or len(value) > MAX_FILES
+            or not all(map(_is_file_entry, value.items()))
+        ):
+            raise self.field_error(name)
         return {file: (digest, size) for file, (digest, size) in value.items()}
 
 
-def _named(item: tuple[str, str]) -> bool:
+def _is_named_digest(item: tuple[str, str]) -> bool:
     return bool(_FILE.fullmatch(item[0]) and _DIGEST.fullmatch(item[1]))
 
 
-def _filed(item: tuple[Any, Any]) -> bool:
+def _is_file_entry(item: tuple[Any, Any]) -> bool:
     match item:
         case (str(file), [str(digest), int(size)]):
-            return _named((file, digest)) and 0 <= size <= ANSWER_BYTES
+            return _is_named_digest((file, digest)) and 0 <= size <= ANSWER_BYTES
     return False

@@ -19,8 +19,7 @@ from typing import Any
 
 from remote.hostside.limits import CHUNK_BYTES
 from remote.ssh import bootstrap
-from remote.ssh.caller import ANSWER_S, Caller
-from remote.ssh.channel import Channel
+from remote.ssh.channel import WorkerChannel
 from remote.ssh.errors import (
     HostDeadlineError,
     HostError,
@@ -30,10 +29,11 @@ from remote.ssh.errors import (
     HostWorkerError,
     LinkLostError,
 )
-from remote.ssh.host import Host
-from remote.ssh.job import HostFacts, JobResult, JobSpec, Reader, read_result
-from remote.ssh.link import Link
-from remote.ssh.shipping import Worker, worker
+from remote.ssh.host import HostSpec
+from remote.ssh.job import AnswerReader, HostFacts, JobResult, JobSpec, read_result
+from remote.ssh.link import SshLink
+from remote.ssh.worker_archive import WorkerArchive, load_worker_archive
+from remote.ssh.worker_client import ANSWER_S, WorkerClient
 
 _RENEWALS = 6  # within one lease
 _SIGN_S = 30.0  # the worker takes a home that says nothing for minutes for gone
@@ -45,12 +45,12 @@ _PATIENCE_S = 120.0  # how long greetings and transfers wait for a link to come 
 _DIGESTS = 1000  # in one question
 
 
-class Jobs:
-    """The jobs of one home on one host. `worker` is another archive than this version's."""
+class JobClient:
+    """The jobs of one home on one host. `load_worker_archive` is another archive than this version's."""
 
-    def __init__(self, link: Link, *, worker: Worker | None = None) -> None:
+    def __init__(self, link: SshLink, *, worker: WorkerArchive | None = None) -> None:
         self.link = link
-        self._caller = Caller(link, worker)
+        self._caller = WorkerClient(link, worker)
         self._leases: dict[str, float] = {}
         self._renewing: asyncio.Task[None] | None = None
         self._files: dict[str, Mapping[str, tuple[str, int]]] = {}
@@ -62,18 +62,18 @@ class Jobs:
         return self._bytes_put + self._caller.bytes_sent
 
     @property
-    def host(self) -> Host:
+    def host(self) -> HostSpec:
         return self.link.host
 
-    async def hello(self) -> HostFacts:
+    async def greet_host(self) -> HostFacts:
         """Return what the host is; the worker is put there first where it is missing.
 
         Raises:
             HostError: it cannot be reached, or the worker does not run there.
         """
-        return await self._caller.persist(self._caller.facts, _PATIENCE_S)
+        return await self._caller.retry_lost_link(self._caller.host_facts, _PATIENCE_S)
 
-    async def put(self, blobs: Mapping[str, bytes]) -> int:
+    async def upload_blobs(self, blobs: Mapping[str, bytes]) -> int:
         """Send what the host lacks of `blobs` (sha256 to content); return how many bytes went over the link.
 
         Raises:
@@ -83,27 +83,29 @@ class Jobs:
 
         async def send() -> None:
             nonlocal sent
-            channel = await self._caller.open()
+            channel = await self._caller.open_channel()
             digests = list(blobs)
             for begin in range(0, len(digests), _DIGESTS):
                 asked = digests[begin : begin + _DIGESTS]
                 answer, _ = await channel.ask("lacking", within_s=ANSWER_S, digests=asked)
-                for digest in sorted(Reader(answer, self.host.address).digests("lacking", _DIGESTS)):
+                for digest in sorted(
+                    AnswerReader(answer, self.host.address).read_digests("lacking", _DIGESTS)
+                ):
                     if digest in blobs:
-                        sent += await _send(channel, digest, blobs[digest])
+                        sent += await _send_content(channel, digest, blobs[digest])
 
-        await self._caller.persist(send, _PATIENCE_S)
+        await self._caller.retry_lost_link(send, _PATIENCE_S)
         self._bytes_put += sent
         return sent
 
-    async def run(self, job: JobSpec) -> JobResult:
+    async def run_job(self, job: JobSpec) -> JobResult:
         """Have a job done and return how it ended: done, failed, deadline, cancelled or unending.
 
         It is begun anew, with nothing left of before, if the host went down or the lease was lost. Cancelling
         ends it on the host, at once if the link stands, else when its lease ends.
 
         Raises:
-            HostLacksError: an input is no longer there; `put` it again.
+            HostLacksError: an input is no longer there; `upload_blobs` it again.
             HostUnreachableError: the host has been away for longer than the lease.
             HostQueueError: no core became free within `queue_s`.
             HostDeadlineError: the host says nothing of it, long after its deadline.
@@ -114,27 +116,27 @@ class Jobs:
             longest_s = job.queue_s + job.deadline_s + job.lease_s + _MARGIN_S
             async with asyncio.timeout(_RESTARTS * longest_s):
                 for _ in range(_RESTARTS):
-                    answer = await self._caller.persist(partial(self._attempt, job), job.lease_s)
+                    answer = await self._caller.retry_lost_link(partial(self._attempt_job, job), job.lease_s)
                     if answer.get("state") == "over":
                         result = read_result(answer.get("result"), self.host.address)
                         if result.status != "lease_lost":
                             self._files[job.key] = result.files
-                            return self._told(job, result)
+                            return self._check_result(job, result)
                 raise LinkLostError(
                     f"{self.host.address}: job {job.key[:12]} lost its lease {_RESTARTS} times"
                 )
         except TimeoutError as error:
             raise HostDeadlineError(f"{self.host.address}: nothing is heard of job {job.key[:12]}") from error
         except asyncio.CancelledError:
-            await self._cancel(job.key)
+            await self._cancel_job(job.key)
             raise
         finally:
             self._leases.pop(job.key, None)
 
-    async def _attempt(self, job: JobSpec) -> dict[str, Any]:
+    async def _attempt_job(self, job: JobSpec) -> dict[str, Any]:
         """Hand a job in and wait; return the worker's answer."""
-        channel = await self._caller.open()
-        self._renew()
+        channel = await self._caller.open_channel()
+        self._start_renewing()
         spec = {**asdict(job), "inputs": dict(job.inputs), "allowed": self.host.cores}
         # The worker takes them in order, so the second needs not wait for the first's answer.
         waiting = asyncio.create_task(channel.ask("wait", within_s=None, key=job.key))
@@ -146,7 +148,7 @@ class Jobs:
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
 
-    def _told(self, job: JobSpec, result: JobResult) -> JobResult:
+    def _check_result(self, job: JobSpec, result: JobResult) -> JobResult:
         """Return a result; raise the error for one that says nothing about the job itself."""
         where = f"{self.host.address}: job {job.key[:12]}"
         said = result.log_tail.strip()[-500:]
@@ -160,7 +162,7 @@ class Jobs:
             raise HostWorkerError(f"{where} ({job.step}): its runner failed: {said}")
         return result
 
-    async def fetch(self, key: str, names: Collection[str]) -> dict[str, bytes]:
+    async def fetch_files(self, key: str, names: Collection[str]) -> dict[str, bytes]:
         """Return files that a finished job has left, each checked against its digest.
 
         Raises:
@@ -172,16 +174,16 @@ class Jobs:
         for name in names:
             digest, size = files[name]
             got = bytearray()
-            await self._caller.persist(partial(self._receive, key, name, size, got), _PATIENCE_S)
+            await self._caller.retry_lost_link(partial(self._receive_file, key, name, size, got), _PATIENCE_S)
             if hashlib.sha256(got).hexdigest() != digest:
                 raise HostProtocolError(f"{self.host.address}: {name} of job {key[:12]} arrives damaged")
             found[name] = bytes(got)
         return found
 
-    async def _receive(self, key: str, name: str, size: int, got: bytearray) -> None:
+    async def _receive_file(self, key: str, name: str, size: int, got: bytearray) -> None:
         """Add the rest of a file to `got`; what is there is kept when the link breaks."""
         while len(got) < size:
-            channel = await self._caller.open()
+            channel = await self._caller.open_channel()
             _, payload = await channel.ask("fetch", within_s=ANSWER_S, key=key, name=name, offset=len(got))
             inflate = zlib.decompressobj()
             try:
@@ -194,16 +196,16 @@ class Jobs:
                 raise HostProtocolError(f"{self.host.address}: {name} is not as long as was announced")
             got += piece
 
-    async def forget(self, key: str) -> None:
+    async def forget_job(self, key: str) -> None:
         """Have a job's folder removed; where the host is out of reach that is left to its own sweeping."""
         self._files.pop(key, None)
 
         async def forget() -> None:
-            channel = await self._caller.open()
+            channel = await self._caller.open_channel()
             await channel.ask("forget", within_s=ANSWER_S, key=key)
 
         with contextlib.suppress(HostError):
-            await self._caller.persist(forget, _FORGET_S)
+            await self._caller.retry_lost_link(forget, _FORGET_S)
 
     async def aclose(self) -> None:
         """End the conversation. Jobs that run are left to their leases."""
@@ -212,9 +214,9 @@ class Jobs:
             await asyncio.gather(self._renewing, return_exceptions=True)
         await self._caller.aclose()
 
-    async def _cancel(self, key: str) -> None:
+    async def _cancel_job(self, key: str) -> None:
         """End a job and wait until it is; without a link its lease ends it."""
-        channel = self._caller.standing
+        channel = self._caller.live_channel
         if channel is None:
             return
         with contextlib.suppress(HostError):
@@ -224,22 +226,22 @@ class Jobs:
             await channel.ask("wait", within_s=_CANCEL_S, key=key)
             await channel.ask("forget", within_s=_CANCEL_S, key=key)
 
-    def _renew(self) -> None:
+    def _start_renewing(self) -> None:
         if self._renewing is None or self._renewing.done():
-            self._renewing = asyncio.create_task(self._renewals())
+            self._renewing = asyncio.create_task(self._renew_leases())
 
-    async def _renewals(self) -> None:
+    async def _renew_leases(self) -> None:
         """Renew all leases for as long as there are any; a link without answer is dropped."""
         while self._leases:
             shortest = min(self._leases.values())
             with contextlib.suppress(HostError):
-                if (channel := self._caller.standing) is not None:
+                if (channel := self._caller.live_channel) is not None:
                     within_s = min(shortest / 3, ANSWER_S)
                     await channel.ask("renew", within_s=within_s, keys=list(self._leases))
             await asyncio.sleep(min(shortest / _RENEWALS, _SIGN_S))
 
 
-async def _send(channel: Channel, digest: str, data: bytes) -> int:
+async def _send_content(channel: WorkerChannel, digest: str, data: bytes) -> int:
     """Send one content in pieces; return how many bytes they took."""
     sent = 0
     for begin in range(0, max(1, len(data)), CHUNK_BYTES):
@@ -250,10 +252,10 @@ async def _send(channel: Channel, digest: str, data: bytes) -> int:
     return sent
 
 
-def commands(host: Host) -> list[list[str]]:
+def list_host_commands(host: HostSpec) -> list[list[str]]:
     """Return every command that is run on a host: to find a Python, to put the worker there, to start it."""
     python = host.python or "PYTHON"
-    digest = worker().digest
+    digest = load_worker_archive().digest
     return [
         *([] if host.python else [bootstrap.find_command(host)]),
         bootstrap.install_command(host, python, digest),

@@ -19,10 +19,10 @@ from typing import Any
 
 import asyncssh
 
+from remote.ssh.error_translation import link_lost_error, translate_errors
 from remote.ssh.errors import HostDeadlineError, HostError, HostUnreachableError, LinkLostError
-from remote.ssh.faults import lost, told
-from remote.ssh.host import Host
-from remote.ssh.trust import options_for, read_with
+from remote.ssh.host import HostSpec
+from remote.ssh.host_keys import config_options, connection_options
 
 _OUTPUT_BYTES = 4 << 20
 _CHUNK_BYTES = 1 << 16
@@ -32,7 +32,7 @@ _OPENING_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class LinkTiming:
     """When a silent host is given up, and how attempts to reach it are spread."""
 
     connect_s: float = 20.0
@@ -50,7 +50,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class CommandResult:
     """How a command on a host ended; a status of -1 is that a signal ended it."""
 
     status: int
@@ -58,20 +58,20 @@ class Ran:
     stderr: bytes
 
 
-class Link:
+class SshLink:
     """One host's connection. `config` is an ssh_config in place of the user's."""
 
     def __init__(
         self,
-        host: Host,
+        host: HostSpec,
         *,
         home: Path,
-        timing: Timing | None = None,
+        timing: LinkTiming | None = None,
         config: Path | None = None,
         sessions: int = 8,
     ) -> None:
         self.host = host
-        self.timing = timing or Timing()
+        self.timing = timing or LinkTiming()
         self._home = home
         self.config = config
         self._sessions = asyncio.Semaphore(sessions)
@@ -81,7 +81,7 @@ class Link:
         self.connections = 0
 
     @property
-    def standing(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether there is a connection, as far as anybody knows."""
         return self._connection is not None and not self._connection.is_closed()
 
@@ -91,15 +91,17 @@ class Link:
         return None if self._heard is None else time.monotonic() - self._heard
 
     @property
-    def stands(self) -> bool:
+    def has_connection(self) -> bool:
         """Whether there is a connection, as far as is known here."""
         return self._connection is not None and not self._connection.is_closed()
 
-    def heard(self) -> None:
+    def mark_heard(self) -> None:
         """Say that the host has answered just now."""
         self._heard = time.monotonic()
 
-    async def run(self, argv: Sequence[str], *, stdin: bytes = b"", deadline_s: float) -> Ran:
+    async def run_command(
+        self, argv: Sequence[str], *, stdin: bytes = b"", deadline_s: float
+    ) -> CommandResult:
         """Run a short command and return its end and output.
 
         Ending the wait, by the deadline or by cancelling, closes the command's session; a command that does
@@ -111,9 +113,11 @@ class Link:
             LinkLostError: the connection broke first; the command may have run, or may run still.
         """
         try:
-            async with asyncio.timeout(deadline_s), self.session(argv) as process:
+            async with asyncio.timeout(deadline_s), self.open_session(argv) as process:
                 stdout, stderr, _ = await asyncio.gather(
-                    _read(self.host, process.stdout), _read(self.host, process.stderr), _feed(process, stdin)
+                    _read_output(self.host, process.stdout),
+                    _read_output(self.host, process.stderr),
+                    _feed_input(process, stdin),
                 )
                 await process.wait_closed()
         except TimeoutError as error:
@@ -121,50 +125,50 @@ class Link:
                 f"{self.host.address}: {argv[0]} did not end within {deadline_s:g} s; it may be overloaded"
             ) from error
         if process.exit_signal is not None:
-            return Ran(-1, stdout, stderr)
+            return CommandResult(-1, stdout, stderr)
         if process.exit_status is None:
-            raise lost(self.host)
-        self.heard()
-        return Ran(process.exit_status, stdout, stderr)
+            raise link_lost_error(self.host)
+        self.mark_heard()
+        return CommandResult(process.exit_status, stdout, stderr)
 
     @contextlib.asynccontextmanager
-    async def session(self, argv: Sequence[str]) -> AsyncIterator[asyncssh.SSHClientProcess[bytes]]:
+    async def open_session(self, argv: Sequence[str]) -> AsyncIterator[asyncssh.SSHClientProcess[bytes]]:
         """Start a command and give its streams; its session is closed at the end.
 
         Raises:
             HostError: the host cannot be reached.
         """
         async with self._sessions:
-            process = await self._begin(argv)
+            process = await self._start_command(argv)
             try:
                 yield process
             except (asyncssh.Error, OSError) as error:
                 if isinstance(error, TimeoutError):
                     raise
-                raise lost(self.host, error) from error
+                raise link_lost_error(self.host, error) from error
             finally:
                 process.close()
 
-    async def _begin(self, argv: Sequence[str]) -> asyncssh.SSHClientProcess[bytes]:
+    async def _start_command(self, argv: Sequence[str]) -> asyncssh.SSHClientProcess[bytes]:
         """Start a command; a server that has not yet noticed the end of others is asked again later."""
         for patience in range(_OPENINGS):
-            connection = await self.connected()
+            connection = await self.ensure_connected()
             try:
                 process: asyncssh.SSHClientProcess[Any] = await connection.create_process(
                     shlex.join(argv), encoding=None
                 )
             except asyncssh.ChannelOpenError as error:
                 if patience + 1 == _OPENINGS or connection.is_closed():
-                    raise lost(self.host, error) from error
+                    raise link_lost_error(self.host, error) from error
                 await asyncio.sleep(_OPENING_S * 2**patience)
             except (asyncssh.Error, OSError) as error:
                 connection.abort()
-                raise lost(self.host, error) from error
+                raise link_lost_error(self.host, error) from error
             else:
                 return process
         raise AssertionError("the last attempt returns or raises")
 
-    async def connected(self) -> asyncssh.SSHClientConnection:
+    async def ensure_connected(self) -> asyncssh.SSHClientConnection:
         """Return the connection, made if there is none.
 
         Raises:
@@ -172,14 +176,14 @@ class Link:
             HostError: it will not work by trying again: keys, configuration.
         """
         async with self._connecting:
-            if self.standing:
+            if self.is_connected:
                 assert self._connection is not None
                 return self._connection
             for attempt in range(self.timing.attempts):
                 if attempt:
                     await asyncio.sleep(self.timing.pause_s(attempt - 1))
                 try:
-                    self._connection = await self._connect()
+                    self._connection = await self._connect_once()
                 except HostUnreachableError:
                     if attempt + 1 == self.timing.attempts:
                         raise
@@ -189,22 +193,22 @@ class Link:
             self.connections += 1
             return self._connection
 
-    async def _connect(self) -> asyncssh.SSHClientConnection:
-        options, acquaintance = await options_for(self.host, self._home, self.config)
+    async def _connect_once(self) -> asyncssh.SSHClientConnection:
+        options, acquaintance = await connection_options(self.host, self._home, self.config)
         timing = self.timing
-        with told(self.host, acquaintance):
+        with translate_errors(self.host, acquaintance):
             async with asyncio.timeout(timing.connect_s + timing.login_s):
                 return await asyncssh.connect(
                     self.host.name,
                     options=options,
-                    **read_with(self.config),
+                    **config_options(self.config),
                     connect_timeout=timing.connect_s,
                     login_timeout=timing.login_s,
                     keepalive_interval=timing.keepalive_s,
                     keepalive_count_max=timing.keepalives,
                 )
 
-    def drop(self) -> None:
+    def abort_connection(self) -> None:
         """Give the connection up at once, as when the host says nothing any more."""
         if self._connection is not None:
             self._connection.abort()
@@ -222,7 +226,7 @@ class Link:
             connection.abort()
 
 
-async def _feed(process: asyncssh.SSHClientProcess[bytes], data: bytes) -> None:
+async def _feed_input(process: asyncssh.SSHClientProcess[bytes], data: bytes) -> None:
     """Write all of the input; a command that ends without reading it is not at fault."""
     with contextlib.suppress(BrokenPipeError):
         for begin in range(0, len(data), _CHUNK_BYTES):
@@ -231,7 +235,7 @@ async def _feed(process: asyncssh.SSHClientProcess[bytes], data: bytes) -> None:
         process.stdin.write_eof()
 
 
-async def _read(host: Host, stream: asyncssh.SSHReader[bytes]) -> bytes:
+async def _read_output(host: HostSpec, stream: asyncssh.SSHReader[bytes]) -> bytes:
     kept = bytearray()
     while chunk := await stream.read(_CHUNK_BYTES):
         kept += chunk
@@ -240,4 +244,4 @@ async def _read(host: Host, stream: asyncssh.SSHReader[bytes]) -> bytes:
     return bytes(kept)
 
 
-__all__ = ["Link", "LinkLostError", "Ran", "Timing"]
+__all__ = ["CommandResult", "LinkLostError", "LinkTiming", "SshLink"]

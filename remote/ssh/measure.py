@@ -17,7 +17,7 @@ from state.model import Benchmark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Protocol:
+class TimingProtocol:
     """How often a kernel is run, and up to which relative spread a round is believed."""
 
     warmups: int = 2
@@ -26,13 +26,13 @@ class Protocol:
     spread_ratio: float
 
 
-PROTOCOLS: Mapping[str, Protocol] = MappingProxyType(
-    {"trn1": Protocol(spread_ratio=0.01), "trn2": Protocol(spread_ratio=0.04)}
+PROTOCOLS: Mapping[str, TimingProtocol] = MappingProxyType(
+    {"trn1": TimingProtocol(spread_ratio=0.01), "trn2": TimingProtocol(spread_ratio=0.04)}
 )
-_OTHERS = Protocol(spread_ratio=0.04)
+_OTHERS = TimingProtocol(spread_ratio=0.04)
 
 
-def protocol_for(target: str) -> Protocol:
+def protocol_for(target: str) -> TimingProtocol:
     """Return the protocol for a device."""
     return PROTOCOLS.get(target, _OTHERS)
 
@@ -44,7 +44,9 @@ class BadSamplesError(Exception):
     """What a host sent as samples cannot be any."""
 
 
-def checked(samples: object, protocol: Protocol, *, ran_s: float | None = None) -> tuple[float, ...]:
+def check_samples(
+    samples: object, protocol: TimingProtocol, *, ran_s: float | None = None
+) -> tuple[float, ...]:
     """Return a round's samples.
 
     They are as many as were asked for, positive and finite, and, where they were measured, fit into the time
@@ -68,12 +70,12 @@ def spread_ratio(samples: Sequence[float]) -> float:
     return (max(samples) - min(samples)) / median(samples)
 
 
-def steady(samples: Sequence[float], protocol: Protocol) -> bool:
+def is_steady(samples: Sequence[float], protocol: TimingProtocol) -> bool:
     """Whether a round is believed."""
     return spread_ratio(samples) < protocol.spread_ratio
 
 
-def benchmark(samples: Sequence[float]) -> Benchmark:
+def summarise_samples(samples: Sequence[float]) -> Benchmark:
     """Return the latency of the round that is believed: its median, between its extremes."""
     return Benchmark(
         latency_ms=median(samples),

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 from typing import Any
 
-from remote.asked import Run, rejection
 from remote.errors import InfrastructureError
-from remote.judge.job import Matches, Outcome
+from remote.evaluation_context import EvaluationContext, rejected_outcome
+from remote.judge.job import GrepJob, JudgeOutcome
 from remote.pool import WorkerPool
 from remote.ssh.errors import HostProtocolError
-from remote.ssh.steps import SHORT_S, Steps
+from remote.ssh.steps import SHORT_S, EvaluationSteps
 from state.model import Benchmark, ScoreConfig, Verdict, canonical_json
 
 _MOST_SAMPLES = 10_000
@@ -33,7 +33,7 @@ class ScoreError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class EndToEndScore:
     """The metric's samples of a candidate and of the baseline, and how often the command ran for each."""
 
     candidate: tuple[float, ...]
@@ -49,7 +49,7 @@ class Score:
     @property
     def noise_ratio(self) -> float:
         """The scatter of the ratio: half the middle half of either side's samples, relative, together."""
-        return _scatter(self.candidate) + _scatter(self.baseline)
+        return _relative_scatter(self.candidate) + _relative_scatter(self.baseline)
 
     @property
     def latency_ms(self) -> float:
@@ -57,11 +57,11 @@ class Score:
         value = median(self.candidate)
         return value if self.better == "lower" else 1e3 / value
 
-    def holds(self, least_ratio: float) -> bool:
+    def meets_ratio(self, least_ratio: float) -> bool:
         """Whether the candidate is, or within the scatter may be, as good as asked for."""
         return self.ratio * (1 + self.noise_ratio) >= least_ratio
 
-    def told(self) -> dict[str, Any]:
+    def profile_fields(self) -> dict[str, Any]:
         """What a profile shows of it."""
         return {
             "ratio": self.ratio,
@@ -80,7 +80,9 @@ def percentiles(samples: Sequence[float]) -> dict[str, float]:
     return {f"p{percent}": cuts[percent - 1] for percent in _PERCENTILES}
 
 
-async def scored(steps: Steps, run: Run, config: ScoreConfig, workers: WorkerPool) -> Score:
+async def measure_score(
+    steps: EvaluationSteps, run: EvaluationContext, config: ScoreConfig, workers: WorkerPool
+) -> EndToEndScore:
     """Have the command run on the host for a candidate and, in turns, for the problem's first kernel.
 
     Raises:
@@ -95,7 +97,7 @@ async def scored(steps: Steps, run: Run, config: ScoreConfig, workers: WorkerPoo
         "timeout_s": config.timeout_seconds,
     }
     deadline_s = 2 * config.runs * config.timeout_seconds + SHORT_S
-    answer = await steps.ask("score", payload, cores=1, deadline_s=deadline_s)
+    answer = await steps.run_step("score", payload, cores=1, deadline_s=deadline_s)
     told = answer.fields.get("runs")
     if (
         not isinstance(told, list)
@@ -103,14 +105,14 @@ async def scored(steps: Steps, run: Run, config: ScoreConfig, workers: WorkerPoo
     ):
         raise HostProtocolError(f"{steps.address}: step score has not the runs of two kernels")
     try:
-        baseline = await samples_of(told[1], config, workers)
+        baseline = await parse_samples(told[1], config, workers)
     except ScoreError as error:
         text = f"{steps.address}: the score's command does not work with the problem's own kernel: {error}"
         raise InfrastructureError("score_command", text, retryable=False) from error
-    return Score(await samples_of(told[0], config, workers), baseline, config.better)
+    return EndToEndScore(await parse_samples(told[0], config, workers), baseline, config.better)
 
 
-async def samples_of(runs: Sequence[Any], config: ScoreConfig, workers: WorkerPool) -> tuple[float, ...]:
+async def parse_samples(runs: Sequence[Any], config: ScoreConfig, workers: WorkerPool) -> tuple[float, ...]:
     """Return the metric's samples in the command's runs.
 
     Raises:
@@ -126,36 +128,36 @@ async def samples_of(runs: Sequence[Any], config: ScoreConfig, workers: WorkerPo
             raise ScoreError(f"the command ended with status {fields['status']}: {last[:300]}")
         outputs.append(str(fields.get("output"))[-_OUTPUT_CHARS:])
     if config.pattern is None:
-        numbers = (_numbers(run, output, config) for run, output in zip(runs, outputs, strict=True))
+        numbers = (_read_numbers(run, output, config) for run, output in zip(runs, outputs, strict=True))
         found = [number for each in numbers for number in each]
     else:
-        found = await _matched(config.pattern, outputs, workers)
+        found = await _match_numbers(config.pattern, outputs, workers)
     if not all(1 / _MOST < value < _MOST for value in found):
         raise ScoreError("the command told a number that is not positive, or no measurement")
     return tuple(found[:_MOST_SAMPLES])
 
 
-def shown(outcome: Outcome, score: Score) -> Outcome:
+def add_to_profile(outcome: JudgeOutcome, score: EndToEndScore) -> JudgeOutcome:
     """Return the outcome on a correct kernel with its score in its profile, where it has one."""
     if outcome.profile is None:
         return outcome
-    profile = {**json.loads(outcome.profile), "score": score.told()}
+    profile = {**json.loads(outcome.profile), "score": score.profile_fields()}
     return outcome.model_copy(update={"profile": canonical_json(profile).decode()})
 
 
-def gate(outcome: Outcome, score: Score, config: ScoreConfig) -> Outcome:
+def apply_gate(outcome: JudgeOutcome, score: EndToEndScore, config: ScoreConfig) -> JudgeOutcome:
     """Return the outcome on a correct kernel with its score: no longer correct where that contradicts it."""
-    if score.holds(config.least_ratio):
-        return shown(outcome, score)
+    if score.meets_ratio(config.least_ratio):
+        return add_to_profile(outcome, score)
     text = (
         f"end to end the kernel is {score.ratio:.3g} times as good as the problem's first one, "
         f"give or take {score.noise_ratio:.1%}; {config.least_ratio:g} times is asked for"
     )
     hint = "what is gained on the kernel alone is lost around it"
-    return rejection(Verdict.UNSTABLE, "score", "score_contradicts", text, hint=hint)
+    return rejected_outcome(Verdict.UNSTABLE, "score", "score_contradicts", text, hint=hint)
 
 
-def objective(outcome: Outcome, score: Score) -> Outcome:
+def apply_objective(outcome: JudgeOutcome, score: EndToEndScore) -> JudgeOutcome:
     """Return the outcome on a correct kernel with the score in the place of its latency."""
     spread = score.noise_ratio / 2
     middle = score.latency_ms
@@ -166,40 +168,42 @@ def objective(outcome: Outcome, score: Score) -> Outcome:
         predicted=False,
         samples=len(score.candidate),
     )
-    return shown(outcome, score).model_copy(update={"benchmark": found})
+    return add_to_profile(outcome, score).model_copy(update={"benchmark": found})
 
 
-def failed(error: ScoreError) -> Outcome:
+def failure_outcome(error: ScoreError) -> JudgeOutcome:
     """Return the outcome on a kernel with which the command does not work."""
-    return rejection(Verdict.RUNTIME_ERROR, "score", "score_failed", str(error))
+    return rejected_outcome(Verdict.RUNTIME_ERROR, "score", "score_failed", str(error))
 
 
-async def _matched(pattern: str, outputs: Sequence[str], workers: WorkerPool) -> list[float]:
+async def _match_numbers(pattern: str, outputs: Sequence[str], workers: WorkerPool) -> list[float]:
     """The metric in runs' outputs by a pattern: in a process of its own, since it may take for ever.
 
     Raises:
         ScoreError: it does, or there is none.
     """
     try:
-        told = await workers.matches(Matches(pattern=pattern, texts=tuple(outputs), most=_MOST_SAMPLES))
+        told = await workers.find_matches(GrepJob(pattern=pattern, texts=tuple(outputs), most=_MOST_SAMPLES))
     except InfrastructureError as error:
         if error.code != "pattern_too_slow":
             raise
         raise ScoreError(f"its output cannot be searched for {pattern!r}: {error.message}") from error
     if not all(told):
         raise ScoreError(f"nothing in its output matches {pattern!r}")
-    return [_number(text) for found in told for text in found]
+    return [_parse_number(text) for found in told for text in found]
 
 
-def _numbers(fields: Mapping[str, Any], output: str, config: ScoreConfig) -> list[float]:
+def _read_numbers(fields: Mapping[str, Any], output: str, config: ScoreConfig) -> list[float]:
     """The metric in one run's output, or its time."""
     if config.json_path is not None:
-        value = _at(_last_json(output), config.json_path)
-        return [_number(item) for item in (value if isinstance(value, list) else [value])[:_MOST_SAMPLES]]
-    return [_number(fields.get("wall_s")) * 1e3]
+        value = _follow_path(_last_json(output), config.json_path)
+        return [
+            _parse_number(item) for item in (value if isinstance(value, list) else [value])[:_MOST_SAMPLES]
+        ]
+    return [_parse_number(fields.get("wall_s")) * 1e3]
 
 
-def _number(value: Any) -> float:
+def _parse_number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ScoreError(f"{str(value)[:60]!r} is not a number")
     try:
@@ -220,7 +224,7 @@ def _last_json(output: str) -> Any:
     raise ScoreError("its output has no JSON object")
 
 
-def _at(found: Any, path: str) -> Any:
+def _follow_path(found: Any, path: str) -> Any:
     for name in re.findall(r"[A-Za-z0-9_]+", path):
         if isinstance(found, list) and name.isdecimal() and int(name) < len(found):
             found = found[int(name)]
@@ -231,7 +235,7 @@ def _at(found: Any, path: str) -> Any:
     return found
 
 
-def _scatter(samples: Sequence[float]) -> float:
+def _relative_scatter(samples: Sequence[float]) -> float:
     if len(samples) == 1:
         return 0.0
     first, _, third = quantiles(samples, n=4, method="inclusive")

@@ -10,13 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from remote.asked import Run
+from remote.concurrency import gather_or_cancel
 from remote.errors import InfrastructureError
-from remote.ssh import shipped
+from remote.evaluation_context import EvaluationContext
+from remote.ssh import step_archives
 from remote.ssh.errors import HostLacksError, HostProtocolError, HostStepError
 from remote.ssh.job import HostFacts, JobResult, JobSpec
-from remote.ssh.shipped import Archive
-from remote.together import together
+from remote.ssh.step_archives import StepArchive
 from seeds.spec import ProblemSpec
 from state.model import canonical_json
 
@@ -30,18 +30,18 @@ DEVICE_S = 600.0
 """The deadline of what runs on a device: kernels take milliseconds, and one that hangs takes its core."""
 
 
-class JobsLike(Protocol):
+class JobTransport(Protocol):
     """Where jobs go: `remote.ssh.jobs.Jobs`, or what tests put in its place."""
 
-    async def hello(self) -> HostFacts: ...
+    async def greet_host(self) -> HostFacts: ...
 
-    async def put(self, blobs: Mapping[str, bytes], /) -> int: ...
+    async def upload_blobs(self, blobs: Mapping[str, bytes], /) -> int: ...
 
-    async def run(self, job: JobSpec, /) -> JobResult: ...
+    async def run_job(self, job: JobSpec, /) -> JobResult: ...
 
-    async def fetch(self, key: str, names: Sequence[str], /) -> dict[str, bytes]: ...
+    async def fetch_files(self, key: str, names: Sequence[str], /) -> dict[str, bytes]: ...
 
-    async def forget(self, key: str, /) -> None: ...
+    async def forget_job(self, key: str, /) -> None: ...
 
 
 class StepEndedError(HostStepError):
@@ -67,7 +67,7 @@ class KernelFailedError(Exception):
     `told` is the host's account of it, `core` where it was tried.
     """
 
-    def __init__(self, step: str, answer: Answer) -> None:
+    def __init__(self, step: str, answer: StepAnswer) -> None:
         told = answer.fields["error"]
         super().__init__(f"step {step}: the kernel failed")
         self.step = step
@@ -76,7 +76,7 @@ class KernelFailedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StepAnswer:
     """What a step answered, under which key its files lie, and how long it ran."""
 
     key: str
@@ -85,7 +85,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompiledKernel:
     """A kernel compiled on a host: the key under which it is kept there and the digest of what it is.
 
     `program` is what came home of it, empty where nothing does; `drawn_by` decides which tiles are looked at.
@@ -101,14 +101,14 @@ class Compiled:
 
 
 @dataclass
-class Steps:
-    """Steps asked for together: one evaluation's. `done` puts away what they left.
+class EvaluationSteps:
+    """Steps asked for together: one evaluation's. `discard_jobs` puts away what they left.
 
     `weak_jail`: whether a weak jail may hold the kernel. `device_s`: how long they had a core of a device, by
     the host's account, and no longer than was waited for it here.
     """
 
-    jobs: JobsLike
+    jobs: JobTransport
     address: str
     device: str
     weak_jail: bool = False
@@ -118,14 +118,14 @@ class Steps:
     device_s: float = 0.0
 
     @property
-    def strength(self) -> str:
+    def weakest_jail(self) -> str:
         """The weakest jail that the host may use: what it was probed for may be gone by now."""
         return "weak" if self.weak_jail else "namespaces"
 
-    async def ask(
+    async def run_step(
         self, step: str, payload: Mapping[str, Any], *, cores: int = 0, prefer: int | None = None,
         deadline_s: float = LONG_S,
-    ) -> Answer:  # fmt: skip
+    ) -> StepAnswer:  # fmt: skip
         """Have a step done, with the archives it needs; asked once more where the host lost them meanwhile.
 
         Raises:
@@ -133,7 +133,7 @@ class Steps:
             InfrastructureError: the host could not be asked.
         """
         asked: dict[str, Any] = {**payload, "device": self.device}
-        sent = self.archives()
+        sent = self.required_archives()
         inputs = {item.name: item.digest for item in sent}
         told = canonical_json([step, asked, inputs, self.nonce])
         spec = JobSpec(
@@ -141,27 +141,27 @@ class Steps:
             prefer=prefer, deadline_s=deadline_s,
         )  # fmt: skip
         began = time.monotonic()
-        result = await self._run(spec, {item.digest: item.data for item in sent})
+        result = await self._run_job(spec, {item.digest: item.data for item in sent})
         if cores and self.device != STAND_IN:
             self.device_s += min(result.ran_s, time.monotonic() - began)
         if result.status != "done":
             raise StepEndedError(step, self.address, result)
         if not isinstance(result.answer, Mapping):
             raise HostProtocolError(f"{self.address}: step {step} did not answer with an object")
-        return Answer(spec.key, result.answer, result)
+        return StepAnswer(spec.key, result.answer, result)
 
-    async def _run(self, spec: JobSpec, blobs: Mapping[str, bytes]) -> JobResult:
+    async def _run_job(self, spec: JobSpec, blobs: Mapping[str, bytes]) -> JobResult:
         self.keys.append(spec.key)
         if not self.sent:
-            await self.jobs.put(blobs)
+            await self.jobs.upload_blobs(blobs)
             self.sent = True
         try:
-            return await self.jobs.run(spec)
+            return await self.jobs.run_job(spec)
         except HostLacksError:  # it was tidied there since
-            await self.jobs.put(blobs)
-            return await self.jobs.run(spec)
+            await self.jobs.upload_blobs(blobs)
+            return await self.jobs.run_job(spec)
 
-    async def fetch(self, answer: Answer, name: str, *, most: int) -> bytes:
+    async def fetch_file(self, answer: StepAnswer, name: str, *, most: int) -> bytes:
         """Return a file of at most so many bytes that a step left.
 
         Raises:
@@ -172,31 +172,35 @@ class Steps:
         size = answer.result.files[name][1]
         if size > most:
             raise HostProtocolError(f"{self.address}: {name} has {size} bytes, and may have {most}")
-        return (await self.jobs.fetch(answer.key, [name]))[name]
+        return (await self.jobs.fetch_files(answer.key, [name]))[name]
 
-    async def done(self) -> None:
+    async def discard_jobs(self) -> None:
         """Have the host put away what these steps left, as far as it can be reached."""
         keys, self.keys = self.keys, []
         with suppress(InfrastructureError):  # it removes what is old by itself
-            await together([self.jobs.forget(key) for key in keys])
+            await gather_or_cancel([self.jobs.forget_job(key) for key in keys])
 
-    def archives(self) -> tuple[Archive, ...]:
-        return (shipped.judge(), shipped.simulator()) if self.device == STAND_IN else (shipped.judge(),)
+    def required_archives(self) -> tuple[StepArchive, ...]:
+        return (
+            (step_archives.judge_archive(), step_archives.simulator_archive())
+            if self.device == STAND_IN
+            else (step_archives.judge_archive(),)
+        )
 
 
-def artefact_key(steps: Steps, *parts: str) -> str:
+def artefact_key(steps: EvaluationSteps, *parts: str) -> str:
     """Return the key under which a host keeps what is compiled from these parts, by this very code."""
-    archives = [item.digest for item in steps.archives()]
+    archives = [item.digest for item in steps.required_archives()]
     return hashlib.sha256(canonical_json([steps.device, archives, *parts])).hexdigest()
 
 
-def drawing_of(spec: ProblemSpec, size: str) -> dict[str, Any]:
+def drawing_payload(spec: ProblemSpec, size: str) -> dict[str, Any]:
     """Return what a host draws inputs from: shapes resolved, and the key under which it keeps them."""
     dims = spec.dims(size)
     inputs = [
         {
             "name": item.name,
-            "shape": list(item.resolve(dims)),
+            "shape": list(item.resolve_shape(dims)),
             "dtype": item.dtype,
             "distribution": item.distribution,
             "scale": item.scale,
@@ -204,14 +208,14 @@ def drawing_of(spec: ProblemSpec, size: str) -> dict[str, Any]:
         for item in spec.inputs
     ]
     told = {"inputs": inputs, "seeds": list(spec.seeds)}
-    key = hashlib.sha256(canonical_json([told, shipped.judge().digest])).hexdigest()
+    key = hashlib.sha256(canonical_json([told, step_archives.judge_archive().digest])).hexdigest()
     return {"key": key[:40], "spec": told}
 
 
-def calling(run: Run) -> dict[str, Any]:
+def call_payload(run: EvaluationContext) -> dict[str, Any]:
     """Return how a host calls the kernel: the inputs' shapes, scalars by position, the outputs."""
     spec, dims = run.problem.spec, run.problem.spec.dims(run.request.size)
     return {
-        "shapes": [list(item.passed(dims)) for item in spec.inputs],
+        "shapes": [list(item.resolve_kernel_shape(dims)) for item in spec.inputs],
         "target": run.request.target,
     }

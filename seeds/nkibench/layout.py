@@ -11,12 +11,12 @@ from typing import Any
 
 from seeds.errors import SpecError, UnknownProblemError
 
-SUMMARY = "summary.json"
+SUMMARY_FILE = "summary.json"
 _KERNELS, _REFERENCES = "kernels", "reference"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BenchmarkEntry:
     """A problem at one configuration: `label` has its sizes, `values` are those of the summary, if any."""
 
     name: str
@@ -25,11 +25,11 @@ class Entry:
     reference: Path
     values: Mapping[str, int] = field(default_factory=dict)
 
-    def is_meant(self, path: Path) -> bool:
+    def matches_path(self, path: Path) -> bool:
         return path in (self.kernel, self.reference) or path.name in (self.name, self.label)
 
 
-def find(path: Path) -> Entry | None:
+def find_entry(path: Path) -> BenchmarkEntry | None:
     """Return the problem that `path` means, None where it is nothing of NKIBench's.
 
     Raises:
@@ -37,18 +37,18 @@ def find(path: Path) -> Entry | None:
         SpecError: the folder's summary is not one.
     """
     path = path.expanduser().absolute()
-    folder = _root(path)
+    folder = _find_root(path)
     if folder is None:
         return None
-    entries = list(_entries(folder))
-    meant = [entry for entry in entries if entry.is_meant(path)]
+    entries = list(_list_entries(folder))
+    meant = [entry for entry in entries if entry.matches_path(path)]
     if len(meant) == 1:
         return meant[0]
     labels = [str(folder / entry.label) for entry in meant or entries]
     raise UnknownProblemError(str(path), labels)
 
 
-def _root(path: Path) -> Path | None:
+def _find_root(path: Path) -> Path | None:
     """The folder with NKIBench's files that `path` is, is directly in, or is one of the files of."""
     around = [path.parent.parent] if path.is_file() and path.parent.name in (_KERNELS, _REFERENCES) else []
     inside = [] if path.exists() else [path.parent]
@@ -59,32 +59,36 @@ def _is_root(folder: Path) -> bool:
     return (folder / _KERNELS).is_dir() and (folder / _REFERENCES).is_dir()
 
 
-def _entries(folder: Path) -> Iterator[Entry]:
+def _list_entries(folder: Path) -> Iterator[BenchmarkEntry]:
     """Those of the summary, then what else is there in pairs of files."""
-    listed = list(_summarised(folder)) if (folder / SUMMARY).is_file() else []
+    listed = list(_summary_entries(folder)) if (folder / SUMMARY_FILE).is_file() else []
     yield from listed
     for kernel in sorted((folder / _KERNELS).glob("*.py")):
-        label = _label(kernel)
+        label = _kernel_label(kernel)
         references = sorted((folder / _REFERENCES).glob(f"{label}_numpy*.py"))
         if references and kernel not in {entry.kernel for entry in listed}:
-            yield Entry(re.sub(r"(_[A-Z]+\d+)+$", "", label), label, kernel, references[0])
+            yield BenchmarkEntry(re.sub(r"(_[A-Z]+\d+)+$", "", label), label, kernel, references[0])
 
 
-def _summarised(folder: Path) -> Iterator[Entry]:
+def _summary_entries(folder: Path) -> Iterator[BenchmarkEntry]:
     try:
-        summary = json.loads((folder / SUMMARY).read_bytes())
+        summary = json.loads((folder / SUMMARY_FILE).read_bytes())
         for name, problem in summary.items():
             for case in problem["cases"].values():
                 for files in case["impls"]:
-                    yield _entry(folder, name, case["values"], files)
+                    yield _make_entry(folder, name, case["values"], files)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SpecError(folder.name, [f"{folder / SUMMARY}: not a summary of NKIBench: {error!r}"]) from error
+        raise SpecError(
+            folder.name, [f"{folder / SUMMARY_FILE}: not a summary of NKIBench: {error!r}"]
+        ) from error
 
 
-def _entry(folder: Path, name: str, values: Mapping[str, Any], files: Mapping[str, str]) -> Entry:
+def _make_entry(
+    folder: Path, name: str, values: Mapping[str, Any], files: Mapping[str, str]
+) -> BenchmarkEntry:
     kernel, reference = (folder / files[key] for key in ("kernel", "task"))
-    return Entry(name, _label(kernel), kernel, reference, dict(values))
+    return BenchmarkEntry(name, _kernel_label(kernel), kernel, reference, dict(values))
 
 
-def _label(kernel: Path) -> str:
+def _kernel_label(kernel: Path) -> str:
     return re.sub(r"_\d+$", "", kernel.stem)

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from state.model import Digest, Frozen, Key, Usage
+from state.model import Digest, FrozenModel, Key, Usage
 
 
-class Event(Frozen):
+class Event(FrozenModel):
     """Base of all events. `version` is the version of the payload's shape."""
 
     version: ClassVar[int] = 1

@@ -52,7 +52,7 @@ class CallEnded(Event):
     charged_tokens: int = Field(default=0, ge=0)
 
     @property
-    def spent(self) -> Amount:
+    def charged_amount(self) -> Amount:
         """What the attempt took of the budgets."""
         return Amount(usd=self.cost_usd or 0.0, tokens=self.charged_tokens, calls=1)
 
@@ -74,9 +74,9 @@ class CallCompleted(CallEnded):
     reused_from: str | None = None
 
     @property
-    def spent(self) -> Amount:
+    def charged_amount(self) -> Amount:
         """What the attempt took of the budgets."""
-        return Amount() if self.reused_from is not None else super().spent
+        return Amount() if self.reused_from is not None else super().charged_amount
 
 
 class CallFailed(CallEnded):

@@ -13,13 +13,13 @@ from state.model import (
     BeamRole,
     Candidate,
     Checkpoint,
-    Credit,
     Digest,
-    Ending,
     ErrorInfo,
     Experience,
     Reflection,
+    RunEnding,
     SlotAssignment,
+    TechniqueCredit,
     Verdict,
 )
 
@@ -63,9 +63,9 @@ class RoundCompleted(Event):
     type: Literal["RoundCompleted"] = "RoundCompleted"
     round: int = Field(ge=1)
     attempts: tuple[Attempt, ...] = ()
-    credits: dict[str, Credit] = Field(default_factory=dict)
+    credits: dict[str, TechniqueCredit] = Field(default_factory=dict)
     reflections: tuple[Reflection, ...] = ()
-    idle: Ending | None = None
+    idle: RunEnding | None = None
 
 
 class KernelKept(Event):
@@ -124,7 +124,7 @@ class KernelRefuted(Event):
     memory: tuple[Experience, ...]
     reflections: tuple[Reflection, ...]
     attempts: tuple[Attempt, ...]
-    credits: dict[str, Credit]
+    credits: dict[str, TechniqueCredit]
 
 
 class GuardCheckpointed(Event):

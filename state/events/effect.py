@@ -7,7 +7,17 @@ from typing import Literal
 from pydantic import Field
 
 from state.events.base import EffectEnded, EffectStarted, Event
-from state.model import Digest, ErrorInfo, Evaluation, Experience, Key, Plan, PositiveMs, Reflection, Where
+from state.model import (
+    Digest,
+    ErrorInfo,
+    Evaluation,
+    EvaluationHost,
+    Experience,
+    Key,
+    Plan,
+    PositiveMs,
+    Reflection,
+)
 
 
 class PredictionStarted(EffectStarted):
@@ -83,7 +93,7 @@ class EvaluationCompleted(EffectEnded):
     stage_ms: dict[str, float] = Field(default_factory=dict)
     device_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     predicted_ms: PositiveMs | None = None
-    where: Where | None = None
+    where: EvaluationHost | None = None
 
 
 class EvaluationFailed(EffectEnded):

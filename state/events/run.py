@@ -8,9 +8,9 @@ from pydantic import Field, JsonValue
 
 from state.events.base import Event
 from state.model import (
-    Bounds,
     Digest,
     ErrorInfo,
+    LatencyBounds,
     Level,
     PauseCause,
     ProblemRef,
@@ -33,7 +33,7 @@ class RunCreated(Event):
     config: RunConfig
     problem: ProblemRef
     kernel: Digest
-    bounds: Bounds
+    bounds: LatencyBounds
     toolchain: str
     code_version: str
     pinned: tuple[str, ...] = ()

@@ -33,19 +33,19 @@ def canonical_json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def reason(fault: Mapping[str, Any]) -> str:
+def validation_reason(fault: Mapping[str, Any]) -> str:
     """Return what one entry of a ValidationError says, without the prefix that our own errors get there."""
     raised = fault.get("ctx", {}).get("error")
     return str(raised) if isinstance(raised, ValueError) else str(fault["msg"])
 
 
-class Frozen(BaseModel):
+class FrozenModel(BaseModel):
     """Base of all values: immutable, closed, and exact about floats in JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", defer_build=True)
 
 
-class ErrorInfo(Frozen):
+class ErrorInfo(FrozenModel):
     """Why something failed, for people and for repair: a stable code, a message, where, and what fixes it."""
 
     code: str
@@ -54,7 +54,7 @@ class ErrorInfo(Frozen):
     hint: str | None = None
 
 
-class Usage(Frozen):
+class Usage(FrozenModel):
     """What one answer cost. `cost_usd` is None when the price is unknown, never 0."""
 
     cost_usd: float | None = Field(default=0.0, ge=0, allow_inf_nan=False)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from state.model.base import Digest, Frozen
+from state.model.base import Digest, FrozenModel
 
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -18,17 +18,17 @@ USD_DIGITS = 9
 """Amounts are whole billionths of a dollar, so that sums do not depend on the order of what is added."""
 
 
-def usd(amount: float) -> float:
+def round_usd(amount: float) -> float:
     """Return an amount of money as it is kept."""
     return round(amount, USD_DIGITS)
 
 
-def seconds(amount: float) -> float:
+def round_seconds(amount: float) -> float:
     """Return an amount of time as it is kept, in whole microseconds."""
     return round(amount, 6)
 
 
-class Tokens(Frozen):
+class Tokens(FrozenModel):
     """What an answer was counted at. `input` includes `cached` (read from a cache) and `written` (to one)."""
 
     input: int = Field(default=0, ge=0)
@@ -42,7 +42,7 @@ class Tokens(Frozen):
         return self.input + self.output
 
 
-class Rates(Frozen):
+class TokenRates(FrozenModel):
     """US dollars per million tokens. `cached` is for tokens read from a cache, `written` for those put there.
 
     They hold for questions whose whole input has more than `above` tokens.
@@ -55,10 +55,10 @@ class Rates(Frozen):
     output: Usd
 
 
-class Price(Frozen):
+class Price(FrozenModel):
     """What a model's tokens cost, the rates by rising size of the question; `source` says who says so."""
 
-    rates: tuple[Rates, ...] = Field(min_length=1)
+    rates: tuple[TokenRates, ...] = Field(min_length=1)
     source: str
 
     def cost(self, tokens: Tokens) -> float:
@@ -73,7 +73,7 @@ class Price(Frozen):
             + tokens.output * rates.output
         ) / MILLION
 
-    def ceiling(self, input_tokens: int, output_tokens: int) -> float:
+    def max_cost(self, input_tokens: int, output_tokens: int) -> float:
         """Return the most that a question of at most so many tokens can cost, in US dollars.
 
         The dearest of all that may happen: nothing or everything is read from a cache or written to one, and
@@ -102,10 +102,10 @@ class Resource(StrEnum):
     DAY_DEVICE_SECONDS = "day_device_seconds"
 
 
-class Amount(Frozen):
-    """Money, tokens, calls and time together; `usd` is 0 for what has no known price.
+class Amount(FrozenModel):
+    """Money, tokens, calls and time together; `round_usd` is 0 for what has no known price.
 
-    `seconds` are those in which runs were under way, `device_seconds` those on devices.
+    `round_seconds` are those in which runs were under way, `device_seconds` those on devices.
     """
 
     usd: Usd = 0.0
@@ -116,25 +116,25 @@ class Amount(Frozen):
 
     def __add__(self, other: Amount) -> Amount:
         return Amount(
-            usd=usd(self.usd + other.usd),
+            usd=round_usd(self.usd + other.usd),
             tokens=self.tokens + other.tokens,
             calls=self.calls + other.calls,
-            seconds=seconds(self.seconds + other.seconds),
-            device_seconds=seconds(self.device_seconds + other.device_seconds),
+            seconds=round_seconds(self.seconds + other.seconds),
+            device_seconds=round_seconds(self.device_seconds + other.device_seconds),
         )
 
     def __sub__(self, other: Amount) -> Amount:
         """Return the rest; nothing is less than nothing."""
         return Amount(
-            usd=max(0.0, usd(self.usd - other.usd)),
+            usd=max(0.0, round_usd(self.usd - other.usd)),
             tokens=max(0, self.tokens - other.tokens),
             calls=max(0, self.calls - other.calls),
-            seconds=max(0.0, seconds(self.seconds - other.seconds)),
-            device_seconds=max(0.0, seconds(self.device_seconds - other.device_seconds)),
+            seconds=max(0.0, round_seconds(self.seconds - other.seconds)),
+            device_seconds=max(0.0, round_seconds(self.device_seconds - other.device_seconds)),
         )
 
 
-class Question(Frozen):
+class ModelQuestion(FrozenModel):
     """What the log knows of one question of an effect in flight, over all attempts at an answer.
 
     `request` is that of the last attempt, `held` what is reserved for it while it is under way, None when it
@@ -153,13 +153,13 @@ class Question(Frozen):
     answer: Digest | None = None
 
 
-class ModelRecord(Frozen):
+class ModelRecord(FrozenModel):
     """How one model did in a run, as far as later rounds are dealt by it.
 
-    `usd` is what its answers come to at the price of tokens that no cache had, None once a price is unknown;
-    so it does not depend on what was lost or repeated. `attempts` are kernels that were to be made of its
-    plans, `valid` those found correct, `gains` those beyond noise, `log_gain` the sum of ln(speed-up) of
-    these.
+    `round_usd` is what its answers come to at the price of tokens that no cache had, None once a price is
+    unknown; so it does not depend on what was lost or repeated. `attempts` are kernels that were to be made
+    of its plans, `valid` those found correct, `gains` those beyond noise, `log_gain` the sum of ln(speed-up)
+    of these.
     """
 
     answers: int = 0

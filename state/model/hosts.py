@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, WithJsonSchema, model_serializer, model_validator
 
-from state.model.base import Frozen
+from state.model.base import FrozenModel
 
 HostTag = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 """What a host can do, or what it is: `trn2`, `trn2.48xlarge`, or a word of one's own."""
 
 
-class HostConfig(Frozen):
+class HostConfig(FrozenModel):
     """A host that is reached over SSH. Where only the address is known, it is written as that text.
 
     `address` is `[user@]host[:port]`; user, port and jumps that it leaves open are ssh_config's to say.
@@ -30,19 +30,19 @@ class HostConfig(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _address_alone(cls, value: Any) -> Any:
+    def _expand_address(cls, value: Any) -> Any:
         if isinstance(value, dict):  # what comes from JSON has lists for tuples, which is strict no more here
             return {name: tuple(one) if isinstance(one, list) else one for name, one in value.items()}
         return {"address": value} if isinstance(value, str) else value
 
     @model_serializer
-    def _brief(self) -> str | dict[str, Any]:
+    def _serialize_compact(self) -> str | dict[str, Any]:
         told = {name: getattr(self, name) for name in type(self).model_fields}
         known = {name: value for name, value in told.items() if value not in (None, ())}
         return self.address if len(known) == 1 else known
 
 
-class Where(Frozen):
+class EvaluationHost(FrozenModel):
     """Where a kernel was judged, and what timed it: in words, such as that a simulator stood in.
 
     `compares` is false where hosts timed the same kernel differently then, and nobody could say which was

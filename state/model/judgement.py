@@ -7,12 +7,12 @@ from typing import Literal, Self
 
 from pydantic import Field
 
-from state.model.base import Digest, ErrorInfo, Frozen, PositiveMs
+from state.model.base import Digest, ErrorInfo, FrozenModel, PositiveMs
 
 PERSON = "person"
 """The author of kernels that people hand in: those that runs start from, and those proposed to runs."""
 
-NOBODY = "unknown"
+UNKNOWN_AUTHOR = "unknown"
 """The author of a kernel of which nobody knows who wrote it: nobody trusts it."""
 
 TRUSTED_AUTHORS = frozenset({PERSON, "builtin", "knobs", "scripted"})
@@ -59,7 +59,7 @@ RESOLUTION_RATIO = 0.005
 """Predicted latencies that differ by less are too near each other to tell which is lower."""
 
 
-class Benchmark(Frozen):
+class Benchmark(FrozenModel):
     """A latency with its interval. `predicted` is true when a model produced it, false when a device did.
 
     `draws_ms` are the latencies that the model gives with its uncertain constants moved, the same moves in
@@ -80,7 +80,7 @@ class Benchmark(Frozen):
         two has. None when they share no draw.
         """
         pairs = list(zip(self.draws_ms, other.draws_ms, strict=False))
-        told = [mine < theirs for mine, theirs in pairs if _apart(mine, theirs)]
+        told = [mine < theirs for mine, theirs in pairs if _are_distinguishable(mine, theirs)]
         if not pairs:
             return None
         return 100.0 * sum(told) / len(told) if told else 50.0
@@ -97,11 +97,11 @@ class Benchmark(Frozen):
         return (self.hi_ms - self.lo_ms) / (2 * self.latency_ms)
 
 
-def _apart(mine: float, theirs: float) -> bool:
+def _are_distinguishable(mine: float, theirs: float) -> bool:
     return abs(mine - theirs) > RESOLUTION_RATIO * max(mine, theirs)
 
 
-class Identity(Frozen):
+class FormulaIdentity(FrozenModel):
     """Whether a correct kernel computes the reference's formula, and not only its numbers.
 
     `proven`: on `elements` of the outputs, which are `share_percent` of them, the formulas are the same.
@@ -114,7 +114,7 @@ class Identity(Frozen):
     share_percent: float = Field(default=0.0, ge=0, le=100)
 
 
-class Evaluation(Frozen):
+class Evaluation(FrozenModel):
     """The judge's full answer on one candidate.
 
     `rel_l2` maps each input seed to the relative L2 error of the outputs. `identity` is there where the
@@ -129,7 +129,7 @@ class Evaluation(Frozen):
     code: Digest
     error: ErrorInfo | None = None
     rel_l2: dict[int, float] = Field(default_factory=dict)
-    identity: Identity | None = None
+    identity: FormulaIdentity | None = None
     benchmark: Benchmark | None = None
     profile: Digest | None = None
     bottleneck: str | None = None
@@ -138,11 +138,11 @@ class Evaluation(Frozen):
     level: Level = Level.WHOLE
 
     @property
-    def correct(self) -> bool:
+    def is_correct(self) -> bool:
         return self.verdict is Verdict.CORRECT
 
 
-class Predicted(Frozen):
+class PredictedLatency(FrozenModel):
     """What the model says of a kernel that was traced and not judged: a latency, or why there is none.
 
     `instructions` are those of the traced program, the measure of the work that predicting took. `code` is
@@ -155,7 +155,7 @@ class Predicted(Frozen):
     error: ErrorInfo | None = None
 
 
-class ProblemRef(Frozen):
+class ProblemRef(FrozenModel):
     """A problem as a run holds it: its name, the digest of all its files, and the files as blobs."""
 
     name: str
@@ -163,14 +163,14 @@ class ProblemRef(Frozen):
     files: dict[str, Digest]
 
 
-class Bounds(Frozen):
+class LatencyBounds(FrozenModel):
     """Lower bounds on latency: NKIBench's plain roofline, and the tight bound of the target's own table."""
 
     plain_ms: PositiveMs
     tight_ms: PositiveMs
 
 
-class EvaluationRequest(Frozen):
+class EvaluationRequest(FrozenModel):
     """All that an evaluator needs; everything it reads is a blob, so a rerun judges the same bytes.
 
     `author` is who wrote the kernel: one of TRUSTED_AUTHORS, or the name of a model's proposer. It bears

@@ -45,7 +45,7 @@ class EffectKey(NamedTuple):
         return f"r{self.round}.b{self.slot}.p{self.plan}.k{self.implementation}.f{self.repair}.{self.role}"
 
     @property
-    def candidate(self) -> str:
+    def candidate_id(self) -> str:
         """The id of the candidate that this place in the search produces, e.g. `r1.b0.p2.k0.f0`."""
         return str(self).rsplit(".", 1)[0]
 

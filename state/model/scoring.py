@@ -7,15 +7,15 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from state.model.base import Frozen
+from state.model.base import FrozenModel
 
-KERNEL_PLACE = "{kernel}"
+KERNEL_PLACEHOLDER = "{kernel}"
 """In an argument of the command: the path of the file with the kernel that is swapped in."""
 
 Argument = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 
 
-def _pattern(text: str) -> str:
+def _validate_pattern(text: str) -> str:
     try:
         found = re.compile(text)
     except re.error as error:
@@ -25,13 +25,15 @@ def _pattern(text: str) -> str:
     return text
 
 
-Pattern = Annotated[str, StringConstraints(min_length=1, max_length=500), AfterValidator(_pattern)]
+MetricPattern = Annotated[
+    str, StringConstraints(min_length=1, max_length=500), AfterValidator(_validate_pattern)
+]
 JsonPath = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*((\.[A-Za-z0-9_]+)|(\[\d+\]))*$", max_length=200)
 ]
 
 
-class ScoreConfig(Frozen):
+class ScoreConfig(FrozenModel):
     """A command that tells how good a kernel is in the user's own program; without a command there is none.
 
     It runs on the host with the user's rights, and with it the kernel's Python, outside of any jail: only
@@ -46,7 +48,7 @@ class ScoreConfig(Frozen):
     folder: str | None = Field(
         default=None, min_length=1, max_length=4096, description="folder on the host that the command runs in"
     )
-    pattern: Pattern | None = Field(
+    pattern: MetricPattern | None = Field(
         default=None, description="regular expression whose one group is the number, in the command's output"
     )
     json_path: JsonPath | None = Field(
@@ -68,9 +70,11 @@ class ScoreConfig(Frozen):
     )
 
     @model_validator(mode="after")
-    def _one_metric(self) -> Self:
+    def _require_one_metric(self) -> Self:
         if self.pattern is not None and self.json_path is not None:
             raise ValueError("set either pattern or json_path")
-        if self.command and not any(KERNEL_PLACE in argument for argument in self.command):
-            raise ValueError(f"no argument of command has {KERNEL_PLACE}: no kernel would be swapped in")
+        if self.command and not any(KERNEL_PLACEHOLDER in argument for argument in self.command):
+            raise ValueError(
+                f"no argument of command has {KERNEL_PLACEHOLDER}: no kernel would be swapped in"
+            )
         return self

@@ -8,14 +8,14 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue
 
-from state.model.base import Digest, ErrorInfo, Frozen, canonical_json, digest_of
-from state.model.judgement import NOBODY, Benchmark, Level, Verdict
+from state.model.base import Digest, ErrorInfo, FrozenModel, canonical_json, digest_of
+from state.model.judgement import UNKNOWN_AUTHOR, Benchmark, Level, Verdict
 
 ID_LENGTH = 12
 """Letters of a name that follows from what it names."""
 
 
-class Prediction(Frozen):
+class Prediction(FrozenModel):
     """What a plan says will happen, written down before its result exists.
 
     `speedup` is the factor expected over the parent; `counter` names the profile counter expected to
@@ -28,7 +28,7 @@ class Prediction(Frozen):
     reason: str = ""
 
 
-class Step(Frozen):
+class RewriteStep(FrozenModel):
     """One rewrite of a sequence: a technique at a site, in words, and what it is predicted to bring.
 
     `choice` are its parameters, `speedup` the factor over the kernel before it: below 1 for a step that
@@ -42,7 +42,7 @@ class Step(Frozen):
     speedup: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
 
 
-class Plan(Frozen):
+class Plan(FrozenModel):
     """One intended change: a technique (menu id) at a site, in words, with its prediction.
 
     `steps` are the rewrites of a plan that is a sequence of them; its `technique` is then that of the step
@@ -54,10 +54,10 @@ class Plan(Frozen):
     title: str
     prediction: Prediction
     detail: JsonValue = None
-    steps: tuple[Step, ...] = ()
+    steps: tuple[RewriteStep, ...] = ()
 
     @property
-    def shares(self) -> dict[str, float]:
+    def technique_shares(self) -> dict[str, float]:
         """What part each technique has in the plan's gain, summing to 1.
 
         Of a sequence these are the shares of the steps' predicted gains (in logarithms; equal where no step
@@ -74,7 +74,7 @@ class Plan(Frozen):
         return shares
 
 
-class Candidate(Frozen):
+class Candidate(FrozenModel):
     """A kernel that the judge found correct, at `level`, and timed."""
 
     id: str
@@ -89,7 +89,7 @@ class Candidate(Frozen):
     profile: Digest | None
     bottleneck: str | None
     level: Level = Level.WHOLE
-    author: str = NOBODY
+    author: str = UNKNOWN_AUTHOR
     """Who wrote it, as in EvaluationRequest; of kernels from before levels it is not known."""
 
     @property
@@ -102,12 +102,12 @@ class BeamRole(StrEnum):
     EXPLORER = "explorer"
 
 
-class BeamEntry(Frozen):
+class BeamEntry(FrozenModel):
     candidate: Candidate
     role: BeamRole
 
 
-class Checkpoint(Frozen):
+class Checkpoint(FrozenModel):
     """The state that an explorer lineage returns to when it diverges (the guard's memory of it)."""
 
     lineage: str
@@ -128,7 +128,7 @@ def experience_id(
     return digest_of(canonical_json([kind, technique, slow, fast, summary]))[:ID_LENGTH]
 
 
-class Experience(Frozen):
+class Experience(FrozenModel):
     """A slow kernel, a fast kernel and what made the difference: an item of the optimisation memory.
 
     `cites` are the candidate ids it was distilled from.
@@ -148,7 +148,7 @@ class Experience(Frozen):
         return experience_id(self.kind, self.technique, self.slow, self.fast, self.summary)
 
 
-class Grade(StrEnum):
+class PredictionGrade(StrEnum):
     """How a prediction fared, decided mechanically from prediction and outcome."""
 
     CONFIRMED = "confirmed"
@@ -158,7 +158,7 @@ class Grade(StrEnum):
     FAILED = "failed"
 
 
-class Reflection(Frozen):
+class Reflection(FrozenModel):
     """What one attempt taught: keyed by (operator, bottleneck, technique), prediction against outcome."""
 
     operator: str
@@ -166,13 +166,13 @@ class Reflection(Frozen):
     technique: str
     predicted_speedup: float
     actual_speedup: float | None
-    grade: Grade
+    grade: PredictionGrade
     lesson: str
     seen: int = Field(default=1, ge=1)
     cites: tuple[str, ...] = ()
 
 
-class Attempt(Frozen):
+class Attempt(FrozenModel):
     """One line of the attempt history that later proposals read."""
 
     candidate: str
@@ -191,7 +191,7 @@ class Attempt(Frozen):
     """What part each technique of a sequence has in the gain; empty where `technique` has all of it."""
 
 
-class Credit(Frozen):
+class TechniqueCredit(FrozenModel):
     """What a technique has brought in this run: tries, keeps, and the sum of ln(speed-up) of its gains."""
 
     tries: int = 0
@@ -199,7 +199,7 @@ class Credit(Frozen):
     log_gain: float = 0.0
 
 
-class SlotAssignment(Frozen):
+class SlotAssignment(FrozenModel):
     """What one beam slot does in a round: whose kernel is improved, by whom, how often.
 
     `model` is who plans where the planner asks models, ENDPOINT/MODEL.
@@ -248,7 +248,7 @@ class StopReason(StrEnum):
     INFRASTRUCTURE = "infrastructure"
 
 
-class Ending(Frozen):
+class RunEnding(FrozenModel):
     """Why a run ends."""
 
     reason: StopReason

@@ -7,16 +7,16 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from state.model.base import Frozen
+from state.model.base import FrozenModel
 from state.model.hosts import HostEntry, HostTag
-from state.model.judgement import Bounds, ProblemRef
+from state.model.judgement import LatencyBounds, ProblemRef
 from state.model.scoring import ScoreConfig
 
 StrategyName = Literal["beam", "greedy", "best-of-n", "random", "evolution"]
 """How a run chooses whom to improve, and how; `agent_core.strategies` says what each does."""
 
 
-class SearchConfig(Frozen):
+class SearchConfig(FrozenModel):
     """The search's numbers; names and defaults as in AccelOpt's paper, sized for the built-in proposer."""
 
     strategy: StrategyName = Field(
@@ -119,7 +119,7 @@ The names and units are the profiler's: `dma_active_time` is in seconds.
 """
 
 
-def _metric(name: str) -> str:
+def _validate_metric(name: str) -> str:
     if name not in METRICS:
         close = get_close_matches(name, METRICS, n=1)
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(METRICS)}"
@@ -127,10 +127,10 @@ def _metric(name: str) -> str:
     return name
 
 
-Metric = Annotated[str, AfterValidator(_metric)]
+MetricName = Annotated[str, AfterValidator(_validate_metric)]
 
 
-class LlmConfig(Frozen):
+class LlmConfig(FrozenModel):
     """Which models are asked, for how much at a time, and what they are shown."""
 
     models: tuple[ModelShare, ...] = Field(
@@ -163,7 +163,7 @@ class LlmConfig(Frozen):
         le=100,
         description="how much of what was learnt a plan is not told, drawn per plan",
     )
-    metrics: tuple[Metric, ...] = Field(
+    metrics: tuple[MetricName, ...] = Field(
         default=METRICS, description="counters of the profile that planners are shown, in a drawn order"
     )
 
@@ -172,7 +172,7 @@ ApprovalPoint = Literal["before_round", "new_best", "completion"]
 """Where a run may wait for a person: before each round, when the best is a new one, before it completes."""
 
 
-class RunConfig(Frozen):
+class RunConfig(FrozenModel):
     """Everything that decides how a run goes; the effective values are part of RunCreated."""
 
     problem: str = Field(
@@ -215,16 +215,16 @@ class RunConfig(Frozen):
     search: SearchConfig = Field(default_factory=SearchConfig)
 
     @model_validator(mode="after")
-    def _score_on_a_host(self) -> Self:
+    def _require_score_host(self) -> Self:
         if self.score.command and not self.hosts:
             raise ValueError("score.command is set, and hosts names no host to run it on")
         return self
 
 
-class Rebase(Frozen):
+class Rebase(FrozenModel):
     """What a fork judges kernels by from its first event on, where its parent judges by something else."""
 
     config: RunConfig
     problem: ProblemRef
-    bounds: Bounds
+    bounds: LatencyBounds
     toolchain: str

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from nki_sim import targets
 from nki_sim.timing.bounds import MinimalWork, tight_bound
-from seeds.spec import Work
+from seeds.spec import ProblemWork
 
 
-def tight_bound_ms(work: Work, target: str) -> float:
+def tight_bound_ms(work: ProblemWork, target: str) -> float:
     """Return the bound, in milliseconds."""
     least = MinimalWork(
         read_bytes=work.read_bytes,

@@ -27,9 +27,9 @@ class NkiLanguage:
 
     def lint(self, source: bytes) -> ErrorInfo | None:
         """Return the first static rule that a text breaks; None for one that may run in the jail."""
-        from targets.nki.judge.rules import offence
+        from targets.nki.judge.rules import find_first_offence
 
-        return offence(source)
+        return find_first_offence(source)
 
     def code_digest(self, source: bytes) -> Digest:
         """Return the digest of the syntax tree without what does not change meaning."""
@@ -56,11 +56,13 @@ class NkiLanguage:
         except (SyntaxError, ValueError, RecursionError):
             return frozenset()
         calls = [
-            node for node in ast.walk(tree) if isinstance(node, ast.Call) and _leaf(node.func) in OPERATORS
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and _leaf_name(node.func) in OPERATORS
         ]
         words = [word for call in calls for word in call.keywords if (word.arg or "").startswith("op")]
-        applied = {_leaf(word.value) for word in words if isinstance(word.value, ast.Attribute)}
-        return frozenset({_leaf(call.func) for call in calls} | applied)
+        applied = {_leaf_name(word.value) for word in words if isinstance(word.value, ast.Attribute)}
+        return frozenset({_leaf_name(call.func) for call in calls} | applied)
 
 
 def _parse(source: str) -> ast.Module:
@@ -76,7 +78,7 @@ def _parse(source: str) -> ast.Module:
         raise SourceError("not_python", f"{where}{getattr(error, 'msg', None) or error}") from error
 
 
-def _leaf(node: ast.expr) -> str:
+def _leaf_name(node: ast.expr) -> str:
     """The last part of a dotted name, which is what modules are spelt differently before."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 

@@ -9,11 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from targets.base import Parts, Peaks, ProposerEntry, Technique
+from targets.base import Parts, PeakRates, ProposerEntry, Technique
 from targets.nki.language import NKI, NkiLanguage
 
 if TYPE_CHECKING:
-    from seeds.spec import Work
+    from seeds.spec import ProblemWork
 
 ELEMENTWISE = ("vector", "scalar", "gpsimd")
 """The engines that work element by element: a lane takes an element a cycle."""
@@ -64,14 +64,14 @@ class NkiTarget:
 
     name: str
     title: str
-    peaks: Peaks
+    peaks: PeakRates
     family: str = "nki"
     roofline_name: str = "NKIBench roofline"
     language: NkiLanguage = NKI
     counters: tuple[str, ...] = COUNTERS
     parts: Parts = PARTS
 
-    def tight_bound_ms(self, work: Work) -> float:
+    def tight_bound_ms(self, work: ProblemWork) -> float:
         """Return the simulator's lower bound: its own peaks, and what it says of data movement and
         engines."""
         from targets.nki.bounds import tight_bound_ms
@@ -110,9 +110,9 @@ def read_menu() -> dict[str, Technique]:
 # the hardware (that is the tight bound).
 TARGETS: Mapping[str, NkiTarget] = {
     "trn1": NkiTarget(
-        "trn1", "Trainium1", Peaks(bandwidth_gb_s=440.2, matmul_tflops=23.75, other_gflops=286.8)
+        "trn1", "Trainium1", PeakRates(bandwidth_gb_s=440.2, matmul_tflops=23.75, other_gflops=286.8)
     ),
     "trn2": NkiTarget(
-        "trn2", "Trainium2", Peaks(bandwidth_gb_s=640.0, matmul_tflops=19.75, other_gflops=550.0)
+        "trn2", "Trainium2", PeakRates(bandwidth_gb_s=640.0, matmul_tflops=19.75, other_gflops=550.0)
     ),
 }

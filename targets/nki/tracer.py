@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import nki_sim
-from remote.walls import JailedProgram, Limits
+from remote.jail_backends import JailedProgram, JailLimits
 from seeds import Problem
 from targets.nki.language import NKI
 
@@ -27,7 +27,7 @@ class NkiTracer:
         """Return the simulator's own folder."""
         return Path(nki_sim.__file__).parent
 
-    def program(self, limits: Limits, *flags: str) -> JailedProgram:
+    def program(self, limits: JailLimits, *flags: str) -> JailedProgram:
         """Return what runs in the jail; with `--batch` it answers one request a line."""
         return JailedProgram(
             "nki_sim.tracer",
@@ -41,11 +41,13 @@ class NkiTracer:
     def request(self, source: str, problem: Problem, dims: Mapping[str, int], target: str) -> bytes:
         """Return the request to trace a kernel, on one line."""
         spec = problem.spec
-        arrays = [{"shape": item.passed(dict(dims)), "dtype": item.dtype} for item in spec.inputs]
+        arrays = [
+            {"shape": item.resolve_kernel_shape(dict(dims)), "dtype": item.dtype} for item in spec.inputs
+        ]
         fields = {
             "source": source,
             "filename": NKI.kernel_file,
-            "args": spec.arguments(arrays, lambda value: {"value": value}),
+            "args": spec.call_arguments(arrays, lambda value: {"value": value}),
             "target": target,
             "limits": {"max_instructions": MAX_INSTRUCTIONS},
         }

@@ -18,10 +18,11 @@ import nki_sim
 import remote.local
 import remote.pool
 import seeds
-from remote import asleep
+import targets.nki.tracer
+from remote import deadlock
+from remote.jail_backends import JailLimits
 from remote.local import LocalEvaluator
 from remote.pool import WorkerLimits
-from remote.walls import Limits
 from seeds import Problem
 from state.model import Evaluation, EvaluationRequest
 from tests.adversarial.model import ENDED_OTHERWISE, INSTALLATION, SECRET
@@ -45,10 +46,10 @@ async def _start(start, python: str, *command: str, **options) -> Process:
 
 
 LIMITS = (
-    (remote.tracing, "MAX_INSTRUCTIONS", MAX_INSTRUCTIONS),
-    (asleep, "LOOK_S", 0.1),
-    (asleep, "LOOKS", 8),
-    (remote.pool, "start", partial(_start, remote.pool.start)),
+    (targets.nki.tracer, "MAX_INSTRUCTIONS", MAX_INSTRUCTIONS),
+    (deadlock, "LOOK_S", 0.1),
+    (deadlock, "LOOKS", 8),
+    (remote.pool, "start", partial(_start, remote.pool.start_process)),
 )
 """What is endless ends sooner with these: (module, name, value)."""
 
@@ -68,18 +69,18 @@ class Judge:
         kernel: str | bytes,
         level: str = "slices",
         *,
-        limits: Limits = ENDED_OTHERWISE,
+        limits: JailLimits = ENDED_OTHERWISE,
     ) -> Evaluation:
         if isinstance(kernel, str):
             kernel = kernel.replace("SECRET_FILE", str(self.secret)).encode(errors="surrogatepass")
-        found = problem if isinstance(problem, Problem) else seeds.load(problem)
+        found = problem if isinstance(problem, Problem) else seeds.load_problem(problem)
         for data in found.files.values():
             self.blobs.put(data)
         request = EvaluationRequest(
             candidate="r0.b0.p0.k0.f0",
             author="model",
             source=self.blobs.put(kernel),
-            problem=found.ref(),
+            problem=found.make_ref(),
             size="reduced",
             target="trn2",
             toolchain=nki_sim.toolchain(),

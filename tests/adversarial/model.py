@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import seeds
-from remote.walls import Limits
+from remote.jail_backends import JailLimits
 from state.model import Verdict
 
 Judged = tuple[Verdict, str, str]
@@ -17,8 +17,8 @@ SECRET = "hush-7f3a91"
 INSTALLATION = "a secret of tests"
 """Of the evaluator: what it draws tiles with."""
 
-ENDED_BY_CPU = Limits(cpu_s=1, memory_bytes=1 << 31, answer_bytes=1 << 24)
-ENDED_OTHERWISE = Limits(cpu_s=30, memory_bytes=1 << 29, answer_bytes=1 << 24)
+ENDED_BY_CPU = JailLimits(cpu_s=1, memory_bytes=1 << 31, answer_bytes=1 << 24)
+ENDED_OTHERWISE = JailLimits(cpu_s=30, memory_bytes=1 << 29, answer_bytes=1 << 24)
 """Each leaves one limit alone within reach, so that how fast the machine is does not choose between two."""
 
 HEAD = """import nki
@@ -49,7 +49,7 @@ class Attack:
 
 def edit(problem: str, *changes: tuple[str, str]) -> str:
     """Return the problem's initial kernel with parts of its text replaced; each part must be there."""
-    kernel = seeds.load(problem).kernel
+    kernel = seeds.load_problem(problem).kernel
     for old, new in changes:
         assert old in kernel, f"the initial kernel of {problem} has no {old!r}"
         kernel = kernel.replace(old, new)

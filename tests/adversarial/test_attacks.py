@@ -46,14 +46,14 @@ async def check(judge, attack: Attack, expected: Judged) -> None:
     judge.judged += 1
     assert judged(found) == expected, found.error
     assert SECRET not in found.model_dump_json()
-    assert (found.benchmark is not None) == found.correct
+    assert (found.benchmark is not None) == found.is_correct
     assert set(workers) <= set(judge.evaluator.worker_pids)
     if judge.judged % HONEST_EVERY == 0:
         await check_honest(judge)
 
 
 async def check_honest(judge, level: str = "slices") -> None:
-    honest = await judge("silu", seeds.load("silu").kernel, level=level)
+    honest = await judge("silu", seeds.load_problem("silu").kernel, level=level)
     assert honest.correct, honest.error
 
 
@@ -75,5 +75,5 @@ async def test_caught(attack, judge):
 
 @pytest.mark.parametrize("attack", [case(attack) for attack in UNRULED])
 async def test_held_by_the_jail_alone(attack, judge, monkeypatch):
-    monkeypatch.setattr(remote.local, "lint", lambda _: None)
+    monkeypatch.setattr(remote.local, "lint_kernel", lambda _: None)
     await check(judge, attack, attack.unruled)

@@ -28,7 +28,7 @@ async def wrong(judge, problem, kernel: str, level: str) -> str:
 async def test_honest_kernels_pass_at_every_level(judge, large):
     for level in ("slices", "whole"):
         found = await judge(large, places.honest(), level=level)
-        assert found.correct, found.error
+        assert found.is_correct, found.error
 
 
 async def test_who_knows_the_code_does_not_know_where_it_looks(judge, large):
@@ -37,7 +37,7 @@ async def test_who_knows_the_code_does_not_know_where_it_looks(judge, large):
 
 async def test_only_the_secret_tells_where_it_looks(judge, large):
     found = await judge(large, places.zero_outside(INSTALLATION), level="slices")
-    assert found.correct, found.error
+    assert found.is_correct, found.error
 
 
 async def test_an_audit_needs_no_secret(judge, large):

@@ -6,7 +6,7 @@ import pytest
 
 from agent_core.decide import decide
 from state.events import ConfigChanged, RoundStarted, RunCompleted, RunPaused, RunResumed
-from state.fold import apply
+from state.fold import apply_event
 from state.model import RunStatus, StopReason, Verdict
 from tests.support.world import World, refused, small
 
@@ -21,7 +21,7 @@ def approve(world: World) -> None:
 
 
 def until_paused(world: World) -> tuple[str, ...]:
-    world.finish(until=lambda state: state.ended or state.status is RunStatus.PAUSED)
+    world.finish(until=lambda state: state.has_ended or state.status is RunStatus.PAUSED)
     return world.state.needs_approval
 
 
@@ -37,7 +37,7 @@ def test_each_round_waits_where_that_is_wanted():
         assert decide(world.state) == []
         approve(world)
     assert seen == [(("before_round 1",), 0), (("before_round 2",), 1)]
-    assert world.state.ended
+    assert world.state.has_ended
 
 
 def test_a_new_best_waits_once():
@@ -83,7 +83,7 @@ def test_points_taken_out_of_the_configuration_are_not_waited_at():
     approve(world)
     world.finish()
     assert len(world.of(RunPaused)) == 1
-    assert world.state.ended
+    assert world.state.has_ended
 
 
 def test_a_failure_does_not_wait_for_anybody():
@@ -106,7 +106,7 @@ def test_the_pause_says_what_it_waits_for():
     world = waiting_for("before_round")
     until_paused(world)
     assert world.state.status_reason == "needs approval: before_round 1"
-    cleared = apply(world.state, RunResumed())
+    cleared = apply_event(world.state, RunResumed())
     assert cleared.needs_approval == ()
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_core.beam import Selection, select
-from stability import guard
+from agent_core.beam import BeamSelection, select_beam
+from stability import divergence_guard
 from state.model import BeamEntry, BeamRole, Candidate, Checkpoint, SearchConfig, digest_of
 from tests.support.paths import make_candidate
 
@@ -32,7 +32,7 @@ def child(
     )
 
 
-def first(*fresh: Candidate, config: SearchConfig, tried: frozenset[str] = frozenset()) -> Selection:
+def first(*fresh: Candidate, config: SearchConfig, tried: frozenset[str] = frozenset()) -> BeamSelection:
     """Select after a first round from the initial kernel."""
     return follow((BeamEntry(candidate=INITIAL, role=BeamRole.ELITE),), fresh, config=config, tried=tried)
 
@@ -44,13 +44,13 @@ def follow(
     config: SearchConfig,
     marks: tuple[Checkpoint, ...] = (),
     tried: frozenset[str] = frozenset(),
-) -> Selection:
+) -> BeamSelection:
     checkpoints = {INITIAL.lineage: Checkpoint(lineage=INITIAL.lineage, candidate=INITIAL)}
     checkpoints |= {mark.lineage: mark for mark in marks}
-    return select(beam, fresh, checkpoints=checkpoints, tried=tried, search=config)
+    return select_beam(beam, fresh, checkpoints=checkpoints, tried=tried, search=config)
 
 
-def shape(selection: Selection) -> str:
+def shape(selection: BeamSelection) -> str:
     """Spell a beam as names, an explorer in brackets."""
     return " ".join(
         f"[{entry.candidate.id}]" if entry.role is BeamRole.EXPLORER else entry.candidate.id
@@ -147,7 +147,7 @@ BEAM = (
 )
 
 
-def explore(*fresh: Candidate, depth: int = 0, config: SearchConfig | None = None) -> Selection:
+def explore(*fresh: Candidate, depth: int = 0, config: SearchConfig | None = None) -> BeamSelection:
     """Select after a round that improved two elites and the explorer `x`, which had left `initial`."""
     marks = (
         Checkpoint(lineage="initial", candidate=ELITES[0]),
@@ -247,7 +247,7 @@ def test_whatever_rounds_bring_the_beam_is_sound(history, beam, explorers, depth
             )
             for index, (latency, parent, technique) in enumerate(found)
         ]
-        selection = select(current, fresh, checkpoints=marks, tried=frozenset(), search=config)
+        selection = select_beam(current, fresh, checkpoints=marks, tried=frozenset(), search=config)
         pool = {entry.candidate.code for entry in current} | {one.code for one in fresh}
         marks |= {mark.lineage: mark for mark in selection.checkpoints}
         current = selection.beam
@@ -273,4 +273,7 @@ def _is_sound(beam: tuple[BeamEntry, ...], config: SearchConfig, known: set[str]
     assert elites
     assert len(beam) - len(elites) <= min(config.explorers, config.beam - 1)
     assert elites == sorted(elites, key=lambda one: one.latency_ms)
-    assert not any(guard.beats(entry.candidate, elites[0], confidence_percent=90.0) for entry in beam)
+    assert not any(
+        divergence_guard.is_clearly_faster(entry.candidate, elites[0], confidence_percent=90.0)
+        for entry in beam
+    )

@@ -9,7 +9,7 @@ import pytest
 from agent_core.decide import decide
 from agent_core.effects import Effect, ImplementRequest, LearningContext, PlanRequest, Record
 from agent_core.roles import KernelAnswer
-from agent_core.roles.scripted import BROKEN, Scripted
+from agent_core.roles.scripted import BROKEN_SOURCE, ScriptedProposer
 from state.events import (
     BeamSelected,
     ConfigChanged,
@@ -33,7 +33,7 @@ from state.events import (
     RunResumed,
     SummaryStarted,
 )
-from state.fold import RunState, apply
+from state.fold import RunState, apply_event
 from state.model import (
     INITIAL_KEY,
     BeamRole,
@@ -155,7 +155,7 @@ def test_a_round_closes_with_one_verdict_on_each_kernel_in_slot_order():
     verdicts = [one for one in world.events[started_at:] if isinstance(one, KernelKept | KernelDiscarded)]
     ids = [one.candidate if isinstance(one, KernelDiscarded) else one.candidate.id for one in verdicts]
     proposed = {EffectKey.parse(event.key) for event in world.of(KernelProposed)}
-    assert ids == [key.candidate for key in sorted(proposed)]
+    assert ids == [key.candidate_id for key in sorted(proposed)]
     assert len(ids) > 6
 
 
@@ -224,7 +224,7 @@ def test_the_global_best_is_never_lost_and_is_what_the_run_reports():
 
 def test_asked_twice_it_says_the_same_and_never_reissues_what_is_open_or_done():
     world = World(order=5)
-    while not world.state.ended:
+    while not world.state.has_ended:
         assert decide(world.state) == decide(world.state)
         assert world.step()  # step itself asserts that nothing open or done is asked for
 
@@ -251,7 +251,7 @@ def test_a_cancelled_run_asks_for_nothing_more():
 def test_a_fork_asks_again_for_what_was_in_flight_at_the_cut():
     world = World(order=2).finish(until=lambda state: len(state.open) >= 3)
     asked = set(world.state.open)
-    forked = apply(world.state, RunForked(parent="other", parent_seq=7, parent_hash=digest_of(b"x")))
+    forked = apply_event(world.state, RunForked(parent="other", parent_seq=7, parent_hash=digest_of(b"x")))
     effects = {str(effect.key) for effect in decide(forked) if isinstance(effect, Effect)}
     assert asked <= effects
 
@@ -370,10 +370,10 @@ def test_a_persons_kernel_competes_in_the_round_that_is_open():
     world.finish(until=lambda state: state.round == 1 and not state.in_round)
     assert world.state.best is not None
     best = world.state.best
-    assert (best.id, best.title, best.technique) == (key.candidate, "my own", None)
+    assert (best.id, best.title, best.technique) == (key.candidate_id, "my own", None)
     assert best.parent == "r0.b0.p0.k0.f0"
     attempt = world.state.attempts[-1]
-    assert (attempt.candidate, attempt.technique, attempt.speedup) == (key.candidate, "person", 10.0)
+    assert (attempt.candidate, attempt.technique, attempt.speedup) == (key.candidate_id, "person", 10.0)
 
 
 def test_a_persons_kernel_that_comes_after_the_selection_waits_for_the_next_round():
@@ -384,7 +384,7 @@ def test_a_persons_kernel_that_comes_after_the_selection_waits_for_the_next_roun
     assert str(key) in world.state.outcomes
     world.finish(until=lambda state: state.round == 2 and not state.in_round)
     assert world.state.best is not None
-    assert world.state.best.id == key.candidate
+    assert world.state.best.id == key.candidate_id
 
 
 def test_a_persons_kernel_that_comes_too_late_for_the_last_round_gets_one_to_itself():
@@ -392,7 +392,7 @@ def test_a_persons_kernel_that_comes_too_late_for_the_last_round_gets_one_to_its
     key = world.propose("mine")
     world.finish()
     assert world.state.best is not None
-    assert (world.state.best.id, world.state.round) == (key.candidate, 2)
+    assert (world.state.best.id, world.state.round) == (key.candidate_id, 2)
     (extra,) = [event for event in world.of(RoundStarted) if event.round == 2]
     assert {slot.plans for slot in extra.slots} == {0}
     assert world.state.stop is StopReason.ROUNDS
@@ -406,10 +406,10 @@ def test_a_persons_kernel_is_neither_reflected_on_nor_repaired_nor_made_an_exper
     about = {
         event.key.rsplit(".", 1)[0] for event in (*world.of(ReflectionStarted), *world.of(SummaryStarted))
     }
-    assert about.isdisjoint({fast.candidate, broken.candidate})
+    assert about.isdisjoint({fast.candidate_id, broken.candidate_id})
     assert not [key for key in started(world, Role.EXECUTOR) if key.slot == fast.slot]
     reasons = {event.candidate: event.reason for event in world.of(KernelDiscarded)}
-    assert reasons[broken.candidate] == "compile_error"
+    assert reasons[broken.candidate_id] == "compile_error"
 
 
 def test_a_persons_duplicate_never_owns():
@@ -417,14 +417,14 @@ def test_a_persons_duplicate_never_owns():
     key = world.propose("k.0")
     world.finish(until=lambda state: state.selected)
     copies = {event.candidate: event.duplicate_of for event in world.of(KernelDiscarded)}
-    assert copies[key.candidate] == "r1.b0.p0.k0.f0"
+    assert copies[key.candidate_id] == "r1.b0.p0.k0.f0"
 
 
 def test_a_persons_kernel_improves_on_the_best_of_the_beam_at_the_rounds_start():
     world = paths({"k.0": 5.0, "mine": 4.0}).finish(until=in_round(2))
     key = world.propose("mine")
     world.finish(until=lambda state: state.selected)
-    (kept,) = [event for event in world.of(KernelKept) if event.candidate.id == key.candidate]
+    (kept,) = [event for event in world.of(KernelKept) if event.candidate.id == key.candidate_id]
     assert (kept.candidate.parent, kept.speedup) == ("r1.b0.p0.k0.f0", 1.25)
 
 
@@ -555,7 +555,7 @@ def test_an_evaluation_request_does_not_say_where_in_the_search_it_belongs():
 
 
 def test_a_broken_kernel_of_the_scripted_proposer_is_refused_by_the_judge():
-    assert judge_constants("A = 1" + BROKEN).verdict is Verdict.COMPILE_ERROR
+    assert judge_constants("A = 1" + BROKEN_SOURCE).verdict is Verdict.COMPILE_ERROR
 
 
 def test_records_come_alone_and_effects_in_key_order():
@@ -567,4 +567,4 @@ def test_records_come_alone_and_effects_in_key_order():
     assert keys == sorted(keys)
     assert len(keys) == sum(slot.plans for slot in state.slots)
     assert len(world.of(ExecutionStarted)) > 0
-    assert isinstance(world.proposer, Scripted)
+    assert isinstance(world.proposer, ScriptedProposer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from state.events import KernelDiscarded
-from state.model import Grade
+from state.model import PredictionGrade
 from tests.support.paths import ROOT, Paths, judged_by
 from tests.support.world import World, small
 
@@ -47,7 +47,7 @@ def test_an_unsure_gain_teaches_no_success():
     world = World(config, kernel=ROOT, proposer=Paths(), judge=judged_by(table, draws=draws)).finish()
     assert world.state.memory == ()
     (note,) = world.state.reflections
-    assert note.grade is Grade.REFUTED
+    assert note.grade is PredictionGrade.REFUTED
     assert "uncertain: faster in 2 of 4 draws" in note.lesson
     (credit,) = world.state.credits.values()
     assert (credit.tries, credit.gains) == (1, 0)

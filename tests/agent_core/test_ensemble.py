@@ -11,7 +11,7 @@ import pytest
 from agent_core import ensemble
 from agent_core.decide import decide
 from agent_core.effects import Record
-from agent_core.ensemble import Share
+from agent_core.ensemble import ModelShare
 from state.events import RoundStarted
 from state.model import (
     EffectKey,
@@ -34,13 +34,13 @@ def config(*models: str, planner: tuple[str, ...] = ("llm",), seed: int = 0) -> 
 def dealt(settings: RunConfig, models: dict[str, ModelRecord] | None = None, *, round_: int = 0) -> Counter:
     state = World().state.model_copy(update={"models": models or {}, "round": round_})
     planners = [settings.planner[n % len(settings.planner)] for n in range(6)]
-    return Counter(ensemble.deal(state, settings, planners))
+    return Counter(ensemble.assign_models(state, settings, planners))
 
 
 def test_models_are_read_with_their_weights():
-    assert ensemble.shares(("a/m", "b/x/y:1=2.5", "a/m=2", "c/none=0")) == (
-        Share("a/m", 3.0),
-        Share("b/x/y:1", 2.5),
+    assert ensemble.parse_model_shares(("a/m", "b/x/y:1=2.5", "a/m=2", "c/none=0")) == (
+        ModelShare("a/m", 3.0),
+        ModelShare("b/x/y:1", 2.5),
     )
     assert ensemble.endpoint_of("b/x/y:1") == "b"
 
@@ -61,10 +61,12 @@ def test_the_same_round_is_dealt_the_same_and_another_one_differently():
     settings = config(FAST, SLOW)
     state = World().state
     rounds = [
-        tuple(ensemble.deal(state.model_copy(update={"round": n}), settings, ["llm"] * 6)) for n in range(20)
+        tuple(ensemble.assign_models(state.model_copy(update={"round": n}), settings, ["llm"] * 6))
+        for n in range(20)
     ]
     again = [
-        tuple(ensemble.deal(state.model_copy(update={"round": n}), settings, ["llm"] * 6)) for n in range(20)
+        tuple(ensemble.assign_models(state.model_copy(update={"round": n}), settings, ["llm"] * 6))
+        for n in range(20)
     ]
     assert rounds == again
     assert len(set(rounds)) > 1
@@ -121,7 +123,7 @@ def test_equals_stay_even(seed):
 def test_without_a_price_models_are_compared_by_tokens():
     known = ModelRecord(answers=10, tokens=1_000, usd=5.0, attempts=40, valid=20, gains=5, log_gain=0.5)
     free = known.model_copy(update={"usd": None, "tokens": 4_000})
-    worth = ensemble.worth([FAST, SLOW], {FAST: known, SLOW: free})
+    worth = ensemble.score_models([FAST, SLOW], {FAST: known, SLOW: free})
     assert worth[FAST] > 1 > worth[SLOW]
 
 

@@ -8,17 +8,23 @@ import pytest
 
 from agent_core import requests
 from agent_core.effects import LearningContext
-from agent_core.experiences import GIVEN, HISTORY, MOST_CHARACTERS, nearest_to, taught
+from agent_core.experiences import (
+    HISTORY_EVENTS,
+    MOST_CHARACTERS,
+    MOST_EXPERIENCES,
+    collect_experiences,
+    select_experiences,
+)
 from agent_core.roles.llm import LlmRoles, PlannerOptions, memory
-from agent_core.sequences import Setting
+from agent_core.sequences import ProblemSetting
 from state.events import ExperienceRecorded
 from state.model import ExperienceKind, Rebase
-from state.records import Recorded
+from state.records import RecordedEvent
 from tests.support.asking import Answers, Blobs, block, plan_reply
 from tests.support.sequences import experience, imported, sequence, step, tags
 from tests.support.world import World, small
 
-WHERE = Setting(tags(), (3,))
+WHERE = ProblemSetting(tags(), (3,))
 MINE = tags("a", "b", "c", "d")
 
 
@@ -26,14 +32,14 @@ def finished() -> World:
     return World(small(rounds=2)).finish()
 
 
-def told_by(world: World, where: Setting = WHERE, **changes: Any):
+def told_by(world: World, where: ProblemSetting = WHERE, **changes: Any):
     """What the run tells, had it ended in this state with `changes`."""
     history = (
-        Recorded(number, "run", number, 0, event, None, "", None)
+        RecordedEvent(number, "run", number, 0, event, None, "", None)
         for number, event in enumerate(world.events, start=1)
-        if isinstance(event, HISTORY)
+        if isinstance(event, HISTORY_EVENTS)
     )
-    return taught("run", world.state.model_copy(update=changes), history, where)
+    return collect_experiences("run", world.state.model_copy(update=changes), history, where)
 
 
 # --- what a run tells ---
@@ -56,7 +62,7 @@ def test_a_run_tells_its_whole_memory_with_what_it_is_about():
 
 def test_what_is_no_sure_gain_tells_nothing():
     world = finished()
-    nowhere = Setting(tags().model_copy(update={"operators": ()}), ())
+    nowhere = ProblemSetting(tags().model_copy(update={"operators": ()}), ())
     assert told_by(world, best=world.state.initial) == ()
     assert told_by(world, best=None) == ()
     assert told_by(world, nowhere) == ()
@@ -118,14 +124,14 @@ def test_the_nearest_come_first():
     half = experience("half", tags("a", "b", "x"), speedup=9.0)
     far = experience("far", tags("a", "x", "y", "z"))
     there = experience("there", MINE.model_copy(update={"target": "trn1"}))
-    assert nearest_to([far, there, half, foreign, same], MINE, "sim 1") == (same, foreign, half)
+    assert select_experiences([far, there, half, foreign, same], MINE, "sim 1") == (same, foreign, half)
 
 
 def test_files_are_asked_too_for_their_target_or_for_any():
     anywhere = imported(1, of=MINE.model_copy(update={"target": ""}))
     here = imported(2, of=MINE)
     there = imported(3, of=MINE.model_copy(update={"target": "trn1"}))
-    assert set(nearest_to([anywhere, here, there], MINE, "sim 1")) == {anywhere, here}
+    assert set(select_experiences([anywhere, here, there], MINE, "sim 1")) == {anywhere, here}
 
 
 def test_advice_that_names_no_operators_comes_last_and_the_latest_first():
@@ -133,14 +139,14 @@ def test_advice_that_names_no_operators_comes_last_and_the_latest_first():
     first, second = imported(1, of=nothing), imported(2, of=nothing)
     there = imported(3, of=nothing.model_copy(update={"target": "trn1"}))
     near = experience("near", MINE)
-    assert nearest_to([first, near, second, there], MINE, "") == (near, second, first)
+    assert select_experiences([first, near, second, there], MINE, "") == (near, second, first)
     runs = experience("run", nothing)
-    assert nearest_to([runs], MINE, "") == (), "what a run taught is like something, or like nothing"
+    assert select_experiences([runs], MINE, "") == (), "what a run taught is like something, or like nothing"
 
 
 def test_only_so_many_are_told():
-    known = [experience(f"run-{n}", MINE, technique=f"t{n}") for n in range(GIVEN + 2)]
-    assert len(nearest_to(known, MINE, "")) == GIVEN
+    known = [experience(f"run-{n}", MINE, technique=f"t{n}") for n in range(MOST_EXPERIENCES + 2)]
+    assert len(select_experiences(known, MINE, "")) == MOST_EXPERIENCES
 
 
 # --- where they are told ---
@@ -148,15 +154,15 @@ def test_only_so_many_are_told():
 
 def test_planners_are_told_them_beside_the_run_s_own_memory():
     world = World(small(rounds=1)).finish(until=lambda state: bool(state.beam))
-    plain = requests._context(world.state)
+    plain = requests._learning_context(world.state)
     assert "others" not in LearningContext.model_validate_json(plain).model_fields_set
-    told = requests._context(world.state.model_copy(update={"experiences": (experience(),)}))
+    told = requests._learning_context(world.state.model_copy(update={"experiences": (experience(),)}))
     assert LearningContext.model_validate_json(told).others == (experience(),)
 
 
 def pieces(*others, own=()) -> tuple[str, ...]:
     context = LearningContext(memory=own, reflections=(), attempts=(), credits={}, others=others)
-    return memory.experiences(memory.told(context)).pieces
+    return memory.render_experiences(memory.memory_items(context)).pieces
 
 
 def test_a_model_sees_what_is_from_elsewhere_and_what_is_only_predicted():
@@ -207,7 +213,7 @@ def test_sequences_of_other_runs_are_told_step_by_step_and_last():
         others=(experience(),),
         sequences=(one.model_copy(update={"legs": legs}),),
     )
-    first, second = memory.told(context)
+    first, second = memory.memory_items(context)
     assert first.id == experience().id
     assert second.id == "silu-0a1b2c@7"
     head, _, rest = second.text.partition("\n\n")

@@ -252,4 +252,4 @@ def test_what_a_person_proposed_is_not_lost(parent):
     child = world.fork(len(world.events), rebase=rebase(world.state), judge=judge_constants)
     assert str(key) in child.state.outcomes
     child.finish()
-    assert child.state.best.id == key.candidate
+    assert child.state.best.id == key.candidate_id

@@ -6,16 +6,16 @@ from typing import Any
 
 from agent_core import requests
 from agent_core.effects import LearningContext
-from agent_core.inventions import GIVEN, MOST_CHARACTERS, nearest_to, taught
-from agent_core.sequences import Setting
+from agent_core.inventions import MOST_CHARACTERS, MOST_TECHNIQUES, collect_techniques, select_techniques
+from agent_core.sequences import ProblemSetting
 from state.events import Event, PlanProposed, RoundStarted, RunForked
 from state.fold import RunState
-from state.model import Credit, LearntTechnique, Plan, Prediction, Rebase, SlotAssignment
-from state.records import Recorded
+from state.model import LearntTechnique, Plan, Prediction, Rebase, SlotAssignment, TechniqueCredit
+from state.records import RecordedEvent
 from tests.support.sequences import tags, technique
 from tests.support.world import World, small
 
-WHERE = Setting(tags(), (3,))
+WHERE = ProblemSetting(tags(), (3,))
 MINE = tags("a", "b", "c", "d")
 SAID = {"title": "Pack heads", "description": "Put two heads on one tile."}
 
@@ -33,10 +33,15 @@ def dealt(round_: int = 1, model: str | None = "local/m") -> RoundStarted:
 
 def told(*events: Event, **changes: Any) -> tuple[LearntTechnique, ...]:
     """Return what a run tells that gained, with this history and these credits."""
-    credits_ = {"new:pack_heads": Credit(tries=4, gains=2, log_gain=0.8), "hoist": Credit(tries=1)}
+    credits_ = {
+        "new:pack_heads": TechniqueCredit(tries=4, gains=2, log_gain=0.8),
+        "hoist": TechniqueCredit(tries=1),
+    }
     state: RunState = World(small(rounds=2)).finish().state.model_copy(update={"credits": credits_} | changes)
-    history = [Recorded(n, "run", n, 0, event, None, "", None) for n, event in enumerate(events, start=1)]
-    return taught("run", state, history, WHERE)
+    history = [
+        RecordedEvent(n, "run", n, 0, event, None, "", None) for n, event in enumerate(events, start=1)
+    ]
+    return collect_techniques("run", state, history, WHERE)
 
 
 def test_a_run_that_gained_tells_what_was_invented_by_whom_and_what_it_brought():
@@ -44,8 +49,8 @@ def test_a_run_that_gained_tells_what_was_invented_by_whom_and_what_it_brought()
         dealt(), proposed(), proposed("hoist", None), proposed(said={"title": "no", "description": "no"})
     )
     assert (found.technique, found.title, found.description) == ("new:pack_heads", *SAID.values())
-    assert (found.place, found.model, found.problem) == ("run@2", "local/m", "toy")
-    assert found.credit == Credit(tries=4, gains=2, log_gain=0.8)
+    assert (found.event_id, found.model, found.problem) == ("run@2", "local/m", "toy")
+    assert found.credit == TechniqueCredit(tries=4, gains=2, log_gain=0.8)
     assert found.tags == WHERE.tags
 
 
@@ -92,21 +97,21 @@ def test_the_nearest_are_offered_and_of_one_name_the_nearest():
     other = technique("new:two", tags("a", "b", "x"))
     there = technique("new:three", MINE.model_copy(update={"target": "trn1"}))
     unlike = technique("new:four", tags("x", "y"))
-    assert nearest_to([half, other, there, unlike, same], MINE) == (same, other)
-    many = [technique(f"new:t{number}", MINE) for number in range(GIVEN + 3)]
-    assert len(nearest_to(many, MINE)) == GIVEN
-    assert nearest_to([], MINE) == ()
+    assert select_techniques([half, other, there, unlike, same], MINE) == (same, other)
+    many = [technique(f"new:t{number}", MINE) for number in range(MOST_TECHNIQUES + 3)]
+    assert len(select_techniques(many, MINE)) == MOST_TECHNIQUES
+    assert select_techniques([], MINE) == ()
 
 
 def test_what_brought_more_a_try_comes_first_among_equals():
-    weak = technique("new:weak", MINE, credit=Credit(tries=9, gains=1, log_gain=0.9))
-    strong = technique("new:strong", MINE, credit=Credit(tries=1, gains=1, log_gain=0.8))
-    assert nearest_to([strong, weak], MINE) == (strong, weak)
+    weak = technique("new:weak", MINE, credit=TechniqueCredit(tries=9, gains=1, log_gain=0.9))
+    strong = technique("new:strong", MINE, credit=TechniqueCredit(tries=1, gains=1, log_gain=0.8))
+    assert select_techniques([strong, weak], MINE) == (strong, weak)
 
 
 def test_planners_have_them_in_their_context():
     world = World(small(rounds=1)).finish(until=lambda state: bool(state.beam))
-    plain = requests._context(world.state)
+    plain = requests._learning_context(world.state)
     assert "techniques" not in LearningContext.model_validate_json(plain).model_fields_set
-    given = requests._context(world.state.model_copy(update={"techniques": (technique(),)}))
+    given = requests._learning_context(world.state.model_copy(update={"techniques": (technique(),)}))
     assert LearningContext.model_validate_json(given).techniques == (technique(),)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agent_core import ensemble
 from agent_core.decide import decide
 from agent_core.effects import Effect, Record
-from agent_core.survey import survey
+from agent_core.round_view import list_candidate_slots
 from state.events import (
     BeamSelected,
     ExecutionStarted,
@@ -23,7 +23,7 @@ from state.events import (
     RoundDeadlinePassed,
     RoundStarted,
 )
-from state.fold import IllegalEvent, apply, semantic
+from state.fold import IllegalEvent, apply_event, dump_semantic
 from state.model import EffectKey, LlmConfig, Role
 from tests.support.world import Faults, World, fold, small
 
@@ -75,10 +75,10 @@ def test_a_round_closes_at_its_deadline_with_what_is_there(late):
 def test_what_was_late_competes_in_the_round_under_way_when_it_arrives(late):
     late.finish(until=lambda state: state.round == 2)
     names = {key.rpartition(".")[0] for key in late.state.late}
-    for key in [key for key in late._in_flight if key.candidate in names]:
+    for key in [key for key in late._in_flight if key.candidate_id in names]:
         late._in_flight.remove(key)
         late._deliver(key)
-    assert {place.tries[0].key.candidate for place in survey(late.state)[:2]} == names
+    assert {place.tries[0].key.candidate_id for place in list_candidate_slots(late.state)[:2]} == names
     late.finish()
     decided = [event for event in late.events if isinstance(event, KernelKept | KernelDiscarded)]
     told = [event.candidate.id if isinstance(event, KernelKept) else event.candidate for event in decided]
@@ -94,7 +94,7 @@ def test_what_arrives_after_the_last_round_gets_a_round_to_itself():
     world.finish()
     rounds = world.of(RoundStarted)
     assert [sum(slot.plans for slot in event.slots) for event in rounds] == [2, 0]
-    assert world.state.ended
+    assert world.state.has_ended
     assert world.state.open == {}
 
 
@@ -110,7 +110,7 @@ def test_what_arrives_while_a_round_is_learnt_from_competes_in_the_next(late):
         event.round
         for event in late.of(RoundCompleted)
         for one in event.attempts
-        if one.candidate == key.candidate
+        if one.candidate == key.candidate_id
     ]
     assert attempted == 2
 
@@ -121,13 +121,13 @@ def test_a_plan_that_is_late_leads_nowhere():
     cut_off(world)
     assert world.state.late == {}
     world.finish()
-    assert world.state.ended
+    assert world.state.has_ended
     assert not any(key.startswith("r1.") and key.endswith(".executor") for key in world.state.outcomes)
 
 
 def test_a_round_without_a_verdict_in_time_is_not_the_last(late):
     late.finish(until=lambda state: state.round == 2)
-    assert not late.state.ended
+    assert not late.state.has_ended
 
 
 def test_a_person_s_kernel_after_the_deadline_joins_the_next_round(late):
@@ -140,7 +140,7 @@ def test_a_person_s_kernel_that_was_not_judged_in_time_is_judged_all_the_same():
     key = world.propose("TILE_M = 128\nTILE_N = 512\nBUFFERS = 4\n")
     cut_off(world)
     world.finish()
-    assert world.state.best.id == key.candidate
+    assert world.state.best.id == key.candidate_id
     assert world.state.round == 2
 
 
@@ -192,15 +192,15 @@ def test_what_is_late_counts_for_the_model_that_made_it():
 
 def test_a_late_place_hashes_as_before_its_slot_was_kept(late):
     assert all(one.slot is not None for one in late.state.late.values())
-    assert not any("slot" in one for one in semantic(late.state)["late"].values())
+    assert not any("slot" in one for one in dump_semantic(late.state)["late"].values())
 
 
 @pytest.mark.parametrize("round_", [0, 2])
 def test_a_deadline_of_another_round_is_refused(late, round_):
     with pytest.raises((IllegalEvent, ValueError)):
-        apply(late.state, RoundDeadlinePassed(round=round_))
+        apply_event(late.state, RoundDeadlinePassed(round=round_))
     with pytest.raises(IllegalEvent):
-        apply(late.state, RoundDeadlinePassed(round=1))
+        apply_event(late.state, RoundDeadlinePassed(round=1))
 
 
 @given(seed=st.integers(0, 10_000))
@@ -209,14 +209,14 @@ def test_whenever_deadlines_pass_every_kernel_is_decided_on_once(seed):
     """Deadlines, arrivals and crashes in any order: the run ends, and its events fold to the same state."""
     odds = random.Random(seed)
     world = World(small(rounds=3, beam=2), order=seed, faults=Faults(crash=0.02))
-    while not world.state.ended:
-        if world.state.joinable and odds.random() < 0.05:
+    while not world.state.has_ended:
+        if world.state.is_joinable and odds.random() < 0.05:
             cut_off(world)
-        if world.state.joinable and odds.random() < 0.01:
+        if world.state.is_joinable and odds.random() < 0.01:
             world.propose(f"TILE_M = {odds.randrange(1, 900)}\nTILE_N = 512\nBUFFERS = 4\n")
-        assert world.step() or world.state.ended
+        assert world.step() or world.state.has_ended
     decided = [event for event in world.events if isinstance(event, KernelKept | KernelDiscarded)]
     told = [event.candidate.id if isinstance(event, KernelKept) else event.candidate for event in decided]
     assert len(told) == len(set(told))
-    assert {EffectKey.parse(event.key).candidate for event in world.of(KernelProposed)} <= set(told)
+    assert {EffectKey.parse(event.key).candidate_id for event in world.of(KernelProposed)} <= set(told)
     assert fold(world.events) == world.state

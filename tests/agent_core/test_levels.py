@@ -202,7 +202,7 @@ def test_copies_of_a_refuted_kernel_are_refuted_with_it():
 
 def test_what_is_learnt_from_a_refuted_kernel_is_that_it_is_wrong():
     catch = wrong(one_seed="k.0")
-    world = world_of({"k.0": 5.0, "k.1": 6.0}, catch, rounds=1).finish(until=lambda state: state.ended)
+    world = world_of({"k.0": 5.0, "k.1": 6.0}, catch, rounds=1).finish(until=lambda state: state.has_ended)
     (completed,) = world.of(RoundCompleted)
     first, second = completed.attempts[:2]
     assert (first.verdict, first.speedup, first.gained) == (Verdict.INCORRECT, None, False)
@@ -312,7 +312,7 @@ def test_a_best_that_nobody_could_audit_stands_at_the_level_it_has():
 
 
 @pytest.mark.parametrize("when", [
-    lambda state: any(key.endswith(Role.AUDITOR) for key in state.open),
+    lambda state: any(key.endswith(Role.AUDITOR) for key in state.is_open),
     lambda state: any(key.endswith(Role.AUDITOR) for key in state.outcomes),
 ])  # fmt: skip
 def test_a_run_that_goes_on_after_an_audit_audits_its_new_best(when: Callable):

@@ -17,7 +17,7 @@ from state.events import (
     RoundCompleted,
     RoundStarted,
 )
-from state.model import ErrorInfo, Plan, Prediction, Step
+from state.model import ErrorInfo, Plan, Prediction, RewriteStep
 from tests.support.world import Faults, World, small
 
 
@@ -116,7 +116,7 @@ def test_a_fork_while_looking_ahead_looks_again():
 
 def sequence(**speedups: float) -> Plan:
     steps = tuple(
-        Step(technique=name.rstrip("_"), site="here", title=name, speedup=speedup)
+        RewriteStep(technique=name.rstrip("_"), site="here", title=name, speedup=speedup)
         for name, speedup in speedups.items()
     )
     return Plan(technique="x", site="", title="", prediction=Prediction(speedup=1.0), steps=steps)

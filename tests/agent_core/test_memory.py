@@ -6,26 +6,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_core.memory import Pair, curate, remember
-from agent_core.survey import Sample
+from agent_core.memory import KernelPair, append_experiences, curate_pairs
+from agent_core.round_view import TimedCandidate
 from state.model import EffectKey, Experience, ExperienceKind, Role, SearchConfig, digest_of
 from tests.support.paths import make_candidate, make_plan
 
 PARENT = make_candidate("c", 1.0)
 
 
-def samples(groups: dict[tuple[int, int], list[float]]) -> list[Sample]:
+def samples(groups: dict[tuple[int, int], list[float]]) -> list[TimedCandidate]:
     """Return kernels by (slot, plan), as speed-ups over the parent, in slot order."""
     found = []
     for (slot, plan), speedups in groups.items():
         for implementation, speedup in enumerate(speedups):
             key = EffectKey(1, slot, plan, implementation, 0, Role.EXECUTOR)
-            candidate = make_candidate(key.candidate, 1.0 / speedup)
-            found.append(Sample(key, candidate, PARENT, make_plan(f"t{plan}")))
+            candidate = make_candidate(key.candidate_id, 1.0 / speedup)
+            found.append(TimedCandidate(key, candidate, PARENT, make_plan(f"t{plan}")))
     return found
 
 
-def spell(pairs: tuple[Pair, ...]) -> list[str]:
+def spell(pairs: tuple[KernelPair, ...]) -> list[str]:
     """Spell each pair as its sign and the place (slot, plan, implementation) of its kernel."""
     sign = {ExperienceKind.POSITIVE: "+", ExperienceKind.NEGATIVE: "-"}
     return [f"{sign[pair.kind]}{pair.key.slot}{pair.key.plan}{pair.key.implementation}" for pair in pairs]
@@ -71,11 +71,11 @@ CASES = {
 
 @pytest.mark.parametrize(("groups", "top_k", "expected"), CASES.values(), ids=CASES.keys())
 def test_curation(groups, top_k, expected):
-    assert spell(curate(samples(groups), search=SearchConfig(top_k=top_k))) == expected
+    assert spell(curate_pairs(samples(groups), search=SearchConfig(top_k=top_k))) == expected
 
 
 def test_pairs_say_which_kernel_is_slow():
-    good, bad = curate(samples({(0, 0): [2.0], (0, 1): [0.5]}), search=SearchConfig())
+    good, bad = curate_pairs(samples({(0, 0): [2.0], (0, 1): [0.5]}), search=SearchConfig())
     assert (good.slow, good.fast.id, good.strength) == (PARENT, "r1.b0.p0.k0.f0", 2.0)
     assert (bad.slow.id, bad.fast, bad.strength) == ("r1.b0.p1.k0.f0", PARENT, 2.0)
     assert good.key.role is Role.SUMMARIZER
@@ -84,12 +84,12 @@ def test_pairs_say_which_kernel_is_slow():
 
 def test_kernels_without_a_plan_are_in_no_group():
     (sample,) = samples({(0, 0): [9.0]})
-    unplanned = Sample(sample.key, sample.candidate, PARENT, None)
-    assert curate([unplanned], search=SearchConfig()) == ()
+    unplanned = TimedCandidate(sample.key, sample.candidate, PARENT, None)
+    assert curate_pairs([unplanned], search=SearchConfig()) == ()
 
 
 def test_a_run_that_keeps_no_experiences_pays_for_none():
-    assert curate(samples({(0, 0): [9.0]}), search=SearchConfig(experiences=0)) == ()
+    assert curate_pairs(samples({(0, 0): [9.0]}), search=SearchConfig(experiences=0)) == ()
 
 
 speedups = st.floats(min_value=0.1, max_value=10)
@@ -101,7 +101,7 @@ groupings = st.dictionaries(
 @given(groupings, st.integers(0, 9))
 def test_at_most_top_k_pairs_one_per_group_each_beyond_its_threshold(groups, top_k):
     config = SearchConfig(top_k=top_k)
-    pairs = curate(samples(dict(sorted(groups.items()))), search=config)
+    pairs = curate_pairs(samples(dict(sorted(groups.items()))), search=config)
     places = [(pair.key.slot, pair.key.plan) for pair in pairs]
     assert len(pairs) <= top_k
     assert len(places) == len(set(places))
@@ -138,5 +138,5 @@ def experience(name: str) -> Experience:
 )
 def test_the_queue_drops_the_oldest_and_none_adds_nothing(old, new, limit, expected):
     found = [None if name == "-" else experience(name) for name in new]
-    queue = remember([experience(name) for name in old], found, limit=limit)
+    queue = append_experiences([experience(name) for name in old], found, limit=limit)
     assert "".join(one.summary for one in queue) == expected

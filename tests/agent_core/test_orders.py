@@ -62,8 +62,8 @@ MINE = "TILE_M = 32\nTILE_N = 512\nBUFFERS = 2\n"
 
 def with_person(world: World) -> World:
     """Finish a run in which a person proposes a kernel when round 1 begins."""
-    world.finish(until=lambda state: state.round == 1 or state.ended)
-    if not world.state.ended:
+    world.finish(until=lambda state: state.round == 1 or state.has_ended)
+    if not world.state.has_ended:
         world.propose(MINE)
     return world.finish()
 
@@ -77,7 +77,7 @@ def test_any_order_of_arrival_gives_the_same_state_and_decisions(
     ordered = with_person(World(config, catch=catch))
     shuffled = with_person(World(config, catch=catch, order=order))
     assert shuffled.fingerprint == ordered.fingerprint
-    assert shuffled.state.ended
+    assert shuffled.state.has_ended
 
 
 @settings(max_examples=25)
@@ -127,7 +127,7 @@ def test_every_prefix_folds_and_can_be_decided_on(config: RunConfig, order: int,
 @settings(max_examples=10)
 @given(configs, orders)
 def test_a_log_read_back_from_json_folds_to_the_same_state(config: RunConfig, order: int):
-    world = World(config, order=order).finish(until=lambda state: len(state.open) > 4 or state.ended)
+    world = World(config, order=order).finish(until=lambda state: len(state.open) > 4 or state.has_ended)
     read = [TypeAdapter(AnyEvent).validate_json(event.model_dump_json()) for event in world.events]
     assert state_hash(fold(read)) == state_hash(world.state)
 
@@ -139,7 +139,7 @@ def test_decide_does_not_see_the_order_of_any_mapping(order: int):
     world = World(small(plans=3, implementations=1), order=order).finish(until=lambda state: state.round == 2)
     for source in (MINE, MINE + "# the same\n", "TILE_M = 64\n"):
         world.propose(source)
-    while not world.state.ended:
+    while not world.state.has_ended:
         decided = decide(world.state)
         assert decide(_reordered(world.state, lambda pairs: dict(sorted(pairs)))) == decided
         assert decide(_reordered(world.state, lambda pairs: dict(reversed(pairs)))) == decided
@@ -182,7 +182,7 @@ def test_a_pause_anywhere_changes_nothing(order: int, steps: int):
     world = World(order=order)
     for _ in range(steps):
         world.step()
-    if not world.state.ended:
+    if not world.state.has_ended:
         world.append(RunPaused(reason="test"))
         world.finish()
         world.append(RunResumed())

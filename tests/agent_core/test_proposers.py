@@ -12,36 +12,36 @@ from agent_core import proposers
 from agent_core.effects import ImplementRequest, PlanRequest
 from agent_core.providers import registry
 from agent_core.roles import RoleError
-from agent_core.roles.scripted import BROKEN, CONSTANT, Scripted
+from agent_core.roles.scripted import BROKEN_SOURCE, CONSTANT, ScriptedProposer
 from state.events import ExecutionStarted, KernelProposed, PlanFailed, PlanProposed, PlanStarted
 from tests.support.world import KERNEL, World, at_once, small, timed
 
-ASKING = [name for name in proposers.names() if proposers.asks_models(name)]
+ASKING = [name for name in proposers.proposer_names() if proposers.is_llm_proposer(name)]
 
 
-@pytest.mark.parametrize("name", sorted(set(proposers.names()) - set(ASKING)))
+@pytest.mark.parametrize("name", sorted(set(proposers.proposer_names()) - set(ASKING)))
 def test_a_proposer_is_made_by_name_and_says_the_same_of_repairs_as_the_table(name):
-    made = proposers.create(name)
+    made = proposers.create_proposer(name)
     assert made.name == name
-    assert made.repairs is proposers.repairs(name) is (name == "scripted")
+    assert made.repairs is proposers.can_repair(name) is (name == "scripted")
 
 
 def test_an_unknown_proposer_is_named_with_those_there_are():
     with pytest.raises(
         proposers.UnknownProposer, match=r"'bultin' \(did you mean 'builtin'\?\).*builtin, .*scripted"
     ):
-        proposers.create("bultin")
-    assert not proposers.repairs("bultin")
+        proposers.create_proposer("bultin")
+    assert not proposers.can_repair("bultin")
 
 
 def test_those_that_ask_models_are_named_by_endpoints_and_repair():
-    assert {"anthropic", "openai", "local", proposers.ANY} == set(ASKING)
-    assert set(ASKING) - {proposers.ANY} == set(registry.names())
+    assert {"anthropic", "openai", "local", proposers.ANY_ENDPOINT} == set(ASKING)
+    assert set(ASKING) - {proposers.ANY_ENDPOINT} == set(registry.endpoint_names())
     for name in ASKING:
-        proposers.require(name)
-        assert proposers.repairs(name)
-        assert not proposers.looks_ahead(name)
-    assert not proposers.asks_models("bultin")
+        proposers.require_known_proposer(name)
+        assert proposers.can_repair(name)
+        assert not proposers.can_look_ahead(name)
+    assert not proposers.is_llm_proposer("bultin")
 
 
 def test_asking_for_names_imports_no_proposer():
@@ -71,14 +71,14 @@ def test_the_same_request_gets_the_same_answer(world):
 
 def _plan(world: World, request: PlanRequest) -> object:
     try:
-        return at_once(Scripted().plan(request, world.blobs.__getitem__))
+        return at_once(ScriptedProposer().plan(request, world.blobs.__getitem__))
     except RoleError as error:
         return error.info
 
 
 def _implement(world: World, request: ImplementRequest) -> object:
     try:
-        return at_once(Scripted().implement(request, world.blobs.__getitem__))
+        return at_once(ScriptedProposer().implement(request, world.blobs.__getitem__))
     except RoleError as error:
         return error.info
 
@@ -88,7 +88,7 @@ def test_a_plan_changes_the_one_constant_that_it_names(world):
     for event in world.of(KernelProposed):
         asked = ImplementRequest.model_validate_json(world.blobs[requests[event.key]])
         before = dict(CONSTANT.findall(world.source(asked.parent.source)))
-        after = dict(CONSTANT.findall(world.source(event.source).removesuffix(BROKEN)))
+        after = dict(CONSTANT.findall(world.source(event.source).removesuffix(BROKEN_SOURCE)))
         changed = {name for name in before if before[name] != after[name]}
         assert changed == {asked.plan.site}
         ratio = int(after[asked.plan.site]) / int(before[asked.plan.site])
@@ -97,12 +97,12 @@ def test_a_plan_changes_the_one_constant_that_it_names(world):
 
 def test_scripted_runs_have_good_and_broken_kernels_and_repairs(world):
     sources = [world.source(event.source) for event in world.of(KernelProposed)]
-    broken = [source for source in sources if source.endswith(BROKEN)]
+    broken = [source for source in sources if source.endswith(BROKEN_SOURCE)]
     assert 0 < len(broken) < len(sources) / 2
     for source in set(sources) - set(broken):
         ast.parse(source)
     repaired = [event for event in world.of(KernelProposed) if ".f1." in event.key]
-    assert any(not world.source(event.source).endswith(BROKEN) for event in repaired)
+    assert any(not world.source(event.source).endswith(BROKEN_SOURCE) for event in repaired)
 
 
 def test_only_constants_at_the_start_of_a_line_are_changed():

@@ -11,7 +11,15 @@ import pytest
 import seeds
 from agent_core import proposers, sequences
 from agent_core.effects import LearningContext, LookAheadRequest
-from agent_core.sequences import GIVEN, MOST_STEPS, Setting, learnt, nearest, operators, setting
+from agent_core.sequences import (
+    MOST_SEQUENCES,
+    MOST_STEPS,
+    ProblemSetting,
+    collect_operators,
+    collect_sequence,
+    describe_setting,
+    select_nearest,
+)
 from state.events import (
     Event,
     KernelKept,
@@ -21,13 +29,13 @@ from state.events import (
     SequencesGiven,
 )
 from state.model import Plan, Prediction, Rebase
-from state.records import Recorded
+from state.records import RecordedEvent
 from targets.nki.target import NkiTarget
 from targets.registry import load_target
 from tests.support.sequences import sequence, step, tags
 from tests.support.world import World, small
 
-WHERE = Setting(tags(), (3,))
+WHERE = ProblemSetting(tags(), (3,))
 
 
 @pytest.fixture(autouse=True)
@@ -39,24 +47,24 @@ def scripted_techniques(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def recorded(events: Sequence[Event]) -> list[Recorded]:
+def recorded(events: Sequence[Event]) -> list[RecordedEvent]:
     return [
-        Recorded(number, "run", number, 0, event, None, "", None)
+        RecordedEvent(number, "run", number, 0, event, None, "", None)
         for number, event in enumerate(events, start=1)
-        if isinstance(event, sequences.HISTORY)
+        if isinstance(event, sequences.HISTORY_EVENTS)
     ]
 
 
 def taught(world: World, **changes: Any):
-    return learnt("run", world.state.model_copy(update=changes), recorded(world.events), WHERE)
+    return collect_sequence("run", world.state.model_copy(update=changes), recorded(world.events), WHERE)
 
 
 # --- tags ---
 
 
 def test_tags_say_what_is_computed_and_how_large_it_is():
-    problem = seeds.load("bmm_softmax")
-    found = setting(problem.spec, "reduced", "trn2", problem.kernel)
+    problem = seeds.load_problem("bmm_softmax")
+    found = describe_setting(problem.spec, "reduced", "trn2", problem.kernel)
     assert found.tags.target == "trn2"
     assert {"nc_matmul", "nc_transpose", "tensor_reduce", "activation", "exp", "maximum"} <= {
         *found.tags.operators
@@ -67,15 +75,17 @@ def test_tags_say_what_is_computed_and_how_large_it_is():
 
 
 def test_names_have_no_part_in_it():
-    problem = seeds.load("silu")
+    problem = seeds.load_problem("silu")
     other = problem.spec.model_copy(update={"name": "another"})
     renamed = problem.kernel.replace("silu", "another").replace("_tile", "_block").replace("nisa", "isa")
-    assert setting(other, "full", "trn1", renamed) == setting(problem.spec, "full", "trn1", problem.kernel)
+    assert describe_setting(other, "full", "trn1", renamed) == describe_setting(
+        problem.spec, "full", "trn1", problem.kernel
+    )
 
 
 @pytest.mark.parametrize("source", ["def (", "", "x = nl.exp", "print(1)", "\0"])
 def test_a_source_without_instructions_has_no_operators(source):
-    assert operators(source, "trn2") == frozenset()
+    assert collect_operators(source, "trn2") == frozenset()
 
 
 # --- what a run teaches ---
@@ -114,7 +124,7 @@ def test_what_is_no_sure_gain_teaches_nothing():
     assert taught(world) is not None
     assert taught(world, best=world.state.initial) is None
     assert taught(world, best=None) is None
-    assert learnt("run", world.state, recorded(world.events), Setting(tags().model_copy(
+    assert collect_sequence("run", world.state, recorded(world.events), ProblemSetting(tags().model_copy(
         update={"operators": ()}), ())) is None  # fmt: skip
 
 
@@ -179,7 +189,7 @@ def single(detail: Any, technique: str = "hoist") -> list[Event]:
 )
 def test_of_a_single_rewrite_the_parameters_that_were_taken_are_taught(detail, steps):
     plan = next(event.plan for event in single(detail) if isinstance(event, PlanProposed))
-    (found,) = sequences._steps(plan, 1, NkiTarget.menu(load_target("trn2")))
+    (found,) = sequences._plan_steps(plan, 1, NkiTarget.menu(load_target("trn2")))
     assert (found.site, found.choice) == steps
     assert found.speedup == 1.5
 
@@ -194,7 +204,7 @@ def test_of_a_long_line_the_first_legs_are_taught():
     ]
     whole = taught(world)
     assert len(whole.legs) > 2
-    found = learnt("run", world.state, recorded(events), WHERE)
+    found = collect_sequence("run", world.state, recorded(events), WHERE)
     assert len(found.steps) == MOST_STEPS
     assert [leg.speedup for leg in found.legs] == [leg.speedup for leg in whole.legs[:2]]
     assert found.speedup == pytest.approx(found.legs[0].speedup * found.legs[1].speedup)
@@ -211,14 +221,14 @@ def test_the_most_alike_come_first():
     halves = sequence("halves", of=tags("a", "b", "c", "d", dtypes=("bfloat16",)))
     alike = sequence("alike", 9.0, of=tags("a", "b", "c"))
     known = [alike, flatter, larger, halves, same]
-    assert [one.run for one in nearest(known, mine)] == ["same", "halves", "larger", "flatter"]
-    assert len(nearest(known, mine)) == GIVEN
-    assert [one.run for one in nearest(known[:2], mine)] == ["flatter", "alike"]
+    assert [one.run for one in select_nearest(known, mine)] == ["same", "halves", "larger", "flatter"]
+    assert len(select_nearest(known, mine)) == MOST_SEQUENCES
+    assert [one.run for one in select_nearest(known[:2], mine)] == ["flatter", "alike"]
 
 
 def test_of_equally_near_ones_who_gained_more_comes_first_then_who_came_last():
     known = [sequence("a", 2.0), sequence("b", 3.0), sequence("c", 3.0)]
-    assert [one.run for one in nearest(known, tags())] == ["c", "b", "a"]
+    assert [one.run for one in select_nearest(known, tags())] == ["c", "b", "a"]
 
 
 def test_what_is_not_alike_or_for_another_target_is_not_given():
@@ -226,7 +236,9 @@ def test_what_is_not_alike_or_for_another_target_is_not_given():
     other = sequence("other", of=tags("a", "e", "f"))
     elsewhere = sequence("elsewhere", of=mine.model_copy(update={"target": "trn1"}))
     assert (
-        nearest([other, elsewhere, sequence("none", of=mine.model_copy(update={"operators": ()}))], mine)
+        select_nearest(
+            [other, elsewhere, sequence("none", of=mine.model_copy(update={"operators": ()}))], mine
+        )
         == ()
     )
 

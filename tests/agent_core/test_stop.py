@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agent_core.stop import stop
+from agent_core.stop import find_ending
 from state.fold import RunState
-from state.model import Bounds, Checkpoint, Ending, Resource, RunConfig, SearchConfig, StopReason
+from state.model import Checkpoint, LatencyBounds, Resource, RunConfig, RunEnding, SearchConfig, StopReason
 from tests.support.paths import make_candidate
 from tests.support.world import World
 
@@ -22,7 +22,7 @@ def state(
         "initial": INITIAL,
         "best": best,
         "round": round_,
-        "bounds": Bounds(plain_ms=1.0, tight_ms=2.0),
+        "bounds": LatencyBounds(plain_ms=1.0, tight_ms=2.0),
         "checkpoints": {"L": Checkpoint(lineage="L", candidate=best)},
         "spent_usd": spent,
     }
@@ -57,7 +57,7 @@ def config(cap_usd: float = 0.0, **search: float) -> RunConfig:
     ],
 )
 def test_rules(run, settings, reason):
-    ended = stop(run, settings)
+    ended = find_ending(run, settings)
     assert (ended and ended.reason) == reason
     if ended:
         assert ended.detail
@@ -73,12 +73,12 @@ def test_a_success_is_named_before_what_merely_ran_out():
 
 
 def _reason(run: RunState, settings: RunConfig) -> StopReason | None:
-    ended = stop(run, settings)
+    ended = find_ending(run, settings)
     return ended.reason if ended else None
 
 
 def test_a_round_without_proposals_for_want_of_a_budget_says_so_and_goes_on_when_the_cap_is_raised():
-    idle = Ending(reason=StopReason.NO_PROPOSALS, detail="nothing was judged")
+    idle = RunEnding(reason=StopReason.NO_PROPOSALS, detail="nothing was judged")
     run = state().model_copy(update={"idle": idle, "short": {Resource.USD: 0.5}})
     assert _reason(run, config(cap_usd=0.5)) is StopReason.BUDGET
     assert _reason(run, config(cap_usd=2.0)) is None
@@ -103,5 +103,5 @@ def test_a_whole_run_stops_when_its_beam_no_longer_gains():
 
 
 def test_an_initial_kernel_near_the_bound_needs_no_round():
-    world = World(bounds=Bounds(plain_ms=1.0, tight_ms=4.2)).finish()
+    world = World(bounds=LatencyBounds(plain_ms=1.0, tight_ms=4.2)).finish()
     assert (world.state.stop, world.state.round) == (StopReason.NEAR_BOUND, 0)

@@ -10,7 +10,7 @@ import pytest
 
 from agent_core import proposers
 from agent_core.effects import LookAheadRequest
-from agent_core.strategies import STRATEGIES, drawn, numbers, rounds_within
+from agent_core.strategies import STRATEGIES, apply_strategy, drawn_sequence_length, rounds_within
 from state.events import (
     BeamSelected,
     ConfigChanged,
@@ -20,7 +20,7 @@ from state.events import (
     RoundStarted,
     RunCompleted,
 )
-from state.fold import semantic
+from state.fold import dump_semantic
 from state.model import BeamRole, SearchConfig
 from state.model.settings import StrategyName
 from tests.support.world import Faults, World, small
@@ -64,7 +64,7 @@ def test_no_more_kernels_are_judged_than_rounds_are_counted_for(strategy: str, c
     search = small(strategy=strategy, plans=2, implementations=1, repairs=0).search
     rounds = rounds_within(candidates, search)
     done = World(small(**search.model_dump(exclude={"rounds"}), rounds=rounds)).finish()
-    least = 1 + numbers(search).beam * search.plans
+    least = 1 + apply_strategy(search).beam * search.plans
     assert judged(done) <= max(candidates, least)
 
 
@@ -73,7 +73,7 @@ def test_greedy_improves_the_fastest_kernel_alone_by_one_rewrite_at_a_time():
     for started, selected in zip(done.of(RoundStarted), done.of(BeamSelected), strict=False):
         assert [slot.parent for slot in started.slots] == [selected.beam[0].candidate.id]
         assert len(selected.beam) == 1
-    search = numbers(SearchConfig(strategy="greedy", beam=9, lookahead_depth=7))
+    search = apply_strategy(SearchConfig(strategy="greedy", beam=9, lookahead_depth=7))
     assert (search.beam, search.lookahead_depth, search.lookahead_width) == (1, 1, 1)
 
 
@@ -146,14 +146,14 @@ def test_who_draws_is_asked_to_draw_also_without_predictions(
 
 
 def test_no_drawn_sequence_is_longer_than_any_may_be():
-    assert drawn(SearchConfig(strategy="best-of-n", lookahead_depth=5)) == 5
-    assert drawn(SearchConfig(strategy="beam")) == 0
+    assert drawn_sequence_length(SearchConfig(strategy="best-of-n", lookahead_depth=5)) == 5
+    assert drawn_sequence_length(SearchConfig(strategy="beam")) == 0
 
 
 def test_a_beam_hashes_as_it_did_before_there_were_others():
     beam, other = world("beam").state, world("random").state
-    assert "strategy" not in semantic(beam)["config"]["search"]
-    assert semantic(other)["config"]["search"]["strategy"] == "random"
+    assert "strategy" not in dump_semantic(beam)["config"]["search"]
+    assert dump_semantic(other)["config"]["search"]["strategy"] == "random"
 
 
 def test_only_the_beam_tries_first_what_paid_elsewhere():

@@ -13,8 +13,8 @@ import click
 import pytest
 
 from daemon import exits
-from daemon.places import waiting
-from state.home import Layout
+from daemon.home_paths import waiting_commands
+from state.home import HomeLayout
 from state.log import EventLog
 from state.reader import LogReader
 from tests.support import fakes
@@ -227,7 +227,7 @@ def test_status_of_a_home_without_a_log_says_that_there_are_no_runs(ctl, home):
 
 def change(home: Path, *statements: str) -> None:
     """Change a log at rest as no program of ours would: without its triggers."""
-    with sqlite3.connect(Layout(home).database) as connection:
+    with sqlite3.connect(HomeLayout(home).database) as connection:
         triggers = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
         for (name,) in triggers:
             connection.execute(f"DROP TRIGGER {name}")
@@ -257,7 +257,7 @@ def test_a_log_that_lost_its_tail_is_not_written_to(ctl, home, finished):
     assert called.status == exits.LOG
     assert str(head) in called.err
     assert ctl("verify").status == exits.LOG
-    assert len(waiting(home)) == 1, "the command is kept for when the log is repaired"
+    assert len(waiting_commands(home)) == 1, "the command is kept for when the log is repaired"
 
 
 @pytest.mark.parametrize("arguments", [("resume", "--last"), ("status",)])
@@ -275,22 +275,22 @@ def test_a_run_that_lost_its_end_is_not_waited_for(ctl, home, finished, argument
 def test_a_log_that_is_gone_is_not_one_that_never_was(ctl, home, finished, arguments, lose):
     with LogReader.open(home) as reader:
         head = reader.head().seq
-    lose(Layout(home).database)
+    lose(HomeLayout(home).database)
     assert_one_line(ctl(*arguments), exits.LOG, "ends at event 0", f"event {head} was acknowledged")
 
 
 def test_without_a_head_verify_says_what_it_cannot_see(ctl, home, finished):
     assert ctl("verify", "--json").json["anchored"] is True
     assert "HEAD" not in ctl("verify").out
-    Layout(home).head.unlink()
+    HomeLayout(home).head.unlink()
     assert ctl("verify", "--json").json["anchored"] is False
     called = ctl("verify")
     assert (called.status, called.out.splitlines()[1:]) == (0, ["no HEAD: a lost tail cannot be noticed"])
 
 
 def test_a_head_that_is_a_directory(ctl, home, finished):
-    Layout(home).head.unlink()
-    Layout(home).head.mkdir()
+    HomeLayout(home).head.unlink()
+    HomeLayout(home).head.mkdir()
     called = ctl("verify")
     assert (called.status, called.err) == (exits.LOG, "")
     assert "HEAD is not a HEAD anchor" in called.out
@@ -329,10 +329,10 @@ def test_a_log_of_a_newer_version(ctl, home, finished, arguments):
 
 def test_a_file_that_is_no_log(ctl, home):
     home.mkdir()
-    Layout(home).database.write_bytes(b"not a database, " * 100)
+    HomeLayout(home).database.write_bytes(b"not a database, " * 100)
     assert ctl("status").status == exits.LOG
     assert ctl("run", *FAKE).status == exits.LOG
-    assert Layout(home).database.read_bytes() == b"not a database, " * 100
+    assert HomeLayout(home).database.read_bytes() == b"not a database, " * 100
 
 
 @pytest.mark.parametrize("arguments", [("status",), ("best",), ("verify", "--json")])
@@ -352,7 +352,7 @@ def test_an_error_of_the_system_that_no_disk_made_is_a_bug(monkeypatch):
         raise ConnectionResetError(errno.ECONNRESET, "a bug")
 
     with pytest.raises(ConnectionResetError):
-        exits.run(click.Command("it", callback=breaks), "it", [])
+        exits.run_command(click.Command("it", callback=breaks), "it", [])
 
 
 def test_a_home_that_another_process_owns_is_read_all_the_same(ctl, home, finished):

@@ -16,17 +16,17 @@ from pathlib import Path
 import pytest
 
 from agentctl.app import VERBS, agentctl
-from agentctl.seek import event_at, seq_before
+from agentctl.event_lookup import find_event, find_seq_before
 from agentctl.verbs import status as look
-from agentctl.verbs.tail import moment
+from agentctl.verbs.tail import parse_moment
 from daemon import exits
+from daemon.command_models import Cancel, Pause, run_id
 from daemon.errors import DaemonError
-from daemon.inbox import drop
-from daemon.places import waiting
-from daemon.stop import Stop
-from daemon.verbs import Cancel, Pause, run_id
+from daemon.home_paths import waiting_commands
+from daemon.inbox import put_command
+from daemon.stop_signal import StopSignal
 from state.events import FAMILIES
-from state.home import Layout
+from state.home import HomeLayout
 from state.log import EventLog
 from state.reader import LogReader
 from tests.support import fakes
@@ -58,7 +58,7 @@ def test_run_hosts_shows_progress_and_reports(ctl, home, fake_kernel):
     best = home / "results" / row["id"] / "best.py"
     assert str(best) in called.out
     assert best.read_text() != fakes.KERNEL
-    assert waiting(home) == []
+    assert waiting_commands(home) == []
 
 
 def test_a_process_that_leaves_says_what_nobody_drives_any_more(ctl, home, fake_kernel):
@@ -74,19 +74,19 @@ def test_a_process_that_leaves_says_what_nobody_drives_any_more(ctl, home, fake_
 def test_resume_tells_what_was_before_in_one_line(ctl, home):
     run = fakes.submit(home)
     with EventLog.open(home) as log:
-        stop = Stop()
+        stop = StopSignal()
 
         async def one_round() -> None:
             hosting = asyncio.create_task(
-                fakes.work_on(log, fakes.daemon_config(), stop=stop, workers=fakes.fake_workers())
+                fakes.serve_runs(log, fakes.daemon_config(), stop=stop, workers=fakes.fake_workers())
             )
-            while not (log.run_seq(run) and log.state(run).round == 2):  # noqa: ASYNC110 - no event says so
+            while not (log.run_seq(run) and log.run_state(run).round == 2):  # noqa: ASYNC110 - no event says so
                 await asyncio.sleep(0)
             stop.request()
             await hosting
 
         asyncio.run(one_round())
-        assert not log.state(run).ended
+        assert not log.run_state(run).has_ended
     lines = ctl("resume", run).out.splitlines()
     assert lines[0].startswith(f"run {run}: silu (reduced) on trn2, seed 25, at most 2 rounds; tight bound ")
     assert lines[1].startswith("  so far: 2 rounds, in all ")
@@ -150,14 +150,14 @@ def test_resume_of_a_run_that_has_ended_reports_it_again(ctl, home, finished):
 
 def test_resume_takes_up_a_paused_run(ctl, home):
     run = fakes.submit(home)
-    drop(home, Pause(run=run))
+    put_command(home, Pause(run=run))
     fakes.take_commands(home)
     assert ctl("status", run, "--json").json["runs"][0]["state"] == "paused"
     assert ctl("resume", run).status == 0
 
 
 def test_resume_brings_the_lists_of_an_older_version_up_to_date(ctl, home, finished):
-    with closing(sqlite3.connect(Layout(home).database)) as connection:
+    with closing(sqlite3.connect(HomeLayout(home).database)) as connection:
         connection.execute("UPDATE meta SET value = '0' WHERE key = 'projections'")
         connection.commit()
     assert ctl("status").status != 0
@@ -168,8 +168,8 @@ def test_resume_brings_the_lists_of_an_older_version_up_to_date(ctl, home, finis
 def test_resume_takes_up_a_run_that_no_owner_has_seen(ctl, home):
     """As left by a process that was killed after it had dropped its command, before it had a log."""
     run = fakes.submit(home)
-    drop(home, Pause(run="nobody"))
-    (waiting(home)[0].parent / "0.json").write_text("no command")
+    put_command(home, Pause(run="nobody"))
+    (waiting_commands(home)[0].parent / "0.json").write_text("no command")
     called = ctl("resume", "--last", "--json")
     assert called.status == 0
     assert called.json["id"] == run
@@ -177,7 +177,7 @@ def test_resume_takes_up_a_run_that_no_owner_has_seen(ctl, home):
 
 def test_a_cancelled_run_cannot_be_resumed(ctl, home):
     run = fakes.submit(home)
-    drop(home, Cancel(run=run))
+    put_command(home, Cancel(run=run))
     fakes.take_commands(home)
     called = ctl("resume", run)
     assert called.status == exits.FAILURE
@@ -255,7 +255,7 @@ def test_status_names_some_of_many_runs(ctl, home):
     fakes.finish(home, *runs)
     assert "best found correct on whole outputs of every seed: 4 runs\n" in ctl("status").out
     assert f"best found correct on whole outputs of every seed: {runs[0]}\n" in ctl("status", runs[0]).out
-    assert look._some(["a", "b", "c", "d"], all_=False) == "4 runs, such as a, b, c"
+    assert look._name_some_runs(["a", "b", "c", "d"], all_=False) == "4 runs, such as a, b, c"
 
 
 def test_show_gives_the_state_at_an_event(ctl, home, finished):
@@ -278,18 +278,18 @@ def test_show_of_what_is_not_there(ctl, finished, place, status):
 def test_every_event_is_found_by_its_number(home, finished):
     with LogReader.open(home) as reader:
         for item in reader.read(stream=finished, limit=10_000):
-            assert event_at(reader, finished, item.run_seq) == item
+            assert find_event(reader, finished, item.run_seq) == item
         with pytest.raises(DaemonError):
-            event_at(reader, finished, reader.run_seq(finished) + 1)
+            find_event(reader, finished, reader.run_seq(finished) + 1)
 
 
 def test_a_moment_is_found_by_bisection(home, finished):
     with LogReader.open(home) as reader:
         items = reader.read(limit=10_000)
         for item in items:
-            after = seq_before(reader, item.time)
+            after = find_seq_before(reader, item.time)
             assert next(one.seq for one in items if one.time >= item.time) == after + 1
-        assert seq_before(reader, items[-1].time + timedelta(days=1)) == items[-1].seq
+        assert find_seq_before(reader, items[-1].time + timedelta(days=1)) == items[-1].seq
 
 
 def test_tail_shows_the_end_and_each_line_leads_on(ctl, home, finished):
@@ -322,7 +322,7 @@ def test_tail_goes_on_from_an_event_as_its_line_names_it(ctl, home, finished):
     other = fakes.submit(home, fakes.CONFIG.model_copy(update={"seed": 7}))
     fakes.finish(home, other)
     with LogReader.open(home) as reader:
-        seq = event_at(reader, other, 3).seq
+        seq = find_event(reader, other, 3).seq
     by_place = ctl("tail", "--after", f"{other}@3").out
     assert by_place == ctl("tail", "--after", seq).out
     assert f" {other}@4 " in by_place.splitlines()[0]
@@ -385,19 +385,19 @@ def test_tail_since(ctl, finished):
 )
 def test_ages(text, expected):
     now = datetime(2030, 1, 1, tzinfo=UTC)
-    assert now - moment(text, now) == expected
+    assert now - parse_moment(text, now) == expected
 
 
 @pytest.mark.parametrize("text", ["10 months ago", "3ms", "-1h", "1 hour later", "h", ""])
 def test_what_is_no_age_and_no_time(text):
     with pytest.raises(ValueError, match=r"isoformat"):
-        moment(text, datetime(2030, 1, 1, tzinfo=UTC))
+        parse_moment(text, datetime(2030, 1, 1, tzinfo=UTC))
 
 
 def test_times():
     now = datetime(2030, 1, 1, tzinfo=UTC)
-    assert moment("2029-05-06T07:08:09", now) == datetime(2029, 5, 6, 7, 8, 9, tzinfo=UTC)
-    assert moment("2029-05-06T07:08:09+02:00", now) == datetime(2029, 5, 6, 5, 8, 9, tzinfo=UTC)
+    assert parse_moment("2029-05-06T07:08:09", now) == datetime(2029, 5, 6, 7, 8, 9, tzinfo=UTC)
+    assert parse_moment("2029-05-06T07:08:09+02:00", now) == datetime(2029, 5, 6, 5, 8, 9, tzinfo=UTC)
 
 
 # --- best, diff ------------------------------------------------------------------------------------
@@ -433,7 +433,7 @@ def test_diff_shows_sources_latencies_and_counters(ctl, finished):
 
 def test_every_proposed_kernel_can_be_compared_with_the_initial_one(ctl, home, finished):
     with LogReader.open(home) as reader:
-        proposed = [row["candidate"] for row in reader.attempts(finished) if row["source"] is not None]
+        proposed = [row["candidate"] for row in reader.attempt_rows(finished) if row["source"] is not None]
     assert len(proposed) > 2
     for candidate in proposed:
         assert ctl("diff", finished, "initial", candidate, "--json").json["b"] == candidate
@@ -443,7 +443,7 @@ def test_every_proposed_kernel_can_be_compared_with_the_initial_one(ctl, home, f
 
 
 def test_without_an_owner_commands_are_queued(ctl, home, fake_kernel, monkeypatch):
-    monkeypatch.setattr("agentctl.answers.QUEUED_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr("agentctl.command_answers.QUEUED_AFTER_SECONDS", 0.0)
     run = fakes.submit(home)
     fakes.take_commands(home)
     calls = [
@@ -456,14 +456,14 @@ def test_without_an_owner_commands_are_queued(ctl, home, fake_kernel, monkeypatc
         called = ctl(*call)
         assert called.status == 0
         assert "queued" in called.out
-        assert len(waiting(home)) == number
-    made = run_id(waiting(home)[-1].stem, "silu")
+        assert len(waiting_commands(home)) == number
+    made = run_id(waiting_commands(home)[-1].stem, "silu")
     assert called.out.startswith(
         f"queued: submit as {made}; nobody owns this home now: agentd takes it up, or: "
     )
     assert called.out.endswith(f"resume --home {home} {made}\n")
     assert ctl("status", "--json").json["daemon"]["queued"] == 4
-    payloads = [json.loads(path.read_bytes()) for path in waiting(home)]
+    payloads = [json.loads(path.read_bytes()) for path in waiting_commands(home)]
     assert [payload["verb"] for payload in payloads] == ["pause", "cancel", "propose", "submit"]
     assert payloads[1]["reason"] == "enough"
     assert payloads[2]["source"] == fakes.KERNEL
@@ -476,20 +476,20 @@ def test_an_ended_run_is_not_steered_whatever_waits(ctl, home, finished, fake_ke
         called = ctl(verb, finished)
         assert called.status == exits.FAILURE
         assert f"{verb}: run {finished} is completed" in called.err
-    assert len(waiting(home)) == 1
+    assert len(waiting_commands(home)) == 1
 
 
 def test_an_owner_that_does_not_answer(ctl, home, finished, monkeypatch):
-    monkeypatch.setattr("agentctl.answers.TIMEOUT_SECONDS", 0.01)
+    monkeypatch.setattr("agentctl.command_answers.TIMEOUT_SECONDS", 0.01)
     with EventLog.open(home):
         called = ctl("pause", finished)
     assert called.status == exits.TIMEOUT
     assert "stays queued" in called.err
-    assert len(waiting(home)) == 1
+    assert len(waiting_commands(home)) == 1
     with EventLog.open(home):
         forked = ctl("fork", f"{finished}@20")
     assert forked.status == exits.TIMEOUT
-    assert f"its run will be {run_id(waiting(home)[-1].stem, 'silu')}" in forked.err
+    assert f"its run will be {run_id(waiting_commands(home)[-1].stem, 'silu')}" in forked.err
 
 
 # --- config, try, verify --------------------------------------------------------------------------
@@ -555,7 +555,7 @@ def test_only_listed_codes_are_not_bad_input():
     """The table's statuses are those that are documented, and every one documented is used."""
     listed = set(exits._BY_CODE.values()) | {exits.OK, exits.USAGE, exits.INTERRUPTED}
     assert listed == set(exits.MEANING)
-    assert exits.status_of(ValueError("a bug")) is None
+    assert exits.status_of_error(ValueError("a bug")) is None
 
 
 def test_every_code_in_the_table_is_one_that_an_error_has():

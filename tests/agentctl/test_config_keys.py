@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from agentctl.config_keys import AT_ONCE, NEW_RUNS, NEXT_ROUND, keys, table
-from daemon.config import Config, load
+from agentctl.config_keys import AT_ONCE, NEW_RUNS, NEXT_ROUND, format_key_table, list_config_keys
+from daemon.config import Config, load_config
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
-KEYS = {key.key: key for key in keys()}
+KEYS = {key.key: key for key in list_config_keys()}
 
 
 def test_every_key_is_explained():
-    assert set(KEYS) == {key for key, _, _ in load(Path("/nowhere"), {}).items()}
+    assert set(KEYS) == {key for key, _, _ in load_config(Path("/nowhere"), {}).items()}
     assert [key.key for key in KEYS.values() if not (key.meaning and key.values and key.default)] == []
 
 
 def test_the_document_has_the_table_that_the_program_prints(ctl):
     printed = ctl("config", "keys").out.rstrip("\n")
-    assert printed == "\n".join(table(keys()))
+    assert printed == "\n".join(format_key_table(list_config_keys()))
     here = printed in DOCUMENT.read_text(encoding="utf-8")
     assert here, "put what `agentctl config keys` prints into docs/configuration.md"
     assert [row["key"] for row in ctl("config", "keys", "--json").json] == list(KEYS)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 import seeds
-from agent_core.prompting import builtin
-from agent_core.providers.windows import count
-from agentctl.cost_estimate import ANSWERS, estimate
-from agentctl.foresee import lines
+from agent_core.prompting import builtin_prompts
+from agent_core.providers.windows import estimate_tokens
+from agentctl.cost_estimate import ANSWER_TOKENS, estimate_cost
+from agentctl.dry_run import format_estimate
 from daemon.config import Config
 from state.model import LlmConfig, RunConfig, SearchConfig
 from tests.daemon.calls import models
 from tests.daemon.calls.models import MODEL
 
-PROBLEM = seeds.load("silu")
+PROBLEM = seeds.load_problem("silu")
 SEARCH = SearchConfig(beam=3, plans=4, implementations=2, rounds=3, repairs=2, top_k=2)
 
 
@@ -30,7 +30,7 @@ def config(*planner: str, prices: tuple[str, ...] = (models.PRICE,), **llm) -> C
 
 
 def rows(settings: Config) -> dict[tuple[str, str], object]:
-    found = estimate(settings, PROBLEM, PROBLEM.kernel, builtin())
+    found = estimate_cost(settings, PROBLEM, PROBLEM.kernel, builtin_prompts())
     return {(row.role, row.model): row for row in found.rows}
 
 
@@ -75,9 +75,11 @@ def test_planners_have_slots_by_turns_whatever_their_models_weigh(planners, mode
 
 def test_prompts_are_the_real_ones_and_cost_what_they_cost():
     row = rows(config("local"))["executor", MODEL]
-    assert row.input_tokens > count(PROBLEM.kernel) + count(PROBLEM.files["reference.py"].decode())
+    assert row.input_tokens > estimate_tokens(PROBLEM.kernel) + estimate_tokens(
+        PROBLEM.files["reference.py"].decode()
+    )
     assert 1000 < row.shared_tokens < row.input_tokens
-    assert row.output_tokens == min(ANSWERS["executor"] + count(PROBLEM.kernel), 16_000)
+    assert row.output_tokens == min(ANSWER_TOKENS["executor"] + estimate_tokens(PROBLEM.kernel), 16_000)
     rest = row.input_tokens - row.shared_tokens
     each = (rest * 3 + row.shared_tokens * 0.3 + row.output_tokens * 15) / 1e6
     assert row.usd == pytest.approx(row.calls * each)
@@ -85,17 +87,17 @@ def test_prompts_are_the_real_ones_and_cost_what_they_cost():
 
 
 def test_an_unknown_price_makes_an_unknown_sum_and_says_what_to_set():
-    found = estimate(config("local", prices=()), PROBLEM, PROBLEM.kernel, builtin())
+    found = estimate_cost(config("local", prices=()), PROBLEM, PROBLEM.kernel, builtin_prompts())
     assert (found.usd, found.most_usd) == (None, None)
-    text = "\n".join(lines(found))
+    text = "\n".join(format_estimate(found))
     assert f"nobody knows what {MODEL} costs" in text
     assert "unknown" in text
 
 
 def test_a_run_without_models_costs_nothing():
-    found = estimate(config("builtin"), PROBLEM, PROBLEM.kernel, builtin())
+    found = estimate_cost(config("builtin"), PROBLEM, PROBLEM.kernel, builtin_prompts())
     assert (found.rows, found.usd) == ((), 0)
-    assert lines(found) == ["no planner of this run asks a model: it costs nothing"]
+    assert format_estimate(found) == ["no planner of this run asks a model: it costs nothing"]
 
 
 MODELS = (
@@ -126,7 +128,7 @@ def test_a_dry_run_starts_nothing(ctl, home, verb):
 
 def test_a_dry_run_in_json_has_the_rows(ctl):
     said = ctl("--json", "run", "--dry-run", *MODELS).json
-    assert {row["role"] for row in said["rows"]} == set(ANSWERS)
+    assert {row["role"] for row in said["rows"]} == set(ANSWER_TOKENS)
     assert said["usd"] == pytest.approx(sum(row["usd"] for row in said["rows"]))
 
 

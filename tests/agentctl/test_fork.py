@@ -7,22 +7,22 @@ import shutil
 
 import pytest
 
-from agentctl.answers import queued_runs, wait_for_answer
-from agentctl.run_summary import as_text
-from agentctl.tracker import Tracker
+from agentctl.command_answers import queued_runs, wait_for_answer
+from agentctl.run_summary import summary_text
+from agentctl.run_tracker import RunTracker
 from agentctl.verbs import rescore
 from daemon import exits
-from daemon.inbox import drop
-from daemon.places import waiting
-from daemon.verbs import Fork, run_id
+from daemon.command_models import Fork, run_id
+from daemon.home_paths import waiting_commands
+from daemon.inbox import put_command
 from state.events import KernelKept
 from state.log import EventLog
-from state.model import Benchmark, Bounds
+from state.model import Benchmark, LatencyBounds
 from state.reader import LogReader
-from state.verify import verify
+from state.verify import verify_log
 from tests.support import fakes
 
-BOUNDS = Bounds(plain_ms=0.1, tight_ms=0.5)
+BOUNDS = LatencyBounds(plain_ms=0.1, tight_ms=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +42,11 @@ def finished(home, template) -> str:
 @pytest.fixture
 def at_once(monkeypatch):
     """Nobody owns the home, and nobody waits for that to change."""
-    monkeypatch.setattr("agentctl.answers.QUEUED_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr("agentctl.command_answers.QUEUED_AFTER_SECONDS", 0.0)
 
 
 def forked(home, run: str, **how) -> str:
-    child = run_id(drop(home, Fork(run=run, **how)), "silu")
+    child = run_id(put_command(home, Fork(run=run, **how)), "silu")
     fakes.finish(home, child)
     return child
 
@@ -85,7 +85,7 @@ def test_resume_at_an_event_rewinds_by_forking(ctl, home, finished):
     assert called.status == exits.OK, called.err
     with LogReader.open(home) as reader:
         assert reader.read(stream=finished, limit=10_000) == before
-        child, parent = reader.runs()
+        child, parent = reader.run_summaries()
     assert (child["parent"], child["parent_seq"], parent["run"]) == (finished, 25, finished)
     lines = called.out.splitlines()
     assert lines[0] == f"run {child['run']} continues {finished} from its event 25"
@@ -94,12 +94,12 @@ def test_resume_at_an_event_rewinds_by_forking(ctl, home, finished):
     assert "round 1 of" not in called.out
     assert "initial kernel:" not in called.out
     assert re.search(r"3 rounds \(1 before the fork\), \d+:\d\d since it began", called.out)
-    assert verify(home).ok
+    assert verify_log(home).is_ok
 
 
 def test_a_report_goes_by_what_was_judged_since_another_target(home, finished):
     child = forked(home, finished, settings={"target": "trn1"})
-    tracker = Tracker(child)
+    tracker = RunTracker(child)
     with LogReader.open(home) as reader:
         items = reader.read(stream=child, limit=10_000)
     for item in items:
@@ -110,7 +110,7 @@ def test_a_report_goes_by_what_was_judged_since_another_target(home, finished):
     assert tracker.started_us == own[0].ts_us
     best = tracker.state.best
     tracker.kept = {best.id: best}
-    assert "The best is a kernel of before the fork, judged anew." in as_text(tracker, None)
+    assert "The best is a kernel of before the fork, judged anew." in summary_text(tracker, None)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_bad_input_is_named_with_the_nearest_and_has_its_status(ctl, home, finis
     called = ctl(*(word.replace("RUN", finished) for word in words))
     assert called.status == status, called.err
     assert said.replace("RUN?", f"{finished}?") in called.err
-    assert waiting(home) == []
+    assert waiting_commands(home) == []
 
 
 # --- set and approve -------------------------------------------------------------------------------
@@ -158,16 +158,16 @@ def test_settings_are_checked_before_they_are_queued(ctl, home, at_once):
     fakes.take_commands(home)
     assert ctl("set", run, "search.beam=0").status == exits.USAGE
     assert ctl("set", run, "run.target=trn1").status == exits.USAGE
-    assert waiting(home) == []
+    assert waiting_commands(home) == []
     for settings in (("search.beam=3", "search.beam=4"), ("search.beam=3", "run.search.beam=4")):
         twice = ctl("set", run, *settings)
-        assert (twice.status, waiting(home)) == (exits.USAGE, [])
+        assert (twice.status, waiting_commands(home)) == (exits.USAGE, [])
         assert "search.beam was given a value before" in twice.err
     called = ctl("set", run, "search.beam=3", "search.plans=1")
-    assert (called.status, len(waiting(home))) == (exits.OK, 1)
+    assert (called.status, len(waiting_commands(home))) == (exits.OK, 1)
     fakes.take_commands(home)
     with EventLog.open(home) as log:
-        assert log.state(run).pending_config.search.beam == 3
+        assert log.run_state(run).pending_config.search.beam == 3
 
 
 def test_what_waits_to_be_taken_up_can_be_steered(ctl, home, at_once):
@@ -177,8 +177,8 @@ def test_what_waits_to_be_taken_up_can_be_steered(ctl, home, at_once):
     assert ctl("set", run, "search.beam=3").status == exits.OK
     fakes.take_commands(home)
     with LogReader.open(home) as reader:
-        assert reader.state(run).status == "paused"
-        assert reader.state(run).pending_config.search.beam == 3
+        assert reader.run_state(run).status == "paused"
+        assert reader.run_state(run).pending_config.search.beam == 3
 
 
 def test_status_says_that_a_run_waits_for_a_person(ctl, home):
@@ -240,7 +240,7 @@ def test_the_number_of_an_event_is_digits(ctl, finished, number):
 def test_rescore_ranks_by_another_number_of_the_same_verdicts(ctl, home, finished):
     with LogReader.open(home) as reader:
         before = reader.head()
-        correct = [row for row in reader.candidates(finished) if row["duplicate_of"] is None]
+        correct = [row for row in reader.candidate_rows(finished) if row["duplicate_of"] is None]
     found = ctl("rescore", finished, "--objective", "percent_of_peak", "--json").json
     assert [row["candidate"] for row in found["kernels"]] == [row["candidate"] for row in correct]
     values = [row["value"] for row in found["kernels"]]
@@ -253,11 +253,13 @@ def test_rescore_ranks_by_another_number_of_the_same_verdicts(ctl, home, finishe
         assert reader.head() == before
 
 
-def kernel(name: str, latency: float, draws: tuple[float, ...] = (), **counters: float) -> rescore.Kernel:
+def kernel(
+    name: str, latency: float, draws: tuple[float, ...] = (), **counters: float
+) -> rescore.ScoredKernel:
     timed = Benchmark(
         latency_ms=latency, lo_ms=latency / 2, hi_ms=3 / latency, predicted=True, samples=1, draws_ms=draws
     )
-    return rescore.Kernel(f"r1.b0.p{name}.k0.f0", name, timed, counters)
+    return rescore.ScoredKernel(f"r1.b0.p{name}.k0.f0", name, timed, counters)
 
 
 @pytest.mark.parametrize(
@@ -278,8 +280,8 @@ def test_each_objective_orders_kernels_its_way(objective, order):
         kernel("1", 1.5, (0.8, 1.6, 1.9), spills=5),
         kernel("2", 2.0, (0.7, 1.2, 2.9), spills=0),
     ]
-    chosen = rescore.objective_of(objective, BOUNDS, kernels)
-    assert "".join(one.title for one, _ in rescore.rank(kernels, chosen)) == order
+    chosen = rescore.parse_objective(objective, BOUNDS, kernels)
+    assert "".join(one.title for one, _ in rescore.rank_kernels(kernels, chosen)) == order
 
 
 @pytest.mark.parametrize(
@@ -293,11 +295,13 @@ def test_each_objective_orders_kernels_its_way(objective, order):
     ],
 )
 def test_a_counter_is_told_with_its_unit(name, spelt):
-    chosen = rescore.objective_of(f"counter:{name}", BOUNDS, [kernel("0", 1.0, **{name: 0.5})])
+    chosen = rescore.parse_objective(f"counter:{name}", BOUNDS, [kernel("0", 1.0, **{name: 0.5})])
     assert chosen.spell(0.5) == spelt
 
 
 def test_a_kernel_without_the_number_is_not_ranked():
     kernels = [kernel("0", 1.0), kernel("1", 2.0, (1.0, 2.0))]
-    chosen = rescore.objective_of("p90", BOUNDS, kernels)
-    assert [(one.title, value) for one, value in rescore.rank(kernels, chosen)] == [("1", pytest.approx(1.9))]
+    chosen = rescore.parse_objective("p90", BOUNDS, kernels)
+    assert [(one.title, value) for one, value in rescore.rank_kernels(kernels, chosen)] == [
+        ("1", pytest.approx(1.9))
+    ]

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from daemon import exits
-from remote.fleet.remedies import remedy
-from remote.ssh.survey import SCRIPT
-from state.board import HostStanding, publish
+from remote.fleet.remedies import find_remedy
+from remote.ssh.host_setup import SCRIPT
+from state.host_status import HostStatus, publish_host_status
 from tests.support.sshd import Sshd
 
 pytestmark = pytest.mark.needs("sshd", package="openssh-server")
@@ -222,7 +222,7 @@ def test_the_list_has_what_is_configured_with_how_it_stood_and_what_to_do(ctl, h
     config = home / "config.toml"
     config.write_text('[run]\nhosts = ["ubuntu@new", "ubuntu@old"]\n')
     heard = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    used = HostStanding(
+    used = HostStatus(
         address="ubuntu@old",
         state="resting",
         since=heard,
@@ -232,9 +232,9 @@ def test_the_list_has_what_is_configured_with_how_it_stood_and_what_to_do(ctl, h
         running=3,
         done=7,
         why="its disk is full",
-        remedy=remedy("host_full", "ubuntu@old"),
+        remedy=find_remedy("host_full", "ubuntu@old"),
     )
-    publish(home, [used])
+    publish_host_status(home, [used])
     new, old = ctl("host", "list", "--json").json
     assert (new["name"], new["state"], new["configured"], new["heard"]) == (
         "ubuntu@new",
@@ -252,7 +252,7 @@ def test_the_list_has_what_is_configured_with_how_it_stood_and_what_to_do(ctl, h
     assert ctl("host", "forget", "ubuntu@old").status == exits.OK
     assert ctl("host", "forget", "ubuntu@old").status == exits.NOT_THERE
     assert ctl("host", "list", "--json").json[1]["heard"] is None
-    publish(home, [used])
+    publish_host_status(home, [used])
     config.write_text('[run]\nhosts = ["ubuntu@new"]\n')
     assert [one["name"] for one in ctl("host", "list", "--json").json] == ["ubuntu@new"]
     assert "ubuntu@old" not in ctl("doctor").out

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from agentctl.verbs.kernels import NOTES, readable, scaled
+from agentctl.verbs.kernels import NOTES, format_counter, format_scaled
 from daemon import exits
 
 
@@ -25,12 +25,12 @@ from daemon import exits
     ],
 )
 def test_a_counter_has_its_unit(name, value, text):
-    assert readable(name, value) == text
+    assert format_counter(name, value) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(999, "999 B"), (1000, "1.0 kB"), (2.5e9, "2.5 GB")])
 def test_values_are_scaled(value, text):
-    assert scaled(value, "B") == text
+    assert format_scaled(value, "B") == text
 
 
 def test_shares_whose_name_does_not_say_of_what_are_explained():
@@ -51,7 +51,7 @@ def test_diff_shows_readable_counters(ctl, finished):
     assert "predicted counters that changed, most changed first:" in text
     shown = [line for line in text.splitlines() if line.startswith("  ") and " -> " in line]
     for name, (was, now) in content["counters"].items():
-        before, after = readable(name, was), readable(name, now)
+        before, after = format_counter(name, was), format_counter(name, now)
         assert (before != after) == any(line.split()[0] == name for line in shown)
         assert before == after or f"{before} -> {after}" in text
     assert content["a_lo_ms"] <= content["a_ms"] <= content["a_hi_ms"]
@@ -73,7 +73,7 @@ def test_a_kernel_is_written_whole_and_never_over_the_log(ctl, home, finished, t
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("state.output.Path.write_bytes", full)
+        patch.setattr("state.output_files.Path.write_bytes", full)
         called = ctl("best", finished, "-o", out)
     assert (called.status, called.out) == (exits.STORAGE, "")
     assert called.err == f"agentctl: {out}: no space left for it; free some and retry\n"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from agentctl.lines import as_line
-from agentctl.run_summary import as_json, as_text
-from agentctl.tracker import Tracker
+from agentctl.event_lines import format_event_line
+from agentctl.formatting import narrate_event
+from agentctl.run_summary import summary_json, summary_text
+from agentctl.run_tracker import RunTracker
 from agentctl.views.run import run_view
-from agentctl.words import narrate
-from daemon.runner import Runner
+from daemon.runner import EffectRunner
 from state.events import (
     EvaluationCompleted,
     EvaluationFailed,
@@ -23,7 +23,7 @@ from state.events import (
 from state.log import EventLog
 from state.model import Level, Role
 from state.reader import LogReader
-from state.verify import verify
+from state.verify import verify_log
 from tests.daemon.test_runner import next_effects, perform, start
 from tests.support import fakes
 
@@ -62,11 +62,11 @@ def fallen(items) -> KernelRefuted:
 
 def told(run, items) -> list[str]:
     """Return what `agentctl run` says as the run goes on."""
-    tracker = Tracker(run)
+    tracker = RunTracker(run)
     lines = []
     for item in items:
         tracker.add(item)
-        lines.append(narrate(item.event, tracker) or "")
+        lines.append(narrate_event(item.event, tracker) or "")
     return lines
 
 
@@ -106,7 +106,7 @@ async def judged_at(event_log, runner, *levels):
 )
 async def test_a_pass_is_used_again_where_as_much_was_compared(event_log, levels, judged):
     judge = Judge()
-    outcomes = await judged_at(event_log, Runner(event_log, fakes.fake_workers(judge)), *levels)
+    outcomes = await judged_at(event_log, EffectRunner(event_log, fakes.fake_workers(judge)), *levels)
     assert judge.levels == judged
     assert [one.evaluation.level for one in outcomes] == list(levels)
     assert [one.cached_from is None for one in outcomes].count(True) == len(judged)
@@ -114,10 +114,10 @@ async def test_a_pass_is_used_again_where_as_much_was_compared(event_log, levels
 
 async def test_a_rejection_is_used_again_whatever_is_asked_for(event_log):
     judge = Judge(late={0: ONE_SEED})  # the sum of the initial kernel's constants
-    runner = Runner(event_log, fakes.fake_workers(judge))
+    runner = EffectRunner(event_log, fakes.fake_workers(judge))
     outcomes = await judged_at(event_log, runner, SLICES, ONE_SEED, SLICES, WHOLE)
     assert judge.levels == [SLICES, ONE_SEED]
-    assert [one.evaluation.correct for one in outcomes] == [True, False, False, False]
+    assert [one.evaluation.is_correct for one in outcomes] == [True, False, False, False]
 
 
 async def test_an_evaluator_that_compares_less_than_was_asked_is_not_believed(event_log):
@@ -125,7 +125,7 @@ async def test_an_evaluator_that_compares_less_than_was_asked_is_not_believed(ev
         async def evaluate(self, request, blobs, /):
             return await super().evaluate(request.model_copy(update={"level": SLICES}), blobs)
 
-    (failed,) = await judged_at(event_log, Runner(event_log, fakes.fake_workers(Lazy())), ONE_SEED)
+    (failed,) = await judged_at(event_log, EffectRunner(event_log, fakes.fake_workers(Lazy())), ONE_SEED)
     assert isinstance(failed, EvaluationFailed)
     assert (failed.error.code, failed.tries) == ("level_too_low", 1)
 
@@ -142,32 +142,34 @@ def test_counters_are_recorded_with_the_first_verdict_alone(items):
 
 def test_the_lists_agree_with_the_state_about_the_best_and_what_fell(refuting, reader, items):
     home, run = refuting
-    state = reader.state(run)
-    (row,) = reader.runs()
+    state = reader.run_state(run)
+    (row,) = reader.run_summaries()
     assert (row["best"], row["best_ms"]) == (state.best.id, state.best.latency_ms)
-    rows = {row["candidate"]: row for row in reader.attempts(run)}
+    rows = {row["candidate"]: row for row in reader.attempt_rows(run)}
     wrong = rows[fallen(items).candidate]
     assert (wrong["decision"], wrong["reason"], wrong["level"]) == ("discarded", "refuted", "whole")
     assert (wrong["verdict"], wrong["latency_ms"]) == ("incorrect", None)
     assert rows[state.best.id]["level"] == "whole"
-    assert [row["candidate"] for row in reader.candidates(run)] == [state.best.id], "copies are as wrong"
-    assert verify(home).ok
+    assert [row["candidate"] for row in reader.candidate_rows(run)] == [state.best.id], "copies are as wrong"
+    assert verify_log(home).is_ok
 
 
 def test_the_report_says_how_much_of_the_best_was_compared_and_counts_what_fell(refuting, items):
-    tracker = Tracker(refuting[1])
+    tracker = RunTracker(refuting[1])
     for item in items:
         tracker.add(item)
     early = [
         one for item in items if isinstance(one := item.event, KernelDiscarded) and one.reason == "refuted"
     ]
-    assert "           found correct on whole outputs of every seed\n" in as_text(tracker, None, width=200)
-    assert as_json(tracker, None)["discarded"]["refuted"] == len(early) + 1
+    assert "           found correct on whole outputs of every seed\n" in summary_text(
+        tracker, None, width=200
+    )
+    assert summary_json(tracker, None)["discarded"]["refuted"] == len(early) + 1
     assert run_view(tracker.run, tracker.state).best_level == "whole"
 
 
 def test_while_it_runs_the_best_stands_at_the_level_that_it_has(refuting, items):
-    tracker = Tracker(refuting[1])
+    tracker = RunTracker(refuting[1])
     for item in items[: items.index(next(item for item in items if item.type == "KernelRefuted"))]:
         tracker.add(item)
     assert run_view(tracker.run, tracker.state).best_level == "one_seed"
@@ -183,14 +185,16 @@ def test_who_falls_is_named_as_it_happens_and_in_the_log_s_lines(refuting, items
     )
     early = next(n for n, item in enumerate(items) if getattr(item.event, "reason", "") == "refuted")
     assert lines[early].endswith(", incorrect when more of its outputs was compared")
-    assert f"{wrong.candidate}: incorrect, best now {wrong.best.id}: wrong [incorrect]" in as_line(items[at])
-    assert as_line(items[early]).endswith("refuted, incorrect")
+    assert f"{wrong.candidate}: incorrect, best now {wrong.best.id}: wrong [incorrect]" in format_event_line(
+        items[at]
+    )
+    assert format_event_line(items[early]).endswith("refuted, incorrect")
     started = next(
         item for item in items if item.type == "EvaluationStarted" and "verifier" in item.event.key
     )
-    assert as_line(started).endswith(": verifier")
+    assert format_event_line(started).endswith(": verifier")
     (ended,) = [item for item in items if isinstance(item.event, RunCompleted)]
-    assert as_line(ended).endswith("all rounds done; best correct on whole outputs of every seed")
+    assert format_event_line(ended).endswith("all rounds done; best correct on whole outputs of every seed")
 
 
 def test_operators_are_warned_of_a_best_that_falls(tmp_path):

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from agentctl import lines
-from agentctl.lines import as_line, facts
-from agentctl.words import identity
+from agentctl import event_lines
+from agentctl.event_lines import describe_event, format_event_line
+from agentctl.formatting import format_identity
 from state.events import (
     BudgetSpent,
     CommandCompleted,
@@ -30,7 +30,7 @@ from state.model import (
     Benchmark,
     ErrorInfo,
     Evaluation,
-    Identity,
+    FormulaIdentity,
     Plan,
     Prediction,
     StopReason,
@@ -69,7 +69,9 @@ PLAN = Plan(
         (
             EvaluationCompleted(
                 key=f"{PLACE}.evaluator",
-                evaluation=JUDGED.model_copy(update={"identity": Identity(verdict="proven", elements=8)}),
+                evaluation=JUDGED.model_copy(
+                    update={"identity": FormulaIdentity(verdict="proven", elements=8)}
+                ),
                 cache_key="0" * 64,
             ),
             (
@@ -121,13 +123,13 @@ PLAN = Plan(
     ],
 )
 def test_an_event_in_words(event: Event, text: str):
-    assert facts(event) == text
+    assert describe_event(event) == text
 
 
 def test_a_type_without_words_of_its_own_shows_its_fields_and_counts_collections(items, monkeypatch):
-    monkeypatch.setattr(lines, "_TELL", {})
+    monkeypatch.setattr(event_lines, "_DESCRIBERS", {})
     (created,) = [item for item in items if item.type == "RunCreated"]
-    text = facts(created.event)
+    text = describe_event(created.event)
     assert re.search(r"config \(\d+\)", text)
     assert "toolchain " in text
 
@@ -135,8 +137,8 @@ def test_a_type_without_words_of_its_own_shows_its_fields_and_counts_collections
 def test_every_event_of_a_run_is_one_line_of_words(items):
     assert len({item.type for item in items}) > 15
     for item in items:
-        line = as_line(item)
-        assert len(line) <= lines.WIDTH
+        line = format_event_line(item)
+        assert len(line) <= event_lines.LINE_WIDTH
         assert f"Z {item.stream}@{item.run_seq} {item.type}" in line
         assert not re.search(r"[{}\n]|None|'\w+':|[0-9a-f]{64}", line), line
 
@@ -145,19 +147,19 @@ def test_a_line_names_the_candidate_first(items):
     judged = next(item for item in items if item.type == "EvaluationCompleted")
     assert (
         " EvaluationCompleted r0.b0.p0.k0.f0: correct on whole outputs of one seed, 2.32 ms predicted"
-        in as_line(judged)
+        in format_event_line(judged)
     )
     started = next(item for item in items if item.type == "EvaluationStarted")
-    assert as_line(started).endswith(" EvaluationStarted r0.b0.p0.k0.f0")
+    assert format_event_line(started).endswith(" EvaluationStarted r0.b0.p0.k0.f0")
 
 
 @pytest.mark.parametrize("note", ["word " * 100, "w" * 500])
 def test_a_long_line_is_cut_between_words_where_there_are_any(items, note):
     item = next(item for item in items if item.type == "KernelProposed")
     long = item.event.model_copy(update={"note": note})
-    line = lines._cut(f"place KernelProposed: {facts(long)}")
-    assert len(line) <= lines.WIDTH
-    assert len(line) > lines.WIDTH - 20
+    line = event_lines._truncate_line(f"place KernelProposed: {describe_event(long)}")
+    assert len(line) <= event_lines.LINE_WIDTH
+    assert len(line) > event_lines.LINE_WIDTH - 20
     assert line.endswith("word..." if " " in note else "ww...")
 
 
@@ -165,14 +167,14 @@ def test_a_long_line_is_cut_between_words_where_there_are_any(items, note):
     ("found", "text"),
     [
         (
-            Identity(verdict="proven", elements=2048, share_percent=0.00914),
+            FormulaIdentity(verdict="proven", elements=2048, share_percent=0.00914),
             "identity: proven, the reference's formula on 2048 elements of the outputs (0.0091 %)",
         ),
         (
-            Identity(verdict="tested", reason="maxima or comparisons decide about the result"),
+            FormulaIdentity(verdict="tested", reason="maxima or comparisons decide about the result"),
             "identity: tested in numbers only, maxima or comparisons decide about the result",
         ),
     ],
 )
-def test_what_is_known_of_a_formula_is_said(found: Identity, text: str) -> None:
-    assert identity(found) == text
+def test_what_is_known_of_a_formula_is_said(found: FormulaIdentity, text: str) -> None:
+    assert format_identity(found) == text

@@ -9,8 +9,8 @@ from contextlib import closing
 import pytest
 
 from daemon import exits
-from daemon.inbox import drop
-from daemon.verbs import run_id
+from daemon.command_models import run_id
+from daemon.inbox import put_command
 from state.log import EventLog
 from state.model import RunStatus, digest_of
 from tests.support import fakes
@@ -149,7 +149,7 @@ def test_a_blob_that_was_lost_is_shown_as_that(ctl, home, finished) -> None:
 
 async def test_a_run_that_needs_a_lost_blob_waits_and_takes_nobody_with_it(home) -> None:
     poor = fakes.submit(home)
-    other = run_id(drop(home, fakes.submission(kernel="TILE_M = 64\n")), fakes.CONFIG.problem)
+    other = run_id(put_command(home, fakes.submission(kernel="TILE_M = 64\n")), fakes.CONFIG.problem)
     await asyncio.to_thread(fakes.take_commands, home)
     with closing(sqlite3.connect(home / "events.db")) as connection:
         key = (bytes.fromhex(digest_of(fakes.KERNEL.encode())),)
@@ -157,6 +157,6 @@ async def test_a_run_that_needs_a_lost_blob_waits_and_takes_nobody_with_it(home)
         connection.commit()
     with EventLog.open(home) as log:
         await fakes.host_until_ended(log, other)
-        state = log.state(poor)
+        state = log.run_state(poor)
     assert state.status is RunStatus.PAUSED
     assert "was lost" in state.status_reason

@@ -7,15 +7,15 @@ import re
 
 import pytest
 
-from agentctl import answers
+from agentctl import command_answers
 from daemon import exits
-from daemon.verbs import Forget, Learn, Pause, Rewrite
+from daemon.command_models import ExperienceEntry, Forget, Learn, Pause
 from state.events import CommandCompleted, CommandRejected, ExperiencesForgotten, ExperiencesLearnt
 from state.log import EventLog
 from state.model import SYSTEM_STREAM, ExperienceKind, digest_of
 from state.reader import LogReader
 from state.records import NewEvent
-from state.verify import verify
+from state.verify import verify_log
 from tests.support import fakes
 from tests.support.sequences import SOURCE, experience, imported
 
@@ -26,7 +26,7 @@ FILE = imported(1, problem="", toolchain="")
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "QUEUED_AFTER_SECONDS", 0)
+    monkeypatch.setattr(command_answers, "QUEUED_AFTER_SECONDS", 0)
 
 
 @pytest.fixture
@@ -45,12 +45,12 @@ def system(home, *kinds):
 
 def experiences(home):
     with LogReader.open(home) as reader:
-        return reader.system().experiences
+        return reader.system_state().experiences
 
 
 def carry_out(home):
     """Own the home until a command that comes after all others is answered."""
-    fakes.drop(home, Pause(run="silu-000000"), id_="9999-last")
+    fakes.put_command(home, Pause(run="silu-000000"), id_="9999-last")
     run = fakes.submit(home)
     fakes.finish(home, run)
 
@@ -138,9 +138,9 @@ def test_a_file_is_imported_by_the_owner_of_the_home(ctl, home, tmp_path):
     assert answered[called.json["command"]] == {"learnt": [one.id], "known": 0}
     assert {"learnt": [], "known": 1} in answered.values()
     with LogReader.open(home) as reader:
-        assert (reader.blob(one.slow), reader.blob(one.fast)) == (b"a", b"b")
+        assert (reader.get_blob(one.slow), reader.get_blob(one.fast)) == (b"a", b"b")
     assert one.id in [row["id"] for row in ctl("memory", "list", "--json").json]
-    assert verify(home).ok
+    assert verify_log(home).is_ok
 
 
 def test_a_file_that_is_no_such_list_is_refused_before_anything_is_sent(ctl, home, tmp_path):
@@ -165,11 +165,11 @@ def test_what_was_answered_is_told(ctl, home, tmp_path, monkeypatch):
         sent.append((where, command))
         return CommandCompleted(id="1", result=result)
 
-    monkeypatch.setattr("agentctl.verbs.memory.send", lambda where, command: (where, command))
+    monkeypatch.setattr("agentctl.verbs.memory.send_command", lambda where, command: (where, command))
     monkeypatch.setattr("agentctl.verbs.memory.wait_for_answer", lambda where, one: answer(*one))
     called = ctl("memory", "import", path, "--name", "advice")
     assert called.out == f"learnt 1 experience of {path}; 1 known already; 1 without a summary passed over\n"
-    rewrites = (Rewrite(summary="a"), Rewrite(summary="b"))
+    rewrites = (ExperienceEntry(summary="a"), ExperienceEntry(summary="b"))
     assert sent == [(home, Learn(file="advice", rewrites=rewrites))]
     assert ctl("memory", "import", path, "--json").json == {"state": "done", **result, "without_summary": 1}
 
@@ -193,7 +193,7 @@ def test_what_is_to_be_forgotten_is_told_to_no_later_run(ctl, told, arguments, l
     assert there == left
     (event,) = system(told, ExperiencesForgotten)
     assert set(event.ids) == {ONE.id, WORSE.id, FILE.id} - left
-    assert verify(told).ok
+    assert verify_log(told).is_ok
 
 
 def test_nothing_is_forgotten_by_mistake(ctl, told):
@@ -203,7 +203,7 @@ def test_nothing_is_forgotten_by_mistake(ctl, told):
 
 def test_what_was_forgotten_meanwhile_is_refused(told):
     for number in (1, 2):
-        fakes.drop(told, Forget(ids=(ONE.id,)), id_=f"000{number}")
+        fakes.put_command(told, Forget(ids=(ONE.id,)), id_=f"000{number}")
     carry_out(told)
     (rejected,) = [one for one in system(told, CommandRejected) if one.id == "0002"]
     assert rejected.error.code == "unknown_experience"

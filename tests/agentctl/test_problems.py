@@ -21,7 +21,7 @@ def satisfied(monkeypatch):
 
 def test_the_list_has_every_problem_with_its_sizes(ctl):
     rows = ctl("problems", "--json").json
-    assert [row["name"] for row in rows] == list(seeds.problems())
+    assert [row["name"] for row in rows] == list(seeds.builtin_problems())
     text = ctl("problems").out
     assert all(f"{row['name']} " in text and row["formula"] in text for row in rows)
     assert "full: M4096 N7168" in text
@@ -54,7 +54,7 @@ def test_a_problem_says_what_it_asks_for(ctl):
 
 
 def test_the_text_of_a_file_of_a_problem(ctl):
-    assert ctl("problems", "show", "silu", "--file", "kernel.py").out == seeds.load("silu").kernel
+    assert ctl("problems", "show", "silu", "--file", "kernel.py").out == seeds.load_problem("silu").kernel
     called = ctl("problems", "show", "silu", "--file", "kernle.py")
     assert called.status == exits.USAGE
     assert "did you mean 'kernel.py'?" in called.err

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-from agent_core.prompting import builtin
+from agent_core.prompting import builtin_prompts
 from daemon import exits
-from daemon.commands import Commands
-from daemon.edits import Edits
+from daemon.commands import CommandHandler
+from daemon.config_watcher import ConfigWatcher
 from state.log import EventLog
 from state.reader import LogReader
 from tests.support import fakes
 
-ASK = builtin().files["planner/ask.md"] + "Prefer what is simple.\n"
+ASK = builtin_prompts().files["planner/ask.md"] + "Prefer what is simple.\n"
 
 
 def replace(home, path: str, text: str) -> None:
@@ -23,14 +23,14 @@ def replace(home, path: str, text: str) -> None:
 
 def take_edits(home) -> None:
     with EventLog.open(home) as log:
-        commands = Commands(log, fakes.fake_workers(), touched=lambda *_: None)
-        asyncio.run(Edits(log, turn=commands.turn, apply=lambda _: None, env={}).look())
+        commands = CommandHandler(log, fakes.fake_workers(), touched=lambda *_: None)
+        asyncio.run(ConfigWatcher(log, turn=commands.turn, apply=lambda _: None, env={}).poll())
 
 
 def test_the_set_is_listed_role_by_role_in_the_order_it_is_told(ctl):
     called = ctl("prompts")
     assert called.out.startswith(
-        f"prompts {builtin().version[:12]}: the program's own\nplanner, in this order:\n"
+        f"prompts {builtin_prompts().version[:12]}: the program's own\nplanner, in this order:\n"
     )
     found = ctl("prompts", "--json").json
     assert list(found["roles"]) == ["planner", "executor", "repairer", "summarizer", "reflector"]
@@ -44,12 +44,14 @@ def test_what_a_home_replaces_is_said_and_until_when_it_does_not_count(ctl, home
     replace(home, "planner/ask.md", ASK)
     said = ctl("prompts").out
     assert f"1 file replaced by {home / 'prompts'}" in said
-    assert f"runs get {builtin().version[:12]} until whoever owns this home has taken the edit" in said
+    assert (
+        f"runs get {builtin_prompts().version[:12]} until whoever owns this home has taken the edit" in said
+    )
     assert "planner/ask.md" in next(line for line in said.splitlines() if line.endswith("replaced"))
     take_edits(home)
     assert "until" not in ctl("prompts").out
     found = ctl("prompts", "--json").json
-    assert found["recorded"] == found["version"] != builtin().version
+    assert found["recorded"] == found["version"] != builtin_prompts().version
 
 
 def test_a_role_or_a_file_can_be_read(ctl, home):
@@ -66,7 +68,7 @@ def test_a_file_is_copied_into_the_home_to_be_edited(ctl, home):
     called = ctl("prompts", "--copy", "planner/ask.md")
     there = home / "prompts" / "planner" / "ask.md"
     assert (called.status, called.out) == (exits.OK, f"copied to {there}; edits of it count\n")
-    assert there.read_text() == builtin().files["planner/ask.md"]
+    assert there.read_text() == builtin_prompts().files["planner/ask.md"]
     assert [path.name for path in there.parent.iterdir()] == ["ask.md"]
     assert ctl("prompts", "--json").json["replaced"] == []
     there.write_text(ASK)
@@ -96,7 +98,7 @@ def test_a_version_that_the_log_holds_can_be_read(ctl, home):
     run = fakes.submit(home)
     fakes.finish(home, run)
     version = ctl("status", run, "--json").json["runs"][0]["prompts"]
-    assert version == builtin().version
+    assert version == builtin_prompts().version
     assert f"prompts {version[:12]}" in ctl("tail", "--type", "RoundStarted").out
     with LogReader.open(home) as reader:
         kernel = reader.read(stream=run)[0].event.kernel
@@ -104,7 +106,7 @@ def test_a_version_that_the_log_holds_can_be_read(ctl, home):
     take_edits(home)
     assert (
         ctl("prompts", "--version", version, "--show", "planner/ask.md").out
-        == builtin().files["planner/ask.md"]
+        == builtin_prompts().files["planner/ask.md"]
     )
     assert (
         f"prompts {ctl('prompts', '--json').json['version'][:12]}"
@@ -120,8 +122,8 @@ def test_show_names_prompts_and_does_not_print_them(ctl, home):
     run = fakes.submit(home)
     fakes.finish(home, run)
     shown = ctl("show", f"{run}@1", "--json").json
-    assert shown["event"]["prompts"] == builtin().version
-    assert builtin().version not in shown["blobs"]
+    assert shown["event"]["prompts"] == builtin_prompts().version
+    assert builtin_prompts().version not in shown["blobs"]
     assert shown["event"]["kernel"] in shown["blobs"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentctl.lines import facts
+from agentctl.event_lines import describe_event
 from state.events import (
     BudgetShort,
     BudgetWarned,
@@ -69,4 +69,4 @@ ERROR = ErrorInfo(code="rate", message="slower")
     ],
 )
 def test_what_was_bought_is_told_in_words(event, told):
-    assert facts(event) == told
+    assert describe_event(event) == told

@@ -9,15 +9,21 @@ from itertools import pairwise
 
 import pytest
 
-from agentctl import words
-from agentctl.run_summary import as_json, as_text, closed, gain, write_best
-from agentctl.screen import Plain, Terminal, screen_for, status_lines
-from agentctl.tracker import Tracker, lineage
+from agentctl import formatting
+from agentctl.formatting import format_round
+from agentctl.run_summary import (
+    format_gain,
+    gap_closed_percent,
+    summary_json,
+    summary_text,
+    write_best_kernel,
+)
+from agentctl.run_tracker import RunTracker, trace_lineage
+from agentctl.screen import PlainScreen, TerminalScreen, create_screen, status_lines
 from agentctl.views import as_json as as_view
-from agentctl.views.run import percent, run_view, status_word
-from agentctl.words import round_of
+from agentctl.views.run import bound_percent, run_view, status_word
 from state.events import KernelDiscarded
-from state.fold import apply
+from state.fold import apply_event
 from state.model import Candidate, Level, StopReason
 from state.reader import LogReader
 
@@ -33,30 +39,30 @@ def history(home, finished):
         return reader.read(stream=finished, limit=10_000)
 
 
-def tracked(run: str, history, upto: int | None = None) -> Tracker:
-    tracker = Tracker(run)
+def tracked(run: str, history, upto: int | None = None) -> RunTracker:
+    tracker = RunTracker(run)
     for item in history[:upto]:
         tracker.add(item)
     return tracker
 
 
 def shown(screen, run: str, history) -> None:
-    tracker = Tracker(run)
+    tracker = RunTracker(run)
     with screen:
-        screen.refresh(tracker)
+        screen.show_state(tracker)
         for item in history:
             tracker.add(item)
-            screen.happened(item, tracker)
-            screen.refresh(tracker)
+            screen.show_event(item, tracker)
+            screen.show_state(tracker)
 
 
 def test_the_tracker_folds_what_it_reads(finished, history):
     tracker = tracked(finished, history)
     state = None
     for item in history:
-        state = apply(state, item.event)
+        state = apply_event(state, item.event)
     assert tracker.state == state
-    assert tracker.ended
+    assert tracker.has_ended
     assert tracker.position == history[-1].seq
     assert tracker.elapsed_seconds == pytest.approx((history[-1].ts_us - history[0].ts_us) / 1e6)
 
@@ -76,28 +82,28 @@ def test_a_summary_can_be_made_at_every_event(finished, history):
 def test_an_unknown_cost_is_not_called_zero(finished, history):
     state = tracked(finished, history).state.model_copy(update={"unknown_cost": True})
     assert run_view(finished, state).spent_usd is None
-    assert words.usd(None) == "unknown"
+    assert formatting.format_usd(None) == "unknown"
 
 
 def test_the_lineage_leads_from_the_initial_kernel_to_the_best(finished, history):
     tracker = tracked(finished, history)
-    line = lineage(tracker.kept, tracker.state.best)
+    line = trace_lineage(tracker.kept, tracker.state.best)
     assert line[0] == tracker.state.initial
     assert line[-1] == tracker.state.best
     assert all(after.parent == before.id for before, after in pairwise(line))
-    assert lineage({}, None) == []
+    assert trace_lineage({}, None) == []
 
 
 def test_a_lineage_that_bites_its_tail_ends(finished, history):
     best = tracked(finished, history).state.best
     loop: dict[str, Candidate] = {"a": best.model_copy(update={"id": "a", "parent": "b"})}
     loop["b"] = best.model_copy(update={"id": "b", "parent": "a"})
-    assert [one.id for one in lineage(loop, loop["a"])] == ["b", "a"]
+    assert [one.id for one in trace_lineage(loop, loop["a"])] == ["b", "a"]
 
 
 def test_plain_progress_is_a_line_for_what_matters(finished, history):
     out = io.StringIO()
-    shown(Plain(out), finished, history)
+    shown(PlainScreen(out), finished, history)
     lines = out.getvalue().splitlines()
     assert lines[0].startswith(f"run {finished}: silu (reduced) on trn2, seed 25, at most 2 rounds")
     assert lines[1] == "initial kernel: 2.32 ms predicted"
@@ -111,7 +117,7 @@ def test_plain_progress_is_a_line_for_what_matters(finished, history):
 
 
 def test_a_round_for_kernels_that_came_in_late_is_not_counted_with_the_others():
-    assert [round_of(number, 2) for number in (1, 2, 3)] == [
+    assert [format_round(number, 2) for number in (1, 2, 3)] == [
         "round 1 of at most 2",
         "round 2 of at most 2",
         "round 3, for kernels that came in after the last of 2",
@@ -120,8 +126,8 @@ def test_a_round_for_kernels_that_came_in_late_is_not_counted_with_the_others():
 
 def test_on_a_terminal_the_same_lines_stand_above_a_moving_status(finished, history):
     plain, tty = io.StringIO(), Tty()
-    shown(Plain(plain), finished, history)
-    shown(screen_for(tty), finished, history)
+    shown(PlainScreen(plain), finished, history)
+    shown(create_screen(tty), finished, history)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", tty.getvalue())
     for line in plain.getvalue().splitlines():
         assert line[:70] in text
@@ -130,35 +136,35 @@ def test_on_a_terminal_the_same_lines_stand_above_a_moving_status(finished, hist
 
 
 def test_the_screen_suits_where_it_goes():
-    assert isinstance(screen_for(io.StringIO()), Plain)
-    assert isinstance(screen_for(Tty()), Terminal)
+    assert isinstance(create_screen(io.StringIO()), PlainScreen)
+    assert isinstance(create_screen(Tty()), TerminalScreen)
 
 
 def test_the_report_says_what_was_found_and_where(home, finished, history):
     tracker = tracked(finished, history)
     with LogReader.open(home) as reader:
-        path = write_best(reader, home, finished, tracker.state, None)
-        assert path.read_bytes() == reader.blob(tracker.state.best.source)
-    text = as_text(tracker, path)
+        path = write_best_kernel(reader, home, finished, tracker.state, None)
+        assert path.read_bytes() == reader.get_blob(tracker.state.best.source)
+    text = summary_text(tracker, path)
     assert "initial  2.32 ms predicted" in text
-    assert f"best     {words.ms(tracker.state.best.latency_ms)} predicted" in text
+    assert f"best     {formatting.format_ms(tracker.state.best.latency_ms)} predicted" in text
     assert f"The best kernel is in {path}" in text
     assert "agentctl status" in text
     assert f"agentctl tail --run {finished}" in text
-    for number, one in enumerate(lineage(tracker.kept, tracker.state.best)[1:], 1):
+    for number, one in enumerate(trace_lineage(tracker.kept, tracker.state.best)[1:], 1):
         assert f"  {number}. {one.title} [{one.technique}]" in text
-    assert as_json(tracker, path)["kernel_file"] == str(path)
+    assert summary_json(tracker, path)["kernel_file"] == str(path)
 
 
 def test_the_report_of_a_run_that_gained_nothing(home, finished, history):
     tracker = tracked(finished, history)
     tracker.state = tracker.state.model_copy(update={"best": tracker.state.initial})
-    assert "No change made it faster." in as_text(tracker, home)
+    assert "No change made it faster." in summary_text(tracker, home)
     audited = tracker.state.initial.model_copy(update={"level": Level.WHOLE})
     tracker.kept = {audited.id: audited}
     tracker.state = tracker.state.model_copy(update={"best": audited})
-    assert "No change made it faster." in as_text(tracker, home)
-    assert closed(tracker.state) == 0
+    assert "No change made it faster." in summary_text(tracker, home)
+    assert gap_closed_percent(tracker.state) == 0
 
 
 def test_the_report_of_a_run_in_which_every_question_failed_says_why(finished, history):
@@ -166,8 +172,8 @@ def test_the_report_of_a_run_in_which_every_question_failed_says_why(finished, h
     why = "a round without a kernel to judge: llm_auth: local/m does not take the key"
     changes = {"stop": StopReason.NO_PROPOSALS, "status_reason": why}
     tracker.state = tracker.state.model_copy(update=changes)
-    assert why in as_text(tracker, None, width=200)
-    assert as_json(tracker, None)["detail"] == why
+    assert why in summary_text(tracker, None, width=200)
+    assert summary_json(tracker, None)["detail"] == why
 
 
 def test_an_unfinished_run_without_an_owner_is_interrupted(finished, history):
@@ -182,9 +188,9 @@ def test_the_report_of_a_run_without_a_correct_kernel(home, finished, history):
     tracker.state = tracker.state.model_copy(
         update={"stop": StopReason.INITIAL_REJECTED, "status_reason": "incorrect: wrong"}
     )
-    assert "found no correct kernel: incorrect: wrong" in as_text(tracker, None)
+    assert "found no correct kernel: incorrect: wrong" in summary_text(tracker, None)
     with LogReader.open(home) as reader:
-        assert write_best(reader, home, finished, tracker.state, None) is None
+        assert write_best_kernel(reader, home, finished, tracker.state, None) is None
     assert not (home / "results").exists()
 
 
@@ -194,7 +200,7 @@ def test_the_share_of_the_gap_that_was_closed(finished, history):
     halfway = (state.initial.latency_ms + tight) / 2
     benchmark = state.best.benchmark.model_copy(update={"latency_ms": halfway})
     best = state.best.model_copy(update={"benchmark": benchmark})
-    assert closed(state.model_copy(update={"best": best})) == pytest.approx(50)
+    assert gap_closed_percent(state.model_copy(update={"best": best})) == pytest.approx(50)
 
 
 @pytest.mark.parametrize(
@@ -202,25 +208,30 @@ def test_the_share_of_the_gap_that_was_closed(finished, history):
     [(0, "0:00"), (61.9, "1:01"), (3599, "59:59"), (3600, "1:00:00"), (90_061, "25:01:01")],
 )
 def test_durations(seconds, text):
-    assert words.duration(seconds) == text
+    assert formatting.format_duration(seconds) == text
 
 
 def test_numbers_that_are_not_known_yet():
-    assert [words.ms(None), words.times(None), words.percentage(None), percent(1.0, None)] == [
+    assert [
+        formatting.format_ms(None),
+        formatting.format_speedup(None),
+        formatting.format_percent(None),
+        bound_percent(1.0, None),
+    ] == [
         "-",
         "-",
         "-",
         None,
     ]
-    assert [words.ms(0.0123456), words.times(1.234), words.percentage(12.34), words.usd(1.5)] == [
+    assert [formatting.format_ms(0.0123456), formatting.format_speedup(1.234), formatting.format_percent(12.34), formatting.format_usd(1.5)] == [
         "0.01235 ms", "1.23x", "12.3 %", "$1.50",
     ]  # fmt: skip
 
 
 def test_a_measured_latency_is_not_called_predicted(finished, history):
     benchmark = tracked(finished, history).state.best.benchmark
-    assert words.latency(benchmark).endswith("predicted")
-    assert words.latency(benchmark.model_copy(update={"predicted": False})).endswith("measured")
+    assert formatting.format_latency(benchmark).endswith("predicted")
+    assert formatting.format_latency(benchmark.model_copy(update={"predicted": False})).endswith("measured")
 
 
 def with_interval(candidate: Candidate, lo_ms: float, hi_ms: float, **changed: float) -> Candidate:
@@ -233,13 +244,13 @@ def test_a_latency_is_given_with_its_interval(finished, history):
     initial = with_interval(tracker.state.initial, 2.25, 2.5)
     best = with_interval(tracker.state.best, 1.9, 2.125)
     tracker.state = tracker.state.model_copy(update={"initial": initial, "best": best})
-    text = as_text(tracker, None)
+    text = summary_text(tracker, None)
     assert "initial  2.32 ms predicted (2.25 to 2.5)" in text
-    assert f"{words.ms(best.latency_ms)} predicted (1.9 to 2.125), 1." in text
+    assert f"{formatting.format_ms(best.latency_ms)} predicted (1.9 to 2.125), 1." in text
     numbers = as_view(run_view(finished, tracker.state))
     assert (numbers["initial_lo_ms"], numbers["initial_hi_ms"]) == (2.25, 2.5)
     assert (numbers["best_lo_ms"], numbers["best_hi_ms"]) == (1.9, 2.125)
-    *_, last = as_json(tracker, None)["lineage"]
+    *_, last = summary_json(tracker, None)["lineage"]
     assert (last["lo_ms"], last["hi_ms"]) == (1.9, 2.125)
 
 
@@ -254,7 +265,7 @@ def test_a_gain_is_given_with_the_share_of_draws_in_which_it_holds(finished, his
     initial = with_draws(tracker.state.initial, 3.0, 3.0, 3.0)
     best = with_draws(tracker.state.best, 2.0, 3.0, 4.0)
     tracker.state = tracker.state.model_copy(update={"initial": initial, "best": best})
-    text = as_text(tracker, None)
+    text = summary_text(tracker, None)
     assert "x, faster in 50.0 % of draws that differ" in text
     assert as_view(run_view(finished, tracker.state))["best_wins_percent"] == 50.0
 
@@ -262,28 +273,28 @@ def test_a_gain_is_given_with_the_share_of_draws_in_which_it_holds(finished, his
 def test_a_gain_below_what_the_model_resolves_is_too_small_to_tell(finished, history):
     one = with_draws(tracked(finished, history).state.initial, 3.0, 3.0).benchmark
     near, far = (one.model_copy(update={"latency_ms": share * one.latency_ms}) for share in (0.996, 0.994))
-    assert words.sure(near, one) == ", too small to tell"
-    assert words.sure(far, one) == ", faster in 50.0 % of draws that differ"
+    assert formatting.format_wins(near, one) == ", too small to tell"
+    assert formatting.format_wins(far, one) == ", faster in 50.0 % of draws that differ"
 
 
 def test_the_report_counts_what_was_discarded_by_reason(finished, history):
     tracker = tracked(finished, history)
     tracker.discarded = Counter({"uncertain": 1, "not_selected": 3})
-    assert "  discarded 4: 3 not selected, 1 uncertain\n" in as_text(tracker, None, width=200)
+    assert "  discarded 4: 3 not selected, 1 uncertain\n" in summary_text(tracker, None, width=200)
     told = Counter(item.event.reason for item in history if isinstance(item.event, KernelDiscarded))
-    assert as_json(tracked(finished, history), None)["discarded"] == dict(told)
+    assert summary_json(tracked(finished, history), None)["discarded"] == dict(told)
 
 
 def test_without_draws_nothing_is_said_of_them(finished, history):
     tracker = tracked(finished, history)
     first = with_draws(tracker.state.initial)
-    assert words.sure(first.benchmark, tracker.state.best.benchmark) == ""
-    assert words.sure(first.benchmark, None) == ""
+    assert formatting.format_wins(first.benchmark, tracker.state.best.benchmark) == ""
+    assert formatting.format_wins(first.benchmark, None) == ""
 
 
 def test_an_interval_without_width_says_nothing(finished, history):
     exact = tracked(finished, history).state.initial.benchmark
-    assert words.latency(exact) == words.brief(exact) == "2.32 ms predicted"
+    assert formatting.format_latency(exact) == formatting.format_brief_latency(exact) == "2.32 ms predicted"
 
 
 @pytest.mark.parametrize(
@@ -298,7 +309,7 @@ def test_an_interval_without_width_says_nothing(finished, history):
     ],
 )
 def test_a_step_is_a_gain_only_when_it_is_one(speedup, text):
-    assert gain(speedup) == text
+    assert format_gain(speedup) == text
 
 
 def test_a_step_without_a_gain_is_marked_in_the_report(finished, history):
@@ -306,35 +317,35 @@ def test_a_step_without_a_gain_is_marked_in_the_report(finished, history):
     best = tracker.state.best
     same = best.model_copy(update={"id": "r9.b0.p0.k0.f0", "parent": best.id, "title": "for nothing"})
     tracker.state = tracker.state.model_copy(update={"best": same})
-    lines = as_text(tracker, None, width=200).splitlines()
+    lines = summary_text(tracker, None, width=200).splitlines()
     (line,) = [line for line in lines if "for nothing" in line]
     assert line.endswith(", no gain by itself")
 
 
 def test_a_latency_below_the_tight_bound_is_called_impossible(finished, history):
     tracker = tracked(finished, history)
-    assert "impossible" not in as_text(tracker, None)
-    assert words.impossible(tracker.state) is None
+    assert "impossible" not in summary_text(tracker, None)
+    assert formatting.explain_impossible_latency(tracker.state) is None
     tight = tracker.state.bounds.tight_ms
     best = with_interval(tracker.state.best, tight / 3, tight, latency_ms=tight / 2)
     tracker.state = tracker.state.model_copy(update={"best": best})
-    assert "impossible: 200.0 % of the tight bound" in as_text(tracker, None)
-    assert "impossible: 200.0 % of the tight bound" in words.standing(tracker.state)
+    assert "impossible: 200.0 % of the tight bound" in summary_text(tracker, None)
+    assert "impossible: 200.0 % of the tight bound" in formatting.format_run_state(tracker.state)
 
 
 def test_a_latency_on_the_tight_bound_is_possible(finished, history):
     state = tracked(finished, history).state
     tight = state.bounds.tight_ms
     best = with_interval(state.best, tight, tight, latency_ms=tight)
-    assert words.impossible(state.model_copy(update={"best": best})) is None
-    assert words.impossible(state.model_copy(update={"best": None})) is None
+    assert formatting.explain_impossible_latency(state.model_copy(update={"best": best})) is None
+    assert formatting.explain_impossible_latency(state.model_copy(update={"best": None})) is None
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_the_report_breaks_lines_between_words_only(finished, history, width):
     tracker = tracked(finished, history)
-    text = as_text(tracker, "a folder/best.py", width=width)
-    assert text.split() == as_text(tracker, "a folder/best.py", width=500).split()
+    text = summary_text(tracker, "a folder/best.py", width=width)
+    assert text.split() == summary_text(tracker, "a folder/best.py", width=500).split()
     whole = ("The best kernel is in a folder/best.py", "Look further", "              ")
     broken = [line for line in text.splitlines() if not line.startswith(whole)]
     assert all(len(line) <= width or " " not in line.strip() for line in broken)
@@ -342,14 +353,18 @@ def test_the_report_breaks_lines_between_words_only(finished, history, width):
 
 
 def test_one_round_is_not_rounds():
-    assert [words.count(number, "round") for number in (0, 1, 2)] == ["0 rounds", "1 round", "2 rounds"]
+    assert [formatting.format_count(number, "round") for number in (0, 1, 2)] == [
+        "0 rounds",
+        "1 round",
+        "2 rounds",
+    ]
 
 
 def test_every_end_of_a_run_has_words():
-    assert set(words.REASONS) == set(StopReason)
-    assert words.ended(StopReason.ROUNDS, "1 rounds") == "all rounds done"
-    assert words.ended(StopReason.NO_PROPOSALS, "none") == "nothing left to try: none"
-    assert words.ended(StopReason.PLATEAU, "") == "no more gains"
+    assert set(formatting.STOP_REASONS) == set(StopReason)
+    assert formatting.format_stop_reason(StopReason.ROUNDS, "1 rounds") == "all rounds done"
+    assert formatting.format_stop_reason(StopReason.NO_PROPOSALS, "none") == "nothing left to try: none"
+    assert formatting.format_stop_reason(StopReason.PLATEAU, "") == "no more gains"
 
 
 @pytest.fixture
@@ -359,19 +374,19 @@ def script(tmp_path, monkeypatch):
     path.parent.mkdir(parents=True)
     path.write_text("#!/bin/sh\n")
     path.chmod(0o755)
-    monkeypatch.setattr("agentctl.words.sys.executable", str(path.with_name("python")))
+    monkeypatch.setattr("agentctl.formatting.sys.executable", str(path.with_name("python")))
     monkeypatch.setenv("PATH", str(tmp_path))
     return path
 
 
 def test_a_command_is_given_as_it_can_be_typed(script, tmp_path, monkeypatch):
-    assert words.typed("status", "--home", "my home") == f"'{script}' status --home 'my home'"
+    assert formatting.format_command("status", "--home", "my home") == f"'{script}' status --home 'my home'"
     monkeypatch.chdir(tmp_path)
-    assert words.typed("status") == "'a folder/bin/agentctl' status"
+    assert formatting.format_command("status") == "'a folder/bin/agentctl' status"
     monkeypatch.setenv("PATH", str(script.parent))
-    assert words.typed("status") == "agentctl status"
+    assert formatting.format_command("status") == "agentctl status"
 
 
 def test_without_a_script_a_command_has_its_plain_name(script):
     script.unlink()
-    assert words.typed("status") == "agentctl status"
+    assert formatting.format_command("status") == "agentctl status"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agentctl import manager
-from agentctl.manager import Manager, ServiceFailed
-from agentctl.systemd_unit import NAME, BadUnit, Scope, Unit
+from agentctl import service_manager
+from agentctl.service_manager import ServiceFailed, ServiceManager
+from agentctl.systemd_unit import UNIT_NAME, BadUnit, ServiceScope, ServiceUnit
 from daemon import exits
 
 
@@ -37,7 +37,7 @@ def test_show_needs_no_systemd(ctl, bare, home):
     shown = ctl("service", "show", "--user")
     assert shown.status == exits.OK
     assert f"--home {home}" in shown.out
-    assert ctl("--json", "service", "show", "--user").json["unit"].endswith(f"systemd/user/{NAME}")
+    assert ctl("--json", "service", "show", "--user").json["unit"].endswith(f"systemd/user/{UNIT_NAME}")
 
 
 def test_without_systemd_nothing_is_installed_and_one_line_says_so(ctl, bare, home):
@@ -48,10 +48,10 @@ def test_without_systemd_nothing_is_installed_and_one_line_says_so(ctl, bare, ho
 
 
 def test_a_unit_that_systemd_has_something_against_is_not_installed(ctl, bare):
-    systemd(bare, systemd_analyze=f"echo '{NAME}:3: Unknown key' >&2; echo 'other.service: odd' >&2")
+    systemd(bare, systemd_analyze=f"echo '{UNIT_NAME}:3: Unknown key' >&2; echo 'other.service: odd' >&2")
     done = ctl("service", "install", "--user")
     assert done.status == exits.USAGE
-    assert done.err == f"agentctl: {NAME}:3: Unknown key (systemd-analyze verify says so)\n"
+    assert done.err == f"agentctl: {UNIT_NAME}:3: Unknown key (systemd-analyze verify says so)\n"
     assert not (bare / "config").exists()
 
 
@@ -62,9 +62,9 @@ def test_where_no_manager_runs_it_is_installed_and_enabled_for_later(ctl, bare, 
     assert done.status == exits.OK
     assert "exposure  2.0 of 10 (OK)" in done.out
     assert "systemd does not run here" in done.out
-    unit = bare / "config/systemd/user" / NAME
+    unit = bare / "config/systemd/user" / UNIT_NAME
     assert f"--home {home}" in unit.read_text()
-    assert f"systemctl --user enable {NAME}" in calls(bare)
+    assert f"systemctl --user enable {UNIT_NAME}" in calls(bare)
     assert [call for call in calls(bare) if "restart" in call] == []
     assert home.is_dir()
     assert ctl("service", "uninstall", "--user").status == exits.OK
@@ -95,13 +95,13 @@ def test_a_systems_service_has_its_own_home(ctl):
 def test_what_systemctl_says_is_passed_on(bare):
     systemd(bare, systemctl="echo 'Access denied' >&2; exit 4")
     with pytest.raises(ServiceFailed, match=r"systemctl restart agentd\.service: Access denied"):
-        Manager(Scope.SYSTEM, {"PATH": str(bare / "bin")}).systemctl("restart", NAME)
+        ServiceManager(ServiceScope.SYSTEM, {"PATH": str(bare / "bin")}).systemctl("restart", UNIT_NAME)
 
 
 def test_what_may_not_be_written_says_whose_it_is(bare):
     (bare / "file").write_text("")
     with pytest.raises(ServiceFailed) as error:
-        manager.write(bare / "file" / NAME, "")
+        service_manager.write_system_file(bare / "file" / UNIT_NAME, "")
     assert error.value.code == "not_permitted"
 
 
@@ -132,10 +132,10 @@ def test_where_no_systemd_answers_the_service_is_not_active(ctl, bare, program, 
         systemd(bare, systemctl=program)
     done = ctl("service", "status", "--user")
     assert (done.status, done.err) == (exits.NOT_THERE, "")
-    assert done.out.startswith(f"{NAME}: not installed; no systemd of this user answers: ")
+    assert done.out.startswith(f"{UNIT_NAME}: not installed; no systemd of this user answers: ")
     assert said in done.out
     (bare / "config" / "systemd" / "user").mkdir(parents=True)
-    (bare / "config" / "systemd" / "user" / NAME).touch()
+    (bare / "config" / "systemd" / "user" / UNIT_NAME).touch()
     found = ctl("service", "status", "--user", "--json").json
     assert (found["ActiveState"], found["installed"]) == ("unknown", True)
 
@@ -143,4 +143,4 @@ def test_where_no_systemd_answers_the_service_is_not_active(ctl, bare, program, 
 @pytest.mark.parametrize("name", ["a b", "a:b", "%h", 'a"b', "a'b", "a\\b", "x${USER}"])
 def test_a_unit_names_no_path_that_systemd_would_read_otherwise(tmp_path, name):
     with pytest.raises(BadUnit, match="a unit cannot name"):
-        Unit(Scope.USER, home=tmp_path / name)
+        ServiceUnit(ServiceScope.USER, home=tmp_path / name)

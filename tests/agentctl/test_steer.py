@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from agentctl import answers
-from agentctl.answers import Fate, fate_of, wait_for_fate
+from agentctl import command_answers
+from agentctl.command_answers import ProposalResult, find_proposal_result, wait_for_proposal_result
 from agentctl.verbs import steer
 from daemon import exits
-from daemon.inbox import drop
-from daemon.verbs import Pause, Propose
+from daemon.command_models import Pause, Propose
+from daemon.inbox import put_command
 from state.events import CommandCompleted, KernelDiscarded, KernelKept
 from state.reader import LogReader
 from tests.support import fakes
@@ -24,7 +24,7 @@ def proposed(home, source: str) -> str:
     """Enter `source` into a run and see the run to its end; return the run."""
     run = fakes.submit(home)
     fakes.take_commands(home)
-    drop(home, Propose(run=run, source=source))
+    put_command(home, Propose(run=run, source=source))
     fakes.take_commands(home)
     fakes.finish(home, run)
     return run
@@ -35,7 +35,7 @@ def answered(home, monkeypatch):
     """As if an owner answered at once, and then saw the run to its end."""
     run = fakes.submit(home)
     fakes.take_commands(home)
-    wait = answers.wait_for_answer
+    wait = command_answers.wait_for_answer
 
     def owner(home, sent) -> CommandCompleted | None:
         with capture_logs():  # of the owner, which is a process of its own elsewhere
@@ -51,8 +51,8 @@ def answered(home, monkeypatch):
 @pytest.mark.parametrize(("source", "correct"), [(FASTER, True), (WRONG, False)])
 def test_the_fate_of_a_proposal_is_its_verdict_and_the_decision(home, source, correct):
     run = proposed(home, source)
-    fate = wait_for_fate(home, run, PLACE, 0)
-    assert fate.correct is correct
+    fate = wait_for_proposal_result(home, run, PLACE, 0)
+    assert fate.is_correct is correct
     assert fate.verdict.event.key == f"{PLACE}.{'verifier' if correct else 'evaluator'}"
     assert isinstance(fate.decision.event, KernelKept | KernelDiscarded)
     assert fate.verdict.seq < fate.decision.seq
@@ -60,20 +60,20 @@ def test_the_fate_of_a_proposal_is_its_verdict_and_the_decision(home, source, co
 
 def test_of_a_candidate_that_is_not_there_nothing_is_known(home):
     run = proposed(home, FASTER)
-    assert wait_for_fate(home, run, "r9.b0.p0.k0.f0", 0) == Fate(None, None)
+    assert wait_for_proposal_result(home, run, "r9.b0.p0.k0.f0", 0) == ProposalResult(None, None)
     with LogReader.open(home) as reader:
-        assert fate_of(reader, run, PLACE, reader.head().seq) == Fate(None, None)
-    assert not Fate(None, None).correct
+        assert find_proposal_result(reader, run, PLACE, reader.head().seq) == ProposalResult(None, None)
+    assert not ProposalResult(None, None).is_correct
 
 
 def test_of_a_run_that_rests_nobody_waits_for_a_verdict(home, monkeypatch):
     run = fakes.submit(home)
     fakes.take_commands(home)
-    drop(home, Propose(run=run, source=FASTER))
-    drop(home, Pause(run=run))
+    put_command(home, Propose(run=run, source=FASTER))
+    put_command(home, Pause(run=run))
     fakes.take_commands(home)
-    monkeypatch.setattr(answers, "owned", lambda _: True)
-    assert wait_for_fate(home, run, PLACE, 0) == Fate(None, None)
+    monkeypatch.setattr(command_answers, "is_owned", lambda _: True)
+    assert wait_for_proposal_result(home, run, PLACE, 0) == ProposalResult(None, None)
 
 
 def test_propose_tells_how_to_see_its_fate(ctl, home, answered, tmp_path):
@@ -109,7 +109,7 @@ def test_propose_as_json_has_verdict_and_decision(ctl, answered, tmp_path):
 
 
 def test_propose_says_when_nothing_was_decided(ctl, answered, tmp_path, monkeypatch):
-    monkeypatch.setattr(steer, "wait_for_fate", lambda *_: Fate(None, None))
+    monkeypatch.setattr(steer, "wait_for_proposal_result", lambda *_: ProposalResult(None, None))
     kernel = tmp_path / "k.py"
     kernel.write_text(FASTER)
     called = ctl("propose", answered, kernel, "--wait")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentctl.fitting import wrapped
+from agentctl.text_layout import wrap_line
 
 
 @pytest.mark.parametrize(
@@ -27,5 +27,5 @@ from agentctl.fitting import wrapped
     ids=["label", "list", "sentence", "short"],
 )
 def test_a_line_goes_on_below_what_it_says_and_keeps_numbers_with_their_units(line, lines):
-    assert wrapped(line, 42).splitlines() == lines
-    assert wrapped(line, 40).replace("\n", " ").split() == line.split()
+    assert wrap_line(line, 42).splitlines() == lines
+    assert wrap_line(line, 40).replace("\n", " ").split() == line.split()

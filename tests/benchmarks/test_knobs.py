@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 
 import seeds
-from agentctl.bench.runs import Budget, Job
+from agentctl.bench.runs import BenchJob, JobBudget
 from benchmarks import knobs
 from benchmarks.surface import programs, rewriting
 from benchmarks.surface.workloads import WORKLOADS, Workload
 from seeds import Problem
 from seeds.inputs import dtype_of
 from targets.nki.knobs import ops
-from targets.nki.knobs.carried import FILE, read
 from targets.nki.knobs.graph import Graph
-from targets.nki.knobs.interpret import interpreted
+from targets.nki.knobs.interpret import interpret_kernel
 from targets.nki.knobs.ir import KernelIR
-from targets.nki.knobs.lowering import lowered
-from targets.nki.knobs.narrowing import default
-from targets.nki.knobs.tuning.problem import baseline
+from targets.nki.knobs.lowering import lower_kernel
+from targets.nki.knobs.narrowing import default_ir
+from targets.nki.knobs.tuning.problem import baseline_kernel
+from targets.nki.knobs.workload_file import WORKLOAD_FILE, load_graph
 
 SHAPE = (256, 512)
 
@@ -94,23 +94,23 @@ def test_the_rewrite_engine_is_given_what_the_workload_computes(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workload = WORKLOADS[name]
-    asked: list[tuple[Problem, Budget]] = []
+    asked: list[tuple[Problem, JobBudget]] = []
 
-    def run(job: Job, budget: Budget) -> dict[str, Any]:
-        asked.append((seeds.load(job.problem), budget))
+    def run(job: BenchJob, budget: JobBudget) -> dict[str, Any]:
+        asked.append((seeds.load_problem(job.problem), budget))
         return {key: len(key) for key in (*rewriting.KEPT, "curve")}
 
-    monkeypatch.setattr(rewriting, "run", run)
+    monkeypatch.setattr(rewriting, "run_job", run)
     found = rewriting.rewritten(workload, "trn2", minutes=0.5)
     assert found == {key: len(key) for key in rewriting.KEPT}
     ((problem, budget),) = asked
-    assert budget == Budget(candidates=100, minutes=0.5)
+    assert budget == JobBudget(candidates=100, minutes=0.5)
     graph = workload.graph("trn2")
-    assert read(problem.files[FILE], "full", "trn2") == graph
+    assert load_graph(problem.files[WORKLOAD_FILE], "full", "trn2") == graph
     if isinstance(workload.shapes, str):
         assert problem.spec.name == workload.shapes
     else:
-        assert problem.files["kernel.py"].decode() == baseline(graph)
+        assert problem.files["kernel.py"].decode() == baseline_kernel(graph)
         assert _error(problem.files["reference.py"].decode(), workload.small("trn2")) < 0.01
 
 
@@ -124,7 +124,7 @@ def _error(reference: str, graph: Graph) -> float:
     names: dict[str, Any] = {}
     exec(reference, names)
     wanted = names["reference"](*inputs.values())
-    found = np.asarray(interpreted(lowered(default(graph)), inputs), np.float64)
+    found = np.asarray(interpret_kernel(lower_kernel(default_ir(graph)), inputs), np.float64)
     return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
 
 
@@ -168,7 +168,7 @@ def test_searches_are_replayed_from_the_table_of_all_programs(
     monkeypatch.setattr(programs, "predicted", counted)
     assert _run(tmp_path / "two.json", *arguments) == 0
     assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
-    assert set(asked) == {default(TINY.small("trn2"))}
+    assert set(asked) == {default_ir(TINY.small("trn2"))}
 
 
 def test_a_table_of_another_graph_is_not_used(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_table_of_another_graph_is_not_used(tmp_path: Path) -> None:
 def test_a_program_that_is_missing_among_all_is_an_error() -> None:
     table = programs.Table(whole=True)
     with pytest.raises(LookupError, match="missing in the table"):
-        table.of(default(TINY.small("trn2")))
+        table.of(default_ir(TINY.small("trn2")))
 
 
 def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

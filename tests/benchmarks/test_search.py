@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agentctl.bench.runs import Budget, Job, run
+from agentctl.bench.runs import BenchJob, JobBudget, run_job
 
 ROOT = Path(__file__).parents[2]
 DECISIONS = Path(__file__).parent / "golden" / "decisions.json"
@@ -25,7 +25,9 @@ def test_the_script_takes_the_options_of_the_command(tmp_path: Path):
 def test_the_same_seed_decides_the_same_on_every_machine():
     """A whole run from a kernel in a file, looking ahead and judging included, ended by counts."""
     file = ROOT / "benchmarks" / "brought" / "silu-two_passes.py"
-    made = run(Job("silu", "reduced", "trn2", 0, kernel=str(file)), Budget(candidates=7, minutes=30))
+    made = run_job(
+        BenchJob("silu", "reduced", "trn2", 0, kernel=str(file)), JobBudget(candidates=7, minutes=30)
+    )
     assert made["in_time"]
     assert made["speedup"] > 1.5
     assert "fuse_loops" in made["techniques"]

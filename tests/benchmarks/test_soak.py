@@ -20,7 +20,7 @@ from benchmarks.soaking.gauges import Sample
 from benchmarks.soaking.week import Week, World
 from state.fold import RunState
 from state.log import EventLog
-from state.verify import verify
+from state.verify import verify_log
 
 KEPT = 8
 """States of ended runs that the log keeps in memory."""
@@ -152,7 +152,7 @@ def test_a_short_soak_measures_everything(folder: Path, capsys):
         assert min(one.query_s.values()) > 0
     assert [path.name for path in aside.iterdir()] == ["short"]
     assert len(capsys.readouterr().err.splitlines()) == len(taken)
-    assert verify(home).ok
+    assert verify_log(home).is_ok
 
 
 def test_states_of_runs_that_ended_do_not_pile_up(folder: Path):
@@ -163,7 +163,7 @@ def test_states_of_runs_that_ended_do_not_pile_up(folder: Path):
 
     def look(log: EventLog) -> None:
         made = sum(id(one) not in others for one in states())
-        held.append((len(log.run_ids()), len(log.runs()), made))
+        held.append((len(log.run_ids()), len(log.active_runs()), made))
 
     World(folder / "home", Week(events=1200, runs=20, hours=2), every=150, measure=look).run()
     runs, _, _ = held[-1]

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 
 import remote
-from daemon.logs import configure
+from daemon.process_logging import configure_logging
 from state import crash
 from tests.support import fakes
 
@@ -26,7 +26,7 @@ PRELOADED = ("agent_core.roles.scripted", "remote.local", "sqlite_utils.migratio
 
 
 def child(job: dict) -> int:
-    crash._fuse = crash.parse_fuse(job.get("crash"))
+    crash._trigger = crash.parse_trigger(job.get("crash"))
     if "kill_after" in job:
         threading.Timer(job["kill_after"], os.kill, (os.getpid(), signal.SIGKILL)).start()
     try:
@@ -39,10 +39,10 @@ def child(job: dict) -> int:
 
 
 def main() -> None:
-    configure("warning")  # to stderr: stdout is for the answers alone
+    configure_logging("warning")  # to stderr: stdout is for the answers alone
     for module in PRELOADED:
         import_module(module)
-    remote.bounds(fakes.seeds.load("silu"), "reduced", "trn2")
+    remote.compute_bounds(fakes.seeds.load_problem("silu"), "reduced", "trn2")
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:

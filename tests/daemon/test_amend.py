@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.amend import JUDGED_BY, amended, changes
 from daemon.config import ConfigError
-from daemon.names import unknown
+from daemon.name_checks import find_unknown_names
+from daemon.run_settings import EVALUATION_KEYS, apply_settings, diff_configs
 from state.model import RunConfig
 
 CONFIG = RunConfig(problem="silu")
 
 
 def test_keys_are_those_of_the_configuration_with_or_without_their_section():
-    found = amended(CONFIG, {"run.search.beam": 6, "search.rounds": 9, "cap_usd": 2.5})
+    found = apply_settings(CONFIG, {"run.search.beam": 6, "search.rounds": 9, "cap_usd": 2.5})
     assert (found.search.beam, found.search.rounds, found.cap_usd) == (6, 9, 2.5)
     assert found.search.plans == CONFIG.search.plans
 
 
 def test_what_changed_is_told_by_key():
-    found = amended(CONFIG, {"search.beam": 6, "planner": ["scripted", "builtin"], "search.plans": 6})
-    assert changes(CONFIG, found) == {
+    found = apply_settings(CONFIG, {"search.beam": 6, "planner": ["scripted", "builtin"], "search.plans": 6})
+    assert diff_configs(CONFIG, found) == {
         "run.search.beam": (4, 6),
         "run.planner": (["builtin"], ["scripted", "builtin"]),
     }
-    assert changes(CONFIG, CONFIG) == {}
+    assert diff_configs(CONFIG, CONFIG) == {}
 
 
 @pytest.mark.parametrize(
@@ -44,16 +44,16 @@ def test_what_changed_is_told_by_key():
 )
 def test_what_is_wrong_is_named(settings, words):
     with pytest.raises(ConfigError) as error:
-        amended(CONFIG, settings, keep=JUDGED_BY, look_up=unknown)
+        apply_settings(CONFIG, settings, keep=EVALUATION_KEYS, look_up=find_unknown_names)
     assert words in str(error.value)
     assert len(error.value.faults) == 1
 
 
 def test_everything_wrong_is_named_at_once_and_nothing_is_taken():
     with pytest.raises(ConfigError) as error:
-        amended(CONFIG, {"search.beem": 6, "search.rounds": 0, "search.plans": 3})
+        apply_settings(CONFIG, {"search.beem": 6, "search.rounds": 0, "search.plans": 3})
     assert len(error.value.faults) == 2
 
 
 def test_a_fork_may_change_what_a_run_keeps():
-    assert amended(CONFIG, {"target": "trn1"}).target == "trn1"
+    assert apply_settings(CONFIG, {"target": "trn1"}).target == "trn1"

@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from daemon.host import work_on
-from daemon.stop import Stop
+from daemon.home_owner import serve_runs
+from daemon.stop_signal import StopSignal
 from state.fold import state_hash
 from state.log import EventLog
 from state.reader import LogReader
-from state.verify import verify
+from state.verify import verify_log
 from tests.support import fakes
 
 DAY = 86_400.0
@@ -40,7 +40,7 @@ def undisturbed(home) -> str:
 
 def end(home, run: str) -> str:
     with LogReader.open(home) as reader:
-        return state_hash(reader.state(run))
+        return state_hash(reader.run_state(run))
 
 
 def test_jumps_change_neither_order_nor_result(tmp_path, request):
@@ -54,13 +54,13 @@ def test_jumps_change_neither_order_nor_result(tmp_path, request):
     assert [item.seq for item in items] == list(range(1, len(items) + 1))
     times = [item.ts_us for item in items]
     assert times != sorted(times)  # the clock did jump
-    assert list(verify(tmp_path / "home").findings) == []
+    assert list(verify_log(tmp_path / "home").findings) == []
 
 
 async def test_a_stop_keeps_its_grace_and_a_restart_carries_on(home, jumping):
-    run, stop = fakes.submit(home), Stop()
+    run, stop = fakes.submit(home), StopSignal()
     with EventLog.open(home) as log:
-        work = work_on(log, fakes.daemon_config(), stop=stop, workers=fakes.fake_workers())
+        work = serve_runs(log, fakes.daemon_config(), stop=stop, workers=fakes.fake_workers())
         hosting = asyncio.create_task(work)
         while log.run_seq(run) < 5:  # noqa: ASYNC110 - no event says so
             await asyncio.sleep(0.001)
@@ -68,7 +68,7 @@ async def test_a_stop_keeps_its_grace_and_a_restart_carries_on(home, jumping):
         await hosting
     with EventLog.open(home) as log:
         await fakes.host_until_ended(log, run)
-        assert log.state(run).ended
+        assert log.run_state(run).has_ended
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -7,17 +7,17 @@ import json
 import pytest
 from structlog.testing import capture_logs
 
-from agentctl.lines import facts
-from daemon.commands import Commands, person_key
+from agentctl.event_lines import describe_event
+from daemon.command_models import Cancel, Pause, Propose, Resume, run_id
+from daemon.commands import CommandHandler, next_person_key
 from daemon.errors import BadFile
-from daemon.verbs import Cancel, Pause, Propose, Resume, run_id
 from state.errors import StaleAppend
 from state.events import CommandCompleted, CommandRejected, KernelProposed, PlanProposed
 from state.log import EventLog
 from state.model import PERSON_SLOT, SYSTEM_STREAM, EffectKey, Plan, Prediction, RunStatus
 from state.reader import LogReader
 from state.records import NewEvent
-from state.verify import verify
+from state.verify import verify_log
 from tests.support import fakes
 
 
@@ -34,7 +34,7 @@ def touched():
 
 @pytest.fixture
 def commands(event_log, touched):
-    return Commands(
+    return CommandHandler(
         event_log, fakes.fake_workers(), touched=lambda command, run: touched.append((command.verb, run))
     )
 
@@ -43,7 +43,7 @@ def encoded(command) -> bytes:
     return command.model_dump_json().encode()
 
 
-async def started(commands: Commands, config=fakes.CONFIG) -> str:
+async def started(commands: CommandHandler, config=fakes.CONFIG) -> str:
     await commands.handle("first", encoded(fakes.submission(config)))
     return run_id("first", config.problem)
 
@@ -56,10 +56,10 @@ def answer(event_log: EventLog, id_: str):
 
 async def test_submit_creates_a_run_that_holds_all_it_refers_to(event_log, commands, touched):
     run = await started(commands)
-    state = event_log.state(run)
+    state = event_log.run_state(run)
     assert answer(event_log, "first").result == {"run": run}
     assert touched == [("submit", run)]
-    assert event_log.runs() == (run,)
+    assert event_log.active_runs() == (run,)
     assert state.config == fakes.CONFIG
     assert state.toolchain == fakes.TOOLCHAIN
     assert event_log.get_blob(state.kernel).decode() == fakes.KERNEL
@@ -72,7 +72,7 @@ async def test_submit_creates_a_run_that_holds_all_it_refers_to(event_log, comma
 async def test_submit_starts_from_the_problems_own_kernel_unless_given_one(event_log, commands):
     submission = fakes.submission().model_copy(update={"kernel": None})
     await commands.handle("own", encoded(submission))
-    state = event_log.state(run_id("own", "silu"))
+    state = event_log.run_state(run_id("own", "silu"))
     assert state.kernel == state.problem.files["kernel.py"]
 
 
@@ -88,7 +88,7 @@ async def test_submit_is_rejected_with_what_is_wrong(event_log, commands, change
     config = fakes.CONFIG.model_copy(update=change)
     await commands.handle("bad", encoded(fakes.submission(config)))
     assert answer(event_log, "bad").error.code == code
-    assert event_log.runs() == ()
+    assert event_log.active_runs() == ()
 
 
 async def test_submit_of_a_broken_problem_names_every_fault(event_log, commands):
@@ -120,7 +120,7 @@ async def test_a_command_that_cannot_be_carried_out_gets_its_answer(
     error = answer(event_log, "it").error
     assert error.code == code
     assert words in f"{error.message} {error.hint}"
-    assert event_log.system().pending == {}
+    assert event_log.system_state().pending == {}
 
 
 async def test_a_run_id_that_is_taken_is_refused(event_log, commands, monkeypatch):
@@ -129,7 +129,7 @@ async def test_a_run_id_that_is_taken_is_refused(event_log, commands, monkeypatc
     other = fakes.CONFIG.model_copy(update={"seed": 1})
     await commands.handle("second", encoded(fakes.submission(other)))
     assert answer(event_log, "second").error.code in ("duplicate_outcome", "event_refused")
-    assert event_log.state(run).config == fakes.CONFIG
+    assert event_log.run_state(run).config == fakes.CONFIG
 
 
 async def test_pause_resume_and_cancel(event_log, commands, touched):
@@ -137,7 +137,7 @@ async def test_pause_resume_and_cancel(event_log, commands, touched):
     seen = []
     for number, command in enumerate([Pause(run=run), Resume(run=run), Resume(run=run), Cancel(run=run)]):
         await commands.handle(f"c{number}", encoded(command))
-        seen.append(event_log.state(run).status)
+        seen.append(event_log.run_state(run).status)
     assert seen == [RunStatus.PAUSED, RunStatus.RUNNING, RunStatus.RUNNING, RunStatus.CANCELLED]
     assert [item.type for item in event_log.read(stream=run)] == [
         "RunCreated", "RunPaused", "RunResumed", "RunCancelled",
@@ -170,9 +170,9 @@ async def test_a_persons_kernel_waits_for_the_next_round(event_log, commands):
             f"k{number}", encoded(Propose(run=run, source=f"TILE_M = {number}\n", note="mine"))
         )
     keys = [EffectKey(1, PERSON_SLOT, number, 0, 0, "executor") for number in range(2)]
-    state = event_log.state(run)
+    state = event_log.run_state(run)
     assert [state.outcomes[str(key)].author for key in keys] == ["person", "person"]
-    assert answer(event_log, "k1").result == {"run": run, "candidate": keys[1].candidate, "round": 1}
+    assert answer(event_log, "k1").result == {"run": run, "candidate": keys[1].candidate_id, "round": 1}
     proposed = state.outcomes[str(keys[1])]
     assert isinstance(proposed, KernelProposed)
     assert proposed.note == "mine"
@@ -186,7 +186,7 @@ async def test_a_persons_kernel_joins_a_round_until_its_beam_is_selected(
     event_log, commands, selected, slots, round_
 ):
     run = await started(commands)
-    state = event_log.state(run)
+    state = event_log.run_state(run)
     marks = ("r2.b0.p0.k0.f0.planner",)
     plan = Plan(technique="t", site="s", title="t", prediction=Prediction(speedup=1.1))
     changed = state.model_copy(
@@ -197,7 +197,7 @@ async def test_a_persons_kernel_joins_a_round_until_its_beam_is_selected(
             "outcomes": {key: PlanProposed(key=key, plan=plan) for key in marks},
         }
     )
-    assert person_key(changed) == EffectKey(round_, PERSON_SLOT, 0, 0, 0, "executor")
+    assert next_person_key(changed) == EffectKey(round_, PERSON_SLOT, 0, 0, 0, "executor")
 
 
 async def test_a_command_seen_again_changes_nothing(event_log, commands, touched):
@@ -211,7 +211,7 @@ async def test_a_command_seen_again_changes_nothing(event_log, commands, touched
 async def test_a_command_taken_in_but_not_answered_is_answered_when_seen_again(home, monkeypatch):
     data = encoded(fakes.submission())
     with EventLog.open(home) as log:
-        cut = Commands(log, fakes.fake_workers(), touched=lambda *_: None)
+        cut = CommandHandler(log, fakes.fake_workers(), touched=lambda *_: None)
 
         async def crash(*_):
             raise KeyboardInterrupt
@@ -219,12 +219,12 @@ async def test_a_command_taken_in_but_not_answered_is_answered_when_seen_again(h
         monkeypatch.setattr(cut, "_answer", crash)
         with pytest.raises(KeyboardInterrupt):
             await cut.handle("first", data)
-        assert "first" in log.system().pending
+        assert "first" in log.system_state().pending
     with EventLog.open(home) as log:
-        await Commands(log, fakes.fake_workers(), touched=lambda *_: None).handle("first", data)
-        assert log.runs() == (run_id("first", "silu"),)
-        assert log.system().pending == {}
-    assert verify(home).ok
+        await CommandHandler(log, fakes.fake_workers(), touched=lambda *_: None).handle("first", data)
+        assert log.active_runs() == (run_id("first", "silu"),)
+        assert log.system_state().pending == {}
+    assert verify_log(home).is_ok
 
 
 async def test_an_id_cannot_be_used_for_another_command(commands):
@@ -246,7 +246,7 @@ async def test_a_run_that_moves_on_meanwhile_is_looked_at_again(event_log, comma
     monkeypatch.setattr(event_log, "append", racing)
     await commands.handle("p", encoded(Pause(run=run)))
     assert stale == [True]
-    assert event_log.state(run).status is RunStatus.PAUSED
+    assert event_log.run_state(run).status is RunStatus.PAUSED
 
 
 async def test_the_answer_and_what_it_caused_are_one_append(home, event_log, commands):
@@ -263,7 +263,7 @@ async def test_the_answer_and_what_it_caused_are_one_append(home, event_log, com
     await commands.handle("p", encoded(Pause(run=run)))
     assert appends == [["CommandReceived"], ["RunPaused", "CommandCompleted"]]
     with LogReader.open(home) as reader:
-        assert reader.state(run).status is RunStatus.PAUSED
+        assert reader.run_state(run).status is RunStatus.PAUSED
 
 
 async def test_what_became_of_a_command_is_logged(commands, event_log):
@@ -272,7 +272,7 @@ async def test_what_became_of_a_command_is_logged(commands, event_log):
         await commands.handle("b", Pause(run="nobody").model_dump_json().encode())
     done, refused = lines
     assert (done["event"], done["verb"], done["log_level"]) == ("command_completed", "submit", "info")
-    assert done["run"] in event_log.runs()
+    assert done["run"] in event_log.active_runs()
     assert (refused["event"], refused["command"], refused["code"]) == ("command_rejected", "b", "unknown_run")
 
 
@@ -281,13 +281,13 @@ async def test_a_command_that_finds_a_bug_is_answered_and_stops_nothing(event_lo
         raise ZeroDivisionError
 
     run = await started(commands)
-    monkeypatch.setattr("daemon.commands.steer", broken)
+    monkeypatch.setattr("daemon.commands.steer_run", broken)
     with capture_logs() as lines:
         await commands.handle("second", encoded(Pause(run=run)))
     assert answer(event_log, "second").error.code == "internal_error"
     assert [line["event"] for line in lines if line["log_level"] == "error"] == ["command_failed"]
-    assert event_log.state(run).status is RunStatus.RUNNING
-    assert event_log.system().pending == {}
+    assert event_log.run_state(run).status is RunStatus.RUNNING
+    assert event_log.system_state().pending == {}
 
 
 async def test_the_log_says_where_a_command_was_given(event_log, commands):
@@ -297,7 +297,7 @@ async def test_the_log_says_where_a_command_was_given(event_log, commands):
     await commands.handle("odd", b'{"verb": "resume", "run": "%s", "origin": "moon"}' % run.encode())
     received = [item.event for item in event_log.read(stream=SYSTEM_STREAM, types=("CommandReceived",))]
     assert [event.origin for event in received] == ["agentctl", "page", None, None]
-    assert "given on the page" in facts(received[1])
+    assert "given on the page" in describe_event(received[1])
     assert isinstance(answer(event_log, "old"), CommandCompleted)
     assert answer(event_log, "odd").error.code == "bad_command"
     assert "origin" in answer(event_log, "odd").error.message

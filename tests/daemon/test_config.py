@@ -18,13 +18,13 @@ from daemon.config import (
     Config,
     ConfigError,
     DaemonConfig,
-    Effective,
-    load,
+    EffectiveConfig,
+    load_config,
     render_json,
     render_toml,
 )
-from daemon.names import unknown
-from daemon.places import resolve_home
+from daemon.home_paths import resolve_home
+from daemon.name_checks import find_unknown_names
 from state.model import RunConfig, SearchConfig
 
 
@@ -36,13 +36,13 @@ def write(home: Path, text: str) -> Path:
 
 def faults(home: Path, env: dict[str, str] | None = None, overrides: dict | None = None) -> tuple[str, ...]:
     with pytest.raises(ConfigError) as caught:
-        load(home, env or {}, overrides)
+        load_config(home, env or {}, overrides)
     assert caught.value.code == "config_invalid"
     return caught.value.faults
 
 
 def test_a_home_without_a_file_has_the_defaults(home):
-    effective = load(home, {})
+    effective = load_config(home, {})
     assert effective.config == Config()
     assert {origin for _, _, origin in effective.items()} == {"default"}
 
@@ -50,7 +50,7 @@ def test_a_home_without_a_file_has_the_defaults(home):
 def test_a_later_source_wins_key_by_key_and_is_named(home):
     write(home, "[run]\nseed = 1\nsize = 'reduced'\n[run.search]\nbeam = 2\nplans = 3\n")
     env = {"NKI_AGENT_RUN__SEARCH__BEAM": "5", "NKI_AGENT_RUN__SEED": "8"}
-    effective = load(home, env, {"run.seed": 9})
+    effective = load_config(home, env, {"run.seed": 9})
     run = effective.config.run
     assert (run.seed, run.size, run.search.beam, run.search.plans) == (9, "reduced", 5, 3)
     assert effective.sources == {
@@ -73,14 +73,14 @@ def test_a_later_source_wins_key_by_key_and_is_named(home):
     ],
 )
 def test_variables_are_read_by_the_type_of_their_key(home, name, text, value):
-    shown = render_json(load(home, {f"NKI_AGENT_{name}": text}))
+    shown = render_json(load_config(home, {f"NKI_AGENT_{name}": text}))
     key = name.lower().replace("__", ".")
     assert shown[key] == {"value": value, "origin": f"NKI_AGENT_{name}"}
 
 
 def test_a_variable_overrides_the_file_with_nothing(home):
     write(home, "[run.search]\ntarget_speedup = 3.0\n")
-    effective = load(home, {"NKI_AGENT_RUN__SEARCH__TARGET_SPEEDUP": "none"})
+    effective = load_config(home, {"NKI_AGENT_RUN__SEARCH__TARGET_SPEEDUP": "none"})
     assert effective.config.run.search.target_speedup is None
 
 
@@ -183,7 +183,7 @@ def test_a_file_is_read_up_to_a_size(home):
 
 
 def test_a_misspelt_variable_is_a_fault_and_a_foreign_one_is_not(home):
-    assert load(home, {"NKI_AGENT_CRASH_AT": "log:1", "RUN__SEED": "7"}).config == Config()
+    assert load_config(home, {"NKI_AGENT_CRASH_AT": "log:1", "RUN__SEED": "7"}).config == Config()
     (line,) = faults(home, {"NKI_AGENT_RUN_SEED": "7"})
     assert line == "NKI_AGENT_RUN_SEED: run_seed: no such key; did you mean NKI_AGENT_RUN__SEED?"
     (line,) = faults(home, {"NKI_AGENT_SEED": "5"})
@@ -193,7 +193,7 @@ def test_a_misspelt_variable_is_a_fault_and_a_foreign_one_is_not(home):
 def test_names_can_be_looked_up_beside_the_other_faults(home):
     write(home, '[run]\nproblem = "nope"\nplanner = ["foo", "builtin", "bar"]\nevaluator = "foo"\nsize = "x"')
     with pytest.raises(ConfigError) as caught:
-        load(home, {"NKI_AGENT_RUN__TARGET": "trn9"}, look_up=unknown)
+        load_config(home, {"NKI_AGENT_RUN__TARGET": "trn9"}, look_up=find_unknown_names)
     lines = caught.value.faults
     assert len(lines) == 6
     for words in ("'nope'", "'foo'; there", "'bar'", "evaluator 'foo'", "run.size", "target 'trn9'"):
@@ -206,7 +206,7 @@ def test_what_exists_is_no_fault(home, tmp_path, problem):
     shutil.copytree(Path(seeds.__file__).parent / "problems" / "silu", folder)
     env = {"NKI_AGENT_RUN__PROBLEM": str(tmp_path / problem) if problem == "folder" else problem}
     settings = {"run.target": "trn1", "run.evaluator": "sim", "run.planner": ["builtin"]}
-    assert load(home, env, settings, look_up=unknown).config.run.target == "trn1"
+    assert load_config(home, env, settings, look_up=find_unknown_names).config.run.target == "trn1"
 
 
 SEARCHES = st.builds(
@@ -235,12 +235,12 @@ CONFIGS = st.builds(
 
 @given(config=CONFIGS)
 def test_what_is_shown_loads_again(config, tmp_path_factory):
-    home = write(tmp_path_factory.mktemp("home"), render_toml(Effective(config, {})))
-    assert load(home, {}).config == config
+    home = write(tmp_path_factory.mktemp("home"), render_toml(EffectiveConfig(config, {})))
+    assert load_config(home, {}).config == config
 
 
 def test_the_shown_file_names_the_origin_of_each_value(home):
-    text = render_toml(load(write(home, "[run]\nseed = 4\n"), {}, {"run.target": "trn1"}))
+    text = render_toml(load_config(write(home, "[run]\nseed = 4\n"), {}, {"run.target": "trn1"}))
     lines = text.splitlines()
     assert "seed = 4  # config.toml" in lines
     assert 'target = "trn1"  # --target' in lines
@@ -249,7 +249,7 @@ def test_the_shown_file_names_the_origin_of_each_value(home):
 
 
 def test_json_lists_every_key(home):
-    shown = json.loads(json.dumps(render_json(load(home, {}))))
+    shown = json.loads(json.dumps(render_json(load_config(home, {}))))
     assert shown["run.search.beam"] == {"value": 4, "origin": "default"}
     assert set(FLAGS) <= set(shown)
 

@@ -17,7 +17,7 @@ import pytest
 
 from state.events import EffectEnded, KernelDiscarded, KernelRefuted
 from state.reader import LogReader
-from state.verify import verify
+from state.verify import verify_log
 from tests.support import fakes
 
 ROOT = Path(__file__).parents[2]
@@ -74,9 +74,9 @@ def ending(home: Path, run: str) -> tuple:
     from state.fold import state_hash
 
     with LogReader.open(home) as reader:
-        state = reader.state(run)
-        assert state.ended
-        return state_hash(state), state.decision_digest, state.best.id, reader.blob(state.best.source)
+        state = reader.run_state(run)
+        assert state.has_ended
+        return state_hash(state), state.decision_digest, state.best.id, reader.get_blob(state.best.source)
 
 
 def outcomes_per_effect(home: Path, run: str) -> Counter:
@@ -88,8 +88,8 @@ def outcomes_per_effect(home: Path, run: str) -> Counter:
 def assert_like_twin(home: Path, run: str, twin: tuple) -> None:
     assert ending(home, run) == twin
     assert set(outcomes_per_effect(home, run).values()) == {1}
-    report = verify(home)
-    assert report.ok, report.findings
+    report = verify_log(home)
+    assert report.is_ok, report.findings
 
 
 def test_the_twin_run_is_worth_disturbing(twin, tmp_path):
@@ -99,7 +99,7 @@ def test_the_twin_run_is_worth_disturbing(twin, tmp_path):
     assert ending(home, run) == twin
     with LogReader.open(home) as reader:
         types = {item.type for item in reader.read(stream=run, limit=10_000)}
-        state = reader.state(run)
+        state = reader.run_state(run)
     assert {
         "PlanFailed",
         "ExecutionFailed",

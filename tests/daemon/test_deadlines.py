@@ -8,11 +8,11 @@ from collections import Counter
 
 import pytest
 
-from daemon.deadlines import Deadlines
+from daemon.deadlines import RoundDeadlines
 from state.events import EffectEnded, RoundDeadlinePassed, RoundStarted
 from state.log import EventLog
 from state.model import Role, StopReason
-from state.verify import verify
+from state.verify import verify_log
 from tests.daemon.test_supervisor import Gate, events, running, submit, supervisor_of, until
 from tests.support import fakes
 
@@ -40,8 +40,8 @@ async def test_a_round_closes_at_its_deadline_and_what_was_late_ends_once(home, 
         await until(lambda: fakes.has_ended(event_log, run))
     ended = Counter(event.key for event in events(event_log, run, EffectEnded))
     assert set(ended.values()) == {1}
-    assert event_log.state(run).late == {}
-    assert verify(home).ok
+    assert event_log.run_state(run).late == {}
+    assert verify_log(home).is_ok
 
 
 async def test_a_round_closes_when_the_run_has_had_its_time_and_no_other_begins(home, event_log):
@@ -58,8 +58,8 @@ async def test_a_round_closes_when_the_run_has_had_its_time_and_no_other_begins(
         gate.opened.set()
         await until(lambda: fakes.has_ended(event_log, run))
     assert len(events(event_log, run, RoundStarted)) == 1
-    assert event_log.state(run).stop is StopReason.BUDGET
-    assert verify(home).ok
+    assert event_log.run_state(run).stop is StopReason.BUDGET
+    assert verify_log(home).is_ok
 
 
 async def test_a_cap_that_is_raised_gives_the_round_under_way_more_time(event_log):
@@ -70,14 +70,14 @@ async def test_a_cap_that_is_raised_gives_the_round_under_way_more_time(event_lo
     began = event_log.began_us
     event_log.began_us = lambda name: began(name) - int(3600 * 1e6)
     rang: list[str] = []
-    deadlines = Deadlines(event_log, passed=rang.append)
-    state = event_log.state(run)
-    assert not deadlines.watch(run, state)
+    deadlines = RoundDeadlines(event_log, passed=rang.append)
+    state = event_log.run_state(run)
+    assert not deadlines.check_deadline(run, state)
     await asyncio.sleep(0.02)
     assert rang == [run]
-    assert deadlines.watch(run, state)
+    assert deadlines.check_deadline(run, state)
     raised = state.model_copy(update={"pending_config": CAPPED.model_copy(update={"cap_seconds": 7200.0})})
-    assert not deadlines.watch(run, raised)
+    assert not deadlines.check_deadline(run, raised)
     await asyncio.sleep(0.02)
     assert rang == [run]
     deadlines.stop()
@@ -115,13 +115,13 @@ async def test_a_clock_that_jumped_costs_a_deadline_at_most(event_log, ago, ring
     async with running(supervisor_of(event_log, gate, at_a_time=4, grace_seconds=0)):
         await until(gate.arrived.is_set)
     rang: list[str] = []
-    deadlines = Deadlines(event_log, passed=rang.append)
+    deadlines = RoundDeadlines(event_log, passed=rang.append)
     began = event_log.round_began_us
     event_log.round_began_us = lambda name: began(name) - int(ago * 1e6)
-    state = event_log.state(run)
-    assert not deadlines.watch(run, state)
+    state = event_log.run_state(run)
+    assert not deadlines.check_deadline(run, state)
     await asyncio.sleep(0.02)
     assert rang == ([run] if rings else [])
-    assert deadlines.watch(run, state) is rings
+    assert deadlines.check_deadline(run, state) is rings
     deadlines.stop()
     assert time.time() * 1e6 >= began(run)

@@ -9,21 +9,21 @@ import shutil
 import pytest
 from structlog.testing import capture_logs
 
-from agent_core.prompting import Prompts, builtin
-from daemon import wording
-from daemon.commands import Commands
+from agent_core.prompting import PromptSet, builtin_prompts
+from daemon import prompt_overrides
+from daemon.command_models import Fork, Set, run_id
+from daemon.commands import CommandHandler
 from daemon.config import FILE_NAME
-from daemon.edits import Edits
-from daemon.host import work_on
-from daemon.stop import Stop
-from daemon.verbs import Fork, Set, run_id
-from state.archive import archive
-from state.compact import compact
+from daemon.config_watcher import ConfigWatcher
+from daemon.home_owner import serve_runs
+from daemon.stop_signal import StopSignal
+from state.archive import archive_run
+from state.compact import compact_log
 from state.events import ConfigChanged, ConfigRefused, RoundStarted, RunCancelled, RunCreated
 from state.log import EventLog
 from state.model import RunStatus
 from state.records import NewEvent
-from state.verify import verify
+from state.verify import verify_log
 from tests.support import fakes
 
 
@@ -35,7 +35,7 @@ def event_log(home):
 
 @pytest.fixture
 def commands(event_log):
-    return Commands(event_log, fakes.fake_workers(), touched=lambda *_: None)
+    return CommandHandler(event_log, fakes.fake_workers(), touched=lambda *_: None)
 
 
 @pytest.fixture
@@ -45,19 +45,19 @@ def applied():
 
 @pytest.fixture
 def edits(event_log, commands, applied):
-    return Edits(event_log, turn=commands.turn, apply=applied.append, env={})
+    return ConfigWatcher(event_log, turn=commands.turn, apply=applied.append, env={})
 
 
 def write(home, text: str) -> None:
     (home / FILE_NAME).write_text(text)
 
 
-async def looked(edits: Edits) -> None:
-    await edits.look()
-    await edits.look()
+async def looked(edits: ConfigWatcher) -> None:
+    await edits.poll()
+    await edits.poll()
 
 
-async def submit(commands: Commands, id_: str = "a", pinned: tuple[str, ...] = ()) -> str:
+async def submit(commands: CommandHandler, id_: str = "a", pinned: tuple[str, ...] = ()) -> str:
     command = fakes.submission().model_copy(update={"pinned": pinned})
     await commands.handle(id_, command.model_dump_json().encode())
     return run_id(id_, "silu")
@@ -72,12 +72,12 @@ async def test_what_changed_counts_for_runs_under_way_from_their_next_round(home
     run = await submit(commands)
     write(home, "[run.search]\nbeam = 7\n")
     await looked(edits)
-    state = event_log.state(run)
+    state = event_log.run_state(run)
     assert (state.config.search.beam, state.pending_config.search.beam) == (2, 7)
     assert state.pending_config.search.plans == fakes.CONFIG.search.plans
     event = recorded(event_log)[0]
     assert event.config["run"]["search"]["beam"] == 7
-    assert event_log.system().config == event.config
+    assert event_log.system_state().config == event.config
 
 
 async def test_what_was_set_for_a_run_stays(home, event_log, commands, edits):
@@ -87,7 +87,7 @@ async def test_what_was_set_for_a_run_stays(home, event_log, commands, edits):
     write(home, "[run.search]\nbeam = 7\nplans = 3\n")
     await looked(edits)
     for run, beam in ((flags, 2), (other, 5)):
-        pending = event_log.state(run).pending_config
+        pending = event_log.run_state(run).pending_config
         assert (pending.search.beam, pending.search.plans) == (beam, 3)
 
 
@@ -95,8 +95,8 @@ async def test_what_kernels_are_judged_by_stays(home, event_log, commands, edits
     run = await submit(commands)
     write(home, '[run]\ntarget = "trn1"\nsize = "full"\n')
     await looked(edits)
-    assert event_log.state(run).pending_config is None
-    assert event_log.system().config["run"]["target"] == "trn1"
+    assert event_log.run_state(run).pending_config is None
+    assert event_log.system_state().config["run"]["target"] == "trn1"
 
 
 async def test_the_daemon_s_own_settings_count_at_once(home, edits, applied):
@@ -115,21 +115,21 @@ async def test_the_daemon_s_own_settings_count_at_once(home, edits, applied):
 )
 async def test_a_file_with_faults_changes_nothing_and_is_refused(home, event_log, commands, text, words):
     applied = []
-    edits = Edits(event_log, turn=commands.turn, apply=applied.append, env={})
+    edits = ConfigWatcher(event_log, turn=commands.turn, apply=applied.append, env={})
     run = await submit(commands)
     write(home, text)
     with capture_logs() as lines:
         await looked(edits)
-    assert event_log.state(run).pending_config is None
+    assert event_log.run_state(run).pending_config is None
     assert applied == []
     (event,) = recorded(event_log)
     assert isinstance(event, ConfigRefused)
     assert all(word in event.error.message for word in words)
     assert [line["event"] for line in lines] == ["config_refused"]
-    assert event_log.system().refused == event.error.message
+    assert event_log.system_state().refused == event.error.message
     write(home, "")
     await looked(edits)
-    assert event_log.system().refused is None
+    assert event_log.system_state().refused is None
 
 
 async def test_a_file_is_taken_only_when_it_has_settled(home, event_log, edits):
@@ -164,12 +164,12 @@ async def test_a_file_that_goes_away_means_the_defaults_again(home, event_log, c
     run = await submit(commands)
     (home / FILE_NAME).unlink()
     await looked(edits)
-    assert event_log.state(run).pending_config.search.beam == 4
+    assert event_log.run_state(run).pending_config.search.beam == 4
 
 
-def again(event_log, commands, apply=lambda _: None) -> Edits:
+def again(event_log, commands, apply=lambda _: None) -> ConfigWatcher:
     """The edits of a next process of the same home."""
-    return Edits(event_log, turn=commands.turn, apply=apply, env={})
+    return ConfigWatcher(event_log, turn=commands.turn, apply=apply, env={})
 
 
 @pytest.mark.parametrize(
@@ -183,18 +183,18 @@ def again(event_log, commands, apply=lambda _: None) -> Edits:
 )
 async def test_edits_that_nobody_saw_are_found_at_the_next_start(event_log, commands, before, after, beam):
     write(event_log.home, before)
-    await again(event_log, commands).look()
+    await again(event_log, commands).poll()
     run = await submit(commands)
     pinned = await submit(commands, "b", pinned=("run.search.beam",))
     if after is None:
         (event_log.home / FILE_NAME).unlink()
     else:
         write(event_log.home, after)
-    await again(event_log, commands).look()
-    assert event_log.state(run).pending_config.search.beam == beam
-    assert event_log.state(pinned).pending_config is None
+    await again(event_log, commands).poll()
+    assert event_log.run_state(run).pending_config.search.beam == beam
+    assert event_log.run_state(pinned).pending_config is None
     known = event_log.head.seq
-    await again(event_log, commands).look()
+    await again(event_log, commands).poll()
     assert event_log.head.seq == known
 
 
@@ -202,22 +202,22 @@ async def test_what_a_process_began_with_is_not_put_into_force_again(home, event
     """Flags of that process would be undone."""
     write(home, "[daemon]\nruns = 3\n")
     edits = again(event_log, commands, applied.append)
-    await edits.look()
+    await edits.poll()
     write(home, "[daemon]\nruns = 3\n[run.search]\nbeam = 7\n")
     await looked(edits)
     assert applied == []
-    assert event_log.system().config["daemon"]["runs"] == 3
+    assert event_log.system_state().config["daemon"]["runs"] == 3
 
 
 async def test_a_refusal_of_before_is_over_when_the_file_is_right_at_the_next_start(
     home, event_log, commands, applied
 ):
     write(home, "[run\n")
-    await again(event_log, commands, applied.append).look()
-    assert event_log.system().refused is not None
+    await again(event_log, commands, applied.append).poll()
+    assert event_log.system_state().refused is not None
     write(home, "")
-    await again(event_log, commands, applied.append).look()
-    assert event_log.system().refused is None
+    await again(event_log, commands, applied.append).poll()
+    assert event_log.system_state().refused is None
 
 
 async def test_an_edit_meets_a_run_that_is_just_ending(home, event_log, commands, edits):
@@ -229,14 +229,14 @@ async def test_an_edit_meets_a_run_that_is_just_ending(home, event_log, commands
     await asyncio.sleep(0)
     await edits.look()
     await end
-    assert event_log.state(run).status is RunStatus.CANCELLED
-    assert event_log.system().config["run"]["search"]["beam"] == 7
+    assert event_log.run_state(run).status is RunStatus.CANCELLED
+    assert event_log.system_state().config["run"]["search"]["beam"] == 7
 
 
 async def test_an_owner_picks_edits_up(home, event_log):
-    stop = Stop()
+    stop = StopSignal()
     hosting = asyncio.create_task(
-        work_on(event_log, fakes.daemon_config(), stop=stop, workers=fakes.fake_workers())
+        serve_runs(event_log, fakes.daemon_config(), stop=stop, workers=fakes.fake_workers())
     )
     await asyncio.sleep(0.05)
     write(home, "[run.search]\nbeam = 7\n")
@@ -245,13 +245,13 @@ async def test_an_owner_picks_edits_up(home, event_log):
             await asyncio.sleep(0.05)
     stop.request()
     await hosting
-    assert event_log.system().config["run"]["search"]["beam"] == 7
+    assert event_log.system_state().config["run"]["search"]["beam"] == 7
 
 
 # --- prompts ---------------------------------------------------------------------------------------
 
 
-ASK = builtin().files["planner/ask.md"] + "Prefer what is simple.\n"
+ASK = builtin_prompts().files["planner/ask.md"] + "Prefer what is simple.\n"
 
 
 def say(home, path: str = "planner/ask.md", text: str = ASK) -> None:
@@ -262,34 +262,34 @@ def say(home, path: str = "planner/ask.md", text: str = ASK) -> None:
 
 async def test_an_edited_prompt_is_recorded_and_counts_from_the_next_round(home, event_log, commands, edits):
     run = await submit(commands)
-    assert event_log.state(run).prompts == builtin().version
-    assert Prompts.from_json(event_log.get_blob(builtin().version)) == builtin()
+    assert event_log.run_state(run).prompts == builtin_prompts().version
+    assert PromptSet.from_json(event_log.get_blob(builtin_prompts().version)) == builtin_prompts()
     say(home)
     await looked(edits)
-    version = event_log.system().prompts
-    assert Prompts.from_json(event_log.get_blob(version)).files["planner/ask.md"] == ASK
-    state = event_log.state(run)
-    assert (state.prompts, state.pending_prompts) == (builtin().version, version)
+    version = event_log.system_state().prompts
+    assert PromptSet.from_json(event_log.get_blob(version)).files["planner/ask.md"] == ASK
+    state = event_log.run_state(run)
+    assert (state.prompts, state.pending_prompts) == (builtin_prompts().version, version)
     later = await submit(commands, "b")
-    assert event_log.state(later).prompts == version
+    assert event_log.run_state(later).prompts == version
     await fakes.host_until_ended(event_log, run, later)
     rounds = [item.event for item in event_log.read(stream=run, limit=10_000)]
     assert {event.prompts for event in rounds if isinstance(event, RoundStarted)} == {version}
-    assert verify(home).ok
+    assert verify_log(home).is_ok
 
 
 async def test_a_round_under_way_keeps_its_prompts(home, event_log, commands, edits):
     run = await submit(commands)
     hosting = asyncio.create_task(fakes.host_until_ended(event_log, run))
     async with asyncio.timeout(30):
-        while event_log.state(run).round < 1:  # noqa: ASYNC110 - no event says so
+        while event_log.run_state(run).round < 1:  # noqa: ASYNC110 - no event says so
             await asyncio.sleep(0)
     say(home)
     await looked(edits)
     await hosting
     rounds = [item.event for item in event_log.read(stream=run, limit=10_000)]
     versions = [event.prompts for event in rounds if isinstance(event, RoundStarted)]
-    assert versions == [builtin().version, event_log.system().prompts]
+    assert versions == [builtin_prompts().version, event_log.system_state().prompts]
 
 
 async def test_files_are_taken_together_or_not_at_all(home, event_log, commands, edits):
@@ -298,7 +298,7 @@ async def test_files_are_taken_together_or_not_at_all(home, event_log, commands,
     say(home, "planner/task.md", "{{kernal}}")
     say(home, "planer/task.md")
     await looked(edits)
-    assert event_log.state(run).pending_config is None
+    assert event_log.run_state(run).pending_config is None
     (event,) = recorded(event_log)
     assert event.error.message.splitlines() == [
         "prompts/planer/task.md: no such prompt; did you mean planner/task.md?",
@@ -306,14 +306,14 @@ async def test_files_are_taken_together_or_not_at_all(home, event_log, commands,
     ]
     write(home, "[run.search]\nbeem = 7\n")
     await looked(edits)
-    assert event_log.system().refused.splitlines()[0].startswith("config.toml: run.search.beem")
-    assert len(event_log.system().refused.splitlines()) == 3
+    assert event_log.system_state().refused.splitlines()[0].startswith("config.toml: run.search.beem")
+    assert len(event_log.system_state().refused.splitlines()) == 3
     shutil.rmtree(home / "prompts")
     write(home, "[run.search]\nbeam = 7\n")
     await looked(edits)
-    assert event_log.system().refused is None
-    assert event_log.system().prompts is None
-    assert event_log.state(run).pending_config.search.beam == 7
+    assert event_log.system_state().refused is None
+    assert event_log.system_state().prompts is None
+    assert event_log.run_state(run).pending_config.search.beam == 7
 
 
 async def test_prompts_that_are_removed_mean_the_program_s_own_again(home, event_log, commands, edits):
@@ -322,10 +322,10 @@ async def test_prompts_that_are_removed_mean_the_program_s_own_again(home, event
     run = await submit(commands)
     shutil.rmtree(home / "prompts")
     await looked(edits)
-    assert event_log.system().prompts == builtin().version
-    assert event_log.state(run).pending_prompts == builtin().version
+    assert event_log.system_state().prompts == builtin_prompts().version
+    assert event_log.run_state(run).pending_prompts == builtin_prompts().version
     known = event_log.head.seq
-    await again(event_log, commands).look()
+    await again(event_log, commands).poll()
     assert event_log.head.seq == known
 
 
@@ -335,13 +335,13 @@ async def test_prompts_of_another_version_of_the_program_reach_runs_under_way(
     run = await submit(commands)
     say(event_log.home)
     with monkeypatch.context() as patch:  # what the program's own set would be after an upgrade
-        fresh = wording.read(event_log.home)
-        patch.setattr(wording, "builtin", lambda: fresh)
+        fresh = prompt_overrides.load_prompts(event_log.home)
+        patch.setattr(prompt_overrides, "builtin_prompts", lambda: fresh)
         shutil.rmtree(event_log.home / "prompts")
-        patch.setattr(wording, "read", lambda _: fresh)
-        await again(event_log, commands).look()
-    assert event_log.state(run).pending_prompts == fresh.version
-    assert event_log.system().prompts is None
+        patch.setattr(prompt_overrides, "load_prompts", lambda _: fresh)
+        await again(event_log, commands).poll()
+    assert event_log.run_state(run).pending_prompts == fresh.version
+    assert event_log.system_state().prompts is None
 
 
 async def test_a_run_of_before_prompts_were_recorded_is_left_alone(event_log, commands, edits):
@@ -351,8 +351,8 @@ async def test_a_run_of_before_prompts_were_recorded_is_left_alone(event_log, co
     await event_log.append([NewEvent("old-run", old)])
     say(event_log.home)
     await looked(edits)
-    assert event_log.state("old-run").pending_prompts is None
-    assert event_log.state(run).pending_prompts is not None
+    assert event_log.run_state("old-run").pending_prompts is None
+    assert event_log.run_state(run).pending_prompts is not None
 
 
 async def test_a_fork_goes_by_the_prompts_that_count_now(home, event_log, commands, edits, ctl):
@@ -362,12 +362,15 @@ async def test_a_fork_goes_by_the_prompts_that_count_now(home, event_log, comman
     cut = next(item.run_seq for item in event_log.read(stream=run) if isinstance(item.event, RunCreated))
     await commands.handle("f", Fork(run=run, seq=cut).model_dump_json().encode())
     child = run_id("f", "silu")
-    state = event_log.state(child)
-    assert (state.prompts, state.pending_prompts) == (builtin().version, event_log.system().prompts)
+    state = event_log.run_state(child)
+    assert (state.prompts, state.pending_prompts) == (
+        builtin_prompts().version,
+        event_log.system_state().prompts,
+    )
     found = ctl("lineage", run, "--json").json["runs"][0]["forks"][0]["changed"]
-    assert found == {"prompts": [builtin().version, event_log.system().prompts]}
+    assert found == {"prompts": [builtin_prompts().version, event_log.system_state().prompts]}
     said = ctl("lineage", run).out
-    assert f"prompts {builtin().version[:12]} -> {event_log.system().prompts[:12]}\n" in said
+    assert f"prompts {builtin_prompts().version[:12]} -> {event_log.system_state().prompts[:12]}\n" in said
     await commands.handle("g", Fork(run=run).model_dump_json().encode())
     assert event_log.run_seq(run_id("g", "silu")) == event_log.run_seq(run) + 1
 
@@ -378,15 +381,15 @@ async def test_prompts_outlive_the_runs_that_were_told_them(home, commands, edit
     run = await submit(commands)
     await fakes.host_until_ended(event_log, run)
     event_log.close()
-    archive(home, run, tmp_path / "a.gz")
-    compact(home, [tmp_path / "a.gz"])
+    archive_run(home, run, tmp_path / "a.gz")
+    compact_log(home, [tmp_path / "a.gz"])
     with EventLog.open(home) as log:
-        assert log.runs() == log.run_ids() == ()
-        fresh = Prompts.from_json(log.get_blob(log.system().prompts))
+        assert log.active_runs() == log.run_ids() == ()
+        fresh = PromptSet.from_json(log.get_blob(log.system_state().prompts))
         assert fresh.files["planner/ask.md"] == ASK
-        later = Commands(log, fakes.fake_workers(), touched=lambda *_: None)
-        assert log.state(await submit(later, "z")).prompts == fresh.version
-    assert verify(home).ok
+        later = CommandHandler(log, fakes.fake_workers(), touched=lambda *_: None)
+        assert log.run_state(await submit(later, "z")).prompts == fresh.version
+    assert verify_log(home).is_ok
 
 
 @pytest.mark.parametrize("name", [".task.md.swp", "task.md~", ".git/config"])
@@ -412,7 +415,7 @@ async def test_a_look_that_finds_nothing_new_opens_no_file(home, edits, monkeypa
 
 
 async def test_where_there_is_no_folder_none_is_walked_and_no_set_is_made(event_log, commands, monkeypatch):
-    for name in ("os.walk", "daemon.wording.assemble"):
+    for name in ("os.walk", "daemon.prompt_overrides.assemble_prompts"):
         monkeypatch.setattr(name, None)
     edits = again(event_log, commands)
     await looked(edits)
@@ -435,7 +438,7 @@ def _a_pipe(folder) -> None:
 
 def _many(folder) -> None:
     folder.mkdir()
-    for number in range(wording.MOST_FILES + 1):
+    for number in range(prompt_overrides.MAX_FILES + 1):
         (folder / f"{number}.md").touch()
 
 
@@ -457,8 +460,8 @@ async def test_what_is_no_folder_of_prompts_is_refused(home, event_log, edits, m
 
 def test_status_says_that_an_edit_was_refused(ctl, home):
     with EventLog.open(home) as log:
-        commands = Commands(log, fakes.fake_workers(), touched=lambda *_: None)
-        edits = Edits(log, turn=commands.turn, apply=lambda _: None, env={})
+        commands = CommandHandler(log, fakes.fake_workers(), touched=lambda *_: None)
+        edits = ConfigWatcher(log, turn=commands.turn, apply=lambda _: None, env={})
         write(home, "[run.search]\nbeem = 7\n")
         asyncio.run(looked(edits))
     (home / FILE_NAME).unlink()

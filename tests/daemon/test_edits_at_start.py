@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.commands import Commands
+from daemon.commands import CommandHandler
 from daemon.config import FILE_NAME, ConfigError, DaemonConfig
-from daemon.edits import Edits, at_start
+from daemon.config_watcher import ConfigWatcher, load_start_config
 from state.events import ConfigRefused
 from state.log import EventLog
 from tests.support import fakes
@@ -19,14 +19,14 @@ def write(home, text: str) -> None:
     (home / FILE_NAME).write_text(text)
 
 
-def edits_of(log: EventLog, applied: list[DaemonConfig]) -> Edits:
-    commands = Commands(log, fakes.fake_workers(), touched=lambda *_: None)
-    return Edits(log, turn=commands.turn, apply=applied.append, env={})
+def edits_of(log: EventLog, applied: list[DaemonConfig]) -> ConfigWatcher:
+    commands = CommandHandler(log, fakes.fake_workers(), touched=lambda *_: None)
+    return ConfigWatcher(log, turn=commands.turn, apply=applied.append, env={})
 
 
-async def looked(edits: Edits) -> None:
-    await edits.look()
-    await edits.look()
+async def looked(edits: ConfigWatcher) -> None:
+    await edits.poll()
+    await edits.poll()
 
 
 async def test_a_process_that_starts_again_goes_on_with_what_was_in_force(home):
@@ -36,8 +36,8 @@ async def test_a_process_that_starts_again_goes_on_with_what_was_in_force(home):
         await looked(edits_of(log, applied))
     write(home, FAULTY)
     with EventLog.open(home) as log:
-        assert at_start(home, log, {}).evaluations == 3
-        assert at_start(home, log, {"NKI_AGENT_DAEMON__EVALUATIONS": "5"}).evaluations == 5
+        assert load_start_config(home, log, {}).evaluations == 3
+        assert load_start_config(home, log, {"NKI_AGENT_DAEMON__EVALUATIONS": "5"}).evaluations == 5
         edits = edits_of(log, applied)
         await looked(edits)
         assert isinstance(log.read()[-1].event, ConfigRefused)
@@ -50,7 +50,7 @@ async def test_a_process_that_starts_again_goes_on_with_what_was_in_force(home):
 async def test_what_was_never_in_force_is_not_made_up(home):
     write(home, FAULTY)
     with EventLog.open(home) as log, pytest.raises(ConfigError, match="evaluations"):
-        at_start(home, log, {})
+        load_start_config(home, log, {})
 
 
 async def test_faults_of_the_environment_are_told(home):
@@ -58,4 +58,4 @@ async def test_faults_of_the_environment_are_told(home):
         write(home, "[daemon]\nruns = 7\n")
         await looked(edits_of(log, []))
         with pytest.raises(ConfigError, match="EVALUATIONS"):
-            at_start(home, log, {"NKI_AGENT_DAEMON__EVALUATIONS": "0"})
+            load_start_config(home, log, {"NKI_AGENT_DAEMON__EVALUATIONS": "0"})

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.commands import Commands
+from daemon.command_models import run_id
+from daemon.commands import CommandHandler
 from daemon.config import FILE_NAME
-from daemon.edits import Edits
-from daemon.verbs import run_id
+from daemon.config_watcher import ConfigWatcher
 from state.events import ConfigChanged, ConfigRefused
 from state.log import EventLog
 from state.model import LlmConfig
@@ -25,26 +25,26 @@ def event_log(home):
 
 @pytest.fixture
 def commands(event_log):
-    return Commands(event_log, fakes.fake_workers(), touched=lambda *_: None)
+    return CommandHandler(event_log, fakes.fake_workers(), touched=lambda *_: None)
 
 
 @pytest.fixture
 def edits(event_log, commands):
-    return Edits(event_log, turn=commands.turn, apply=lambda _: None, env={})
+    return ConfigWatcher(event_log, turn=commands.turn, apply=lambda _: None, env={})
 
 
-async def looked(edits: Edits, text: str | None = None) -> None:
+async def looked(edits: ConfigWatcher, text: str | None = None) -> None:
     if text is not None:
         (edits._home / FILE_NAME).write_text(text)
     for _ in range(4):  # files with keys are looked at once a file names them
-        await edits.look()
+        await edits.poll()
 
 
 def refused(event_log: EventLog) -> str | None:
-    return event_log.system().refused
+    return event_log.system_state().refused
 
 
-async def asking(commands: Commands, event_log: EventLog, **changes) -> str:
+async def asking(commands: CommandHandler, event_log: EventLog, **changes) -> str:
     config = fakes.CONFIG.model_copy(update={"cap_usd": 1.0, **changes})
     await commands.handle("a", fakes.submission(config).model_dump_json().encode())
     return run_id("a", "silu")
@@ -81,7 +81,7 @@ async def test_a_key_that_is_mended_lets_the_edit_be_taken(event_log, edits, tmp
     key.chmod(0o600)
     await looked(edits)
     assert refused(event_log) is None
-    assert event_log.system().config["run"]["planner"] == ["anthropic"]
+    assert event_log.system_state().config["run"]["planner"] == ["anthropic"]
 
 
 async def test_an_edit_leaves_runs_under_way_their_models(event_log, commands, edits, tmp_path):
@@ -92,10 +92,10 @@ async def test_an_edit_leaves_runs_under_way_their_models(event_log, commands, e
     models = LlmConfig(models=("anthropic/claude-sonnet-4-5",))
     run = await asking(commands, event_log, planner=("anthropic",), llm=models)
     await looked(edits, WITH_FILE.format(key) + "[run.search]\nbeam = 7\n")
-    assert event_log.state(run).pending_config.search.beam == 7
+    assert event_log.run_state(run).pending_config.search.beam == 7
     await looked(edits, "[run.search]\nbeam = 3\n")
     assert "no key for anthropic" in (refused(event_log) or "")
-    assert event_log.state(run).pending_config.search.beam == 7
+    assert event_log.run_state(run).pending_config.search.beam == 7
 
 
 async def test_what_was_wrong_before_an_edit_does_not_stand_in_its_way(event_log, commands, edits):
@@ -104,4 +104,4 @@ async def test_what_was_wrong_before_an_edit_does_not_stand_in_its_way(event_log
     run = await asking(commands, event_log, planner=("anthropic",), llm=models)
     await looked(edits, "[run.search]\nbeam = 7\n")
     assert refused(event_log) is None
-    assert event_log.state(run).pending_config.search.beam == 7
+    assert event_log.run_state(run).pending_config.search.beam == 7

@@ -24,7 +24,7 @@ from state.events import EffectEnded, PlanProposed
 from state.log import EventLog
 from state.model import EffectKey
 from state.reader import LogReader
-from state.verify import verify
+from state.verify import verify_log
 
 ROOT = Path(__file__).parents[2]
 RUN = (
@@ -116,7 +116,7 @@ def assert_sound(home: Path, run: str) -> None:
         item.event.key for item in events(home, stream=run) if isinstance(item.event, EffectEnded)
     )
     assert set(ended.values()) == {1}
-    assert verify(home).ok
+    assert verify_log(home).is_ok
 
 
 @pytest.fixture(scope="module")
@@ -200,9 +200,9 @@ def test_two_planners_take_turns_and_learn_from_one_another(home):
             if isinstance(item.event, PlanProposed):
                 tried[planner].add(item.event.plan.technique)
             else:
-                asked = PlanRequest.model_validate_json(reader.blob(item.event.request))
+                asked = PlanRequest.model_validate_json(reader.get_blob(item.event.request))
                 told[planner] |= LearningContext.model_validate_json(
-                    reader.blob(asked.context)
+                    reader.get_blob(asked.context)
                 ).credits.keys()
     assert tried["builtin"] & told["scripted"]
     assert tried["scripted"] & told["builtin"]
@@ -302,7 +302,7 @@ def test_a_run_is_steered_through_the_daemon(home, tmp_path):
         assert cancelled.returncode in (0, 1)  # it may have ended first
         until(lambda: all(each["state"] in ("completed", "cancelled") for each in status(home)["runs"]))
     with LogReader.open(home) as reader:
-        (row,) = [row for row in reader.attempts(run) if row["candidate"] == candidate]
+        (row,) = [row for row in reader.attempt_rows(run) if row["candidate"] == candidate]
     assert (row["author"], row["note"], row["verdict"]) == ("person", "mine", "correct")
 
 

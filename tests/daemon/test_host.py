@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from daemon import host
+from daemon import home_owner
 from daemon.config import FILE_NAME, DaemonConfig
-from daemon.stop import Stop
+from daemon.stop_signal import StopSignal
 from daemon.workers import Workers
 from state.log import EventLog
 from tests.support import fakes
@@ -36,18 +36,18 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_idle_workers_are_closed_and_those_at_work_are_not(home, monkeypatch):
-    monkeypatch.setattr(host, "REST_SECONDS", 0.04)
+    monkeypatch.setattr(home_owner, "IDLE_SECONDS", 0.04)
     made: list[Closing] = []
-    answer, stop = asyncio.Event(), Stop()
+    answer, stop = asyncio.Event(), StopSignal()
 
     def make(_: str) -> Closing:
         made.append(Closing(answer))
         return made[-1]
 
-    workers = Workers(create_evaluator=make, create_proposer=fakes.proposers.create)
+    workers = Workers(create_evaluator=make, create_proposer=fakes.proposers.create_proposer)
     first = fakes.submit(home)
     with EventLog.open(home) as log:
-        work = host.work_on(log, fakes.daemon_config(), stop=stop, workers=workers)
+        work = home_owner.serve_runs(log, fakes.daemon_config(), stop=stop, workers=workers)
         hosting = asyncio.create_task(work)
         await until(lambda: any(one.asked.is_set() for one in made))
         asked = next(one for one in made if one.asked.is_set())
@@ -84,34 +84,34 @@ async def test_judges_are_replaced_when_the_settings_they_were_made_under_change
     made = Made(answer)
     before, after = fakes.daemon_config(), DaemonConfig(evaluations=7, allow_weak_jail=True)
     workers = Workers(
-        create_evaluator=made.under(before), create_proposer=fakes.proposers.create, under=made.under
+        create_evaluator=made.under(before), create_proposer=fakes.proposers.create_proposer, under=made.under
     )
-    with workers.judging(fakes.CONFIG) as first:
-        workers.change(after)
-        with workers.judging(fakes.CONFIG) as second:
+    with workers.hold_evaluator(fakes.CONFIG) as first:
+        workers.apply_config(after)
+        with workers.hold_evaluator(fakes.CONFIG) as second:
             assert second is not first
         await workers.close_replaced()
         assert (first.closed, second.closed) == (0, 0)
     await workers.close_replaced()
     assert (first.closed, second.closed) == (1, 0)
-    assert workers.evaluator(fakes.CONFIG) is second
+    assert workers.get_evaluator(fakes.CONFIG) is second
     await workers.aclose()
     assert (first.closed, second.closed) == (1, 1)
     assert [config for config, _ in made.judges] == [before, after]
 
 
 async def test_an_edit_of_the_process_s_settings_reaches_judges_and_log(home, monkeypatch):
-    monkeypatch.setattr(host, "REST_SECONDS", 0.04)
-    answer, stop, changed = asyncio.Event(), Stop(), []
+    monkeypatch.setattr(home_owner, "IDLE_SECONDS", 0.04)
+    answer, stop, changed = asyncio.Event(), StopSignal(), []
     made = Made(answer)
     workers = Workers(
         create_evaluator=made.under(fakes.daemon_config()),
-        create_proposer=fakes.proposers.create,
+        create_proposer=fakes.proposers.create_proposer,
         under=made.under,
     )
     run = fakes.submit(home)
     with EventLog.open(home) as log:
-        work = host.work_on(
+        work = home_owner.serve_runs(
             log, fakes.daemon_config(), stop=stop, workers=workers, changed=lambda *said: changed.extend(said)
         )
         hosting = asyncio.create_task(work)

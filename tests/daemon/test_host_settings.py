@@ -6,10 +6,10 @@ import tomllib
 
 import pytest
 
-from daemon.amend import amended
-from daemon.config import ConfigError, load, nest, render_toml
-from daemon.names import unknown
-from remote.registry import Wanted
+from daemon.config import ConfigError, load_config, nest_keys, render_toml
+from daemon.name_checks import find_unknown_names
+from daemon.run_settings import apply_settings
+from remote.registry import EvaluatorSpec
 from state.fold import state_hash
 from state.model import HostConfig, RunConfig
 from tests.support.world import World, small
@@ -18,7 +18,7 @@ from tests.support.world import World, small
 def settings(home, text: str = "", env=None, flags=None):
     home.mkdir(exist_ok=True)
     (home / "config.toml").write_text(text)
-    return load(home, env or {}, flags, look_up=unknown)
+    return load_config(home, env or {}, flags, look_up=find_unknown_names)
 
 
 TABLES = """
@@ -42,7 +42,7 @@ def test_a_file_names_hosts_as_texts_or_tables_and_is_written_back_as_it_was(hom
     written = tomllib.loads(render_toml(found))
     assert written["run"]["hosts"] == tomllib.loads(TABLES)["run"]["hosts"]
     (home / "config.toml").write_text(render_toml(found))
-    assert load(home, {}).config == found.config
+    assert load_config(home, {}).config == found.config
 
 
 def test_who_names_hosts_means_to_use_them_unless_it_says_otherwise(home):
@@ -100,18 +100,27 @@ def test_what_is_wrong_with_a_score_is_one_line_in_our_own_words(home, lines, sa
     (fault,) = caught.value.faults
     assert fault.startswith(said)
     with pytest.raises(ConfigError) as caught:
-        amended(RunConfig(), {f"score.{key}": value for key, value in tomllib.loads(lines).items()})
+        apply_settings(RunConfig(), {f"score.{key}": value for key, value in tomllib.loads(lines).items()})
     assert "Value error" not in str(caught.value)
 
 
 def test_runs_share_an_evaluator_where_they_want_the_same():
-    hosts = RunConfig.model_validate(nest({"evaluator": "ssh", "hosts": ["a"], "host_tags": ["x", "y"]}))
+    hosts = RunConfig.model_validate(nest_keys({"evaluator": "ssh", "hosts": ["a"], "host_tags": ["x", "y"]}))
     again = hosts.model_copy(update={"host_tags": ("y", "x"), "seed": 7})
     other = hosts.model_copy(update={"prefilter": "sim"})
-    assert Wanted.of(hosts) == Wanted.of(again)
-    assert len({Wanted.of(hosts), Wanted.of(again), Wanted.of(other)}) == 2
+    assert EvaluatorSpec.from_config(hosts) == EvaluatorSpec.from_config(again)
+    assert (
+        len(
+            {
+                EvaluatorSpec.from_config(hosts),
+                EvaluatorSpec.from_config(again),
+                EvaluatorSpec.from_config(other),
+            }
+        )
+        == 2
+    )
     at_home = hosts.model_copy(update={"evaluator": "sim"})
-    assert Wanted.of(at_home) == Wanted.of(RunConfig())
+    assert EvaluatorSpec.from_config(at_home) == EvaluatorSpec.from_config(RunConfig())
 
 
 def test_where_kernels_ran_is_no_part_of_how_a_run_went():

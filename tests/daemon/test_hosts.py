@@ -7,17 +7,17 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from daemon import hosts
-from daemon.host import work_on
-from daemon.stop import Stop
-from daemon.verbs import Pause
+from daemon import host_watch
+from daemon.command_models import Pause
+from daemon.home_owner import serve_runs
+from daemon.stop_signal import StopSignal
 from daemon.workers import Workers
 from remote.errors import NoHostError, NotReadyError
 from state.errors import StreamUnknown
 from state.log import EventLog
 from state.model import SYSTEM_STREAM, PauseCause, RunStatus
 from tests.support import fakes
-from tests.support.fakes import drop
+from tests.support.fakes import put_command
 
 
 class Remote(fakes.FakeEvaluator):
@@ -60,11 +60,11 @@ async def hosting(home, *judges):
     """Own a home, with an evaluator on hosts, and one at home for runs that want that."""
     by_kind = {"ssh": judges[0], fakes.CONFIG.evaluator: fakes.FakeEvaluator()}
     workers = Workers(
-        create_evaluator=lambda wanted: by_kind[wanted.kind], create_proposer=fakes.proposers.create
+        create_evaluator=lambda wanted: by_kind[wanted.kind], create_proposer=fakes.proposers.create_proposer
     )
-    stop = Stop()
+    stop = StopSignal()
     with EventLog.open(home) as log:
-        task = asyncio.create_task(work_on(log, fakes.daemon_config(), stop=stop, workers=workers))
+        task = asyncio.create_task(serve_runs(log, fakes.daemon_config(), stop=stop, workers=workers))
         try:
             yield log
         finally:
@@ -80,8 +80,8 @@ async def until(task_or_condition) -> None:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch):
-    monkeypatch.setattr(hosts, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(hosts, "FIRST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(host_watch, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(host_watch, "FIRST_PAUSE_SECONDS", 0.02)
 
 
 def answers(log: EventLog) -> dict[str, str]:
@@ -104,7 +104,7 @@ async def test_a_submit_that_waits_for_a_host_holds_nobody_up(home):
         await until(lambda: slow.tried == 1)
         quick = fakes.submit(home, id_="0002-quick")
         await until(lambda: fakes.has_ended(log, quick))
-        pausing = drop(home, Pause(run=quick), id_="0003-pause")
+        pausing = put_command(home, Pause(run=quick), id_="0003-pause")
         await until(lambda: pausing in answers(log))
         assert "0001-slow" not in answers(log)
         assert slow.tried == 1
@@ -131,12 +131,12 @@ async def test_a_run_without_hosts_pauses_loses_nothing_and_goes_on_when_one_ans
     twin = fakes.submit(tmp_path / "twin")
     with EventLog.open(tmp_path / "twin") as log:
         await fakes.host_until_ended(log, twin)
-        undisturbed = log.state(twin).best
+        undisturbed = log.run_state(twin).best
     there = Remote(lasts=2)
     run = fakes.submit(home, ON_HOSTS, id_="0001")
     async with hosting(home, there) as log:
-        await until(lambda: there.away and log.state(run).status is RunStatus.PAUSED)
-        state = log.state(run)
+        await until(lambda: there.away and log.run_state(run).status is RunStatus.PAUSED)
+        state = log.run_state(run)
         assert state.pause_cause is PauseCause.HOSTS
         assert state.status_reason == (
             "no host is left for trn2: ubuntu@trn: connection refused; it goes on when a host answers"
@@ -145,7 +145,7 @@ async def test_a_run_without_hosts_pauses_loses_nothing_and_goes_on_when_one_ans
         there.away = False
         await until(lambda: fakes.has_ended(log, run))
         assert not list(log.read(stream=run, types=("EvaluationFailed",)))
-        assert (log.state(run).best.source, log.state(run).best.latency_ms) == (
+        assert (log.run_state(run).best.source, log.run_state(run).best.latency_ms) == (
             undisturbed.source,
             undisturbed.latency_ms,
         )
@@ -155,7 +155,7 @@ async def test_a_run_that_waited_for_hosts_when_its_process_ended_goes_on_in_the
     gone, back = Remote(lasts=2), Remote()
     run = fakes.submit(home, ON_HOSTS, id_="0001")
     async with hosting(home, gone) as log:
-        await until(lambda: gone.away and log.state(run).status is RunStatus.PAUSED)
+        await until(lambda: gone.away and log.run_state(run).status is RunStatus.PAUSED)
     async with hosting(home, back) as log:
         await until(lambda: fakes.has_ended(log, run))
         assert back.tried >= 1

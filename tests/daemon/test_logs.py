@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import structlog
 
-from daemon.logs import IDS, configure
+from daemon.process_logging import IDS, configure_logging
 
 
 @pytest.fixture(params=[False, True], ids=["to a file", "to a terminal"])
@@ -21,7 +21,7 @@ def stderr(request, monkeypatch):
             return request.param
 
     stream = Stream()
-    monkeypatch.setattr("daemon.logs.sys", SimpleNamespace(stderr=stream))
+    monkeypatch.setattr("daemon.process_logging.sys", SimpleNamespace(stderr=stream))
     yield stream
     structlog.reset_defaults()
 
@@ -33,7 +33,7 @@ def fail() -> None:
 
 
 def test_a_line_says_what_when_and_how_grave(stderr):
-    configure("info")
+    configure_logging("info")
     structlog.get_logger("test").info("started", home="/h", head=7)
     text = stderr.getvalue()
     assert "started" in text
@@ -45,7 +45,7 @@ def test_a_line_says_what_when_and_how_grave(stderr):
 
 
 def test_less_grave_lines_are_left_out(stderr):
-    configure("warning")
+    configure_logging("warning")
     structlog.get_logger("test").info("started")
     assert stderr.getvalue() == ""
     structlog.get_logger("test").warning("retried")
@@ -53,7 +53,7 @@ def test_less_grave_lines_are_left_out(stderr):
 
 
 def test_a_traceback_names_the_place_and_keeps_the_values_to_itself(stderr):
-    configure("info")
+    configure_logging("info")
     try:
         fail()
     except ZeroDivisionError:
@@ -65,7 +65,7 @@ def test_a_traceback_names_the_place_and_keeps_the_values_to_itself(stderr):
 
 
 def test_every_line_for_machines_names_run_effect_and_event(stderr):
-    configure("info")
+    configure_logging("info")
     log = structlog.get_logger("test")
     log.info("started")
     with structlog.contextvars.bound_contextvars(run="silu-1", effect="r1.b0.p0", event_id="silu-1@7"):
@@ -84,7 +84,7 @@ def test_every_line_for_machines_names_run_effect_and_event(stderr):
 
 def test_configured_again_a_librarys_line_is_still_one(stderr):
     for level in ("debug", "info"):
-        configure(level)
+        configure_logging(level)
     logging.getLogger("library").info("once")
     logging.getLogger("library").debug("of no use to others")
     assert stderr.getvalue().count("once") == 1
@@ -95,8 +95,8 @@ def test_to_the_journal_a_line_says_its_priority_first(monkeypatch, tmp_path):
     with (tmp_path / "log").open("w+") as stream:
         found = os.fstat(stream.fileno())
         monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino}")
-        monkeypatch.setattr("daemon.logs.sys", SimpleNamespace(stderr=stream))
-        configure("info")
+        monkeypatch.setattr("daemon.process_logging.sys", SimpleNamespace(stderr=stream))
+        configure_logging("info")
         structlog.get_logger("test").error("broken")
         logging.getLogger("library").info("said")
         stream.flush()
@@ -107,7 +107,7 @@ def test_to_the_journal_a_line_says_its_priority_first(monkeypatch, tmp_path):
 
 
 def test_where_a_person_started_it_lines_are_words_wherever_they_go(stderr):
-    configure("warning", people=True)
+    configure_logging("warning", people=True)
     structlog.get_logger("test").warning("kernel_refuted", run="silu-1", code="incorrect")
     logging.getLogger("a.library").warning("something is odd")
     for line in stderr.getvalue().splitlines():

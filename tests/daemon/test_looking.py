@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from daemon.looking import append_seen
+from daemon.optimistic_append import append_if_current
 from state.events import ConfigRefused, Event, RunCancelled, RunPaused
 from state.fold import RunState
 from state.log import EventLog
@@ -43,7 +43,7 @@ async def test_a_run_that_moves_on_meanwhile_is_looked_at_again(home, run, first
         return pause(state)
 
     with EventLog.open(home) as log:
-        found = await append_seen(log, [run], say)
+        found = await append_if_current(log, [run], say)
         assert [(item.event.reason, item.event.needs_approval) for item in found] == stored
 
 
@@ -51,8 +51,9 @@ async def test_what_goes_with_it_is_stored_once_in_the_same_transaction(home, ru
     note = NewEvent(SYSTEM_STREAM, ConfigRefused(error=ErrorInfo(code="x", message="y")))
     with EventLog.open(home) as log:
         both, alone = await asyncio.gather(
-            append_seen(log, [run], pause, with_=[note]), append_seen(log, [], pause, with_=[note])
+            append_if_current(log, [run], pause, with_=[note]),
+            append_if_current(log, [], pause, with_=[note]),
         )
         assert [item.type for item in both] == ["ConfigRefused", "RunPaused"]
         assert [item.type for item in alone] == ["ConfigRefused"]
-        assert await append_seen(log, [run], lambda _: None) == ()
+        assert await append_if_current(log, [run], lambda _: None) == ()

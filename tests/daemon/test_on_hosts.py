@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from state import board
+from state import host_status
 from tests.support.sshd import SOON_S, Sshd, trusted, wait_for
 
 AGENTCTL = Path(sys.executable).with_name("agentctl")
@@ -62,7 +62,7 @@ class User:
 
     def working(self) -> list[str]:
         """The hosts on which something is under way."""
-        return [one.address for one in board.read(self.home) if one.running]
+        return [one.address for one in host_status.read_host_status(self.home) if one.running]
 
 
 @pytest.fixture

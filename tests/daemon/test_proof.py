@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from daemon.proof import prove, proving
-from daemon.stop import Stop, alongside
+from daemon.log_verification import verify_alongside, verify_log
+from daemon.stop_signal import StopSignal, run_alongside
 from state.errors import LogDamaged
-from state.home import Layout
+from state.home import HomeLayout
 
 
 def stand_in(tmp_path: Path, monkeypatch, script: str) -> None:
@@ -24,29 +24,29 @@ def stand_in(tmp_path: Path, monkeypatch, script: str) -> None:
     program = tmp_path / "stand-in"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    monkeypatch.setattr("daemon.proof.sys.executable", str(program))
+    monkeypatch.setattr("daemon.log_verification.sys.executable", str(program))
 
 
 async def test_a_sound_log_is_said_to_be(home, finished):
     with capture_logs() as lines:
-        await prove(home)
+        await verify_log(home)
     (line,) = lines
     assert line["event"] == "log_verified"
     assert line["events"] > 20
 
 
 async def test_damage_is_an_error_that_names_it(home, finished):
-    with sqlite3.connect(Layout(home).database) as connection:
+    with sqlite3.connect(HomeLayout(home).database) as connection:
         connection.execute("UPDATE runs SET best_ms = 0.001")
     connection.close()
     with pytest.raises(LogDamaged, match="read_model"):
-        await prove(home)
+        await verify_log(home)
 
 
 async def test_a_proof_that_could_not_be_made_says_nothing_of_the_log(home, tmp_path, monkeypatch):
     stand_in(tmp_path, monkeypatch, "echo out of memory >&2; kill -9 $$")
     with capture_logs() as lines:
-        await prove(home)
+        await verify_log(home)
     (line,) = lines
     assert (line["event"], line["status"], line["reason"]) == ("log_not_verified", -9, "out of memory")
 
@@ -55,14 +55,14 @@ async def test_a_proof_that_could_not_be_made_says_nothing_of_the_log(home, tmp_
 async def test_a_proof_that_crashes_has_failed(home, tmp_path, monkeypatch, end):
     stand_in(tmp_path, monkeypatch, f"echo Traceback >&2; echo 'TypeError: no row' >&2; {end}")
     with pytest.raises(LogDamaged, match=r"proving it failed with status .*: TypeError: no row"):
-        await proving(home, asyncio.sleep(0), Stop(), patience_seconds=lambda: 1000)
+        await verify_alongside(home, asyncio.sleep(0), StopSignal(), patience_seconds=lambda: 1000)
 
 
 def test_a_proof_dies_with_the_process_that_is_killed_over_it(tmp_path):
     told = tmp_path / "pid"
     work = f"import os, time; open({str(told)!r}, 'w').write(str(os.getpid())); time.sleep(1000)"
     script = (
-        "import asyncio, pathlib, daemon.proof as proof\n"
+        "import asyncio, pathlib, daemon.log_verification as proof\n"
         f"proof._PROVER = proof._PROVER.replace('from agentctl import main\\nmain()', {work!r})\n"
         "asyncio.run(proof.prove(pathlib.Path('/nowhere')))\n"
     )
@@ -79,7 +79,7 @@ def test_a_proof_dies_with_the_process_that_is_killed_over_it(tmp_path):
 
 async def test_cancelling_ends_the_process(home, tmp_path, monkeypatch):
     stand_in(tmp_path, monkeypatch, f"echo $$ > {tmp_path}/pid; exec sleep 1000")
-    proving = asyncio.create_task(prove(home))
+    proving = asyncio.create_task(verify_log(home))
     while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():  # noqa: ASYNC110 - a file has no event
         await asyncio.sleep(0.01)
     proving.cancel()
@@ -92,36 +92,36 @@ async def test_cancelling_ends_the_process(home, tmp_path, monkeypatch):
 async def test_a_proof_that_outlasts_the_work_is_waited_for_so_long(home, tmp_path, monkeypatch, patience):
     stand_in(tmp_path, monkeypatch, "exec sleep 1000")
     with capture_logs() as lines:
-        await proving(home, asyncio.sleep(0), Stop(), patience_seconds=lambda: patience)
+        await verify_alongside(home, asyncio.sleep(0), StopSignal(), patience_seconds=lambda: patience)
     assert [line["event"] for line in lines] == ["log_not_verified"] * (patience > 0)
 
 
 async def test_a_second_signal_ends_the_wait_for_a_proof(home, tmp_path, monkeypatch):
     stand_in(tmp_path, monkeypatch, "exec sleep 1000")
-    stop = Stop()
+    stop = StopSignal()
     stop.request()
     stop.request()
-    await proving(home, asyncio.sleep(0), stop, patience_seconds=lambda: 1000)
+    await verify_alongside(home, asyncio.sleep(0), stop, patience_seconds=lambda: 1000)
 
 
 async def test_damage_found_when_the_work_is_done_is_raised(home, tmp_path, monkeypatch):
     stand_in(tmp_path, monkeypatch, "echo agentctl: row 7 is bad >&2; exit 4")
     with pytest.raises(LogDamaged, match="row 7 is bad"):
-        await proving(home, asyncio.sleep(0), Stop(), patience_seconds=lambda: 1000)
+        await verify_alongside(home, asyncio.sleep(0), StopSignal(), patience_seconds=lambda: 1000)
 
 
 async def test_a_side_that_fails_asks_to_stop_and_is_heard():
-    stop = Stop()
+    stop = StopSignal()
 
     async def fails():
         raise LogDamaged("it is")
 
     with pytest.raises(LogDamaged):
-        await alongside(stop.requested.wait(), fails(), stop=stop)
+        await run_alongside(stop.requested.wait(), fails(), stop=stop)
 
 
 async def test_a_side_that_ends_well_leaves_the_work_alone():
-    stop, gone = Stop(), asyncio.Event()
+    stop, gone = StopSignal(), asyncio.Event()
 
     async def ends():
         gone.set()
@@ -131,7 +131,7 @@ async def test_a_side_that_ends_well_leaves_the_work_alone():
         await asyncio.sleep(0)
         assert not stop.requested.is_set()
 
-    await alongside(works(), ends(), stop=stop)
+    await run_alongside(works(), ends(), stop=stop)
 
 
 async def test_the_end_of_the_work_ends_the_side_whatever_the_end():
@@ -149,5 +149,5 @@ async def test_the_end_of_the_work_ends_the_side_whatever_the_end():
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await alongside(breaks(), lasts(), stop=Stop())
+        await run_alongside(breaks(), lasts(), stop=StopSignal())
     assert cancelled == [True]

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon import rewrites
+from daemon import experience_files
+from daemon.command_models import MAX_SOURCE, MAX_SUMMARY, ExperienceEntry, Forget, Learn, parse_command
 from daemon.errors import CommandRefused, DaemonError, UnknownExperience
-from daemon.rewrites import handed_in
-from daemon.verbs import MOST_SOURCE, MOST_SUMMARY, Forget, Learn, Rewrite, parse
+from daemon.experience_files import apply_experience_command
 from state.events import ExperiencesForgotten, ExperiencesLearnt
-from state.learnt import MOST_IMPORTED
+from state.learning import MAX_IMPORTED
 from state.model import digest_of
 from state.system import SystemState
 from tests.support.sequences import about, experience, imported, tags
@@ -32,7 +32,7 @@ def file(tmp_path):
     return write
 
 
-def learn(*found: Rewrite, **fields) -> Learn:
+def learn(*found: ExperienceEntry, **fields) -> Learn:
     return Learn(**{"file": "rewrites.json", "rewrites": found} | fields)
 
 
@@ -40,8 +40,10 @@ def learn(*found: Rewrite, **fields) -> Learn:
 
 
 def test_the_original_format_is_read(file):
-    found, without = rewrites.read(file([{"slow": SLOW, "fast": "b", "summary": "use larger tiles"}]))
-    assert found == (Rewrite(slow=SLOW, fast="b", summary="use larger tiles"),)
+    found, without = experience_files.read_experiences(
+        file([{"slow": SLOW, "fast": "b", "summary": "use larger tiles"}])
+    )
+    assert found == (ExperienceEntry(slow=SLOW, fast="b", summary="use larger tiles"),)
     assert without == 0
 
 
@@ -52,8 +54,8 @@ def test_keys_that_are_missing_null_or_unknown_are_no_fault(file):
         {"slow": "a", "summary": ""},
         {"slow": None, "fast": "b", "summary": "c", "about": None, "score": 3},
     ]
-    found, without = rewrites.read(file(entries))
-    assert found == (Rewrite(summary="only words"), Rewrite(fast="b", summary="c"))
+    found, without = experience_files.read_experiences(file(entries))
+    assert found == (ExperienceEntry(summary="only words"), ExperienceEntry(fast="b", summary="c"))
     assert without == 2
 
 
@@ -66,10 +68,10 @@ def test_keys_that_are_missing_null_or_unknown_are_no_fault(file):
         (["a"], "a list of objects"),
         ([], "no entry has a summary"),
         ([{"slow": "a"}], "no entry has a summary"),
-        ([{"summary": "a"}] * (MOST_IMPORTED + 1), f"a home keeps {MOST_IMPORTED}"),
+        ([{"summary": "a"}] * (MAX_IMPORTED + 1), f"a home keeps {MAX_IMPORTED}"),
         ([{"summary": "a"}, {"summary": 3, "slow": ["b"]}], r"\[1\]\.slow: .*; \[1\]\.summary: "),
-        ([{"summary": "a" * (MOST_SUMMARY + 1)}], r"\[0\]\.summary: "),
-        ([{"summary": "a", "fast": "b" * (MOST_SOURCE + 1)}], r"\[0\]\.fast: "),
+        ([{"summary": "a" * (MAX_SUMMARY + 1)}], r"\[0\]\.summary: "),
+        ([{"summary": "a", "fast": "b" * (MAX_SOURCE + 1)}], r"\[0\]\.fast: "),
         ([{"summary": "\ud800"}], r"\[0\]\.summary: "),
         ([{"summary": "a", "about": {"speedup": -1}}], r"\[0\]\.about\.tags: .*\[0\]\.about\.speedup: "),
         (
@@ -80,21 +82,23 @@ def test_keys_that_are_missing_null_or_unknown_are_no_fault(file):
 )
 def test_what_is_no_such_list_is_refused_with_every_fault(file, content, said):
     with pytest.raises(DaemonError, match=said) as refused:
-        rewrites.read(file(content))
+        experience_files.read_experiences(file(content))
     assert refused.value.code == "bad_rewrites"
 
 
 def test_a_file_that_is_too_large_is_not_read(file, monkeypatch):
-    monkeypatch.setattr(rewrites, "MOST_BYTES", 10)
+    monkeypatch.setattr(experience_files, "MAX_FILE_BYTES", 10)
     with pytest.raises(OSError, match="larger than 10 bytes"):
-        rewrites.read(file([{"summary": "a"}]))
+        experience_files.read_experiences(file([{"summary": "a"}]))
 
 
 # --- taking in ---
 
 
 def test_an_entry_becomes_an_experience_that_is_found_by_its_kernel():
-    event, blobs, said = handed_in(learn(Rewrite(slow=SLOW, fast="b", summary="larger tiles")), EMPTY)
+    event, blobs, said = apply_experience_command(
+        learn(ExperienceEntry(slow=SLOW, fast="b", summary="larger tiles")), EMPTY
+    )
     (one,) = event.experiences
     assert (one.origin, one.imported, one.summary) == ("rewrites.json", True, "larger tiles")
     assert one.tags.operators == ("activation", "exp")
@@ -106,31 +110,37 @@ def test_an_entry_becomes_an_experience_that_is_found_by_its_kernel():
 
 
 def test_without_kernels_it_is_advice_for_its_target():
-    event, blobs, _ = handed_in(learn(Rewrite(summary="larger tiles"), target="trn1"), EMPTY)
+    event, blobs, _ = apply_experience_command(
+        learn(ExperienceEntry(summary="larger tiles"), target="trn1"), EMPTY
+    )
     (one,) = event.experiences
     assert (one.slow, one.fast, blobs) == (None, None, ())
     assert (one.tags.target, one.tags.operators) == ("trn1", ())
 
 
 def test_what_it_says_that_it_is_about_holds():
-    event, _, _ = handed_in(learn(Rewrite(summary="a", about=about(technique="a\nb")), target="trn1"), EMPTY)
+    event, _, _ = apply_experience_command(
+        learn(ExperienceEntry(summary="a", about=about(technique="a\nb")), target="trn1"), EMPTY
+    )
     assert event.experiences[0].about == about(technique="a b")
 
 
 def test_what_is_known_is_not_learnt_again():
     known = imported(1)
-    command = learn(*(Rewrite(summary=one, about=known.about) for one in ("new", "new")))
-    event, _, said = handed_in(command, EMPTY)
+    command = learn(*(ExperienceEntry(summary=one, about=known.about) for one in ("new", "new")))
+    event, _, said = apply_experience_command(command, EMPTY)
     assert len(event.experiences) == 1
     system = SystemState(experiences=event.experiences)
-    assert handed_in(command, system) == (None, (), {"learnt": [], "known": 1})
+    assert apply_experience_command(command, system) == (None, (), {"learnt": [], "known": 1})
     assert said["learnt"] == [event.experiences[0].id]
 
 
 def test_nobody_hides_anything_in_what_is_imported():
     hidden = "tiles\x1b[31m\u202e\x00"
-    command = learn(Rewrite(summary=hidden, slow=hidden, about=about(problem=hidden)), file="a\n\x1bb")
-    event, blobs, _ = handed_in(command, EMPTY)
+    command = learn(
+        ExperienceEntry(summary=hidden, slow=hidden, about=about(problem=hidden)), file="a\n\x1bb"
+    )
+    event, blobs, _ = apply_experience_command(command, EMPTY)
     (one,) = event.experiences
     assert (one.summary, one.about.problem, one.origin) == ("tiles[31m", "tiles[31m", "a b")
     assert blobs == (b"tiles[31m",)
@@ -138,16 +148,16 @@ def test_nobody_hides_anything_in_what_is_imported():
 
 def test_a_summary_that_nobody_sees_is_none():
     with pytest.raises(CommandRefused, match="nothing in it"):
-        handed_in(learn(Rewrite(summary="\u202e\x00 ")), EMPTY)
+        apply_experience_command(learn(ExperienceEntry(summary="\u202e\x00 ")), EMPTY)
 
 
 @given(st.lists(st.text(min_size=1, max_size=40), min_size=1, max_size=5), st.text(max_size=60))
 def test_any_text_is_taken_or_refused(summaries, source):
-    command = learn(*(Rewrite(summary=one, slow=source, fast=source[::-1]) for one in summaries))
-    again = parse(command.model_dump_json().encode())
+    command = learn(*(ExperienceEntry(summary=one, slow=source, fast=source[::-1]) for one in summaries))
+    again = parse_command(command.model_dump_json().encode())
     assert again == command
     try:
-        event, blobs, _ = handed_in(again, EMPTY)
+        event, blobs, _ = apply_experience_command(again, EMPTY)
     except CommandRefused:
         return
     named = {digest for one in event.experiences for digest in one.sources}
@@ -162,11 +172,11 @@ def test_any_text_is_taken_or_refused(summaries, source):
 def test_what_is_there_is_forgotten_and_what_is_not_is_named():
     one = experience()
     system = SystemState(experiences=(one, imported(1)))
-    event, blobs, said = handed_in(Forget(ids=(one.id,)), system)
+    event, blobs, said = apply_experience_command(Forget(ids=(one.id,)), system)
     assert event == ExperiencesForgotten(ids=(one.id,))
     assert (blobs, said) == ((), {"forgotten": [one.id]})
     with pytest.raises(UnknownExperience, match="'0123'"):
-        handed_in(Forget(ids=(one.id, "0123")), system)
+        apply_experience_command(Forget(ids=(one.id, "0123")), system)
 
 
 # --- writing ---
@@ -191,14 +201,14 @@ def test_what_is_written_is_read_back_as_it_was(file):
         experience(slow=digest_of(SLOW.encode()), fast=digest_of(b"b")),
         imported(1, slow=None, of=tags().model_copy(update={"target": "", "operators": ()})),
     ]
-    path = file(rewrites.written(found, Kernels(SLOW, "b")))
+    path = file(experience_files.render_experiences(found, Kernels(SLOW, "b")))
     rows = json.loads(path.read_text())
     assert [(row["slow"], row["fast"], row["summary"]) for row in rows] == [
         (SLOW, "b", "what donor found"),
         ("", "", "advice 1"),
     ]
-    read, _ = rewrites.read(path)
-    event, _, _ = handed_in(learn(*read), EMPTY)
+    read, _ = experience_files.read_experiences(path)
+    event, _, _ = apply_experience_command(learn(*read), EMPTY)
     assert isinstance(event, ExperiencesLearnt)
     assert [one.id for one in event.experiences] == [one.id for one in found]
     assert [one.about for one in event.experiences] == [one.about for one in found]
@@ -206,5 +216,5 @@ def test_what_is_written_is_read_back_as_it_was(file):
 
 
 def test_a_kernel_that_is_lost_is_left_empty():
-    (row,) = json.loads(rewrites.written([experience()], Kernels()))
+    (row,) = json.loads(experience_files.render_experiences([experience()], Kernels()))
     assert (row["slow"], row["fast"]) == ("", "")

@@ -19,10 +19,10 @@ from agent_core.effects import (
     Variants,
 )
 from agent_core.roles import KernelAnswer, PlanAnswer, RoleError
-from agent_core.roles.scripted import Scripted
-from daemon.commands import Commands
-from daemon.runner import RetryPolicy, Runner
-from daemon.verbs import run_id
+from agent_core.roles.scripted import ScriptedProposer
+from daemon.command_models import run_id
+from daemon.commands import CommandHandler
+from daemon.runner import EffectRunner, EvaluationRetryPolicy
 from daemon.workers import Workers
 from remote.errors import InfrastructureError
 from state.errors import BlobMissing
@@ -43,9 +43,9 @@ from state.model import (
     EffectKey,
     ErrorInfo,
     ExperienceKind,
-    Grade,
     Plan,
     Prediction,
+    PredictionGrade,
     Role,
     Usage,
     digest_of,
@@ -53,7 +53,7 @@ from state.model import (
 from state.records import NewEvent
 from tests.support import fakes
 
-NO_PAUSE = RetryPolicy(tries=3, first_pause=0.0)
+NO_PAUSE = EvaluationRetryPolicy(tries=3, first_pause=0.0)
 PLAN = Plan(technique="tile", site="TILE_M", title="wider", prediction=Prediction(speedup=1.5))
 
 
@@ -103,7 +103,7 @@ def event_log(home):
 async def start(event_log: EventLog, config=fakes.CONFIG, id_: str = "first") -> str:
     submission = fakes.submission(config)
     workers = fakes.fake_workers()
-    commands = Commands(event_log, workers, touched=lambda *_: None)
+    commands = CommandHandler(event_log, workers, touched=lambda *_: None)
     await commands.handle(id_, submission.model_dump_json().encode())
     return run_id(id_, config.problem)
 
@@ -117,7 +117,7 @@ async def admit(event_log: EventLog, run: str, effect: Effect) -> str:
 
 async def perform(event_log, run, effect, runner):
     await runner.perform(run, effect.key, await admit(event_log, run, effect))
-    return event_log.state(run).outcomes[str(effect.key)]
+    return event_log.run_state(run).outcomes[str(effect.key)]
 
 
 def workers_with(proposer=None, judge=None) -> Workers:
@@ -128,7 +128,7 @@ def workers_with(proposer=None, judge=None) -> Workers:
 
 def look_ahead(event_log: EventLog, run: str) -> Effect:
     """Return the effect of looking ahead from the initial kernel, as `decide` asks for it."""
-    state = event_log.state(run)
+    state = event_log.run_state(run)
     key = EffectKey(1, 0, 0, 0, 0, Role.PREDICTOR)
     request = LookAheadRequest(
         key=str(key), role=key.role, draw=1, problem=state.problem, size=state.config.size,
@@ -141,7 +141,7 @@ def look_ahead(event_log: EventLog, run: str) -> Effect:
 async def test_looking_ahead_records_what_it_found_and_stores_the_kernels(event_log):
     run, _ = await in_first_round(event_log)
     effect = look_ahead(event_log, run)
-    batch = await perform(event_log, run, effect, Runner(event_log, workers_with(Scripted())))
+    batch = await perform(event_log, run, effect, EffectRunner(event_log, workers_with(ScriptedProposer())))
     assert isinstance(batch, PredictionBatch)
     seen = Variants.model_validate_json(event_log.get_blob(batch.variants))
     assert (batch.count, len(seen.found)) == (2, 2)
@@ -174,7 +174,7 @@ class Oracle(fakes.FakeEvaluator):
 )
 async def test_predictions_are_tried_again_as_evaluations_are(event_log, failures, code):
     run, _ = await in_first_round(event_log)
-    runner = Runner(event_log, workers_with(Scripted(), Oracle(*failures)), retry=NO_PAUSE)
+    runner = EffectRunner(event_log, workers_with(ScriptedProposer(), Oracle(*failures)), retry=NO_PAUSE)
     batch = await perform(event_log, run, look_ahead(event_log, run), runner)
     assert (batch.error and batch.error.code) == code
     assert (batch.variants is None) == (code is not None)
@@ -186,7 +186,7 @@ async def test_looking_ahead_ends_when_its_round_has_closed(event_log):
             await event_log.append([NewEvent(run, RoundDeadlinePassed(round=1))])
             return await super().predict(request, blobs)
 
-    class Patient(Scripted):
+    class Patient(ScriptedProposer):
         async def look_ahead(self, request, read, predict):
             for _ in range(9):
                 asked.append(await predict([f"x = {len(asked)}"]))
@@ -195,7 +195,7 @@ async def test_looking_ahead_ends_when_its_round_has_closed(event_log):
     asked: list[object] = []
     run, _ = await in_first_round(event_log)
     effect = look_ahead(event_log, run)
-    runner = Runner(event_log, workers_with(Patient(), Closing()))
+    runner = EffectRunner(event_log, workers_with(Patient(), Closing()))
     await runner.perform(run, effect.key, await admit(event_log, run, effect))
     assert len(asked) == 1
     ends = [item.event for item in event_log.read(stream=run) if isinstance(item.event, PredictionBatch)]
@@ -205,7 +205,7 @@ async def test_looking_ahead_ends_when_its_round_has_closed(event_log):
 async def next_effects(event_log: EventLog, run: str) -> list[Effect]:
     """Append what is decided until effects are asked for."""
     while True:
-        decisions = decide(event_log.state(run))
+        decisions = decide(event_log.run_state(run))
         records = [item for item in decisions if isinstance(item, Record)]
         if not records:
             return [item for item in decisions if isinstance(item, Effect)]
@@ -214,7 +214,7 @@ async def next_effects(event_log: EventLog, run: str) -> list[Effect]:
 
 async def in_first_round(event_log: EventLog) -> tuple[str, list[Effect]]:
     run = await start(event_log)
-    runner = Runner(event_log, fakes.fake_workers())
+    runner = EffectRunner(event_log, fakes.fake_workers())
     (initial,) = await next_effects(event_log, run)
     await perform(event_log, run, initial, runner)
     return run, await next_effects(event_log, run)
@@ -222,7 +222,7 @@ async def in_first_round(event_log: EventLog) -> tuple[str, list[Effect]]:
 
 def effect_for(event_log: EventLog, run: str, role: Role) -> Effect:
     """Return an effect of a role in the first round, as `decide` might ask for it."""
-    initial = event_log.state(run).initial
+    initial = event_log.run_state(run).initial
     key = EffectKey(1, 0, 0, 0, 0, role)
     common = {"key": str(key), "role": role.value}
     requests = {
@@ -241,16 +241,21 @@ async def test_a_plan_and_a_kernel(event_log):
     run, effects = await in_first_round(event_log)
     usage = Usage(cost_usd=0.25, input_tokens=10, output_tokens=2)
     planned = await perform(
-        event_log, run, effects[0], Runner(event_log, workers_with(Faulty(lambda _: PlanAnswer(PLAN, usage))))
+        event_log,
+        run,
+        effects[0],
+        EffectRunner(event_log, workers_with(Faulty(lambda _: PlanAnswer(PLAN, usage)))),
     )
     assert planned == PlanProposed(key=str(effects[0].key), plan=PLAN, usage=usage)
     (implement, *_) = [e for e in await next_effects(event_log, run) if e.key.role is Role.EXECUTOR]
     answer = KernelAnswer("TILE_M = 1\n", "one")
-    made = await perform(event_log, run, implement, Runner(event_log, workers_with(Faulty(lambda _: answer))))
+    made = await perform(
+        event_log, run, implement, EffectRunner(event_log, workers_with(Faulty(lambda _: answer)))
+    )
     assert isinstance(made, KernelProposed)
     assert (made.author, made.note) == ("faulty", "one")
     assert event_log.get_blob(made.source) == b"TILE_M = 1\n"
-    assert event_log.state(run).spent_usd == 0.25
+    assert event_log.run_state(run).spent_usd == 0.25
 
 
 @pytest.mark.parametrize(
@@ -262,20 +267,22 @@ async def test_a_plan_and_a_kernel(event_log):
 )
 async def test_a_planner_that_fails_or_breaks(event_log, error, code, cost):
     run, effects = await in_first_round(event_log)
-    runner = Runner(event_log, workers_with(Faulty(raising(error))))
+    runner = EffectRunner(event_log, workers_with(Faulty(raising(error))))
     failed = await perform(event_log, run, effects[0], runner)
     assert isinstance(failed, PlanFailed)
     assert failed.error.code == code
-    assert event_log.state(run).spent_usd == cost
+    assert event_log.run_state(run).spent_usd == cost
 
 
 @pytest.mark.parametrize("error", [RoleError(ErrorInfo(code="refused", message="no")), KeyError("a bug")])
 async def test_an_executor_that_fails_or_breaks(event_log, error):
     run, effects = await in_first_round(event_log)
-    planner = Runner(event_log, workers_with(Faulty(lambda _: PlanAnswer(PLAN))))
+    planner = EffectRunner(event_log, workers_with(Faulty(lambda _: PlanAnswer(PLAN))))
     await perform(event_log, run, effects[0], planner)
     (implement, *_) = [e for e in await next_effects(event_log, run) if e.key.role is Role.EXECUTOR]
-    failed = await perform(event_log, run, implement, Runner(event_log, workers_with(Faulty(raising(error)))))
+    failed = await perform(
+        event_log, run, implement, EffectRunner(event_log, workers_with(Faulty(raising(error))))
+    )
     assert isinstance(failed, ExecutionFailed)
 
 
@@ -283,7 +290,9 @@ async def test_an_executor_that_fails_or_breaks(event_log, error):
 async def test_a_summarizer_that_fails_makes_no_experience(event_log, error):
     run, _ = await in_first_round(event_log)
     effect = effect_for(event_log, run, Role.SUMMARIZER)
-    failed = await perform(event_log, run, effect, Runner(event_log, workers_with(Faulty(raising(error)))))
+    failed = await perform(
+        event_log, run, effect, EffectRunner(event_log, workers_with(Faulty(raising(error))))
+    )
     assert failed == ExperienceRecorded(key=str(effect.key), experience=None)
 
 
@@ -291,18 +300,20 @@ async def test_a_summarizer_that_fails_makes_no_experience(event_log, error):
 async def test_a_reflector_that_fails_leaves_the_mechanical_grade(event_log, error):
     run, _ = await in_first_round(event_log)
     effect = effect_for(event_log, run, Role.REFLECTOR)
-    noted = await perform(event_log, run, effect, Runner(event_log, workers_with(Faulty(raising(error)))))
+    noted = await perform(
+        event_log, run, effect, EffectRunner(event_log, workers_with(Faulty(raising(error))))
+    )
     assert isinstance(noted, ReflectionRecorded)
-    assert noted.reflection.grade is Grade.FAILED
+    assert noted.reflection.grade is PredictionGrade.FAILED
     assert noted.reflection.technique == PLAN.technique
 
 
 async def test_a_failing_log_is_no_failure_of_the_role(event_log):
     run, effects = await in_first_round(event_log)
-    runner = Runner(event_log, workers_with(Faulty(raising(BlobMissing("gone")))))
+    runner = EffectRunner(event_log, workers_with(Faulty(raising(BlobMissing("gone")))))
     with pytest.raises(BlobMissing):
         await perform(event_log, run, effects[0], runner)
-    assert str(effects[0].key) in event_log.state(run).open
+    assert str(effects[0].key) in event_log.run_state(run).open
 
 
 async def test_the_slots_planner_is_asked(event_log):
@@ -314,7 +325,7 @@ async def test_the_slots_planner_is_asked(event_log):
         return Faulty(lambda _: PlanAnswer(PLAN))
 
     workers = Workers(create_evaluator=lambda _: fakes.FakeEvaluator(), create_proposer=proposer)
-    await perform(event_log, run, effects[0], Runner(event_log, workers))
+    await perform(event_log, run, effects[0], EffectRunner(event_log, workers))
     assert asked == ["scripted"]
 
 
@@ -324,9 +335,9 @@ async def test_the_slots_planner_is_asked(event_log):
 async def test_an_evaluation_comes_with_its_counters(event_log):
     run = await start(event_log)
     (initial,) = await next_effects(event_log, run)
-    judged = await perform(event_log, run, initial, Runner(event_log, fakes.fake_workers()))
+    judged = await perform(event_log, run, initial, EffectRunner(event_log, fakes.fake_workers()))
     assert isinstance(judged, EvaluationCompleted)
-    assert judged.evaluation.correct
+    assert judged.evaluation.is_correct
     assert judged.cached_from is None
     *_, profile, completed = event_log.read(stream=run)
     assert [profile.type, completed.type] == ["ProfileRecorded", "EvaluationCompleted"]
@@ -336,7 +347,7 @@ async def test_an_evaluation_comes_with_its_counters(event_log):
 
 async def test_a_verdict_is_used_again_by_another_run_and_says_where_it_is_from(event_log):
     judge = fakes.FakeEvaluator()
-    runner = Runner(event_log, fakes.fake_workers(judge))
+    runner = EffectRunner(event_log, fakes.fake_workers(judge))
     seen = []
     for id_ in ("first", "second"):
         run = await start(event_log, id_=id_)
@@ -355,21 +366,21 @@ async def test_a_verdict_is_used_again_by_another_run_and_says_where_it_is_from(
 
 async def test_equal_kernels_judged_at_the_same_time_are_judged_once(event_log):
     judge = fakes.FakeEvaluator()
-    runner = Runner(event_log, fakes.fake_workers(judge))
+    runner = EffectRunner(event_log, fakes.fake_workers(judge))
     places = []
     for id_ in ("first", "second", "third"):
         run = await start(event_log, id_=id_)
         (initial,) = await next_effects(event_log, run)
         places.append((run, initial.key, await admit(event_log, run, initial)))
     await asyncio.gather(*(runner.perform(*place) for place in places))
-    outcomes = [event_log.state(run).outcomes[str(key)] for run, key, _ in places]
+    outcomes = [event_log.run_state(run).outcomes[str(key)] for run, key, _ in places]
     assert sum(judge.calls.values()) == 1
     assert sorted(outcome.cached_from is None for outcome in outcomes) == [False, False, True]
 
 
 async def test_another_seed_shares_a_verdict_but_another_target_does_not(event_log):
     judge = fakes.FakeEvaluator()
-    runner = Runner(event_log, fakes.fake_workers(judge))
+    runner = EffectRunner(event_log, fakes.fake_workers(judge))
     for id_, change in [("a", {}), ("b", {"seed": 99}), ("c", {"target": "trn1"})]:
         run = await start(event_log, fakes.CONFIG.model_copy(update=change), id_=id_)
         (initial,) = await next_effects(event_log, run)
@@ -383,7 +394,7 @@ async def test_infrastructure_that_fails_is_tried_again(event_log, failures):
     run = await start(event_log)
     (initial,) = await next_effects(event_log, run)
     judged = await perform(
-        event_log, run, initial, Runner(event_log, fakes.fake_workers(judge), retry=NO_PAUSE)
+        event_log, run, initial, EffectRunner(event_log, fakes.fake_workers(judge), retry=NO_PAUSE)
     )
     assert isinstance(judged, EvaluationCompleted)
 
@@ -400,7 +411,7 @@ async def test_infrastructure_that_fails_is_tried_again(event_log, failures):
 async def test_infrastructure_that_keeps_failing_is_an_outcome(event_log, failures, code, tries):
     run = await start(event_log)
     (initial,) = await next_effects(event_log, run)
-    runner = Runner(event_log, fakes.fake_workers(Judge(*failures)), retry=NO_PAUSE)
+    runner = EffectRunner(event_log, fakes.fake_workers(Judge(*failures)), retry=NO_PAUSE)
     failed = await perform(event_log, run, initial, runner)
     assert isinstance(failed, EvaluationFailed)
     assert (failed.error.code, failed.tries) == (code, tries)
@@ -413,16 +424,16 @@ async def test_an_evaluation_past_its_deadline_is_tried_again(event_log):
 
     run = await start(event_log)
     (initial,) = await next_effects(event_log, run)
-    retry = RetryPolicy(tries=2, first_pause=0.0, deadline_seconds=0.01)
+    retry = EvaluationRetryPolicy(tries=2, first_pause=0.0, deadline_seconds=0.01)
     failed = await perform(
-        event_log, run, initial, Runner(event_log, fakes.fake_workers(Slow()), retry=retry)
+        event_log, run, initial, EffectRunner(event_log, fakes.fake_workers(Slow()), retry=retry)
     )
     assert (failed.error.code, failed.tries) == ("evaluation_deadline", 2)
 
 
 def test_pauses_grow_by_the_factor():
-    policy = RetryPolicy(first_pause=0.5, factor=4)
-    assert [policy.pause(tried) for tried in (1, 2, 3)] == [0.5, 2.0, 8.0]
+    policy = EvaluationRetryPolicy(first_pause=0.5, factor=4)
+    assert [policy.pause_seconds(tried) for tried in (1, 2, 3)] == [0.5, 2.0, 8.0]
 
 
 async def test_a_redelivery_asks_exactly_what_was_logged(event_log):
@@ -435,6 +446,6 @@ async def test_a_redelivery_asks_exactly_what_was_logged(event_log):
         asked.append(request)
         return PlanAnswer(PLAN)
 
-    logged = event_log.state(run).open[str(effects[0].key)].request
-    await Runner(event_log, workers_with(Faulty(answer))).perform(run, effects[0].key, logged)
+    logged = event_log.run_state(run).open[str(effects[0].key)].request
+    await EffectRunner(event_log, workers_with(Faulty(answer))).perform(run, effects[0].key, logged)
     assert asked == [effects[0].request]

@@ -12,11 +12,11 @@ from structlog.testing import capture_logs
 
 from agent_core import proposers
 from agent_core.effects import LearningContext
-from agentctl import lines
-from agentctl.tracker import Tracker
-from agentctl.words import narrate
-from daemon.sequences import beside
-from daemon.verbs import Fork, run_id
+from agentctl import event_lines
+from agentctl.formatting import narrate_event
+from agentctl.run_tracker import RunTracker
+from daemon.command_models import Fork, run_id
+from daemon.transfer_events import with_transfer_events
 from state.errors import BlobMissing
 from state.events import (
     ExperiencesGiven,
@@ -35,9 +35,9 @@ from state.fold import RunState
 from state.log import EventLog
 from state.model import SYSTEM_STREAM, Level, RunConfig, StopReason
 from state.reader import LogReader
-from state.records import NewEvent, Recorded
+from state.records import NewEvent, RecordedEvent
 from state.system import SystemState
-from state.verify import verify
+from state.verify import verify_log
 from targets.nki.target import NkiTarget, read_menu
 from tests.support import fakes
 from tests.support.fakes import CONFIG, KERNEL, finish, submission
@@ -57,10 +57,10 @@ def scripted_looks_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def submit(home: Path, id_: str, config: RunConfig = CONFIG) -> str:
-    return run_id(fakes.drop(home, submission(config, SOURCE), id_=id_), config.problem)
+    return run_id(fakes.put_command(home, submission(config, SOURCE), id_=id_), config.problem)
 
 
-def read(home: Path, stream: str, *kinds: type) -> list[Recorded]:
+def read(home: Path, stream: str, *kinds: type) -> list[RecordedEvent]:
     with LogReader.open(home) as reader:
         found = reader.read(stream=stream, limit=10_000)
     return [item for item in found if isinstance(item.event, kinds)]
@@ -79,9 +79,9 @@ def test_what_paid_in_one_run_is_given_to_the_next_before_its_first_round(home):
     sequence = taught.event.sequence
     (kept,) = [item for item in read(home, first, KernelKept) if item.run_seq == sequence.run_seq]
     with LogReader.open(home) as reader:
-        best = reader.state(first).best
+        best = reader.run_state(first).best
         assert kept.event.candidate.id == best.id
-        assert sequence.speedup == pytest.approx(reader.state(first).initial.latency_ms / best.latency_ms)
+        assert sequence.speedup == pytest.approx(reader.run_state(first).initial.latency_ms / best.latency_ms)
     assert sequence.place == f"{first}@{kept.run_seq}"
 
     second = submit(home, "0002-b", CONFIG.model_copy(update={"seed": 3}))
@@ -91,9 +91,9 @@ def test_what_paid_in_one_run_is_given_to_the_next_before_its_first_round(home):
     assert (given.event.round, given.seq) == (1, started.seq - 1)
     assert given.event.sequences == (sequence,)
     with LogReader.open(home) as reader:
-        assert reader.replay(second).state.sequences == (sequence,)
-        assert reader.state(first).sequences is None
-    assert verify(home).ok
+        assert reader.replay_run(second).state.sequences == (sequence,)
+        assert reader.run_state(first).sequences is None
+    assert verify_log(home).is_ok
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,10 @@ def test_runs_side_by_side_learn_in_the_order_in_which_they_end(home):
     ]
     with LogReader.open(home) as reader:
         gains = [item.event.sequence.speedup for item in taught]
-        assert [one.speedup for one in reader.system().sequences] == [max(gains)], "all have the same tags"
-    assert verify(home).ok
+        assert [one.speedup for one in reader.system_state().sequences] == [max(gains)], (
+            "all have the same tags"
+        )
+    assert verify_log(home).is_ok
 
 
 def test_a_fork_keeps_what_the_run_was_given_and_needs_nothing_else(home, tmp_path):
@@ -141,13 +143,13 @@ def test_a_fork_keeps_what_the_run_was_given_and_needs_nothing_else(home, tmp_pa
     run = submit(home, "0002-b", CONFIG.model_copy(update={"seed": 3}))
     finish(home, run)
     (given,) = read(home, run, SequencesGiven)
-    child = run_id(fakes.drop(home, Fork(run=run, seq=given.run_seq), id_="0003-c"), CONFIG.problem)
+    child = run_id(fakes.put_command(home, Fork(run=run, seq=given.run_seq), id_="0003-c"), CONFIG.problem)
     finish(home, child)
     own = [item for item in read(home, child, SequencesGiven) if item.stream == child]
     assert own == []
     with LogReader.open(home) as reader:
-        assert reader.state(child).sequences == given.event.sequences
-        assert reader.state(child).decision_digest == reader.state(run).decision_digest
+        assert reader.run_state(child).sequences == given.event.sequences
+        assert reader.run_state(child).decision_digest == reader.run_state(run).decision_digest
 
 
 def test_people_are_told_what_a_run_was_given_and_where_that_is_from(home, ctl):
@@ -173,11 +175,13 @@ def test_people_are_told_what_a_run_was_given_and_where_that_is_from(home, ctl):
     words = f"tried first what paid in {sequence.place} (silu, {sequence.speedup:.2f}x by "
     assert words in ctl("status", second).out
     assert "tried first" not in ctl("status", first).out
-    assert f"{sequence.place} (silu, " in lines.facts(given.event)
-    assert lines.facts(taught.event).startswith(f"{sequence.place} (silu, {sequence.speedup:.2f}x by ")
-    tracker = Tracker(run=second)
+    assert f"{sequence.place} (silu, " in event_lines.describe_event(given.event)
+    assert event_lines.describe_event(taught.event).startswith(
+        f"{sequence.place} (silu, {sequence.speedup:.2f}x by "
+    )
+    tracker = RunTracker(run=second)
     tracker.add(read(home, second, RunCreated)[0])
-    said = narrate(given.event, tracker)
+    said = narrate_event(given.event, tracker)
     assert said is not None
     assert said.startswith(f"tries first what paid in {sequence.place} (silu, ")
     shown = ctl("show", f"{second}@{given.run_seq}", "--json").json
@@ -204,15 +208,15 @@ def test_a_run_whose_files_are_gone_goes_on_without(home):
     run = submit(home, "0001-a")
     finish(home, run)
     with EventLog.open(home) as log, capture_logs() as said:
-        state = log.state(run)
+        state = log.run_state(run)
         begun = state.model_copy(update={"sequences": None})
         started = RoundStarted(round=1, slots=())
         ended = RunCompleted(reason=StopReason.ROUNDS, level=Level.WHOLE)
-        assert [one.event for one in beside(Log(log), "other", begun, [started])] == [started]
-        assert [one.event for one in beside(Log(log), "other", begun, [ended])] == [ended]
+        assert [one.event for one in with_transfer_events(Log(log), "other", begun, [started])] == [started]
+        assert [one.event for one in with_transfer_events(Log(log), "other", begun, [ended])] == [ended]
         assert [one["event"] for one in said] == ["problem_unreadable"] * 2
-        assert len(beside(log, "other", begun, [started])) == 2
-        taught = [type(one.event) for one in beside(log, run, begun, [ended])]
+        assert len(with_transfer_events(log, "other", begun, [started])) == 2
+        taught = [type(one.event) for one in with_transfer_events(log, run, begun, [ended])]
         assert taught == [RunCompleted, SequenceLearnt, ExperiencesLearnt]
 
 
@@ -220,13 +224,13 @@ def test_a_sequence_whose_kernels_are_lost_is_not_given(home, monkeypatch):
     run = submit(home, "0001-a")
     finish(home, run)
     with EventLog.open(home) as log:
-        begun = log.state(run).model_copy(update={"sequences": None})
+        begun = log.run_state(run).model_copy(update={"sequences": None})
         started = RoundStarted(round=1, slots=())
-        (whole,) = log.system().sequences
+        (whole,) = log.system_state().sequences
         gone = whole.legs[0].model_copy(update={"source": "0" * 64})
         lost = whole.model_copy(update={"legs": (*whole.legs, gone)})
         monkeypatch.setattr(log, "system", lambda: SystemState(sequences=(lost, whole)))
-        given, _ = beside(log, "other", begun, [started])
+        given, _ = with_transfer_events(log, "other", begun, [started])
         assert given.event.sequences == (whole,)
 
 
@@ -236,7 +240,7 @@ def test_what_was_not_verified_whole_is_not_learnt(home, level):
     finish(home, run)
     ended = RunCompleted(reason=StopReason.ROUNDS, level=level)
     with EventLog.open(home) as log:
-        assert [one.event for one in beside(log, run, log.state(run), [ended])] == [ended]
+        assert [one.event for one in with_transfer_events(log, run, log.run_state(run), [ended])] == [ended]
 
 
 def test_later_rounds_are_given_nothing(home):
@@ -244,8 +248,8 @@ def test_later_rounds_are_given_nothing(home):
     finish(home, run)
     started = RoundStarted(round=2, slots=())
     with EventLog.open(home) as log:
-        state = log.state(run).model_copy(update={"sequences": None})
-        assert [one.event for one in beside(log, run, state, [started])] == [started]
+        state = log.run_state(run).model_copy(update={"sequences": None})
+        assert [one.event for one in with_transfer_events(log, run, state, [started])] == [started]
 
 
 # --- experiences ---
@@ -254,7 +258,7 @@ def test_later_rounds_are_given_nothing(home):
 @pytest.fixture
 def scripted_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take the scripted proposer for one that asks models."""
-    monkeypatch.setattr("daemon.sequences.asks_models", lambda name: name == "scripted")
+    monkeypatch.setattr("daemon.transfer_events.is_llm_proposer", lambda name: name == "scripted")
 
 
 def test_what_a_run_has_in_its_memory_as_it_ends_is_told_to_the_next(home, scripted_reads):
@@ -264,11 +268,11 @@ def test_what_a_run_has_in_its_memory_as_it_ends_is_told_to_the_next(home, scrip
     (sequence,) = read(home, SYSTEM_STREAM, SequenceLearnt)
     assert learnt.seq == sequence.seq + 1, "in one transaction"
     with LogReader.open(home) as reader:
-        memory = reader.state(first).memory
+        memory = reader.run_state(first).memory
         assert [(one.slow, one.fast, one.cites) for one in learnt.event.experiences] == [
             (one.slow, one.fast, one.cites) for one in memory
         ]
-        kept = reader.system().experiences
+        kept = reader.system_state().experiences
         assert set(kept) <= set(learnt.event.experiences)
 
     second = submit(home, "0002-b", CONFIG.model_copy(update={"seed": 3}))
@@ -279,14 +283,14 @@ def test_what_a_run_has_in_its_memory_as_it_ends_is_told_to_the_next(home, scrip
     assert set(given.event.experiences) == set(kept)
     assert {one.origin for one in given.event.experiences} == {first}
     with LogReader.open(home) as reader:
-        assert reader.replay(second).state.experiences == given.event.experiences
-        assert reader.state(first).experiences is None
-        request = json.loads(reader.blob(read(home, second, PlanStarted)[0].event.request))
-        told = LearningContext.model_validate_json(reader.blob(request["context"]))
+        assert reader.replay_run(second).state.experiences == given.event.experiences
+        assert reader.run_state(first).experiences is None
+        request = json.loads(reader.get_blob(read(home, second, PlanStarted)[0].event.request))
+        told = LearningContext.model_validate_json(reader.get_blob(request["context"]))
         assert told.others == given.event.experiences
-        before = json.loads(reader.blob(read(home, first, PlanStarted)[0].event.request))
-        assert "others" not in json.loads(reader.blob(before["context"])), "requests of before are alike"
-    assert verify(home).ok
+        before = json.loads(reader.get_blob(read(home, first, PlanStarted)[0].event.request))
+        assert "others" not in json.loads(reader.get_blob(before["context"])), "requests of before are alike"
+    assert verify_log(home).is_ok
 
 
 @pytest.mark.parametrize(
@@ -324,11 +328,11 @@ def test_an_experience_whose_kernels_are_lost_is_not_given(home, monkeypatch, sc
     run = submit(home, "0001-a")
     finish(home, run)
     with EventLog.open(home) as log:
-        begun = log.state(run).model_copy(update={"experiences": None})
-        whole = log.system().experiences
+        begun = log.run_state(run).model_copy(update={"experiences": None})
+        whole = log.system_state().experiences
         lost = whole[0].model_copy(update={"slow": "0" * 64})
         monkeypatch.setattr(log, "system", lambda: SystemState(experiences=(lost, *whole)))
-        given, _ = beside(log, "other", begun, [RoundStarted(round=1, slots=())])
+        given, _ = with_transfer_events(log, "other", begun, [RoundStarted(round=1, slots=())])
         assert set(given.event.experiences) == set(whole)
 
 
@@ -344,11 +348,11 @@ def test_people_are_told_which_experiences_a_run_was_given(home, ctl, scripted_r
     number = len(given.event.experiences)
     assert f"told {number} experience" in ctl("status", second).out
     assert "of others" not in ctl("status", first).out
-    assert f" of {first}" in lines.facts(given.event)
-    assert lines.facts(learnt.event) == f"{number} experience{'s' * (number > 1)} of {first}"
-    tracker = Tracker(run=second)
+    assert f" of {first}" in event_lines.describe_event(given.event)
+    assert event_lines.describe_event(learnt.event) == f"{number} experience{'s' * (number > 1)} of {first}"
+    tracker = RunTracker(run=second)
     tracker.add(read(home, second, RunCreated)[0])
-    assert narrate(given.event, tracker) == f"told {lines.facts(given.event)}"
+    assert narrate_event(given.event, tracker) == f"told {event_lines.describe_event(given.event)}"
     shown = ctl("show", f"{second}@{given.run_seq}", "--json").json
     assert set(shown["blobs"]) == {source for one in given.event.experiences for source in one.sources}
 
@@ -360,7 +364,7 @@ def test_a_run_is_offered_what_models_invented_in_others(home, scripted_reads, c
     run = submit(home, "0001-a")
     finish(home, run)
     with EventLog.open(home) as log:
-        (found,) = log.system().sequences
+        (found,) = log.system_state().sequences
         near = technique("new:near", found.tags, run=run)
         far = technique("new:far", tags("nothing", "of", "this"))
         log.append_now([NewEvent(SYSTEM_STREAM, TechniquesLearnt(techniques=(near, far)))])
@@ -369,8 +373,8 @@ def test_a_run_is_offered_what_models_invented_in_others(home, scripted_reads, c
     (given,) = read(home, second, TechniquesGiven)
     assert given.event.techniques == (near,)
     with LogReader.open(home) as reader:
-        assert reader.state(second).techniques == (near,)
-        assert reader.replay(second).state.techniques == (near,)
+        assert reader.run_state(second).techniques == (near,)
+        assert reader.replay_run(second).state.techniques == (near,)
     assert f"new:near ({run}@9)" in ctl("tail", "--type", "TechniquesGiven").out
     alone = submit(home, "0003-c", searching(reuse=False))
     finish(home, alone)
@@ -389,9 +393,9 @@ def test_what_a_run_s_models_invented_is_learnt_as_it_ends(home, monkeypatch, sc
         }
         return (technique("new:mine", where.tags, run=run),)
 
-    monkeypatch.setattr("agent_core.inventions.taught", taught)
+    monkeypatch.setattr("agent_core.inventions.collect_techniques", taught)
     run = submit(home, "0001-a")
     finish(home, run)
     assert len(told) == 1
     with LogReader.open(home) as reader:
-        assert [one.place for one in reader.system().techniques] == [f"{run}@9"]
+        assert [one.event_id for one in reader.system_state().techniques] == [f"{run}@9"]

@@ -13,10 +13,10 @@ import pytest
 
 from agent_core import stop
 from benchmarks import simulation
-from daemon import lanes
-from daemon.runner import Runner
+from daemon import run_queue
+from daemon.runner import EffectRunner
 from stability import budget
-from state import calls, fold, projections, snapshots
+from state import call_fold, fold, projections, snapshots
 from state.errors import EventRefused
 from state.events import (
     EffectEnded,
@@ -29,9 +29,9 @@ from state.events import (
     RunPaused,
     idempotency_key,
 )
-from state.late import taken
 from state.model import SYSTEM_STREAM, Role
-from state.run import OpenEffect, evolve
+from state.round_deadline import route_outcome
+from state.run_state import OpenEffect, evolve
 from tests.support.simulation import machine, running
 from tests.support.simulation.scenario import Scenario, scenario
 
@@ -86,14 +86,14 @@ def test_an_effect_with_two_outcomes(monkeypatch, folding):
         await record(self, run, outcome, **beside)
         await record(self, run, outcome)
 
-    record = Runner._record
-    monkeypatch.setattr(Runner, "_record", twice)
+    record = EffectRunner._record_outcome
+    monkeypatch.setattr(EffectRunner, "_record_outcome", twice)
     monkeypatch.setattr(
         "state.appender.idempotency_key",
         lambda event: None if isinstance(event, EffectEnded) else idempotency_key(event),
     )
     folding(EffectEnded, lambda rightly, state, event: rightly(evolve(state, outcomes={}), event))
-    monkeypatch.setattr(fold, "by_person", lambda event: True)
+    monkeypatch.setattr(fold, "is_by_person", lambda event: True)
     assert found("one_outcome")
 
 
@@ -101,9 +101,9 @@ def test_an_outcome_that_nobody_asked_for(monkeypatch):
     async def elsewhere(self, run, key, request) -> None:
         await perform(self, run, key._replace(implementation=9), request)
 
-    perform = Runner.perform
-    monkeypatch.setattr(Runner, "perform", elsewhere)
-    monkeypatch.setattr(fold, "by_person", lambda event: True)
+    perform = EffectRunner.perform
+    monkeypatch.setattr(EffectRunner, "perform", elsewhere)
+    monkeypatch.setattr(fold, "is_by_person", lambda event: True)
     assert found("outcomes_were_asked_for")
 
 
@@ -118,9 +118,9 @@ def test_an_outcome_that_is_lost(monkeypatch, folding):
         with suppress(EventRefused):
             await record(self, run, outcome, **beside)
 
-    record = Runner._record
+    record = EffectRunner._record_outcome
     folding(RoundDeadlinePassed, forgetting)
-    monkeypatch.setattr(Runner, "_record", careless)
+    monkeypatch.setattr(EffectRunner, "_record_outcome", careless)
     assert found("no_outcome_is_lost", where=hasty)
 
 
@@ -133,13 +133,13 @@ def test_requests_made_anew_instead_of_as_logged(monkeypatch, folding):
             yield key, effect.model_copy(update={"request": f"{effect.delivery:064d}"}) if again else effect
 
     def any_request(rightly, state, event):
-        before = state.open.get(event.key)
+        before = state.is_open.get(event.key)
         return rightly(
             state, event if before is None else event.model_copy(update={"request": before.request})
         )
 
-    due = lanes.Lane._due
-    monkeypatch.setattr(lanes.Lane, "_due", anew)
+    due = run_queue.RunQueue._due_effects
+    monkeypatch.setattr(run_queue.RunQueue, "_due_effects", anew)
     folding(EffectStarted, any_request)
     assert found("redelivered_as_logged")
 
@@ -147,8 +147,10 @@ def test_requests_made_anew_instead_of_as_logged(monkeypatch, folding):
 def test_late_results_that_count(monkeypatch):
     monkeypatch.setattr(
         fold,
-        "taken",
-        lambda state, event: taken(state, event) or {"outcomes": {**state.outcomes, event.key: event}},
+        "route_outcome",
+        lambda state, event: (
+            route_outcome(state, event) or {"outcomes": {**state.outcomes, event.key: event}}
+        ),
     )
     assert found("late_results_stay_out", where=hasty)
 
@@ -159,17 +161,17 @@ def ahead(world: Scenario) -> bool:
 
 
 def test_plans_that_do_not_wait_for_looking_ahead(monkeypatch):
-    monkeypatch.setattr("agent_core.survey.looking_ahead", lambda state, slot: None)
+    monkeypatch.setattr("agent_core.round_view.look_ahead_key", lambda state, slot: None)
     assert found("plans_wait_for_looking_ahead", where=ahead)
 
 
 def test_variants_that_nobody_tells_the_planner_of(monkeypatch):
-    monkeypatch.setattr("agent_core.requests.seen_ahead", lambda state, slot: None)
+    monkeypatch.setattr("agent_core.requests.look_ahead_variants", lambda state, slot: None)
     assert found("plans_are_of_what_was_seen", where=ahead)
 
 
 def test_more_in_flight_than_there_are_slots(monkeypatch):
-    monkeypatch.setattr("daemon.supervisor.Supervisor._room", lambda self, kind: 8)
+    monkeypatch.setattr("daemon.supervisor.Supervisor._free_slots", lambda self, kind: 8)
     assert found("in flight")
 
 
@@ -197,7 +199,7 @@ def test_a_run_that_waits_for_space_for_ever(monkeypatch, hurried):
     async def never(self) -> None:
         pass
 
-    monkeypatch.setattr("daemon.space.Space._resume", never)
+    monkeypatch.setattr("daemon.disk_full.DiskSpaceGuard._resume_runs", never)
     assert found("have not ended")
 
 
@@ -206,7 +208,10 @@ def test_a_run_that_waits_for_space_for_ever(monkeypatch, hurried):
 
 @pytest.mark.parametrize(
     ("rule", "what", "where"),
-    [(budget.ending, "are spent", dear), (stop._rounds, "rounds_keep_to_their", lambda world: True)],
+    [
+        (budget.find_end_reason, "are spent", dear),
+        (stop._rounds_detail, "rounds_keep_to_their", lambda world: True),
+    ],
 )
 def test_a_round_beyond_the_budget(monkeypatch, rule, what, where):
     monkeypatch.setattr(stop, "_RULES", tuple(one for one in stop._RULES if one[1] is not rule))
@@ -224,8 +229,8 @@ def test_a_candidate_that_was_not_dealt(folding):
 
 
 def test_money_that_is_charged_twice(monkeypatch):
-    charged = calls.charged
-    monkeypatch.setattr(calls, "charged", lambda state, usage: charged(charged(state, usage), usage))
+    charged = call_fold.charge_usage
+    monkeypatch.setattr(call_fold, "charge_usage", lambda state, usage: charged(charged(state, usage), usage))
     assert found("money_adds_up", where=lambda world: world.priced)
 
 
@@ -243,8 +248,8 @@ def test_acknowledged_events_that_are_not_stored(monkeypatch):
         connection.execute("ROLLBACK")
         connection.execute("BEGIN")
 
-    write = projections.write
-    monkeypatch.setattr(projections, "write", forgetful)
+    write = projections.write_changes
+    monkeypatch.setattr(projections, "write_changes", forgetful)
     assert found("acknowledged and is not stored")
 
 
@@ -268,8 +273,8 @@ def test_a_state_in_memory_that_is_not_the_fold(monkeypatch):
         counted = isinstance(event, KernelDiscarded)
         return evolve(after, tally=after.tally._replace(reverts=7)) if counted else after
 
-    advance = snapshots.advance
-    monkeypatch.setattr(snapshots, "advance", inexact)
+    advance = snapshots.fold_event
+    monkeypatch.setattr(snapshots, "fold_event", inexact)
     assert found("the writer's state is not the fold")
 
 
@@ -278,8 +283,8 @@ def test_a_snapshot_that_is_not_the_fold(monkeypatch):
         tip = restore(connection, saved)
         return tip if tip.stream == SYSTEM_STREAM else tip._replace(state=evolve(tip.state, selected=True))
 
-    restore = snapshots.restore
-    monkeypatch.setattr(snapshots, "restore", inexact)
+    restore = snapshots.restore_tip
+    monkeypatch.setattr(snapshots, "restore_tip", inexact)
     assert found("the stored state is not the fold")
 
 

@@ -12,19 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from daemon import space as module
-from daemon.commands import Commands
-from daemon.space import Space
-from daemon.stop import Stop
-from daemon.verbs import Pause
+from daemon import disk_full as module
+from daemon.command_models import Pause
+from daemon.commands import CommandHandler
+from daemon.disk_full import DiskSpaceGuard
+from daemon.stop_signal import StopSignal
+from state.disk_reserve import DiskReserve
 from state.errors import StaleAppend, StorageFull
 from state.events import RunCancelled, RunPaused
 from state.log import EventLog
 from state.model import PauseCause, RunStatus
 from state.reader import LogReader
 from state.records import NewEvent
-from state.reserve import Reserve
-from state.verify import verify
+from state.verify import verify_log
 from tests.support import fakes
 
 MIB = 1 << 20
@@ -57,7 +57,7 @@ def fill(disk: Path, *, leave: int = 0) -> Path:
 
 def statuses(home: Path) -> dict[str, tuple[str, str]]:
     with LogReader.open(home) as reader:
-        return {row["run"]: (row["status"], row["reason"]) for row in reader.runs()}
+        return {row["run"]: (row["status"], row["reason"]) for row in reader.run_summaries()}
 
 
 async def until(condition) -> None:
@@ -70,7 +70,9 @@ async def until(condition) -> None:
 def _quick(monkeypatch) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
     monkeypatch.setattr(
-        Space.__init__, "__kwdefaults__", {**Space.__init__.__kwdefaults__, "look_seconds": 0.02}
+        DiskSpaceGuard.__init__,
+        "__kwdefaults__",
+        {**DiskSpaceGuard.__init__.__kwdefaults__, "look_seconds": 0.02},
     )
 
 
@@ -79,14 +81,14 @@ async def test_a_run_meets_a_full_disk_and_ends_like_its_twin(small_disk: Path, 
     twin = fakes.submit(home, id_="same")
     with EventLog.open(home) as log:
         await fakes.host_until_ended(log, twin)
-        wanted = log.state(twin)
+        wanted = log.run_state(twin)
     full = small_disk / "home"
     run = fakes.submit(full, id_="same")
     assert run == twin
-    stop = Stop()
+    stop = StopSignal()
     with EventLog.open(full) as log:
         hosting = asyncio.create_task(
-            fakes.work_on(log, fakes.daemon_config(), stop=stop, workers=fakes.fake_workers())
+            fakes.serve_runs(log, fakes.daemon_config(), stop=stop, workers=fakes.fake_workers())
         )
         await until(lambda: log.head.seq > 20)
         ballast = fill(small_disk)
@@ -95,29 +97,29 @@ async def test_a_run_meets_a_full_disk_and_ends_like_its_twin(small_disk: Path, 
         assert not hosting.done()
         ballast.unlink()
         await until(lambda: fakes.has_ended(log, run))
-        state = log.state(run)
+        state = log.run_state(run)
         stop.request()
         await hosting
-    assert verify(full).ok
+    assert verify_log(full).is_ok
     assert (state.best, state.beam, state.tally) == (wanted.best, wanted.beam, wanted.tally)
 
 
 async def test_a_daemon_started_on_a_full_disk_waits_instead_of_dying(small_disk: Path, waiting: str) -> None:
     home, run = small_disk / "home", waiting
-    assert Reserve(home / "reserve").make()
+    assert DiskReserve(home / "reserve").create()
     ballast = fill(small_disk)
-    stop = Stop()
+    stop = StopSignal()
     with EventLog.open(home) as log:  # what the reserve frees lets it open
         hosting = asyncio.create_task(
-            fakes.work_on(log, fakes.daemon_config(), stop=stop, workers=fakes.fake_workers())
+            fakes.serve_runs(log, fakes.daemon_config(), stop=stop, workers=fakes.fake_workers())
         )
         await until(lambda: statuses(home)[run][0] == "paused")
         ballast.unlink()
         await until(lambda: fakes.has_ended(log, run))
         stop.request()
         await hosting
-    assert verify(home).ok
-    assert (home / "reserve").stat().st_size == Reserve(home / "reserve").size
+    assert verify_log(home).is_ok
+    assert (home / "reserve").stat().st_size == DiskReserve(home / "reserve").size
 
 
 @pytest.fixture
@@ -143,7 +145,7 @@ class Disk:
 
     def __init__(self, monkeypatch) -> None:
         self.free = 1 << 40
-        for place in ("state.reserve.free_bytes", "daemon.space.free_bytes"):
+        for place in ("state.disk_reserve.free_bytes", "daemon.disk_full.free_bytes"):
             monkeypatch.setattr(place, lambda folder: self.free)
 
 
@@ -155,15 +157,15 @@ def disk(monkeypatch) -> Disk:
 async def test_little_space_pauses_before_there_is_none(home: Path, run: str, disk: Disk) -> None:
     told: list[str] = []
     with EventLog.open(home) as log:
-        space = Space(log, Reserve(home / "reserve"), Stop(), touched=told.append)
+        space = DiskSpaceGuard(log, DiskReserve(home / "reserve"), StopSignal(), touched=told.append)
         watching = asyncio.create_task(space.watch())
         await until((home / "reserve").exists)
         disk.free = MIB
-        await until(lambda: log.state(run).status is RunStatus.PAUSED)
+        await until(lambda: log.run_state(run).status is RunStatus.PAUSED)
         assert space.full
         assert not (home / "reserve").exists()
         disk.free = 1 << 40
-        await until(lambda: log.state(run).status is RunStatus.RUNNING)
+        await until(lambda: log.run_state(run).status is RunStatus.RUNNING)
         assert (home / "reserve").exists()
         assert told == [run, run]
         watching.cancel()
@@ -174,28 +176,28 @@ async def test_a_run_that_a_person_paused_stays_paused(home: Path, run: str, dis
     with EventLog.open(home) as log:
         await log.append([NewEvent(run, RunPaused(reason=reason))])
         disk.free = 0
-        space = Space(log, Reserve(home / "reserve"), Stop(), touched=lambda _: None)
+        space = DiskSpaceGuard(log, DiskReserve(home / "reserve"), StopSignal(), touched=lambda _: None)
         watching = asyncio.create_task(space.watch())
         await until(lambda: space.full)
         disk.free = 1 << 40
         await until((home / "reserve").exists)
         await asyncio.sleep(0.1)
-        assert (log.state(run).status, log.state(run).status_reason) == (RunStatus.PAUSED, reason)
+        assert (log.run_state(run).status, log.run_state(run).status_reason) == (RunStatus.PAUSED, reason)
         watching.cancel()
 
 
 async def test_a_person_pauses_a_run_that_waits_for_space(home: Path, run: str, disk: Disk) -> None:
     with EventLog.open(home) as log:
-        commands = Commands(log, fakes.fake_workers(), touched=lambda *_: None)
+        commands = CommandHandler(log, fakes.fake_workers(), touched=lambda *_: None)
         disk.free = 0
-        space = Space(log, Reserve(home / "reserve"), Stop(), touched=lambda _: None)
+        space = DiskSpaceGuard(log, DiskReserve(home / "reserve"), StopSignal(), touched=lambda _: None)
         watching = asyncio.create_task(space.watch())
-        await until(lambda: log.state(run).pause_cause is PauseCause.SPACE)
+        await until(lambda: log.run_state(run).pause_cause is PauseCause.SPACE)
         await commands.handle("p", Pause(run=run, reason="lunch").model_dump_json().encode())
         disk.free = 1 << 40
         await until((home / "reserve").exists)
         await asyncio.sleep(0.1)
-        state = log.state(run)
+        state = log.run_state(run)
         assert (state.status, state.pause_cause, state.status_reason) == (
             RunStatus.PAUSED,
             PauseCause.PERSON,
@@ -209,7 +211,7 @@ async def test_a_run_that_ends_as_it_would_be_paused_is_left_at_that(
 ) -> None:
     """Its end is queued when the pause is decided, and stored before it."""
     with EventLog.open(home) as log:
-        space = Space(log, Reserve(home / "reserve"), Stop(), touched=lambda _: None)
+        space = DiskSpaceGuard(log, DiskReserve(home / "reserve"), StopSignal(), touched=lambda _: None)
         disk.free = 0
         end = asyncio.create_task(log.append([NewEvent(run, RunCancelled(reason="enough"))]))
         await asyncio.sleep(0)
@@ -217,7 +219,7 @@ async def test_a_run_that_ends_as_it_would_be_paused_is_left_at_that(
         await until(lambda: space.full)
         await end
         await asyncio.sleep(0.1)
-        assert log.state(run).status is RunStatus.CANCELLED
+        assert log.run_state(run).status is RunStatus.CANCELLED
         assert not watching.done()
         watching.cancel()
 
@@ -229,9 +231,9 @@ async def test_runs_that_waited_for_space_when_the_process_ended_go_on_in_the_ne
         await log.append([NewEvent(run, RunPaused(reason="yesterday", cause=PauseCause.SPACE))])
     with EventLog.open(home) as log:
         watching = asyncio.create_task(
-            Space(log, Reserve(home / "reserve"), Stop(), touched=lambda _: None).watch()
+            DiskSpaceGuard(log, DiskReserve(home / "reserve"), StopSignal(), touched=lambda _: None).watch()
         )
-        await until(lambda: log.state(run).status is RunStatus.RUNNING)
+        await until(lambda: log.run_state(run).status is RunStatus.RUNNING)
         watching.cancel()
 
 
@@ -250,20 +252,20 @@ async def test_a_run_goes_on_whose_resumption_is_heard_of_as_stale(
         append = log.append
         monkeypatch.setattr(log, "append", stored_and_stale)
         watching = asyncio.create_task(
-            Space(log, Reserve(home / "reserve"), Stop(), touched=told.append).watch()
+            DiskSpaceGuard(log, DiskReserve(home / "reserve"), StopSignal(), touched=told.append).watch()
         )
         await until(lambda: told == [run])
-        assert log.state(run).status is RunStatus.RUNNING
+        assert log.run_state(run).status is RunStatus.RUNNING
         watching.cancel()
 
 
 async def test_appends_wait_and_a_stop_ends_the_waiting(home: Path, run: str, disk: Disk) -> None:
-    stop, steps = Stop(), []
+    stop, steps = StopSignal(), []
     with EventLog.open(home) as log:
-        space = Space(
-            log, Reserve(home / "reserve"), stop, touched=lambda _: None, step=lambda: steps.append(1)
+        space = DiskSpaceGuard(
+            log, DiskReserve(home / "reserve"), stop, touched=lambda _: None, step=lambda: steps.append(1)
         )
-        log.when_full = space.wait
+        log.when_full = space.wait_for_space
         connection = log._appender.connection
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages}")
@@ -292,6 +294,6 @@ def test_a_disk_that_sets_nothing_aside_is_no_reason_to_stop(
 
     home.mkdir()
     monkeypatch.setattr(os, "posix_fallocate", refuse)
-    assert Reserve(home / "reserve").make()
+    assert DiskReserve(home / "reserve").create()
     assert "no space can be set aside" in caplog.text
     assert not (home / "reserve").exists()

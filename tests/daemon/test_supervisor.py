@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from daemon.commands import Commands
-from daemon.runner import Runner
-from daemon.stop import Stop
-from daemon.supervisor import Limits, Supervisor
-from daemon.verbs import Cancel, Pause, Resume, run_id
+from daemon.command_models import Cancel, Pause, Resume, run_id
+from daemon.commands import CommandHandler
+from daemon.runner import EffectRunner
+from daemon.stop_signal import StopSignal
+from daemon.supervisor import EffectLimits, Supervisor
 from state.errors import BlobMissing, StorageFull
 from state.events import EffectEnded, EffectStarted, Event, KernelProposed, RunCancelled, RunPaused
 from state.log import EventLog
@@ -26,7 +26,7 @@ class Gate:
     """Performs effects through a runner, those of closed roles only once they are let through."""
 
     def __init__(self, event_log: EventLog, *, closed: tuple[Role, ...] = ()) -> None:
-        self._runner = Runner(event_log, fakes.fake_workers())
+        self._runner = EffectRunner(event_log, fakes.fake_workers())
         self._closed = closed
         self.opened = asyncio.Event()
         self.arrived = asyncio.Event()
@@ -62,16 +62,16 @@ def event_log(home):
 
 
 def supervisor_of(event_log, gate, *, at_a_time=1, proposals=None, grace_seconds=30.0, focus=None, runs=16):
-    limits = Limits(evaluations=at_a_time, proposals=proposals or at_a_time, runs=runs)
+    limits = EffectLimits(evaluations=at_a_time, proposals=proposals or at_a_time, runs=runs)
     return Supervisor(event_log, gate, limits=limits, grace_seconds=grace_seconds, focus=focus)
 
 
-def commands_of(event_log, supervisor=None) -> Commands:
+def commands_of(event_log, supervisor=None) -> CommandHandler:
     touched = (lambda command, run: supervisor.touch(run)) if supervisor else (lambda *_: None)
-    return Commands(event_log, fakes.fake_workers(), touched=touched)
+    return CommandHandler(event_log, fakes.fake_workers(), touched=touched)
 
 
-async def send(commands: Commands, id_: str, command) -> None:
+async def send(commands: CommandHandler, id_: str, command) -> None:
     await commands.handle(id_, command.model_dump_json().encode())
 
 
@@ -82,7 +82,7 @@ async def submit(event_log: EventLog, id_: str, config=fakes.CONFIG) -> str:
 
 @asynccontextmanager
 async def running(supervisor: Supervisor):
-    stop = Stop()
+    stop = StopSignal()
     task = asyncio.create_task(supervisor.run(stop))
     try:
         yield stop, task
@@ -163,7 +163,7 @@ async def test_a_log_that_fails_under_one_run_ends_the_others_appends_too(event_
 
     monkeypatch.setattr(event_log, "append", failing)
     with pytest.raises(StorageFull):
-        await supervisor_of(event_log, Gate(event_log), at_a_time=2).run(Stop())
+        await supervisor_of(event_log, Gate(event_log), at_a_time=2).run(StopSignal())
     assert under_way["now"] == 0
 
 
@@ -231,11 +231,11 @@ async def test_a_run_proposes_no_further_ahead_than_is_judged_soon(event_log):
     gate.opened.set()
     supervisor = supervisor_of(event_log, gate, proposals=4)
     async with running(supervisor):
-        await until(lambda: event_log.state(run).in_round)
+        await until(lambda: event_log.run_state(run).in_round)
         gate.opened.clear()
 
         def unjudged() -> int:
-            return sum(isinstance(one, KernelProposed) for one in event_log.state(run).outcomes.values())
+            return sum(isinstance(one, KernelProposed) for one in event_log.run_state(run).outcomes.values())
 
         await until(lambda: unjudged() >= 5 and gate.flying[False] == 0)
         await asyncio.sleep(0.05)
@@ -260,7 +260,7 @@ async def test_what_was_in_flight_is_delivered_again_as_logged(event_log):
     stuck = Gate(event_log, closed=(Role.EXECUTOR,))
     async with running(supervisor_of(event_log, stuck, at_a_time=2, grace_seconds=0)):
         await until(stuck.arrived.is_set)
-    lost = event_log.state(run).open
+    lost = event_log.run_state(run).open
     assert lost
     gate = Gate(event_log)
     async with running(supervisor_of(event_log, gate, at_a_time=2)):
@@ -277,7 +277,7 @@ async def test_an_upgrade_completes_what_is_in_flight_as_logged(event_log, monke
     stuck = Gate(event_log, closed=(Role.PLANNER,))
     async with running(supervisor_of(event_log, stuck, at_a_time=1, grace_seconds=0)):
         await until(stuck.arrived.is_set)
-    ((key, effect),) = event_log.state(run).open.items()
+    ((key, effect),) = event_log.run_state(run).open.items()
     monkeypatch.setattr("agent_core.requests.draw_seed", lambda seed, key: 12345)
     gate = Gate(event_log)
     async with running(supervisor_of(event_log, gate)):
@@ -297,11 +297,11 @@ async def test_a_pause_lets_what_is_in_flight_end_and_starts_nothing(event_log):
         await until(gate.arrived.is_set)
         await send(commands, "p", Pause(run=run))
         gate.opened.set()
-        await until(lambda: not event_log.state(run).open)
+        await until(lambda: not event_log.run_state(run).open)
         await asyncio.sleep(0.05)
         paused = len(gate.performed)
-        assert event_log.state(run).status is RunStatus.PAUSED
-        assert not event_log.state(run).open
+        assert event_log.run_state(run).status is RunStatus.PAUSED
+        assert not event_log.run_state(run).open
         await send(commands, "r", Resume(run=run))
         await until(lambda: fakes.has_ended(event_log, run))
         assert len(gate.performed) > paused
@@ -338,8 +338,8 @@ async def test_a_cancel_drops_what_is_in_flight(event_log):
         await until(lambda: gate.dropped == [run])
         gate.opened.set()
         await until(lambda: fakes.has_ended(event_log, other))
-    assert event_log.state(run).status is RunStatus.CANCELLED
-    assert event_log.state(run).open == {}
+    assert event_log.run_state(run).status is RunStatus.CANCELLED
+    assert event_log.run_state(run).open == {}
     *_, last = event_log.read(stream=run)
     assert last.type == "RunCancelled"
 
@@ -355,7 +355,7 @@ async def test_a_stop_waits_for_what_is_in_flight(event_log):
         before = len(gate.performed)
         gate.opened.set()
         await task
-    assert event_log.state(run).open == {}
+    assert event_log.run_state(run).open == {}
     assert len(gate.performed) == before
 
 
@@ -367,7 +367,7 @@ async def test_a_stop_past_its_grace_leaves_effects_open(event_log, grace_second
         await until(gate.arrived.is_set)
         stop.request()
         await task
-    assert list(event_log.state(run).open)
+    assert list(event_log.run_state(run).open)
     assert gate.flying.total() == 0
 
 
@@ -380,7 +380,7 @@ async def test_a_second_request_stops_at_once(event_log):
         stop.request()
         async with asyncio.timeout(30):
             await task
-    assert list(event_log.state(run).open)
+    assert list(event_log.run_state(run).open)
 
 
 async def test_a_run_that_nothing_is_decided_for_is_reported_and_not_spun_on(event_log, monkeypatch):
@@ -411,7 +411,7 @@ async def test_the_log_tells_of_rounds_and_of_the_end(event_log):
         ("round_completed", "info", run, 2),
         ("run_completed", "info", run, None),
     ]
-    state = event_log.state(run)
+    state = event_log.run_state(run)
     assert lines[-1]["reason"] == state.stop.value == "rounds"
     assert lines[-1]["best_ms"] == state.best.latency_ms
 
@@ -437,7 +437,7 @@ async def test_a_failing_log_ends_the_supervisor(event_log):
             raise StorageFull("no space")
 
     with pytest.raises(StorageFull):
-        await supervisor_of(event_log, Full()).run(Stop())
+        await supervisor_of(event_log, Full()).run(StopSignal())
 
 
 async def test_a_decision_on_a_state_that_moved_is_made_anew(event_log, monkeypatch):
@@ -463,7 +463,7 @@ async def test_the_result_does_not_depend_on_how_many_work_at_a_time(event_log, 
     runs = [await submit(event_log, id_) for id_ in "ab"]
     async with running(supervisor_of(event_log, Gate(event_log), at_a_time=at_a_time)):
         await until(lambda: all(fakes.has_ended(event_log, run) for run in runs))
-    states = [event_log.state(run) for run in runs]
+    states = [event_log.run_state(run) for run in runs]
     assert states[0].decision_digest == states[1].decision_digest
     assert states[0].best == states[1].best
 
@@ -491,8 +491,8 @@ async def test_a_lost_request_takes_no_approval_away_and_no_end(event_log, first
     run = await submit(event_log, "a")
     lost = Lost(event_log, first)
     async with running(supervisor_of(event_log, lost)):
-        await until(lambda: event_log.state(run).status is status)
+        await until(lambda: event_log.run_state(run).status is status)
         await asyncio.sleep(0.1)
-    state = event_log.state(run)
+    state = event_log.run_state(run)
     assert state.status is status
     assert state.needs_approval == getattr(first, "needs_approval", ())

@@ -8,27 +8,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.errors import CommandRefused
-from daemon.verbs import (
+from daemon.command_models import (
     VERBS,
     Cancel,
+    ExperienceEntry,
     Forget,
     Learn,
     Pause,
     Propose,
     Resume,
-    Rewrite,
     Submit,
-    parse,
+    parse_command,
+    read_verb,
     run_id,
-    verb_of,
 )
+from daemon.errors import CommandRefused
 from state.model import RunConfig
 from tests.support.sequences import about
 
 TEXT = st.text(max_size=20)
 REWRITES = st.builds(
-    Rewrite, slow=TEXT, fast=TEXT, summary=st.text(min_size=1), about=st.none() | st.just(about())
+    ExperienceEntry, slow=TEXT, fast=TEXT, summary=st.text(min_size=1), about=st.none() | st.just(about())
 )
 COMMANDS = st.one_of(
     st.builds(Pause, run=TEXT, reason=TEXT),
@@ -41,7 +41,7 @@ COMMANDS = st.one_of(
     st.builds(Propose, run=TEXT, source=st.text(min_size=1, max_size=50), note=TEXT),
     st.builds(
         lambda files, kernel: Submit.model_construct(config=RunConfig(), files=files, kernel=kernel),
-        st.dictionaries(TEXT, st.binary(max_size=50), max_size=3),
+        st.dictionaries(TEXT, st.apply_binary(max_size=50), max_size=3),
         st.none() | TEXT,
     ),
 )
@@ -50,16 +50,16 @@ COMMANDS = st.one_of(
 @given(COMMANDS)
 def test_what_is_written_is_read_back(command):
     data = command.model_dump_json().encode()
-    assert verb_of(data) == command.verb
-    again = parse(data)
+    assert read_verb(data) == command.verb
+    again = parse_command(data)
     assert type(again) is type(command)
     assert again.model_dump_json() == command.model_dump_json()
 
 
-@given(st.binary(max_size=200))
+@given(st.apply_binary(max_size=200))
 def test_files_travel_byte_by_byte(data):
     sent = Submit.model_construct(config=RunConfig(), files={"problem.toml": data}, kernel=None)
-    received = parse(sent.model_dump_json().encode())
+    received = parse_command(sent.model_dump_json().encode())
     assert isinstance(received, Submit)
     assert received.files == {"problem.toml": data}
 
@@ -68,7 +68,7 @@ def test_files_travel_byte_by_byte(data):
 def test_an_empty_command_names_all_that_is_missing(verb):
     wanted = [name for name, field in VERBS[verb].model_fields.items() if field.is_required()]
     with pytest.raises(CommandRefused) as refused:
-        parse(json.dumps({"verb": verb}).encode())
+        parse_command(json.dumps({"verb": verb}).encode())
     assert wanted
     assert all(f"{name}: field required" in str(refused.value) for name in wanted)
 
@@ -76,7 +76,7 @@ def test_an_empty_command_names_all_that_is_missing(verb):
 def test_a_wrong_configuration_is_named_key_by_key():
     content = {"verb": "submit", "config": {"size": "huge", "search": {"beam": 0}}, "files": {}}
     with pytest.raises(CommandRefused) as refused:
-        parse(json.dumps(content).encode())
+        parse_command(json.dumps(content).encode())
     assert "config.size" in str(refused.value)
     assert "config.search.beam" in str(refused.value)
 

@@ -170,7 +170,7 @@ class Builder:
     def __init__(self, dialect: str, target: str) -> None:
         self.recorder = Recorder(targets.load(target), "none.py", max_instructions=100_000)
         self.recorder.dialect = dialect
-        self.x = self.recorder.argument("x", (128, 64), "float32")
+        self.x = self.recorder.declare_argument("x", (128, 64), "float32")
         self.out = self.recorder.declare((128, 64), "float32", "shared_hbm", "out")
 
     def tile(self, name: str, free: int = 64, buffer: str = "sbuf") -> Any:

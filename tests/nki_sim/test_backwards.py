@@ -15,8 +15,8 @@ import nki_sim
 from nki_sim import ArraySpec, targets
 from nki_sim.checks import program as checks
 from nki_sim.errors import IRError, KernelError
-from nki_sim.flow.elements import elements
-from nki_sim.flow.graph import distinct, flow
+from nki_sim.flow.element_flow import find_input_elements
+from nki_sim.flow.graph import has_distinct_elements, trace_data_flow
 from nki_sim.forms import Operand
 from nki_sim.program.ir import Program
 from nki_sim.running import numerics
@@ -102,7 +102,7 @@ def test_writes_are_the_documented_loop(tracing: Any, found: tuple[int, Pairs]) 
     assert np.array_equal(numerics.run(program, [X])[0], wanted)
     # The same places, one by one: what an element of the result depends on.
     for column in {chosen[0], chosen[-1]}:
-        (numbers,) = elements(program, 0, (1, column)).values()
+        (numbers,) = find_input_elements(program, 0, (1, column)).values()
         assert numbers.tolist() == [WIDTH + chosen.index(column)]
     assert Program.from_bytes(program.to_bytes()).forms == program.forms
 
@@ -125,7 +125,7 @@ def test_reads_know_the_writes_they_see(
     program = tracing(text, X)
     writes = [0, len(program) - 3, len(program) - 2]
     (last,) = np.flatnonzero(program.cells.reads & (program.cells.instruction == len(program) - 1))
-    sources = {int(program.cells.instruction[cell]) for cell in flow(program).sources(int(last))}
+    sources = {int(program.cells.instruction[cell]) for cell in trace_data_flow(program).sources(int(last))}
     assert sources == {writes[number] for number in owner[chosen]}
     assert np.array_equal(numerics.run(program, [X])[0], wanted[:, chosen])
 
@@ -318,7 +318,7 @@ def test_bytes_that_walk_out_of_a_tensor_are_no_program(tracing: Any, old: str, 
 
 def test_how_far_a_pattern_reaches() -> None:
     item = Operand("src", ((24, 4), (8, 2), (-2, 3)), "float32", "sbuf", 24, 0)
-    assert (item.below, item.extent, item.free_extent) == (4, 72 + 13, 13)
-    assert item.ascending == ((24, 4), (8, 2), (2, 3))
-    assert distinct(item.dims)
-    assert not distinct(((24, 4), (3, 2), (-3, 2), (1, 2)))
+    assert (item.reach_below, item.extent, item.free_extent) == (4, 72 + 13, 13)
+    assert item.ascending_dims == ((24, 4), (8, 2), (2, 3))
+    assert has_distinct_elements(item.dims)
+    assert not has_distinct_elements(((24, 4), (3, 2), (-3, 2), (1, 2)))

@@ -10,12 +10,12 @@ import pytest
 import nki_sim
 from nki_sim import ArraySpec, targets
 from nki_sim.timing import bottleneck as classes
-from nki_sim.timing.bottleneck import bottleneck
-from nki_sim.timing.explain import Explanation, explain
-from nki_sim.timing.forecast import Forecast, forecast
-from nki_sim.timing.reuse import reused_tensors
-from nki_sim.timing.transfers import transfers
-from nki_sim.timing.whatif import NO_DEPENDENCES, WhatIf
+from nki_sim.timing.bottleneck import find_bottleneck
+from nki_sim.timing.explain import Explanation, explain_latency
+from nki_sim.timing.forecast import Forecast, forecast_program
+from nki_sim.timing.tile_reuse import reused_tensors
+from nki_sim.timing.transfers import summarize_transfers
+from nki_sim.timing.what_if import NO_DEPENDENCES, WhatIf
 
 TRN2 = targets.load("trn2")
 
@@ -38,7 +38,7 @@ TILE = "t = nl.ndarray((128, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)"
 def predicted(tracing: Any, *, outside: bool, rows: int = 1024) -> Forecast:
     before, inside = (TILE, "pass") if outside else ("pass", TILE)
     text = IN_PLACE.replace("BEFORE", before).replace("INSIDE", inside)
-    return forecast(tracing(text, ArraySpec((rows, 512), "float32")), TRN2)
+    return forecast_program(tracing(text, ArraySpec((rows, 512), "float32")), TRN2)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def serial(tracing: Any) -> Forecast:
 
 @pytest.fixture(scope="module")
 def explained(serial: Forecast) -> Explanation:
-    return explain(serial)
+    return explain_latency(serial)
 
 
 def saving(**percents: float) -> list[WhatIf]:
@@ -74,11 +74,11 @@ def test_classes_have_thresholds(
 ) -> None:
     span_ms = serial.timeline.span_ns / 1e6
     busy = {name: share * span_ms for name, share in shares.items()}
-    assert bottleneck(serial, busy, saving(**ifs)) == named
+    assert find_bottleneck(serial, busy, saving(**ifs)) == named
 
 
 def test_mostly_fixed_time_is_overhead(tracing: Any) -> None:
-    found = explain(predicted(tracing, outside=False, rows=128))
+    found = explain_latency(predicted(tracing, outside=False, rows=128))
     assert found.overhead_ms > classes.OVERHEAD_RATIO * found.latency_ms
     assert found.bottleneck == "overhead"
 
@@ -87,8 +87,8 @@ def test_long_programs_go_by_what_is_busy(serial: Forecast, monkeypatch: Any) ->
     monkeypatch.setattr(classes, "MAX_WHAT_IFS", 1)
     monkeypatch.setattr(classes, "what_ifs", None)  # never called
     span_ms = serial.timeline.span_ns / 1e6
-    assert bottleneck(serial, {"dma": 0.29 * span_ms}) == "underutilised"
-    assert bottleneck(serial, {"dma": 0.31 * span_ms}) == "dependency"
+    assert find_bottleneck(serial, {"dma": 0.29 * span_ms}) == "underutilised"
+    assert find_bottleneck(serial, {"dma": 0.31 * span_ms}) == "dependency"
 
 
 def test_iterations_that_share_a_tile_wait_for_it(explained: Explanation) -> None:
@@ -113,7 +113,7 @@ def test_a_wait_until_a_tile_may_be_overwritten_is_reuse(tracing: Any) -> None:
             nisa.dma_copy(dst=out[128 * i:128 * i + 128, :], src=t)
         return out
     """
-    found = explain(forecast(tracing(text, ArraySpec((1024, 8192), "float32")), TRN2))
+    found = explain_latency(forecast_program(tracing(text, ArraySpec((1024, 8192), "float32")), TRN2))
     waits = {track.engine: track.waits for track in found.tracks}
     (memsets,) = waits.keys() - {"dma"}
     assert (waits[memsets][0].cause, waits[memsets][0].on) == ("reuse", "dma")
@@ -122,7 +122,7 @@ def test_a_wait_until_a_tile_may_be_overwritten_is_reuse(tracing: Any) -> None:
 
 
 def test_a_tile_of_each_iteration_is_not_reused(tracing: Any, explained: Explanation) -> None:
-    found = explain(predicted(tracing, outside=False))
+    found = explain_latency(predicted(tracing, outside=False))
     assert found.reused == []
     assert found.latency_ms < 0.8 * explained.latency_ms
 
@@ -144,7 +144,7 @@ def kernel(x):
 
 def test_places_that_the_compiler_gives_are_not_the_kernels() -> None:
     program = nki_sim.trace(LEGACY, args=[ArraySpec((2048, 512), "float32")], target="trn1")
-    found = explain(forecast(program, targets.load("trn1"))).reused
+    found = explain_latency(forecast_program(program, targets.load("trn1"))).reused
     assert found
     assert not any(tile.declared for tile in found)
 
@@ -169,7 +169,7 @@ def test_transfers_count_the_small_ones(tracing: Any) -> None:
             nisa.dma_copy(dst=out[:, 4 * i:4 * i + 4], src=t[:, 4 * i:4 * i + 4])
         return out
     """
-    found = transfers(tracing(text, ArraySpec((128, 8192), "float32")), TRN2)
+    found = summarize_transfers(tracing(text, ArraySpec((128, 8192), "float32")), TRN2)
     large, small = 128 * 8192 * 4, 128 * 4 * 4
     assert (found.count, found.small, found.limited_by) == (4, 3, "bytes")
     assert found.average_bytes == (large + 3 * small) / 4

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nki_sim import ArraySpec, targets
-from nki_sim.timing.busy import Ramp
+from nki_sim.timing.busy_time import ClockRamp
+from nki_sim.timing.psum_sums import reads_sums
 from nki_sim.timing.schedule import QUEUES, Timeline, schedule
-from nki_sim.timing.sums import reads_sums
 
 TRN1, TRN2 = targets.load("trn1"), targets.load("trn2")
 X = ArraySpec((128, 512), "float32")
@@ -182,7 +182,7 @@ def test_the_first_generation_has_no_ramp(tracing: Any) -> None:
 @given(share=st.floats(0.05, 0.95), piece=st.floats(5.0, 100.0))
 def test_the_clock_follows_the_load(share: float, piece: float) -> None:
     """In the long run it is full when the engine works more than half of the time, lowered when less."""
-    ramp, at, extra = Ramp(TRN2), 0.0, 0.0
+    ramp, at, extra = ClockRamp(TRN2), 0.0, 0.0
     for _ in range(3):
         extra = ramp.extra_ns(at, 2000.0)
         at += 2000.0 + extra

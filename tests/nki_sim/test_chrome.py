@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from nki_sim import ArraySpec, targets
-from nki_sim.timing import chrome
-from nki_sim.timing.forecast import Forecast, forecast
-from nki_sim.timing.occupancy import occupancy
+from nki_sim.timing import chrome_trace
+from nki_sim.timing.forecast import Forecast, forecast_program
+from nki_sim.timing.occupancy import measure_occupancy
 
 TRN2 = targets.load("trn2")
 NUMBER = (int, float)
@@ -62,7 +62,7 @@ Event = dict[str, Any]
 
 def traced(predicted: Forecast) -> Event:
     file = io.StringIO()
-    chrome.write(predicted, file)
+    chrome_trace.write_chrome_trace(predicted, file)
     found: Event = json.loads(file.getvalue())
     return found
 
@@ -70,7 +70,7 @@ def traced(predicted: Forecast) -> Event:
 @pytest.fixture(scope="module")
 def predicted(tracing: Any, texts: Any) -> Forecast:
     args = ArraySpec((256, 256), "float32"), ArraySpec((256, 1024), "float32")
-    return forecast(tracing(texts.matmul, *args), TRN2)
+    return forecast_program(tracing(texts.matmul, *args), TRN2)
 
 
 @pytest.fixture(
@@ -82,10 +82,10 @@ def events(request: Any, tracing: Any, predicted: Forecast) -> list[Event]:
     x = ArraySpec((128, 64), "float32")
     made = {
         "matmul": lambda: predicted,
-        "cores": lambda: forecast(tracing(TWO_CORES, x), TRN2),
-        "narrow": lambda: forecast(tracing(NARROW, ArraySpec((4, 512), "float32")), TRN2),
-        "software": lambda: forecast(tracing(SOFTWARE, ArraySpec((128, 256), "float32")), TRN2),
-        "empty": lambda: forecast(
+        "cores": lambda: forecast_program(tracing(TWO_CORES, x), TRN2),
+        "narrow": lambda: forecast_program(tracing(NARROW, ArraySpec((4, 512), "float32")), TRN2),
+        "software": lambda: forecast_program(tracing(SOFTWARE, ArraySpec((128, 256), "float32")), TRN2),
+        "empty": lambda: forecast_program(
             tracing(
                 "@nki.jit\ndef kernel():\n    return nl.ndarray((4, 4), nl.float32, buffer=nl.shared_hbm)\n"
             ),
@@ -189,20 +189,20 @@ def test_memory_is_a_track_of_its_use(predicted: Forecast) -> None:
     for event in traced(predicted)["traceEvents"]:
         if event["ph"] == "C":
             found[event["name"]].append(event["args"]["used"])
-    uses = occupancy(predicted.compiled.program, predicted.timeline, TRN2)
+    uses = measure_occupancy(predicted.compiled.program, predicted.timeline, TRN2)
     assert list(found.values()) == [use.used for use in uses]
     assert [name.split()[0] for name in found] == ["SBUF", "PSUM"]
 
 
 def test_queues_that_overlap_take_further_tracks(tracing: Any) -> None:
-    made = forecast(tracing(NARROW, ArraySpec((4, 512), "float32")), TRN2)
+    made = forecast_program(tracing(NARROW, ArraySpec((4, 512), "float32")), TRN2)
     names = [event["args"]["name"] for event in traced(made)["traceEvents"] if event["name"] == "thread_name"]
     assert "DMA loads" in names
     assert "DMA loads 2" in names
 
 
 def test_descriptors_and_tables_are_slices(tracing: Any) -> None:
-    made = forecast(tracing(SOFTWARE, ArraySpec((128, 256), "float32")), TRN2)
+    made = forecast_program(tracing(SOFTWARE, ArraySpec((128, 256), "float32")), TRN2)
     slices = [event for event in traced(made)["traceEvents"] if event["ph"] == "X" and event["tid"] != 1]
     descriptors = [event for event in slices if event["name"] == "descriptors"]
     assert len(descriptors) == 4

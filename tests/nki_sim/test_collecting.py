@@ -6,15 +6,15 @@ import gc
 
 import pytest
 
-from nki_sim.collecting import rarely_collecting
+from nki_sim.garbage_collection import rare_garbage_collection
 
 
 def test_thresholds_come_back() -> None:
     before = gc.get_threshold()
-    with rarely_collecting():
+    with rare_garbage_collection():
         assert gc.get_threshold()[0] > before[0]
         assert gc.isenabled()
     assert gc.get_threshold() == before
-    with pytest.raises(ValueError, match="fails"), rarely_collecting():
+    with pytest.raises(ValueError, match="fails"), rare_garbage_collection():
         raise ValueError("fails")
     assert gc.get_threshold() == before

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nki_sim import targets
 from nki_sim.checks import program as checks
-from nki_sim.checks.coverage import examine
+from nki_sim.checks.coverage import examine_coverage
 from nki_sim.errors import IRError
 from nki_sim.forms import Form, Operand
 from nki_sim.frontend import isa
@@ -20,10 +20,10 @@ from nki_sim.functions import REGISTER_ALU
 from nki_sim.operators.rules import shapes as rules
 from nki_sim.program.ir import Program
 from nki_sim.semantics import SEMANTICS
-from nki_sim.timing.deps import dependences
-from nki_sim.timing.forecast import forecast
+from nki_sim.timing.dependences import find_dependences
+from nki_sim.timing.forecast import forecast_program
 from nki_sim.timing.schedule import QUEUES, schedule
-from nki_sim.timing.uncertainty import interval
+from nki_sim.timing.uncertainty import predict_interval
 
 TRN2 = targets.load("trn2")
 Build = Callable[..., Program]
@@ -97,9 +97,9 @@ def looped(b: Any, *bodies: Callable[[], None]) -> None:
 
 def test_markers_find_their_partners(building: Build) -> None:
     program = building(lambda b: looped(b, lambda: None, lambda: None))
-    assert program.partners == {1: 4, 4: 1, 2: 3, 3: 2}
+    assert program.loop_partners == {1: 4, 4: 1, 2: 3, 3: 2}
     assert program.loops == [(1, 4), (2, 3)]
-    assert Program.from_bytes(program.to_bytes()).partners == program.partners
+    assert Program.from_bytes(program.to_bytes()).loop_partners == program.loop_partners
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_nothing_moves_past_a_marker(building: Build) -> None:
         b.tile("behind")
 
     program = building(body)
-    waits = dependences(program).predecessors
+    waits = find_dependences(program).predecessors
     assert [program.forms[form].op for form in program.form_ids[:6]] == [
         "memset", "register_move", "loop_begin", "memset", "loop_end", "memset",
     ]  # fmt: skip
@@ -149,14 +149,14 @@ def test_nothing_moves_past_a_marker(building: Build) -> None:
 def test_schedules_say_that_loops_are_timed_once(building: Build) -> None:
     program = building(lambda b: looped(b, lambda: None))
     timeline = schedule(program, TRN2)
-    assert (timeline.dynamic_loops, interval(forecast(program, TRN2)).dynamic_loops) == (1, 1)
+    assert (timeline.dynamic_loops, predict_interval(forecast_program(program, TRN2)).dynamic_loops) == (1, 1)
     assert QUEUES[int(timeline.queue[0])] == "sync"
     assert schedule(building(lambda b: None), TRN2).dynamic_loops == 0
 
 
 def unproven(program: Program) -> set[str]:
     assert checks.check(program, TRN2) == []
-    return {program.site(tensor).name for tensor in examine(program).unproven}
+    return {program.site(tensor).name for tensor in examine_coverage(program).unproven}
 
 
 def test_what_a_loop_writes_is_proven_inside_it_alone(building: Build) -> None:

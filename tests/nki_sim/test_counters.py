@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from nki_sim import ArraySpec, targets
-from nki_sim.timing.counters import ConventionName, profile, summary_file
-from nki_sim.timing.forecast import forecast
+from nki_sim.timing.counters import ConventionName, profile_counters, profile_summary
+from nki_sim.timing.forecast import forecast_program
 
 TRN1, TRN2 = targets.load("trn1"), targets.load("trn2")
 
@@ -21,7 +21,7 @@ def spec(*shape: int, dtype: str = "float32") -> ArraySpec:
 @pytest.fixture(scope="module")
 def counted(tracing: Any, texts: Any) -> dict[str, float | int]:
     program = tracing(texts.matmul, spec(256, 256), spec(256, 1024))
-    return profile(forecast(program, TRN2))
+    return profile_counters(forecast_program(program, TRN2))
 
 
 def test_traffic_is_what_the_kernel_moves(counted: dict[str, float | int]) -> None:
@@ -66,13 +66,13 @@ def kernel(x):
 
 def test_a_barrier_on_the_tensor_engine_multiplies_nothing(tracing: Any) -> None:
     program = tracing(f"{MEETING}\nkernel = kernel[2]\n", spec(128, 64))
-    counters = profile(forecast(program, TRN2))
+    counters = profile_counters(forecast_program(program, TRN2))
     assert counters["hardware_flops"] == counters["matmul_instruction_count"] == 0
 
 
 def test_bandwidth_ratio_is_that_of_real_profiles(tracing: Any, texts: Any) -> None:
     program = tracing(texts.stream(), spec(128, 512), target="trn1")
-    counters = profile(forecast(program, TRN1))
+    counters = profile_counters(forecast_program(program, TRN1))
     assert counters["peak_flops_bandwidth_ratio"] == pytest.approx(223.781463973542)
 
 
@@ -99,7 +99,7 @@ def test_what_cannot_be_filled_is_absent(tracing: Any) -> None:
         return out
     """
     program = tracing(text)
-    counters = profile(forecast(program, TRN2))
+    counters = profile_counters(forecast_program(program, TRN2))
     assert "mm_arithmetic_intensity" not in counters
     assert "dma_transfer_average_bytes" not in counters
     assert "model_flops" not in counters
@@ -119,7 +119,7 @@ def test_intermediates_in_hbm_count_as_spill(tracing: Any) -> None:
         return out
     """
     program = tracing(text, spec(128, 64))
-    counters = profile(forecast(program, TRN2))
+    counters = profile_counters(forecast_program(program, TRN2))
     assert (counters["spill_save_bytes"], counters["spill_reload_bytes"]) == (32768, 2 * 16384)
 
 
@@ -156,7 +156,7 @@ def test_a_kernel_of_the_same_instructions_has_the_same_identities(
     m: int, k: int, n: int, tracing: Any, texts: Any
 ) -> None:
     program = tracing(texts.matmul, spec(m, k), spec(k, n), target="trn1")
-    found = profile(forecast(program, TRN1), "legacy")
+    found = profile_counters(forecast_program(program, TRN1), "legacy")
     tiles = (m // 128) * (k // 128)
     wanted = legacy_identities(tiles * (n // 512), tiles, (m // 128) * (n // 512))
     # What DMA moves counts on SBUF as well.
@@ -167,8 +167,8 @@ def test_a_kernel_of_the_same_instructions_has_the_same_identities(
 
 
 def test_conventions_agree_on_dma_and_times(tracing: Any, texts: Any) -> None:
-    predicted = forecast(tracing(texts.matmul, spec(256, 256), spec(256, 1024), target="trn1"), TRN1)
-    explorer, legacy = profile(predicted), profile(predicted, "legacy")
+    predicted = forecast_program(tracing(texts.matmul, spec(256, 256), spec(256, 1024), target="trn1"), TRN1)
+    explorer, legacy = profile_counters(predicted), profile_counters(predicted, "legacy")
     assert explorer.keys() == legacy.keys()
     for name, value in explorer.items():
         if name.endswith("_percent") and not name.startswith(("hfu", "mfu")):
@@ -194,7 +194,9 @@ def engine_bytes(tracing: Any, body: str, *, dtype: str = "float32") -> dict[str
         nisa.dma_copy(dst=out, src=a)
         return out
     """
-    found = profile(forecast(tracing(text, spec(128, 512, dtype=dtype), target="trn1"), TRN1), "legacy")
+    found = profile_counters(
+        forecast_program(tracing(text, spec(128, 512, dtype=dtype), target="trn1"), TRN1), "legacy"
+    )
     return {
         "sbuf_read": found["sbuf_read_bytes"] - found["hbm_write_bytes"],
         "sbuf_write": found["sbuf_write_bytes"] - found["hbm_read_bytes"],
@@ -256,7 +258,7 @@ def test_adjusted_flops_are_those_of_bfloat16(dtype: str, target: str, times: fl
         return out
     """
     program = tracing(text, spec(128, 512, dtype=dtype), target=target)
-    found = profile(forecast(program, targets.load(target)))
+    found = profile_counters(forecast_program(program, targets.load(target)))
     assert found["hardware_flops"] == 2 * 128 * 128 * 512
     assert found["adjusted_hardware_flops"] == times * found["hardware_flops"]
     assert found["adjusted_transpose_flops"] == 0
@@ -268,7 +270,7 @@ def test_transfers_are_counted_by_who_makes_descriptors(
     target: str, maker: str, tracing: Any, texts: Any
 ) -> None:
     program = tracing(texts.stream(), spec(128, 1024), target=target)
-    found = profile(forecast(program, targets.load(target)))
+    found = profile_counters(forecast_program(program, targets.load(target)))
     assert found[f"{maker}_dma_size"] == found["dma_transfer_total_bytes"]
     assert found[f"{maker}_dma_size_percent"] == 100.0
     assert found[f"{maker}_dma_active_time"] == pytest.approx(found["dma_active_time"])
@@ -288,8 +290,8 @@ def test_sizes_are_those_of_inputs_and_outputs(counted: dict[str, float | int]) 
 def test_a_summary_file_is_read_like_those_of_the_profiler(
     convention: ConventionName, tracing: Any, texts: Any
 ) -> None:
-    predicted = forecast(tracing(texts.matmul, spec(128, 128), spec(128, 512), target="trn1"), TRN1)
-    content = json.loads(json.dumps(summary_file(predicted, convention)))
+    predicted = forecast_program(tracing(texts.matmul, spec(128, 128), spec(128, 512), target="trn1"), TRN1)
+    content = json.loads(json.dumps(profile_summary(predicted, convention)))
     fields = content[next(iter(content))]
     assert fields["total_time"] == pytest.approx(predicted.latency_ms / 1e3)
     shares = [value for name, value in fields.items() if name.endswith("_percent")]

@@ -7,9 +7,15 @@ from typing import Any
 import pytest
 
 from nki_sim import ArraySpec, targets
-from nki_sim.timing.difference import Change, Difference, PathChange, difference, reasons
-from nki_sim.timing.forecast import Forecast, forecast
-from nki_sim.timing.units import size, time
+from nki_sim.timing.forecast import Forecast, forecast_program
+from nki_sim.timing.forecast_difference import (
+    FigureChange,
+    ForecastDifference,
+    PathChange,
+    compare_forecasts,
+    explain_difference,
+)
+from nki_sim.timing.units import format_size, format_time
 
 TRN2 = targets.load("trn2")
 
@@ -34,21 +40,21 @@ TOGETHER = "nisa.activation_reduce(dst=t, op=nl.exp, data=t, reduce_op=nl.add, r
 
 def predicted(tracing: Any, body: str) -> Forecast:
     text = EXP_AND_SUM.replace("BODY", body)
-    return forecast(tracing(text, ArraySpec((1024, 2048), "float32")), TRN2)
+    return forecast_program(tracing(text, ArraySpec((1024, 2048), "float32")), TRN2)
 
 
 @pytest.fixture(scope="module")
-def fused(tracing: Any) -> Difference:
-    return difference(predicted(tracing, APART), predicted(tracing, TOGETHER))
+def fused(tracing: Any) -> ForecastDifference:
+    return compare_forecasts(predicted(tracing, APART), predicted(tracing, TOGETHER))
 
 
-def test_the_faster_one_is_named_with_its_speedup(fused: Difference) -> None:
+def test_the_faster_one_is_named_with_its_speedup(fused: ForecastDifference) -> None:
     assert fused.faster == "b"
     assert fused.speedup == pytest.approx(fused.a_ms / fused.b_ms)
     assert fused.speedup > 1.2
 
 
-def test_parts_of_the_path_add_up_to_the_difference(fused: Difference) -> None:
+def test_parts_of_the_path_add_up_to_the_difference(fused: ForecastDifference) -> None:
     assert sum(part.a_ms for part in fused.path) == pytest.approx(fused.a_ms)
     assert sum(part.b_ms for part in fused.path) == pytest.approx(fused.b_ms)
     changes = [abs(part.a_ms - part.b_ms) for part in fused.path]
@@ -58,7 +64,7 @@ def test_parts_of_the_path_add_up_to_the_difference(fused: Difference) -> None:
         assert moved == pytest.approx(part.b_ms - part.a_ms)
 
 
-def test_instructions_and_counters_that_changed_are_listed(fused: Difference) -> None:
+def test_instructions_and_counters_that_changed_are_listed(fused: ForecastDifference) -> None:
     assert {change.name: (change.a, change.b) for change in fused.instructions} == {
         "scalar activation": (8, 0),
         "scalar activation_reduce": (0, 8),
@@ -72,23 +78,23 @@ def test_instructions_and_counters_that_changed_are_listed(fused: Difference) ->
     assert weights == sorted(weights, reverse=True)
 
 
-def test_the_reason_is_what_went_away(fused: Difference) -> None:
+def test_the_reason_is_what_went_away(fused: ForecastDifference) -> None:
     vector = next(part for part in fused.path if part.part == "vector")
     assert vector.busy is not None
     assert fused.reasons[0] == (
-        f"vector is on the critical path for 0 us instead of {time(vector.a_ms, fused.a_ms)} and busy for "
-        f"0 us instead of {time(vector.busy.a, fused.a_ms)}, with 0 tensor_reduce instead of 8, "
+        f"vector is on the critical path for 0 us instead of {format_time(vector.a_ms, fused.a_ms)} and busy for "
+        f"0 us instead of {format_time(vector.busy.a, fused.a_ms)}, with 0 tensor_reduce instead of 8, "
         "0 tensor_tensor instead of 8"
     )
 
 
 def test_a_reason_for_being_faster_is_never_more_of_something() -> None:
     path = [
-        PathChange("dma", 0.06, 0.01, Change("busy_ms", 0.0250001, 0.025), []),
-        PathChange("vector", 0.05, 0.04, Change("busy_ms", 0.02, 0.03), []),
-        PathChange("scalar", 0.01, 0.03, Change("busy_ms", 0.01, 0.03), []),
+        PathChange("dma", 0.06, 0.01, FigureChange("busy_ms", 0.0250001, 0.025), []),
+        PathChange("vector", 0.05, 0.04, FigureChange("busy_ms", 0.02, 0.03), []),
+        PathChange("scalar", 0.01, 0.03, FigureChange("busy_ms", 0.01, 0.03), []),
     ]
-    found = reasons("b", path, [Change("vector tensor_tensor", 4, 6)], [])
+    found = explain_difference("b", path, [FigureChange("vector tensor_tensor", 4, 6)], [])
     assert found == [
         "dma is on the critical path for 10 us instead of 60 us",
         "vector is on the critical path for 40 us instead of 50 us, with 6 tensor_tensor instead of 4",
@@ -96,25 +102,25 @@ def test_a_reason_for_being_faster_is_never_more_of_something() -> None:
 
 
 def test_rounding_is_no_change() -> None:
-    assert not PathChange("dma", 0.0085, 0.0085 + 5e-18, None, []).changed
-    assert PathChange("dma", 0.0085, 0.0086, None, []).changed
+    assert not PathChange("dma", 0.0085, 0.0085 + 5e-18, None, []).is_changed
+    assert PathChange("dma", 0.0085, 0.0086, None, []).is_changed
 
 
-def test_the_order_of_the_two_does_not_matter(tracing: Any, fused: Difference) -> None:
-    other = difference(predicted(tracing, TOGETHER), predicted(tracing, APART))
+def test_the_order_of_the_two_does_not_matter(tracing: Any, fused: ForecastDifference) -> None:
+    other = compare_forecasts(predicted(tracing, TOGETHER), predicted(tracing, APART))
     assert (other.faster, other.speedup, other.reasons) == ("a", fused.speedup, fused.reasons)
 
 
 def test_equal_kernels_have_nothing_between_them(tracing: Any) -> None:
     one = predicted(tracing, TOGETHER)
-    found = difference(one, one)
+    found = compare_forecasts(one, one)
     assert (found.faster, found.speedup, found.reasons) == ("neither", 1.0, [])
     assert found.instructions == found.counters == []
 
 
 def test_saved_traffic_is_a_reason(tracing: Any) -> None:
     twice = TOGETHER.replace("\n", "") + "\n        nisa.dma_copy(dst=t, src=x[128 * i:128 * i + 128, :])"
-    found = difference(predicted(tracing, twice), predicted(tracing, TOGETHER))
+    found = compare_forecasts(predicted(tracing, twice), predicted(tracing, TOGETHER))
     assert found.faster == "b"
     assert "it reads from HBM 8.389 MB instead of 16.78 MB" in found.reasons
 
@@ -132,10 +138,10 @@ def test_saved_traffic_is_a_reason(tracing: Any) -> None:
     ],
 )
 def test_times_have_the_unit_of_what_they_stand_among(ms: float, among: float | None, said: str) -> None:
-    assert time(ms, among) == said
+    assert format_time(ms, among) == said
 
 
 def test_sizes_have_the_unit_that_people_would_use() -> None:
-    assert [size(nbytes) for nbytes in (0, 999, 2048, 8_388_608, 1.5e9)] == [
+    assert [format_size(nbytes) for nbytes in (0, 999, 2048, 8_388_608, 1.5e9)] == [
         "0 B", "999 B", "2.048 KB", "8.389 MB", "1.5 GB",
     ]  # fmt: skip

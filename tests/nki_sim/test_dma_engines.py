@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from nki_sim import ArraySpec, targets
 from nki_sim.timing.activity import active_ns, instruction_ns
-from nki_sim.timing.dma import DmaEngines, Hbm, Turns
+from nki_sim.timing.dma import DmaEngines, HbmStack, QueueTurns
 from nki_sim.timing.schedule import DMA, PORT, QUEUES, schedule
 
 TRN2 = targets.load("trn2")
@@ -29,11 +29,11 @@ TRANSFERS = st.lists(
 
 @given(transfers=TRANSFERS)
 def test_transfers_take_the_engines_that_are_free_first(transfers: list[tuple[float, ...]]) -> None:
-    engines = DmaEngines(TRN2, Hbm())
+    engines = DmaEngines(TRN2, HbmStack())
     free = [0.0] * TRN2.dma_engines
     hbm = 0.0
     for number, (first, busy, moved, width) in enumerate(transfers):
-        service = engines.serve(number, first, busy, moved, int(width))
+        service = engines.serve_slice(number, first, busy, moved, int(width))
         chosen = sorted(range(len(free)), key=lambda one: free[one])[: int(width)]
         assert service.start_ns == max(first, min(free[one] for one in chosen))
         assert service.free_ns == max(free[one] for one in chosen)
@@ -45,26 +45,26 @@ def test_transfers_take_the_engines_that_are_free_first(transfers: list[tuple[fl
 
 
 def test_descriptors_are_made_on_the_slot_that_is_free_first() -> None:
-    engines = DmaEngines(replace(TRN2, dma_descriptor_queues=2), Hbm())
+    engines = DmaEngines(replace(TRN2, dma_descriptor_queues=2), HbmStack())
     found = []
     for number in range(4):
-        at = max(0.0, engines.slot[0])
-        found.append((at, engines.slot[1]))
-        engines.describe(number, at, 600.0)
+        at = max(0.0, engines.next_slot[0])
+        found.append((at, engines.next_slot[1]))
+        engines.make_descriptors(number, at, 600.0)
     assert found == [(0.0, -1), (0.0, -1), (600.0, 0), (600.0, 1)]
 
 
 def test_queues_take_turns_and_keep_their_order() -> None:
-    turns = Turns(3)
+    turns = QueueTurns(3)
     for queue, number in ((0, 1), (0, 2), (0, 3), (2, 4), (1, 5)):
         turns.add(queue, number)
     found = []
     left = {1: 1, 2: 2, 3: 1, 4: 3, 5: 1}
     while turns:
-        found.append(turns.next())
+        found.append(turns.next_transfer())
         left[found[-1]] -= 1
         if not left[found[-1]]:
-            turns.done()
+            turns.finish_transfer()
     assert found == [5, 4, 1, 4, 2, 4, 2, 3]
 
 

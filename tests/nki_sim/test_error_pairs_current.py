@@ -309,7 +309,7 @@ def raised(part: Path) -> Iterator[str]:
         if isinstance(node, ast.Call):
             name = getattr(node.func, "id", "")
             if name in {"fail", "KernelError", "LimitError"} and node.args:
-                yield from rulebook.codes(node.args[0])
+                yield from rulebook.extract_codes(node.args[0])
 
 
 @pytest.mark.parametrize("legacy", [False, True])

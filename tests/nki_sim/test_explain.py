@@ -9,13 +9,13 @@ import pytest
 
 from nki_sim import ArraySpec, targets
 from nki_sim.timing.bounds import MinimalWork, tight_bound
-from nki_sim.timing.counters import profile
-from nki_sim.timing.explain import explain
-from nki_sim.timing.forecast import forecast
-from nki_sim.timing.path import gaps_ns
+from nki_sim.timing.counters import profile_counters
+from nki_sim.timing.critical_path import queue_gaps_ns
+from nki_sim.timing.explain import explain_latency
+from nki_sim.timing.forecast import forecast_program
 from nki_sim.timing.roofline import roofline
 from nki_sim.timing.schedule import CAUSES
-from nki_sim.timing.whatif import NO_DEPENDENCES, what_ifs
+from nki_sim.timing.what_if import NO_DEPENDENCES, what_ifs
 
 TRN2 = targets.load("trn2")
 
@@ -26,7 +26,7 @@ def spec(*shape: int, dtype: str = "float32") -> ArraySpec:
 
 def explained(tracing: Any, text: str, *args: ArraySpec) -> Any:
     program = tracing(text, *args)
-    return explain(forecast(program, TRN2))
+    return explain_latency(forecast_program(program, TRN2))
 
 
 LOOP = """
@@ -70,7 +70,7 @@ def test_an_idle_chip_is_underutilised(tracing: Any) -> None:
 
 def test_the_critical_path_adds_up_to_the_latency(tracing: Any, texts: Any) -> None:
     program = tracing(texts.matmul, spec(256, 256), spec(256, 1024))
-    found = explain(forecast(program, TRN2))
+    found = explain_latency(forecast_program(program, TRN2))
     spent = [part.ms for part in found.critical_path]
     assert sum(spent) == pytest.approx(found.latency_ms)
     assert spent == sorted(spent, reverse=True)
@@ -80,16 +80,16 @@ def test_the_critical_path_adds_up_to_the_latency(tracing: Any, texts: Any) -> N
 
 def test_busy_times_are_the_counters(tracing: Any, texts: Any) -> None:
     program = tracing(texts.matmul, spec(256, 256), spec(256, 1024))
-    predicted = forecast(program, TRN2)
-    busy, counters = explain(predicted).busy_ms, profile(predicted)
+    predicted = forecast_program(program, TRN2)
+    busy, counters = explain_latency(predicted).busy_ms, profile_counters(predicted)
     for name in ("tensor", "vector"):
         assert np.isclose(busy[name], 1e3 * counters[f"{name}_engine_active_time"])
     assert np.isclose(busy["dma"], 1e3 * counters["dma_active_time"])
 
 
 def test_busy_waits_and_the_rest_are_the_whole_span(tracing: Any, texts: Any) -> None:
-    predicted = forecast(tracing(texts.matmul, spec(256, 256), spec(256, 1024)), TRN2)
-    found = explain(predicted)
+    predicted = forecast_program(tracing(texts.matmul, spec(256, 256), spec(256, 1024)), TRN2)
+    found = explain_latency(predicted)
     span = found.latency_ms - found.overhead_ms
     assert {track.engine for track in found.tracks} == {"tensor", "vector", "dma"}
     for track in found.tracks:
@@ -103,8 +103,8 @@ def test_busy_waits_and_the_rest_are_the_whole_span(tracing: Any, texts: Any) ->
 
 
 def test_gaps_are_idle_time_before_instructions(tracing: Any, texts: Any) -> None:
-    timeline = forecast(tracing(texts.stream(), spec(256, 1024)), TRN2).timeline
-    gaps = gaps_ns(timeline)
+    timeline = forecast_program(tracing(texts.stream(), spec(256, 1024)), TRN2).timeline
+    gaps = queue_gaps_ns(timeline)
     for queue in set(timeline.queue.tolist()):
         mine = timeline.queue == queue
         for gap, start in zip(gaps[mine], timeline.begin_ns[mine], strict=True):
@@ -127,7 +127,7 @@ def test_waiting_for_room_is_said(tracing: Any) -> None:
         nisa.dma_copy(dst=out, src=r)
         return out
     """
-    found = explain(forecast(tracing(text, spec(1024, 12_800)), TRN2))
+    found = explain_latency(forecast_program(tracing(text, spec(1024, 12_800)), TRN2))
     dma = next(track for track in found.tracks if track.engine == "dma")
     assert ("memory", "vector") in {(wait.cause, wait.on) for wait in dma.waits}
     sbuf = next(use for use in found.occupancy if use.memory == "sbuf")
@@ -148,7 +148,7 @@ def test_two_cores_have_tracks_of_their_own(tracing: Any) -> None:
 
     kernel = kernel[2]
     """
-    found = explain(forecast(tracing(text, spec(128, 64)), TRN2))
+    found = explain_latency(forecast_program(tracing(text, spec(128, 64)), TRN2))
     assert [(track.core, track.engine) for track in found.tracks] == [(0, "dma"), (1, "dma")]
     assert [(use.memory, use.core, use.peak) for use in found.occupancy if use.memory == "sbuf"] == [
         ("sbuf", 0, 256 // 2), ("sbuf", 1, 256 // 2),
@@ -157,7 +157,7 @@ def test_two_cores_have_tracks_of_their_own(tracing: Any) -> None:
 
 def test_work_is_read_off_the_kernel_where_nobody_says_it(tracing: Any, texts: Any) -> None:
     m, k, n = 256, 256, 1024
-    predicted = forecast(tracing(texts.matmul, spec(m, k), spec(k, n)), TRN2)
+    predicted = forecast_program(tracing(texts.matmul, spec(m, k), spec(k, n)), TRN2)
     found = roofline(predicted)
     # The kernel reads rhs once for each row of tiles and transposes lhs; neither is in the work.
     assert found.work == MinimalWork(
@@ -172,7 +172,7 @@ def test_work_is_read_off_the_kernel_where_nobody_says_it(tracing: Any, texts: A
 
 
 def test_the_roofline_has_two_sides(tracing: Any, texts: Any) -> None:
-    predicted = forecast(tracing(texts.stream(), spec(128, 512)), TRN2)
+    predicted = forecast_program(tracing(texts.stream(), spec(128, 512)), TRN2)
     moving = roofline(predicted, MinimalWork(read_bytes=10**9, write_bytes=0, matmul_flops=1))
     assert moving.work_of == "problem"
     assert moving.plain_ms == pytest.approx(10**9 / TRN2.hbm_bytes_per_ns / 1e6)
@@ -194,13 +194,13 @@ def test_inputs_count_as_far_as_they_are_read(tracing: Any) -> None:
         nisa.dma_copy(dst=out, src=t)
         return out
     """
-    work = roofline(forecast(tracing(text, spec(1024, 64)), TRN2)).work
+    work = roofline(forecast_program(tracing(text, spec(1024, 64)), TRN2)).work
     assert (work.read_bytes, work.write_bytes) == (4 * 128 * 64, 4 * 128 * 64)
 
 
 def test_what_ifs_take_the_bottleneck_away(tracing: Any) -> None:
     body = "nisa.tensor_tensor(u, t, t, nl.add)"
-    predicted = forecast(tracing(LOOP.replace("BODY", body), spec(128, 8192)), TRN2)
+    predicted = forecast_program(tracing(LOOP.replace("BODY", body), spec(128, 8192)), TRN2)
     found = {item.assumption: item for item in what_ifs(predicted)}
     assert found.keys() == {"vector free", "dma free", NO_DEPENDENCES}
     assert found["vector free"].latency_ms == min(item.latency_ms for item in found.values())
@@ -224,7 +224,7 @@ def kernel(x):
 
 
 def test_gpsimd_works_for_transfers_and_scalar_waits_for_tables(tracing: Any) -> None:
-    found = explain(forecast(tracing(SOFTWARE, spec(128, 256)), TRN2))
+    found = explain_latency(forecast_program(tracing(SOFTWARE, spec(128, 256)), TRN2))
     tracks = {track.engine: track for track in found.tracks}
     assert tracks["gpsimd"].busy_ms == pytest.approx(4 * TRN2.dma_software_descriptor_ns / 1e6)
     for engine in ("gpsimd", "scalar", "dma"):  # loads of tables are a wait in both

@@ -16,7 +16,7 @@ from nki_sim import eager
 from nki_sim.errors import KernelError
 from nki_sim.frontend import api as nki
 from nki_sim.frontend import simulate
-from nki_sim.frontend.modules import MODULES, installed
+from nki_sim.frontend.modules import MODULES, install_modules
 
 X = np.arange(32, dtype=np.float32).reshape(4, 8)
 
@@ -79,7 +79,7 @@ def pointing(tmp_path: Path) -> Iterator[Any]:
     """The kernels of a file in which the line of each error carries the kernel's name."""
     file = tmp_path / "pointing.py"
     file.write_text(POINTING)
-    with installed(MODULES):
+    with install_modules(MODULES):
         spec = importlib.util.spec_from_file_location("pointing", file)
         assert spec is not None
         assert spec.loader is not None

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from nki_sim import targets
 from nki_sim.dtypes import DTYPES
-from nki_sim.forms import BUFFERS, Dims, Form, Operand, Site, merged, run_elements
+from nki_sim.forms import BUFFERS, Dims, Form, Operand, Site, merge_dims, run_elements
 from nki_sim.functions import ACTIVATIONS, ALIASES, FUNCTIONS
 from nki_sim.operators import OPERATORS, UNSUPPORTED, Operator, costs
-from nki_sim.semantics.arrays import NUMPY, UNINITIALISED, load, store
+from nki_sim.semantics.arrays import NUMPY, UNINITIALISED, load_float32, store
 from nki_sim.targets import Target
 
 DIMS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 6)), min_size=1, max_size=5).map(tuple)
@@ -32,7 +32,7 @@ def walk(dims: Dims) -> list[int]:
 
 @given(dims=DIMS)
 def test_merging_keeps_the_walk(dims: Dims) -> None:
-    joined = merged(dims)
+    joined = merge_dims(dims)
     assert walk(joined) == walk(dims)
     assert len(joined) <= len(dims)
     assert all(count > 1 for _, count in joined)
@@ -96,9 +96,9 @@ def test_nan_becomes_zero_in_integers_and_load_widens() -> None:
     view = np.ones(2, np.int8)
     store(view, np.array([np.nan, 3.0], np.float32))
     assert view.tolist() == [0, 3]
-    assert load(view).dtype == np.float32
+    assert load_float32(view).dtype == np.float32
     wide = np.ones(2, np.float32)
-    assert load(wide) is wide
+    assert load_float32(wide) is wide
 
 
 def test_functions_and_operators_have_one_name_each() -> None:
@@ -109,7 +109,7 @@ def test_functions_and_operators_have_one_name_each() -> None:
         assert operator.name == name
         assert operator.doc
         assert operator.outputs or operator.state or operator.internal
-        assert len(operator.by_name) == len(operator.arguments)
+        assert len(operator.arguments_by_name) == len(operator.arguments)
         if operator.outputs and name != "topk":
             assert operator.arguments[0].name == "dst"
 

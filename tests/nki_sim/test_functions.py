@@ -12,7 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nki_sim.errors import KernelError
-from nki_sim.functions import ACTIVATIONS, ALU_UNARY, ARITHMETIC, BITWISE, INTEGER_ALU, LANGUAGE_ALONE, VALID
+from nki_sim.functions import (
+    ACTIVATIONS,
+    ALU_UNARY,
+    ARITHMETIC,
+    BITWISE,
+    INTEGER_ALU,
+    LANGUAGE_ALONE,
+    VALID_RANGES,
+)
 
 FEW = settings(max_examples=10)
 
@@ -103,10 +111,10 @@ def test_activations_hold_over_all_of_their_range(name: str, scale: float, simul
     np.testing.assert_allclose(found, wanted, rtol=2.0**-18, atol=2.0**-18 * max(1.0, abs(scale) * 2.0**-6))
 
 
-@pytest.mark.parametrize("name", sorted(VALID))
+@pytest.mark.parametrize("name", sorted(VALID_RANGES))
 def test_beyond_its_range_an_activation_is_undefined(name: str, simulate: Any, texts: Any) -> None:
     """Documented: outside of it the engine gives invalid results. Just inside, it is right."""
-    least, most = VALID[name]
+    least, most = VALID_RANGES[name]
     inside = [most, max(least, 2.0**-80)]
     beyond = [most * 1.001, most * 4, *([least / 1.001] if least else [])]
     x = np.array([inside + beyond], np.float32)

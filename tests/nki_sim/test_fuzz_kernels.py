@@ -9,7 +9,7 @@ import pytest
 
 from nki_sim import protocol, targets, tracer
 from nki_sim.checks import program as checks
-from nki_sim.errors import KernelError, LimitError, SimError, printable
+from nki_sim.errors import KernelError, LimitError, SimError, escape_surrogates
 from nki_sim.frontend.recorder import Recorder
 
 COPY = """
@@ -35,7 +35,7 @@ def kernel(body: str, head: str = "") -> str:
 def traced(source: str) -> Any:
     """The program, or the error that the reading side gets."""
     request = {"source": source, "args": [{"shape": [128, 64], "dtype": "float32"}]}
-    _, data = tracer.reply(json.dumps(request))
+    _, data = tracer.answer_request(json.dumps(request))
     try:
         return protocol.parse_reply(data)
     except SimError as error:
@@ -72,7 +72,7 @@ def test_whatever_a_kernel_raises_is_an_error_at_its_line(name: str) -> None:
     found = traced(source)
     assert type(found) is KernelError
     assert found.line == source.splitlines().index(f"    raise {error}") + 1
-    assert str(found) == printable(str(found))
+    assert str(found) == escape_surrogates(str(found))
 
 
 FORGED = {

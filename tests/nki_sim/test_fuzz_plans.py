@@ -21,9 +21,9 @@ from nki_sim.frontend import language as nl
 from nki_sim.frontend.recorder import Recorder, recording
 from nki_sim.program.ir import Program
 from nki_sim.running import numerics
-from nki_sim.running.interpret import Interpreter
-from nki_sim.running.machine import Machine, action
-from nki_sim.running.work import Allowance
+from nki_sim.running.interpreter import ProgramInterpreter
+from nki_sim.running.machine import Machine, prepare_form
+from nki_sim.running.work import WorkAllowance
 
 SIZE = 64
 
@@ -45,8 +45,8 @@ class Writer:
 
     def _declare(self) -> None:
         declare = self._recorder.declare
-        self._x = self._recorder.argument("x", (SIZE, SIZE), "float32")
-        rows = self._recorder.argument("rows", (SIZE, 1), "int32")
+        self._x = self._recorder.declare_argument("x", (SIZE, SIZE), "float32")
+        rows = self._recorder.declare_argument("rows", (SIZE, 1), "int32")
         self._out = declare((SIZE, SIZE), "float32", "shared_hbm", "out")
         self._table = declare((SIZE, SIZE), "float32", "private_hbm", "table")
         self._rows = declare((SIZE, 1), "int32", "sbuf", "rows")
@@ -173,12 +173,12 @@ def one_by_one(program: Program, arrays: list[Any]) -> Any:
     """The output when every instruction is run as it comes."""
     machine = Machine(program.site)
     for number, array in zip(program.inputs, arrays, strict=True):
-        machine.place(number, array.reshape(-1).copy())
-    actions = [action(form, program.target) for form in program.forms]
+        machine.place_tensor(number, array.reshape(-1).copy())
+    actions = [prepare_form(form, program.target) for form in program.forms]
     with np.errstate(all="ignore"):
-        runner = Interpreter(machine, actions, Allowance(1 << 40))
-        runner.run(numerics.columns(program), 0, len(program), program.partners)
-    return machine.array(program.outputs[0]).reshape(SIZE, SIZE)
+        runner = ProgramInterpreter(machine, actions, WorkAllowance(1 << 40))
+        runner.run(numerics.instruction_columns(program), 0, len(program), program.loop_partners)
+    return machine.tensor_array(program.outputs[0]).reshape(SIZE, SIZE)
 
 
 def agree(found: Any, wanted: Any) -> None:
@@ -197,8 +197,10 @@ def test_what_is_planned_sliced_or_left_out_changes_no_value(seed: int, target: 
     (whole,) = numerics.run(program, arrays)
     agree(whole, wanted)
     kept = np.ones(len(program), dtype=bool)
-    kept[provenance.dead(program)] = False
-    assert np.array_equal(one_by_one(slices.subset(program, kept), arrays), wanted, equal_nan=True)
+    kept[provenance.find_dead_instructions(program)] = False
+    assert np.array_equal(
+        one_by_one(slices.select_instructions(program, kept), arrays), wanted, equal_nan=True
+    )
     box = tuple((first, data.draw(st.integers(first + 1, SIZE))) for first in data.draw(FIRST))
     (part,) = numerics.run(program, arrays, only={0: [box]})
     index = tuple(slice(*ends) for ends in box)
@@ -232,7 +234,7 @@ def test_a_gather_sees_what_was_written_far_from_where_its_pattern_begins(tracin
     table = x.copy()
     table[40:44, 32:48] = 7.0
     assert np.array_equal(found, table[rows[:, 0], 30:62])
-    assert provenance.dead(program) == []
+    assert provenance.find_dead_instructions(program) == []
 
 
 @pytest.mark.parametrize("overlap", [0, 32])

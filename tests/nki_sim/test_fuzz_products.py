@@ -30,7 +30,7 @@ class Writer:
         self._random = random.Random(seed)
         self._recorder = Recorder(targets.load("trn2"), "none.py", max_instructions=10_000)
         with recording(self._recorder):
-            self._source = self._recorder.argument("x", x.shape, "float32")
+            self._source = self._recorder.declare_argument("x", x.shape, "float32")
             out = self._tile("shared_hbm", (TILES * SIZE, SIZE))
             self._tiles = [self._tile() for _ in range(TILES)]
             self.wanted = list(x.astype(np.float64).reshape(TILES, SIZE, SIZE))

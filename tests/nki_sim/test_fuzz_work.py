@@ -11,7 +11,7 @@ import pytest
 from nki_sim import targets
 from nki_sim.checks import program as checks
 from nki_sim.errors import IRError, KernelError, LimitError
-from nki_sim.flow import elements as element_flow
+from nki_sim.flow import element_flow as element_flow
 from nki_sim.flow import graph as flow
 from nki_sim.flow import provenance, regions, slices
 from nki_sim.frontend import isa
@@ -19,7 +19,7 @@ from nki_sim.frontend import language as nl
 from nki_sim.program import wire
 from nki_sim.program.ir import Program
 from nki_sim.running import numerics
-from nki_sim.timing import deps as dependence
+from nki_sim.timing import dependences as dependence
 
 TARGET = targets.load("trn2")
 
@@ -47,8 +47,8 @@ def test_outputs_too_large_to_look_at_are_refused(building: Any) -> None:
     program = building(body)
     box = [((0, 1), (0, 1))]
     for stage in (
-        lambda: slices.backward(program, {0: box}),
-        lambda: element_flow.elements(program, 0, (0, 0)),
+        lambda: slices.slice_backward(program, {0: box}),
+        lambda: element_flow.find_input_elements(program, 0, (0, 0)),
     ):
         with pytest.raises(LimitError):
             stage()
@@ -65,7 +65,7 @@ def test_writes_wait_once_for_reads_that_writes_before_them_waited_for(building:
         for _ in range(count):
             isa.memset(source[:, 1:3], 0.0)
 
-    found = dependence.dependences(building(body)).predecessors
+    found = dependence.find_dependences(building(body)).predecessors
     assert sum(len(waits) for waits in found) < 6 * count
 
 
@@ -77,11 +77,11 @@ def _windows(b: Any) -> None:
 
 
 STAGES: dict[str, tuple[str, Callable[[Program], Any]]] = {
-    "MAX_PAIRS": ("regions", flow.flow),
-    "MAX_COMPARED": ("regions", dependence.dependences),
-    "MAX_WAITS": ("dependence", dependence.dependences),
-    "MAX_STEPS": ("dependence", dependence.dependences),
-    "MAX_SOURCES": ("flow", flow.flow),
+    "MAX_PAIRS": ("regions", flow.trace_data_flow),
+    "MAX_COMPARED": ("regions", dependence.find_dependences),
+    "MAX_WAITS": ("dependence", dependence.find_dependences),
+    "MAX_STEPS": ("dependence", dependence.find_dependences),
+    "MAX_SOURCES": ("flow", flow.trace_data_flow),
 }
 
 
@@ -113,7 +113,7 @@ def test_walls_are_followed_in_a_time_that_grows_with_the_program(building: Any)
         b.x = tile
 
     program = building(body, dialect="nki")
-    edges = sum(len(items) for items in dependence.dependences(program).predecessors)
+    edges = sum(len(items) for items in dependence.find_dependences(program).predecessors)
     assert edges < 12 * count
 
 
@@ -125,9 +125,9 @@ def test_beyond_the_bound_reads_see_every_write_that_may_reach_them(
         isa.memset(b.tile("v"), 1.0)
 
     program = building(body)
-    exact = flow.flow(program)
+    exact = flow.trace_data_flow(program)
     monkeypatch.setattr(flow, "MAX_COMPARED", 0)
-    safe = flow.flow(program)
+    safe = flow.trace_data_flow(program)
     for cell in range(len(program.cells.tensor)):
         assert set(exact.sources(cell)) <= set(safe.sources(cell))
 
@@ -148,7 +148,7 @@ def test_a_long_loop_of_the_device_is_followed_once(building: Any) -> None:
         b.x = tile
 
     program = building(body, dialect="nki")
-    assert not set(provenance.dead(program)) & set(range(2, count))
+    assert not set(provenance.find_dead_instructions(program)) & set(range(2, count))
 
 
 @pytest.mark.parametrize("index", [1 << 58, -(1 << 58), 1 << 20, -1])

@@ -66,7 +66,7 @@ def test_an_argument_that_is_none_says_what_is_wrong(text: str, message: str) ->
 
 def test_specifications_are_filled_in_order_and_all_else_is_kept() -> None:
     specs = [ArraySpec((2, 3), "float32"), 3, ArraySpec((4,), "int32"), ArraySpec((8,), "bool_"), None]
-    first, number, second, third, nothing = harness.filled(specs, 5)
+    first, number, second, third, nothing = harness.fill_arguments(specs, 5)
     rng = np.random.default_rng(5)
     assert np.array_equal(first, rng.standard_normal((2, 3)).astype(np.float32))
     assert np.array_equal(second, rng.integers(0, 8, 4))
@@ -82,6 +82,6 @@ def test_a_reference_may_have_dataclasses_whose_annotations_are_texts(tmp_path: 
         "@dataclass\nclass Scale:\n    by: float\n"
         "def forward(x):\n    @dataclass\n    class Late:\n        by: float\n    return x * Late(2.0).by\n"
     )
-    reference = harness.Reference(file)
-    assert reference.errors([np.ones(3)], [np.full(3, 2.0)]) == [0.0]
+    reference = harness.ReferenceModule(file)
+    assert reference.relative_errors([np.ones(3)], [np.full(3, 2.0)]) == [0.0]
     assert "__reference__" not in sys.modules

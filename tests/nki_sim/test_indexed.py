@@ -8,13 +8,13 @@ import pytest
 
 from nki_sim import ArraySpec, targets
 from nki_sim.checks import program as checks
-from nki_sim.checks.coverage import examine
+from nki_sim.checks.coverage import examine_coverage
 from nki_sim.errors import KernelError
 from nki_sim.forms import Form, Operand
 from nki_sim.operators import OPERATORS
 from nki_sim.operators.rules import shapes as rules
 from nki_sim.program.ir import Program
-from nki_sim.timing.deps import dependences
+from nki_sim.timing.dependences import find_dependences
 
 TRN2 = targets.load("trn2")
 X = ArraySpec((128, 512), "float32")
@@ -48,7 +48,7 @@ FILL = "nisa.memset(t, 1.0)\nnisa.dma_copy(dst=h[{rows}], src=t)"
 
 def unproven(program: Program) -> set[str]:
     assert checks.check(program, TRN2) == []
-    return {program.site(tensor).name for tensor in examine(program).unproven}
+    return {program.site(tensor).name for tensor in examine_coverage(program).unproven}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_an_indexed_access_waits_for_all_that_it_may_touch(tracing: Any) -> None
     program = tracing(kernel(f"{fill}\n{read}\n{SCATTER.format(name='h')}"), X)
     ops = [program.forms[form] for form in program.form_ids.tolist()]
     scatter = next(i for i, form in enumerate(ops) if form["dst"].index_step)
-    waits = dependences(program).predecessors
+    waits = find_dependences(program).predecessors
     assert {scatter - 1, scatter - 3} <= set(waits[scatter])
     assert 0 in waits[scatter], "the indices were written by the first instruction"
 
@@ -109,4 +109,4 @@ def test_engines_take_one_index_at_a_time(count: int, engine: str, codes: list[s
     index = Operand("src_index", ((1, count), (1, 1)), "int32", "sbuf", 1, 0)
     dst = Operand("dst", ((8, 128), (1, 8)), "float32", "sbuf", 8, 0)
     form = Form("tensor_copy", engine, (dst, src, index), ())
-    assert [breach.code for breach in rules.indices(form, TRN2)] == codes
+    assert [breach.code for breach in rules.index_operands(form, TRN2)] == codes

@@ -17,8 +17,8 @@ from nki_sim.frontend import isa, language
 from nki_sim.program import wire
 from nki_sim.program.ir import Program
 from nki_sim.running import numerics
-from nki_sim.timing.counters import profile
-from nki_sim.timing.forecast import forecast
+from nki_sim.timing.counters import profile_counters
+from nki_sim.timing.forecast import forecast_program
 
 ARGS = ArraySpec((128, 256), "float32"), ArraySpec((256, 512), "float32")
 
@@ -54,8 +54,8 @@ def test_bytes_come_back_the_same(program: Program, data: bytes) -> None:
 
 def test_programs_say_what_they_are(program: Program) -> None:
     assert (program.target, program.kernel, program.filename) == ("trn2", "kernel", "kernel.py")
-    assert program.specs(program.inputs) == list(ARGS)
-    assert program.specs(program.outputs) == [ArraySpec((128, 512), "float32")]
+    assert program.array_specs(program.inputs) == list(ARGS)
+    assert program.array_specs(program.outputs) == [ArraySpec((128, 512), "float32")]
     names = [program.site(tensor).name for tensor in range(len(program.tensor_sites))]
     assert names[:5] == ["lhs", "rhs", "out", "x", "xt"]
 
@@ -150,7 +150,7 @@ def test_deep_nesting_is_refused() -> None:
         Program.from_bytes(wire._HEAD.pack(wire.MAGIC, wire.VERSION, len(text)) + text)
 
 
-@given(st.binary(max_size=400))
+@given(st.apply_binary(max_size=400))
 def test_any_bytes_give_only_an_ir_error(noise: bytes) -> None:
     for prefix in (b"", wire._HEAD.pack(wire.MAGIC, wire.VERSION, len(noise))):
         with pytest.raises(IRError):
@@ -247,8 +247,8 @@ def use(program: Program) -> None:
     """Check and, when it is fit, run a program: only the simulator's own errors may come out."""
     try:
         if not checks.check(program, targets.load("trn2")):
-            arrays = [np.zeros(spec.shape, np.float32) for spec in program.specs(program.inputs)]
+            arrays = [np.zeros(spec.shape, np.float32) for spec in program.array_specs(program.inputs)]
             assert len(numerics.run(program, arrays)) == len(program.outputs)
-            assert profile(forecast(program, targets.load("trn2")))
+            assert profile_counters(forecast_program(program, targets.load("trn2")))
     except SimError:
         return

@@ -21,9 +21,9 @@ from nki_sim.errors import SimError
 from nki_sim.program.ir import Program
 from nki_sim.running import numerics
 from nki_sim.timing.bounds import MinimalWork, tight_bound
-from nki_sim.timing.counters import profile
-from nki_sim.timing.explain import explain
-from nki_sim.timing.forecast import forecast
+from nki_sim.timing.counters import profile_counters
+from nki_sim.timing.explain import explain_latency
+from nki_sim.timing.forecast import forecast_program
 from nki_sim.timing.schedule import schedule
 
 F32 = np.dtype(np.float32)
@@ -267,16 +267,16 @@ def test_it_has_a_profile_above_its_bound(kernel: Kernel, target: str, tracing: 
     arrays = arguments(kernel)
     loaded = targets.load(target)
     program = tracing(kernel.text, *arrays, target=target)
-    predicted = forecast(program, loaded)
-    counters = profile(predicted)
+    predicted = forecast_program(program, loaded)
+    counters = profile_counters(predicted)
     least = sum(array.nbytes for array in arrays)
-    outputs = program.specs(program.outputs)
+    outputs = program.array_specs(program.outputs)
     written = sum(int(np.prod(spec.shape)) for spec in outputs) * kernel.dtype.itemsize
     work = MinimalWork(read_bytes=least, write_bytes=written)
     assert counters["hbm_read_bytes"] >= least
     assert counters["hbm_write_bytes"] == written
     assert predicted.latency_ms >= tight_bound(work, loaded)
-    found = explain(predicted)
+    found = explain_latency(predicted)
     assert sum(part.ms for part in found.critical_path) == pytest.approx(predicted.latency_ms)
     assert max(found.busy_ms.values()) <= predicted.latency_ms
 

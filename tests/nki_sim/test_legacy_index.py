@@ -82,7 +82,7 @@ def test_axes_are_placed_by_none() -> None:
 
 def test_linear_parts_of_equal_expressions_are_one_object() -> None:
     for number in range(3):
-        made = 128 * LoopIndex.of(number, 0) + arange(128)[:, None]
+        made = 128 * LoopIndex.create(number, 0) + arange(128)[:, None]
         assert made.linear is arange(128)[:, None].linear
         assert type(made.constant) is int
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nki_sim.errors import KernelError, LimitError
 from nki_sim.running import numerics
-from nki_sim.running.work import STEP, Allowance
+from nki_sim.running.work import INSTRUCTION_UNITS, WorkAllowance
 
 ROWS, WIDTH = 6, 8
 
@@ -129,7 +129,7 @@ def test_loops_run_as_often_as_their_register_says(count: int, simulate: Any) ->
 def test_loops_are_bounded(tracing: Any) -> None:
     x, n = table(4, 8), np.array([[1 << 30]], np.int32)
     with pytest.raises(LimitError) as caught:
-        numerics.run(tracing(COUNT, x, n), [x, n], allowance=Allowance(1000 * STEP))
+        numerics.run(tracing(COUNT, x, n), [x, n], allowance=WorkAllowance(1000 * INSTRUCTION_UNITS))
     assert caught.value.code == "limit_work"
     assert caught.value.line > 0
 

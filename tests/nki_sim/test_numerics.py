@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nki_sim import ArraySpec
 from nki_sim.errors import InputError, LimitError
 from nki_sim.running import numerics
-from nki_sim.running.work import Allowance
+from nki_sim.running.work import WorkAllowance
 
 RMSNORM = """
 @nki.jit
@@ -139,7 +139,7 @@ def test_inputs_must_fit(arrays: list[Any], text: str, tracing: Any, texts: Any)
 
 @pytest.mark.parametrize(
     ("limits", "code"),
-    [({"max_bytes": 1000}, "limit_memory"), ({"allowance": Allowance(1000)}, "limit_work")],
+    [({"max_bytes": 1000}, "limit_memory"), ({"allowance": WorkAllowance(1000)}, "limit_work")],
 )
 def test_work_and_memory_are_bounded(limits: dict[str, int], code: str, tracing: Any, texts: Any) -> None:
     program = tracing(texts.stream(), ArraySpec((128, 512), "float32"))

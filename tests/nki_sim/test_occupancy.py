@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nki_sim import ArraySpec, targets
-from nki_sim.timing.forecast import Forecast, forecast
-from nki_sim.timing.memory import size
-from nki_sim.timing.occupancy import Occupancy, occupancy, thinned
+from nki_sim.timing.forecast import Forecast, forecast_program
+from nki_sim.timing.memory import tile_footprint
+from nki_sim.timing.occupancy import MemoryOccupancy, measure_occupancy, thin_series
 
 TRN2 = targets.load("trn2")
 WIDTHS = st.lists(st.integers(1, 12_000), min_size=1, max_size=8)
 
 
-def found(predicted: Forecast, memory: str) -> Occupancy:
-    uses = occupancy(predicted.compiled.program, predicted.timeline, predicted.target)
+def found(predicted: Forecast, memory: str) -> MemoryOccupancy:
+    uses = measure_occupancy(predicted.compiled.program, predicted.timeline, predicted.target)
     return next(use for use in uses if use.memory == memory)
 
 
@@ -44,14 +44,14 @@ def used_at(predicted: Forecast, time: float) -> int:
         mine = program.cells.instruction[program.cells.tensor == tensor]
         if program.site(tensor).buffer == "sbuf" and len(mine):
             begins, ends = timeline.issue_ns[mine].min(), timeline.end_ns[mine].max()
-            total += size(program.site(tensor), TRN2) if begins <= time < ends else 0
+            total += tile_footprint(program.site(tensor), TRN2) if begins <= time < ends else 0
     return total
 
 
 @settings(max_examples=25, deadline=None)
 @given(widths=WIDTHS)
 def test_use_is_that_of_the_tiles_which_are_there(widths: list[int], tracing: Any) -> None:
-    predicted = forecast(tracing(kernel_of(widths), ArraySpec((128, 12_000), "float32")), TRN2)
+    predicted = forecast_program(tracing(kernel_of(widths), ArraySpec((128, 12_000), "float32")), TRN2)
     use = found(predicted, "sbuf")
     for at_ms, used in zip(use.at_ms, use.used, strict=True):
         assert used == used_at(predicted, at_ms * 1e6 + 1e-4)  # just behind the change, for rounding
@@ -79,27 +79,27 @@ def test_tiles_that_share_a_place_count_once(second: str, wanted: int, tracing: 
         nisa.dma_copy(dst=out, src=b)
         return out
     """
-    use = found(forecast(tracing(text, ArraySpec((128, 64), "float32")), TRN2), "sbuf")
+    use = found(forecast_program(tracing(text, ArraySpec((128, 64), "float32")), TRN2), "sbuf")
     assert use.peak == wanted
 
 
 def test_psum_is_counted_in_banks(tracing: Any, texts: Any) -> None:
     args = ArraySpec((256, 256), "float32"), ArraySpec((256, 1024), "float32")
-    use = found(forecast(tracing(texts.matmul, *args), TRN2), "psum")
+    use = found(forecast_program(tracing(texts.matmul, *args), TRN2), "psum")
     assert (use.unit, use.capacity) == ("banks", 8)
     assert 1 <= use.peak <= 8
     assert {holder.name for holder in use.holders} <= {"flipped", "acc"}
 
 
 def test_a_memory_that_is_not_used_is_empty(tracing: Any, texts: Any) -> None:
-    use = found(forecast(tracing(texts.stream(), ArraySpec((128, 512), "float32")), TRN2), "psum")
+    use = found(forecast_program(tracing(texts.stream(), ArraySpec((128, 512), "float32")), TRN2), "psum")
     assert (use.peak, use.mean, use.used, use.holders) == (0, 0.0, [0], [])
 
 
 @given(used=st.lists(st.integers(0, 100), min_size=1, max_size=60), points=st.integers(1, 20))
 def test_thinning_keeps_every_peak(used: list[int], points: int) -> None:
     at_ms = np.cumsum(np.ones(len(used))).tolist()
-    kept = thinned(at_ms, used, points)
+    kept = thin_series(at_ms, used, points)
     assert len(kept) <= max(points, 1) or len(used) <= points
     assert max(value for _, value in kept) == max(used)
     assert kept[0][0] == at_ms[0]

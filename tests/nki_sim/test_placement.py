@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from nki_sim import ArraySpec, targets
 from nki_sim.checks import program as checks
-from nki_sim.timing import places
-from nki_sim.timing.deps import dependences
+from nki_sim.timing import tile_placement
+from nki_sim.timing.dependences import find_dependences
 from nki_sim.timing.schedule import schedule
 
 TRN2 = targets.load("trn2")
@@ -109,8 +109,8 @@ def test_sharing_a_place_orders_what_goes_through_it(tracing: Any) -> None:
     """The second tile waits for the readers of the first; tiles side by side wait for nothing."""
     for place, waits in ((0, {2}), (32, set())):
         program = tracing(kernel(TWO.format(place=place, first=READ, second="nisa.memset(b, 2.0)")), X)
-        assert waits <= set(dependences(program).predecessors[3])
-        assert bool(dependences(program).predecessors[3]) == bool(waits)
+        assert waits <= set(find_dependences(program).predecessors[3])
+        assert bool(find_dependences(program).predecessors[3]) == bool(waits)
 
 
 def test_placed_tiles_take_no_room_from_the_pool(tracing: Any) -> None:
@@ -159,7 +159,7 @@ for t in (c, a, b, d):
     nisa.memset(t, 0.0)
 """
     program = tracing(kernel(body), X)
-    spaces = places.spaces(program).tolist()
+    spaces = tile_placement.overlap_spaces(program).tolist()
     names = [program.site(number).name for number in range(len(spaces))]
     tensors = [number for number, name in enumerate(names) if name not in {"x", "out"}]
     assert len({spaces[number] for number in tensors[:3]}) == 1

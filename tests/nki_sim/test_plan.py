@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from nki_sim.program.ir import Program
 from nki_sim.running import numerics
-from nki_sim.running.interpret import Interpreter
-from nki_sim.running.machine import Machine, action
-from nki_sim.running.plan import plan
-from nki_sim.running.work import Allowance
+from nki_sim.running.execution_plan import plan_execution
+from nki_sim.running.interpreter import ProgramInterpreter
+from nki_sim.running.machine import Machine, prepare_form
+from nki_sim.running.work import WorkAllowance
 
 # Blocks of an output, each a sum over k; STYLE says where operand tiles live and how sums are used.
 BLOCKS = """
@@ -64,12 +64,12 @@ def one_by_one(program: Program, inputs: list[Any]) -> list[Any]:
     """The outputs when every instruction is run as it comes."""
     machine = Machine(program.site)
     for number, array in zip(program.inputs, inputs, strict=True):
-        machine.place(number, array.reshape(-1).copy())
-    actions = [action(form, program.target) for form in program.forms]
+        machine.place_tensor(number, array.reshape(-1).copy())
+    actions = [prepare_form(form, program.target) for form in program.forms]
     with np.errstate(all="ignore"):
-        runner = Interpreter(machine, actions, Allowance(1 << 40))
-        runner.run(numerics.columns(program), 0, len(program), {})
-    return [machine.array(number).reshape(program.site(number).shape) for number in program.outputs]
+        runner = ProgramInterpreter(machine, actions, WorkAllowance(1 << 40))
+        runner.run(numerics.instruction_columns(program), 0, len(program), {})
+    return [machine.tensor_array(number).reshape(program.site(number).shape) for number in program.outputs]
 
 
 def normal(seed: int, *shape: int) -> Any:
@@ -100,7 +100,7 @@ def counted(program: Program) -> Counter[str]:
     """Steps of a plan: products, and instructions by name."""
     return Counter(
         "product" if step.product else program.forms[program.form_ids[step.number]].op
-        for step in plan(program, frozenset()).steps
+        for step in plan_execution(program, frozenset()).steps
     )
 
 

@@ -14,10 +14,10 @@ from nki_sim.checks import program as checks
 from nki_sim.program.ir import Program
 from nki_sim.running import numerics
 from nki_sim.timing import memory
-from nki_sim.timing.explain import explain
-from nki_sim.timing.forecast import forecast
+from nki_sim.timing.explain import explain_latency
+from nki_sim.timing.forecast import forecast_program
 from nki_sim.timing.schedule import QUEUES, schedule
-from nki_sim.timing.uncertainty import interval
+from nki_sim.timing.uncertainty import predict_interval
 
 TRN2 = targets.load("trn2")
 ROWS, COLUMNS = 128, 48
@@ -157,11 +157,11 @@ def test_running_in_the_scheduled_order_gives_the_same_values(program: list[Step
 @given(program=PROGRAMS)
 def test_every_program_can_be_timed_and_explained(program: list[Step], tracing: Any) -> None:
     traced = tracing(kernel_of(program), X)
-    predicted = forecast(traced, TRN2)
+    predicted = forecast_program(traced, TRN2)
     timeline = predicted.timeline
     assert np.all(timeline.end_ns > timeline.start_ns)
     assert np.all(timeline.start_ns >= timeline.issue_ns)
-    found = explain(predicted)
+    found = explain_latency(predicted)
     engines = {"tensor", "vector", "scalar", "gpsimd", "dma"}
     assert found.bottleneck in engines | {"dependency", "overhead", "underutilised"}
     assert np.isclose(sum(part.ms for part in found.critical_path), found.latency_ms)
@@ -169,7 +169,7 @@ def test_every_program_can_be_timed_and_explained(program: list[Step], tracing: 
         whole = track.busy_ms + sum(wait.ms for wait in track.waits) + track.done_ms
         assert np.isclose(whole, found.latency_ms - found.overhead_ms)
     assert all(0 <= use.peak <= use.capacity for use in found.occupancy)
-    prediction = interval(predicted, draws=2)
+    prediction = predict_interval(predicted, draws=2)
     assert prediction.lo_ms <= prediction.latency_ms <= prediction.hi_ms
 
 
@@ -181,7 +181,7 @@ def high_water(program: Program, name: str) -> int:
             spans.setdefault(tensor, [number, number])[1] = number
     return max(
         sum(
-            memory.size(program.site(tensor), TRN2)
+            memory.tile_footprint(program.site(tensor), TRN2)
             for tensor, (first, last) in spans.items()
             if first <= at <= last
         )
@@ -220,7 +220,7 @@ def kernel(x):
     program = tracing(text, ArraySpec((1, 1), "float32"))
     peak = high_water(program, name)
     violations = checks.check(program, TRN2)
-    capacity = memory.capacity(name, TRN2)
+    capacity = memory.memory_capacity(name, TRN2)
     assert [(item.code, item.value) for item in violations] == (
         [(f"{name}_capacity", peak)] if peak > capacity else []
     )

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from nki_sim import ArraySpec
 from nki_sim.errors import InputError
 from nki_sim.flow import provenance
-from nki_sim.flow.elements import boxes, elements
-from nki_sim.flow.provenance import Region
+from nki_sim.flow.element_flow import find_input_elements, group_into_boxes
+from nki_sim.flow.provenance import TensorRegion
 from nki_sim.running import numerics
 
 SPECS = [ArraySpec((256, 384), "float32"), ArraySpec((384, 1024), "float32")]
@@ -36,14 +36,14 @@ def kernel(x, y):
 
 
 def test_tiles_of_a_matmul(tracing: Any, texts: Any) -> None:
-    tiles = provenance.depends(tracing(texts.matmul, *SPECS))
+    tiles = provenance.find_tile_sources(tracing(texts.matmul, *SPECS))
     assert [tile.output for tile in tiles] == [
-        Region("out", (i, i + 128), (j, j + 512)) for i in (0, 128) for j in (0, 512)
+        TensorRegion("out", (i, i + 128), (j, j + 512)) for i in (0, 128) for j in (0, 512)
     ]
     for tile in tiles:
         assert tile.inputs == (
-            Region("lhs", tile.output.rows, (0, 384)),
-            Region("rhs", (0, 384), tile.output.columns),
+            TensorRegion("lhs", tile.output.rows, (0, 384)),
+            TensorRegion("rhs", (0, 384), tile.output.columns),
         )
         assert tile.precision == {"lhs": "float32", "rhs": "float32"}
 
@@ -52,27 +52,27 @@ def test_inputs_read_in_too_many_regions_count_whole(
     tracing: Any, texts: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(provenance, "MAX_REGIONS", 3)
-    first = provenance.depends(tracing(texts.matmul, *SPECS))[0]
-    assert first.inputs == (Region("lhs", (0, 128), (0, 384)), Region("rhs", (0, 384), (0, 1024)))
+    first = provenance.find_tile_sources(tracing(texts.matmul, *SPECS))[0]
+    assert first.inputs == (TensorRegion("lhs", (0, 128), (0, 384)), TensorRegion("rhs", (0, 384), (0, 1024)))
 
 
 def test_the_coarsest_type_on_the_best_way(tracing: Any) -> None:
     x = ArraySpec((8, 16), "float32")
-    (tile,) = provenance.depends(tracing(NARROW, x, x))
+    (tile,) = provenance.find_tile_sources(tracing(NARROW, x, x))
     assert tile.precision == {"x": "float32", "y": "bfloat16"}
 
 
 def test_instructions_nobody_needs(tracing: Any) -> None:
     x = ArraySpec((8, 16), "float32")
     program = tracing(NARROW, x, x)
-    assert [program.forms[program.form_ids[number]].op for number in provenance.dead(program)] == [
-        "activation"
-    ]
+    assert [
+        program.forms[program.form_ids[number]].op for number in provenance.find_dead_instructions(program)
+    ] == ["activation"]
 
 
 def test_types_that_operands_are_computed_in(tracing: Any) -> None:
     x = ArraySpec((8, 16), "float32")
-    found = provenance.precisions(tracing(NARROW, x, x))
+    found = provenance.list_operand_precisions(tracing(NARROW, x, x))
     assert ("tensor_tensor", "data2", "bfloat16", "float32") in {
         (item.instruction, item.operand, item.dtype, item.computed) for item in found
     }
@@ -111,7 +111,7 @@ def test_single_elements(reduce: bool, flip: bool, index: tuple[int, int], *, tr
     """An element depends on an input element if, and only if, making that NaN makes it NaN."""
     x, w = np.ones((4, 6), np.float32), np.ones((4, 6), np.float32)
     program = tracing(ELEMENTS.format(reduce=reduce, flip=flip), x, w)
-    found = elements(program, 0, index)
+    found = find_input_elements(program, 0, index)
     for name, arrays in (("x", (x, w)), ("w", (w, x))):
         wanted = []
         for number in range(arrays[0].size):
@@ -128,7 +128,7 @@ def test_single_elements(reduce: bool, flip: bool, index: tuple[int, int], *, tr
 def test_what_is_no_element_is_refused(output: int, index: tuple[int, ...], tracing: Any) -> None:
     x = ArraySpec((4, 6), "float32")
     with pytest.raises(InputError):
-        elements(tracing(ELEMENTS.format(reduce=False, flip=False), x, x), output, index)
+        find_input_elements(tracing(ELEMENTS.format(reduce=False, flip=False), x, x), output, index)
 
 
 @settings(max_examples=60, deadline=None)
@@ -136,9 +136,9 @@ def test_what_is_no_element_is_refused(output: int, index: tuple[int, ...], trac
 def test_boxes_hold_just_the_elements_that_they_are_made_of(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4)))
     size = int(np.prod(shape))
-    numbers = np.array(sorted(data.draw(st.sets(st.integers(0, size - 1)))), dtype=np.int64)
+    numbers = np.array(sorted(data.draw(st.dependence_sets(st.integers(0, size - 1)))), dtype=np.int64)
     seen = np.zeros(shape, dtype=np.int64)
-    for box in boxes(numbers, shape):
+    for box in group_into_boxes(numbers, shape):
         seen[tuple(slice(first, end) for first, end in box)] += 1
     assert np.array_equal(np.flatnonzero(seen == 1), numbers)
     assert seen.max() <= 1
@@ -156,4 +156,4 @@ def test_boxes_hold_just_the_elements_that_they_are_made_of(data: st.DataObject)
 def test_blocks_are_one_box(part: Any, wanted: list[Any]) -> None:
     marked = np.zeros((4, 6, 5), dtype=bool)
     marked[part] = True
-    assert boxes(np.flatnonzero(marked), marked.shape) == wanted
+    assert group_into_boxes(np.flatnonzero(marked), marked.shape) == wanted

@@ -14,7 +14,7 @@ from nki_sim.errors import KernelError
 from nki_sim.frontend import isa
 from nki_sim.program.ir import Program
 from nki_sim.running import numerics
-from nki_sim.timing.deps import dependences
+from nki_sim.timing.dependences import find_dependences
 from nki_sim.timing.schedule import schedule
 
 TRN2 = targets.load("trn2")
@@ -75,7 +75,7 @@ def test_cores_race_unless_they_meet_in_between(steps: list[Step], codes: list[s
 def test_a_barrier_waits_for_both_cores_and_both_wait_for_it(building: Build) -> None:
     steps = [(0, "write", 0), (0, "meet", 0), (1, "meet", 0), (1, "read", 4)]
     program = building(program_of(*steps), dialect="nki")
-    waits = dependences(program).predecessors
+    waits = find_dependences(program).predecessors
     ops = [program.forms[form].op for form in program.form_ids.tolist()]
     first, second = [number for number, op in enumerate(ops) if op == "core_barrier"][-2:]
     assert {first - 1, first - 2} <= set(waits[first])

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from nki_sim import targets
 from nki_sim.checks import program as checks
 from nki_sim.errors import KernelError
-from nki_sim.generator import LANES, WORDS, seeded, to_bytes
 from nki_sim.running import numerics
+from nki_sim.xorwow import LANES, WORDS, pack_words, seed_state
 
 FEW = settings(max_examples=10)
 X = np.zeros((8, 12), np.float32)
@@ -34,7 +34,7 @@ def xorwow(state: list[int], count: int) -> list[int]:
 
 
 def lanes(seed: int, first: int, count: int) -> list[list[int]]:
-    words = seeded(seed)
+    words = seed_state(seed)
     return [words[WORDS * lane : WORDS * (lane + 1)] for lane in range(first, first + count)]
 
 
@@ -120,7 +120,7 @@ def test_lanes_and_seeds_differ() -> None:
     words = [tuple(state) for seed in (0, 1, 42, FULL) for state in lanes(seed, 0, LANES)]
     assert len(set(words)) == 4 * LANES
     assert all(any(state[:5]) for state in words)
-    assert len(to_bytes(seeded(5))) == 4 * WORDS * LANES
+    assert len(pack_words(seed_state(5))) == 4 * WORDS * LANES
 
 
 @FEW

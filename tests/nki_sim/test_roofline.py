@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from nki_sim import ArraySpec, targets
-from nki_sim.timing.counters import profile
-from nki_sim.timing.forecast import Forecast, forecast
+from nki_sim.timing.counters import profile_counters
+from nki_sim.timing.forecast import Forecast, forecast_program
 from nki_sim.timing.roofline import roofline
 
 BESIDE_BOUNDS = {
@@ -46,7 +46,7 @@ BESIDE_BOUNDS = {
 def predicted(body: str, shape: tuple[int, int], tracing: Any) -> Forecast:
     lines = textwrap.indent(textwrap.dedent(body), "    ")
     program = tracing(f"@nki.jit\ndef kernel(x):{lines}    return out\n", ArraySpec(shape, "float32"))
-    return forecast(program, targets.load("trn2"))
+    return forecast_program(program, targets.load("trn2"))
 
 
 @pytest.mark.parametrize("body", BESIDE_BOUNDS.values(), ids=BESIDE_BOUNDS)
@@ -70,4 +70,4 @@ def test_copies_are_what_goes_from_inputs_to_outputs_directly(tracing: Any) -> N
 
 def test_flops_of_double_rows_count_once(tracing: Any) -> None:
     found = predicted(BESIDE_BOUNDS["FP8 in double rows"], (8, 8), tracing)
-    assert profile(found)["hardware_flops"] == 512 * 2 * 256 * 128 * 512
+    assert profile_counters(found)["hardware_flops"] == 512 * 2 * 256 * 128 * 512

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 import nki_sim
-from nki_sim import ArraySpec, generator, targets
+from nki_sim import ArraySpec, targets, xorwow
 from nki_sim.checks import program as checks
 from nki_sim.errors import KernelError
 from nki_sim.forms import Form, Operand
@@ -234,14 +234,16 @@ def drawn(width: int) -> Form:
 # Rules that a program made elsewhere breaks, and no kernel.
 FORMS = {
     "sendrecv_size": (moved(GPSIMD_ELEMENTS + 1), moved(GPSIMD_ELEMENTS)),
-    "engine_state": (drawn(generator.WORDS + 1), drawn(generator.WORDS)),
+    "engine_state": (drawn(xorwow.WORDS + 1), drawn(xorwow.WORDS)),
 }
 
 
 @pytest.mark.parametrize("code", sorted(FORMS))
 def test_a_form_that_breaks_the_rule_and_one_that_just_does_not(code: str) -> None:
     target = targets.load("trn2")
-    found = [{breach.code for breach in OPERATORS[form.op].breaches(form, target)} for form in FORMS[code]]
+    found = [
+        {breach.code for breach in OPERATORS[form.op].find_breaches(form, target)} for form in FORMS[code]
+    ]
     assert found == [{code}, set()]
 
 

@@ -297,7 +297,7 @@ def test_the_bank_rule_is_applied_again_to_programs_from_elsewhere(tracing: Any)
     assert form["dst"].column == 512
     operator = OPERATORS["nc_matmul"]
     moved = replace(form, operands=(replace(form["dst"], column=256), *form.operands[1:]))
-    assert [breach.code for breach in operator.breaches(moved, targets.load("trn2"))] == ["psum_bank"]
+    assert [breach.code for breach in operator.find_breaches(moved, targets.load("trn2"))] == ["psum_bank"]
     lying = replace(program, forms=tuple(moved if item is form else item for item in program.forms))
     with pytest.raises(IRError, match="where in its row"):
         Program.from_bytes(lying.to_bytes())

@@ -17,7 +17,7 @@ from nki_sim.errors import ScheduleError
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
 from nki_sim.timing.bounds import MinimalWork, tight_bound
-from nki_sim.timing.deps import dependences
+from nki_sim.timing.dependences import find_dependences
 from nki_sim.timing.schedule import MEMORY, QUEUES, Timeline, schedule
 
 TRN2 = targets.load("trn2")
@@ -221,12 +221,12 @@ def test_disjoint_parts_of_a_tile_are_independent(tracing: Any) -> None:
         nisa.dma_copy(dst=out, src=t)
         return out
     """
-    waits = dependences(tracing(text, spec(1, 1))).predecessors
+    waits = find_dependences(tracing(text, spec(1, 1))).predecessors
     assert waits == [[], [], [0], [1, 2], [1, 2, 3], [4]]
 
 
 def test_reads_do_not_wait_for_reads_and_inputs_for_nothing(tracing: Any, texts: Any) -> None:
-    waits = dependences(tracing(DMA.replace("WIDTH", "128"), spec(256, 256))).predecessors
+    waits = find_dependences(tracing(DMA.replace("WIDTH", "128"), spec(256, 256))).predecessors
     assert waits == [[] if number % 2 == 0 else [number - 1] for number in range(8)]
 
 
@@ -254,7 +254,7 @@ def kernel(x):
     {body}
     return y
 """
-    waits = dependences(tracing(text, spec(1, 1))).predecessors
+    waits = find_dependences(tracing(text, spec(1, 1))).predecessors
     reach: list[set[int]] = []
     for items in waits:
         reach.append(set(items).union(*(reach[item] for item in items)))

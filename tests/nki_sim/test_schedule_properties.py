@@ -16,13 +16,13 @@ from nki_sim import ArraySpec, targets
 from nki_sim.operators import OPERATORS
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
-from nki_sim.timing.busy import busy_ns
-from nki_sim.timing.deps import dependences
+from nki_sim.timing.busy_time import instruction_busy_ns
+from nki_sim.timing.chip_results import pipeline_ns
+from nki_sim.timing.dependences import find_dependences
 from nki_sim.timing.dma import hbm_ns
-from nki_sim.timing.forecast import forecast
-from nki_sim.timing.memory import capacity, size
-from nki_sim.timing.ports import held
-from nki_sim.timing.results import pipeline_ns
+from nki_sim.timing.forecast import forecast_program
+from nki_sim.timing.memory import memory_capacity, tile_footprint
+from nki_sim.timing.ports import find_held_ports
 from nki_sim.timing.schedule import (
     CAUSES,
     ENGINES,
@@ -32,7 +32,7 @@ from nki_sim.timing.schedule import (
     Assumptions,
     schedule,
 )  # fmt: skip
-from nki_sim.timing.whatif import what_ifs
+from nki_sim.timing.what_if import what_ifs
 
 TARGETS = {name: targets.load(name) for name in ("trn1", "trn2")}
 ROWS, COLUMNS = 128, 256
@@ -223,7 +223,11 @@ def needed(program: Program, target: Target) -> int:
         if program.site(tensor).buffer == "sbuf":
             spans[tensor].append(number)
     return max(
-        sum(size(program.site(tensor), target) for tensor, at in spans.items() if at[0] <= moment <= at[-1])
+        sum(
+            tile_footprint(program.site(tensor), target)
+            for tensor, at in spans.items()
+            if at[0] <= moment <= at[-1]
+        )
         for moment in range(len(program))
     )
 
@@ -283,7 +287,7 @@ def test_what_costs_nothing_slows_nothing_down_in_the_same_order(
 @settings(max_examples=25, derandomize=True, deadline=None)
 @given(steps=st.lists(STEPS, min_size=20, max_size=40))
 def test_no_what_if_is_slower_than_what_is(steps: list[Step], tracing: Any) -> None:
-    predicted = forecast(tracing(kernel_of(steps, "float32"), X), TARGETS["trn2"])
+    predicted = forecast_program(tracing(kernel_of(steps, "float32"), X), TARGETS["trn2"])
     for item in what_ifs(predicted):
         assert item.latency_ms <= predicted.latency_ms * EXACT, item.assumption
 
@@ -306,7 +310,7 @@ def test_nothing_starts_before_what_it_needs_is_visible(case: Case, tracing: Any
     program, target = build(tracing, case)
     timeline = schedule(program, target)
     dma = timeline.queue >= FIRST_DMA
-    for number, before in enumerate(dependences(program).predecessors):
+    for number, before in enumerate(find_dependences(program).predecessors):
         for other in before:
             delay = target.dma_completion_ns
             if not dma[other]:
@@ -326,7 +330,7 @@ def test_a_port_serves_one_engine_at_a_time(case: Case, tracing: Any) -> None:
     timeline = schedule(program, target)
     costs = [OPERATORS[form.op].cost(form, target) for form in program.forms]
     users = defaultdict(list)
-    for number, ports in enumerate(held(program, target, costs).ports):
+    for number, ports in enumerate(find_held_ports(program, target, costs).ports):
         form = program.form_ids[number]
         until = timeline.end_ns[number]
         if costs[form].software:
@@ -348,14 +352,14 @@ def test_tiles_never_take_more_than_there_is(case: Case, tracing: Any) -> None:
         site = program.site(tensor)
         mine = program.cells.instruction[program.cells.tensor == tensor]
         if site.buffer in {"sbuf", "psum"} and len(mine):
-            room = size(site, target)
+            room = tile_footprint(site, target)
             changes[site.buffer] += [
                 (timeline.issue_ns[mine].min(), room),
                 (timeline.end_ns[mine].max(), -room),
             ]
     for memory, events in changes.items():
         used = np.cumsum([room for _, room in sorted(events)])
-        assert used.max() <= capacity(memory, target)
+        assert used.max() <= memory_capacity(memory, target)
 
 
 @MANY
@@ -378,7 +382,7 @@ def test_the_critical_path_adds_up_to_the_span(case: Case, tracing: Any) -> None
 def test_causes_name_what_was_waited_for(case: Case, tracing: Any) -> None:
     program, target = build(tracing, case)
     timeline = schedule(program, target)
-    waits = dependences(program).predecessors
+    waits = find_dependences(program).predecessors
     for number, cause in enumerate(timeline.cause.tolist()):
         before, name = int(timeline.blocker[number]), CAUSES[cause]
         assert (before < 0) == (name == "start" or (name == "table" and timeline.release_ns[number] == 0.0))
@@ -430,7 +434,9 @@ def test_every_start_follows_from_what_was_waited_for(case: Case, tracing: Any) 
 
 
 def costs_ns(program: Program, target: Target) -> Any:
-    return busy_ns(program, target, [OPERATORS[form.op].cost(form, target) for form in program.forms])
+    return instruction_busy_ns(
+        program, target, [OPERATORS[form.op].cost(form, target) for form in program.forms]
+    )
 
 
 @MANY
@@ -448,7 +454,7 @@ def test_no_time_is_below_any_bound_nor_above_the_sum_of_everything(
     lowest.append((busy[dma] * width).sum() / target.dma_engines)
     lowest.append(sum(hbm_ns(program.forms[form], target) for form in program.form_ids[dma].tolist()))
     chains = np.zeros(len(program))
-    for number, before in enumerate(dependences(program).predecessors):
+    for number, before in enumerate(find_dependences(program).predecessors):
         chains[number] = busy[number] + max((chains[other] for other in before), default=0.0)
     assert timeline.span_ns >= max(*lowest, chains.max()) * (1 - 1e-12)
     extra = (

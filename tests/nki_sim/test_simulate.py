@@ -23,8 +23,8 @@ from nki_sim.frontend import isa as nisa
 from nki_sim.frontend import language as nl
 from nki_sim.frontend import types as nt
 from nki_sim.frontend.entry import trace_function
-from nki_sim.frontend.modules import MODULES, installed
-from nki_sim.frontend.simulate import predicted_us
+from nki_sim.frontend.modules import MODULES, install_modules
+from nki_sim.frontend.simulate import predict_latency_us
 from nki_sim.program.ir import Program
 from tests.support import torch_like
 
@@ -48,9 +48,9 @@ def test_a_kernel_whose_loops_data_decide_has_no_latency() -> None:
             nisa.memset(rounds, 3)
         return out
 
-    assert predicted_us(nki.jit(copied), X) > 0.0
+    assert predict_latency_us(nki.jit(copied), X) > 0.0
     with pytest.raises(KernelError, match=r"test_simulate\.py:\d+: latency_unknown") as caught:
-        predicted_us(kernel, X)
+        predict_latency_us(kernel, X)
     assert caught.value.code == "latency_unknown"
     assert caught.value.line == kernel.function.__code__.co_firstlineno + 6
 
@@ -215,7 +215,7 @@ def files(tmp_path: Path) -> Iterator[Any]:
             helper.fill(scratch)
     """)
     )
-    with pytest.MonkeyPatch.context() as patch, installed(MODULES):
+    with pytest.MonkeyPatch.context() as patch, install_modules(MODULES):
         patch.syspath_prepend(str(tmp_path))
         spec = importlib.util.spec_from_file_location("kernel_file", tmp_path / "kernel.py")
         assert spec is not None

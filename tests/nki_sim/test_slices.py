@@ -77,7 +77,7 @@ def test_a_slice_computes_what_the_whole_computes_there(data: Any, *, tracing: A
     ],
 )
 def test_a_slice_holds_what_is_needed(wanted: Any, lines: dict[str, int], tracing: Any) -> None:
-    program = slices.backward(tracing(MIXED, normal(1, 384, 32), normal(2, 128, 128)), wanted)
+    program = slices.slice_backward(tracing(MIXED, normal(1, 384, 32), normal(2, 128, 128)), wanted)
     ops = [program.forms[form].op for form in program.form_ids]
     assert {name: ops.count(name) for name in lines} == lines
 
@@ -86,7 +86,7 @@ def test_one_tile_of_a_matmul_needs_its_share(tracing: Any, texts: Any) -> None:
     m, k, n = 3, 4, 2
     specs = [ArraySpec((128 * m, 128 * k), "float32"), ArraySpec((128 * k, 512 * n), "float32")]
     program = tracing(texts.matmul, *specs)
-    part = slices.backward(program, {0: [((128, 256), (512, 1024))]})
+    part = slices.slice_backward(program, {0: [((128, 256), (512, 1024))]})
     # Load the rows, transpose and copy them by k; load and multiply by k; copy and store the sum.
     assert len(part) == 1 + 2 * k + 2 * k + 2
     assert len(program) == m * (1 + 2 * k + n * (2 * k + 2))
@@ -97,4 +97,4 @@ def test_one_tile_of_a_matmul_needs_its_share(tracing: Any, texts: Any) -> None:
 )
 def test_what_is_no_part_of_an_output_is_refused(wanted: Any, tracing: Any) -> None:
     with pytest.raises(InputError):
-        slices.backward(tracing(MIXED, normal(1, 384, 32), normal(2, 128, 128)), wanted)
+        slices.slice_backward(tracing(MIXED, normal(1, 384, 32), normal(2, 128, 128)), wanted)

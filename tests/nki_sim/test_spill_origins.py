@@ -7,11 +7,18 @@ from typing import Any
 import numpy as np
 
 from nki_sim import ArraySpec, targets
-from nki_sim.compiler.compiled import LOAD_AGAIN, RELOAD, SAVE, TRACED, Compiled, unchanged
-from nki_sim.timing.counters import profile
-from nki_sim.timing.explain import explain
-from nki_sim.timing.forecast import forecast
-from nki_sim.timing.spill_origins import Spilled, spilled
+from nki_sim.compiler.compiled_program import (
+    LOAD_AGAIN,
+    RELOAD,
+    SAVE,
+    TRACED,
+    CompiledProgram,
+    compile_unchanged,
+)
+from nki_sim.timing.counters import profile_counters
+from nki_sim.timing.explain import explain_latency
+from nki_sim.timing.forecast import forecast_program
+from nki_sim.timing.spill_origins import SpilledTile, find_spilled_tiles
 
 TRN1 = targets.load("trn1")
 NBYTES = 128 * 64 * 4
@@ -42,10 +49,10 @@ def test_traffic_is_that_of_the_tile_on_chip(tracing: Any, texts: Any) -> None:
         for name in "ab"
     }
     origins = np.array([TRACED, SAVE, RELOAD, RELOAD, LOAD_AGAIN, TRACED])
-    found = spilled(Compiled(program, np.arange(len(program)), origins))
+    found = find_spilled_tiles(CompiledProgram(program, np.arange(len(program)), origins))
     assert found == [
-        Spilled("a", lines["a"], NBYTES, 2 * NBYTES, 0, int(program.lines[2])),
-        Spilled("b", lines["b"], 0, 0, NBYTES, int(program.lines[4])),
+        SpilledTile("a", lines["a"], NBYTES, 2 * NBYTES, 0, int(program.lines[2])),
+        SpilledTile("b", lines["b"], 0, 0, NBYTES, int(program.lines[4])),
     ]
     assert [item.total_bytes for item in found] == [3 * NBYTES, NBYTES]
 
@@ -53,12 +60,12 @@ def test_traffic_is_that_of_the_tile_on_chip(tracing: Any, texts: Any) -> None:
 def test_what_is_only_saved_is_needed_nowhere(tracing: Any) -> None:
     program = tracing(MOVES, ArraySpec((128, 64), "float32"))
     origins = np.array([TRACED, SAVE, TRACED, TRACED, TRACED, TRACED])
-    (found,) = spilled(Compiled(program, np.arange(len(program)), origins))
+    (found,) = find_spilled_tiles(CompiledProgram(program, np.arange(len(program)), origins))
     assert (found.save_bytes, found.needed_at) == (NBYTES, 0)
 
 
 def test_what_the_kernel_asks_for_is_no_spill(tracing: Any) -> None:
-    assert spilled(unchanged(tracing(MOVES, ArraySpec((128, 64), "float32")))) == []
+    assert find_spilled_tiles(compile_unchanged(tracing(MOVES, ArraySpec((128, 64), "float32")))) == []
 
 
 LEGACY = """import neuronxcc.nki as nki
@@ -78,8 +85,8 @@ def kernel(x):
 def test_tiles_that_do_not_fit_are_named_and_are_the_counters(tracing: Any) -> None:
     for count, fits in ((8, True), (40, False)):
         program = tracing(LEGACY.format(count=count), ArraySpec((128, 2048), "float32"), target="trn1")
-        predicted = forecast(program, TRN1)
-        found, counted = explain(predicted).spilled, profile(predicted)
+        predicted = forecast_program(program, TRN1)
+        found, counted = explain_latency(predicted).spilled, profile_counters(predicted)
         assert (found == []) == fits
         assert sum(item.save_bytes for item in found) == counted["spill_save_bytes"]
         assert sum(item.reload_bytes for item in found) == counted["spill_reload_bytes"]

@@ -155,13 +155,13 @@ def test_programs_hold_the_memory_that_instructions_use(tracing: Any, texts: Any
     program = tracing(texts.on_chip(["x"], "nisa.tensor_scalar_reduce(r, sx, nl.add, 1.0, nl.add)"), x)
     form = next(form for form in program.forms if form.op == "tensor_scalar_reduce")
     operator, target = OPERATORS[form.op], targets.load("trn2")
-    assert not operator.breaches(form, target)
+    assert not operator.find_breaches(form, target)
     without = replace(form, operands=form.operands[:-1])
     assert lacks_state(operator, without)
     with pytest.raises(IRError, match="lacks the memory"):
         decode_form(json.loads(json.dumps(wire.form_to_json(without))))
     narrow = replace(form.operands[-1], dtype="bfloat16")
-    (breach,) = operator.breaches(replace(form, operands=(*form.operands[:-1], narrow)), target)
+    (breach,) = operator.find_breaches(replace(form, operands=(*form.operands[:-1], narrow)), target)
     assert breach.code == "engine_state"
 
 

@@ -16,7 +16,7 @@ from nki_sim.errors import TargetError
 from nki_sim.forms import Dims, Form, Operand
 from nki_sim.operators import OPERATORS
 from nki_sim.targets import Target
-from nki_sim.timing.bounds import MinimalWork, parts_ms, peak_flops_per_ns, tight_bound
+from nki_sim.timing.bounds import MinimalWork, bound_parts_ms, peak_flops_per_ns, tight_bound
 
 TRN1, TRN2 = targets.load("trn1"), targets.load("trn2")
 
@@ -310,4 +310,4 @@ def test_more_work_never_lowers_the_bound(sizes: tuple[int, ...], more: int, at:
     work = MinimalWork(**dict(zip(names, sizes, strict=True)), matmul_dtype=dtype, elementwise_dtype=dtype)
     larger = replace(work, **{names[at]: sizes[at] + more})
     assert tight_bound(larger, TRN2) >= tight_bound(work, TRN2) >= TRN2.kernel_overhead_ns / 1e6
-    assert all(value >= 0 for value in parts_ms(work, TRN1).values())
+    assert all(value >= 0 for value in bound_parts_ms(work, TRN1).values())

@@ -17,7 +17,7 @@ import nki_sim
 from nki_sim import ArraySpec, protocol
 from nki_sim.errors import InputError, IRError, KernelError, LimitError
 from nki_sim.program import wire
-from nki_sim.tracer import reply
+from nki_sim.tracer import answer_request
 
 ARGS = [{"shape": [128, 512], "dtype": "float32"}]
 ENDLESS = """
@@ -75,7 +75,7 @@ def test_a_tracer_that_dies_leaves_no_reply(texts: Any) -> None:
 
 
 def test_limits_come_with_the_request(texts: Any) -> None:
-    status, data = reply(request(texts.source_of(ENDLESS), limits={"max_instructions": 50}))
+    status, data = answer_request(request(texts.source_of(ENDLESS), limits={"max_instructions": 50}))
     assert status == 1
     with pytest.raises(LimitError) as caught:
         protocol.parse_reply(data)
@@ -105,7 +105,7 @@ def test_limits_come_with_the_request(texts: Any) -> None:
     ],
 )
 def test_requests_that_make_no_sense_are_refused(text: str) -> None:
-    status, data = reply(text)
+    status, data = answer_request(text)
     assert status == 1
     with pytest.raises(InputError):
         protocol.parse_reply(data)
@@ -123,7 +123,7 @@ def test_arguments_of_every_kind_reach_the_kernel() -> None:
         },
         "lnc": 1,
     }
-    status, data = reply(json.dumps(arguments))
+    status, data = answer_request(json.dumps(arguments))
     assert status == 0
     program = protocol.parse_reply(data)
     assert [program.site(number).name for number in program.inputs] == ["x", "parts_0"]
@@ -144,7 +144,7 @@ def kernel(x, nothing, *, mode, parts):
 """
 
 
-@given(st.binary(max_size=200))
+@given(st.apply_binary(max_size=200))
 def test_any_reply_gives_only_errors_of_the_tree(noise: bytes) -> None:
     for data in (noise, protocol._HEAD.pack(protocol.MAGIC, b"P", len(noise)) + noise,
                  protocol._HEAD.pack(protocol.MAGIC, b"E", len(noise)) + noise):  # fmt: skip
@@ -175,7 +175,7 @@ class Half(enum.Enum):
 def test_a_kernels_module_is_known_while_it_is_traced_and_not_afterwards(texts: Any) -> None:
     before = dict(sys.modules)
     checks = "assert Span(1).size == 128 and Half['TOP'].value == 1 and __name__ != '__main__'\n"
-    status, data = reply(request(NOTED + texts.source_of(checks + texts.stream())))
+    status, data = answer_request(request(NOTED + texts.source_of(checks + texts.stream())))
     assert status == 0, data
     assert {name for name in sys.modules if name.startswith("__kernel")} == set()
     assert all(sys.modules[name] is module for name, module in before.items())
@@ -191,7 +191,7 @@ def test_a_kernels_module_is_known_while_it_is_traced_and_not_afterwards(texts: 
     ],
 )
 def test_errors_do_not_say_where_things_lie_on_this_machine(texts: Any, line: str) -> None:
-    _, data = reply(request(texts.source_of(f"import decimal as m\n{line}\n")))
+    _, data = answer_request(request(texts.source_of(f"import decimal as m\n{line}\n")))
     with pytest.raises(KernelError) as caught:
         protocol.parse_reply(data)
     for folder in (sys.base_prefix, sys.prefix, str(Path(nki_sim.__file__).parent.parent)):
@@ -206,7 +206,7 @@ def test_a_forged_line_number_is_an_error_of_the_tree() -> None:
 
 
 def test_a_reply_with_something_after_it_is_refused(texts: Any) -> None:
-    _, data = reply(request(texts.source_of(texts.stream())))
+    _, data = answer_request(request(texts.source_of(texts.stream())))
     protocol.parse_reply(data)
     with pytest.raises(IRError):
         protocol.parse_reply(data + b"x")

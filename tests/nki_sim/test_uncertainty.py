@@ -16,10 +16,17 @@ from nki_sim.errors import ScheduleError
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
 from nki_sim.timing import uncertainty
-from nki_sim.timing.excerpt import RUN, excerpt
-from nki_sim.timing.forecast import forecast
+from nki_sim.timing.excerpt import RUN_INSTRUCTIONS, take_excerpt
+from nki_sim.timing.forecast import forecast_program
 from nki_sim.timing.schedule import schedule
-from nki_sim.timing.uncertainty import Interval, compare, interval, moved, ranges, share
+from nki_sim.timing.uncertainty import (
+    ForecastInterval,
+    constant_ranges,
+    draw_share,
+    draw_target,
+    predict_interval,
+    win_share,
+)
 from tests.nki_sim.legacy_kernels import HEADER
 
 TRN1, TRN2 = targets.load("trn1"), targets.load("trn2")
@@ -40,14 +47,16 @@ def stream(tracing: Any, texts: Any, rows: int, *, width: int = 512) -> Program:
 
 @pytest.mark.parametrize("target", ALL, ids=lambda target: target.name)
 def test_every_uncertain_constant_has_a_range_around_its_value(target: Target) -> None:
-    found = ranges(target)
+    found = constant_ranges(target)
     uncertain = {name for name, tag in target.sources.items() if tag in {"C", "I"}}
     assert uncertain <= found.keys()
     for name, one in found.items():
         assert one.value == getattr(target, name), name
         assert one.low <= one.value <= one.high, name
         assert one.low < one.high, name
-        assert [one.at(share) for share in (0.0, 0.5, 1.0)] == pytest.approx([one.low, one.value, one.high])
+        assert [one.value_at(share) for share in (0.0, 0.5, 1.0)] == pytest.approx(
+            [one.low, one.value, one.high]
+        )
 
 
 @pytest.mark.parametrize("target", ALL, ids=lambda target: target.name)
@@ -61,7 +70,7 @@ def test_every_uncertain_constant_has_a_range_around_its_value(target: Target) -
 def test_fitted_constants_go_as_far_as_fits_without_one_of_the_kernels(
     target: Target, name: str, low: float, high: float
 ) -> None:
-    reach = ranges(target)[name]
+    reach = constant_ranges(target)[name]
     assert reach.low <= low * reach.value
     assert reach.high >= high * reach.value
 
@@ -72,7 +81,7 @@ def test_fitted_constants_go_as_far_as_fits_without_one_of_the_kernels(
 def test_a_draw_moves_uncertain_constants_within_their_ranges_and_nothing_else(
     target: Target, draw: int
 ) -> None:
-    changed, known = moved(target, draw), ranges(target)
+    changed, known = draw_target(target, draw), constant_ranges(target)
     for field in fields(Target):
         value, before = getattr(changed, field.name), getattr(target, field.name)
         if field.name in known and not known[field.name].compiles:
@@ -87,7 +96,7 @@ def test_lookahead_moves_from_strict_order_to_none_that_binds_unless_it_is_calib
     tag: str, low: int, high: int
 ) -> None:
     target = replace(TRN2, issue_window=32, sources={**TRN2.sources, "issue_window": tag})
-    windows = np.array([moved(target, draw).issue_window for draw in range(400)])
+    windows = np.array([draw_target(target, draw).issue_window for draw in range(400)])
     assert windows.min() == low
     assert windows.max() > high
     assert np.mean(windows < 32) == pytest.approx(0.5, abs=0.05)
@@ -95,9 +104,9 @@ def test_lookahead_moves_from_strict_order_to_none_that_binds_unless_it_is_calib
 
 @given(draw=DRAWN, name=st.text(max_size=8))
 def test_a_draw_depends_on_name_and_number_alone_and_odd_ones_mirror_even_ones(draw: int, name: str) -> None:
-    assert 0.0 <= share(name, draw) <= 1.0
-    assert share(name, 2 * draw) + share(name, 2 * draw + 1) == 1.0
-    assert share("semaphore_ns", 0) == pytest.approx(0.404255, abs=1e-6)  # the same on every machine
+    assert 0.0 <= draw_share(name, draw) <= 1.0
+    assert draw_share(name, 2 * draw) + draw_share(name, 2 * draw + 1) == 1.0
+    assert draw_share("semaphore_ns", 0) == pytest.approx(0.404255, abs=1e-6)  # the same on every machine
 
 
 # -- intervals -------------------------------------------------------------------------------------
@@ -108,24 +117,24 @@ def test_a_draw_depends_on_name_and_number_alone_and_odd_ones_mirror_even_ones(d
 def test_the_interval_encloses_the_prediction_and_repeats(
     rows: int, target: Target, draws: int, tracing: Any, texts: Any
 ) -> None:
-    found = forecast(stream(tracing, texts, rows), target)
-    made = interval(found, draws=draws)
+    found = forecast_program(stream(tracing, texts, rows), target)
+    made = predict_interval(found, draws=draws)
     assert 0 < made.lo_ms <= made.latency_ms <= made.hi_ms
     assert made.latency_ms == found.latency_ms
     assert len(made.draws_ms) == draws
-    assert made == interval(found, draws=draws)
+    assert made == predict_interval(found, draws=draws)
 
 
 def test_draws_are_schedules_with_the_constants_moved(tracing: Any, texts: Any) -> None:
     program = stream(tracing, texts, 2)
-    made = interval(forecast(program, TRN2), draws=4)
-    wanted = [schedule(program, moved(TRN2, draw)).latency_ms for draw in range(4)]
+    made = predict_interval(forecast_program(program, TRN2), draws=4)
+    wanted = [schedule(program, draw_target(TRN2, draw)).latency_ms for draw in range(4)]
     assert made.draws_ms == pytest.approx(wanted)
 
 
 def test_without_uncertain_constants_there_is_no_width(tracing: Any, texts: Any) -> None:
     sure = replace(TRN2, sources=dict.fromkeys(TRN2.sources, "D"))
-    made = interval(forecast(stream(tracing, texts, 1), sure), draws=4)
+    made = predict_interval(forecast_program(stream(tracing, texts, 1), sure), draws=4)
     assert (made.lo_ms, made.hi_ms, set(made.draws_ms)) == (
         made.latency_ms,
         made.latency_ms,
@@ -136,8 +145,8 @@ def test_without_uncertain_constants_there_is_no_width(tracing: Any, texts: Any)
 # -- comparisons -----------------------------------------------------------------------------------
 
 
-def of(*draws_ms: float, latency_ms: float = 1.0) -> Interval:
-    return Interval(latency_ms, 0.5, 2.0, draws_ms)
+def of(*draws_ms: float, latency_ms: float = 1.0) -> ForecastInterval:
+    return ForecastInterval(latency_ms, 0.5, 2.0, draws_ms)
 
 
 @pytest.mark.parametrize(
@@ -153,22 +162,26 @@ def of(*draws_ms: float, latency_ms: float = 1.0) -> Interval:
         (of(), of(), 0.5),
     ],
 )
-def test_the_share_of_draws_in_which_the_winner_wins(one: Interval, other: Interval, wins: float) -> None:
-    assert compare(one, other) == wins
+def test_the_share_of_draws_in_which_the_winner_wins(
+    one: ForecastInterval, other: ForecastInterval, wins: float
+) -> None:
+    assert win_share(one, other) == wins
     if one.latency_ms != other.latency_ms:
-        assert compare(other, one) == wins
+        assert win_share(other, one) == wins
 
 
 def test_more_of_the_same_work_loses_every_draw_and_a_copy_ties(tracing: Any, texts: Any) -> None:
-    small, same, large = (interval(forecast(stream(tracing, texts, rows), TRN2)) for rows in (1, 1, 2))
-    assert compare(small, large) == 1.0
-    assert compare(small, same) == 0.5
+    small, same, large = (
+        predict_interval(forecast_program(stream(tracing, texts, rows), TRN2)) for rows in (1, 1, 2)
+    )
+    assert win_share(small, large) == 1.0
+    assert win_share(small, same) == 0.5
 
 
 def test_two_ways_whose_order_hangs_on_a_constant_do_not_win_every_draw() -> None:
     """Few large transfers against an engine's overheads: the model is not sure which costs more."""
     fast, slow = of(1.0, 1.2, 0.9, 1.3), of(1.1, 1.1, 1.1, 1.1, latency_ms=1.05)
-    assert compare(fast, slow) == 0.5
+    assert win_share(fast, slow) == 0.5
 
 
 # -- excerpts --------------------------------------------------------------------------------------
@@ -176,7 +189,7 @@ def test_two_ways_whose_order_hangs_on_a_constant_do_not_win_every_draw() -> Non
 
 def test_a_short_program_is_its_own_excerpt(tracing: Any, texts: Any) -> None:
     program = stream(tracing, texts, 1)
-    assert excerpt(program, len(program)) is program
+    assert take_excerpt(program, len(program)) is program
 
 
 @given(count=st.integers(20, 300))
@@ -185,7 +198,7 @@ def test_an_excerpt_has_the_instructions_asked_for_and_only_what_they_use(
     count: int, tracing: Any, texts: Any
 ) -> None:
     program = stream(tracing, texts, 40)
-    part = excerpt(program, count)
+    part = take_excerpt(program, count)
     assert len(part) == count
     assert set(part.tensors.tolist()) == set(range(len(part.tensor_sites)))
     assert set(part.form_ids.tolist()) == set(range(len(part.forms)))
@@ -195,10 +208,10 @@ def test_an_excerpt_has_the_instructions_asked_for_and_only_what_they_use(
 
 def test_an_excerpt_of_a_loop_changes_as_the_whole_does(tracing: Any, texts: Any) -> None:
     program = tracing(texts.matmul, spec(128 * 6, 128 * 6), spec(128 * 6, 512 * 12))
-    found = forecast(program, TRN2)
-    assert len(program) > 4 * RUN // 3
-    whole = interval(found, draws=6, work=6 * len(program))
-    part = interval(found, draws=6, work=6 * RUN)
+    found = forecast_program(program, TRN2)
+    assert len(program) > 4 * RUN_INSTRUCTIONS // 3
+    whole = predict_interval(found, draws=6, work=6 * len(program))
+    part = predict_interval(found, draws=6, work=6 * RUN_INSTRUCTIONS)
     assert part.draws_ms == pytest.approx(whole.draws_ms, rel=0.05)
     assert part.draws_ms != whole.draws_ms
 
@@ -223,20 +236,23 @@ def kernel(x):
 def test_excerpts_of_variants_are_parts_of_the_same_work(tracing: Any) -> None:
     """Instructions that change nothing, in front of a long loop, change no draw either."""
     found = [tracing(LOOP.format(extra=extra), spec(128 * 500, 64)) for extra in (1, 2, 6)]
-    one, *others = (interval(forecast(program, TRN2), draws=4, work=4 * RUN) for program in found)
+    one, *others = (
+        predict_interval(forecast_program(program, TRN2), draws=4, work=4 * RUN_INSTRUCTIONS)
+        for program in found
+    )
     for other in others:
         assert other.latency_ms == one.latency_ms
         assert other.draws_ms == one.draws_ms
-        assert compare(one, other) == 0.5
+        assert win_share(one, other) == 0.5
 
 
-@given(count=st.integers(1, 4 * RUN), rows=st.integers(1, 60))
+@given(count=st.integers(1, 4 * RUN_INSTRUCTIONS), rows=st.integers(1, 60))
 @settings(max_examples=10)
 def test_runs_of_an_excerpt_do_not_overlap(count: int, rows: int, tracing: Any, texts: Any) -> None:
     program = stream(tracing, texts, rows)
-    part = excerpt(program, count)
-    length = count // max(1, count // RUN)
-    assert len(part) == min(len(program), length * max(1, count // RUN))
+    part = take_excerpt(program, count)
+    length = count // max(1, count // RUN_INSTRUCTIONS)
+    assert len(part) == min(len(program), length * max(1, count // RUN_INSTRUCTIONS))
 
 
 DYNAMIC = """
@@ -259,8 +275,8 @@ def kernel(x, n):
 
 def test_loops_that_depend_on_data_are_not_taken_apart(tracing: Any) -> None:
     program = tracing(DYNAMIC, spec(128, 64), ArraySpec((1, 1), "int32"))
-    assert excerpt(program, 3) is program
-    assert interval(forecast(program, TRN2), draws=2).dynamic_loops == 1
+    assert take_excerpt(program, 3) is program
+    assert predict_interval(forecast_program(program, TRN2), draws=2).dynamic_loops == 1
 
 
 # -- what the compiler does --------------------------------------------------------------------------
@@ -294,16 +310,16 @@ def kernel(x):
 """
 
 
-@pytest.mark.parametrize("work", [40_000, 3 * RUN])
+@pytest.mark.parametrize("work", [40_000, 3 * RUN_INSTRUCTIONS])
 def test_draws_know_that_a_kernel_just_fits(work: int) -> None:
     """Ten tiles of 17 KiB per partition: 4 KiB are left, and a third of the draws take 8 away."""
     program = nki_sim.trace(HEADER + CLIFF, args=[spec(1280, 4400)], target="trn1")
-    made = interval(forecast(program, TRN1), draws=8, work=work, recompile=True)
+    made = predict_interval(forecast_program(program, TRN1), draws=8, work=work, recompile=True)
     fallen = [draw for draw, latency_ms in enumerate(made.draws_ms) if latency_ms > 1.5 * made.latency_ms]
     assert fallen == [2, 4]
     assert made.hi_ms > 1.5 * made.latency_ms
     other = replace(made, latency_ms=2 * made.latency_ms, draws_ms=(1.5 * made.latency_ms,) * 8)
-    assert compare(made, other) == 6 / 8
+    assert win_share(made, other) == 6 / 8
 
 
 def legacy() -> Program:
@@ -321,14 +337,14 @@ def test_legacy_kernels_are_compiled_again_at_the_ends_of_what_the_compiler_depe
             raise ScheduleError("does not fit")
         return compiling(program, target)
 
-    compiling = uncertainty.compiled
-    found = forecast(legacy(), TRN1)
-    monkeypatch.setattr(uncertainty, "compiled", recording)
-    made = interval(found, draws=2)
+    compiling = uncertainty.compile_program
+    found = forecast_program(legacy(), TRN1)
+    monkeypatch.setattr(uncertainty, "compile_program", recording)
+    made = predict_interval(found, draws=2)
     assert made.lo_ms <= made.latency_ms <= made.hi_ms
     reserved = sorted({target.sbuf_reserved_bytes - TRN1.sbuf_reserved_bytes for target in seen})
     assert reserved == [-8192, 0, 8192]  # 0: where another constant is moved
     seen.clear()
-    interval(found, draws=2, recompile=False)
-    interval(found, draws=2, work=2)
+    predict_interval(found, draws=2, recompile=False)
+    predict_interval(found, draws=2, work=2)
     assert seen == []

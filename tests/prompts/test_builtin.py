@@ -13,20 +13,20 @@ import pytest
 import nki_sim
 from nki_sim import ArraySpec, support, targets
 from nki_sim.errors import KernelError
-from prompts import Kind, Status, builtin
+from prompts import FileKind, ReviewStatus, builtin_prompts
 from state.model import Prediction
 from targets.nki.target import read_menu
 
-TEXTS = {path: text for path, text in builtin().files.items() if path.endswith(".md")}
+TEXTS = {path: text for path, text in builtin_prompts().files.items() if path.endswith(".md")}
 CALLS = {
     (path, call): path for path, text in TEXTS.items() for call in re.findall(r"`(nisa\.\w+\([^`]*\))`", text)
 }
-INSTRUCTIONS = support.report()["supported"]
+INSTRUCTIONS = support.describe_support()["supported"]
 
 
 @pytest.mark.parametrize("path", TEXTS)
 def test_every_name_of_the_interface_exists(path):
-    spaces = support.namespaces()
+    spaces = support.list_namespaces()
     known = {"nisa": spaces["nki.isa"], "nl": spaces["nki.language"]}
     named = set(re.findall(r"\b(nisa|nl)\.([a-z]\w*)", TEXTS[path])) - {("nl", "arange")}  # said to be gone
     assert [f"{module}.{name}" for module, name in sorted(named) if name not in known[module]] == []
@@ -48,7 +48,7 @@ def test_every_instruction_is_called_with_its_arguments(path, call):
 def test_what_only_one_target_has_is_said_to_be_its_own():
     common = re.findall(r"`nisa\.(\w+)\(", TEXTS["guide/api.md"])
     assert [name for name in common if set(INSTRUCTIONS[name]["targets"]) != {"trn1", "trn2"}] == []
-    for target in builtin().manifest.targets:
+    for target in builtin_prompts().manifest.targets:
         told = re.findall(r"`nisa\.(\w+)\(", TEXTS[f"{target}/api.md"])
         assert [name for name in told if target not in INSTRUCTIONS[name]["targets"]] == []
     assert "range_select" in TEXTS["trn2/api.md"].split("- ")[1]
@@ -58,7 +58,7 @@ def test_the_table_of_instructions_is_read():
     assert len(CALLS) > 25
 
 
-@pytest.mark.parametrize("target", builtin().manifest.targets)
+@pytest.mark.parametrize("target", builtin_prompts().manifest.targets)
 def test_the_guide_s_figures_are_the_target_s(target):
     device, text = targets.load(target), TEXTS[f"{target}/architecture.md"]
     dma = device.dma_engine_bytes_per_ns
@@ -96,59 +96,59 @@ def test_every_file_of_the_folder_is_in_the_manifest():
     assert {str(path.relative_to(folder)) for path in folder.rglob("*.md")} == set(TEXTS)
 
 
-ITEMS = builtin().manifest.items
+ITEMS = builtin_prompts().manifest.items
 
 
 def test_every_file_has_its_version_its_source_and_how_far_it_was_checked():
     assert set(ITEMS) == set(TEXTS)
     assert [path for path, item in ITEMS.items() if item.version < 1 or not item.source] == []
-    sections = {kind for kind in Kind if kind is not Kind.BLOCK}
+    sections = {kind for kind in FileKind if kind is not FileKind.BLOCK}
     folders = {
-        "api": Kind.API,
-        "examples": Kind.EXAMPLE,
-        "menu": Kind.MENU,
-        "planner/approach": Kind.APPROACH,
-        "executor/variation": Kind.VARIATION,
+        "api": FileKind.API,
+        "examples": FileKind.EXAMPLE,
+        "menu": FileKind.MENU,
+        "planner/approach": FileKind.APPROACH,
+        "executor/variation": FileKind.VARIATION,
     }
     for path, item in ITEMS.items():
-        assert item.kind is folders.get(path.rpartition("/")[0], Kind.BLOCK)
+        assert item.kind is folders.get(path.rpartition("/")[0], FileKind.BLOCK)
         assert (item.kind in sections) == (path not in blocks())
 
 
 def blocks() -> set[str]:
-    manifest = builtin().manifest
+    manifest = builtin_prompts().manifest
     return {
         block.path for role in manifest.roles for target in manifest.targets
-        for block in builtin().templates(role, target)
+        for block in builtin_prompts().role_blocks(role, target)
     }  # fmt: skip
 
 
 def test_texts_without_facts_name_no_instruction_and_those_with_names_say_that_they_were_compared():
     for path, text in TEXTS.items():
-        if ITEMS[path].status is Status.WORDS:
+        if ITEMS[path].status is ReviewStatus.WORDS:
             assert re.findall(r"\bnisa\.\w+\(", text) == [], path
-    compared = {path for path, item in ITEMS.items() if item.status is Status.COMPARED}
+    compared = {path for path, item in ITEMS.items() if item.status is ReviewStatus.COMPARED}
     assert {path for path, _ in CALLS} - compared <= {"guide/rules.md"}
 
 
 def test_sections_are_for_targets_that_there_are_and_can_be_called_for():
     for path, item in ITEMS.items():
-        assert set(item.targets) <= set(builtin().manifest.targets)
-        if item.kind in (Kind.API, Kind.EXAMPLE):
+        assert set(item.targets) <= set(builtin_prompts().manifest.targets)
+        if item.kind in (FileKind.API, FileKind.EXAMPLE):
             assert item.terms, path
             assert TEXTS[path].startswith("# ")
 
 
 def test_a_section_s_instructions_are_those_of_its_targets():
     for path, item in ITEMS.items():
-        for name in re.findall(r"`nisa\.(\w+)\(", TEXTS[path]) if item.kind is Kind.API else ():
+        for name in re.findall(r"`nisa\.(\w+)\(", TEXTS[path]) if item.kind is FileKind.API else ():
             assert set(item.targets) <= set(INSTRUCTIONS[name]["targets"]), (path, name)
 
 
 def test_techniques_for_models_are_not_those_of_the_rewrites_and_name_bottlenecks_that_there_are():
     known = {name for technique in read_menu().values() for name in technique.bottlenecks}
-    for target in builtin().manifest.targets:
-        for one in builtin().sections(Kind.MENU, target):
+    for target in builtin_prompts().manifest.targets:
+        for one in builtin_prompts().list_sections(FileKind.MENU, target):
             assert one.name not in read_menu()
             assert re.fullmatch(r"[a-z][a-z0-9_]{2,39}", one.name)
             assert one.title
@@ -211,7 +211,7 @@ def kernel(x):
 def test_what_each_target_s_page_says_of_scalar_is_so(line, runs_on):
     arguments = [ArraySpec((128, 256), "float32")]
     found = set()
-    for target in builtin().manifest.targets:
+    for target in builtin_prompts().manifest.targets:
         with suppress(KernelError):
             nki_sim.trace(COPIED.format(line), args=arguments, target=target)
             found.add(target)

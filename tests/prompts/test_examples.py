@@ -14,8 +14,8 @@ import nki_sim
 from nki_sim import ArraySpec, targets
 from nki_sim.checks import program as checks
 from nki_sim.running import numerics
-from nki_sim.timing.forecast import forecast
-from prompts import Kind, Status, builtin
+from nki_sim.timing.forecast import forecast_program
+from prompts import FileKind, ReviewStatus, builtin_prompts
 
 Array = NDArray[Any]
 
@@ -73,13 +73,13 @@ CASES = {
 def examples() -> list[tuple[str, str]]:
     return [
         (one.name, target)
-        for target in builtin().manifest.targets
-        for one in builtin().sections(Kind.EXAMPLE, target)
+        for target in builtin_prompts().manifest.targets
+        for one in builtin_prompts().list_sections(FileKind.EXAMPLE, target)
     ]
 
 
 def code(name: str) -> str:
-    text = builtin().files[f"examples/{name}.md"]
+    text = builtin_prompts().files[f"examples/{name}.md"]
     (body,) = [part.partition("```")[0] for part in text.split("```python\n")[1:]]
     return body
 
@@ -104,13 +104,15 @@ def test_an_example_computes_what_it_says_within_the_rules_and_can_be_timed(name
     (found,) = numerics.run(program, list(arrays))
     expected = CASES[name].meaning(*(one.astype(np.float64) for one in arrays))
     assert np.linalg.norm(found - expected) <= 2e-5 * np.linalg.norm(expected)
-    assert forecast(program, device).latency_ms > 0
+    assert forecast_program(program, device).latency_ms > 0
 
 
 def test_every_example_is_run_and_says_so():
-    items = {path: item for path, item in builtin().manifest.items.items() if item.kind is Kind.EXAMPLE}
+    items = {
+        path: item for path, item in builtin_prompts().manifest.items.items() if item.kind is FileKind.EXAMPLE
+    }
     assert {f"examples/{name}.md" for name in CASES} == set(items)
-    assert {item.status for item in items.values()} == {Status.RUN}
+    assert {item.status for item in items.values()} == {ReviewStatus.RUN}
 
 
 def test_what_only_one_target_has_is_an_example_for_that_one_alone():

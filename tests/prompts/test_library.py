@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from prompts import Lasts, Prompts, PromptsInvalid, RenderError, assemble, builtin
+from prompts import PromptSet, PromptsInvalid, RenderError, TextLifetime, assemble_prompts, builtin_prompts
 
 ROLES = ("planner", "executor", "repairer", "summarizer", "reflector")
 TARGETS = ("trn1", "trn2")
@@ -14,13 +14,13 @@ TARGETS = ("trn1", "trn2")
 
 def faults(**files: bytes) -> tuple[str, ...]:
     with pytest.raises(PromptsInvalid) as raised:
-        assemble({path.replace("__", "/") + ".md": data for path, data in files.items()})
+        assemble_prompts({path.replace("__", "/") + ".md": data for path, data in files.items()})
     assert str(raised.value) == "\n".join(raised.value.faults)
     return raised.value.faults
 
 
 def values(role: str, **given: str) -> dict[str, str]:
-    names = builtin().manifest.roles[role].values
+    names = builtin_prompts().manifest.roles[role].values
     return {name: given.get(name, f"<{name}>") for name in names}
 
 
@@ -28,8 +28,10 @@ def values(role: str, **given: str) -> dict[str, str]:
 
 
 def test_the_program_s_own_set_has_no_faults():
-    own = builtin()
-    again = assemble({path: text.encode() for path, text in own.files.items() if path.endswith(".md")})
+    own = builtin_prompts()
+    again = assemble_prompts(
+        {path: text.encode() for path, text in own.files.items() if path.endswith(".md")}
+    )
     assert again == own
     assert tuple(own.manifest.roles) == ROLES
     assert own.manifest.targets == TARGETS
@@ -38,31 +40,33 @@ def test_the_program_s_own_set_has_no_faults():
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("target", TARGETS)
 def test_each_value_of_a_role_is_told_and_what_stays_longest_comes_first(role, target):
-    blocks = builtin().render(role, target, values(role))
+    blocks = builtin_prompts().render_role(role, target, values(role))
     told = "\n".join(block.text for block in blocks)
-    assert [name for name in builtin().manifest.roles[role].values if f"<{name}>" not in told] == []
+    assert [name for name in builtin_prompts().manifest.roles[role].values if f"<{name}>" not in told] == []
     assert "{{" not in told
     assert all(before.lasts <= after.lasts for before, after in pairwise(blocks))
-    assert blocks[0].lasts is Lasts.RELEASE
-    assert blocks[-1].lasts is Lasts.CALL
+    assert blocks[0].lasts is TextLifetime.RELEASE
+    assert blocks[-1].lasts is TextLifetime.CALL
 
 
 def test_plans_for_one_kernel_share_all_but_the_end_of_their_prompt():
     first, second = (
-        builtin().render("planner", "trn2", values("planner", menu=menu, approach=menu, place=menu))
+        builtin_prompts().render_role(
+            "planner", "trn2", values("planner", menu=menu, approach=menu, place=menu)
+        )
         for menu in ("one", "two")
     )
     same = [one == other for one, other in zip(first, second, strict=True)]
     assert same == [True] * (len(first) - 1) + [False]
-    other_kernel = builtin().render("planner", "trn2", values("planner", kernel="x"))
+    other_kernel = builtin_prompts().render_role("planner", "trn2", values("planner", kernel="x"))
     assert [one.lasts for one, other in zip(first, other_kernel, strict=True) if one != other] == [
-        Lasts.CANDIDATE,
-        Lasts.CALL,
+        TextLifetime.CANDIDATE,
+        TextLifetime.CALL,
     ]
 
 
 def test_the_target_decides_which_hardware_is_told_of():
-    first, second = (builtin().templates("executor", target) for target in TARGETS)
+    first, second = (builtin_prompts().role_blocks("executor", target) for target in TARGETS)
     assert [one.path for one, other in zip(first, second, strict=True) if one != other] == [
         "trn1/architecture.md",
         "trn1/api.md",
@@ -74,7 +78,9 @@ def test_the_target_decides_which_hardware_is_told_of():
 
 def test_what_looks_like_a_name_inside_a_value_stays_as_it_is():
     kernel = "d = {{1: 2}}  # {{plan}}"
-    told = builtin().render("executor", "trn2", values("executor", kernel=kernel, plan="secret plan"))
+    told = builtin_prompts().render_role(
+        "executor", "trn2", values("executor", kernel=kernel, plan="secret plan")
+    )
     assert kernel in told[-2].text
     assert sum(block.text.count("secret plan") for block in told) == 1
 
@@ -90,32 +96,32 @@ def test_what_looks_like_a_name_inside_a_value_stays_as_it_is():
 )
 def test_a_prompt_is_rendered_from_exactly_its_values(role, target, given, words):
     with pytest.raises(RenderError, match=words):
-        builtin().render(role, target, given)
+        builtin_prompts().render_role(role, target, given)
 
 
 # --- replacing --------------------------------------------------------------------------------------
 
 
 def test_a_file_replaces_one_and_the_version_tells():
-    text = builtin().files["planner/ask.md"] + "\nPrefer what is simple.\n"
-    fresh = assemble({"planner/ask.md": text.encode()})
-    assert fresh.replaced() == ("planner/ask.md",)
-    assert fresh.version != builtin().version
-    assert "Prefer what is simple." in fresh.render("planner", "trn1", values("planner"))[-1].text
-    assert fresh.templates("executor", "trn1") == builtin().templates("executor", "trn1")
-    assert assemble({}) == builtin()
+    text = builtin_prompts().files["planner/ask.md"] + "\nPrefer what is simple.\n"
+    fresh = assemble_prompts({"planner/ask.md": text.encode()})
+    assert fresh.overridden_paths() == ("planner/ask.md",)
+    assert fresh.version != builtin_prompts().version
+    assert "Prefer what is simple." in fresh.render_role("planner", "trn1", values("planner"))[-1].text
+    assert fresh.role_blocks("executor", "trn1") == builtin_prompts().role_blocks("executor", "trn1")
+    assert assemble_prompts({}) == builtin_prompts()
 
 
 def test_line_ends_of_another_system_make_no_other_version():
-    text = builtin().files["planner/task.md"].replace("\n", "\r\n")
-    assert assemble({"planner/task.md": text.encode()}).version == builtin().version
+    text = builtin_prompts().files["planner/task.md"].replace("\n", "\r\n")
+    assert assemble_prompts({"planner/task.md": text.encode()}).version == builtin_prompts().version
 
 
 def test_a_set_can_be_kept_and_read_back():
-    fresh = assemble({"executor/task.md": b"Write it.\n"})
-    again = Prompts.from_json(fresh.to_json())
+    fresh = assemble_prompts({"executor/task.md": b"Write it.\n"})
+    again = PromptSet.from_json(fresh.to_json())
     assert (again, again.version) == (fresh, fresh.version)
-    assert again.render("executor", "trn2", values("executor")) == fresh.render(
+    assert again.render_role("executor", "trn2", values("executor")) == fresh.render_role(
         "executor", "trn2", values("executor")
     )
 
@@ -151,20 +157,22 @@ def test_what_looks_like_a_key_is_not_taken_into_the_log(key):
     (found,) = faults(executor__task=f"Write it.\nUse {key}.".encode())
     assert found.startswith("executor/task.md, line 2: looks like a secret key")
     assert key not in found
-    assert assemble({"executor/task.md": b"Use risk-free and task-oriented words, sk-short."})
+    assert assemble_prompts({"executor/task.md": b"Use risk-free and task-oriented words, sk-short."})
 
 
 def test_the_manifest_cannot_be_replaced():
     with pytest.raises(PromptsInvalid, match=r"manifest\.toml: says what there must be"):
-        assemble({"manifest.toml": b"roles = {}"})
+        assemble_prompts({"manifest.toml": b"roles = {}"})
 
 
 def test_what_a_role_needs_must_be_named_by_one_of_its_files():
     (found,) = faults(planner__ask=b"{{menu}}")
     assert found.startswith("planner/ask.md: the planner needs {{profile}}: counters of ")
     moved = {"planner/kernel.md": b"{{standing}}", "planner/ask.md": b"{{kernel}} {{menu}} {{profile}}"}
-    assert assemble(moved).replaced() == ("planner/ask.md", "planner/kernel.md")
-    assert assemble({"planner/memory.md": b"Nothing was learnt."}).replaced() == ("planner/memory.md",)
+    assert assemble_prompts(moved).overridden_paths() == ("planner/ask.md", "planner/kernel.md")
+    assert assemble_prompts({"planner/memory.md": b"Nothing was learnt."}).overridden_paths() == (
+        "planner/memory.md",
+    )
 
 
 def test_a_shared_file_names_only_what_all_its_roles_have():

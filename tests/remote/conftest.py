@@ -11,9 +11,9 @@ import pytest
 
 import nki_sim
 import seeds
+from remote.jail_backends import JailLimits
 from remote.local import LocalEvaluator
 from remote.pool import WorkerLimits
-from remote.walls import Limits
 from state.model import EvaluationRequest
 from tests.support.blobs import Blobs
 
@@ -37,7 +37,7 @@ class Bench:
             "candidate": "r0.b0.p0.k0.f0",
             "author": "person",
             "source": self.blobs.put(text if isinstance(text, bytes) else text.encode()),
-            "problem": self.problem.ref(),
+            "problem": self.problem.make_ref(),
             "size": "reduced",
             "target": "trn2",
             "toolchain": nki_sim.toolchain(),
@@ -47,7 +47,7 @@ class Bench:
 
 @pytest.fixture
 def silu() -> Bench:
-    return Bench(seeds.load("silu"))
+    return Bench(seeds.load_problem("silu"))
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ async def make_evaluator(shared_home, processes):
             "slots": 1,
             "allow_weak_jail": True,
             "secret": "a secret of tests",
-            "jail_limits": Limits(cpu_s=20, memory_bytes=1 << 30),
+            "jail_limits": JailLimits(cpu_s=20, memory_bytes=1 << 30),
             "worker_limits": WorkerLimits(memory_bytes=4 << 30, wall_s=120),
         }
         made.append(LocalEvaluator(**{**defaults, **options}))

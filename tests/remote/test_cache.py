@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seeds
-from remote.cache import cache_key, code_digest, serving
+from remote.cache import cache_key, code_digest, find_cached
 from state.model import Evaluation, EvaluationRequest, Level, Verdict, digest_of
-from targets.nki.judge.normalise import MAX_SOURCE_BYTES, parse
+from targets.nki.judge.normalise import MAX_SOURCE_BYTES, parse_source
 from tests.support.world import timed
 
-KERNELS = {name: seeds.load(name).kernel for name in ("matmul", "rmsnorm_matmul", "silu")}
+KERNELS = {name: seeds.load_problem(name).kernel for name in ("matmul", "rmsnorm_matmul", "silu")}
 names = st.sampled_from(sorted(KERNELS))
 
 
@@ -125,12 +125,12 @@ def test_spellings_do_not_count(one, other):
 def test_what_is_not_python_is_known_by_its_bytes(data):
     assert code_digest(data, "trn2") == digest_of(data)
     with pytest.raises(SyntaxError):
-        parse(data)
+        parse_source(data)
 
 
 def test_a_source_beyond_all_measure_is_refused_unparsed():
     with pytest.raises(SyntaxError, match="at most"):
-        parse(b"#" * (MAX_SOURCE_BYTES + 1))
+        parse_source(b"#" * (MAX_SOURCE_BYTES + 1))
 
 
 def test_a_deep_tree_is_no_trouble():
@@ -138,7 +138,7 @@ def test_a_deep_tree_is_no_trouble():
     assert digest(source) != digest(source + " + a")
 
 
-@given(st.binary(max_size=300))
+@given(st.apply_binary(max_size=300))
 def test_any_bytes_have_a_digest(data):
     assert len(code_digest(data, "trn2")) == 64
 
@@ -148,7 +148,7 @@ def request(**changes) -> EvaluationRequest:
         "candidate": "r0.b0.p0.k0.f0",
         "author": "person",
         "source": digest_of(b"source"),
-        "problem": seeds.load("silu").ref(),
+        "problem": seeds.load_problem("silu").make_ref(),
         "size": "full",
         "target": "trn2",
         "toolchain": "as of the request",
@@ -163,7 +163,11 @@ def test_the_key_covers_what_an_answer_depends_on_and_nothing_else():
     same += [request(base_ms=2.0)]
     same += [request(level="slices"), request(level="slices", base_ms=2.0), request(level="one_seed")]
     assert {cache_key(item, **base) for item in same} == {key}
-    other = [request(size="reduced"), request(target="trn1"), request(problem=seeds.load("matmul").ref())]
+    other = [
+        request(size="reduced"),
+        request(target="trn1"),
+        request(problem=seeds.load_problem("matmul").make_ref()),
+    ]
     keys = {cache_key(item, **base) for item in other}
     keys |= {cache_key(request(), **{**base, name: "d" * 64}) for name in base}
     assert len(keys | {key}) == 7
@@ -183,21 +187,24 @@ def verdict(level: Level, latency_ms: float | None = 1.0, *, correct: bool = Tru
 def test_a_pass_serves_what_compares_as_much_or_less_and_a_rejection_all(known: Level, asked: Level):
     depths = list(Level)
     enough = depths.index(known) >= depths.index(asked)
-    assert serving([verdict(known)], request(level=asked)) == ((0, verdict(asked)) if enough else None)
+    assert find_cached([verdict(known)], request(level=asked)) == ((0, verdict(asked)) if enough else None)
     refused = verdict(known, correct=False)
-    assert serving([verdict(WHOLE), refused], request(level=asked)) == (1, refused)
+    assert find_cached([verdict(WHOLE), refused], request(level=asked)) == (1, refused)
 
 
 def test_a_gain_too_good_is_served_by_a_verdict_on_everything_alone():
     asked = request(level=SLICES, base_ms=3.5)
-    assert serving([verdict(SLICES), verdict(ONE_SEED)], asked) is None
-    assert serving([verdict(SLICES), verdict(WHOLE)], asked) == (1, verdict(WHOLE))
-    assert serving([verdict(SLICES, 1.2)], asked) == (0, verdict(SLICES, 1.2))
+    assert find_cached([verdict(SLICES), verdict(ONE_SEED)], asked) is None
+    assert find_cached([verdict(SLICES), verdict(WHOLE)], asked) == (1, verdict(WHOLE))
+    assert find_cached([verdict(SLICES, 1.2)], asked) == (0, verdict(SLICES, 1.2))
 
 
 def test_without_a_latency_no_gain_is_too_good():
-    assert serving([verdict(SLICES, None)], request(level=SLICES, base_ms=9.0)) == (0, verdict(SLICES, None))
+    assert find_cached([verdict(SLICES, None)], request(level=SLICES, base_ms=9.0)) == (
+        0,
+        verdict(SLICES, None),
+    )
 
 
 def test_of_nothing_nothing_is_served():
-    assert serving([], request()) is None
+    assert find_cached([], request()) is None

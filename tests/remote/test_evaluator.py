@@ -20,30 +20,30 @@ from targets.registry import load_target
 
 
 def test_evaluators_by_name(home):
-    evaluator = remote.create("sim", home=home, slots=1)
+    evaluator = remote.create_evaluator("sim", home=home, slots=1)
     assert isinstance(evaluator, LocalEvaluator)
     assert evaluator.name == "sim"
     assert "nki_sim" in evaluator.toolchain()
-    assert "sim" in remote.evaluators()
+    assert "sim" in remote.evaluator_names()
 
 
 def test_an_unknown_evaluator_is_named_with_those_known(home):
     with pytest.raises(UnknownEvaluatorError, match=r"unknown evaluator 'simm' - did you mean 'sim'\?"):
-        remote.create("simm", home=home)
+        remote.create_evaluator("simm", home=home)
     assert issubclass(UnknownEvaluatorError, RemoteError)
 
 
 @pytest.mark.parametrize("target", targets.names())
-@pytest.mark.parametrize("name", seeds.problems())
+@pytest.mark.parametrize("name", seeds.builtin_problems())
 def test_bounds_are_those_of_roofline_and_simulator(name, target):
-    problem = seeds.load(name)
-    found = remote.bounds(problem, "full", target)
-    work = problem.spec.work_at("full")
+    problem = seeds.load_problem(name)
+    found = remote.compute_bounds(problem, "full", target)
+    work = problem.spec.minimal_work("full")
     table = targets.load(target)
     assert found.plain_ms == load_target(target).peaks.roofline_ms(work)
     moving_ms = work.total_bytes / table.dma_bytes_per_ns / 1e6
     assert found.tight_ms >= moving_ms + table.kernel_overhead_ns / 1e6
-    assert found.tight_ms > remote.bounds(problem, "reduced", target).tight_ms
+    assert found.tight_ms > remote.compute_bounds(problem, "reduced", target).tight_ms
 
 
 @pytest.mark.parametrize(
@@ -51,30 +51,30 @@ def test_bounds_are_those_of_roofline_and_simulator(name, target):
 )
 def test_bounds_of_what_does_not_exist(size, target, code):
     with pytest.raises(InfrastructureError) as caught:
-        remote.bounds(seeds.load("silu"), size, target)
+        remote.compute_bounds(seeds.load_problem("silu"), size, target)
     assert caught.value.code == code
     assert not caught.value.retryable
 
 
-@given(st.lists(st.tuples(st.binary(max_size=50), st.binary(max_size=50)), max_size=5))
+@given(st.lists(st.tuples(st.apply_binary(max_size=50), st.apply_binary(max_size=50)), max_size=5))
 def test_messages_come_out_as_they_went_in(messages):
-    stream = io.BytesIO(b"".join(framing.pack(*message) for message in messages))
-    assert list(iter(lambda: framing.read(stream), None)) == messages
+    stream = io.BytesIO(b"".join(framing.pack_message(*message) for message in messages))
+    assert list(iter(lambda: framing.read_message(stream), None)) == messages
 
 
 async def test_messages_over_a_stream_reader():
     reader = asyncio.StreamReader()
-    reader.feed_data(framing.pack(b"head", b"body") + framing.pack(b"next")[:-1])
+    reader.feed_data(framing.pack_message(b"head", b"body") + framing.pack_message(b"next")[:-1])
     reader.feed_eof()
-    assert await framing.receive(reader) == (b"head", b"body")
+    assert await framing.receive_message(reader) == (b"head", b"body")
     with pytest.raises(asyncio.IncompleteReadError):
-        await framing.receive(reader)
+        await framing.receive_message(reader)
 
 
 @given(st.integers(1, 19))
 def test_a_message_cut_short_is_an_error(length):
     with pytest.raises(EOFError):
-        framing.read(io.BytesIO(framing.pack(b"head")[:length]))
+        framing.read_message(io.BytesIO(framing.pack_message(b"head")[:length]))
 
 
 def test_workers_share_the_machine_and_see_no_secrets(monkeypatch):

@@ -11,18 +11,18 @@ import pytest
 
 import seeds
 from remote.errors import InfrastructureError
+from remote.jail_backends import JailStrength, jail_strength
 from remote.judge import suite
-from remote.judge.job import Job
+from remote.judge.job import JudgeJob
 from remote.pool import WorkerLimits
 from remote.references import ReferenceStore
-from remote.walls import JailStrength, jail_strength
 from state.model import Verdict
 from targets.nki.judge import rules
 
 
 async def correct(evaluator, silu) -> bool:
     answer = await evaluator.evaluate(silu.request(), silu.blobs)
-    return answer.evaluation.correct
+    return answer.evaluation.is_correct
 
 
 async def stopped_worker(evaluator, silu) -> int:
@@ -109,7 +109,7 @@ async def test_closing_ends_workers(silu, make_evaluator, processes):
 async def test_a_defect_in_the_worker_is_no_verdict(silu, make_evaluator):
     evaluator = make_evaluator()
     spec = silu.problem.spec
-    job = Job(spec=spec, problem="x", size="nowhere", target="trn2", references={})
+    job = JudgeJob(spec=spec, problem="x", size="nowhere", target="trn2", references={})
     with pytest.raises(InfrastructureError) as caught:
         await evaluator._workers.judge(job, await traced(silu))
     assert caught.value.code == "worker_failed"
@@ -133,14 +133,14 @@ async def test_with_a_weak_jail_no_kernel_of_a_model_is_run(silu, make_evaluator
     assert await correct(evaluator, silu)
     text = silu.kernel.replace("TILE_N = 1024", "TILE_N = 512")
     rewritten = silu.request(text, author="builtin")
-    assert (await evaluator.evaluate(rewritten, silu.blobs)).evaluation.correct
+    assert (await evaluator.evaluate(rewritten, silu.blobs)).evaluation.is_correct
     changed = silu.request(text, author="some-model")
     with pytest.raises(InfrastructureError, match="bubblewrap") as caught:
         await evaluator.evaluate(changed, silu.blobs)
     assert caught.value.code == "weak_jail"
     assert not caught.value.retryable
     allowed = make_evaluator(strength=JailStrength.WEAK, allow_weak_jail=True)
-    assert (await allowed.evaluate(changed, silu.blobs)).evaluation.correct
+    assert (await allowed.evaluate(changed, silu.blobs)).evaluation.is_correct
 
 
 # -- kernels that got past the static rules ----------------------------------------------------------
@@ -159,7 +159,7 @@ async def test_with_a_weak_jail_no_kernel_of_a_model_is_run(silu, make_evaluator
     ],
 )
 async def test_attacks_from_inside_the_tracer_end_in_a_verdict(line, code, silu, make_evaluator, monkeypatch):
-    monkeypatch.setattr(rules, "check", lambda *_: [])
+    monkeypatch.setattr(rules, "check_source", lambda *_: [])
     guarded = (
         f"    try:\n        {line}\n    except OSError as error:\n        raise ValueError(str(error))\n"
     )
@@ -174,7 +174,7 @@ async def test_attacks_from_inside_the_tracer_end_in_a_verdict(line, code, silu,
 
 
 async def test_a_forged_reply_is_only_ever_data(silu, make_evaluator, monkeypatch):
-    monkeypatch.setattr(rules, "check", lambda *_: [])
+    monkeypatch.setattr(rules, "check_source", lambda *_: [])
     forge = (
         "    import os, sys, json\n"
         "    body = json.dumps({'verdict': 'correct', 'benchmark': 0.0}).encode()\n"
@@ -192,8 +192,8 @@ async def test_a_forged_reply_is_only_ever_data(silu, make_evaluator, monkeypatc
 
 
 def with_reference(source: str) -> seeds.Problem:
-    files = dict(seeds.load("silu").files)
-    return seeds.from_files({**files, "reference.py": source.encode()})
+    files = dict(seeds.load_problem("silu").files)
+    return seeds.build_problem({**files, "reference.py": source.encode()})
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ async def test_a_damaged_cache_heals_itself(silu, make_evaluator, home):
     evaluator = make_evaluator(home=home)
     assert await correct(evaluator, silu)
     files = sorted(home.rglob("*.npy"))
-    assert len(files) == 5 + len(suite.WHOLE)
+    assert len(files) == 5 + len(suite.WHOLE_SETS)
     good = [path.read_bytes() for path in files]
     files[2].write_bytes(b"\x93NUMPY")
     with pytest.raises(InfrastructureError) as caught:
@@ -245,21 +245,21 @@ async def test_reference_outputs_are_computed_once_and_are_the_references(silu, 
         [*map(str, silu.problem.spec.seeds), "flipped"],
     )
     first, second = await asyncio.gather(
-        *(store.get(silu.problem, "reduced", wholes=names) for _ in range(2))
+        *(store.load_files(silu.problem, "reduced", wholes=names) for _ in range(2))
     )
     assert first == second
     assert list(first.wholes) == names
     written = {}
     exec(silu.problem.files["reference.py"], written)
     for name, (path,) in first.wholes.items():
-        expected = written["reference"](*suite.inputs(silu.problem.spec, "reduced", name))
+        expected = written["reference"](*suite.draw_set(silu.problem.spec, "reduced", name))
         assert np.array_equal(np.load(path), expected)
 
     async def never(*_, **__):
         raise AssertionError("computed again")
 
     monkeypatch.setattr(store, "_compute", never)
-    assert await store.get(silu.problem, "reduced", wholes=names) == first
+    assert await store.load_files(silu.problem, "reduced", wholes=names) == first
 
 
 async def test_references_see_neither_secrets_nor_home(bench, make_evaluator, home, monkeypatch):
@@ -273,9 +273,9 @@ async def test_references_see_neither_secrets_nor_home(bench, make_evaluator, ho
 
 
 async def test_a_reference_may_use_other_files_of_its_problem(bench, make_evaluator, home):
-    files = dict(seeds.load("silu").files)
+    files = dict(seeds.load_problem("silu").files)
     files["reference.py"] = b"import helper\ndef reference(x):\n    return helper.silu(x)\n"
     files["helper.py"] = b"import numpy as np\ndef silu(x):\n    return x / (1 + np.exp(-x))\n"
-    problem = bench(seeds.from_files(files))
+    problem = bench(seeds.build_problem(files))
     answer = await make_evaluator(home=home).evaluate(problem.request(), problem.blobs)
-    assert answer.evaluation.correct
+    assert answer.evaluation.is_correct

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from remote import asleep, sandbox, walls
+from remote import deadlock, jail_backends, sandbox
 from remote.errors import InfrastructureError
+from remote.jail_backends import JailedProgram, JailLimits, JailStrength, jail_strength
 from remote.sandbox import JailResult, run_jailed
-from remote.walls import JailedProgram, JailStrength, Limits, jail_strength
 
-PROBE = JailedProgram("", limits=Limits(cpu_s=10))
-BUILDABLE = [strength for strength in JailStrength if walls.works(strength, PROBE)]
+PROBE = JailedProgram("", limits=JailLimits(cpu_s=10))
+BUILDABLE = [strength for strength in JailStrength if jail_backends.can_build_jail(strength, PROBE)]
 WALLED = [strength for strength in BUILDABLE if strength is not JailStrength.WEAK]
 FILTERED = sys.platform == "linux" and os.uname().machine in {"x86_64", "aarch64"}
 
@@ -43,7 +43,7 @@ def hostile(folder: Path, body: str, **limits) -> JailedProgram:
     (package / "__init__.py").write_text("")
     (package / "code.py").write_text(f"{HEAD}\ndef main():\n{lines}")
     settings = {"cpu_s": 5, "wall_s": 60, "memory_bytes": 1 << 29, "answer_bytes": 1 << 16, **limits}
-    return JailedProgram("hostile.code", packages=(package,), limits=Limits(**settings))
+    return JailedProgram("hostile.code", packages=(package,), limits=JailLimits(**settings))
 
 
 @pytest.fixture(params=BUILDABLE)
@@ -69,8 +69,8 @@ async def test_request_and_answer(attack):
 
 
 async def test_what_waits_for_ever_is_ended_and_told_from_what_computes(attack, monkeypatch):
-    monkeypatch.setattr(asleep, "LOOK_S", 0.05)
-    monkeypatch.setattr(asleep, "LOOKS", 30)
+    monkeypatch.setattr(deadlock, "LOOK_S", 0.05)
+    monkeypatch.setattr(deadlock, "LOOKS", 30)
     result = await attack("import time\ntime.sleep(1000)", cpu_s=1)
     assert (result.asleep, result.killed, result.cpu_exhausted) == (True, False, False)
     busy = "import time\nend = time.process_time() + 1\nwhile time.process_time() < end: pass\nanswer(1)"
@@ -79,10 +79,10 @@ async def test_what_waits_for_ever_is_ended_and_told_from_what_computes(attack, 
 
 
 async def test_nobody_counts_as_asleep_where_nobody_can_look(monkeypatch, tmp_path):
-    monkeypatch.setattr(asleep, "_PROC", tmp_path)
-    monkeypatch.setattr(asleep, "LOOK_S", 0.001)
+    monkeypatch.setattr(deadlock, "_PROC", tmp_path)
+    monkeypatch.setattr(deadlock, "LOOK_S", 0.001)
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(asleep.fallen_asleep(1), 0.05)
+        await asyncio.wait_for(deadlock.wait_for_deadlock(1), 0.05)
 
 
 async def test_environment_holds_no_secret(attack, monkeypatch):
@@ -104,7 +104,7 @@ async def test_hashes_and_the_order_of_sets_repeat(attack):
 
 
 @pytest.mark.skipif(
-    not walls._fixed_addresses(), reason="setarch is missing, or personality is forbidden here"
+    not jail_backends._setarch_command(), reason="setarch is missing, or personality is forbidden here"
 )
 async def test_addresses_repeat_where_the_system_allows_it(attack):
     body = "class A: pass\nanswer((repr(object()), [hash(a) for a in {A() for _ in range(9)}]))"
@@ -228,7 +228,7 @@ async def test_ignoring_the_cpu_signal_does_not_help(attack):
 
 
 async def test_sleeping_ends_by_the_clock(attack, processes, monkeypatch):
-    monkeypatch.setattr(asleep, "LOOK_S", 10.0)  # the clock ends it first
+    monkeypatch.setattr(deadlock, "LOOK_S", 10.0)  # the clock ends it first
     with pytest.raises(InfrastructureError) as caught:
         await attack("import time\ntime.sleep(600)", wall_s=1)
     assert caught.value.code == "jail_deadline"
@@ -310,7 +310,7 @@ async def test_killed_from_outside_is_not_the_kernels_fault(strength, tmp_path, 
             os.kill(pid, signal.SIGKILL)
     (result,) = await asyncio.gather(task, return_exceptions=True)
     if isinstance(result, JailResult):
-        assert result.killed
+        assert result.was_killed
         assert not result.answer
     else:
         assert isinstance(result, InfrastructureError)
@@ -319,11 +319,13 @@ async def test_killed_from_outside_is_not_the_kernels_fault(strength, tmp_path, 
 
 @pytest.mark.parametrize("strength", BUILDABLE)
 async def test_a_jail_that_does_not_stand_runs_nothing(strength, tmp_path, monkeypatch):
-    monkeypatch.setattr(sandbox, "command", lambda *_: ["/bin/sh", "-c", "echo no such wall >&2; exit 1"])
+    monkeypatch.setattr(
+        sandbox, "jail_command", lambda *_: ["/bin/sh", "-c", "echo no such wall >&2; exit 1"]
+    )
     with pytest.raises(InfrastructureError, match="no such wall") as caught:
         await run_jailed(hostile(tmp_path, "answer(1)"), b"", strength=strength)
     assert caught.value.code == "jail_start"
-    monkeypatch.setattr(sandbox, "command", lambda *_: ["/nonexistent/wall"])
+    monkeypatch.setattr(sandbox, "jail_command", lambda *_: ["/nonexistent/wall"])
     with pytest.raises(InfrastructureError) as caught:
         await run_jailed(hostile(tmp_path, "answer(1)"), b"", strength=strength)
     assert caught.value.code == "jail_start"
@@ -336,9 +338,11 @@ def test_the_strongest_that_works_is_used(monkeypatch):
         ({"bwrap", "unshare"}, JailStrength.WEAK),
     ):
         jail_strength.cache_clear()
-        which = walls.shutil.which
+        which = jail_backends.shutil.which
         monkeypatch.setattr(
-            walls.shutil, "which", lambda tool, gone=tools, which=which: None if tool in gone else which(tool)
+            jail_backends.shutil,
+            "which",
+            lambda tool, gone=tools, which=which: None if tool in gone else which(tool),
         )
         assert jail_strength() is expected
         monkeypatch.undo()
@@ -346,7 +350,7 @@ def test_the_strongest_that_works_is_used(monkeypatch):
 
 
 def test_walls_that_fail_when_run_are_not_believed(monkeypatch):
-    monkeypatch.setattr(walls, "command", lambda *_: ["/bin/false"])
-    assert not walls.works(JailStrength.WEAK, PROBE)
-    monkeypatch.setattr(walls, "command", lambda *_: ["/nonexistent/wall"])
-    assert not walls.works(JailStrength.WEAK, PROBE)
+    monkeypatch.setattr(jail_backends, "jail_command", lambda *_: ["/bin/false"])
+    assert not jail_backends.can_build_jail(JailStrength.WEAK, PROBE)
+    monkeypatch.setattr(jail_backends, "jail_command", lambda *_: ["/nonexistent/wall"])
+    assert not jail_backends.can_build_jail(JailStrength.WEAK, PROBE)

@@ -15,16 +15,16 @@ from nki_sim import protocol
 from nki_sim.errors import InputError, KernelError, LimitError
 from nki_sim.frontend.entry import trace_bytes
 from nki_sim.program.ir import ArraySpec
-from nki_sim.running.work import STEP
-from remote.judge import effort, suite
-from remote.judge.drawn import InputCache
-from remote.judge.job import Job, Outcome, Reply
+from nki_sim.running.work import INSTRUCTION_UNITS
+from remote.judge import suite, work_limits
+from remote.judge.input_cache import InputCache
+from remote.judge.job import JudgeJob, JudgeOutcome, JudgeReply
 from remote.judge.numerics import BadReferenceError, output_fault, rel_l2
-from seeds.inputs import draw
+from seeds.inputs import draw_inputs
 from state.model import Verdict
-from targets.nki.judge.program import judge
+from targets.nki.judge.program import judge_program
 
-PROBLEM = seeds.load("silu")
+PROBLEM = seeds.load_problem("silu")
 SEED = 21
 
 
@@ -87,13 +87,13 @@ def reference(tmp_path_factory):
     names = {}
     exec(PROBLEM.files["reference.py"], names)
     path = tmp_path_factory.mktemp("reference") / "out.npy"
-    np.save(path, names["reference"](*draw(PROBLEM.spec, "reduced", SEED)))
+    np.save(path, names["reference"](*draw_inputs(PROBLEM.spec, "reduced", SEED)))
     return str(path)
 
 
 @pytest.fixture
 def job(reference):
-    return Job(
+    return JudgeJob(
         spec=PROBLEM.spec,
         problem=PROBLEM.digest,
         size="reduced",
@@ -107,11 +107,11 @@ def reply(source: str = PROBLEM.kernel, *, shape=(256, 2048), target: str = "trn
 
 
 def test_an_outcome_survives_the_wire(job):
-    outcome = judge(job, reply(), InputCache(0))
+    outcome = judge_program(job, reply(), InputCache(0))
     assert outcome.verdict is Verdict.CORRECT
-    assert Reply.model_validate_json(Reply(outcome=outcome).model_dump_json()).outcome == outcome
-    infinite = Outcome(verdict=Verdict.INCORRECT, stage="numerics", rel_l2={0: float("inf")})
-    assert Outcome.model_validate_json(infinite.model_dump_json()) == infinite
+    assert JudgeReply.model_validate_json(JudgeReply(outcome=outcome).model_dump_json()).outcome == outcome
+    infinite = JudgeOutcome(verdict=Verdict.INCORRECT, stage="numerics", rel_l2={0: float("inf")})
+    assert JudgeOutcome.model_validate_json(infinite.model_dump_json()) == infinite
 
 
 @pytest.mark.parametrize(
@@ -135,44 +135,44 @@ def test_an_outcome_survives_the_wire(job):
     ],
 )
 def test_hostile_and_failed_replies(answer, verdict, code, job):
-    outcome = judge(job, answer, InputCache(0))
+    outcome = judge_program(job, answer, InputCache(0))
     assert (outcome.verdict, outcome.error.code) == (verdict, code)
 
 
-@given(st.integers(0, 10_000), st.binary(min_size=1, max_size=8))
+@given(st.integers(0, 10_000), st.apply_binary(min_size=1, max_size=8))
 def test_a_damaged_reply_is_a_verdict_whatever_the_damage(at, patch):
     good = reply()
     at %= len(good)
     damaged = good[:at] + patch + good[at + len(patch) :]
-    harmless = Job(spec=PROBLEM.spec, problem="x", size="reduced", target="trn2", references={})
-    outcome = judge(harmless, damaged, InputCache(0))
+    harmless = JudgeJob(spec=PROBLEM.spec, problem="x", size="reduced", target="trn2", references={})
+    outcome = judge_program(harmless, damaged, InputCache(0))
     assert (outcome.error is None) == (outcome.verdict is Verdict.CORRECT)
 
 
 def test_work_without_measure_is_a_timeout_that_no_clock_decides(job, monkeypatch):
-    monkeypatch.setattr(effort, "LEAST_LIMIT", 1000)
-    monkeypatch.setattr(effort, "SLACK", 0)
-    outcome = judge(job, reply(), InputCache(0))
+    monkeypatch.setattr(work_limits, "LEAST_LIMIT", 1000)
+    monkeypatch.setattr(work_limits, "SLACK", 0)
+    outcome = judge_program(job, reply(), InputCache(0))
     assert (outcome.verdict, outcome.stage) == (Verdict.TIMEOUT, "rules")
     assert outcome.error.code == "limit_work"
 
 
 def test_the_limit_on_work_leaves_honest_kernels_room():
-    largest = seeds.load("matmul").spec
-    plain = 30_720 * (128 * 128 + 128 * 512 * 2 + STEP)  # a matmul per step of 4096x12288x5120
-    assert 3 * plain < effort.most_work(largest, "full")
+    largest = seeds.load_problem("matmul").spec
+    plain = 30_720 * (128 * 128 + 128 * 512 * 2 + INSTRUCTION_UNITS)  # a matmul per step of 4096x12288x5120
+    assert 3 * plain < work_limits.work_limit(largest, "full")
     larger = largest.model_copy(update={"sizes": {"full": {"M": 8192, "N": 12288, "K": 10240}}})
-    assert effort.most_work(larger, "full") > 3 * effort.most_work(largest, "full")
+    assert work_limits.work_limit(larger, "full") > 3 * work_limits.work_limit(largest, "full")
 
 
 def test_tiles_of_all_sets_may_take_what_their_share_of_the_work_asks_for():
-    large, small = seeds.load("matmul").spec, seeds.load("mamba").spec
+    large, small = seeds.load_problem("matmul").spec, seeds.load_problem("mamba").spec
     one_tile = large.model_copy(update={"sizes": {"full": {"M": 512, "N": 512, "K": 1 << 20}}})
-    assert effort.most_work_on_tiles(large, "full", 17) == effort.LEAST_LIMIT
-    assert effort.most_work_on_tiles(one_tile, "full", 17) == pytest.approx(
-        17 * effort.most_work(one_tile, "full"), rel=0.01
+    assert work_limits.tile_work_limit(large, "full", 17) == work_limits.LEAST_LIMIT
+    assert work_limits.tile_work_limit(one_tile, "full", 17) == pytest.approx(
+        17 * work_limits.work_limit(one_tile, "full"), rel=0.01
     )
-    assert effort.most_work_on_tiles(small, "full", 17) >= effort.LEAST_LIMIT
+    assert work_limits.tile_work_limit(small, "full", 17) >= work_limits.LEAST_LIMIT
 
 
 def test_inputs_are_kept_up_to_the_limit_and_the_oldest_goes_first(job, monkeypatch):
@@ -182,7 +182,7 @@ def test_inputs_are_kept_up_to_the_limit_and_the_oldest_goes_first(job, monkeypa
         drawn.append(name)
         return [np.zeros(256, dtype=np.float32)]
 
-    monkeypatch.setattr(suite, "inputs", counted)
+    monkeypatch.setattr(suite, "draw_set", counted)
     cache = InputCache(2 * 1024)
     for name in ("0", "wide", "0", "equal", "0", "wide"):
         (array,) = cache.get(job, name)
@@ -223,7 +223,7 @@ def kernel(x):
 
 
 def test_a_loop_that_data_bounds_is_correct_and_has_no_latency(job):
-    outcome = judge(job, reply(LOOP.format(count=256.0, step=128)), InputCache(0))
+    outcome = judge_program(job, reply(LOOP.format(count=256.0, step=128)), InputCache(0))
     assert outcome.verdict is Verdict.CORRECT
     assert (outcome.benchmark, outcome.error.code) == (None, "latency_unknown")
     assert outcome.error.line == LOOP.splitlines().index("    nl.fori_loop(0, rows, body, step={step})") + 1
@@ -231,33 +231,33 @@ def test_a_loop_that_data_bounds_is_correct_and_has_no_latency(job):
 
 
 def test_an_address_that_data_puts_out_of_bounds_is_the_kernels_fault(job):
-    outcome = judge(job, reply(LOOP.format(count=512.0, step=128)), InputCache(0))
+    outcome = judge_program(job, reply(LOOP.format(count=512.0, step=128)), InputCache(0))
     assert (outcome.verdict, outcome.stage) == (Verdict.RUNTIME_ERROR, "numerics")
     assert outcome.error.line
 
 
 def test_what_data_leave_unwritten_is_the_kernels_fault(job):
-    outcome = judge(job, reply(LOOP.format(count=128.0, step=128)), InputCache(0))
+    outcome = judge_program(job, reply(LOOP.format(count=128.0, step=128)), InputCache(0))
     assert (outcome.verdict, outcome.error.code) == (Verdict.RUNTIME_ERROR, "tensor_output_not_written_to")
 
 
 def test_a_loop_that_goes_on_too_long_is_a_timeout_that_no_clock_decides(job, monkeypatch):
-    monkeypatch.setattr(effort, "LEAST_LIMIT", 1 << 23)
-    monkeypatch.setattr(effort, "SLACK", 0)
-    outcome = judge(job, reply(LOOP.format(count=128.0, step=1)), InputCache(0))
+    monkeypatch.setattr(work_limits, "LEAST_LIMIT", 1 << 23)
+    monkeypatch.setattr(work_limits, "SLACK", 0)
+    outcome = judge_program(job, reply(LOOP.format(count=128.0, step=1)), InputCache(0))
     assert (outcome.verdict, outcome.error.code) == (Verdict.TIMEOUT, "limit_work")
 
 
 def test_returning_an_input_is_refused(job):
     traced = protocol.parse_reply(reply())
     forged = protocol.program_reply(replace(traced, outputs=traced.inputs).to_bytes())
-    outcome = judge(job, forged, InputCache(0))
+    outcome = judge_program(job, forged, InputCache(0))
     assert (outcome.verdict, outcome.error.code) == (Verdict.INCORRECT, "output_is_input")
     assert "input x" in outcome.error.message
 
 
 def test_a_kernel_on_two_cores_does_not_compete_with_those_on_one(job):
-    outcome = judge(job, reply(f"{PROBLEM.kernel}\nkernel = silu[2]\n"), InputCache(0))
+    outcome = judge_program(job, reply(f"{PROBLEM.kernel}\nkernel = silu[2]\n"), InputCache(0))
     assert (outcome.verdict, outcome.error.code) == (Verdict.COMPILE_ERROR, "core_count")
 
 
@@ -278,7 +278,7 @@ def kernel(x):
 
 
 def test_a_legacy_kernel_that_the_compiler_spills_is_timed_with_what_it_moves(job):
-    fits, spills = (judge(job, reply(SPILLING.format(count=n)), InputCache(0)) for n in (16, 32))
+    fits, spills = (judge_program(job, reply(SPILLING.format(count=n)), InputCache(0)) for n in (16, 32))
     for found, spilled in ((fits, False), (spills, True)):
         assert (found.verdict, found.error, found.benchmark.predicted) == (Verdict.CORRECT, None, True)
         profile = json.loads(found.profile)

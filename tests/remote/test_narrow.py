@@ -11,12 +11,12 @@ from state.model import Level, Verdict
 @pytest.fixture
 def narrow(bench):
     """The problem silu in bfloat16, inputs and outputs."""
-    files = dict(seeds.load("silu").files)
+    files = dict(seeds.load_problem("silu").files)
     text = (
         files["problem.toml"].decode().replace("2e-5", "1e-2").replace('"N"]\n', '"N"]\ndtype = "bfloat16"\n')
     )
     assert text.count("bfloat16") == 2
-    return bench(seeds.from_files({**files, "problem.toml": text.encode()}))
+    return bench(seeds.build_problem({**files, "problem.toml": text.encode()}))
 
 
 @pytest.mark.parametrize("level", [Level.SLICES, Level.WHOLE])

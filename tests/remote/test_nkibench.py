@@ -42,7 +42,7 @@ def kernel(x, eps, g):
 
 @pytest.fixture
 def rows(tmp_path, bench):
-    return bench(seeds.load(write(tmp_path)))
+    return bench(seeds.load_problem(write(tmp_path)))
 
 
 @pytest.mark.parametrize("source", [KERNEL, CURRENT], ids=["legacy", "current"])
@@ -97,7 +97,7 @@ def kernel(x, eps, g):
     return out
 """
     simple = reference.replace("return x / np.sqrt(mean + eps) * g", "return x * 2.0")
-    made = bench(seeds.load(write(tmp_path, summary=False, reference=simple)))
+    made = bench(seeds.load_problem(write(tmp_path, summary=False, reference=simple)))
     right = await evaluator.evaluate(made.request(kernel, size="full", level="one_seed"), made.blobs)
     assert right.evaluation.verdict is Verdict.CORRECT, right.evaluation.error
     shifted = kernel.replace("src=x[i, :, :]", "src=x[15 - i, :, :]")

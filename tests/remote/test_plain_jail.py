@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from remote.errors import InfrastructureError
-from remote.hostside.devices.jail import run_plainly
-from remote.walls import JailedProgram, Limits, jail_strength
+from remote.hostside.devices.jail import run_unwatched
+from remote.jail_backends import JailedProgram, JailLimits, jail_strength
 
 
 @pytest.fixture
@@ -20,8 +20,8 @@ def run(tmp_path):
         lines = "".join(f"    {line}\n" for line in body.splitlines())
         (package / "code.py").write_text(f"import os, sys, time\ndef main():\n{lines}")
         settings = {"cpu_s": 5, "wall_s": 120, "memory_bytes": 1 << 29, "answer_bytes": 1 << 16, **limits}
-        program = JailedProgram("jailed.code", packages=(package,), limits=Limits(**settings))
-        return run_plainly(program, stdin, jail_strength())
+        program = JailedProgram("jailed.code", packages=(package,), limits=JailLimits(**settings))
+        return run_unwatched(program, stdin, jail_strength())
 
     return run
 
@@ -77,10 +77,10 @@ def test_one_that_may_write_and_start_programs_does_so_in_its_folder_alone(tmp_p
         "    except OSError as error:\n"
         "        os.write(int(sys.argv[1]), tempfile.gettempdir().encode())\n"
     )
-    limits = Limits(cpu_s=10, wall_s=120, memory_bytes=1 << 30, processes=1 << 12, file_bytes=1 << 20)
+    limits = JailLimits(cpu_s=10, wall_s=120, memory_bytes=1 << 30, processes=1 << 12, file_bytes=1 << 20)
     program = replace(
         JailedProgram("compiler.code", packages=(package,), limits=limits), scratch=scratch, programs=True
     )
-    found = run_plainly(program, b"", jail_strength())
+    found = run_unwatched(program, b"", jail_strength())
     assert (found.answer.decode(), found.stderr) == (str(scratch), "")
     assert (scratch / "by_a_program").read_text() == "made\n"

@@ -12,9 +12,9 @@ from nki_sim import protocol
 from nki_sim.errors import LimitError
 from remote.errors import InfrastructureError
 from remote.evaluator import PredictionRequest
-from remote.predictions import MOST_ENDED, PART
-from remote.walls import Limits
-from state.model import Predicted
+from remote.jail_backends import JailLimits
+from remote.predictions import MAX_ENDED_JAILS, MIN_SPLIT_KERNELS
+from state.model import PredictedLatency
 from targets.nki.judge import normalise, rules
 from targets.nki.judge.normalise import code_digest
 
@@ -32,7 +32,7 @@ def asked(bench, *sources: str, **changes) -> PredictionRequest:
     return PredictionRequest(**{**fields, **changes})
 
 
-async def predicted(evaluator, bench, *sources: str, **changes) -> list[Predicted]:
+async def predicted(evaluator, bench, *sources: str, **changes) -> list[PredictedLatency]:
     return list(await evaluator.predict(asked(bench, *sources, **changes), bench.blobs))
 
 
@@ -75,7 +75,7 @@ async def test_what_was_predicted_is_not_predicted_again(make_evaluator, silu, h
     async def never(*args: object) -> None:
         raise AssertionError("a jail was asked for")
 
-    monkeypatch.setattr(evaluator, "_jailed", never)
+    monkeypatch.setattr(evaluator, "_run_in_jail", never)
     assert await predicted(evaluator, silu, half, silu.kernel) == first[::-1]
     with pytest.raises(AssertionError):
         await predicted(evaluator, silu, silu.kernel, target="trn1")
@@ -95,7 +95,7 @@ async def test_no_text_is_read_in_this_process(make_evaluator, silu, monkeypatch
 
 async def test_a_prediction_at_other_dimensions(make_evaluator, silu):
     evaluator = make_evaluator()
-    dims = seeds.load("silu").spec.dims("reduced")
+    dims = seeds.load_problem("silu").spec.dims("reduced")
     (whole,) = await predicted(evaluator, silu, silu.kernel)
     (double,) = await predicted(evaluator, silu, silu.kernel, dims={**dims, "M": 2 * dims["M"]})
     assert double.instructions > whole.instructions
@@ -103,7 +103,7 @@ async def test_a_prediction_at_other_dimensions(make_evaluator, silu):
 
 
 async def test_at_other_dimensions_a_kernel_has_to_do_all_of_its_work(make_evaluator, silu):
-    dims = seeds.load("silu").spec.dims("reduced")
+    dims = seeds.load_problem("silu").spec.dims("reduced")
     wide = silu.kernel.replace("TILE_N = 1024", f"TILE_N = {dims['N']}")
     whole, half = [
         (await predicted(make_evaluator(), silu, wide, dims={**dims, "N": n}))[0]
@@ -118,7 +118,7 @@ def endless(source: str) -> str:
 
 
 async def test_a_kernel_that_ends_its_jail_takes_no_other_with_it(make_evaluator, silu, half):
-    evaluator = make_evaluator(jail_limits=Limits(cpu_s=2))
+    evaluator = make_evaluator(jail_limits=JailLimits(cpu_s=2))
     one, lost, other = await predicted(evaluator, silu, silu.kernel, endless(silu.kernel), half)
     alone = await predicted(make_evaluator(), silu, silu.kernel, half)
     assert lost.error.code == "not_traced"
@@ -132,12 +132,12 @@ async def test_what_many_kernels_ended_is_left_and_asked_again(make_evaluator, s
     async def nothing(request: bytes, *flags: str):
         return replace(await whole(b"{}", *flags), answer=b"")
 
-    monkeypatch.setattr(evaluator, "_jailed", nothing)
-    others = [f"{silu.kernel}\n# {number}\n" for number in range(MOST_ENDED)]
+    monkeypatch.setattr(evaluator, "_run_in_jail", nothing)
+    others = [f"{silu.kernel}\n# {number}\n" for number in range(MAX_ENDED_JAILS)]
     *lost, left = await predicted(evaluator, silu, *others, half)
     assert {one.error.code for one in lost} == {"not_traced"}
     assert left.error.code == "no_turn"
-    monkeypatch.setattr(evaluator, "_jailed", whole)
+    monkeypatch.setattr(evaluator, "_run_in_jail", whole)
     (found,) = await predicted(evaluator, silu, half)
     assert found.latency_ms is not None
 
@@ -153,7 +153,7 @@ async def test_memory_that_other_kernels_used_is_not_held_against_one(
         result = await whole(first, *flags)
         return replace(result, answer=result.answer + protocol.error_reply(error) * len(rest))
 
-    monkeypatch.setattr(evaluator, "_jailed", fills)
+    monkeypatch.setattr(evaluator, "_run_in_jail", fills)
     found = await predicted(evaluator, silu, silu.kernel, half)
     assert all(one.latency_ms is not None for one in found)
 
@@ -178,7 +178,7 @@ async def test_what_cannot_be_predicted_at_all(make_evaluator, silu, changes, co
 
 def many(*sources: str) -> list[str]:
     """Texts of these kernels in turn, as many as it takes to predict them in two parts."""
-    return [f"{sources[number % len(sources)]}\n# {number}\n" for number in range(PART)]
+    return [f"{sources[number % len(sources)]}\n# {number}\n" for number in range(MIN_SPLIT_KERNELS)]
 
 
 async def test_the_halves_of_a_large_request_are_predicted_side_by_side(
@@ -196,10 +196,10 @@ async def test_the_halves_of_a_large_request_are_predicted_side_by_side(
         finally:
             at_once -= 1
 
-    monkeypatch.setattr(evaluator, "_jailed", counted)
+    monkeypatch.setattr(evaluator, "_run_in_jail", counted)
     found = await predicted(evaluator, silu, *many(silu.kernel, half))
     assert most == 2
-    assert found == await predicted(make_evaluator(), silu, silu.kernel, half) * (PART // 2)
+    assert found == await predicted(make_evaluator(), silu, silu.kernel, half) * (MIN_SPLIT_KERNELS // 2)
 
 
 async def test_what_ends_one_half_ends_the_other(make_evaluator, silu, monkeypatch):
@@ -212,6 +212,6 @@ async def test_what_ends_one_half_ends_the_other(make_evaluator, silu, monkeypat
         begun.set()
         return await whole(request, *flags)
 
-    monkeypatch.setattr(evaluator, "_jailed", fails)
+    monkeypatch.setattr(evaluator, "_run_in_jail", fails)
     with pytest.raises(InfrastructureError, match="did not start"):
         await predicted(evaluator, silu, *many(silu.kernel))

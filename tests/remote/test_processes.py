@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remote.processes import end, start
+from remote.processes import kill_process, start_process
 
 PIPES = {
     "stdin": asyncio.subprocess.PIPE,
@@ -21,7 +21,7 @@ FLOOD = (sys.executable, "-S", "-c", "import os\nwhile True: os.write(2, b'x' * 
 
 @pytest.mark.parametrize("steps", range(12))
 async def test_cancelled_at_any_step_of_starting(steps, processes):
-    task = asyncio.create_task(start(*SLEEP, **PIPES))
+    task = asyncio.create_task(start_process(*SLEEP, **PIPES))
     for _ in range(steps):
         await asyncio.sleep(0)
     task.cancel()
@@ -30,27 +30,27 @@ async def test_cancelled_at_any_step_of_starting(steps, processes):
     except asyncio.CancelledError:
         pass
     else:  # it had started before the cancellation came
-        await end(process)
+        await kill_process(process)
     assert processes() == set()
 
 
 async def test_ending_does_not_wait_for_output_that_nobody_reads(processes):
-    process = await start(*FLOOD, **PIPES)
+    process = await start_process(*FLOOD, **PIPES)
     # More than the reader takes before it stops reading from the pipe.
     await process.stderr.readexactly(1 << 20)
     await asyncio.sleep(0.05)
-    await end(process)
+    await kill_process(process)
     assert processes() == set()
     assert process.returncode == -9
 
 
 async def test_ending_takes_children_along(processes):
     fork = "import os, time\nos.fork()\nos.write(1, b'x')\ntime.sleep(600)"
-    process = await start(sys.executable, "-S", "-c", fork, **PIPES)
+    process = await start_process(sys.executable, "-S", "-c", fork, **PIPES)
     await process.stdout.readexactly(2)
     family = processes()
     assert len(family) == 2
-    await end(process)
+    await kill_process(process)
     async with asyncio.timeout(30):  # a killed process closes its pipes a moment before it is a zombie
         while any(alive(pid) for pid in family):  # noqa: ASYNC110 - nothing tells us but looking
             await asyncio.sleep(0.01)
@@ -65,12 +65,12 @@ def alive(pid: int) -> bool:
 
 
 async def test_ending_twice_is_harmless(processes):
-    process = await start(*SLEEP, **PIPES)
-    await end(process)
-    await end(process)
+    process = await start_process(*SLEEP, **PIPES)
+    await kill_process(process)
+    await kill_process(process)
     assert processes() == set()
 
 
 async def test_what_cannot_be_started_is_an_os_error():
     with pytest.raises(OSError, match="nowhere"):
-        await start("/nowhere/program", **PIPES)
+        await start_process("/nowhere/program", **PIPES)

@@ -10,11 +10,11 @@ import pytest
 import seeds
 from remote import references
 from remote.errors import InfrastructureError
+from remote.jail_backends import JailStrength
 from remote.references import ReferenceStore
 from remote.sandbox import JailResult
-from remote.walls import JailStrength
 
-SILU = seeds.load("silu")
+SILU = seeds.load_problem("silu")
 SETS = [*map(str, SILU.spec.seeds), "wide", "equal"]
 
 
@@ -65,7 +65,7 @@ async def test_as_many_jails_as_are_allowed_run_at_a_time(tmp_path, jails, count
     seen = jails(at_a_time=count)
     found = await store(tmp_path, count).get(SILU, "full", wholes=["0"], tiles=SETS, expression=True)
     assert seen.most == count
-    assert all(path.exists() for path in found.paths())
+    assert all(path.exists() for path in found.all_paths())
     tiles = [names for kind, names in seen.asked if kind == "excerpts"]
     assert len(tiles) == count
     assert sorted(name for names in tiles for name in names) == sorted(SETS)
@@ -74,7 +74,7 @@ async def test_as_many_jails_as_are_allowed_run_at_a_time(tmp_path, jails, count
 
 async def test_two_problems_have_no_more_jails_than_one(tmp_path, jails):
     seen, shared = jails(at_a_time=2), store(tmp_path, 2)
-    others = (SILU, seeds.load("adamw"))
+    others = (SILU, seeds.load_problem("adamw"))
     await asyncio.gather(*(shared.get(problem, "full", tiles=SETS) for problem in others))
     assert (seen.most, len(seen.asked)) == (2, 4)
 
@@ -101,7 +101,7 @@ async def test_a_failure_ends_the_others_and_keeps_what_is_there(tmp_path, jails
     assert seen.running == 0
     assert "expression" in seen.ended
     seen.asked.clear()
-    assert all(path.exists() for path in (await kept.get(SILU, "reduced", wholes=["0"])).paths())
+    assert all(path.exists() for path in (await kept.get(SILU, "reduced", wholes=["0"])).all_paths())
     assert not seen.asked
 
 

@@ -13,32 +13,32 @@ from nki_sim.program.ir import ArraySpec
 from nki_sim.running import numerics
 from remote.errors import InfrastructureError
 from remote.judge import relations, suite
-from remote.judge.excerpts import outputs_of
-from seeds.inputs import draw
+from remote.judge.tiled_reference import as_outputs
+from seeds.inputs import draw_inputs
 from seeds.spec import RelationSpec
 from state.model import Verdict
 
-PROBLEMS = seeds.problems()
+PROBLEMS = seeds.builtin_problems()
 
 
 def found(problem, run, *, size="reduced", tolerance=None, key=b"key", relation=None):
     spec = problem.spec
     if relation is not None:
         spec = spec.model_copy(update={"relations": (RelationSpec.model_validate(relation),)})
-    inputs = draw(spec, size, spec.seeds[0])
+    inputs = draw_inputs(spec, size, spec.seeds[0])
     limit = spec.rel_l2 if tolerance is None else tolerance
-    return relations.broken(spec, size, inputs, run, tolerance=limit, key=key)
+    return relations.find_broken_relation(spec, size, inputs, run, tolerance=limit, key=key)
 
 
 def reference_of(problem):
     names = {}
     exec(problem.files["reference.py"], names)
-    return lambda arrays, boxes: outputs_of(names["reference"](*arrays), problem.spec)
+    return lambda arrays, boxes: as_outputs(names["reference"](*arrays), problem.spec)
 
 
 def kernel_of(problem, source=None, size="reduced"):
     dims = problem.spec.dims(size)
-    arrays = [ArraySpec(item.passed(dims), item.dtype) for item in problem.spec.inputs]
+    arrays = [ArraySpec(item.resolve_kernel_shape(dims), item.dtype) for item in problem.spec.inputs]
     program = nki_sim.trace(source or problem.kernel, args=arrays, target="trn2")
     return lambda arrays, boxes: numerics.run(program, arrays, only=boxes)
 
@@ -53,7 +53,7 @@ def smaller(problem):
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_every_problem_says_what_must_hold_and_its_initial_kernel_keeps_it(name):
-    problem = smaller(seeds.load(name))
+    problem = smaller(seeds.load_problem(name))
     permuted = [item for item in problem.spec.relations if "permute" in " ".join(item.inputs.values())]
     assert permuted, "what is drawn in secret needs an order to be drawn"
     assert found(problem, kernel_of(problem)) is None
@@ -61,7 +61,7 @@ def test_every_problem_says_what_must_hold_and_its_initial_kernel_keeps_it(name)
 
 @pytest.mark.parametrize("name", ["bmm_softmax", "mamba", "rope_single_freq_apply", "rmsnorm_matmul"])
 def test_references_keep_them_to_rounding(name):
-    problem = seeds.load(name)
+    problem = seeds.load_problem(name)
     assert found(problem, reference_of(problem), tolerance=1e-7) is None
 
 
@@ -88,14 +88,14 @@ WRONG = {
 
 @pytest.mark.parametrize(("name", "relation"), WRONG.values(), ids=WRONG)
 def test_what_does_not_hold_of_the_mathematics_is_found_on_the_reference(name, relation):
-    problem = seeds.load(name)
+    problem = seeds.load_problem(name)
     said = found(problem, reference_of(problem), relation={"name": "claimed", **relation})
     assert said is not None
     assert said.startswith("relation 'claimed' does not hold: relative L2 error ")
 
 
 def test_what_is_drawn_repeats_for_the_same_program_and_differs_between_programs():
-    problem = seeds.load("silu")
+    problem = seeds.load_problem("silu")
     seen = {}
     for key in (b"one", b"one", b"other"):
         taken = []
@@ -111,7 +111,7 @@ def test_what_is_drawn_repeats_for_the_same_program_and_differs_between_programs
 
 
 def test_only_parts_of_large_outputs_are_asked_for():
-    problem = seeds.load("silu")
+    problem = seeds.load_problem("silu")
     asked = []
 
     def run(arrays, boxes):
@@ -123,7 +123,7 @@ def test_only_parts_of_large_outputs_are_asked_for():
 
 
 def test_what_only_all_relations_together_show_is_said_of_them_all():
-    problem = seeds.load("silu")
+    problem = seeds.load_problem("silu")
     runs = []
 
     def run(arrays, boxes):
@@ -134,7 +134,7 @@ def test_what_only_all_relations_together_show_is_said_of_them_all():
 
 
 def test_outputs_that_are_not_finite_break_any_relation():
-    problem = seeds.load("silu")
+    problem = seeds.load_problem("silu")
     runs = []
 
     def run(arrays, boxes):
@@ -147,7 +147,7 @@ def test_outputs_that_are_not_finite_break_any_relation():
 @pytest.mark.parametrize(("length", "turn"), [(5, 0), (5, 3), (7, 7), (1, 9)])
 def test_orders_of_arrays_and_of_their_parts_agree(length, turn):
     array = np.arange(length)
-    turned = relations._turned(array, 0, turn)
+    turned = relations._turn_axis(array, 0, turn)
     assert turned.tolist() == [(turn - i) % length for i in range(length)]
     assert sorted(turned) == array.tolist()
 
@@ -171,8 +171,8 @@ SELECTED = """
 
 def knowing(problem) -> str:
     """A silu that is right on all inputs of the suite, and on no others."""
-    sets = suite.every(problem.spec)
-    values = sorted({float(suite.inputs(problem.spec, "reduced", name)[0][0, 0]) for name in sets})
+    sets = suite.all_sets(problem.spec)
+    values = sorted({float(suite.draw_set(problem.spec, "reduced", name)[0][0, 0]) for name in sets})
     source = problem.kernel.replace(
         "\n            nisa.dma_copy(\n                dst=out[",
         SELECTED + "\n            nisa.dma_copy(\n                dst=out[",
@@ -183,8 +183,8 @@ def knowing(problem) -> str:
 async def test_a_kernel_that_knows_the_judges_inputs_is_caught_by_what_it_says_of_others(silu, evaluator):
     problem, source = silu.problem, knowing(silu.problem)
     honest, knows = kernel_of(problem), kernel_of(problem, source)
-    for name in suite.every(problem.spec):
-        inputs = suite.inputs(problem.spec, "reduced", name)
+    for name in suite.all_sets(problem.spec):
+        inputs = suite.draw_set(problem.spec, "reduced", name)
         assert np.array_equal(*(kernel(inputs, None)[0] for kernel in (honest, knows))), name
     assert not knows([np.ones((256, 2048), np.float32)], None)[0].any()
 
@@ -195,11 +195,11 @@ async def test_a_kernel_that_knows_the_judges_inputs_is_caught_by_what_it_says_o
 
 
 async def test_a_wrong_declaration_is_the_problems_fault_not_a_kernels(bench, evaluator):
-    files = dict(seeds.load("silu").files)
+    files = dict(seeds.load_problem("silu").files)
     files["problem.toml"] = files["problem.toml"].replace(
         b"[work]", b'[[relations]]\nname = "linear, they say"\nlinear = ["x"]\n\n[work]'
     )
-    made = bench(seeds.from_files(files))
+    made = bench(seeds.build_problem(files))
     with pytest.raises(InfrastructureError, match="'linear, they say' does not hold") as caught:
         await evaluator.evaluate(made.request(), made.blobs)
     assert caught.value.code == "reference_failed"

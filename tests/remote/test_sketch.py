@@ -12,8 +12,8 @@ BINS = sketch.BINS
 
 
 def distance(found, truth, seed):
-    sums, _ = sketch.unpack(sketch.pack(found, seed))
-    return float(np.linalg.norm(sums - sketch.sums(truth, seed)[0]))
+    sums, _ = sketch.unpack_sketch(sketch.pack_sketch(found, seed))
+    return float(np.linalg.norm(sums - sketch.sketch_sums(truth, seed)[0]))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
@@ -39,7 +39,7 @@ def test_one_element_that_differs_is_told_exactly():
 def test_who_knows_another_seed_hides_nothing():
     """A change in the null space of one seed's sketch shows under every other."""
     truth = np.zeros(4096, dtype=np.float32)
-    columns = np.stack([sketch.sums(row, "known")[0] for row in np.eye(1024, 4096, dtype=np.float32)])
+    columns = np.stack([sketch.sketch_sums(row, "known")[0] for row in np.eye(1024, 4096, dtype=np.float32)])
     _, _, right = np.linalg.svd(columns.T)
     found = truth.copy()
     found[:1024] = right[-1]
@@ -50,13 +50,13 @@ def test_who_knows_another_seed_hides_nothing():
 def test_elements_that_are_not_finite_are_counted():
     array = np.ones(1000, dtype=np.float32)
     array[[3, 7]] = np.nan, np.inf
-    _, bad = sketch.unpack(sketch.pack(array, "s"))
+    _, bad = sketch.unpack_sketch(sketch.pack_sketch(array, "s"))
     assert bad == 2
 
 
 def test_the_stream_is_the_one_that_hosts_draw():
     """Golden: both ends have to draw the same, under any version of NumPy."""
-    sums, _ = sketch.sums(np.arange(1, 1001, dtype=np.float32), "a seed", 8)
+    sums, _ = sketch.sketch_sums(np.arange(1, 1001, dtype=np.float32), "a seed", 8)
     assert sums.tolist() == GOLDEN
 
 
@@ -65,11 +65,11 @@ GOLDEN = [2815.0, -2774.0, 292.0, -1627.0, 3095.0, 10442.0, 1440.0, 10551.0]
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"x" * 15, sketch.HEAD.pack(1.0, 0), sketch.HEAD.pack(float("nan"), 0) + bytes(8),
-     sketch.HEAD.pack(1.0, -1) + bytes(8), sketch.HEAD.pack(1.0, 0) + np.float32(2).tobytes(),
-     sketch.HEAD.pack(1.0, 0) + np.float32(np.nan).tobytes()],
+    [b"", b"x" * 15, sketch.HEADER.pack(1.0, 0), sketch.HEADER.pack(float("nan"), 0) + bytes(8),
+     sketch.HEADER.pack(1.0, -1) + bytes(8), sketch.HEADER.pack(1.0, 0) + np.float32(2).tobytes(),
+     sketch.HEADER.pack(1.0, 0) + np.float32(np.nan).tobytes()],
     ids=range(7),
 )  # fmt: skip
 def test_bytes_that_are_no_sketch_are_refused(data):
     with pytest.raises(ValueError, match=r"sketch|range"):
-        sketch.unpack(data)
+        sketch.unpack_sketch(data)

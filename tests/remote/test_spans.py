@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 import seeds
 from nki_sim.frontend.entry import trace_bytes
 from nki_sim.program.ir import ArraySpec, Program
-from remote.judge import stream, suite
-from remote.judge.drawn import InputCache
-from remote.judge.job import Job
-from remote.judge.spans import Source
-from seeds.inputs import draw, dtype_of
-from targets.nki.judge.trials import read_of
+from remote.judge import seed_stream, suite
+from remote.judge.input_cache import InputCache
+from remote.judge.job import JudgeJob
+from remote.judge.spans import InputSource
+from seeds.inputs import draw_inputs, dtype_of
+from targets.nki.judge.trials import find_boxes_read
 
-SPECS = [seeds.load(name).spec for name in ("adamw", "mamba", "gqa_full")]
+SPECS = [seeds.load_problem(name).spec for name in ("adamw", "mamba", "gqa_full")]
 BOXES = st.lists(
     st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=4
 )
@@ -42,21 +42,21 @@ def assert_same(found, whole, boxes):
 
 
 def whole_of(spec, name):
-    return suite.inputs(spec, "reduced", name)
+    return suite.draw_set(spec, "reduced", name)
 
 
 def sources_of(spec, name):
     if not name.isdecimal():
-        return suite.sources(spec, "reduced", name)
-    _, marks = stream.draw_marked(spec, "reduced", int(name))
-    return stream.sources(spec, "reduced", int(name), marks)
+        return suite.set_sources(spec, "reduced", name)
+    _, marks = seed_stream.draw_with_states(spec, "reduced", int(name))
+    return seed_stream.seed_sources(spec, "reduced", int(name), marks)
 
 
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 def test_parts_of_any_set_are_what_the_whole_has_there(spec, data):
-    name = data.draw(st.sampled_from(suite.every(spec)))
+    name = data.draw(st.sampled_from(suite.all_sets(spec)))
     for source, whole in zip(sources_of(spec, name), whole_of(spec, name), strict=True):
         boxes = boxes_in(whole.shape, data.draw(BOXES))
         part = source.parts(boxes)
@@ -66,10 +66,10 @@ def test_parts_of_any_set_are_what_the_whole_has_there(spec, data):
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 def test_noting_states_changes_no_number(spec):
-    arrays, marks = stream.draw_marked(spec, "reduced", 42)
-    for one, other, states in zip(arrays, draw(spec, "reduced", 42), marks, strict=True):
+    arrays, marks = seed_stream.draw_with_states(spec, "reduced", 42)
+    for one, other, states in zip(arrays, draw_inputs(spec, "reduced", 42), marks, strict=True):
         assert np.array_equal(one, other)
-        assert len(states) == -(-one.size // stream.CHUNK)
+        assert len(states) == -(-one.size // seed_stream.CHUNK)
 
 
 def test_elements_that_nobody_reads_are_not_made():
@@ -79,16 +79,16 @@ def test_elements_that_nobody_reads_are_not_made():
         asked.append((first, end))
         return np.ones(end - first, np.float32)
 
-    source = Source((1 << 10, 1 << 12), dtype_of("float32"), span)
-    array = source.parts(np.array([[0, 1, 0, 8], [5, 7, 0, 1 << 12], [6, 9, 0, 1 << 12]]))
+    source = InputSource((1 << 10, 1 << 12), dtype_of("float32"), span)
+    array = source.read_boxes(np.array([[0, 1, 0, 8], [5, 7, 0, 1 << 12], [6, 9, 0, 1 << 12]]))
     assert asked == [(0, 8), (5 << 12, 9 << 12)]
     assert array.sum() == 8 + (4 << 12)
 
 
 def test_marks_are_found_again_by_their_names():
-    _, marks = stream.draw_marked(SPECS[0], "reduced", 0)
-    file = {"0": None, "honest": None, **stream.named(marks)}
-    found = [file[name] for name in stream.names(list(file))]
+    _, marks = seed_stream.draw_with_states(SPECS[0], "reduced", 0)
+    file = {"0": None, "honest": None, **seed_stream.name_states(marks)}
+    found = [file[name] for name in seed_stream.find_state_names(list(file))]
     assert all(one is other for one, other in zip(found, marks, strict=True))
 
 
@@ -110,18 +110,18 @@ def kernel(x):
 
 def test_what_a_program_reads_of_its_inputs():
     program = Program.from_bytes(trace_bytes(KERNEL, args=[ArraySpec((256, 2048), "float32")]))
-    assert [boxes.tolist() for boxes in read_of(program)] == [[[128, 256, 64, 128]]]
+    assert [boxes.tolist() for boxes in find_boxes_read(program)] == [[[128, 256, 64, 128]]]
 
 
 def job_of(spec, excerpts):
-    return Job(spec=spec, problem="p", size="reduced", target="trn2", references={}, excerpts=excerpts)
+    return JudgeJob(spec=spec, problem="p", size="reduced", target="trn2", references={}, excerpts=excerpts)
 
 
 @pytest.mark.parametrize("name", ["0", "wide"])
 def test_only_sets_that_cannot_be_kept_are_made_in_parts(name):
     spec = SPECS[0]
     whole = whole_of(spec, name)
-    _, marks = stream.draw_marked(spec, "reduced", 0)
+    _, marks = seed_stream.draw_with_states(spec, "reduced", 0)
     nbytes = sum(array.nbytes for array in whole)
     parts = [np.array([[0, 1, 0, 4]])] * len(spec.inputs)
     job = job_of(spec, {"0": "", "wide": ""})

@@ -9,30 +9,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import seeds
-from remote.judge import excerpts as parts
 from remote.judge import suite, tiles
-from remote.judge.excerpts import Axis, excerpts
-from remote.judge.honest import in_float32, in_narrow
-from seeds.inputs import draw
-from seeds.spec import ProblemSpec, parse
+from remote.judge import tiled_reference as parts
+from remote.judge.rounding_noise import run_in_float32, run_in_narrow_type
+from remote.judge.tiled_reference import SeparableAxis, make_tiled_reference
+from seeds.inputs import draw_inputs
+from seeds.spec import ProblemSpec, parse_spec
 
-ADAMW = seeds.load("adamw").spec
+ADAMW = seeds.load_problem("adamw").spec
 
 
-@pytest.mark.parametrize("name", suite.every(ADAMW))
+@pytest.mark.parametrize("name", suite.all_sets(ADAMW))
 def test_every_set_is_what_the_problem_takes_and_always_the_same(name):
-    arrays = suite.inputs(ADAMW, "reduced", name)
-    again = suite.inputs(ADAMW, "reduced", name)
+    arrays = suite.draw_set(ADAMW, "reduced", name)
+    again = suite.draw_set(ADAMW, "reduced", name)
     dims = ADAMW.dims("reduced")
     for item, one, other in zip(ADAMW.inputs, arrays, again, strict=True):
-        assert (one.shape, one.dtype.name) == (item.resolve(dims), item.dtype)
+        assert (one.shape, one.dtype.name) == (item.resolve_shape(dims), item.dtype)
         assert np.isfinite(one).all()
         assert np.array_equal(one, other)
     assert (arrays[3] >= 0).all()
 
 
 def test_sets_are_what_their_names_say():
-    found = {name: suite.inputs(ADAMW, "reduced", name) for name in suite.adversarial(ADAMW)}
+    found = {name: suite.draw_set(ADAMW, "reduced", name) for name in suite.adversarial_sets(ADAMW)}
     assert np.ptp(found["equal"][0]) == 0
     assert (np.count_nonzero(found["one_hot"][0], axis=1) == 1).all()
     assert (np.diff(found["sorted"][1], axis=1) >= 0).all()
@@ -47,17 +47,19 @@ def test_sets_are_what_their_names_say():
 
 
 def test_a_seed_is_drawn_as_it_always_was():
-    for one, other in zip(suite.inputs(ADAMW, "reduced", "21"), draw(ADAMW, "reduced", 21), strict=True):
+    for one, other in zip(
+        suite.draw_set(ADAMW, "reduced", "21"), draw_inputs(ADAMW, "reduced", 21), strict=True
+    ):
         assert np.array_equal(one, other)
 
 
-@given(st.binary(min_size=1, max_size=40))
+@given(st.apply_binary(min_size=1, max_size=40))
 def test_a_program_is_judged_on_the_first_and_last_tile_and_some_others(program):
-    pool = tiles.pool(ADAMW, "full", "")
-    at = tiles.chosen(pool, program)
-    assert at == tiles.chosen(pool, program)
-    assert len(set(at)) == tiles.DRAWN
-    shape = ADAMW.outputs[0].resolve(ADAMW.dims("full"))
+    pool = tiles.make_tile_pool(ADAMW, "full", "")
+    at = tiles.choose_tiles(pool, program)
+    assert at == tiles.choose_tiles(pool, program)
+    assert len(set(at)) == tiles.JUDGED_TILES
+    shape = ADAMW.outputs[0].resolve_shape(ADAMW.dims("full"))
     assert pool[at[0]].box == ((0, 64), (0, 256))
     assert [end for _, end in pool[at[1]].box] == list(shape)
     assert all(
@@ -68,46 +70,49 @@ def test_a_program_is_judged_on_the_first_and_last_tile_and_some_others(program)
 
 
 def test_programs_are_judged_on_different_tiles():
-    pool = tiles.pool(ADAMW, "full", "")
-    assert len({tuple(sorted(tiles.chosen(pool, bytes([number])))) for number in range(20)}) > 10
+    pool = tiles.make_tile_pool(ADAMW, "full", "")
+    assert len({tuple(sorted(tiles.choose_tiles(pool, bytes([number])))) for number in range(20)}) > 10
 
 
 def test_a_tile_of_zeros_is_measured_by_the_size_of_its_output():
     one, none = np.full((2, 2), 3.0, np.float32), np.zeros((2, 2), np.float32)
-    pool = [tiles.Tile(0, ((0, 2), (0, 2))), tiles.Tile(0, ((2, 4), (0, 2)))]
-    floor = tiles.floors(pool, [one, none])
+    pool = [tiles.OutputTile(0, ((0, 2), (0, 2))), tiles.OutputTile(0, ((2, 4), (0, 2)))]
+    floor = tiles.norm_floors(pool, [one, none])
     assert floor[1] == pytest.approx(np.sqrt(36 / 8 * 4))
-    assert tiles.worst([one, none], [one, none], floor, [0, 1]) == 0.0
-    assert tiles.worst([one, none + 1], [one, none], floor, [0, 1]) == pytest.approx(2 / floor[1])
-    assert tiles.worst([one, none * np.nan], [one, none], floor, [0, 1]) == np.inf
+    assert tiles.worst_tile_error([one, none], [one, none], floor, [0, 1]) == 0.0
+    assert tiles.worst_tile_error([one, none + 1], [one, none], floor, [0, 1]) == pytest.approx(2 / floor[1])
+    assert tiles.worst_tile_error([one, none * np.nan], [one, none], floor, [0, 1]) == np.inf
 
 
 def reference(name: str):
     names = {}
-    exec(seeds.load(name).files["reference.py"], names)
+    exec(seeds.load_problem(name).files["reference.py"], names)
     return names["reference"]
 
 
 @pytest.mark.parametrize(
     ("name", "axes"),
     [
-        ("matmul", [Axis(0, ((0, 0),)), Axis(1, ((1, 1),))]),
-        ("silu", [Axis(0, ((0, 0),)), Axis(1, ((0, 1),))]),
-        ("bmm_softmax", [Axis(0, ((0, 0), (1, 0))), Axis(1, ((0, 1),))]),  # not along the rows' columns
+        ("matmul", [SeparableAxis(0, ((0, 0),)), SeparableAxis(1, ((1, 1),))]),
+        ("silu", [SeparableAxis(0, ((0, 0),)), SeparableAxis(1, ((0, 1),))]),
+        (
+            "bmm_softmax",
+            [SeparableAxis(0, ((0, 0), (1, 0))), SeparableAxis(1, ((0, 1),))],
+        ),  # not along the rows' columns
         # Queries, though keys have an axis of that name; then heads, two of which share one of keys.
-        ("gqa_full", [Axis(2, ((0, 1),)), Axis(1, ((0, 2),), ((1, 2), (2, 2)))]),
-        ("add_rmsnorm_matmul", [Axis(0, ((0, 0), (2, 0))), Axis(1, ((1, 1),))]),
-        ("mamba", [Axis(0, ((0, 0), (1, 0), (2, 0)))]),  # channels, not the sequence
+        ("gqa_full", [SeparableAxis(2, ((0, 1),)), SeparableAxis(1, ((0, 2),), ((1, 2), (2, 2)))]),
+        ("add_rmsnorm_matmul", [SeparableAxis(0, ((0, 0), (2, 0))), SeparableAxis(1, ((1, 1),))]),
+        ("mamba", [SeparableAxis(0, ((0, 0), (1, 0), (2, 0)))]),  # channels, not the sequence
     ],
 )
 def test_axes_along_which_a_reference_falls_apart_are_found(name, axes, monkeypatch):
     monkeypatch.setattr(parts, "_SMALL", 0)
-    spec = seeds.load(name).spec
-    found = excerpts(reference(name), spec, "reduced")
+    spec = seeds.load_problem(name).spec
+    found = make_tiled_reference(reference(name), spec, "reduced")
     assert list(found.axes[0]) == axes
-    monkeypatch.setattr(tiles, "WHOLE", 0)
-    inputs = suite.inputs(spec, "reduced", "0")
-    pool = tiles.pool(spec, "reduced", "")[:3]
+    monkeypatch.setattr(tiles, "MAX_WHOLE_ELEMENTS", 0)
+    inputs = suite.draw_set(spec, "reduced", "0")
+    pool = tiles.make_tile_pool(spec, "reduced", "")[:3]
     whole = reference(name)(*inputs)
     for tile, part in zip(pool, found.evaluate(inputs, pool), strict=True):
         assert np.allclose(part, whole[tile.index], rtol=1e-5, atol=1e-7)
@@ -126,7 +131,7 @@ def attention(head_of):
 
 def small_heads(q_heads: int, k_heads: int):
     dims = {"B": 1, "N": 32, "QH": q_heads, "KH": k_heads, "D": 8}
-    return seeds.load("gqa_full").spec.model_copy(update={"sizes": {"full": dims, "reduced": dims}})
+    return seeds.load_problem("gqa_full").spec.model_copy(update={"sizes": {"full": dims, "reduced": dims}})
 
 
 GROUPED = attention(lambda head, many, few: head * few // many)
@@ -135,14 +140,14 @@ GROUPED = attention(lambda head, many, few: head * few // many)
 def test_a_box_of_several_elements_is_not_cut_along_an_axis_whose_inputs_are_shared(monkeypatch):
     monkeypatch.setattr(parts, "_SMALL", 0)
     spec = small_heads(8, 2)
-    found = excerpts(GROUPED, spec, "full")
+    found = make_tiled_reference(GROUPED, spec, "full")
     heads = next(item for item in found.axes[0] if item.shared)
     assert (heads.axis, heads.shared) == (1, ((1, 2), (2, 2)))
-    inputs = suite.inputs(spec, "full", "0")
+    inputs = suite.draw_set(spec, "full", "0")
     whole = GROUPED(*inputs)
     for first, end in ((0, 8), (3, 5), (4, 8), *((at, at + 1) for at in range(8))):
-        tile = tiles.Tile(0, ((0, 1), (first, end), (3, 20), (0, 8)))
-        assert found.holds(inputs, tile, whole[tile.index]), (first, end)
+        tile = tiles.OutputTile(0, ((0, 1), (first, end), (3, 20), (0, 8)))
+        assert found.reproduces_tile(inputs, tile, whole[tile.index]), (first, end)
 
 
 @pytest.mark.parametrize(
@@ -159,11 +164,13 @@ def test_heads_that_are_shared_otherwise_are_not_cut(head_of, q_heads, k_heads, 
     monkeypatch.setattr(parts, "_SMALL", 0)
     reference = attention(head_of)
     spec = small_heads(q_heads, k_heads)
-    found = excerpts(reference, spec, "full")
+    found = make_tiled_reference(reference, spec, "full")
     assert not any(item.shared for item in found.axes[0])
-    inputs = suite.inputs(spec, "full", "0")
-    tile = tiles.Tile(0, ((0, 1), (1, 2), (3, 20), (0, 8)))
-    assert np.allclose(found.cut(inputs, tile), reference(*inputs)[tile.index], rtol=1e-5, atol=1e-6)
+    inputs = suite.draw_set(spec, "full", "0")
+    tile = tiles.OutputTile(0, ((0, 1), (1, 2), (3, 20), (0, 8)))
+    assert np.allclose(
+        found.evaluate_tile(inputs, tile), reference(*inputs)[tile.index], rtol=1e-5, atol=1e-6
+    )
 
 
 @settings(max_examples=20)
@@ -179,14 +186,14 @@ def test_honest_float32_is_float32_in_another_order(length, seed):
         return out
 
     exact = product(x.astype(np.float64), w.astype(np.float64))
-    found = in_float32(product, [x, w], 1)
+    found = run_in_float32(product, [x, w], 1)
     assert seen == [np.float64, np.float32]
     assert np.allclose(found, exact, rtol=1e-4, atol=1e-5)
 
 
 def test_orders_of_addition_differ():
     x = np.random.default_rng(0).standard_normal((1, 4096)).astype(np.float32) * 1e3
-    sums = {float(in_float32(lambda x: x.sum(axis=1), [x], seed)[0]) for seed in range(8)}
+    sums = {float(run_in_float32(lambda x: x.sum(axis=1), [x], seed)[0]) for seed in range(8)}
     assert len(sums) > 1
 
 
@@ -244,18 +251,18 @@ def gated(x, y):
     ("float16", products, "outliers", False), ("float16", lambda x, y: gated(x * 4, y * 4), "outliers", True),
 ])  # fmt: skip
 def test_what_a_type_of_two_bytes_loses_is_no_set_to_judge_by(dtype, function, name, is_lost):
-    spec, faults = parse(SCORES.replace("DTYPE", dtype).encode())
+    spec, faults = parse_spec(SCORES.replace("DTYPE", dtype).encode())
     assert isinstance(spec, ProblemSpec), faults
-    found, pool = excerpts(function, spec, "full"), tiles.pool(spec, "full", "")
-    inputs = suite.inputs(spec, "full", name)
+    found, pool = make_tiled_reference(function, spec, "full"), tiles.make_tile_pool(spec, "full", "")
+    inputs = suite.draw_set(spec, "full", name)
     with np.errstate(all="ignore"):
-        error = found.narrow_error(inputs, pool, found.evaluate(inputs, pool))
+        error = found.narrow_type_error(inputs, pool, found.evaluate(inputs, pool))
     assert (error > spec.rel_l2) == is_lost
     assert (error == 0) == (dtype == "float32")
 
 
 def test_what_is_computed_in_a_narrow_type_is_rounded_after_each_step():
     one, small = (np.array([value], dtype=np.float32) for value in (1.0, 2.0**-10))
-    found = in_narrow(lambda x, y: (x + y) - x, [one, small], ml_dtypes.bfloat16)
+    found = run_in_narrow_type(lambda x, y: (x + y) - x, [one, small], ml_dtypes.bfloat16)
     assert found.tolist() == [0.0]
-    assert in_float32(lambda x, y: (x + y) - x, [one, small], 0).tolist() == [2.0**-10]
+    assert run_in_float32(lambda x, y: (x + y) - x, [one, small], 0).tolist() == [2.0**-10]

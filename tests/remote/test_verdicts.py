@@ -7,13 +7,14 @@ import json
 
 import pytest
 
-import remote.tracing
+import remote
 import seeds
+import targets.nki.tracer
 from remote.errors import InfrastructureError
+from remote.jail_backends import JailLimits
 from remote.pool import WorkerLimits
-from remote.walls import Limits
 from state.model import Verdict
-from targets.nki.judge.program import PARTS
+from targets.nki.judge.program import TIMELINE_PARTS
 
 HEAD = """import nki
 import nki.isa as nisa
@@ -132,8 +133,8 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 async def test_verdict(case, silu, make_evaluator, monkeypatch):
     verdict, stage, code, line, make = case
-    monkeypatch.setattr(remote.tracing, "MAX_INSTRUCTIONS", 5000)
-    evaluator = make_evaluator(jail_limits=Limits(cpu_s=2, memory_bytes=1 << 30, answer_bytes=1 << 21))
+    monkeypatch.setattr(targets.nki.tracer, "MAX_INSTRUCTIONS", 5000)
+    evaluator = make_evaluator(jail_limits=JailLimits(cpu_s=2, memory_bytes=1 << 30, answer_bytes=1 << 21))
     answer = await evaluator.evaluate(silu.request(make(silu.kernel)), silu.blobs)
     found = answer.evaluation
     assert (found.verdict, found.stage, found.error.code) == (verdict, stage, code), found.error
@@ -166,21 +167,21 @@ def kernel(x):
 
 async def test_a_legacy_kernel_with_numpy_is_traced_in_the_jail_and_judged(silu, evaluator):
     found = (await evaluator.evaluate(silu.request(LEGACY), silu.blobs)).evaluation
-    assert found.correct, found.error
+    assert found.is_correct, found.error
     assert found.benchmark.predicted
 
 
 async def test_correct(silu, evaluator):
     answer = await evaluator.evaluate(silu.request(), silu.blobs)
     found = answer.evaluation
-    assert found.correct
+    assert found.is_correct
     assert found.error is None
     assert set(found.rel_l2) == set(silu.problem.spec.seeds)
     assert all(error < 2e-5 for error in found.rel_l2.values())
     benchmark = found.benchmark
     assert benchmark.predicted
     assert benchmark.lo_ms <= benchmark.latency_ms <= benchmark.hi_ms
-    assert benchmark.latency_ms >= remote.bounds(silu.problem, "reduced", "trn2").tight_ms
+    assert benchmark.latency_ms >= remote.compute_bounds(silu.problem, "reduced", "trn2").tight_ms
     profile = json.loads(answer.artefacts[found.profile])
     assert profile["predicted"] is True
     assert profile["bottleneck"] == found.bottleneck
@@ -191,8 +192,8 @@ async def test_correct(silu, evaluator):
     assert profile["spilled"] == []
     busy = profile["timeline"]["busy_percent"]
     assert {"dma_load", "dma_store", "scalar"} <= set(busy)
-    assert all(len(parts) == PARTS for parts in busy.values())
-    ms = profile["timeline"]["span_ms"] / PARTS
+    assert all(len(parts) == TIMELINE_PARTS for parts in busy.values())
+    ms = profile["timeline"]["span_ms"] / TIMELINE_PARTS
     spans = {name: ms * sum(parts) / 100 for name, parts in busy.items()}
     assert spans["scalar"] == pytest.approx(1e3 * profile["counters"]["scalar_engine_active_time"], rel=0.1)
     assert {"lint", "jail", "numerics", "timing"} <= set(answer.stage_ms)
@@ -200,25 +201,25 @@ async def test_correct(silu, evaluator):
 
 @pytest.mark.parametrize("name", ["matmul", "rmsnorm_matmul"])
 async def test_the_other_initial_kernels_are_correct(name, bench, evaluator):
-    problem = bench(seeds.load(name))
+    problem = bench(seeds.load_problem(name))
     answer = await evaluator.evaluate(problem.request(), problem.blobs)
-    assert answer.evaluation.correct
+    assert answer.evaluation.is_correct
 
 
 @pytest.mark.parametrize("name", ["rmsnorm_matmul", "silu"])
 async def test_initial_kernels_are_correct_at_the_full_size(name, bench, evaluator):
-    problem = bench(seeds.load(name))
+    problem = bench(seeds.load_problem(name))
     answer = await evaluator.evaluate(problem.request(size="full"), problem.blobs)
-    assert answer.evaluation.correct
+    assert answer.evaluation.is_correct
     assert len(answer.evaluation.rel_l2) == 5
-    bound = remote.bounds(problem.problem, "full", "trn2").tight_ms
+    bound = remote.compute_bounds(problem.problem, "full", "trn2").tight_ms
     assert bound < answer.evaluation.benchmark.latency_ms < 10 * bound
 
 
 async def test_faster_than_the_bound_is_refused(bench, evaluator):
-    files = dict(seeds.load("silu").files)
+    files = dict(seeds.load_problem("silu").files)
     files["problem.toml"] = files["problem.toml"].replace(b'"M * N"', b'"1000 * M * N"')
-    problem = bench(seeds.from_files(files))
+    problem = bench(seeds.build_problem(files))
     answer = await evaluator.evaluate(problem.request(), problem.blobs)
     assert answer.evaluation.verdict is Verdict.RUNTIME_ERROR
     assert answer.evaluation.error.code == "faster_than_bound"
@@ -241,7 +242,7 @@ async def test_many_at_once_all_come_back(silu, make_evaluator, processes):
     sources = [silu.kernel.replace("TILE_N = 1024", f"TILE_N = {size}") for size in (256, 512, 1024, 2048)]
     requests = [silu.request(source) for source in sources]
     answers = await asyncio.gather(*(evaluator.evaluate(request, silu.blobs) for request in requests))
-    assert all(answer.evaluation.correct for answer in answers)
+    assert all(answer.evaluation.is_correct for answer in answers)
     assert len({answer.evaluation.code for answer in answers}) == 4
     assert len(evaluator.worker_pids) <= 2
     assert processes() == set(evaluator.worker_pids)
@@ -263,21 +264,21 @@ async def test_a_request_that_cannot_be_carried_out_is_no_verdict(changes, code,
 
 
 async def test_a_reduced_size_judges_only_problems_that_say_it_may(bench, evaluator):
-    files = dict(seeds.load("silu").files)
+    files = dict(seeds.load_problem("silu").files)
     files["problem.toml"] = files["problem.toml"].replace(b"shape_generic = true", b"shape_generic = false")
-    problem = bench(seeds.from_files(files))
+    problem = bench(seeds.build_problem(files))
     with pytest.raises(InfrastructureError) as caught:
         await evaluator.evaluate(problem.request(), problem.blobs)
     assert caught.value.code == "not_shape_generic"
 
 
 async def test_the_only_size_of_a_problem_is_judged_whatever_its_name(bench, evaluator):
-    files = dict(seeds.load("silu").files)
+    files = dict(seeds.load_problem("silu").files)
     text = files["problem.toml"].decode().replace("shape_generic = true", "shape_generic = false")
     start, end = text.index("[sizes.full]"), text.index("[sizes.reduced]")
     del files["workload.json"]
     files["problem.toml"] = (text[:start] + text[end:]).encode()
-    problem = bench(seeds.from_files(files))
+    problem = bench(seeds.build_problem(files))
     answer = await evaluator.evaluate(problem.request(size="reduced"), problem.blobs)
     assert answer.evaluation.verdict is Verdict.CORRECT
 
@@ -297,7 +298,7 @@ async def test_a_gain_too_good_has_everything_judged(case, silu, evaluator, monk
 
     monkeypatch.setattr(evaluator._workers, "judge", noted)
     answer = await evaluator.evaluate(silu.request(level=level, base_ms=base_ms), silu.blobs)
-    assert answer.evaluation.correct
+    assert answer.evaluation.is_correct
     assert set(answer.evaluation.rel_l2) == set(silu.problem.spec.seeds)
     assert (judged[-1] == len(silu.problem.spec.seeds)) == whole
     assert judged[0] == {"slices": 0, "one_seed": 1, "whole": 5}[level]
@@ -319,4 +320,4 @@ async def test_memory_of_a_worker_is_bounded_by_its_limit(silu, make_evaluator):
     evaluator = make_evaluator(worker_limits=WorkerLimits(memory_bytes=4 << 30, input_bytes=0, wall_s=120))
     for _ in range(2):
         answer = await evaluator.evaluate(silu.request(), silu.blobs)
-        assert answer.evaluation.correct
+        assert answer.evaluation.is_correct

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seeds.errors import ExpressionError
-from seeds.expressions import MAX_CHARS, evaluate
+from seeds.expressions import MAX_CHARS, evaluate_expression
 
 DIMS = {"M": 6, "N": 35, "K": 4}
 
@@ -27,7 +27,7 @@ DIMS = {"M": 6, "N": 35, "K": 4}
     ],
 )
 def test_value(text, value):
-    assert evaluate(text, DIMS) == value
+    assert evaluate_expression(text, DIMS) == value
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_value(text, value):
 )
 def test_refusal_says_what_is_wrong(text, part):
     with pytest.raises(ExpressionError) as caught:
-        evaluate(text, DIMS)
+        evaluate_expression(text, DIMS)
     assert part in str(caught.value)
     assert caught.value.code == "bad_expression"
 
@@ -68,13 +68,13 @@ def _render(draw, depth):
 @given(st.data())
 def test_agrees_with_python_on_what_it_accepts(data):
     text = _render(data.draw, 3)
-    assert evaluate(text, DIMS) == eval(text, {"__builtins__": {}}, DIMS)
+    assert evaluate_expression(text, DIMS) == eval(text, {"__builtins__": {}}, DIMS)
 
 
 @given(st.text(max_size=60))
 def test_any_text_is_a_number_or_a_clear_refusal(text):
     try:
-        value = evaluate(text, DIMS)
+        value = evaluate_expression(text, DIMS)
     except ExpressionError:
         return
     assert isinstance(value, int)

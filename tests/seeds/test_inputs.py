@@ -8,10 +8,10 @@ import pytest
 
 import seeds
 from seeds.errors import UnknownSizeError
-from seeds.inputs import draw, dtype_of
+from seeds.inputs import draw_inputs, dtype_of
 from seeds.spec import InputSpec, ProblemSpec
 
-SPEC = seeds.load("rmsnorm_matmul").spec
+SPEC = seeds.load_problem("rmsnorm_matmul").spec
 
 
 def with_inputs(*inputs: InputSpec) -> ProblemSpec:
@@ -19,7 +19,7 @@ def with_inputs(*inputs: InputSpec) -> ProblemSpec:
 
 
 def test_the_documented_generator_in_the_documented_order():
-    x, w = draw(SPEC, "reduced", 21)
+    x, w = draw_inputs(SPEC, "reduced", 21)
     generator = np.random.default_rng(21)
     assert np.array_equal(x, generator.standard_normal((256, 256), dtype=np.float32))
     assert np.array_equal(w, generator.standard_normal((256, 1024), dtype=np.float32))
@@ -27,13 +27,13 @@ def test_the_documented_generator_in_the_documented_order():
 
 
 def test_same_seed_same_inputs_other_seed_other_inputs():
-    first, again, other = (draw(SPEC, "reduced", seed) for seed in (42, 42, 63))
+    first, again, other = (draw_inputs(SPEC, "reduced", seed) for seed in (42, 42, 63))
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert not any(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
 
 
 def test_inputs_look_standard_normal():
-    (x,) = draw(seeds.load("silu").spec, "reduced", 0)
+    (x,) = draw_inputs(seeds.load_problem("silu").spec, "reduced", 0)
     assert abs(float(x.mean())) < 0.01
     assert abs(float(x.std()) - 1.0) < 0.01
 
@@ -43,7 +43,7 @@ def test_distribution_scale_and_type():
         InputSpec(name="v", shape=("M", "N"), distribution="abs_normal", scale=0.05),
         InputSpec(name="b", shape=("K",), dtype="bfloat16"),
     )
-    v, b = draw(spec, "reduced", 0)
+    v, b = draw_inputs(spec, "reduced", 0)
     assert v.min() >= 0
     assert abs(float(np.sqrt(np.mean(v**2))) - 0.05) < 0.001
     assert b.dtype == ml_dtypes.bfloat16
@@ -51,7 +51,7 @@ def test_distribution_scale_and_type():
 
 def test_unknown_size_is_refused():
     with pytest.raises(UnknownSizeError):
-        draw(SPEC, "huge", 0)
+        draw_inputs(SPEC, "huge", 0)
 
 
 @pytest.mark.parametrize("name", ["float32", "float16", "int32"])

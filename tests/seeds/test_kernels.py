@@ -15,11 +15,11 @@ from nki_sim.checks import program as checks
 from nki_sim.program.ir import ArraySpec
 from nki_sim.running import numerics
 from remote.judge.numerics import output_fault, rel_l2
-from seeds.inputs import draw
+from seeds.inputs import draw_inputs
 from targets.nki.judge import rules
 from tests.seeds.statements import STATEMENTS
 
-PROBLEMS = seeds.problems()
+PROBLEMS = seeds.builtin_problems()
 
 
 def reference(problem):
@@ -30,16 +30,16 @@ def reference(problem):
 
 @cache
 def traced(name, size, target):
-    problem = seeds.load(name)
+    problem = seeds.load_problem(name)
     dims = problem.spec.dims(size)
-    args = [ArraySpec(item.resolve(dims), item.dtype) for item in problem.spec.inputs]
+    args = [ArraySpec(item.resolve_shape(dims), item.dtype) for item in problem.spec.inputs]
     return nki_sim.trace(problem.kernel, args=args, target=target)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_reference_agrees_with_an_independent_statement(name):
-    problem = seeds.load(name)
-    inputs = draw(problem.spec, "reduced", 7)
+    problem = seeds.load_problem(name)
+    inputs = draw_inputs(problem.spec, "reduced", 7)
     out = reference(problem)(*inputs)
     truth = STATEMENTS[name](*[array.astype(np.float64) for array in inputs])
     assert out.dtype == np.float32
@@ -48,8 +48,8 @@ def test_reference_agrees_with_an_independent_statement(name):
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_every_input_counts_and_stays_as_it_is(name):
-    problem = seeds.load(name)
-    inputs = draw(problem.spec, "reduced", 0)
+    problem = seeds.load_problem(name)
+    inputs = draw_inputs(problem.spec, "reduced", 0)
     kept = [array.copy() for array in inputs]
     out = reference(problem)(*inputs)
     assert all(np.array_equal(array, copy) for array, copy in zip(inputs, kept, strict=True))
@@ -60,8 +60,8 @@ def test_every_input_counts_and_stays_as_it_is(name):
 
 @pytest.mark.parametrize("name", ["bmm_softmax", "gqa_full", "silu", "swiglu"])
 def test_references_with_exponentials_survive_large_inputs(name):
-    problem = seeds.load(name)
-    inputs = [array * np.float32(1000) for array in draw(problem.spec, "reduced", 0)]
+    problem = seeds.load_problem(name)
+    inputs = [array * np.float32(1000) for array in draw_inputs(problem.spec, "reduced", 0)]
     with np.errstate(all="raise", under="ignore"):
         out = reference(problem)(*inputs)
     assert np.isfinite(out).all()
@@ -71,18 +71,18 @@ def test_references_with_exponentials_survive_large_inputs(name):
 def test_silu_reference_survives_extreme_inputs():
     x = np.array([[-1e30, -200.0, 0.0, 200.0, 1e30]], dtype=np.float32)
     with np.errstate(all="raise", under="ignore"):
-        out = reference(seeds.load("silu"))(x)
+        out = reference(seeds.load_problem("silu"))(x)
     assert np.isfinite(out).all()
     assert out.tolist()[0][2:] == [0.0, 200.0, np.float32(1e30)]
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_correct_on_every_seed_at_the_reduced_size(name):
-    problem = seeds.load(name)
+    problem = seeds.load_problem(name)
     program = traced(name, "reduced", "trn2")
-    assert output_fault(program.specs(program.outputs), problem.spec, "reduced") is None
+    assert output_fault(program.array_specs(program.outputs), problem.spec, "reduced") is None
     for seed in problem.spec.seeds:
-        inputs = draw(problem.spec, "reduced", seed)
+        inputs = draw_inputs(problem.spec, "reduced", seed)
         assert rel_l2(numerics.run(program, inputs), [reference(problem)(*inputs)]) < problem.spec.rel_l2
 
 
@@ -114,9 +114,9 @@ def instructions(program):
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_passes_the_static_rules_and_is_plain(name):
-    source = seeds.load(name).kernel
+    source = seeds.load_problem(name).kernel
     tree = ast.parse(source)
-    assert rules.check(tree, source) == []
+    assert rules.check_source(tree, source) == []
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     assert [node.name for node in functions] == [name]
     loops = [node for node in ast.walk(tree) if isinstance(node, ast.For)]

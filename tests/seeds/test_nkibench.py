@@ -12,16 +12,16 @@ import pytest
 
 import seeds
 from seeds import SpecError, UnknownProblemError
-from seeds.expressions import evaluate
-from seeds.nkibench.follow import UnfollowedError, returned
-from seeds.nkibench.shapes import Array, Number
-from seeds.nkibench.source import read
+from seeds.expressions import evaluate_expression
+from seeds.nkibench.reference_source import read_reference_source
+from seeds.nkibench.shape_functions import SymbolicArray, SymbolicNumber
+from seeds.nkibench.shape_inference import UnsupportedSyntaxError, infer_returned_arrays
 from tests.seeds.nkibench_files import KERNEL, LABEL, REFERENCE, write
 
 
 def faults_of(tmp_path, reference: str) -> tuple[str, ...]:
     with pytest.raises(SpecError) as caught:
-        seeds.load(write(tmp_path, summary=False, reference=reference))
+        seeds.load_problem(write(tmp_path, summary=False, reference=reference))
     return caught.value.faults
 
 
@@ -31,15 +31,15 @@ def faults_of(tmp_path, reference: str) -> tuple[str, ...]:
 @pytest.mark.parametrize("summary", [True, False])
 def test_a_problem_is_found_by_any_path_that_means_it(tmp_path, monkeypatch, path, summary):
     write(tmp_path / "NKIBench", summary=summary)
-    problem = seeds.load(tmp_path / "NKIBench" / path)
+    problem = seeds.load_problem(tmp_path / "NKIBench" / path)
     assert problem.name == "scaled_rows"
     monkeypatch.chdir(tmp_path)
-    assert seeds.load(f"NKIBench/{path}") == problem
-    assert seeds.from_files(problem.files) == problem
+    assert seeds.load_problem(f"NKIBench/{path}") == problem
+    assert seeds.build_problem(problem.files) == problem
 
 
 def test_the_conversion_says_what_the_files_say(tmp_path):
-    problem = seeds.load(write(tmp_path))
+    problem = seeds.load_problem(write(tmp_path))
     spec = problem.spec
     assert spec.sizes["full"] == {"M": 256, "K": 64}
     assert (spec.rel_l2, spec.seeds, spec.shape_generic) == (2e-5, (0, 21, 42, 63, 84), False)
@@ -59,15 +59,19 @@ def test_the_conversion_says_what_the_files_say(tmp_path):
         0.5,
     )
     assert [(item.name, item.value, item.position) for item in spec.scalars] == [("eps", 1e-5, 1)]
-    assert spec.arguments(["x", "g"], str) == ["x", "1e-05", "g"]
+    assert spec.call_arguments(["x", "g"], str) == ["x", "1e-05", "g"]
     (out,) = spec.outputs
-    assert (out.resolve(spec.dims("full")), out.kernel_shape, out.dtype) == ((256, 64), "any", "float32")
+    assert (out.resolve_shape(spec.dims("full")), out.kernel_shape, out.dtype) == (
+        (256, 64),
+        "any",
+        "float32",
+    )
     assert problem.files["nkibench.py"] == REFERENCE.encode()
     assert problem.kernel == KERNEL
 
 
 def test_the_reference_follows_the_sizes_of_what_it_is_given(tmp_path, monkeypatch):
-    problem = seeds.load(write(tmp_path))
+    problem = seeds.load_problem(write(tmp_path))
     for name, data in problem.files.items():
         (tmp_path / name).write_bytes(data)
     monkeypatch.syspath_prepend(tmp_path)
@@ -82,15 +86,15 @@ def test_the_reference_follows_the_sizes_of_what_it_is_given(tmp_path, monkeypat
 
 def test_large_sizes_get_a_reduced_one_unless_forward_needs_sizes_that_no_axis_says(tmp_path):
     text = REFERENCE.replace("M = 256", "M = 6144").replace("(2, 128, 64)", "(48, 128, 64)")
-    spec = seeds.load(write(tmp_path / "a", summary=False, reference=text)).spec
+    spec = seeds.load_problem(write(tmp_path / "a", summary=False, reference=text)).spec
     assert spec.dims("reduced") == {"M": 192, "K": 64}
     hidden = text.replace("K = 64\n", "K = 64\nQ = 2\n").replace("return x /", "return Q * x /")
-    spec = seeds.load(write(tmp_path / "b", summary=False, reference=hidden)).spec
+    spec = seeds.load_problem(write(tmp_path / "b", summary=False, reference=hidden)).spec
     assert set(spec.sizes) == {"full"}
 
 
 def test_a_known_problem_of_the_same_arrays_lends_operations_and_relations(tmp_path):
-    silu = seeds.load("silu").spec
+    silu = seeds.load_problem("silu").spec
     text = """
 import numpy as np
 M = 4096
@@ -106,7 +110,7 @@ def forward(x):
         for part, name, data in (("reference", "numpy_0", text.format(n=n)), ("kernels", "0", KERNEL)):
             (folder / part).mkdir(parents=True)
             (folder / part / f"silu_M4096_N{n}_{name}.py").write_text(data)
-        spec = seeds.load(folder / "silu").spec
+        spec = seeds.load_problem(folder / "silu").spec
         assert (spec.work == silu.work) == same
         assert (spec.relations == silu.relations) == same
 
@@ -115,26 +119,26 @@ def test_nkibenchs_own_tolerance_for_mamba(tmp_path):
     write(tmp_path)
     summary = json.loads((tmp_path / "summary.json").read_text())
     (tmp_path / "summary.json").write_text(json.dumps({"mamba": summary["scaled_rows"]}))
-    assert seeds.load(tmp_path / "mamba").spec.rel_l2 == 3e-5
+    assert seeds.load_problem(tmp_path / "mamba").spec.rel_l2 == 3e-5
 
 
 def test_a_name_that_is_not_there_or_means_several_lists_what_there_is(tmp_path):
     write(tmp_path)
     for path in (tmp_path, tmp_path / "scaled_row"):
         with pytest.raises(UnknownProblemError, match=f"{tmp_path}/{LABEL}"):
-            seeds.load(path)
+            seeds.load_problem(path)
     (tmp_path / "kernels" / f"{LABEL}_1.py").write_text(KERNEL)
     with pytest.raises(UnknownProblemError):
-        seeds.load(tmp_path / LABEL)
-    assert seeds.load(tmp_path / "kernels" / f"{LABEL}_1.py").name == "scaled_rows"
+        seeds.load_problem(tmp_path / LABEL)
+    assert seeds.load_problem(tmp_path / "kernels" / f"{LABEL}_1.py").name == "scaled_rows"
 
 
 def test_a_folder_of_ones_own_is_not_taken_for_nkibenchs(tmp_path):
-    silu = seeds.load("silu")
+    silu = seeds.load_problem("silu")
     write(tmp_path)
     for name, data in silu.files.items():
         (tmp_path / name).write_bytes(data)
-    assert seeds.load(tmp_path).name == "silu"
+    assert seeds.load_problem(tmp_path).name == "silu"
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"a": {"cases": {"0": {"values": {}}}}}', '{"a": 1}'])
@@ -143,10 +147,10 @@ def test_a_summary_that_is_none(tmp_path, text):
     (tmp_path / "summary.json").write_text(text)
     if text == "[]":
         with pytest.raises(SpecError, match="not a summary"):
-            seeds.load(path)
+            seeds.load_problem(path)
         return
     with pytest.raises(SpecError) as caught:
-        seeds.load(path)
+        seeds.load_problem(path)
     assert "not a summary of NKIBench" in caught.value.faults[0]
 
 
@@ -186,22 +190,22 @@ def test_single_faults(tmp_path, old, new, words):
 def test_a_summary_that_contradicts_its_file(tmp_path):
     path = write(tmp_path, reference=REFERENCE.replace("K = 64", "K = 32"))
     with pytest.raises(SpecError) as caught:
-        seeds.load(path)
+        seeds.load_problem(path)
     assert any("the summary has K = 64, the file 32" in fault for fault in caught.value.faults)
 
 
 def test_nothing_of_the_files_runs(tmp_path):
     marker = tmp_path / "ran"
-    seeds.load(write(tmp_path, reference=f"open({str(marker)!r}, 'w')\n{REFERENCE}"))
+    seeds.load_problem(write(tmp_path, reference=f"open({str(marker)!r}, 'w')\n{REFERENCE}"))
     assert not marker.exists()
 
 
 def test_constants_that_are_no_sizes_are_left_where_they_are(tmp_path):
     text = REFERENCE.replace("K = 64\n", "K = 64\nSEED = 0\nEPSILON = 1e-3\nTWO = 2\n")
     text = text.replace("mean + eps", "mean + eps + EPSILON * SEED").replace("return x /", "return TWO * x /")
-    problem = seeds.load(write(tmp_path, summary=False, reference=text))
+    problem = seeds.load_problem(write(tmp_path, summary=False, reference=text))
     assert problem.spec.dims("full") == {"M": 256, "K": 64, "TWO": 2}
-    assert problem.spec.outputs[0].resolve(problem.spec.dims("full")) == (256, 64)
+    assert problem.spec.outputs[0].resolve_shape(problem.spec.dims("full")) == (256, 64)
 
 
 def test_damaged_files_are_problems_or_faults():
@@ -212,7 +216,7 @@ def test_damaged_files_are_problems_or_faults():
         text = list(words)
         for _ in range(draw.randint(1, 3)):
             text[draw.randrange(len(text))] = draw.choice(others)
-        source, faults = read("".join(text).encode(), {})
+        source, faults = read_reference_source("".join(text).encode(), {})
         assert (source is None) == bool(faults)
 
 
@@ -252,9 +256,9 @@ def test_shapes_are_those_that_numpy_gives(body, dims):
     array = np.ones((dims["M"], dims["N"]), dtype=np.float32)
     results = names["forward"](array, array)
     truth = results if isinstance(results, tuple) else (results,)
-    given = [Array(("M", "N"), "float32")] * 2
-    found = returned(ast.parse(text).body[0], given, [dims])
-    assert [tuple(evaluate(axis, dims) for axis in item.axes) for item in found] == [
+    given = [SymbolicArray(("M", "N"), "float32")] * 2
+    found = infer_returned_arrays(ast.parse(text).body[0], given, [dims])
+    assert [tuple(evaluate_expression(axis, dims) for axis in item.axes) for item in found] == [
         item.shape for item in truth
     ]
     # Kernels have nothing wider than float32.
@@ -287,6 +291,6 @@ def test_shapes_are_those_that_numpy_gives(body, dims):
 )
 def test_what_is_not_followed_is_said_with_its_line(body):
     function = ast.parse(f"def forward(x, y, n):\n    {body}\n").body[0]
-    given = [Array(("M", "N"), "float32"), Array(("M", "N"), "float32"), Number()]
-    with pytest.raises(UnfollowedError, match=r"line \d+: cannot follow"):
-        returned(function, given, [{"M": 4, "N": 6}])
+    given = [SymbolicArray(("M", "N"), "float32"), SymbolicArray(("M", "N"), "float32"), SymbolicNumber()]
+    with pytest.raises(UnsupportedSyntaxError, match=r"line \d+: cannot follow"):
+        infer_returned_arrays(function, given, [{"M": 4, "N": 6}])

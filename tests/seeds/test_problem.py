@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import seeds
 from seeds import SpecError, UnknownProblemError, UnknownSizeError
-from seeds.folder import MAX_FILE_BYTES, MAX_FILES
-from seeds.spec import parse
+from seeds.problem_files import MAX_FILE_BYTES, MAX_FILES
+from seeds.spec import parse_spec
 from state.model import digest_of
 
 GOOD = b"""
@@ -44,7 +44,7 @@ FILES = {
 
 def faults_of(toml: bytes) -> list[str]:
     with pytest.raises(SpecError) as caught:
-        seeds.from_files({**FILES, "problem.toml": toml})
+        seeds.build_problem({**FILES, "problem.toml": toml})
     return list(caught.value.faults)
 
 
@@ -76,12 +76,12 @@ PUBLISHED = {
 
 
 def test_the_built_in_problems_are_those_of_nkibench():
-    assert set(seeds.problems()) == set(PUBLISHED)
+    assert set(seeds.builtin_problems()) == set(PUBLISHED)
 
 
 @pytest.mark.parametrize(("name", "full"), PUBLISHED.items())
 def test_built_in_problems_have_the_published_configuration(name, full):
-    problem = seeds.load(name)
+    problem = seeds.load_problem(name)
     spec = problem.spec
     assert problem.name == spec.name == name
     assert spec.dims("full") == full
@@ -118,12 +118,12 @@ SHAPES = {
 
 @pytest.mark.parametrize(("name", "shapes"), SHAPES.items())
 def test_built_in_problems_have_natural_shapes(name, shapes):
-    spec = seeds.load(name).spec
-    assert [item.resolve(spec.dims("full")) for item in (*spec.inputs, *spec.outputs)] == shapes
+    spec = seeds.load_problem(name).spec
+    assert [item.resolve_shape(spec.dims("full")) for item in (*spec.inputs, *spec.outputs)] == shapes
 
 
 def test_work_counts_arrays_once_and_operations_by_expression():
-    work = seeds.load("rmsnorm_matmul").spec.work_at("full")
+    work = seeds.load_problem("rmsnorm_matmul").spec.minimal_work("full")
     assert work.read_bytes == 4 * (4096 * 1024 + 1024 * 2048)
     assert work.write_bytes == 4 * 4096 * 2048
     assert work.matmul_flops == 2 * 4096 * 2048 * 1024
@@ -132,25 +132,25 @@ def test_work_counts_arrays_once_and_operations_by_expression():
 
 def test_a_folder_anywhere_is_a_problem(tmp_path):
     folder = write(tmp_path / "mine", {**FILES, "notes/why.md": b"because"})
-    problem = seeds.load(folder)
+    problem = seeds.load_problem(folder)
     assert problem.name == "twice"
     assert set(problem.files) == {*FILES, "notes/why.md"}
     assert problem.kernel == "import nki\n"
-    assert seeds.load(str(folder)) == problem
+    assert seeds.load_problem(str(folder)) == problem
 
 
 def test_files_and_folder_give_the_same_digest_and_any_byte_changes_it(tmp_path):
-    problem = seeds.load(write(tmp_path / "mine", FILES))
-    assert problem.digest == seeds.from_files(dict(reversed(FILES.items()))).digest
+    problem = seeds.load_problem(write(tmp_path / "mine", FILES))
+    assert problem.digest == seeds.build_problem(dict(reversed(FILES.items()))).digest
     for name, data in FILES.items():
-        changed = seeds.from_files({**FILES, name: data + b"\n"})
+        changed = seeds.build_problem({**FILES, name: data + b"\n"})
         assert changed.digest != problem.digest
-    assert seeds.from_files({**FILES, "more.py": b""}).digest != problem.digest
+    assert seeds.build_problem({**FILES, "more.py": b""}).digest != problem.digest
 
 
 def test_reference_by_blobs_names_every_file():
-    problem = seeds.from_files(FILES)
-    ref = problem.ref()
+    problem = seeds.build_problem(FILES)
+    ref = problem.make_ref()
     assert ref.name == "twice"
     assert ref.digest == problem.digest
     assert ref.files == {name: digest_of(data) for name, data in FILES.items()}
@@ -159,7 +159,7 @@ def test_reference_by_blobs_names_every_file():
 def test_hidden_files_byte_code_and_links_are_not_part_of_a_problem(tmp_path):
     folder = write(tmp_path / "mine", {**FILES, ".git/config": b"x", "__pycache__/a.pyc": b"x"})
     (folder / "link.py").symlink_to("/etc/hostname")
-    assert set(seeds.load(folder).files) == set(FILES)
+    assert set(seeds.load_problem(folder).files) == set(FILES)
 
 
 @pytest.mark.parametrize(
@@ -171,24 +171,24 @@ def test_hidden_files_byte_code_and_links_are_not_part_of_a_problem(tmp_path):
 )
 def test_a_folder_that_is_no_problem_folder_is_refused_early(tmp_path, extra, part):
     with pytest.raises(SpecError) as caught:
-        seeds.load(write(tmp_path / "mine", {**FILES, **extra}))
+        seeds.load_problem(write(tmp_path / "mine", {**FILES, **extra}))
     assert part in str(caught.value)
 
 
 def test_unknown_problem_names_it_those_known_and_the_nearest():
     with pytest.raises(UnknownProblemError) as caught:
-        seeds.load("rmsnorm-matmul")
+        seeds.load_problem("rmsnorm-matmul")
     text = str(caught.value)
     assert "\n" not in text
     assert "unknown problem 'rmsnorm-matmul'" in text
     assert "did you mean 'rmsnorm_matmul'?" in text
-    assert all(name in text for name in seeds.problems())
+    assert all(name in text for name in seeds.builtin_problems())
     assert caught.value.code == "unknown_problem"
 
 
 def test_unknown_size():
     with pytest.raises(UnknownSizeError, match=r"unknown size 'ful' - did you mean 'full'\?"):
-        seeds.load("silu").spec.work_at("ful")
+        seeds.load_problem("silu").spec.minimal_work("ful")
 
 
 def test_all_faults_come_in_one_error():
@@ -214,7 +214,7 @@ shape = []
 matmul_flops = "2 ** M"
 """
     with pytest.raises(SpecError) as caught:
-        seeds.from_files({"problem.toml": toml, "reference.py": b"def wrong(x): pass", "extra.py": b""})
+        seeds.build_problem({"problem.toml": toml, "reference.py": b"def wrong(x): pass", "extra.py": b""})
     error = caught.value
     text = str(error)
     expected = [
@@ -283,11 +283,13 @@ FILES_EXTENDED = {**FILES, "reference.py": b"def reference(alpha, x):\n    retur
 
 
 def test_scalars_stand_where_their_positions_say():
-    spec = seeds.from_files({**FILES_EXTENDED, "problem.toml": EXTENDED}).spec
-    assert spec.arguments(["x"], lambda value: value) == [0.5, "x"]
+    spec = seeds.build_problem({**FILES_EXTENDED, "problem.toml": EXTENDED}).spec
+    assert spec.call_arguments(["x"], lambda value: value) == [0.5, "x"]
     toml = EXTENDED.replace(b"position = 0", b'[[scalars]]\nname = "n"\nvalue = 3\nposition = 1')
     files = {**FILES_EXTENDED, "reference.py": b"def reference(x, n, alpha): pass"}
-    found = seeds.from_files({**files, "problem.toml": toml}).spec.arguments(["x"], lambda value: value)
+    found = seeds.build_problem({**files, "problem.toml": toml}).spec.call_arguments(
+        ["x"], lambda value: value
+    )
     assert found == ["x", 3, 0.5]
     assert type(found[1]) is int
 
@@ -298,10 +300,10 @@ def test_a_problem_that_is_not_generic_needs_no_reduced_size():
     assert faults_of(toml) == [
         "problem.toml: sizes.reduced: there must be a size of this name, unless shape_generic = false"
     ]
-    spec, faults = parse(toml.replace(b"shape_generic = true", b"shape_generic = false"))
+    spec, faults = parse_spec(toml.replace(b"shape_generic = true", b"shape_generic = false"))
     assert faults == []
     assert set(spec.sizes) == {"full"}
-    alone, faults = parse(
+    alone, faults = parse_spec(
         toml.replace(b"shape_generic = true", b"shape_generic = false").replace(
             b"[sizes.full]", b"[sizes.reduced]"
         )
@@ -348,7 +350,7 @@ def test_a_problem_that_is_not_generic_needs_no_reduced_size():
 )
 def test_faults_of_what_is_optional(old, new, fault):
     with pytest.raises(SpecError) as caught:
-        seeds.from_files({**FILES_EXTENDED, "problem.toml": EXTENDED.replace(old, new, 1)})
+        seeds.build_problem({**FILES_EXTENDED, "problem.toml": EXTENDED.replace(old, new, 1)})
     assert any(fault in text for text in caught.value.faults), caught.value.faults
 
 
@@ -357,7 +359,7 @@ def test_only_floats_are_scaled_or_added():
         b'x = "permute 0"', b'x = "negate"'
     )
     with pytest.raises(SpecError, match="only floats are scaled, shifted or added"):
-        seeds.from_files({**FILES_EXTENDED, "problem.toml": toml})
+        seeds.build_problem({**FILES_EXTENDED, "problem.toml": toml})
 
 
 @pytest.mark.parametrize(
@@ -376,10 +378,10 @@ def test_references_take_what_the_problem_has(signature, fault):
         "reference.py": f"def reference({signature}): 0".encode(),
     }
     if fault is None:
-        assert seeds.from_files(files).name == "twice"
+        assert seeds.build_problem(files).name == "twice"
         return
     with pytest.raises(SpecError) as caught:
-        seeds.from_files(files)
+        seeds.build_problem(files)
     assert fault in caught.value.faults[0]
 
 
@@ -393,7 +395,7 @@ def test_references_take_what_the_problem_has(signature, fault):
 )
 def test_sources_that_are_not_python(name, data, fault):
     with pytest.raises(SpecError) as caught:
-        seeds.from_files({**FILES, name: data})
+        seeds.build_problem({**FILES, name: data})
     assert [text for text in caught.value.faults if text.startswith(fault)]
 
 
@@ -409,20 +411,20 @@ def test_sources_that_are_not_python(name, data, fault):
 )
 def test_graphs_that_are_not_of_the_problem(data, fault):
     with pytest.raises(SpecError) as caught:
-        seeds.from_files({**FILES, "workload.json": data})
+        seeds.build_problem({**FILES, "workload.json": data})
     assert [text for text in caught.value.faults if text.startswith(fault)]
 
 
 def test_graphs_are_part_of_the_digest_and_optional():
-    plain = seeds.from_files(FILES)
-    carrying = seeds.from_files({**FILES, "workload.json": b'{"graphs": {"full": {}}}'})
+    plain = seeds.build_problem(FILES)
+    carrying = seeds.build_problem({**FILES, "workload.json": b'{"graphs": {"full": {}}}'})
     assert carrying.digest != plain.digest
     assert carrying.spec == plain.spec
 
 
 def test_missing_spec_is_a_fault_among_others():
     with pytest.raises(SpecError) as caught:
-        seeds.from_files({})
+        seeds.build_problem({})
     assert caught.value.faults == (
         "problem.toml: missing",
         "reference.py: missing",
@@ -430,15 +432,15 @@ def test_missing_spec_is_a_fault_among_others():
     )
 
 
-@given(st.binary(max_size=200))
+@given(st.apply_binary(max_size=200))
 def test_any_bytes_are_a_spec_or_faults(data):
-    spec, faults = parse(data)
+    spec, faults = parse_spec(data)
     assert (spec is None) == bool(faults)
 
 
-@given(st.integers(0, len(GOOD)), st.integers(0, len(GOOD)), st.binary(max_size=6))
+@given(st.integers(0, len(GOOD)), st.integers(0, len(GOOD)), st.apply_binary(max_size=6))
 def test_a_damaged_spec_never_raises(start, end, patch):
-    spec, faults = parse(GOOD[:start] + patch + GOOD[end:])
+    spec, faults = parse_spec(GOOD[:start] + patch + GOOD[end:])
     assert (spec is None) == bool(faults)
     assert all(fault.startswith("problem.toml: ") for fault in faults)
 
@@ -448,8 +450,8 @@ def test_a_damaged_spec_never_raises(start, end, patch):
 )
 def test_a_submitted_file_stays_inside_the_problem(name: str) -> None:
     with pytest.raises(SpecError):
-        seeds.from_files({**FILES, name: b""})
-    assert seeds.from_files({**FILES, "data/table.txt": b""}).spec.name == "twice"
+        seeds.build_problem({**FILES, name: b""})
+    assert seeds.build_problem({**FILES, "data/table.txt": b""}).spec.name == "twice"
 
 
 def test_submitted_files_have_limits_too() -> None:
@@ -457,7 +459,7 @@ def test_submitted_files_have_limits_too() -> None:
     large = {"large": bytes(MAX_FILE_BYTES + 1)}
     for files, what in ((many, "more than"), (large, "larger than")):
         with pytest.raises(SpecError, match=what):
-            seeds.from_files({**FILES, **files})
+            seeds.build_problem({**FILES, **files})
 
 
 def test_a_deeply_nested_spec_is_a_fault_not_a_crash() -> None:

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stability import budget
-from stability.budget import Account, DayCaps
-from state.day import Day, Hold
+from stability.budget import BudgetAccount, DayCaps
+from state.day_budget import BudgetHold, DayBudget
 from state.fold import RunState
-from state.model import Amount, Resource, RunConfig, usd
+from state.model import Amount, Resource, RunConfig, round_usd
 from tests.support.world import World
 
 WANTED = Amount(usd=0.5, tokens=1_000, calls=1)
@@ -21,7 +21,7 @@ def state(**changes) -> RunState:
 
 
 def lacking(run: RunState, config: RunConfig, wanted: Amount = WANTED, **more) -> Resource | None:
-    found = budget.lacking(budget.accounts(run, config, wanted, **more))
+    found = budget.find_short_account(budget.run_accounts(run, config, wanted, **more))
     return None if found is None else found.resource
 
 
@@ -55,26 +55,30 @@ def test_without_a_price_a_cap_of_nothing_stops_nobody():
 
 
 def test_what_is_held_may_be_freed_and_what_is_spent_may_not():
-    held = Account(Resource.USD, cap=1.0, spent=0.2, held=0.5, wanted=0.5)
-    assert not held.fits
-    assert budget.frees_up(held)
-    spent = Account(Resource.USD, cap=1.0, spent=0.7, held=0.2, wanted=0.5)
-    assert not budget.frees_up(spent)
-    assert not budget.frees_up(Account(Resource.SECONDS, cap=1.0, spent=2.0))
-    assert budget.lacking([held, spent]) is spent
+    held = BudgetAccount(Resource.USD, cap=1.0, spent=0.2, held=0.5, wanted=0.5)
+    assert not held.has_room
+    assert budget.may_free_room(held)
+    spent = BudgetAccount(Resource.USD, cap=1.0, spent=0.7, held=0.2, wanted=0.5)
+    assert not budget.may_free_room(spent)
+    assert not budget.may_free_room(BudgetAccount(Resource.SECONDS, cap=1.0, spent=2.0))
+    assert budget.find_short_account([held, spent]) is spent
 
 
 def test_a_day_has_caps_of_its_own():
-    day = Day(
-        date="2026-03-02", spent=Amount(usd=1.0), held={"a": Hold(date="2026-03-02", amount=Amount(usd=0.75))}
+    day = DayBudget(
+        date="2026-03-02",
+        spent=Amount(usd=1.0),
+        held={"a": BudgetHold(date="2026-03-02", amount=Amount(usd=0.75))},
     )
-    assert budget.lacking(budget.day_accounts(day, DayCaps(usd=2.25), WANTED)) is None
-    short = budget.lacking(budget.day_accounts(day, DayCaps(usd=2.0), WANTED))
+    assert budget.find_short_account(budget.day_accounts(day, DayCaps(usd=2.25), WANTED)) is None
+    short = budget.find_short_account(budget.day_accounts(day, DayCaps(usd=2.0), WANTED))
     assert short is not None
-    assert (short.resource, budget.frees_up(short)) == (Resource.DAY_USD, True)
-    assert budget.lacking(budget.day_accounts(None, DayCaps(calls=1), WANTED)) is None
+    assert (short.resource, budget.may_free_room(short)) == (Resource.DAY_USD, True)
+    assert budget.find_short_account(budget.day_accounts(None, DayCaps(calls=1), WANTED)) is None
     assert budget.day_accounts(day, DayCaps()) == ()
-    assert {one.resource for one in budget.day_accounts(day, DayCaps(1, 1, 1, 1, 1))} == budget.DAILY
+    assert {
+        one.resource for one in budget.day_accounts(day, DayCaps(1, 1, 1, 1, 1))
+    } == budget.DAILY_RESOURCES
 
 
 @given(
@@ -86,24 +90,24 @@ def test_spent_and_held_never_exceed_the_cap(cap, steps):
     config = RunConfig(cap_usd=cap / 1000)
     spent, open_ = 0.0, []
     for wanted, took in steps:
-        account = Account(Resource.USD, config.cap_usd, spent, usd(sum(open_)), wanted / 1000)
-        if account.fits:
+        account = BudgetAccount(Resource.USD, config.cap_usd, spent, round_usd(sum(open_)), wanted / 1000)
+        if account.has_room:
             open_.append(wanted / 1000)
         elif open_:
-            spent = usd(spent + min(took / 1000, open_.pop(0)))
-        assert usd(spent + usd(sum(open_))) <= config.cap_usd
+            spent = round_usd(spent + min(took / 1000, open_.pop(0)))
+        assert round_usd(spent + round_usd(sum(open_))) <= config.cap_usd
 
 
 def test_marks_are_warned_of_once_and_the_highest_counts():
     config = RunConfig(cap_usd=1.0, cap_calls=10)
     run = state(spent_usd=0.55, spent_calls=9)
-    found = list(budget.warnings(run, budget.accounts(run, config)))
+    found = list(budget.run_warnings(run, budget.run_accounts(run, config)))
     assert {(one.resource, one.percent) for one in found} == {(Resource.USD, 50), (Resource.CALLS, 80)}
     told = run.model_copy(update={"warned": {one.resource: one.percent for one in found}})
-    assert not list(budget.warnings(told, budget.accounts(told, config)))
+    assert not list(budget.run_warnings(told, budget.run_accounts(told, config)))
     more = told.model_copy(update={"spent_usd": 0.8})
-    assert [one.percent for one in budget.warnings(more, budget.accounts(more, config))] == [80]
-    assert not list(budget.warnings(state(), budget.accounts(state(), RunConfig())))
+    assert [one.percent for one in budget.run_warnings(more, budget.run_accounts(more, config))] == [80]
+    assert not list(budget.run_warnings(state(), budget.run_accounts(state(), RunConfig())))
 
 
 @pytest.mark.parametrize(
@@ -122,6 +126,6 @@ def test_marks_are_warned_of_once_and_the_highest_counts():
     ],
 )  # fmt: skip
 def test_a_run_ends_when_nothing_more_fits_and_goes_on_when_the_cap_is_raised(changes, caps, told):
-    found = budget.ending(state(**changes), RunConfig(**caps))
+    found = budget.find_end_reason(state(**changes), RunConfig(**caps))
     assert (found is None) == (told is None)
     assert told is None or told in found

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stability import guard
+from stability import divergence_guard
 from state.model import RESOLUTION_RATIO, Checkpoint
 from tests.support.paths import make_candidate
 
@@ -22,8 +22,8 @@ def mark(latency_ms: float, depth: int = 0) -> Checkpoint:
 @pytest.mark.parametrize(("latency_ms", "wins"), [(0.994, True), (0.996, False), (0.9999, False)])
 def test_predicted_gains_below_what_the_model_resolves_are_none(latency_ms, wins):
     new, old = make_candidate("a", latency_ms), make_candidate("b", 1.0)
-    assert guard.beats(new, old, **SURE) is wins
-    assert guard.alike(new, old, **SURE) is not wins
+    assert divergence_guard.is_clearly_faster(new, old, **SURE) is wins
+    assert divergence_guard.are_indistinguishable(new, old, **SURE) is not wins
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_doubt_is_about_predicted_gains(latency_ms, draws_ms, doubt):
         make_candidate("a", latency_ms, draws_ms=draws_ms),
         make_candidate("b", 1.0, draws_ms=(1.0, 1.0)),
     )
-    assert guard.doubtful(new, old, **SURE) is doubt
+    assert divergence_guard.is_doubtful_gain(new, old, **SURE) is doubt
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,14 @@ def test_doubt_is_about_predicted_gains(latency_ms, draws_ms, doubt):
 )
 def test_a_predicted_gain_must_hold_in_the_draws(draws_ms, wins):
     new, old = make_candidate("a", 0.9, draws_ms=draws_ms), make_candidate("b", 1.0, draws_ms=(1.0,) * 10)
-    assert guard.beats(new, old, **SURE) is wins
-    assert guard.alike(new, old, **SURE) is not wins
-    assert not guard.beats(old, new, **SURE)
+    assert divergence_guard.is_clearly_faster(new, old, **SURE) is wins
+    assert divergence_guard.are_indistinguishable(new, old, **SURE) is not wins
+    assert not divergence_guard.is_clearly_faster(old, new, **SURE)
 
 
 def test_without_confidence_any_predicted_gain_counts():
     new, old = make_candidate("a", 0.9, draws_ms=(1.1,)), make_candidate("b", 1.0, draws_ms=(1.0,))
-    assert guard.beats(new, old, confidence_percent=0.0)
+    assert divergence_guard.is_clearly_faster(new, old, confidence_percent=0.0)
 
 
 @pytest.mark.parametrize(
@@ -70,25 +70,29 @@ def test_without_confidence_any_predicted_gain_counts():
 )
 def test_a_measured_gain_must_clear_both_intervals(latency_ms, wins):
     new, old = make_candidate("a", latency_ms, noise=0.05), make_candidate("b", 1.0, noise=0.05)
-    assert guard.beats(new, old, **SURE) is wins
+    assert divergence_guard.is_clearly_faster(new, old, **SURE) is wins
 
 
 @given(latencies, latencies, noises, noises)
 def test_two_kernels_are_alike_or_one_of_them_beats_the_other(one, other, noise, other_noise):
     a, b = make_candidate("a", one, noise=noise), make_candidate("b", other, noise=other_noise)
-    assert [guard.beats(a, b, **SURE), guard.beats(b, a, **SURE), guard.alike(a, b, **SURE)].count(True) == 1
+    assert [
+        divergence_guard.is_clearly_faster(a, b, **SURE),
+        divergence_guard.is_clearly_faster(b, a, **SURE),
+        divergence_guard.are_indistinguishable(a, b, **SURE),
+    ].count(True) == 1
 
 
 @given(latencies, noises)
 def test_nothing_beats_itself(latency_ms, noise):
     same = make_candidate("a", latency_ms, noise=noise)
-    assert not guard.beats(same, same, **SURE)
+    assert not divergence_guard.is_clearly_faster(same, same, **SURE)
 
 
 def test_a_gain_moves_the_checkpoint_and_forgets_the_depth():
     newest = make_candidate("new", 0.8)
-    ruling = guard.watch(mark(1.0, depth=2), newest, slack_ratio=1.5, depth=3, **SURE)
-    assert ruling == guard.Ruling(Checkpoint(lineage="L", candidate=newest, depth=0))
+    ruling = divergence_guard.check_divergence(mark(1.0, depth=2), newest, slack_ratio=1.5, depth=3, **SURE)
+    assert ruling == divergence_guard.GuardDecision(Checkpoint(lineage="L", candidate=newest, depth=0))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +107,7 @@ def test_a_gain_moves_the_checkpoint_and_forgets_the_depth():
     ],
 )
 def test_a_lineage_is_reverted_when_too_slow_or_too_long_without_gain(latency_ms, depth, reason):
-    ruling = guard.watch(
+    ruling = divergence_guard.check_divergence(
         mark(1.0, depth), make_candidate("new", latency_ms), slack_ratio=1.5, depth=3, **SURE
     )
     assert ruling.checkpoint == mark(1.0, 0 if reason else depth + 1)  # what was reverted begins anew
@@ -122,7 +126,9 @@ def test_no_lineage_outlives_its_depth_without_a_gain(walk, depth):
     current = mark(1.0)
     idle = 0
     for latency_ms in walk:
-        ruling = guard.watch(current, make_candidate("n", latency_ms), slack_ratio=2.0, depth=depth, **SURE)
+        ruling = divergence_guard.check_divergence(
+            current, make_candidate("n", latency_ms), slack_ratio=2.0, depth=depth, **SURE
+        )
         # Predicted: what the model does not resolve is no gain.
         gained = latency_ms * (1 + HALF) < current.candidate.latency_ms * (1 - HALF)
         idle = 0 if gained else idle + 1

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.workload import append_run
 from state.log import EventLog
-from state.records import Recorded
+from state.records import RecordedEvent
 
 Damage = Callable[..., None]
 
@@ -24,14 +24,14 @@ def log(home: Path) -> Iterator[EventLog]:
 
 
 @pytest.fixture(scope="session")
-def two_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Recorded]]:
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[RecordedEvent]]:
     home = tmp_path_factory.mktemp("template") / "home"
     with EventLog.open(home) as log:
         return home, append_run(log, "first", seed=1) + append_run(log, "second", seed=2)
 
 
 @pytest.fixture
-def stored(home: Path, two_runs: tuple[Path, list[Recorded]]) -> list[Recorded]:
+def stored(home: Path, two_runs: tuple[Path, list[RecordedEvent]]) -> list[RecordedEvent]:
     """A home with two runs, cleanly stopped; what it holds."""
     shutil.copytree(two_runs[0], home)
     return two_runs[1]

@@ -60,7 +60,7 @@ def serve() -> None:
 
 def _child(at: str, home: Path, events: int) -> None:
     try:
-        crash._fuse = crash.parse_fuse(None if at == "-" else at)
+        crash._trigger = crash.parse_trigger(None if at == "-" else at)
         main(home, events)
     except BaseException:  # noqa: BLE001 - the fork must not go on as a second server
         traceback.print_exc()

@@ -14,21 +14,21 @@ import traceback
 from pathlib import Path
 
 from state import crash
-from state.archive import archive
-from state.backup import backup, restore
-from state.compact import compact
-from state.importing import import_archive
-from state.repair import repair
-from state.rewrite import migrate
+from state.archive import archive_run
+from state.archive_import import import_archive
+from state.backup import backup_log, restore_log
+from state.compact import compact_log
+from state.log_rebuild import migrate_log
+from state.repair import repair_log
 
 VERBS = {
-    "backup": lambda home, file: backup(home, file, replace=True),
-    "restore": restore,
-    "archive": lambda home, file: archive(home, "first", file, replace=True),
-    "compact": lambda home, file: compact(home, [file]),
+    "backup": lambda home, file: backup_log(home, file, replace=True),
+    "restore": restore_log,
+    "archive": lambda home, file: archive_run(home, "first", file, replace=True),
+    "compact": lambda home, file: compact_log(home, [file]),
     "import": import_archive,
-    "repair": lambda home, _: repair(home),
-    "migrate": lambda home, _: migrate(home),
+    "repair": lambda home, _: repair_log(home),
+    "migrate": lambda home, _: migrate_log(home),
 }
 
 
@@ -45,7 +45,7 @@ def main() -> None:
 
 def _child(at: str, verb: str, arguments: list[Path]) -> None:
     try:
-        crash._fuse = crash.parse_fuse(at)
+        crash._trigger = crash.parse_trigger(at)
         VERBS[verb](*arguments)
     except BaseException:  # noqa: BLE001 - the fork must not go on as a second server
         traceback.print_exc()

@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.workload import Script
-from state.chain import GENESIS, ChainWalk, row_hash
+from state.chain import GENESIS, ChainVerifier, row_hash
 from state.errors import LogDamaged
 from state.events import idempotency_key
-from state.records import Row
+from state.records import EventRow
 
 EVENTS = [step.event for step in Script(seed=5).steps()]
 
 
-def chained(streams: list[str]) -> list[Row]:
+def chained(streams: list[str]) -> list[EventRow]:
     """Rows of a log whose n-th event belongs to the n-th stream."""
     tips: dict[str, tuple[int, bytes]] = {}
-    rows: list[Row] = []
+    rows: list[EventRow] = []
     log_hash = GENESIS
     for number, stream in enumerate(streams, start=1):
         event = EVENTS[number % len(EVENTS)]
@@ -27,18 +27,20 @@ def chained(streams: list[str]) -> list[Row]:
             number, stream, run_seq + 1, type(event).__name__, 1, number * 10, None, idempotency_key(event),
             event.model_dump_json(), prev, log_hash, None, None,
         )  # fmt: skip
-        rows.append(Row(*content, row_hash(content)))
+        rows.append(EventRow(*content, row_hash(content)))
         log_hash = rows[-1].hash
         tips[stream] = (run_seq + 1, log_hash)
     return rows
 
 
-def first_bad(rows: list[Row]) -> int | None:
+def first_bad(rows: list[EventRow]) -> int | None:
     """The index of the first row that a walk refuses, -1 when it names another."""
-    walk = ChainWalk(seq=0, log_hash=GENESIS, before=lambda row: (0, GENESIS) if row.run_seq == 1 else None)
+    walk = ChainVerifier(
+        seq=0, log_hash=GENESIS, before=lambda row: (0, GENESIS) if row.run_seq == 1 else None
+    )
     for index, row in enumerate(rows):
         try:
-            walk.check(row)
+            walk.check_row(row)
         except LogDamaged as error:
             named = (error.seq, error.stream, error.run_seq)
             return index if named == (row.seq, row.stream, row.run_seq) else -1
@@ -64,12 +66,14 @@ CHANGES = {
 
 
 @given(logs)
-def test_an_untouched_log_walks_to_its_end(rows: list[Row]) -> None:
+def test_an_untouched_log_walks_to_its_end(rows: list[EventRow]) -> None:
     assert first_bad(rows) is None
 
 
 @given(logs, st.data())
-def test_changing_any_column_of_any_row_is_seen_at_that_row(rows: list[Row], data: st.DataObject) -> None:
+def test_changing_any_column_of_any_row_is_seen_at_that_row(
+    rows: list[EventRow], data: st.DataObject
+) -> None:
     index = data.draw(st.integers(0, len(rows) - 1))
     column = data.draw(st.sampled_from(sorted(CHANGES)))
     rows[index] = rows[index]._replace(**{column: CHANGES[column](getattr(rows[index], column))})
@@ -77,14 +81,14 @@ def test_changing_any_column_of_any_row_is_seen_at_that_row(rows: list[Row], dat
 
 
 @given(logs, st.data())
-def test_a_dropped_row_is_seen_at_its_successor(rows: list[Row], data: st.DataObject) -> None:
+def test_a_dropped_row_is_seen_at_its_successor(rows: list[EventRow], data: st.DataObject) -> None:
     index = data.draw(st.integers(0, len(rows) - 2))
     del rows[index]
     assert first_bad(rows) == index
 
 
 @given(logs, st.data())
-def test_swapped_rows_are_seen_at_the_first(rows: list[Row], data: st.DataObject) -> None:
+def test_swapped_rows_are_seen_at_the_first(rows: list[EventRow], data: st.DataObject) -> None:
     one, other = sorted(
         data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=2, max_size=2, unique=True))
     )
@@ -94,7 +98,7 @@ def test_swapped_rows_are_seen_at_the_first(rows: list[Row], data: st.DataObject
 
 @given(logs, st.data())
 def test_rows_rewritten_with_fresh_hashes_still_do_not_fit_their_successors(
-    rows: list[Row], data: st.DataObject
+    rows: list[EventRow], data: st.DataObject
 ) -> None:
     index = data.draw(st.integers(0, len(rows) - 2))
     edited = rows[index]._replace(payload='{"forged":true}')
@@ -111,8 +115,8 @@ def test_columns_cannot_trade_bytes() -> None:
 
 def test_a_walk_from_the_middle_asks_for_what_came_before() -> None:
     rows = chained(["a", "b", "a"])
-    walk = ChainWalk(seq=2, log_hash=rows[1].hash, before=lambda row: (1, rows[0].hash))
-    walk.check(rows[2])
-    lost = ChainWalk(seq=2, log_hash=rows[1].hash, before=lambda row: None)
+    walk = ChainVerifier(seq=2, log_hash=rows[1].hash, before=lambda row: (1, rows[0].hash))
+    walk.check_row(rows[2])
+    lost = ChainVerifier(seq=2, log_hash=rows[1].hash, before=lambda row: None)
     with pytest.raises(LogDamaged, match="does not continue its stream"):
-        lost.check(rows[2])
+        lost.check_row(rows[2])

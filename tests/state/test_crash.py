@@ -15,10 +15,10 @@ import pytest
 
 from benchmarks.workload import Script
 from state import crash
-from state.crash import ENVIRONMENT, crash_point, parse_fuse
+from state.crash import ENVIRONMENT, crash_point, parse_trigger
 from state.log import EventLog
 from state.reader import LogReader
-from state.verify import verify
+from state.verify import verify_log
 from tests.state import killed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,8 +76,8 @@ def check(home: Path, ended: Ended, *, before: int = 0) -> int:
     if not (home / "events.db").exists():
         assert ended.said == []
         return 0
-    report = verify(home)
-    assert report.ok, report.first
+    report = verify_log(home)
+    assert report.is_ok, report.first_finding
     assert report.events in ended.possible(before), ended
     with LogReader.open(home) as reader:
         stored = [item.event for item in reader.read(limit=10_000)]
@@ -90,7 +90,7 @@ def finish(home: Path) -> str:
     killed.main(home, EVENTS)
     with EventLog.open(home) as log:
         assert log.run_seq(killed.RUN) == EVENTS
-        return log.state(killed.RUN).model_dump_json()
+        return log.run_state(killed.RUN).model_dump_json()
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ def test_killed_at_a_point_it_loses_nothing_and_ends_like_its_twin(
     if ended.said:
         check(home, ended)
     assert finish(home) == twin
-    assert verify(home).ok
+    assert verify_log(home).is_ok
 
 
 @pytest.mark.parametrize("at", ["open.locked:1", "open.migrated:1", "open.checked:1", "log.before_commit:1"])
@@ -173,16 +173,16 @@ def test_an_owner_armed_by_its_environment_dies_and_leaves_its_home_free(home: P
 @pytest.mark.parametrize("text", ["x", "a:", "a:0", "0", "a:b", "-1", "1.5"])
 def test_a_bad_setting_is_an_error_not_a_silent_pass(text: str) -> None:
     with pytest.raises(ValueError, match="expected NAME:N or N"):
-        parse_fuse(text)
+        parse_trigger(text)
 
 
 def test_points_are_inert_unless_armed(monkeypatch: pytest.MonkeyPatch) -> None:
     kills: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, sig: kills.append(sig))
-    assert parse_fuse(None) is None
-    assert parse_fuse("") is None
+    assert parse_trigger(None) is None
+    assert parse_trigger("") is None
     crash_point("log.before_commit")
-    monkeypatch.setattr(crash, "_fuse", parse_fuse("b:2"))
+    monkeypatch.setattr(crash, "_trigger", parse_trigger("b:2"))
     for name in ("a", "b", "a"):
         crash_point(name)
     assert kills == []
@@ -193,7 +193,7 @@ def test_points_are_inert_unless_armed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_plain_form_counts_every_point(monkeypatch: pytest.MonkeyPatch) -> None:
     kills: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, sig: kills.append(sig))
-    monkeypatch.setattr(crash, "_fuse", parse_fuse("3"))
+    monkeypatch.setattr(crash, "_trigger", parse_trigger("3"))
     for name in ("a", "b"):
         crash_point(name)
     assert kills == []

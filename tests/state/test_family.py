@@ -19,12 +19,12 @@ from state.events import (
     RunForked,
     idempotency_key,
 )
-from state.fold import apply
+from state.fold import apply_event
 from state.log import EventLog
 from state.model import INITIAL_KEY, BeamRole, Rebase, Role, Verdict, digest_of
 from state.reader import LogReader
-from state.records import NewEvent, Recorded
-from state.verify import verify
+from state.records import NewEvent, RecordedEvent
+from state.verify import verify_log
 
 OWN = {
     "run", "seq", "run_seq", "parent_seq", "judged_at", "compared_at", "decided_at", "first_seq",
@@ -34,17 +34,17 @@ OWN = {
 
 
 @pytest.fixture(scope="session")
-def history(tmp_path_factory: pytest.TempPathFactory) -> list[Recorded]:
+def history(tmp_path_factory: pytest.TempPathFactory) -> list[RecordedEvent]:
     with EventLog.open(tmp_path_factory.mktemp("history") / "home") as log:
         return append_run(log, "parent", seed=3)
 
 
-def quiet(history: list[Recorded]) -> list[int]:
+def quiet(history: list[RecordedEvent]) -> list[int]:
     """Where nothing is in flight and no record is half made: what follows there may also follow a fork."""
     state = None
     places = []
     for item in history:
-        state = apply(state, item.event)
+        state = apply_event(state, item.event)
         if not state.open and state.before is None:
             places.append(item.run_seq)
     return places
@@ -67,18 +67,18 @@ def alike(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def told(reader: LogReader, run: str) -> tuple[Any, ...]:
-    (row,) = [row for row in reader.runs() if row["run"] == run]
+    (row,) = [row for row in reader.run_summaries() if row["run"] == run]
     return (
         alike([{**row, "parent": None, "status": None, "reason": None, "ended": None}]),
-        alike(reader.attempts(run)),
-        alike(reader.candidates(run)),
-        alike(reader.spend(run)),
+        alike(reader.attempt_rows(run)),
+        alike(reader.candidate_rows(run)),
+        alike(reader.spend_rows(run)),
     )
 
 
 def sound(home: Path) -> bool:
     """The events here come without their blobs; all else is as it should be."""
-    return {finding.part for finding in verify(home).findings} <= {"blob"}
+    return {finding.part for finding in verify_log(home).findings} <= {"blob"}
 
 
 @given(shares=st.lists(st.integers(0, 1000), min_size=2, max_size=3), at=st.integers(1, 80))
@@ -103,7 +103,9 @@ def test_a_line_of_forks_is_told_of_as_one_run(tmp_path_factory, history, shares
     assert sound(home)
 
 
-def test_what_happens_to_the_parent_later_is_not_the_fork_s(log: EventLog, history: list[Recorded]) -> None:
+def test_what_happens_to_the_parent_later_is_not_the_fork_s(
+    log: EventLog, history: list[RecordedEvent]
+) -> None:
     events = [item.event for item in history]
     cut = next(n for n, event in enumerate(events, 1) if isinstance(event, EvaluationStarted) and n > 10)
     store(log, "parent", events[:cut])
@@ -115,7 +117,7 @@ def test_what_happens_to_the_parent_later_is_not_the_fork_s(log: EventLog, histo
 
 
 def test_a_fork_that_goes_another_way_is_told_of_by_its_own_words(
-    log: EventLog, history: list[Recorded]
+    log: EventLog, history: list[RecordedEvent]
 ) -> None:
     """The parent had the evaluation in flight at the cut; its fork asks again, and hears something else."""
     events = [item.event for item in history]
@@ -129,7 +131,7 @@ def test_a_fork_that_goes_another_way_is_told_of_by_its_own_words(
     store(log, "child", [started, again])
     with LogReader.open(log.home) as reader:
         rows = {
-            name: {row["candidate"]: row for row in reader.attempts(name)} for name in ("parent", "child")
+            name: {row["candidate"]: row for row in reader.attempt_rows(name)} for name in ("parent", "child")
         }
     candidate = started.key.rpartition(".")[0]
     assert rows["child"][candidate]["bottleneck"] == "another"
@@ -138,7 +140,7 @@ def test_a_fork_that_goes_another_way_is_told_of_by_its_own_words(
 
 
 def for_another_target(log: EventLog) -> Rebase:
-    state = log.state("parent")
+    state = log.run_state("parent")
     return Rebase(
         config=state.config.model_copy(update={"target": "trn1"}),
         problem=state.problem,
@@ -147,7 +149,7 @@ def for_another_target(log: EventLog) -> Rebase:
     )
 
 
-def test_a_fork_is_listed_by_what_held_where_it_was_cut(log: EventLog, history: list[Recorded]) -> None:
+def test_a_fork_is_listed_by_what_held_where_it_was_cut(log: EventLog, history: list[RecordedEvent]) -> None:
     """Of a parent that changed its target, before and after that; also when all is projected at once."""
     events = [item.event for item in history]
     store(log, "parent", events)
@@ -156,7 +158,7 @@ def test_a_fork_is_listed_by_what_held_where_it_was_cut(log: EventLog, history: 
     fork(log, "before", "child", len(events))
     fork(log, "early", "child", 1)
     with LogReader.open(log.home) as reader:
-        rows = {row["run"]: row for row in reader.runs()}
+        rows = {row["run"]: row for row in reader.run_summaries()}
     assert {run: row["target"] for run, row in rows.items()} == {
         "parent": "trn2",
         "child": "trn1",
@@ -165,36 +167,36 @@ def test_a_fork_is_listed_by_what_held_where_it_was_cut(log: EventLog, history: 
         "early": "trn2",
     }
     for run in ("after", "before", "early"):
-        best = log.state(run).best
+        best = log.run_state(run).best
         assert rows[run]["best"] == (best and best.id)
     assert sound(log.home)
 
 
-def test_latencies_of_before_another_target_are_history(log: EventLog, history: list[Recorded]) -> None:
+def test_latencies_of_before_another_target_are_history(log: EventLog, history: list[RecordedEvent]) -> None:
     events = [item.event for item in history]
     store(log, "parent", events)
-    state = log.state("parent")
+    state = log.run_state("parent")
     fork(log, "child", "parent", len(events), for_another_target(log))
     with LogReader.open(log.home) as reader:
-        (row,) = [row for row in reader.runs() if row["run"] == "child"]
+        (row,) = [row for row in reader.run_summaries() if row["run"] == "child"]
         assert (row["target"], row["toolchain"], row["rebased"]) == ("trn1", "sim-2", 1)
         assert (row["best_ms"], row["initial_ms"]) == (None, None)
         assert row["spent_usd"] == pytest.approx(state.spent_usd)
-        assert reader.candidates("child") == []
-        assert len(reader.attempts("child")) == len(reader.attempts("parent"))
+        assert reader.candidate_rows("child") == []
+        assert len(reader.attempt_rows("child")) == len(reader.attempt_rows("parent"))
         first = next(event for event in events if isinstance(event, EvaluationStarted))
         heard = next(event for event in events if isinstance(event, EvaluationCompleted))
         store(log, "child", [first, heard])
-        (one,) = reader.candidates("child")
-        assert one["candidate"] == INITIAL_KEY.candidate
+        (one,) = reader.candidate_rows("child")
+        assert one["candidate"] == INITIAL_KEY.candidate_id
         kept = next(event for event in events if isinstance(event, KernelKept))
         store(log, "child", [kept.model_copy(update={"role": BeamRole.ELITE})])
-        (row,) = [row for row in reader.runs() if row["run"] == "child"]
+        (row,) = [row for row in reader.run_summaries() if row["run"] == "child"]
         assert row["initial_ms"] == row["best_ms"] == kept.candidate.latency_ms
     assert sound(log.home)
 
 
-def test_read_models_of_forks_can_be_made_anew(home: Path, history: list[Recorded], monkeypatch) -> None:
+def test_read_models_of_forks_can_be_made_anew(home: Path, history: list[RecordedEvent], monkeypatch) -> None:
     events = [item.event for item in history]
     with EventLog.open(home) as log:
         store(log, "parent", events)
@@ -202,13 +204,13 @@ def test_read_models_of_forks_can_be_made_anew(home: Path, history: list[Recorde
         fork(log, "grandchild", "child", 12)
         with LogReader.open(home) as reader:
             before = [told(reader, run) for run in ("parent", "child", "grandchild")]
-    monkeypatch.setattr("state.projections.VERSION", 99)
+    monkeypatch.setattr("state.projections.READ_MODEL_VERSION", 99)
     with EventLog.open(home), LogReader.open(home) as reader:
         assert [told(reader, run) for run in ("parent", "child", "grandchild")] == before
 
 
 def test_an_attempt_is_told_of_since_its_first_event_however_events_were_grouped(
-    log: EventLog, history: list[Recorded]
+    log: EventLog, history: list[RecordedEvent]
 ) -> None:
     """Its decision before its next verdict: made anew, the rows of many events come kind by kind."""
     events = [item.event for item in history]
@@ -230,11 +232,11 @@ def test_an_attempt_is_told_of_since_its_first_event_however_events_were_grouped
     assert sound(log.home)
 
 
-def test_an_effect_is_started_anew_in_a_fork(log: EventLog, history: list[Recorded]) -> None:
+def test_an_effect_is_started_anew_in_a_fork(log: EventLog, history: list[RecordedEvent]) -> None:
     """Idempotency keys are a stream's own, so the outcome of the parent does not stand in the way."""
     key = idempotency_key(EvaluationStarted(key=str(INITIAL_KEY), request=digest_of(b"")))
     assert key == f"{INITIAL_KEY}#start1"
     store(log, "parent", [item.event for item in history])
     fork(log, "child", "parent", 1)
     store(log, "child", [EvaluationStarted(key=str(INITIAL_KEY), request=digest_of(b"other"))])
-    assert log.state("child").open[str(INITIAL_KEY)].request == digest_of(b"other")
+    assert log.run_state("child").open[str(INITIAL_KEY)].request == digest_of(b"other")

@@ -12,12 +12,12 @@ import pytest
 
 from benchmarks.workload import Script, append_run
 from state import schema
-from state.errors import LogDamaged, StorageFailed, StorageFull, from_sqlite
+from state.errors import LogDamaged, StorageFailed, StorageFull, to_state_error
 from state.events import CommandReceived, PlanStarted, RunPaused
 from state.log import EventLog
 from state.model import digest_of
 from state.records import NewEvent
-from state.verify import verify
+from state.verify import verify_log
 
 ROOT = Path(__file__).resolve().parents[2]
 NOISE = Script(seed=1)._random.randbytes(300_000)
@@ -31,20 +31,20 @@ def begin(log: EventLog) -> None:
 def limit_pages(log: EventLog, *, spare: int) -> None:
     """Let the database grow by `spare` pages only: SQLite then says what it says on a full disk."""
     connection = log._appender.connection
-    connection.execute(f"PRAGMA max_page_count = {schema.pragma(connection, 'page_count') + spare}")
+    connection.execute(f"PRAGMA max_page_count = {schema.read_pragma(connection, 'page_count') + spare}")
 
 
 def test_a_full_disk_stores_nothing_and_frees_the_log_again(log: EventLog, home: Path) -> None:
     begin(log)
-    state = log.state("r")
+    state = log.run_state("r")
     limit_pages(log, spare=4)
     pause = [NewEvent("r", RunPaused(reason="full"))]
     with pytest.raises(StorageFull, match="no space left"):
         log.append_now(pause, blobs=[NOISE])
-    assert (log.state("r"), log.head.seq) == (state, 1)
+    assert (log.run_state("r"), log.head.seq) == (state, 1)
     limit_pages(log, spare=1000)
     assert log.append_now(pause, blobs=[NOISE])[0].run_seq == 2
-    assert verify(home).ok
+    assert verify_log(home).is_ok
 
 
 async def test_what_still_fits_is_stored_beside_what_does_not(log: EventLog, home: Path) -> None:
@@ -57,23 +57,23 @@ async def test_what_still_fits_is_stored_beside_what_does_not(log: EventLog, hom
     ]
     answers = await asyncio.gather(*batches, return_exceptions=True)
     assert [isinstance(answer, StorageFull) for answer in answers] == [n == 3 for n in range(6)]
-    assert set(log.state("r").open) == {event.key for n, event in enumerate(requests) if n != 3}
+    assert set(log.run_state("r").open) == {event.key for n, event in enumerate(requests) if n != 3}
 
 
 def test_a_failed_commit_moves_neither_state_nor_chain(log: EventLog, home: Path, monkeypatch) -> None:
     begin(log)
-    state = log.state("r")
+    state = log.run_state("r")
 
     def fail(connection, changes) -> None:
         raise sqlite3.OperationalError("disk I/O error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("state.projections.write", fail)
+        patch.setattr("state.projections.write_changes", fail)
         with pytest.raises(StorageFailed):
             log.append_now([NewEvent("r", RunPaused(reason="x"))])
-    assert (log.state("r"), log.head.seq) == (state, 1)
+    assert (log.run_state("r"), log.head.seq) == (state, 1)
     assert log.append_now([NewEvent("r", RunPaused(reason="x"))])[0].run_seq == 2
-    assert verify(home).ok
+    assert verify_log(home).is_ok
 
 
 def test_after_an_io_error_the_database_is_opened_anew(log: EventLog, monkeypatch) -> None:
@@ -86,7 +86,7 @@ def test_after_an_io_error_the_database_is_opened_anew(log: EventLog, monkeypatc
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr("state.projections.write", fail)
+        patch.setattr("state.projections.write_changes", fail)
         with pytest.raises(StorageFailed, match="disk I/O error"):
             log.append_now([NewEvent("r", RunPaused(reason="x"))])
     assert log.append_now([NewEvent("r", RunPaused(reason="x"))])[0].run_seq == 2
@@ -110,7 +110,7 @@ def test_an_event_that_is_stored_although_its_commit_failed_counts_at_once(
             [NewEvent("system", CommandReceived(id="c", verb="pause", payload="0" * 64))]
         )
     assert stored.seq == log.head.seq == 2
-    assert list(log.system().pending) == ["c"]
+    assert list(log.system_state().pending) == ["c"]
 
 
 def test_acknowledged_events_missing_after_an_io_error_stop_the_log(log: EventLog, monkeypatch) -> None:
@@ -157,7 +157,7 @@ def test_a_file_that_may_not_grow_stops_appends_not_the_log(home: Path) -> None:
     first, second = done.stdout.splitlines()
     assert first.split()[0] in {"storage_full", "storage_failed"}
     assert second == "True True"
-    assert verify(home).ok
+    assert verify_log(home).is_ok
 
 
 def test_a_file_system_that_refuses_wal_is_refused(home: Path, monkeypatch) -> None:
@@ -169,7 +169,9 @@ def test_a_file_system_that_refuses_wal_is_refused(home: Path, monkeypatch) -> N
 def test_the_writer_s_pragmas_hold(log: EventLog) -> None:
     connection = log._appender.connection
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    found = {name: schema.pragma(connection, name) for name in ("synchronous", "foreign_keys", "mmap_size")}
+    found = {
+        name: schema.read_pragma(connection, name) for name in ("synchronous", "foreign_keys", "mmap_size")
+    }
     assert found == {"synchronous": 2, "foreign_keys": 1, "mmap_size": 0}
 
 
@@ -187,7 +189,7 @@ def test_sqlite_s_errors_become_ours_by_code(code: int | None, kind: type[Except
     error = sqlite3.OperationalError("message")
     if code is not None:
         error.sqlite_errorcode = code
-    assert type(from_sqlite(error)) is kind
+    assert type(to_state_error(error)) is kind
 
 
 def test_the_writer_outlives_a_failing_snapshot_and_head(log: EventLog, monkeypatch, caplog) -> None:
@@ -197,7 +199,7 @@ def test_the_writer_outlives_a_failing_snapshot_and_head(log: EventLog, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr("state.writer.write_head", fail)
         patch.setattr("state.writer.HEAD_EVERY_S", 0.0)
-        patch.setattr("state.snapshots.save", fail)
+        patch.setattr("state.snapshots.save_snapshot", fail)
         append_run(log, "r", rounds=1)
     assert "both are retried" in caplog.text
     append_run(log, "s", rounds=1)

@@ -10,22 +10,22 @@ import pytest
 from benchmarks.workload import Script, append_run
 from state.errors import DuplicateOutcome, EventRefused, LogDamaged
 from state.events import RunForked, RunPaused, RunResumed
-from state.fold import apply
+from state.fold import apply_event
 from state.log import EventLog
 from state.reader import LogReader
-from state.records import NewEvent, Recorded
-from state.verify import verify
+from state.records import NewEvent, RecordedEvent
+from state.verify import verify_log
 
 CUT = 20
 
 
-def fork(log: EventLog, child: str, parent: Recorded) -> Recorded:
+def fork(log: EventLog, child: str, parent: RecordedEvent) -> RecordedEvent:
     event = RunForked(parent=parent.stream, parent_seq=parent.run_seq, parent_hash=parent.hash)
     return log.append_now([NewEvent(child, event)])[0]
 
 
 @pytest.fixture
-def family(log: EventLog) -> list[list[Recorded]]:
+def family(log: EventLog) -> list[list[RecordedEvent]]:
     """A run, a fork of it in mid-round, and a fork of the fork; each with events after the cut."""
     parent = append_run(log, "parent", seed=3)
     child = [fork(log, "child", parent[CUT - 1])]
@@ -35,13 +35,13 @@ def family(log: EventLog) -> list[list[Recorded]]:
     return [parent, child, grandchild]
 
 
-def test_a_fork_goes_on_counting_where_its_parent_was(family: list[list[Recorded]]) -> None:
+def test_a_fork_goes_on_counting_where_its_parent_was(family: list[list[RecordedEvent]]) -> None:
     _, child, grandchild = family
     assert [item.run_seq for item in child] == [CUT + 1, CUT + 2, CUT + 3]
     assert [item.run_seq for item in grandchild] == [CUT + 3, CUT + 4]
 
 
-def test_reading_a_fork_walks_its_ancestors(log: EventLog, family: list[list[Recorded]]) -> None:
+def test_reading_a_fork_walks_its_ancestors(log: EventLog, family: list[list[RecordedEvent]]) -> None:
     parent, child, grandchild = family
     line = parent[:CUT] + child[:2] + grandchild
     assert log.read(stream="grandchild", limit=10_000) == line
@@ -51,25 +51,25 @@ def test_reading_a_fork_walks_its_ancestors(log: EventLog, family: list[list[Rec
         assert reader.read(stream="grandchild", types=["RunForked"]) == [child[0], grandchild[0]]
 
 
-def test_a_fork_s_state_is_the_fold_of_its_line(log: EventLog, family: list[list[Recorded]]) -> None:
+def test_a_fork_s_state_is_the_fold_of_its_line(log: EventLog, family: list[list[RecordedEvent]]) -> None:
     parent, child, grandchild = family
     state = None
     for item in parent[:CUT] + child[:2] + grandchild:
-        state = apply(state, item.event)
-    assert log.state("grandchild") == state
+        state = apply_event(state, item.event)
+    assert log.run_state("grandchild") == state
     with LogReader.open(log.home) as reader:
-        assert reader.state("grandchild") == state
-        assert reader.state("grandchild", to=CUT - 3) == reader.state("parent", to=CUT - 3)
+        assert reader.run_state("grandchild") == state
+        assert reader.run_state("grandchild", to=CUT - 3) == reader.run_state("parent", to=CUT - 3)
 
 
 def test_forks_survive_a_restart_and_verify(home: Path) -> None:
     with EventLog.open(home) as log:
         parent = append_run(log, "parent", seed=3)
         fork(log, "child", parent[CUT - 1])
-        state = log.state("child")
-    assert verify(home).ok
+        state = log.run_state("child")
+    assert verify_log(home).is_ok
     with EventLog.open(home, full_check=True) as log:
-        assert log.state("child") == state
+        assert log.run_state("child") == state
         (item,) = log.append_now([NewEvent("child", RunPaused(reason="x"))])
         assert item.run_seq == CUT + 2
 

@@ -22,7 +22,7 @@ from state.events import (
     RunCancelled,
     RunPaused,
 )
-from state.fold import apply
+from state.fold import apply_event
 from state.log import EventLog
 from state.model import SYSTEM_STREAM, Plan, Prediction, digest_of
 from state.records import NewEvent
@@ -51,8 +51,8 @@ def test_a_run_is_numbered_folded_and_read_back_as_it_was_appended(log: EventLog
     assert [item.event for item in read] == events
     state = None
     for event in events:
-        state = apply(state, event)
-    assert log.state("r") == state
+        state = apply_event(state, event)
+    assert log.run_state("r") == state
 
 
 def test_streams_have_their_own_numbers_and_share_the_log_s(log: EventLog) -> None:
@@ -73,10 +73,10 @@ def test_cause_and_time_are_kept(log: EventLog) -> None:
 
 def test_an_append_is_all_or_nothing(log: EventLog) -> None:
     begin(log)
-    before = log.state("r")
+    before = log.run_state("r")
     with pytest.raises(EventRefused, match="delivery 7 out of order"):
         log.append_now([NewEvent("r", RunPaused(reason="x")), started(delivery=7)], blobs=[b"request"])
-    assert log.state("r") == before
+    assert log.run_state("r") == before
     assert log.head.seq == 1
     with pytest.raises(BlobMissing):
         log.get_blob(REQUEST)
@@ -211,20 +211,20 @@ async def test_a_refused_append_does_not_fail_its_neighbours(log: EventLog) -> N
     answers = await asyncio.gather(*map(log.append, mixed), return_exceptions=True)
     assert all(isinstance(answer, tuple) for answer in answers[::2])
     assert all(isinstance(answer, EventRefused) for answer in answers[1::2])
-    assert set(log.state("r").open) == set(keys)
+    assert set(log.run_state("r").open) == set(keys)
     assert log.head.seq == 41
 
 
 async def test_a_fold_s_bug_is_reported_to_its_caller_alone(log: EventLog, monkeypatch) -> None:
     begin(log)
-    real = snapshots.advance
+    real = snapshots.fold_event
 
     def buggy(stream, state, event):
         if isinstance(event, RunPaused):
             raise KeyError("surprise")
         return real(stream, state, event)
 
-    monkeypatch.setattr(snapshots, "advance", buggy)
+    monkeypatch.setattr(snapshots, "fold_event", buggy)
     answers = await asyncio.gather(
         log.append([NewEvent("r", RunPaused(reason=""))]), log.append([started()]), return_exceptions=True
     )
@@ -256,7 +256,7 @@ def test_threads_may_append_side_by_side(log: EventLog) -> None:
 
 
 async def test_callers_are_held_back_when_the_queue_is_full(log: EventLog, monkeypatch) -> None:
-    monkeypatch.setattr("state.log.WAITING", 1)
+    monkeypatch.setattr("state.log.MAX_WAITING", 1)
     begin(log)
     events = [
         [NewEvent("r", PlanStarted(key=f"r1.b0.p{n}.k0.f0.planner", request=REQUEST))] for n in range(50)
@@ -294,18 +294,18 @@ def test_floats_that_json_cannot_spell_survive(log: EventLog) -> None:
 
 def test_an_unknown_run_is_named(log: EventLog) -> None:
     with pytest.raises(StreamUnknown, match="no run nope"):
-        log.state("nope")
+        log.run_state("nope")
     with pytest.raises(StreamUnknown, match="no run nope"):
         log.read(stream="nope")
 
 
 def test_the_system_stream_has_its_own_fold(log: EventLog) -> None:
-    assert log.system().pending == {}
+    assert log.system_state().pending == {}
     received = CommandReceived(id="c1", verb="pause", payload=REQUEST)
     log.append_now([NewEvent(SYSTEM_STREAM, received)])
-    assert list(log.system().pending) == ["c1"]
+    assert list(log.system_state().pending) == ["c1"]
     log.append_now([NewEvent(SYSTEM_STREAM, CommandCompleted(id="c1"))])
-    assert (log.system().pending, log.system().answered) == ({}, 1)
+    assert (log.system_state().pending, log.system_state().answered) == ({}, 1)
     with pytest.raises(EventRefused):
         log.append_now([NewEvent(SYSTEM_STREAM, RunPaused(reason=""))])
 
@@ -315,15 +315,15 @@ def test_active_runs_are_those_that_have_not_ended(log: EventLog) -> None:
     begin(log, "live")
     begin(log, "gone")
     log.append_now([NewEvent("gone", RunCancelled(reason="enough"))])
-    assert log.runs() == ("live",)
+    assert log.active_runs() == ("live",)
 
 
 def test_states_of_ended_runs_leave_memory_and_are_found_again(log: EventLog) -> None:
     for number in range(12):
         append_run(log, f"run{number}", seed=number, rounds=1)
-    in_memory = [run for run in (f"run{n}" for n in range(12)) if log._appender.tip(run) is not None]
+    in_memory = [run for run in (f"run{n}" for n in range(12)) if log._appender.cached_tip(run) is not None]
     assert len(in_memory) == 8
-    assert log.state("run0").status == "completed"
+    assert log.run_state("run0").status == "completed"
     with pytest.raises(EventRefused, match="run that is completed"):
         log.append_now([NewEvent("run0", RunPaused(reason=""))])
 
@@ -332,9 +332,9 @@ def test_everything_is_there_after_closing_and_opening_again(home: Path) -> None
     with EventLog.open(home) as log:
         append_run(log, "r", seed=4)
         begin(log, "live")
-        state, head = log.state("r"), log.head
+        state, head = log.run_state("r"), log.head
     with EventLog.open(home) as log:
-        assert (log.state("r"), log.head, log.runs()) == (state, head, ("live",))
+        assert (log.run_state("r"), log.head, log.active_runs()) == (state, head, ("live",))
         (item,) = log.append_now([started("live")])
         assert item.seq == head.seq + 1
 

@@ -21,13 +21,13 @@ import pytest
 
 from benchmarks.workload import append_run
 from state import schema
-from state.archive import archive, read
-from state.backup import backup
-from state.compact import compact
+from state.archive import archive_run, read_archive
+from state.backup import backup_log
+from state.compact import compact_log
 from state.errors import LogDamaged
 from state.log import EventLog
 from state.reader import LogReader
-from state.verify import verify, verify_file
+from state.verify import verify_file, verify_log
 
 ROOT = Path(__file__).resolve().parents[2]
 Perform = Callable[..., int]
@@ -67,19 +67,19 @@ def two_runs(scene: Scene) -> None:
 
 def backed_up(scene: Scene) -> None:
     two_runs(scene)
-    backup(scene.home, scene.file)
+    backup_log(scene.home, scene.file)
     with EventLog.open(scene.home) as log:
         append_run(log, "third", rounds=1, slots=1, plans=1)
 
 
 def archived(scene: Scene) -> None:
     two_runs(scene)
-    archive(scene.home, "first", scene.file)
+    archive_run(scene.home, "first", scene.file)
 
 
 def taken_out(scene: Scene) -> None:
     archived(scene)
-    compact(scene.home, [scene.file])
+    compact_log(scene.home, [scene.file])
 
 
 def damaged(scene: Scene) -> None:
@@ -110,11 +110,11 @@ SCENES: dict[str, Callable[[Scene], None]] = {
 
 def log_of(home: Path) -> object:
     """All that a log says of its runs, whether it is whole, and its schema; or that it is damaged."""
-    report = verify(home)
-    if not report.ok:
+    report = verify_log(home)
+    if not report.is_ok:
         return [str(finding) for finding in report.findings]
     with closing(sqlite3.connect(f"file:{home}/events.db?mode=ro", uri=True)) as connection:
-        version = schema.pragma(connection, "user_version")
+        version = schema.read_pragma(connection, "user_version")
     with LogReader.open(home) as reader:
         reader.check_end()
         return version, [
@@ -129,9 +129,9 @@ def file_of(path: Path) -> object:
     if not path.exists():
         return None
     if path.read_bytes()[:2] == b"\x1f\x8b":
-        return read(path).sha256
+        return read_archive(path).sha256
     report = verify_file(path)
-    assert report.ok
+    assert report.is_ok
     return report.head
 
 

@@ -26,13 +26,13 @@ from state.errors import (
     TailLost,
     WalLost,
 )
-from state.head import EMPTY, Head, read_head, write_head
-from state.home import filesystem_of, prepare
+from state.head import EMPTY_HEAD, Head, read_head, write_head
+from state.home import filesystem_type, prepare_home
 from state.log import EventLog
 from state.reader import LogReader
-from state.records import NewEvent, Recorded
-from state.repair import repair
-from state.verify import verify
+from state.records import NewEvent, RecordedEvent
+from state.repair import repair_log
+from state.verify import verify_log
 
 Damage = Callable[..., None]
 
@@ -54,22 +54,24 @@ def test_another_process_is_kept_out_too(log: EventLog, home: Path) -> None:
 
 
 def test_the_owner_can_be_asked_for_and_leaves_with_the_lock(home: Path) -> None:
-    assert lock.owner(home / "agentd.lock") is None
+    assert lock.read_owner(home / "agentd.lock") is None
     with EventLog.open(home):
-        found = lock.owner(home / "agentd.lock")
-        assert (found.pid, found.boot) == (os.getpid(), lock.boot_id())
-    assert lock.owner(home / "agentd.lock") is None
+        found = lock.read_owner(home / "agentd.lock")
+        assert (found.pid, found.boot) == (os.getpid(), lock.read_boot_id())
+    assert lock.read_owner(home / "agentd.lock") is None
 
 
 def test_an_owner_whose_note_is_illegible_still_owns(log: EventLog, home: Path) -> None:
     (home / "agentd.lock").write_text("garbage")
-    assert lock.owner(home / "agentd.lock").pid == 0
+    assert lock.read_owner(home / "agentd.lock").pid == 0
     with pytest.raises(HomeLocked, match="another process") as caught:
         EventLog.open(home)
     assert caught.value.owner_pid is None
 
 
-def test_a_failed_opening_leaves_the_home_free(home: Path, stored: list[Recorded], damage: Damage) -> None:
+def test_a_failed_opening_leaves_the_home_free(
+    home: Path, stored: list[RecordedEvent], damage: Damage
+) -> None:
     damage("DELETE FROM event WHERE seq > 100")
     for _ in range(2):
         with pytest.raises(TailLost):
@@ -119,7 +121,7 @@ tmpfs /mnt/shared/local\\040disk tmpfs rw 0 0
     ],
 )
 def test_the_nearest_mount_decides_the_file_system(path: str, kind: str) -> None:
-    assert filesystem_of(Path(path), MOUNTS) == kind
+    assert filesystem_type(Path(path), MOUNTS) == kind
 
 
 def test_a_network_file_system_is_refused(home: Path, tmp_path: Path, monkeypatch) -> None:
@@ -127,23 +129,23 @@ def test_a_network_file_system_is_refused(home: Path, tmp_path: Path, monkeypatc
     mounts.write_text(f"server:/x {tmp_path} nfs4 rw 0 0\n")
     monkeypatch.setattr("state.home.MOUNTS", mounts)
     with pytest.raises(HomeOnNetwork, match="nfs4"):
-        prepare(home, create=True)
+        prepare_home(home, create=True)
 
 
 # --- the anchor ---
 
 
-def test_the_anchor_names_the_last_event_after_closing(home: Path, stored: list[Recorded]) -> None:
+def test_the_anchor_names_the_last_event_after_closing(home: Path, stored: list[RecordedEvent]) -> None:
     last = stored[-1]
     assert read_head(home / "HEAD") == Head(last.seq, last.stream, last.run_seq, last.hash)
 
 
 def test_a_new_home_has_an_anchor_from_the_start(log: EventLog, home: Path) -> None:
-    assert read_head(home / "HEAD") == EMPTY
+    assert read_head(home / "HEAD") == EMPTY_HEAD
 
 
 def test_a_log_that_ends_before_its_anchor_has_lost_its_tail(
-    home: Path, stored: list[Recorded], damage: Damage
+    home: Path, stored: list[RecordedEvent], damage: Damage
 ) -> None:
     damage("DELETE FROM event WHERE seq > 100")
     with pytest.raises(
@@ -153,7 +155,7 @@ def test_a_log_that_ends_before_its_anchor_has_lost_its_tail(
     assert (caught.value.anchor_seq, caught.value.head_seq) == (len(stored), 100)
 
 
-def test_a_deleted_database_is_a_lost_tail(home: Path, stored: list[Recorded]) -> None:
+def test_a_deleted_database_is_a_lost_tail(home: Path, stored: list[RecordedEvent]) -> None:
     (home / "events.db").unlink()
     with pytest.raises(TailLost, match="ends at event 0"):
         EventLog.open(home)
@@ -169,7 +171,7 @@ def test_a_deleted_wal_is_a_lost_tail(home: Path, tmp_path: Path) -> None:
         write_head(copy / "HEAD", log.head)
     with pytest.raises(TailLost):
         EventLog.open(copy)
-    assert any("ends at event 0" in finding.what for finding in verify(copy).findings)
+    assert any("ends at event 0" in finding.what for finding in verify_log(copy).findings)
 
 
 def _remove(path: Path) -> None:
@@ -182,10 +184,10 @@ def _empty(path: Path) -> None:
 
 @pytest.mark.parametrize("lose", [_remove, _empty])
 def test_a_log_that_is_gone_is_not_one_that_never_was(
-    home: Path, stored: list[Recorded], lose: Callable[[Path], None]
+    home: Path, stored: list[RecordedEvent], lose: Callable[[Path], None]
 ) -> None:
     lose(home / "events.db")
-    for look in (verify, LogReader.open, lambda home: EventLog.open(home, create=False)):
+    for look in (verify_log, LogReader.open, lambda home: EventLog.open(home, create=False)):
         with pytest.raises(TailLost, match=f"event {stored[-1].seq} was acknowledged"):
             look(home)
     (home / "HEAD").unlink()
@@ -194,7 +196,7 @@ def test_a_log_that_is_gone_is_not_one_that_never_was(
 
 
 def test_a_reader_can_ask_whether_the_end_is_there(
-    home: Path, stored: list[Recorded], damage: Damage
+    home: Path, stored: list[RecordedEvent], damage: Damage
 ) -> None:
     with LogReader.open(home) as reader:
         reader.check_end()
@@ -207,36 +209,36 @@ def test_a_reader_can_ask_whether_the_end_is_there(
         reader.check_end()
 
 
-def test_a_head_that_is_a_directory_is_no_anchor(home: Path, stored: list[Recorded]) -> None:
+def test_a_head_that_is_a_directory_is_no_anchor(home: Path, stored: list[RecordedEvent]) -> None:
     (home / "HEAD").unlink()
     (home / "HEAD").mkdir()
     with pytest.raises(LogDamaged, match="HEAD"):
         EventLog.open(home)
-    assert "HEAD" in str(verify(home).first)
+    assert "HEAD" in str(verify_log(home).first_finding)
 
 
-def test_a_log_that_lacks_a_table_is_damaged(home: Path, stored: list[Recorded]) -> None:
+def test_a_log_that_lacks_a_table_is_damaged(home: Path, stored: list[RecordedEvent]) -> None:
     with closing(sqlite3.connect(home / "events.db")) as connection:
         connection.execute("DROP TABLE event")
-    assert any("no such table: event" in finding.what for finding in verify(home).findings)
+    assert any("no such table: event" in finding.what for finding in verify_log(home).findings)
     with pytest.raises(LogDamaged, match="no such table: event"):
         EventLog.open(home)
 
 
-def test_a_log_ahead_of_its_anchor_is_normal(home: Path, stored: list[Recorded]) -> None:
+def test_a_log_ahead_of_its_anchor_is_normal(home: Path, stored: list[RecordedEvent]) -> None:
     write_head(home / "HEAD", Head(5, "first", 5, stored[4].hash))
     with EventLog.open(home) as log:
         assert log.head.seq == len(stored)
     assert read_head(home / "HEAD").seq == len(stored)
 
 
-def test_a_log_without_anchor_is_opened_and_anchored(home: Path, stored: list[Recorded]) -> None:
+def test_a_log_without_anchor_is_opened_and_anchored(home: Path, stored: list[RecordedEvent]) -> None:
     (home / "HEAD").unlink()
     EventLog.open(home).close()
     assert read_head(home / "HEAD").seq == len(stored)
 
 
-def test_an_anchor_of_another_history_is_refused(home: Path, stored: list[Recorded]) -> None:
+def test_an_anchor_of_another_history_is_refused(home: Path, stored: list[RecordedEvent]) -> None:
     write_head(home / "HEAD", Head(5, "first", 5, "ab" * 32))
     with pytest.raises(LogDamaged, match=r"event 5 \(first@5\): is not the event that HEAD names"):
         EventLog.open(home)
@@ -244,7 +246,7 @@ def test_an_anchor_of_another_history_is_refused(home: Path, stored: list[Record
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"seq":-1,"stream":"","run_seq":0,"hash":"00"}',
                                   '{"seq":1,"stream":"","run_seq":0,"hash":"xy"}'])  # fmt: skip
-def test_an_illegible_anchor_is_refused(home: Path, stored: list[Recorded], text: str) -> None:
+def test_an_illegible_anchor_is_refused(home: Path, stored: list[RecordedEvent], text: str) -> None:
     (home / "HEAD").write_text(text)
     with pytest.raises(LogDamaged, match="not a HEAD anchor"):
         EventLog.open(home)
@@ -253,7 +255,7 @@ def test_an_illegible_anchor_is_refused(home: Path, stored: list[Recorded], text
 # --- the rows ---
 
 
-def test_an_edited_tail_is_found_at_opening(home: Path, stored: list[Recorded], damage: Damage) -> None:
+def test_an_edited_tail_is_found_at_opening(home: Path, stored: list[RecordedEvent], damage: Damage) -> None:
     damage(
         "DELETE FROM meta WHERE key = 'verified'",
         "UPDATE event SET payload = payload || ' ' WHERE seq = 42",
@@ -264,7 +266,7 @@ def test_an_edited_tail_is_found_at_opening(home: Path, stored: list[Recorded], 
 
 
 def test_what_was_verified_before_is_checked_again_on_request(
-    home: Path, stored: list[Recorded], damage: Damage
+    home: Path, stored: list[RecordedEvent], damage: Damage
 ) -> None:
     damage("UPDATE event SET payload = payload || ' ' WHERE seq = 42")
     EventLog.open(home).close()
@@ -273,7 +275,7 @@ def test_what_was_verified_before_is_checked_again_on_request(
 
 
 def test_a_note_of_another_history_is_not_believed(
-    home: Path, stored: list[Recorded], damage: Damage
+    home: Path, stored: list[RecordedEvent], damage: Damage
 ) -> None:
     damage(
         "UPDATE meta SET value = '200 ' || value WHERE key = 'verified'",
@@ -295,7 +297,7 @@ def test_a_note_of_another_history_is_not_believed(
     ],
 )
 def test_a_newer_log_is_refused_by_everyone_in_one_line(
-    home: Path, stored: list[Recorded], damage: Damage, statement: str, words: str
+    home: Path, stored: list[RecordedEvent], damage: Damage, statement: str, words: str
 ) -> None:
     damage(statement)
     for opened in (EventLog.open, LogReader.open):
@@ -305,7 +307,9 @@ def test_a_newer_log_is_refused_by_everyone_in_one_line(
         assert "\n" not in str(caught.value)
 
 
-def test_another_program_s_database_is_refused(home: Path, stored: list[Recorded], damage: Damage) -> None:
+def test_another_program_s_database_is_refused(
+    home: Path, stored: list[RecordedEvent], damage: Damage
+) -> None:
     damage("PRAGMA application_id = 1")
     with pytest.raises(LogDamaged, match="not an event log"):
         EventLog.open(home)
@@ -318,7 +322,7 @@ def test_no_database_at_all_is_refused(home: Path) -> None:
         EventLog.open(home)
 
 
-def test_the_migration_is_recorded_with_its_change(home: Path, stored: list[Recorded]) -> None:
+def test_the_migration_is_recorded_with_its_change(home: Path, stored: list[RecordedEvent]) -> None:
     from sqlite_utils import Database
 
     database = Database(home / "events.db")
@@ -339,19 +343,19 @@ def test_a_failed_migration_leaves_nothing(home: Path, monkeypatch) -> None:
         LogReader.open(home)
     monkeypatch.undo()
     EventLog.open(home).close()
-    assert verify(home).ok
+    assert verify_log(home).is_ok
 
 
 def test_read_models_of_another_version_are_rebuilt(
-    home: Path, stored: list[Recorded], damage: Damage
+    home: Path, stored: list[RecordedEvent], damage: Damage
 ) -> None:
     with LogReader.open(home) as reader:
-        before = [reader.runs(), reader.attempts("first"), reader.spend("second")]
+        before = [reader.run_summaries(), reader.attempt_rows("first"), reader.spend_rows("second")]
     damage("UPDATE meta SET value = '0' WHERE key = 'projections'", "DROP TABLE attempts", "DELETE FROM runs")
     EventLog.open(home).close()
     with LogReader.open(home) as reader:
-        assert [reader.runs(), reader.attempts("first"), reader.spend("second")] == before
-    assert verify(home).ok
+        assert [reader.run_summaries(), reader.attempt_rows("first"), reader.spend_rows("second")] == before
+    assert verify_log(home).is_ok
 
 
 def test_every_error_has_a_code_of_its_own() -> None:
@@ -403,27 +407,27 @@ def test_only_the_main_file_of_a_log_in_use_is_told_from_a_log(home: Path, tmp_p
     copy = killed(home, tmp_path / "copy", names=("events.db",))
     with LogReader.open(copy) as reader, pytest.raises(WalLost, match="its -wal file is gone"):
         reader.check_end()
-    (finding,) = verify(copy).findings
+    (finding,) = verify_log(copy).findings
     assert (finding.part, "-wal file is gone" in finding.what) == ("tail", True)
     for _ in range(2):  # whoever looked left an empty WAL
         with pytest.raises(WalLost):
             EventLog.open(copy)
-    assert repair(copy).lost == ()
+    assert repair_log(copy).lost == ()
     EventLog.open(copy).close()
-    assert verify(copy).ok
+    assert verify_log(copy).is_ok
 
 
 def test_what_a_killed_owner_leaves_is_a_log(home: Path, tmp_path: Path) -> None:
     copy = killed(home, tmp_path / "copy", names=("events.db", "events.db-wal"))
-    assert verify(copy).ok
+    assert verify_log(copy).is_ok
     with EventLog.open(copy) as log:
-        assert log.state("r").ended
+        assert log.run_state("r").has_ended
 
 
-def test_a_log_that_was_closed_needs_no_wal(home: Path, stored: list[Recorded], tmp_path: Path) -> None:
+def test_a_log_that_was_closed_needs_no_wal(home: Path, stored: list[RecordedEvent], tmp_path: Path) -> None:
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy" / "events.db").write_bytes((home / "events.db").read_bytes())
-    assert verify(tmp_path / "copy").ok
+    assert verify_log(tmp_path / "copy").is_ok
     EventLog.open(tmp_path / "copy").close()
 
 
@@ -445,8 +449,8 @@ def test_an_owner_that_cannot_settle_its_log_leaves_its_wal(home: Path, monkeypa
             patch.setattr("state.log.LogReader.open", fail)
             with pytest.raises(sqlite3.OperationalError):
                 EventLog.open(home)
-    assert verify(home).ok
+    assert verify_log(home).is_ok
     with EventLog.open(home) as log:
-        assert log.state("r").ended
+        assert log.run_state("r").has_ended
     assert not (home / "events.db-wal").exists()
     EventLog.open(home).close()

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from state.archive import archive
-from state.backup import backup
+from state.archive import archive_run
+from state.backup import backup_log
 from state.errors import BadTarget, StorageFailed, StorageFull
-from state.output import check_output, output, write_output
-from state.verify import verify
+from state.output_files import check_output, open_output, write_output
+from state.verify import verify_log
 
 OWN = (
     "events.db", "events.db-wal", "events.db-shm", "events.db.new", "HEAD", "HEAD.tmp", "agentd.lock",
@@ -25,14 +25,14 @@ OWN = (
 def test_nothing_writes_over_the_home_s_own_files(home: Path, stored, name: str) -> None:
     before = (home / "HEAD").read_bytes()
     for write in (
-        lambda target: backup(home, target, replace=True),
-        lambda target: archive(home, "first", target, replace=True),
+        lambda target: backup_log(home, target, replace=True),
+        lambda target: archive_run(home, "first", target, replace=True),
         lambda target: write_output(home, target, b"kernel"),
     ):
         with pytest.raises(BadTarget, match="belongs to the log itself"):
             write(home / name)
     assert (home / "HEAD").read_bytes() == before
-    assert verify(home).ok
+    assert verify_log(home).is_ok
 
 
 def test_links_do_not_lead_there_either(home: Path, stored, tmp_path: Path) -> None:
@@ -48,13 +48,13 @@ def test_links_do_not_lead_there_either(home: Path, stored, tmp_path: Path) -> N
     ):
         with pytest.raises(BadTarget, match="belongs to the log itself"):
             write_output(home, target, b"kernel")
-    assert verify(home).ok
+    assert verify_log(home).is_ok
 
 
 def test_other_names_in_a_home_are_free(home: Path, stored) -> None:
     (home / "results").mkdir()
     write_output(home, home / "results/best.py", b"kernel")
-    assert backup(home, home / "b.db").ok
+    assert backup_log(home, home / "b.db").is_ok
 
 
 def test_a_link_stays_and_what_it_leads_to_is_replaced(home: Path, tmp_path: Path) -> None:
@@ -78,16 +78,16 @@ def test_what_cannot_be_a_file_is_said_by_the_name_given(home: Path, stored, tmp
         (Path("/dev/null"), "is a folder or a device"),
     ):
         with pytest.raises(BadTarget, match=said):
-            backup(home, target, replace=True)
+            backup_log(home, target, replace=True)
         with pytest.raises(BadTarget, match=said):
-            archive(home, "first", target, replace=True)
+            archive_run(home, "first", target, replace=True)
     with pytest.raises(BadTarget, match="is there already"):
         check_output(home, Path(__file__), replace=False)
 
 
 def test_a_database_that_finds_no_space_names_the_file_too(home: Path, tmp_path: Path) -> None:
     def write() -> None:
-        with output(home, tmp_path / "b.db", replace=True):
+        with open_output(home, tmp_path / "b.db", replace=True):
             raise StorageFull("no space left for the log")
 
     with pytest.raises(StorageFull, match=r"b\.db: no space left for it"):
@@ -102,7 +102,7 @@ def test_what_fails_half_way_leaves_what_was_there(home: Path, tmp_path: Path, n
     target.write_bytes(b"old")
 
     def write() -> None:
-        with output(home, target, replace=True) as part:
+        with open_output(home, target, replace=True) as part:
             part.write_bytes(b"ne")
             raise OSError(number, os.strerror(number), str(part))
 

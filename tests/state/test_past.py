@@ -55,16 +55,18 @@ def alike(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_a_moment_s_list_is_that_of_a_log_which_ends_there(reader: LogReader, events: list[Event]) -> None:
     for upto in moments(events):
-        assert alike(reader.attempts("whole", upto=upto)) == alike(reader.attempts(f"run{upto}")), upto
+        assert alike(reader.attempt_rows("whole", upto=upto)) == alike(reader.attempt_rows(f"run{upto}")), (
+            upto
+        )
 
 
 def test_what_changed_since_brings_an_older_list_up_to_date(reader: LogReader, events: list[Event]) -> None:
-    now = {row["candidate"]: row for row in reader.attempts("whole")}
+    now = {row["candidate"]: row for row in reader.attempt_rows("whole")}
     for since in moments(events):
-        before = {row["candidate"]: row for row in reader.attempts("whole", upto=since)}
-        changed = {row["candidate"]: row for row in reader.attempts("whole", since=since)}
+        before = {row["candidate"]: row for row in reader.attempt_rows("whole", upto=since)}
+        changed = {row["candidate"]: row for row in reader.attempt_rows("whole", since=since)}
         merged = before | changed
         for name, row in now.items():
             assert merged[name] | {"speedup": None} == row | {"speedup": None}, (since, name)
         assert len(changed) <= len(now)
-    assert reader.attempts("whole", since=len(events)) == []
+    assert reader.attempt_rows("whole", since=len(events)) == []

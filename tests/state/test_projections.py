@@ -31,13 +31,13 @@ from state.events import (
     RunResumed,
 )
 from state.log import EventLog
-from state.model import ErrorInfo, Grade, Reflection, Usage, digest_of
+from state.model import ErrorInfo, PredictionGrade, Reflection, Usage, digest_of
 from state.reader import LogReader
-from state.records import NewEvent, Recorded
+from state.records import NewEvent, RecordedEvent
 
 REFLECTION = Reflection(
     operator="o", bottleneck="b", technique="t", predicted_speedup=1.0, actual_speedup=None,
-    grade=Grade.FAILED, lesson="none",
+    grade=PredictionGrade.FAILED, lesson="none",
 )  # fmt: skip
 
 
@@ -54,7 +54,7 @@ def begin(log: EventLog, events: int = 1) -> None:
 
 def test_a_run_s_row_follows_its_events(log: EventLog, reader: LogReader) -> None:
     stored = append_run(log, "r", seed=2)
-    (row,) = reader.runs()
+    (row,) = reader.run_summaries()
     kept = [item.event.candidate for item in stored if isinstance(item.event, KernelKept)]
     best = min(kept, key=lambda candidate: candidate.latency_ms)
     assert (row["run"], row["status"], row["reason"], row["ended"]) == ("r", "completed", "rounds", 1)
@@ -69,22 +69,22 @@ def test_a_run_s_row_follows_its_events(log: EventLog, reader: LogReader) -> Non
 def test_runs_come_newest_first(log: EventLog, reader: LogReader) -> None:
     append_run(log, "b", rounds=1)
     append_run(log, "a", rounds=1)
-    assert [row["run"] for row in reader.runs()] == ["a", "b"]
+    assert [row["run"] for row in reader.run_summaries()] == ["a", "b"]
 
 
 def test_pausing_and_resuming_in_one_append_ends_running(log: EventLog, reader: LogReader) -> None:
     begin(log)
     log.append_now([NewEvent("r", RunPaused(reason="lunch"))])
-    assert (reader.runs()[0]["status"], reader.runs()[0]["reason"]) == ("paused", "lunch")
+    assert (reader.run_summaries()[0]["status"], reader.run_summaries()[0]["reason"]) == ("paused", "lunch")
     log.append_now(
         [NewEvent("r", RunResumed()), NewEvent("r", RunPaused(reason="x")), NewEvent("r", RunResumed())]
     )
-    assert reader.runs()[0]["status"] == "running"
+    assert reader.run_summaries()[0]["status"] == "running"
 
 
 def test_attempts_tell_plan_verdict_and_fate(log: EventLog, reader: LogReader) -> None:
     stored = append_run(log, "r", seed=2)
-    rows = {row["candidate"]: row for row in reader.attempts("r")}
+    rows = {row["candidate"]: row for row in reader.attempt_rows("r")}
     verdicts = {
         item.event.key.rsplit(".", 1)[0]: item.event.evaluation
         for item in stored
@@ -101,7 +101,7 @@ def test_attempts_tell_plan_verdict_and_fate(log: EventLog, reader: LogReader) -
                 "builtin",
                 1.1,
             )
-        if row["round"] > 0 and evaluation.correct:
+        if row["round"] > 0 and evaluation.is_correct:
             assert row["speedup"] == pytest.approx(rows[row["parent"]]["latency_ms"] / row["latency_ms"])
     for item in stored:
         if isinstance(item.event, KernelDiscarded):
@@ -115,11 +115,11 @@ def test_attempts_tell_plan_verdict_and_fate(log: EventLog, reader: LogReader) -
 
 def test_candidates_are_the_correct_ones_fastest_first(log: EventLog, reader: LogReader) -> None:
     append_run(log, "r", seed=2)
-    rows = reader.candidates("r")
+    rows = reader.candidate_rows("r")
     assert {row["verdict"] for row in rows} == {"correct"}
     latencies = [row["latency_ms"] for row in rows]
     assert latencies == sorted(latencies)
-    assert reader.candidates("none") == []
+    assert reader.candidate_rows("none") == []
 
 
 def test_failures_of_the_infrastructure_carry_no_verdict(log: EventLog, reader: LogReader) -> None:
@@ -128,7 +128,7 @@ def test_failures_of_the_infrastructure_carry_no_verdict(log: EventLog, reader: 
     log.append_now([NewEvent("r", EvaluationStarted(key=key, request=digest_of(b"q")))])
     error = ErrorInfo(code="host_lost", message="gone")
     log.append_now([NewEvent("r", EvaluationFailed(key=key, error=error, tries=3))])
-    (row,) = reader.attempts("r")
+    (row,) = reader.attempt_rows("r")
     assert (row["verdict"], row["error_code"], row["error_message"]) == (None, "host_lost", "gone")
 
 
@@ -137,7 +137,7 @@ def test_a_plan_that_failed_is_kept_with_its_error(log: EventLog) -> None:
     key = "r1.b0.p0.k0.f0.planner"
     log.append_now([NewEvent("r", PlanStarted(key=key, request=digest_of(b"q")))])
     log.append_now([NewEvent("r", PlanFailed(key=key, error=ErrorInfo(code="refused", message="no")))])
-    found = log._reader._rows("SELECT error_code, technique FROM plans WHERE run = ?", "r")
+    found = log._reader._query_rows("SELECT error_code, technique FROM plans WHERE run = ?", "r")
     assert found == [{"error_code": "refused", "technique": None}]
 
 
@@ -147,16 +147,16 @@ def test_spend_is_exact_however_it_was_grouped(costs: list[float | None], data: 
     error = ErrorInfo(code="x", message="")
     usages = [Usage(cost_usd=cost, input_tokens=2) for cost in costs]
     items = [
-        Recorded(n, "r", n, 0, PlanFailed(key=key, error=error, usage=usage), None, "", None)
+        RecordedEvent(n, "r", n, 0, PlanFailed(key=key, error=error, usage=usage), None, "", None)
         for n, usage in enumerate(usages, start=1)
     ]
     cut = data.draw(st.integers(0, len(items)))
     tables = []
     for groups in ([items], [items[:cut], items[cut:]], [[item] for item in items]):
         with closing(sqlite3.connect(":memory:")) as connection:
-            projections.create(connection)
+            projections.create_tables(connection)
             for group in groups:
-                projections.project_all(connection, group)
+                projections.project_events(connection, group)
             tables.append(connection.execute("SELECT * FROM spend").fetchall())
     assert tables[0] == tables[1] == tables[2]
     told = [(role, unknown, nano, tokens) for _, _, role, unknown, nano, tokens, *_ in tables[0]]
@@ -167,9 +167,9 @@ def test_money_lost_in_a_crash_is_spend(log: EventLog, reader: LogReader) -> Non
     begin(log)
     lost = BudgetSpent(key="r1.b0.p0.k0.f0.planner", amount_usd=0.25, reason="crash")
     log.append_now([NewEvent("r", lost), NewEvent("r", lost)])
-    (row,) = reader.spend("r")
+    (row,) = reader.spend_rows("r")
     assert (row["role"], row["calls"], row["cost_usd"]) == ("planner", 2, 0.5)
-    assert reader.runs()[0]["spent_usd"] == 0.5
+    assert reader.run_summaries()[0]["spent_usd"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -182,14 +182,14 @@ def test_money_lost_in_a_crash_is_spend(log: EventLog, reader: LogReader) -> Non
 def test_what_learning_costs_is_spend(role: str, event: Callable[..., EffectEnded]) -> None:
     told = event(key=f"r1.b0.p0.k0.f0.{role}", usage=Usage(cost_usd=0.25))
     with closing(sqlite3.connect(":memory:")) as connection:
-        projections.create(connection)
-        projections.project_all(connection, [Recorded(1, "r", 1, 0, told, None, "", None)])
+        projections.create_tables(connection)
+        projections.project_events(connection, [RecordedEvent(1, "r", 1, 0, told, None, "", None)])
         assert connection.execute("SELECT role, cost_nano_usd FROM spend").fetchall() == [(role, 250_000_000)]
 
 
 def test_free_calls_leave_no_spend(log: EventLog, reader: LogReader) -> None:
     begin(log, events=3)
-    assert reader.spend("r") == []
+    assert reader.spend_rows("r") == []
 
 
 def test_a_reused_verdict_does_not_become_the_cached_one(log: EventLog, reader: LogReader) -> None:
@@ -201,20 +201,20 @@ def test_a_reused_verdict_does_not_become_the_cached_one(log: EventLog, reader: 
     assert reader.known_evaluations(reused.cache_key) == []
 
 
-def test_rebuilding_gives_the_same_tables(home: Path, stored: list[Recorded]) -> None:
+def test_rebuilding_gives_the_same_tables(home: Path, stored: list[RecordedEvent]) -> None:
     with closing(sqlite3.connect(home / "events.db", isolation_level=None)) as connection:
 
         def dump() -> list[list[tuple[object, ...]]]:
             return [connection.execute(f"SELECT * FROM {table}").fetchall() for table in projections.TABLES]
 
         before = dump()
-        projections.rebuild(connection, stored)
+        projections.rebuild_read_models(connection, stored)
         assert dump() == before
         with pytest.raises(sqlite3.OperationalError):
-            projections.rebuild(connection, _failing(stored))
+            projections.rebuild_read_models(connection, _failing(stored))
         assert dump() == before
 
 
-def _failing(stored: list[Recorded]):
+def _failing(stored: list[RecordedEvent]):
     yield from stored[:50]
     raise sqlite3.OperationalError("half-way")

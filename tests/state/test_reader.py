@@ -20,17 +20,17 @@ from hypothesis import strategies as st
 from benchmarks.workload import Script, append_run
 from state.errors import HomeUnreadable, NoLog, ReadModelsStale, StreamUnknown
 from state.events import RunPaused, RunResumed
-from state.fold import apply
+from state.fold import apply_event
 from state.log import EventLog
 from state.model import SYSTEM_STREAM
 from state.reader import LogReader
-from state.records import NewEvent, Recorded
+from state.records import NewEvent, RecordedEvent
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def reader(home: Path, stored: list[Recorded]) -> Iterator[LogReader]:
+def reader(home: Path, stored: list[RecordedEvent]) -> Iterator[LogReader]:
     with LogReader.open(home) as opened:
         yield opened
 
@@ -38,8 +38,10 @@ def reader(home: Path, stored: list[Recorded]) -> Iterator[LogReader]:
 # --- selecting ---
 
 
-def test_the_log_is_read_in_pages_without_gap_or_repeat(reader: LogReader, stored: list[Recorded]) -> None:
-    seen: list[Recorded] = []
+def test_the_log_is_read_in_pages_without_gap_or_repeat(
+    reader: LogReader, stored: list[RecordedEvent]
+) -> None:
+    seen: list[RecordedEvent] = []
     while page := reader.read(after=seen[-1].seq if seen else 0, limit=7):
         seen += page
     assert seen == stored
@@ -72,51 +74,51 @@ def test_every_selection_is_what_a_scan_would_give(two_runs, how) -> None:
     assert found == (wanted[-how["limit"] :] if how["newest"] else wanted[: how["limit"]])
 
 
-def test_single_events_and_the_head(reader: LogReader, stored: list[Recorded]) -> None:
-    assert reader.event(17) == stored[16]
-    assert reader.event(10**9) is None
+def test_single_events_and_the_head(reader: LogReader, stored: list[RecordedEvent]) -> None:
+    assert reader.event_by_seq(17) == stored[16]
+    assert reader.event_by_seq(10**9) is None
     assert (reader.head().seq, reader.head().hash) == (stored[-1].seq, stored[-1].hash)
     assert reader.run_seq("first") == sum(item.stream == "first" for item in stored)
     assert reader.run_seq("none") == 0
 
 
-def test_an_event_of_a_run_is_found_by_its_number(reader: LogReader, stored: list[Recorded]) -> None:
-    assert [reader.event_of(item.stream, item.run_seq) for item in stored] == stored
-    assert reader.event_of("first", 0) is reader.event_of("first", 10**30) is None
+def test_an_event_of_a_run_is_found_by_its_number(reader: LogReader, stored: list[RecordedEvent]) -> None:
+    assert [reader.run_event(item.stream, item.run_seq) for item in stored] == stored
+    assert reader.run_event("first", 0) is reader.run_event("first", 10**30) is None
     with pytest.raises(StreamUnknown, match="no run none"):
-        reader.event_of("none", 1)
+        reader.run_event("none", 1)
 
 
-def test_runs_are_listed_newest_first_or_one_alone(reader: LogReader, stored: list[Recorded]) -> None:
-    second, first = reader.listed()
+def test_runs_are_listed_newest_first_or_one_alone(reader: LogReader, stored: list[RecordedEvent]) -> None:
+    second, first = reader.run_rows()
     assert (first["run"], second["run"]) == ("first", "second")
-    assert (reader.listed("first"), reader.listed("none")) == ([first], [])
-    assert [{name: row[name] for name in first} for row in reader.runs()] == [second, first]
+    assert (reader.run_rows("first"), reader.run_rows("none")) == ([first], [])
+    assert [{name: row[name] for name in first} for row in reader.run_summaries()] == [second, first]
 
 
-def test_a_state_at_any_event_is_the_fold_up_to_it(reader: LogReader, stored: list[Recorded]) -> None:
+def test_a_state_at_any_event_is_the_fold_up_to_it(reader: LogReader, stored: list[RecordedEvent]) -> None:
     state = None
     for item in stored:
         if item.stream != "second":
             continue
-        state = apply(state, item.event)
+        state = apply_event(state, item.event)
         if item.run_seq % 13 == 0:
-            assert reader.state("second", to=item.run_seq) == state
-    assert reader.state("second") == state
+            assert reader.run_state("second", to=item.run_seq) == state
+    assert reader.run_state("second") == state
 
 
 def test_what_is_not_there_is_named(reader: LogReader) -> None:
-    for call in (lambda: reader.state("none"), lambda: reader.read(stream="none")):
+    for call in (lambda: reader.run_state("none"), lambda: reader.read(stream="none")):
         with pytest.raises(StreamUnknown, match="no run none"):
             call()
     with pytest.raises(StreamUnknown, match="no event first@9999"):
-        reader.state("first", to=9999)
+        reader.run_state("first", to=9999)
     with pytest.raises(StreamUnknown, match=SYSTEM_STREAM):
-        reader.state(SYSTEM_STREAM)
-    assert reader.system().pending == {}
+        reader.run_state(SYSTEM_STREAM)
+    assert reader.system_state().pending == {}
 
 
-def test_a_verdict_is_found_by_its_cache_key(reader: LogReader, stored: list[Recorded]) -> None:
+def test_a_verdict_is_found_by_its_cache_key(reader: LogReader, stored: list[RecordedEvent]) -> None:
     first = next(item for item in stored if item.type == "EvaluationCompleted")
     assert reader.known_evaluations(first.event.cache_key) == [first]
     assert reader.known_evaluations("0" * 64) == []
@@ -125,10 +127,10 @@ def test_a_verdict_is_found_by_its_cache_key(reader: LogReader, stored: list[Rec
 def test_following_sees_what_is_appended_and_waits_for_it(log: EventLog, home: Path) -> None:
     step = next(Script().steps())
     with LogReader.open(home) as reader:
-        assert not reader.wait(after=0, timeout_s=0)
+        assert not reader.wait_for_events(after=0, timeout_s=0)
         later = threading.Timer(0.1, log.append_now, args=([NewEvent("r", step.event)],))
         later.start()
-        assert reader.wait(after=0, timeout_s=60)
+        assert reader.wait_for_events(after=0, timeout_s=60)
         assert [item.event for item in reader.read(after=0)] == [step.event]
         later.join()
 
@@ -153,11 +155,11 @@ def test_a_reader_cannot_write(reader: LogReader) -> None:
 
 @pytest.mark.parametrize("statement", ["DELETE FROM meta", "UPDATE meta SET value = '99'"])
 def test_read_models_of_another_version_are_not_read(
-    home: Path, stored: list[Recorded], damage, statement: str
+    home: Path, stored: list[RecordedEvent], damage, statement: str
 ) -> None:
     damage(statement)
     with LogReader.open(home) as reader:
-        for call in (reader.runs, reader.active_runs, lambda: reader.spend("first")):
+        for call in (reader.run_summaries, reader.active_runs, lambda: reader.spend_rows("first")):
             with pytest.raises(ReadModelsStale, match="start the daemon"):
                 call()
         with pytest.raises(ReadModelsStale):
@@ -165,7 +167,7 @@ def test_read_models_of_another_version_are_not_read(
         assert len(reader.read(limit=9999)) == len(stored)
     EventLog.open(home).close()
     with LogReader.open(home) as reader:
-        assert len(reader.runs()) == 2
+        assert len(reader.run_summaries()) == 2
 
 
 # --- however the owner left it ---
@@ -180,7 +182,7 @@ if os.geteuid() == 0:  # root may write anything: become nobody, with everything
     os.setgid(65534)
     os.setuid(65534)
 with LogReader.open(Path(sys.argv[1])) as reader:
-    print(reader.head().seq, len(reader.read(limit=9999)), reader.runs()[0]["run"])
+    print(reader.head().seq, len(reader.read(limit=9999)), reader.run_summaries()[0]["run"])
 """
 
 HOLD = (
@@ -265,11 +267,11 @@ def test_a_crashed_log_is_opened_again_with_all_that_was_acknowledged(owner, pub
     kill(owner)
     with EventLog.open(public_home) as log:
         assert log.head.seq == owner.seq
-        assert log.state("r").ended
+        assert log.run_state("r").has_ended
 
 
 def test_a_frozen_view_is_renewed_when_the_files_change(
-    home: Path, stored: list[Recorded], monkeypatch
+    home: Path, stored: list[RecordedEvent], monkeypatch
 ) -> None:
     real = sqlite3.connect
 
@@ -300,13 +302,13 @@ def test_a_home_without_a_log_is_named(home: Path) -> None:
         LogReader.open(home)
 
 
-def test_an_unreadable_log_is_named(home: Path, stored: list[Recorded], monkeypatch) -> None:
+def test_an_unreadable_log_is_named(home: Path, stored: list[RecordedEvent], monkeypatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(HomeUnreadable, match="no permission to read"):
         LogReader.open(home)
 
 
-def test_a_copy_of_a_home_is_a_home(home: Path, stored: list[Recorded], tmp_path: Path) -> None:
+def test_a_copy_of_a_home_is_a_home(home: Path, stored: list[RecordedEvent], tmp_path: Path) -> None:
     shutil.copytree(home, tmp_path / "copy")
     with EventLog.open(tmp_path / "copy") as log:
         assert log.read(limit=9999) == stored

@@ -8,12 +8,12 @@ import pytest
 
 from benchmarks.workload import append_run
 from state.events import KernelKept, KernelRefuted, RunCompleted, RunForked
-from state.fold import RunState, apply
+from state.fold import RunState, apply_event
 from state.log import EventLog
 from state.model import Candidate, ErrorInfo, Verdict
 from state.reader import LogReader
-from state.records import NewEvent, Recorded
-from state.verify import verify
+from state.records import NewEvent, RecordedEvent
+from state.verify import verify_log
 
 ERROR = ErrorInfo(code="wrong_result", message="far off at seed 63")
 
@@ -35,7 +35,7 @@ def refuted(state: RunState, best: Candidate | None) -> KernelRefuted:
 
 
 @pytest.fixture
-def history(log: EventLog) -> list[Recorded]:
+def history(log: EventLog) -> list[RecordedEvent]:
     """A run of two rounds that has not ended."""
     with EventLog.open(log.home.parent / "other") as other:
         stored = append_run(other, "r", seed=2)
@@ -46,8 +46,8 @@ def history(log: EventLog) -> list[Recorded]:
 
 def standing(home: Path, run: str) -> tuple[str | None, float | None]:
     with LogReader.open(home) as reader:
-        (row,) = [row for row in reader.runs() if row["run"] == run]
-        state = reader.state(run)
+        (row,) = [row for row in reader.run_summaries() if row["run"] == run]
+        state = reader.run_state(run)
     best = (None, None) if state.best is None else (state.best.id, state.best.latency_ms)
     assert (row["best"], row["best_ms"]) == best, "the list and the state agree"
     return best
@@ -59,24 +59,26 @@ def fork(log: EventLog, child: str, at: int) -> None:
     log.append_now([NewEvent(child, RunForked(parent="r", parent_seq=at, parent_hash=found.hash))])
 
 
-def test_the_best_is_what_the_event_says(log: EventLog, history: list[Recorded]) -> None:
-    state = log.state("r")
+def test_the_best_is_what_the_event_says(log: EventLog, history: list[RecordedEvent]) -> None:
+    state = log.run_state("r")
     wrong, former = state.best, state.former[-1]
     assert wrong is not None
     assert standing(log.home, "r") == (wrong.id, wrong.latency_ms)
     log.append_now([NewEvent("r", refuted(state, former))])
     assert standing(log.home, "r") == (former.id, former.latency_ms)
-    after = log.state("r")
+    after = log.run_state("r")
     assert former not in after.former
     assert after.tally.reverts == state.tally.reverts + 1
     with LogReader.open(log.home) as reader:
-        row = next(row for row in reader.attempts("r") if row["candidate"] == wrong.id)
+        row = next(row for row in reader.attempt_rows("r") if row["candidate"] == wrong.id)
     assert (row["decision"], row["reason"]) == ("discarded", "refuted")
-    assert {finding.part for finding in verify(log.home).findings} <= {"blob"}
+    assert {finding.part for finding in verify_log(log.home).findings} <= {"blob"}
 
 
-def test_what_is_kept_later_competes_with_who_took_the_place(log: EventLog, history: list[Recorded]) -> None:
-    state = log.state("r")
+def test_what_is_kept_later_competes_with_who_took_the_place(
+    log: EventLog, history: list[RecordedEvent]
+) -> None:
+    state = log.run_state("r")
     former = state.former[-1]
     kept = next(item.event for item in reversed(history) if isinstance(item.event, KernelKept))
     faster = former.benchmark.model_copy(update={"latency_ms": former.latency_ms * 0.9})
@@ -84,16 +86,18 @@ def test_what_is_kept_later_competes_with_who_took_the_place(log: EventLog, hist
     events = [refuted(state, former), kept.model_copy(update={"candidate": newer})]
     log.append_now([NewEvent("r", event) for event in events])
     assert standing(log.home, "r") == (newer.id, newer.latency_ms)
-    assert {finding.part for finding in verify(log.home).findings} <= {"blob"}
+    assert {finding.part for finding in verify_log(log.home).findings} <= {"blob"}
 
 
-def test_nothing_may_be_left(log: EventLog, history: list[Recorded]) -> None:
-    log.append_now([NewEvent("r", refuted(log.state("r"), None))])
+def test_nothing_may_be_left(log: EventLog, history: list[RecordedEvent]) -> None:
+    log.append_now([NewEvent("r", refuted(log.run_state("r"), None))])
     assert standing(log.home, "r") == (None, None)
 
 
-def test_a_fork_has_the_best_that_its_parent_had_at_the_cut(log: EventLog, history: list[Recorded]) -> None:
-    state = log.state("r")
+def test_a_fork_has_the_best_that_its_parent_had_at_the_cut(
+    log: EventLog, history: list[RecordedEvent]
+) -> None:
+    state = log.run_state("r")
     wrong, former = state.best, state.former[-1]
     assert wrong is not None
     log.append_now([NewEvent("r", refuted(state, former))])
@@ -101,15 +105,15 @@ def test_a_fork_has_the_best_that_its_parent_had_at_the_cut(log: EventLog, histo
     fork(log, "after", len(history) + 1)
     assert standing(log.home, "before") == (wrong.id, wrong.latency_ms)
     assert standing(log.home, "after") == (former.id, former.latency_ms)
-    assert {finding.part for finding in verify(log.home).findings} <= {"blob"}
+    assert {finding.part for finding in verify_log(log.home).findings} <= {"blob"}
 
 
 def test_only_the_last_kernels_that_were_the_best_are_remembered(
-    log: EventLog, history: list[Recorded]
+    log: EventLog, history: list[RecordedEvent]
 ) -> None:
     state: RunState | None = None
     for item in history:
-        state = apply(state, item.event)
+        state = apply_event(state, item.event)
     assert state is not None
     assert state.best is not None
     kept = next(item.event for item in reversed(history) if isinstance(item.event, KernelKept))
@@ -117,12 +121,12 @@ def test_only_the_last_kernels_that_were_the_best_are_remembered(
     for number in range(40):
         faster = before.benchmark.model_copy(update={"latency_ms": before.latency_ms * 0.9**number * 0.5})
         one = kept.candidate.model_copy(update={"id": f"r9.b0.p{number}.k0.f0", "benchmark": faster})
-        state = apply(state, kept.model_copy(update={"candidate": one}))
+        state = apply_event(state, kept.model_copy(update={"candidate": one}))
     assert [one.id for one in state.former] == [f"r9.b0.p{number}.k0.f0" for number in range(23, 39)]
 
 
-def test_a_kernel_falls_once(log: EventLog, history: list[Recorded]) -> None:
-    state = log.state("r")
+def test_a_kernel_falls_once(log: EventLog, history: list[RecordedEvent]) -> None:
+    state = log.run_state("r")
     event = refuted(state, state.former[-1])
     log.append_now([NewEvent("r", event)])
     (again,) = log.append_now([NewEvent("r", event)])

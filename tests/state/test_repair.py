@@ -14,16 +14,16 @@ from state.errors import BlobPruned, HomeLocked, LogDamaged, LogTooNew, NoLog
 from state.events import RunForked
 from state.log import EventLog
 from state.reader import LogReader
-from state.records import NewEvent, Recorded
-from state.repair import Repaired, repair
-from state.verify import verify
+from state.records import NewEvent, RecordedEvent
+from state.repair import RepairResult, repair_log
+from state.verify import verify_log
 
 Damage = Callable[..., None]
 PAGE = 4096
 
 
 @pytest.fixture
-def runs(home: Path, stored: list[Recorded]) -> list[Recorded]:
+def runs(home: Path, stored: list[RecordedEvent]) -> list[RecordedEvent]:
     """Two runs that have ended, and two forks of the first that go on: one cut early, one late."""
     found = list(stored)
     with EventLog.open(home) as log:
@@ -40,21 +40,21 @@ def hashes(home: Path) -> dict[int, str]:
 
 def statuses(home: Path) -> dict[str, tuple[str, str]]:
     with LogReader.open(home) as reader:
-        return {row["run"]: (row["status"], row["reason"]) for row in reader.runs()}
+        return {row["run"]: (row["status"], row["reason"]) for row in reader.run_summaries()}
 
 
 def goes_on(home: Path) -> None:
     """The repaired log verifies, is not repaired again, and takes events."""
-    assert verify(home).ok
-    assert repair(home) == Repaired((), (), None)
+    assert verify_log(home).is_ok
+    assert repair_log(home) == RepairResult((), (), None)
     with EventLog.open(home, full_check=True) as log:
         append_run(log, "next", rounds=1)
-    assert verify(home).ok
+    assert verify_log(home).is_ok
 
 
-def test_a_sound_log_is_left_alone(home: Path, runs: list[Recorded]) -> None:
+def test_a_sound_log_is_left_alone(home: Path, runs: list[RecordedEvent]) -> None:
     before = (home / "events.db").read_bytes()
-    assert repair(home) == Repaired((), (), None)
+    assert repair_log(home) == RepairResult((), (), None)
     assert (home / "events.db").read_bytes() == before
     assert not (home / "replaced").exists()
 
@@ -71,10 +71,10 @@ ROWS = {
 
 @pytest.mark.parametrize("statement", ROWS.values(), ids=ROWS)
 def test_only_the_damaged_run_is_cut(
-    home: Path, runs: list[Recorded], damage: Damage, statement: str
+    home: Path, runs: list[RecordedEvent], damage: Damage, statement: str
 ) -> None:
     damage(statement)
-    done = repair(home)
+    done = repair_log(home)
     lost = {loss.stream: (loss.first, loss.events) for loss in done.lost}
     mine = sum(item.stream == "first" for item in runs)
     assert lost == {"first": (30, mine - 29), "late": (41, 1)}  # the late fork continued what was cut
@@ -90,18 +90,18 @@ def test_only_the_damaged_run_is_cut(
 
 def test_a_cut_run_can_go_on_from_where_it_was_cut(home: Path, runs, damage: Damage) -> None:
     with LogReader.open(home) as reader:
-        state = reader.state("first", to=29)
+        state = reader.run_state("first", to=29)
     damage(ROWS["edited"])
-    repair(home)
+    repair_log(home)
     with LogReader.open(home) as reader:
-        assert reader.state("first", to=29) == state
+        assert reader.run_state("first", to=29) == state
         assert reader.read(stream="system")[-1].event.verb == "repair"
 
 
 def test_a_lost_tail_is_said_and_its_numbers_are_not_given_again(home: Path, runs, damage: Damage) -> None:
     last = runs[-1].seq
     damage(f"DELETE FROM event WHERE seq > {last - 20}")
-    done = repair(home)
+    done = repair_log(home)
     assert sum(loss.events for loss in done.lost) == 20
     assert min(set(hashes(home)) - set(range(last - 19))) > last
     goes_on(home)
@@ -112,7 +112,7 @@ def test_runs_that_may_have_lost_events_wait_for_a_person(home: Path, stored, da
         log.append_now([NewEvent("open", item.event) for item in stored[:5]])
     damage("DELETE FROM event WHERE seq = 220")
     (home / "HEAD").unlink()
-    repair(home)
+    repair_log(home)
     assert statuses(home)["open"][0] in {"paused", "running"}
     goes_on(home)
 
@@ -122,13 +122,13 @@ def test_a_damaged_blob_leaves_a_tombstone_and_pauses_who_needs_it(home: Path, r
     digest = named.event.source
     assert 10 < named.run_seq < 40
     damage("UPDATE blob SET data = zeroblob(10) WHERE digest = ?", parameters=(bytes.fromhex(digest),))
-    done = repair(home)
+    done = repair_log(home)
     assert (done.lost, done.blobs) == ((), (digest,))
     assert {item.seq: item.hash for item in runs}.items() <= hashes(home).items()
     assert statuses(home)["late"] == ("paused", f"repaired: lost blob {digest}")
     assert statuses(home)["early"] == ("running", "")
     with LogReader.open(home) as reader, pytest.raises(BlobPruned, match="was lost: its bytes were damaged"):
-        reader.blob(digest)
+        reader.get_blob(digest)
     goes_on(home)
 
 
@@ -136,7 +136,7 @@ def test_a_damaged_blob_leaves_a_tombstone_and_pauses_who_needs_it(home: Path, r
 def test_what_follows_from_the_rows_is_made_anew(home: Path, runs, damage: Damage, table: str) -> None:
     before = statuses(home)
     damage(f"DELETE FROM {table}")
-    done = repair(home)
+    done = repair_log(home)
     assert (done.lost, done.blobs) == ((), ())
     assert statuses(home) == before
     assert {item.seq: item.hash for item in runs}.items() <= hashes(home).items()
@@ -145,8 +145,8 @@ def test_what_follows_from_the_rows_is_made_anew(home: Path, runs, damage: Damag
 
 def test_a_damaged_anchor_is_written_anew(home: Path, runs) -> None:
     (home / "HEAD").write_text("garbage")
-    assert repair(home).lost == ()
-    assert verify(home).anchored
+    assert repair_log(home).lost == ()
+    assert verify_log(home).anchored
     goes_on(home)
 
 
@@ -157,9 +157,9 @@ def test_pages_of_garbage_lose_what_was_on_them_and_no_more(home: Path, runs, se
     page = draw.randrange(20, len(content) // PAGE)
     content[page * PAGE : (page + 1) * PAGE] = draw.randbytes(PAGE)
     (home / "events.db").write_bytes(content)
-    if verify(home).ok:
+    if verify_log(home).is_ok:
         return  # a page that nothing is on
-    done = repair(home)
+    done = repair_log(home)
     cut = {loss.stream: loss.first for loss in done.lost}
     kept = hashes(home)
     for item in runs:
@@ -171,27 +171,27 @@ def test_pages_of_garbage_lose_what_was_on_them_and_no_more(home: Path, runs, se
 def test_what_cannot_be_read_at_all_is_not_repaired(home: Path, runs) -> None:
     (home / "events.db").write_bytes(b"something else " * 1000)
     with pytest.raises(LogDamaged):
-        repair(home)
+        repair_log(home)
     assert (home / "events.db").read_bytes() == b"something else " * 1000
 
 
 def test_what_a_newer_version_wrote_is_not_cut(home: Path, runs, damage: Damage, monkeypatch) -> None:
     damage("PRAGMA user_version = 99")
     with pytest.raises(LogTooNew):
-        repair(home)
+        repair_log(home)
 
 
 def test_homes_in_use_and_without_a_log_are_refused(log: EventLog, home: Path, tmp_path: Path) -> None:
     with pytest.raises(HomeLocked):
-        repair(home)
+        repair_log(home)
     with pytest.raises(NoLog):
-        repair(tmp_path / "nowhere")
+        repair_log(tmp_path / "nowhere")
 
 
 # --- versions ---
 
 
-def old_log(home: Path, monkeypatch) -> list[Recorded]:
+def old_log(home: Path, monkeypatch) -> list[RecordedEvent]:
     """A log as the first schema had it."""
     with monkeypatch.context() as patch:
         patch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
@@ -201,35 +201,35 @@ def old_log(home: Path, monkeypatch) -> list[Recorded]:
 
 
 def test_an_old_log_is_read_as_it_is_and_migrated_by_its_owner(home: Path, monkeypatch) -> None:
-    from state.rewrite import migrate
+    from state.log_rebuild import migrate_log
 
     stored = old_log(home, monkeypatch)
-    assert verify(home).ok
+    assert verify_log(home).is_ok
     with LogReader.open(home) as reader:
         reader.check_end()
         assert reader.head().hash == stored[-1].hash
-    assert migrate(home) == (1, schema.SCHEMA_VERSION)
-    assert migrate(home) == (schema.SCHEMA_VERSION, schema.SCHEMA_VERSION)
-    assert verify(home).ok
+    assert migrate_log(home) == (1, schema.SCHEMA_VERSION)
+    assert migrate_log(home) == (schema.SCHEMA_VERSION, schema.SCHEMA_VERSION)
+    assert verify_log(home).is_ok
     with EventLog.open(home, full_check=True) as log:
         append_run(log, "next", rounds=1)
-    assert verify(home).ok
+    assert verify_log(home).is_ok
 
 
 def test_an_old_backup_is_brought_up_to_date_when_it_is_restored(
     home: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    from state.backup import backup, restore
+    from state.backup import backup_log, restore_log
 
     old_log(home, monkeypatch)
-    backup(home, tmp_path / "b.db")
-    restore(tmp_path / "other", tmp_path / "b.db")
-    assert verify(tmp_path / "other").ok
+    backup_log(home, tmp_path / "b.db")
+    restore_log(tmp_path / "other", tmp_path / "b.db")
+    assert verify_log(tmp_path / "other").is_ok
 
 
 def test_a_lost_tail_of_an_old_log_is_noticed(home: Path, monkeypatch, damage: Damage) -> None:
     old_log(home, monkeypatch)
     damage("DELETE FROM event WHERE seq > 50")
-    assert not verify(home).ok
-    repair(home)
+    assert not verify_log(home).is_ok
+    repair_log(home)
     goes_on(home)

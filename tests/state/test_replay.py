@@ -10,29 +10,29 @@ import pytest
 from benchmarks.workload import append_run
 from state.errors import LogDamaged, StreamUnknown
 from state.events import RunForked, RunPaused, RunResumed
-from state.fold import apply
+from state.fold import apply_event
 from state.log import EventLog
 from state.reader import LogReader
-from state.records import NewEvent, Recorded
+from state.records import NewEvent, RecordedEvent
 
 
-def test_a_replay_is_the_state_that_the_log_knows(home: Path, stored: list[Recorded]) -> None:
+def test_a_replay_is_the_state_that_the_log_knows(home: Path, stored: list[RecordedEvent]) -> None:
     with LogReader.open(home) as reader:
-        found = reader.replay("second")
+        found = reader.replay_run("second")
         own = [item for item in stored if item.stream == "second"]
-        assert found.state == reader.state("second")
+        assert found.state == reader.run_state("second")
         assert (found.run_seq, found.hash, found.events) == (len(own), own[-1].hash, len(own))
         assert found.state_hashes == sum(item.state_hash is not None for item in own) > 0
         assert (found.other_folds, found.line) == (0, (("second", len(own)),))
 
 
-def test_any_prefix_of_a_legal_history_folds(home: Path, stored: list[Recorded]) -> None:
+def test_any_prefix_of_a_legal_history_folds(home: Path, stored: list[RecordedEvent]) -> None:
     state = None
     with LogReader.open(home) as reader:
         for item in (item for item in stored if item.stream == "first"):
-            state = apply(state, item.event)
+            state = apply_event(state, item.event)
             if item.run_seq % 7 == 1:
-                assert reader.replay("first", item.run_seq).state == state
+                assert reader.replay_run("first", item.run_seq).state == state
 
 
 def test_a_fork_is_replayed_through_its_ancestors(log: EventLog) -> None:
@@ -41,33 +41,33 @@ def test_a_fork_is_replayed_through_its_ancestors(log: EventLog) -> None:
     log.append_now([NewEvent("child", event), NewEvent("child", RunPaused(reason="x"))])
     log.append_now([NewEvent("child", RunResumed())])
     with LogReader.open(log.home) as reader:
-        assert reader.replay("child").state == log.state("child")
-        assert reader.replay("child").line == (("parent", 20), ("child", 23))
-        assert reader.replay("child", 12).state == reader.replay("parent", 12).state
-        assert reader.hash_at("child", 12) == parent[11].hash
+        assert reader.replay_run("child").state == log.run_state("child")
+        assert reader.replay_run("child").line == (("parent", 20), ("child", 23))
+        assert reader.replay_run("child", 12).state == reader.replay_run("parent", 12).state
+        assert reader.event_hash("child", 12) == parent[11].hash
 
 
-def test_what_is_not_there_is_named(home: Path, stored: list[Recorded]) -> None:
+def test_what_is_not_there_is_named(home: Path, stored: list[RecordedEvent]) -> None:
     with LogReader.open(home) as reader:
         for run, to, words in (("none", None, "no run none"), ("first", 9999, "no event first@9999")):
             with pytest.raises(StreamUnknown, match=words):
-                reader.replay(run, to)
+                reader.replay_run(run, to)
         with pytest.raises(StreamUnknown):
-            reader.replay("system")
+            reader.replay_run("system")
         with pytest.raises(StreamUnknown, match="first@9999"):
-            reader.hash_at("first", 9999)
+            reader.event_hash("first", 9999)
 
 
-def test_an_edited_row_is_named(home: Path, stored: list[Recorded], damage: Callable[..., None]) -> None:
+def test_an_edited_row_is_named(home: Path, stored: list[RecordedEvent], damage: Callable[..., None]) -> None:
     damage("UPDATE event SET payload = payload || ' ' WHERE stream = 'first' AND run_seq = 9")
     with LogReader.open(home) as reader:
-        assert reader.replay("first", 8).run_seq == 8
+        assert reader.replay_run("first", 8).run_seq == 8
         with pytest.raises(LogDamaged, match=r"first@9\): its content"):
-            reader.replay("first")
+            reader.replay_run("first")
 
 
 def test_a_state_that_is_not_the_recorded_one_is_named(
-    home: Path, stored: list[Recorded], monkeypatch: pytest.MonkeyPatch
+    home: Path, stored: list[RecordedEvent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = next(item for item in stored if item.state_hash is not None)
     monkeypatch.setattr("state.snapshots.state_hash", lambda state: b"another")
@@ -75,14 +75,14 @@ def test_a_state_that_is_not_the_recorded_one_is_named(
         LogReader.open(home) as reader,
         pytest.raises(LogDamaged, match="not the one that was recorded") as at,
     ):
-        reader.replay(first.stream)
+        reader.replay_run(first.stream)
     assert at.value.seq == first.seq
 
 
 def test_hashes_of_another_fold_are_counted_and_not_compared(
-    home: Path, stored: list[Recorded], monkeypatch: pytest.MonkeyPatch
+    home: Path, stored: list[RecordedEvent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("state.replay.FOLD_VERSION", 99)
     with LogReader.open(home) as reader:
-        found = reader.replay("first")
+        found = reader.replay_run("first")
     assert (found.state_hashes, found.other_folds > 0) == (0, True)

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from state.archive import archive
-from state.backup import backup
+from state.archive import archive_run
+from state.backup import backup_log
 from state.errors import LogDamaged, StateError
 from state.log import EventLog
 from state.queries import Gap
 from state.reader import LogReader
-from state.records import Row, Shape, risen
-from state.repair import repair
+from state.records import EventRow, RowParser, require_rising
+from state.repair import repair_log
 from state.upcast import check_kinds
-from state.verify import verify
+from state.verify import verify_log
 
 _NOT_NULL = "replace(sql, ' NOT NULL', '')"
 LOOSE = (
@@ -58,14 +58,14 @@ def test_such_a_row_is_found_and_repaired(
     home: Path, stored, exchange, statement: str, tmp_path: Path
 ) -> None:
     exchange(statement)
-    assert not verify(home).ok
+    assert not verify_log(home).is_ok
     with pytest.raises(LogDamaged):
-        backup(home, tmp_path / "b.db")
+        backup_log(home, tmp_path / "b.db")
     with suppress(StateError):  # of a run that needs it
-        archive(home, "first", tmp_path / "a.gz")
+        archive_run(home, "first", tmp_path / "a.gz")
     assert not (tmp_path / "b.db").exists()
-    assert repair(home).rewritten is not None
-    assert verify(home).ok
+    assert repair_log(home).rewritten is not None
+    assert verify_log(home).is_ok
 
 
 @pytest.mark.parametrize("statement", ROWS.values(), ids=ROWS)
@@ -76,7 +76,7 @@ def test_whoever_opens_or_reads_such_a_log_is_told(home: Path, stored, exchange,
     with LogReader.open(home) as reader, suppress(LogDamaged):
         reader.read(limit=10_000)
         reader.read(stream="first", limit=10_000)
-        reader.state("first")
+        reader.run_state("first")
 
 
 def test_a_gap_and_a_stream_are_checked_too(home: Path, stored, exchange, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_gap_and_a_stream_are_checked_too(home: Path, stored, exchange, tmp_pa
         reader.read(stream="first")
     exchange(f"INSERT INTO gap VALUES ({stored[-1].seq + 1}, 600, 'text')")
     with pytest.raises(LogDamaged, match="a stored Gap is none"):
-        backup(home, tmp_path / "b.db")
+        backup_log(home, tmp_path / "b.db")
 
 
 def test_a_note_of_what_was_verified_is_only_a_note(home: Path, stored, damage) -> None:
@@ -101,14 +101,14 @@ def test_a_kind_of_another_type_is_damage_and_no_newer_version() -> None:
 
 def test_the_first_bad_column_is_named() -> None:
     with pytest.raises(LogDamaged, match="event 3: a stored Gap is none: its hash is of the type str"):
-        Shape(Gap)((3, 4, "text"))
+        RowParser(Gap)((3, 4, "text"))
     with pytest.raises(LogDamaged, match="it has 2 columns"):
-        Shape(Gap)((3, 4))
-    row = Row(1, "r", 1, "T", 1, 0, None, None, "{}", b"", b"", None, None, b"")
-    assert Shape(Row)(row) == row
+        RowParser(Gap)((3, 4))
+    row = EventRow(1, "r", 1, "T", 1, 0, None, None, "{}", b"", b"", None, None, b"")
+    assert RowParser(EventRow)(row) == row
 
 
 def test_a_read_does_not_go_back() -> None:
-    assert risen(3, 4) == 4
+    assert require_rising(3, 4) == 4
     with pytest.raises(LogDamaged, match="out of order: 2 comes after 3"):
-        risen(3, 2)
+        require_rising(3, 2)

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from benchmarks.workload import Script, append_run
 from state import snapshots
 from state.events import CommandReceived, ConfigChanged, Event
-from state.fold import FOLD_VERSION, RunState, apply, state_hash
+from state.fold import FOLD_VERSION, RunState, apply_event, state_hash
 from state.log import EventLog
 from state.model import SYSTEM_STREAM
 from state.reader import LogReader
-from state.records import NewEvent, Recorded
-from state.verify import verify
+from state.records import NewEvent, RecordedEvent
+from state.verify import verify_log
 
 Damage = Callable[..., None]
 HISTORY = [step.event for step in Script(seed=9, rounds=3).steps()]
@@ -27,7 +27,7 @@ HISTORY = [step.event for step in Script(seed=9, rounds=3).steps()]
 
 def fold(events: list[Event], state: RunState | None = None) -> RunState | None:
     for event in events:
-        state = apply(state, event)
+        state = apply_event(state, event)
     return state
 
 
@@ -55,17 +55,19 @@ def counted(home: Path) -> int:
 
 def states(home: Path) -> list[RunState]:
     with LogReader.open(home) as reader:
-        return [reader.state("first", to=to) for to in (5, 50, 100)] + [reader.state("second")]
+        return [reader.run_state("first", to=to) for to in (5, 50, 100)] + [reader.run_state("second")]
 
 
-def test_deleting_all_snapshots_changes_nothing(home: Path, stored: list[Recorded], damage: Damage) -> None:
+def test_deleting_all_snapshots_changes_nothing(
+    home: Path, stored: list[RecordedEvent], damage: Damage
+) -> None:
     with_snapshots = states(home)
     assert counted(home) > 0
     damage("DELETE FROM snapshot", "DELETE FROM meta WHERE key = 'verified'")
     assert states(home) == with_snapshots
     with EventLog.open(home) as log:
-        assert log.state("second") == with_snapshots[-1]
-    assert verify(home).ok
+        assert log.run_state("second") == with_snapshots[-1]
+    assert verify_log(home).is_ok
 
 
 @pytest.mark.parametrize(
@@ -79,14 +81,16 @@ def test_deleting_all_snapshots_changes_nothing(home: Path, stored: list[Recorde
     ],
 )
 def test_a_snapshot_that_does_not_fit_is_not_used(
-    home: Path, stored: list[Recorded], damage: Damage, statement: str
+    home: Path, stored: list[RecordedEvent], damage: Damage, statement: str
 ) -> None:
     before = states(home)
     damage(statement)
     assert states(home) == before
 
 
-def test_an_ignored_snapshot_is_mentioned(home: Path, stored: list[Recorded], damage: Damage, caplog) -> None:
+def test_an_ignored_snapshot_is_mentioned(
+    home: Path, stored: list[RecordedEvent], damage: Damage, caplog
+) -> None:
     damage("UPDATE snapshot SET digest = zeroblob(32)")
     with caplog.at_level(logging.WARNING, logger="state.snapshots"):
         states(home)
@@ -120,15 +124,17 @@ def test_snapshots_are_taken_on_the_way(home: Path) -> None:
 
 def test_of_the_system_stream_little_is_left_to_fold(home: Path) -> None:
     with EventLog.open(home) as log:
-        for number in range(snapshots.EVERY_OF_SYSTEM + 5):
+        for number in range(snapshots.SYSTEM_SNAPSHOT_EVERY + 5):
             event = CommandReceived(id=str(number), verb="pause", payload="0" * 64)
             log.append_now([NewEvent(SYSTEM_STREAM, event)])
         log.append_now([NewEvent(SYSTEM_STREAM, ConfigChanged(config={}))])  # the turn before is over
         with LogReader.open(home) as reader:
             saved = {
-                at for stream, at in snapshots.keys(reader._handle.connection()) if stream == SYSTEM_STREAM
+                at
+                for stream, at in snapshots.snapshot_keys(reader._handle.connection())
+                if stream == SYSTEM_STREAM
             }
-            assert saved == {snapshots.EVERY_OF_SYSTEM}
+            assert saved == {snapshots.SYSTEM_SNAPSHOT_EVERY}
 
 
 def test_opening_replays_only_what_follows_the_snapshot(home: Path, monkeypatch) -> None:
@@ -136,13 +142,13 @@ def test_opening_replays_only_what_follows_the_snapshot(home: Path, monkeypatch)
         for step in HISTORY[:40]:
             log.append_now([NewEvent("r", step)])
     folded: list[Event] = []
-    real = snapshots.advance
+    real = snapshots.fold_event
 
     def counting(stream, state, event):
         folded.append(event)
         return real(stream, state, event)
 
-    monkeypatch.setattr(snapshots, "advance", counting)
+    monkeypatch.setattr(snapshots, "fold_event", counting)
     with EventLog.open(home) as log:
         log.append_now([NewEvent("r", HISTORY[40])])
         assert folded == [HISTORY[40]]

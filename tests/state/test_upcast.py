@@ -16,23 +16,23 @@ from state import system, upcast
 from state.chain import GENESIS
 from state.errors import LogDamaged, LogTooNew
 from state.events import EVENT_TYPES, RoundStarted, RunPaused, idempotency_key
-from state.fold import RunState, apply, semantic, state_hash
+from state.fold import RunState, apply_event, dump_semantic, state_hash
 from state.log import EventLog
 from state.model import PauseCause
-from state.records import NewEvent, Recorded, Row
+from state.records import EventRow, NewEvent, RecordedEvent
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def row(**changes: object) -> Row:
-    plain = Row(
+def row(**changes: object) -> EventRow:
+    plain = EventRow(
         3, "r", 2, "RunPaused", 1, 0, None, None, '{"reason":"x"}', GENESIS, GENESIS, None, None, GENESIS
     )
     return plain._replace(**changes)
 
 
 def test_a_current_event_is_validated() -> None:
-    assert upcast.decode(row()) == RunPaused(reason="x")
+    assert upcast.decode_event(row()) == RunPaused(reason="x")
 
 
 @pytest.mark.parametrize(
@@ -40,13 +40,13 @@ def test_a_current_event_is_validated() -> None:
 )
 def test_a_payload_that_is_not_its_type_is_damage(payload: str) -> None:
     with pytest.raises(LogDamaged, match=r"event 3 \(r@2\): payload is not a RunPaused"):
-        upcast.decode(row(payload=payload))
+        upcast.decode_event(row(payload=payload))
 
 
 @pytest.mark.parametrize("changes", [{"type": "TimeTravelled"}, {"sv": EVENT_TYPES["RunPaused"].version + 1}])
 def test_what_a_newer_version_wrote_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(LogTooNew, match="newer version"):
-        upcast.decode(row(**changes))
+        upcast.decode_event(row(**changes))
 
 
 def test_upcasters_are_chained_to_today_s_version(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,9 +55,11 @@ def test_upcasters_are_chained_to_today_s_version(monkeypatch: pytest.MonkeyPatc
         ("RunPaused", 1): lambda body: {"cause": body["why"]},
         ("RunPaused", 2): lambda body: {"reason": body["cause"]},
     }
-    lifted = upcast.upcast("RunPaused", 1, '{"why":"old"}', upcasters=steps)
+    lifted = upcast.upcast_payload("RunPaused", 1, '{"why":"old"}', upcasters=steps)
     assert json.loads(lifted) == {"reason": "old"}
-    assert json.loads(upcast.upcast("RunPaused", 3, '{"reason":"new"}', upcasters=steps)) == {"reason": "new"}
+    assert json.loads(upcast.upcast_payload("RunPaused", 3, '{"reason":"new"}', upcasters=steps)) == {
+        "reason": "new"
+    }
 
 
 def test_every_old_version_can_be_lifted_to_today_s() -> None:
@@ -82,7 +84,7 @@ BLIND = {"lookahead_predictions": 0}
 def test_runs_from_before_predictions_had_draws_keep_any_gain(
     kind: str, config: object, lifted: object
 ) -> None:
-    assert json.loads(upcast.upcast(kind, 1, json.dumps({"config": config}))) == {"config": lifted}
+    assert json.loads(upcast.upcast_payload(kind, 1, json.dumps({"config": config}))) == {"config": lifted}
 
 
 JSON = st.recursive(
@@ -115,7 +117,7 @@ def test_upcasters_are_total_and_change_nothing_that_they_are_given(
 def test_any_payload_of_any_version_is_read_or_named(kind: str, version: int, payload: object) -> None:
     text = json.dumps(payload)
     with suppress(LogDamaged, LogTooNew):
-        event = upcast.decode(row(type=kind, sv=version, payload=text))
+        event = upcast.decode_event(row(type=kind, sv=version, payload=text))
         assert isinstance(event, EVENT_TYPES[kind])
 
 
@@ -137,16 +139,16 @@ def test_a_golden_history_replays_to_the_state_it_had(path: Path, log: EventLog)
     compared = 0
     for number, line in enumerate(golden(path), start=1):
         stored = row(seq=number, run_seq=number, type=line["type"], sv=line["sv"], payload=line["payload"])
-        event = upcast.decode(stored)
+        event = upcast.decode_event(stored)
         assert idempotency_key(event) == line["idem"]
-        state = apply(state, event)
+        state = apply_event(state, event)
         if line["state_hash"] is not None:
             compared += 1
             assert state_hash(state) == line["state_hash"], f"{path.name}:{number}"
         (kept,) = log.append_now([NewEvent("r", event)])
-        assert isinstance(kept, Recorded)
+        assert isinstance(kept, RecordedEvent)
     assert compared >= 2
-    assert log.state("r") == state
+    assert log.run_state("r") == state
 
 
 def test_golden_histories_cover_what_a_run_does() -> None:
@@ -167,18 +169,18 @@ def test_kinds_are_checked_before_anything_is_folded() -> None:
 
 
 def test_a_run_of_before_prompts_were_recorded_hashes_as_it_did() -> None:
-    old = upcast.decode(row(type="RoundStarted", sv=1, payload='{"round":1,"slots":[]}'))
+    old = upcast.decode_event(row(type="RoundStarted", sv=1, payload='{"round":1,"slots":[]}'))
     assert isinstance(old, RoundStarted)
     assert old.prompts is None
     first = golden(HISTORIES[0])[0]
-    created = upcast.decode(row(type=first["type"], sv=first["sv"], payload=first["payload"]))
-    state = apply(None, created)
-    assert "prompts" not in semantic(state)
-    assert semantic(state.model_copy(update={"prompts": "0" * 64}))["prompts"] == "0" * 64
-    assert "prompts" not in system.semantic(system.SystemState())
+    created = upcast.decode_event(row(type=first["type"], sv=first["sv"], payload=first["payload"]))
+    state = apply_event(None, created)
+    assert "prompts" not in dump_semantic(state)
+    assert dump_semantic(state.model_copy(update={"prompts": "0" * 64}))["prompts"] == "0" * 64
+    assert "prompts" not in system.dump_semantic(system.SystemState())
 
 
 def test_a_pause_of_before_causes_were_stored_waits_for_a_person() -> None:
-    old = upcast.decode(row(sv=2, payload='{"reason":"disk full: goes on when 16 MiB are free"}'))
+    old = upcast.decode_event(row(sv=2, payload='{"reason":"disk full: goes on when 16 MiB are free"}'))
     assert isinstance(old, RunPaused)
     assert old.cause is PauseCause.PERSON

@@ -18,19 +18,19 @@ from agent_core.effects import (
     ReflectRequest,
     SummarizeRequest,
 )
-from agent_core.prompting import Block, Prompts, builtin
-from agent_core.roles.asking import Fill, Room
+from agent_core.prompting import PromptBlock, PromptSet, builtin_prompts
+from agent_core.roles.ask_protocol import FillPrompt, TokenBudget
 from nki_sim import ArraySpec, targets
 from nki_sim.timing import counters, explain
-from nki_sim.timing.forecast import forecast
+from nki_sim.timing.forecast import forecast_program
 from state.model import (
     Benchmark,
-    Bounds,
     Candidate,
     Digest,
     ErrorInfo,
     Evaluation,
     ExperienceKind,
+    LatencyBounds,
     Plan,
     Prediction,
     Verdict,
@@ -38,7 +38,7 @@ from state.model import (
     digest_of,
 )
 
-PROBLEM = seeds.load("rmsnorm_matmul")
+PROBLEM = seeds.load_problem("rmsnorm_matmul")
 TARGET = "trn2"
 PLAN = Plan(
     technique="hoist",
@@ -61,19 +61,19 @@ class Answers:
     answers: Iterable[str]
     target: str = TARGET
     tokens: int = 200_000
-    prompts: Prompts = field(default_factory=builtin)
+    prompts: PromptSet = field(default_factory=builtin_prompts)
     asked: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
 
-    async def __call__(self, role: str, fill: Fill) -> str:
-        values = fill(Room(self.tokens, characters, self.prompts))
-        self.prompts.render(role, self.target, values)
+    async def __call__(self, role: str, fill: FillPrompt) -> str:
+        values = fill(TokenBudget(self.tokens, characters, self.prompts))
+        self.prompts.render_role(role, self.target, values)
         self.asked.append((role, values))
         return list(self.answers)[len(self.asked) - 1]
 
-    def prompt(self, number: int = -1) -> Sequence[Block]:
+    def prompt(self, number: int = -1) -> Sequence[PromptBlock]:
         """Return a prompt as it was asked."""
         role, values = self.asked[number]
-        return self.prompts.render(role, self.target, values)
+        return self.prompts.render_role(role, self.target, values)
 
     def values(self, number: int = -1) -> Mapping[str, str]:
         return self.asked[number][1]
@@ -119,10 +119,10 @@ class Blobs:
             "role": "planner",
             "draw": 7,
             "plans": 4,
-            "problem": PROBLEM.ref(),
+            "problem": PROBLEM.make_ref(),
             "size": "reduced",
             "target": TARGET,
-            "bounds": Bounds(plain_ms=0.5, tight_ms=0.6),
+            "bounds": LatencyBounds(plain_ms=0.5, tight_ms=0.6),
             "parent": changes.pop("parent", None) or self.candidate(),
             "best_ms": 0.9,
             "context": self.put(canonical_json(context.model_dump(mode="json"))),
@@ -136,7 +136,7 @@ class Blobs:
             "key": "r1.b0.p0.k0.f0.executor",
             "role": "executor",
             "draw": 7,
-            "problem": PROBLEM.ref(),
+            "problem": PROBLEM.make_ref(),
             "size": "reduced",
             "target": TARGET,
             "parent": self.candidate(),
@@ -201,12 +201,12 @@ def verdict(verdict: Verdict = Verdict.CORRECT, **changes: Any) -> Evaluation:
 def profile() -> str:
     """Return the profile that the judge writes of the problem's first kernel, at the reduced size."""
     dims = PROBLEM.spec.dims("reduced")
-    arguments = [ArraySpec(item.passed(dims), item.dtype) for item in PROBLEM.spec.inputs]
-    found = forecast(nki_sim.trace(PROBLEM.kernel, args=arguments), targets.load(TARGET))
-    told = explain.explain(found)
+    arguments = [ArraySpec(item.resolve_kernel_shape(dims), item.dtype) for item in PROBLEM.spec.inputs]
+    found = forecast_program(nki_sim.trace(PROBLEM.kernel, args=arguments), targets.load(TARGET))
+    told = explain.explain_latency(found)
     parts = {
         "predicted": True,
-        "counters": dict(counters.profile(found)),
+        "counters": dict(counters.profile_counters(found)),
         "bottleneck": told.bottleneck,
         "busy_ms": told.busy_ms,
         "top_lines": [{"line": one.line, "ms": one.ms, "op": one.op} for one in told.critical_path[:10]],

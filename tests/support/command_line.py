@@ -46,7 +46,7 @@ def ctl(home, capsys, monkeypatch) -> Iterator[Ctl]:
     def call(*arguments: object, home=home) -> Called:
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
-            exits.run(agentctl, "agentctl", ["--home", str(home), *map(str, arguments)])
+            exits.run_command(agentctl, "agentctl", ["--home", str(home), *map(str, arguments)])
         out, err = capsys.readouterr()
         return Called(int(ended.value.code or 0), out, err)
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import seeds
 from agent_core import proposers
-from daemon.commands import Commands
+from daemon.command_models import Submit, run_id
+from daemon.commands import CommandHandler
 from daemon.config import DaemonConfig
-from daemon.host import work_on
-from daemon.inbox import Inbox, drop
-from daemon.stop import Stop
-from daemon.verbs import Submit, run_id
+from daemon.home_owner import serve_runs
+from daemon.inbox import Inbox, put_command
+from daemon.stop_signal import StopSignal
 from daemon.workers import Workers
 from remote import code_digest
 from remote.evaluator import EvaluationAnswer
@@ -26,7 +26,7 @@ from state.model import (
     ErrorInfo,
     Evaluation,
     Level,
-    Predicted,
+    PredictedLatency,
     RunConfig,
     SearchConfig,
     Verdict,
@@ -87,7 +87,7 @@ class FakeEvaluator:
         await asyncio.sleep(0)
         return judge(source, request.target, request.level, self.late)
 
-    async def predict(self, request, blobs, /) -> list[Predicted]:
+    async def predict(self, request, blobs, /) -> list[PredictedLatency]:
         await asyncio.sleep(0)
         return [predicted(source.encode()) for source in request.sources]
 
@@ -95,11 +95,11 @@ class FakeEvaluator:
         pass
 
 
-def predicted(source: bytes) -> Predicted:
+def predicted(source: bytes) -> PredictedLatency:
     """Predict a kernel as `judge` times it, whether or not it is wrong."""
     found = judge(source, "trn2", Level.SLICES, {}).evaluation
     latency_ms = found.benchmark.latency_ms if found.benchmark else None
-    return Predicted(latency_ms=latency_ms, instructions=1, code=found.code, error=found.error)
+    return PredictedLatency(latency_ms=latency_ms, instructions=1, code=found.code, error=found.error)
 
 
 LATE = {3: Level.ONE_SEED, 4: Level.WHOLE}
@@ -147,7 +147,7 @@ def judge(source: bytes, target: str, level: Level, late: Mapping[int, Level]) -
 
 def fake_workers(evaluator: FakeEvaluator | None = None) -> Workers:
     judge_ = evaluator or FakeEvaluator()
-    return Workers(create_evaluator=lambda _: judge_, create_proposer=proposers.create)
+    return Workers(create_evaluator=lambda _: judge_, create_proposer=proposers.create_proposer)
 
 
 def refuting_workers() -> Workers:
@@ -157,13 +157,13 @@ def refuting_workers() -> Workers:
 
 def submission(config: RunConfig = CONFIG, kernel: str = KERNEL) -> Submit:
     return Submit.model_construct(
-        verb="submit", config=config, files=dict(seeds.load(config.problem).files), kernel=kernel
+        verb="submit", config=config, files=dict(seeds.load_problem(config.problem).files), kernel=kernel
     )
 
 
 def submit(home: Path, config: RunConfig = CONFIG, *, id_: str | None = None) -> str:
     """Drop a submit into the inbox of `home`; return the id of the run that it will create."""
-    return run_id(drop(home, submission(config), id_=id_), config.problem)
+    return run_id(put_command(home, submission(config), id_=id_), config.problem)
 
 
 def daemon_config(at_a_time: int = 1) -> DaemonConfig:
@@ -172,9 +172,9 @@ def daemon_config(at_a_time: int = 1) -> DaemonConfig:
 
 async def host_until_ended(event_log: EventLog, *runs: str, workers=None, at_a_time: int = 1) -> None:
     """Host a home until all of `runs` have ended."""
-    stop = Stop()
+    stop = StopSignal()
     hosting = asyncio.create_task(
-        work_on(event_log, daemon_config(at_a_time), stop=stop, workers=workers or fake_workers())
+        serve_runs(event_log, daemon_config(at_a_time), stop=stop, workers=workers or fake_workers())
     )
     while not hosting.done() and not all(has_ended(event_log, run) for run in runs):  # noqa: ASYNC110 - no event says so
         await asyncio.sleep(0.002)
@@ -185,12 +185,12 @@ async def host_until_ended(event_log: EventLog, *runs: str, workers=None, at_a_t
 def take_commands(home: Path) -> None:
     """Own `home` only as long as it takes to answer the commands that wait."""
     with EventLog.open(home) as event_log:
-        commands = Commands(event_log, fake_workers(), touched=lambda *_: None)
+        commands = CommandHandler(event_log, fake_workers(), touched=lambda *_: None)
         asyncio.run(Inbox(home, commands.handle).take_all())
 
 
 def has_ended(event_log: EventLog, run: str) -> bool:
-    return event_log.run_seq(run) > 0 and event_log.state(run).ended
+    return event_log.run_seq(run) > 0 and event_log.run_state(run).has_ended
 
 
 def finish(home: Path, *runs: str, workers=None, at_a_time: int = 1) -> None:

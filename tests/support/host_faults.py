@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from remote.hostside import leases
-from remote.ssh.channel import Channel
+from remote.ssh.channel import WorkerChannel
 from remote.ssh.errors import HostError
 from remote.ssh.job import JobSpec
-from remote.ssh.jobs import Jobs
+from remote.ssh.jobs import JobClient
 from tests.support.netns import Machine
 from tests.support.proxy import Proxy
 from tests.support.sshd import Sshd, steps_of_tests, trusted, until
@@ -42,7 +42,7 @@ class Rig:
 
     sshd: Sshd
     proxy: Proxy
-    jobs: Jobs
+    jobs: JobClient
     home: Path
     folder: Path
     machine: Machine | None = None
@@ -134,7 +134,7 @@ async def rig(folder: Path, fault: Fault) -> AsyncIterator[Rig]:
         sshd = machine.sshd if machine else entered
         async with Proxy(sshd.port, delay_s=fault.delay_s, dial=machine.dial if machine else None) as proxy:
             link = await trusted(sshd.link(home, port=proxy.port), home)
-            jobs = Jobs(link, worker=steps_of_tests(clock=True))
+            jobs = JobClient(link, worker=steps_of_tests(clock=True))
             try:
                 yield Rig(sshd, proxy, jobs, home, folder, machine, lease_s=fault.lease_s)
             finally:
@@ -145,22 +145,22 @@ async def live_through(there: Rig, inflict: Inflict) -> Outcome:
     """Have the job done while something goes wrong."""
     begun = time.monotonic()
     job, digest = there.job(), hashlib.sha256(_INPUT).hexdigest()
-    await there.jobs.hello()
-    await there.jobs.put({digest: _INPUT})
-    running = asyncio.create_task(there.jobs.run(job))
+    await there.jobs.greet_host()
+    await there.jobs.upload_blobs({digest: _INPUT})
+    running = asyncio.create_task(there.jobs.run_job(job))
     try:
         await until(lambda: there.count("begin") or running.done(), "the job's beginning")
         await inflict(there)
         there.gate.touch()
         result = await running
-        files = await there.jobs.fetch(job.key, ["input.bin"]) if result.status == "done" else {}
+        files = await there.jobs.fetch_files(job.key, ["input.bin"]) if result.status == "done" else {}
         status, right = result.status, result.answer == "through" and files == {"input.bin": _INPUT}
     except HostError as error:
         status, right = error.code, False
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-    await there.jobs.forget(job.key)
+    await there.jobs.forget_job(job.key)
     return Outcome(
         status=status,
         right=right,
@@ -178,7 +178,7 @@ def cores_free(sshd: Sshd) -> bool:
     os.environ["NKI_KERNEL_AGENT_LEASES"] = str(sshd.leases)
     try:
         indices = [int(path.name.removeprefix("core-")) for path in sshd.leases.glob("core-*")]
-        got = [leases.take("core", [index]) for index in indices]
+        got = [leases.acquire_lease("core", [index]) for index in indices]
         for lease in got:
             if lease is not None:
                 lease.release()
@@ -214,7 +214,7 @@ async def _freeze(there: Rig) -> None:
     """A peer that says nothing is given up, and one that comes back is found."""
     before = there.jobs.link.connections
     there.sshd.freeze()
-    await until(lambda: not there.jobs.link.standing, "the silence being noticed")
+    await until(lambda: not there.jobs.link.is_connected, "the silence being noticed")
     there.sshd.resume()
     there.gate.touch()
     await until(lambda: there.jobs.link.connections > before, "a new connection")
@@ -229,7 +229,7 @@ async def _half_open(there: Rig) -> None:
 async def _partition(there: Rig) -> None:
     assert there.machine is not None
     there.machine.iptables("-A", "INPUT", "-p", "tcp", "-j", "DROP")
-    await until(lambda: not there.jobs.link.standing, "the partition being noticed")
+    await until(lambda: not there.jobs.link.is_connected, "the partition being noticed")
     there.machine.iptables("-F")
 
 
@@ -334,10 +334,10 @@ ENDED_BY: dict[str, tuple[Fault, str]] = {
 @contextlib.contextmanager
 def cut_at(verb: str, when: str, sshd: Sshd):  # type: ignore[no-untyped-def]
     """Cut the connection once, before a question of this kind is sent or when its answer is on the way."""
-    original = Channel.ask
+    original = WorkerChannel.ask
     done: list[str] = []
 
-    async def ask(self: Channel, asked: str, **fields):  # type: ignore[no-untyped-def]
+    async def ask(self: WorkerChannel, asked: str, **fields):  # type: ignore[no-untyped-def]
         if asked != verb or done:
             return await original(self, asked, **fields)
         done.append(asked)
@@ -349,8 +349,8 @@ def cut_at(verb: str, when: str, sshd: Sshd):  # type: ignore[no-untyped-def]
         sshd.cut()
         return await answer
 
-    Channel.ask = ask  # type: ignore[method-assign]
+    WorkerChannel.ask = ask  # type: ignore[method-assign]
     try:
         yield done
     finally:
-        Channel.ask = original  # type: ignore[method-assign]
+        WorkerChannel.ask = original  # type: ignore[method-assign]

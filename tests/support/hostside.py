@@ -13,7 +13,7 @@ from pathlib import Path
 
 from remote.ssh.errors import HostLacksError
 from remote.ssh.job import HostFacts, JobResult, JobSpec
-from remote.ssh.shipping import archive
+from remote.ssh.worker_archive import build_worker_archive
 
 _STEP = """
 import sys
@@ -33,14 +33,14 @@ class LocalJobs:
         self.workdir.mkdir(exist_ok=True)
         self._python = str(python or sys.executable)
         self._worker = workdir / "worker.pyz"
-        self._worker.write_bytes(archive().data)
+        self._worker.write_bytes(build_worker_archive().data)
         self.asked: list[JobSpec] = []
         self.sent = self.fetched = 0
         self._environment = environment or {}
         self._store: dict[str, bytes] = {}
         self._cpus = asyncio.Semaphore(2)
 
-    async def hello(self) -> HostFacts:
+    async def greet_host(self) -> HostFacts:
         return HostFacts(
             worker="0" * 64, hostname="here", system="Linux", python=sys.version.split()[0], boot_id="one",
             cpus=2, memory_bytes=1 << 34, free_disk_bytes=1 << 34, cores=(0, 1), neuron=False,
@@ -51,14 +51,14 @@ class LocalJobs:
         """Throw away what was sent."""
         self._store.clear()
 
-    async def put(self, blobs) -> int:
+    async def upload_blobs(self, blobs) -> int:
         lacking = {digest: data for digest, data in blobs.items() if digest not in self._store}
         assert all(hashlib.sha256(data).hexdigest() == digest for digest, data in lacking.items())
         self._store |= lacking
         self.sent += sum(map(len, lacking.values()))
         return sum(map(len, lacking.values()))
 
-    async def run(self, job: JobSpec) -> JobResult:
+    async def run_job(self, job: JobSpec) -> JobResult:
         self.asked.append(job)
         folder = self.workdir / "jobs" / job.key / "work"
         (folder / "inputs").mkdir(parents=True)
@@ -92,10 +92,10 @@ class LocalJobs:
             queued_s=0.0, ran_s=time.monotonic() - started, attempts=1,
         )  # fmt: skip
 
-    async def fetch(self, key, names) -> dict[str, bytes]:
+    async def fetch_files(self, key, names) -> dict[str, bytes]:
         found = {name: (self.workdir / "jobs" / key / "work" / "out" / name).read_bytes() for name in names}
         self.fetched += sum(map(len, found.values()))
         return found
 
-    async def forget(self, key) -> None:
+    async def forget_job(self, key) -> None:
         assert (self.workdir / "jobs" / key).is_dir()

@@ -19,7 +19,7 @@ import nki_sim
 from nki_sim import ArraySpec, targets
 from nki_sim.checks import program as checks
 from nki_sim.running import numerics
-from targets.nki.rewrites.model import ArrayArgument
+from targets.nki.rewrites.kernel_ir import ArrayArgument
 
 Array = NDArray[np.float64]
 HEADER = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n\n"

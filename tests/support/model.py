@@ -20,20 +20,20 @@ import numpy as np
 
 import nki_sim
 from agent_core.effects import ImplementRequest, PlanRequest, ReflectRequest, SummarizeRequest
-from agent_core.prompting import builtin
+from agent_core.prompting import builtin_prompts
 from agent_core.roles import ExperienceAnswer, KernelAnswer, PlanAnswer, ReadBlob, ReflectionAnswer
-from agent_core.roles.asking import Ask, Fill, Room
+from agent_core.roles.ask_protocol import AskModel, FillPrompt, TokenBudget
 from agent_core.roles.llm import LlmRoles
-from agent_core.roles.llm.blocks import blocks
+from agent_core.roles.llm.blocks import parse_blocks
 from nki_sim import ArraySpec, targets
 from nki_sim.checks import program as checks
 from nki_sim.errors import KernelError
 from nki_sim.running import numerics
-from nki_sim.timing.forecast import forecast
+from nki_sim.timing.forecast import forecast_program
 from state.model import ErrorInfo, Evaluation, Verdict, digest_of
-from targets.nki.rewrites.explore import explore
-from targets.nki.rewrites.model import ArrayArgument
-from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.explore import explore_rewrites
+from targets.nki.rewrites.kernel_ir import ArrayArgument
+from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.asking import block
 from tests.support.constants_model import SLIP, role_of
@@ -111,7 +111,9 @@ def moves(source: str) -> Mapping[str, Mapping[str, str]]:
     """Return the kernels that one rewrite leads to, by technique and place."""
     device = targets.load(TARGET)
     wanted = [TRANSFORMS[name] for name in TECHNIQUES]
-    children, _ = explore(read(source, _ARGUMENTS, device), _ARGUMENTS, device, transforms=wanted)
+    children, _ = explore_rewrites(
+        read_kernel(source, _ARGUMENTS, device), _ARGUMENTS, device, transforms=wanted
+    )
     found: dict[str, dict[str, str]] = {}
     for child in children:
         choice = ", ".join(f"{name} {value}" for name, value in child.choice.items())
@@ -135,7 +137,7 @@ def judge(source: str) -> Evaluation:
     wanted = ((x * w[0] + w[1]) * w[2] + w[3]).astype(np.float64)
     if not np.linalg.norm(found - wanted) < 2e-5 * np.linalg.norm(wanted):
         return refused(source, Verdict.INCORRECT, "the outputs differ from the reference")
-    latency_ms = forecast(program, targets.load(TARGET)).latency_ms
+    latency_ms = forecast_program(program, targets.load(TARGET)).latency_ms
     return timed(source, latency_ms, code=digest_of(ast.dump(ast.parse(source)).encode()))
 
 
@@ -231,7 +233,7 @@ class Model:
 
 def values_of(guide: str, case: str) -> tuple[str, dict[str, str]]:
     """Return the role that a rendered prompt is for, and the values that the model reads of it."""
-    kernels = [one.text for one in blocks(case) if one.info == "python" and "def gates(" in one.text]
+    kernels = [one.text for one in parse_blocks(case) if one.info == "python" and "def gates(" in one.text]
     place = re.search(r"plan \d+ of \d+", case)
     kind = re.search(r"^A (\w+) example of the technique (\w+)", case, re.MULTILINE)
     return role_of(guide), {
@@ -255,7 +257,7 @@ def _luck(values: Mapping[str, str], *about: str) -> Random:
 
 
 def _quoted(value: str) -> str:
-    return blocks(value)[0].text
+    return parse_blocks(value)[0].text
 
 
 def _part(plan: str, name: str) -> str:
@@ -300,10 +302,10 @@ class ModelProposer:
     async def aclose(self) -> None:
         """Nothing is held open."""
 
-    def _ask(self, target: str) -> Ask:
-        async def ask(role: str, fill: Fill) -> str:
-            values = fill(Room(60_000, len))
-            builtin().render(role, target, values)
+    def _ask(self, target: str) -> AskModel:
+        async def ask(role: str, fill: FillPrompt) -> str:
+            values = fill(TokenBudget(60_000, len))
+            builtin_prompts().render_role(role, target, values)
             return self.model.answer(role, values)
 
         return ask

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from agent_core.effects import ImplementRequest, PlanRequest
 from agent_core.roles import KernelAnswer, PlanAnswer, ReadBlob
-from agent_core.roles.scripted import Scripted
+from agent_core.roles.scripted import ScriptedProposer
 from state.model import (
     Benchmark,
     Candidate,
@@ -24,7 +24,7 @@ from tests.support.world import Judge, timed
 ROOT = "k"
 
 
-class Paths(Scripted):
+class Paths(ScriptedProposer):
     """Plan p adds `.p` to the path; its technique is `move_p`."""
 
     async def plan(self, request: PlanRequest, read: ReadBlob) -> PlanAnswer:

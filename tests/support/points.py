@@ -9,21 +9,21 @@ import numpy as np
 
 import nki_sim
 from nki_sim import ArraySpec
-from targets.nki.judge.rules import offence
-from targets.nki.knobs.interpret import interpreted
+from targets.nki.judge.rules import find_first_offence
+from targets.nki.knobs.interpret import interpret_kernel
 from targets.nki.knobs.ir import LOOP_ORDER, LTILES, SCOPES, KernelIR, Scope
-from targets.nki.knobs.lowering import lowered
-from targets.nki.knobs.malformed import blocks_first, choices
-from targets.nki.knobs.render import render
+from targets.nki.knobs.knob_values import block_choices, put_blocks_first
+from targets.nki.knobs.lowering import lower_kernel
+from targets.nki.knobs.render import render_kernel
 from tests.support.workloads import Workload, simulated
 
 
 def check(workload: Workload, ir: KernelIR) -> None:
     """An IR computes the workload, as a tree and as a kernel that the judge's rules let pass."""
     inputs = workload.inputs()
-    source = render(ir)
-    assert offence(source.encode()) is None, source
-    directly = interpreted(lowered(ir), inputs)
+    source = render_kernel(ir)
+    assert find_first_offence(source.encode()) is None, source
+    directly = interpret_kernel(lower_kernel(ir), inputs)
     on_device = simulated(source, inputs)
     assert workload.error(directly, inputs) < workload.tolerance, source
     assert workload.error(on_device, inputs) < workload.tolerance, source
@@ -38,14 +38,14 @@ def turned(ir: KernelIR, rng: Random) -> KernelIR:
     if knob == LOOP_ORDER:
         loops = list(ir.loop_order)
         rng.shuffle(loops)
-        return ir.turned((LOOP_ORDER,), blocks_first(tuple(loops)))
+        return ir.with_knob((LOOP_ORDER,), put_blocks_first(tuple(loops)))
     if knob == LTILES:
         dim = rng.choice(list(ir.ltiles))
-        return ir.turned((LTILES, dim), rng.choice(choices(ir.graph, dim)))
+        return ir.with_knob((LTILES, dim), rng.choice(block_choices(ir.graph, dim)))
     buffer = rng.choice(ir.plan.buffers)
-    dim = rng.choice(buffer.scoped)
+    dim = rng.choice(buffer.scoped_dims)
     allowed = [scope for scope in Scope if dim != buffer.partial or scope is not Scope.PER_TILE]
-    return ir.turned((SCOPES, buffer.name, dim), rng.choice(allowed))
+    return ir.with_knob((SCOPES, buffer.name, dim), rng.choice(allowed))
 
 
 def instructions(ir: KernelIR) -> str:
@@ -56,7 +56,7 @@ def instructions(ir: KernelIR) -> str:
     """
     graph = ir.graph
     specs = [ArraySpec(graph.shape(name), graph.value[name].dtype) for name in graph.inputs]
-    program = nki_sim.trace(render(ir), args=specs, target=graph.target)
+    program = nki_sim.trace(render_kernel(ir), args=specs, target=graph.target)
     numbers = {tensor: number for number, tensor in enumerate(program.inputs)}
     digest = sha256()
     cells = program.cells

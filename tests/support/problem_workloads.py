@@ -13,9 +13,9 @@ from typing import Any
 
 import seeds
 from targets.nki.knobs import ops
-from targets.nki.knobs.carried import FILE, written
 from targets.nki.knobs.graph import Graph
-from targets.nki.knobs.tracing import trace
+from targets.nki.knobs.tracing import trace_workload
+from targets.nki.knobs.workload_file import WORKLOAD_FILE, dump_graphs
 
 FOLDER = Path(seeds.__file__).parent / "problems"
 
@@ -123,17 +123,17 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 def graph_of(name: str, size: str, target: str = "trn2") -> Graph:
     """What a problem's function is traced to at one of its sizes."""
-    spec = seeds.load(name).spec
+    spec = seeds.load_problem(name).spec
     dims = spec.dims(size)
-    specs = {item.name: (item.passed(dims), item.dtype) for item in spec.inputs}
-    return trace(FUNCTIONS[name], specs, target=target, name=name)
+    specs = {item.name: (item.resolve_kernel_shape(dims), item.dtype) for item in spec.inputs}
+    return trace_workload(FUNCTIONS[name], specs, target=target, name=name)
 
 
 def file_of(name: str) -> bytes:
     """The file that a problem is to have."""
-    return written({size: graph_of(name, size) for size in seeds.load(name).spec.sizes})
+    return dump_graphs({size: graph_of(name, size) for size in seeds.load_problem(name).spec.sizes})
 
 
 if __name__ == "__main__":
     for each in FUNCTIONS:
-        (FOLDER / each / FILE).write_bytes(file_of(each))
+        (FOLDER / each / WORKLOAD_FILE).write_bytes(file_of(each))

@@ -23,7 +23,16 @@ from state.events import (
     RunForked,
 )
 from state.log import EventLog
-from state.model import Amount, Bounds, ErrorInfo, Evaluation, RunConfig, Tokens, Where, digest_of
+from state.model import (
+    Amount,
+    ErrorInfo,
+    Evaluation,
+    EvaluationHost,
+    LatencyBounds,
+    RunConfig,
+    Tokens,
+    digest_of,
+)
 from state.reader import LogReader
 from state.records import NewEvent
 from tests.support.world import CONSTANT, Judge, World, judge_constants, small
@@ -115,7 +124,7 @@ def profiled(world: World) -> Judge:
 
 def world_of(config: RunConfig | None = None, *, kernel: str = KERNEL, order: int | None = 1) -> World:
     """Return a run that has not begun; `finish` or `step` it."""
-    bounds = Bounds(plain_ms=0.5, tight_ms=0.8)
+    bounds = LatencyBounds(plain_ms=0.5, tight_ms=0.8)
     world = World(config or small(rounds=4), kernel=kernel, bounds=bounds, order=order)
     world.judge = profiled(world)
     return world
@@ -158,7 +167,10 @@ def asking(world: World, *, model: str = "house/planner-1", host: str = "trn-a")
     Of the question for a round's first plan the first attempt fails; what is answered costs 2 cents.
     """
     found: list[Event] = []
-    places = [Where(host=host, device="trn2.3xlarge"), Where(host=f"{host}-b", device="trn2.48xlarge")]
+    places = [
+        EvaluationHost(host=host, device="trn2.3xlarge"),
+        EvaluationHost(host=f"{host}-b", device="trn2.48xlarge"),
+    ]
     for event in events_of(world):
         judged = isinstance(event, EvaluationCompleted)
         found.append(event.model_copy(update={"where": places[len(found) % 2]}) if judged else event)
@@ -193,7 +205,7 @@ def _asked(key: str, model: str) -> list[Event]:
 def fork(log: EventLog, child: str, parent: str, at: int) -> None:
     """Let a run continue another from its event `at`."""
     with LogReader.open(log.home) as reader:
-        digest = reader.hash_at(parent, at)
+        digest = reader.event_hash(parent, at)
     log.append_now([NewEvent(child, RunForked(parent=parent, parent_seq=at, parent_hash=digest))])
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from targets.nki.rewrites.explore import explore
-from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.explore import explore_rewrites
+from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transform import Choice
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import TARGET, Sample
@@ -13,8 +13,8 @@ from tests.support.kernels import TARGET, Sample
 
 def rewritten(sample: Sample, technique: str) -> dict[str, list[tuple[Choice, str]]]:
     """By site, every choice with the source it leads to."""
-    kernel = read(sample.source, sample.arguments, TARGET)
-    children, _ = explore(kernel, sample.arguments, TARGET, transforms=[TRANSFORMS[technique]])
+    kernel = read_kernel(sample.source, sample.arguments, TARGET)
+    children, _ = explore_rewrites(kernel, sample.arguments, TARGET, transforms=[TRANSFORMS[technique]])
     found: dict[str, list[tuple[Choice, str]]] = {}
     for child in children:
         found.setdefault(child.site, []).append((child.choice, child.source))
@@ -29,7 +29,7 @@ def only(sample: Sample, technique: str, site: str, wanted: Mapping[str, int | s
 
 def refusal(sample: Sample, technique: str, site: str) -> str:
     """Why the transformation does not apply at a site."""
-    kernel = read(sample.source, sample.arguments, TARGET)
-    _, refusals = explore(kernel, sample.arguments, TARGET, transforms=[TRANSFORMS[technique]])
+    kernel = read_kernel(sample.source, sample.arguments, TARGET)
+    _, refusals = explore_rewrites(kernel, sample.arguments, TARGET, transforms=[TRANSFORMS[technique]])
     (reason, *_) = [item.partition(": ")[2] for item in refusals if item.startswith(f"{technique} {site}: ")]
     return reason

@@ -20,11 +20,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from remote.hostside import tree
-from remote.ssh.host import Host
-from remote.ssh.link import Link, Timing
-from remote.ssh.shipping import Worker, archive
-from remote.ssh.trust import fingerprint, trust
+from remote.hostside import process_tree
+from remote.ssh.host import HostSpec
+from remote.ssh.host_keys import fetch_host_key, trust_key
+from remote.ssh.link import LinkTiming, SshLink
+from remote.ssh.worker_archive import WorkerArchive, build_worker_archive
 
 SOON_S = 60.0
 _PROGRAM = "/usr/sbin/sshd"
@@ -45,7 +45,7 @@ LogLevel VERBOSE
 MaxStartups 200
 {extra}
 """
-QUICK = Timing(
+QUICK = LinkTiming(
     connect_s=20, login_s=30, keepalive_s=1, keepalives=3, attempts=3, backoff_s=0.1, backoff_most_s=1
 )
 
@@ -167,7 +167,11 @@ class Sshd:
     def running(self, name: str) -> list[int]:
         """The processes of that name that came over connections."""
         below = set(self.connections())
-        return [process.pid for process in tree.living() if process.pid in below and process.name == name]
+        return [
+            process.pid
+            for process in process_tree.list_processes()
+            if process.pid in below and process.name == name
+        ]
 
     def _kill_workers(self) -> list[int]:
         left = self.workers()
@@ -211,7 +215,7 @@ class Sshd:
 
     def workers(self) -> list[int]:
         """All living processes of this host's worker and of its jobs, wherever they hang."""
-        return [process.pid for process in tree.living() if self._ours(process.pid)]
+        return [process.pid for process in process_tree.list_processes() if self._ours(process.pid)]
 
     def _ours(self, pid: int) -> bool:
         with contextlib.suppress(OSError):
@@ -219,17 +223,19 @@ class Sshd:
             return f"NKI_KERNEL_AGENT_LEASES={self.leases}".encode() in variables
         return False
 
-    def host(self, **options: object) -> Host:
-        return Host.parse(
+    def host(self, **options: object) -> HostSpec:
+        return HostSpec.parse(
             f"{pwd.getpwuid(os.geteuid()).pw_name}@127.0.0.1:{self.port}",
             **{"python": sys.executable, "workdir": str(self.workdir), **options},
         )
 
-    def link(self, home: Path, *, timing: Timing = QUICK, port: int | None = None, **options: object) -> Link:
+    def link(
+        self, home: Path, *, timing: LinkTiming = QUICK, port: int | None = None, **options: object
+    ) -> SshLink:
         """A link to it, or to a proxy before it at `port`."""
         host = self.host(**options)
         if port is not None:
-            host = Host(
+            host = HostSpec(
                 name=host.name,
                 user=host.user,
                 port=port,
@@ -237,12 +243,12 @@ class Sshd:
                 workdir=host.workdir,
                 cores=host.cores,
             )
-        return Link(host, home=home, timing=timing, config=self.ssh_config)
+        return SshLink(host, home=home, timing=timing, config=self.ssh_config)
 
 
-async def trusted(link: Link, home: Path) -> Link:
+async def trusted(link: SshLink, home: Path) -> SshLink:
     """Return a link whose host the home trusts from now on."""
-    trust(home, await fingerprint(link.host, home=home, config=link.config))
+    trust_key(home, await fetch_host_key(link.host, home=home, config=link.config))
     return link
 
 
@@ -255,7 +261,7 @@ def answers(port: int) -> bool:
 
 def descendants(root: int) -> list[int]:
     """Process ids of all that descend from `root`, living."""
-    return [process.pid for process in tree._below(root, tree.living())]
+    return [process.pid for process in process_tree._find_descendants(root, process_tree.list_processes())]
 
 
 def _signal(pid: int, number: int) -> None:
@@ -279,10 +285,10 @@ async def until(condition: Callable[[], object], what: str, within_s: float = SO
         await asyncio.sleep(0.02)
 
 
-def steps_of_tests(*, clock: bool = False) -> Worker:
+def steps_of_tests(*, clock: bool = False) -> WorkerArchive:
     """The worker with the steps of tests; with `clock`, one whose clocks a test can set."""
     here = Path(__file__).parent
     extra = {"remote/hostside/steps/__init__.py": (here / "host_steps.py").read_text(encoding="utf-8")}
     if clock:
         extra["__main__.py"] = (here / "host_clock.py").read_text(encoding="utf-8")
-    return archive(extra)
+    return build_worker_archive(extra)

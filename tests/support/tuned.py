@@ -8,7 +8,16 @@ from typing import Any
 
 from remote import code_digest
 from remote.evaluator import EvaluationAnswer
-from state.model import Benchmark, Candidate, ErrorInfo, Evaluation, Level, Predicted, Verdict, digest_of
+from state.model import (
+    Benchmark,
+    Candidate,
+    ErrorInfo,
+    Evaluation,
+    Level,
+    PredictedLatency,
+    Verdict,
+    digest_of,
+)
 from tests.support.fakes import TOOLCHAIN, FakeEvaluator
 
 HEAD = """import numpy as np
@@ -95,15 +104,15 @@ class TextJudge(FakeEvaluator):
         told = answer.evaluation.model_copy(update={**changes, "benchmark": None, "profile": None})
         return EvaluationAnswer(told, {}, {})
 
-    async def predict(self, request: Any, blobs: Any, /) -> list[Predicted]:
+    async def predict(self, request: Any, blobs: Any, /) -> list[PredictedLatency]:
         texts = request.sources
         return [predicted(text).model_copy(update={"latency_ms": self._ms(text.encode())}) for text in texts]
 
 
-def predicted(source: str) -> Predicted:
+def predicted(source: str) -> PredictedLatency:
     """A prediction as `judged` times it."""
     data = source.encode()
-    return Predicted(latency_ms=latency_ms(data), code=code_digest(data, "trn2"), instructions=100)
+    return PredictedLatency(latency_ms=latency_ms(data), code=code_digest(data, "trn2"), instructions=100)
 
 
 def kernel(name: str, ms: float) -> Candidate:

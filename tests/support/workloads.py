@@ -18,8 +18,8 @@ from nki_sim.running import numerics
 from targets.nki.knobs import ops
 from targets.nki.knobs.graph import Graph
 from targets.nki.knobs.ir import KernelIR
-from targets.nki.knobs.narrowing import default
-from targets.nki.knobs.tracing import trace
+from targets.nki.knobs.narrowing import default_ir
+from targets.nki.knobs.tracing import trace_workload
 
 Array = NDArray[Any]
 Specs = Mapping[str, tuple[tuple[int, ...], str]]
@@ -37,11 +37,11 @@ class Workload:
 
     @cached_property
     def graph(self) -> Graph:
-        return trace(self.function, self.specs)
+        return trace_workload(self.function, self.specs)
 
     @cached_property
     def default(self) -> KernelIR:
-        return default(self.graph)
+        return default_ir(self.graph)
 
     def inputs(self, seed: int = 0) -> dict[str, Array]:
         random = np.random.default_rng(seed)

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from agent_core.decide import decide
 from agent_core.effects import REQUESTS, STARTED, Effect, Record
 from agent_core.roles import Proposer, RoleError
-from agent_core.roles.scripted import CONSTANT, Scripted
+from agent_core.roles.scripted import CONSTANT, ScriptedProposer
 from state.events import (
     EvaluationCompleted,
     EvaluationFailed,
@@ -35,19 +35,19 @@ from state.events import (
     RunForked,
     idempotency_key,
 )
-from state.fold import IllegalEvent, RunState, apply, state_hash
+from state.fold import IllegalEvent, RunState, apply_event, state_hash
 from state.model import (
     JUDGES,
     PERSON_SLOT,
     Benchmark,
-    Bounds,
     Digest,
     EffectKey,
     ErrorInfo,
     Evaluation,
     EvaluationRequest,
+    LatencyBounds,
     Level,
-    Predicted,
+    PredictedLatency,
     ProblemRef,
     Rebase,
     Role,
@@ -164,14 +164,14 @@ class World:
         judge: Judge = judge_constants,
         catch: Catch = catch_nothing,
         proposer: Proposer | None = None,
-        bounds: Bounds | None = None,
+        bounds: LatencyBounds | None = None,
         files: Mapping[str, bytes] = MappingProxyType({}),
         order: int | None = None,
         faults: Faults = Faults(),
     ) -> None:
         self.judge = judge
         self.catch = catch
-        self.proposer: Proposer = proposer or Scripted()
+        self.proposer: Proposer = proposer or ScriptedProposer()
         self.faults = faults
         self.blobs: dict[Digest, bytes] = {}
         self.events: list[Event] = []
@@ -188,7 +188,7 @@ class World:
                 config=config or small(),
                 problem=problem,
                 kernel=self.put(kernel),
-                bounds=bounds or Bounds(plain_ms=0.01, tight_ms=0.02),
+                bounds=bounds or LatencyBounds(plain_ms=0.01, tight_ms=0.02),
                 toolchain="world 1",
                 code_version="0",
             )
@@ -223,7 +223,7 @@ class World:
         """Append as a log would: in one transaction, refusing what cannot follow."""
         state = self._state
         for event in events:
-            state = apply(state, event)
+            state = apply_event(state, event)
         keys = [key for event in events if (key := idempotency_key(event)) is not None]
         assert self._keys.isdisjoint(keys), "a log would refuse the second event of a key"
         self._keys.update(keys)
@@ -232,7 +232,7 @@ class World:
 
     def propose(self, source: str, note: str = "a person's") -> EffectKey:
         """Let a person propose a kernel: in this round while it is open for more, else in the next."""
-        round_ = self.state.round if self.state.joinable else self.state.round + 1
+        round_ = self.state.round if self.state.is_joinable else self.state.round + 1
         prefix = f"r{round_}.b{PERSON_SLOT}."
         number = sum(key.startswith(prefix) and key.endswith(Role.EXECUTOR) for key in self.state.outcomes)
         key = EffectKey(round_, PERSON_SLOT, number, 0, 0, Role.EXECUTOR)
@@ -257,7 +257,7 @@ class World:
         self._act(effects)
         return True
 
-    def finish(self, *, until: Callable[[RunState], bool] = lambda state: state.ended) -> World:
+    def finish(self, *, until: Callable[[RunState], bool] = lambda state: state.has_ended) -> World:
         """Go on until `until` holds or nothing is left to do; return self."""
         while not until(self.state) and self.step():
             pass
@@ -306,7 +306,7 @@ class World:
 
     def _offer_again(self, outcome: Event) -> None:
         try:
-            apply(self.state, outcome)
+            apply_event(self.state, outcome)
         except IllegalEvent:
             return
         raise AssertionError("a second outcome was accepted")
@@ -325,7 +325,7 @@ class World:
         source = self.source(request.source)
         try:
             verdict = self.judge(source)
-            if verdict.correct and self.catch(source, request.level):
+            if verdict.is_correct and self.catch(source, request.level):
                 found = refused(source, Verdict.INCORRECT, f"wrong at {request.level}")
                 verdict = found.model_copy(update={"code": verdict.code})
         except LostHost as lost:
@@ -336,7 +336,7 @@ class World:
         return EvaluationCompleted(key=str(key), evaluation=verdict, cache_key=verdict.code)
 
     def _looked_ahead(self, key: str, request: Any) -> Event:
-        async def predict(sources: Sequence[str], dims: object = None) -> list[Predicted]:
+        async def predict(sources: Sequence[str], dims: object = None) -> list[PredictedLatency]:
             return [self._predicted(source) for source in sources]
 
         answer = at_once(self.proposer.look_ahead(request, self._read, predict))  # type: ignore[attr-defined]
@@ -350,11 +350,11 @@ class World:
             instructions=answer.instructions,
         )
 
-    def _predicted(self, source: str) -> Predicted:
+    def _predicted(self, source: str) -> PredictedLatency:
         said = self.judge(source)
         if said.benchmark is None:
-            return Predicted(instructions=1, code=said.code, error=said.error)
-        return Predicted(latency_ms=said.benchmark.latency_ms, instructions=1, code=said.code)
+            return PredictedLatency(instructions=1, code=said.code, error=said.error)
+        return PredictedLatency(latency_ms=said.benchmark.latency_ms, instructions=1, code=said.code)
 
     def _planned(self, key: str, request: Any) -> Event:
         return PlanProposed(key=key, plan=at_once(self.proposer.plan(request, self._read)).plan)
@@ -404,6 +404,6 @@ def fold(events: Iterable[Event]) -> RunState:
     """Return the state after `events`, from nothing."""
     state: RunState | None = None
     for event in events:
-        state = apply(state, event)
+        state = apply_event(state, event)
     assert state is not None
     return state

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 import seeds
-from agentctl.systemd_unit import NAME, Scope, Unit
+from agentctl.systemd_unit import UNIT_NAME, ServiceScope, ServiceUnit
 from benchmarks.booted import Booted, booted, eventually, why_not
-from daemon.inbox import drop
-from daemon.verbs import Submit, run_id
+from daemon.command_models import Submit, run_id
+from daemon.inbox import put_command
 from state.model import RunConfig, SearchConfig
 from state.reader import LogReader
-from state.records import Recorded
+from state.records import RecordedEvent
 
 BIN = Path(sys.executable).parent
-DROP_INS = Path("/etc/systemd/system") / f"{NAME}.d"
+DROP_INS = Path("/etc/systemd/system") / f"{UNIT_NAME}.d"
 SECRET = "hush-51c0ffee"
 
 SMALL = RunConfig(
@@ -34,7 +34,7 @@ class Service:
 
     def __init__(self, machine: Booted, home: Path | None = None) -> None:
         self.machine = machine
-        self.home = home or Unit(Scope.SYSTEM).state
+        self.home = home or ServiceUnit(ServiceScope.SYSTEM).state_directory
 
     def ctl(self, *arguments: str, check: bool = True) -> Any:
         """Return the JSON that `agentctl` answers with."""
@@ -47,11 +47,11 @@ class Service:
         """Put a small run into the inbox, as root does who steers a service; return its id."""
         search = SMALL.search.model_copy(update={"rounds": rounds})
         config = SMALL.model_copy(update={"seed": seed, "search": search})
-        problem = seeds.load(config.problem)
+        problem = seeds.load_problem(config.problem)
         command = Submit.model_construct(
             verb="submit", config=config, files=dict(problem.files), kernel=kernel or problem.kernel
         )
-        return run_id(drop(self.files, command), config.problem)
+        return run_id(put_command(self.files, command), config.problem)
 
     @property
     def files(self) -> Path:
@@ -61,12 +61,12 @@ class Service:
     def row(self, run: str) -> dict[str, Any]:
         """Return a run's row of the read models; empty while there is no such run."""
         with LogReader.open(self.files) as reader:
-            return next((row for row in reader.runs() if row["run"] == run), {})
+            return next((row for row in reader.run_summaries() if row["run"] == run), {})
 
     def ended(self, run: str) -> bool:
         return bool(self.row(run).get("ended"))
 
-    def events(self, run: str) -> list[Recorded]:
+    def events(self, run: str) -> list[RecordedEvent]:
         with LogReader.open(self.files) as reader:
             return reader.read(stream=run, limit=10_000)
 
@@ -75,7 +75,7 @@ class Service:
         return any(item.type == "PlanProposed" for item in self.events(run)) if self.row(run) else False
 
     def show(self, *properties: str) -> list[str]:
-        found = self.machine.show(NAME, *properties)
+        found = self.machine.show(UNIT_NAME, *properties)
         return [found[name] for name in properties]
 
     @property
@@ -91,7 +91,7 @@ class Service:
 
     def journal(self) -> list[dict[str, Any]]:
         """Return the JSON lines that the daemon logged, each with the journal's priority of it."""
-        entries = [entry for entry in self.machine.journal(NAME) if entry["MESSAGE"].startswith("{")]
+        entries = [entry for entry in self.machine.journal(UNIT_NAME) if entry["MESSAGE"].startswith("{")]
         return [{**json.loads(entry["MESSAGE"]), "PRIORITY": entry["PRIORITY"]} for entry in entries]
 
     def with_settings(self, *settings: str, lasting: str = "") -> None:
@@ -99,7 +99,7 @@ class Service:
         self.machine.write(DROP_INS / "once.conf", "\n".join(["[Service]", *settings, ""]))
         self.machine.write(DROP_INS / "lasting.conf", f"[Service]\n{lasting}\n")
         self.systemctl("daemon-reload")
-        self.systemctl("restart", NAME)
+        self.systemctl("restart", UNIT_NAME)
         self.machine.run("rm", DROP_INS / "once.conf")
         self.systemctl("daemon-reload")
 
@@ -129,8 +129,8 @@ def service(installed) -> Service:
     if any((machine.root / str(DROP_INS).lstrip("/")).glob("*")):
         machine.run("rm", "-r", DROP_INS)
         installed.systemctl("daemon-reload")
-        installed.systemctl("stop", NAME)
-    installed.systemctl("reset-failed", NAME, check=False)
-    installed.systemctl("start", NAME)
+        installed.systemctl("stop", UNIT_NAME)
+    installed.systemctl("reset-failed", UNIT_NAME, check=False)
+    installed.systemctl("start", UNIT_NAME)
     eventually(lambda: installed.active, "the service is active")
     return installed

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from agentctl.systemd_unit import NAME
+from agentctl.systemd_unit import UNIT_NAME
 from benchmarks.booted import CONTROLLERS, Booted, eventually
-from state.verify import verify
+from state.verify import verify_log
 from tests.systemd.conftest import Service
 
 MEMORY_MAX = 768 << 20
@@ -60,7 +60,7 @@ LIMITS = {"memory": ("memory.max", "memory.limit_in_bytes"), "pids": ("pids.max"
 def service(service: Service) -> Service:
     """The service, where systemd has the controllers that its limits take."""
     for controller in CONTROLLERS:
-        inside = service.machine.run("ls", service.machine.cgroup(NAME, controller), check=False)
+        inside = service.machine.run("ls", service.machine.cgroup(UNIT_NAME, controller), check=False)
         if not set(inside.stdout.split()).intersection(LIMITS[controller]):
             pytest.skip(f"the cgroup of this process has no {controller} controller to hand on")
     return service
@@ -68,14 +68,14 @@ def service(service: Service) -> Service:
 
 def limit(service: Service, controller: str) -> int:
     """Return the limit that the kernel goes by."""
-    group = service.machine.cgroup(NAME, controller)
+    group = service.machine.cgroup(UNIT_NAME, controller)
     found = [service.machine.run("cat", group / name, check=False).stdout for name in LIMITS[controller]]
     return int("".join(found))
 
 
 def in_the_unit(machine: Booted, controller: str, program: str) -> list[str | Path]:
     """Return the command of a Python program that is a process of the unit, as far as the controller goes."""
-    procs = machine.cgroup(NAME, controller) / "cgroup.procs"
+    procs = machine.cgroup(UNIT_NAME, controller) / "cgroup.procs"
     return ["sh", "-c", f'echo $$ > {procs}; exec "$0" -c "$1"', sys.executable, program]
 
 
@@ -104,11 +104,11 @@ def test_a_daemon_that_eats_memory_is_ended_started_again_and_its_runs_recover(s
     eventually(lambda: service.under_way(run), "the run is under way")
     service.machine.run("touch", "/run/eat")
     eventually(lambda: service.restarted(pid), "the service is started again")
-    told = "\n".join(entry["MESSAGE"] for entry in service.machine.journal(NAME))
+    told = "\n".join(entry["MESSAGE"] for entry in service.machine.journal(UNIT_NAME))
     assert re.search(r"Main process exited, code=killed, status=9/KILL", told)
     eventually(lambda: service.ended(run), "the run ends")
     assert service.row(run)["reason"] == "rounds"
-    assert verify(service.files).findings == ()
+    assert verify_log(service.files).findings == ()
 
 
 def test_a_process_that_forks_without_end_is_refused_within_the_unit_and_the_daemon_lives(service):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentctl.systemd_unit import NAME, USER
+from agentctl.systemd_unit import SERVICE_USER, UNIT_NAME
 from benchmarks.booted import eventually
 from tests.adversarial.model import body
 from tests.systemd.conftest import BIN, DROP_INS, SECRET, Service
@@ -31,7 +31,7 @@ def test_it_is_ready_enabled_and_says_what_it_is_at(service):
 def test_its_home_is_readable_by_its_group_and_nobody_else(service):
     assert service.files.stat().st_mode & 0o777 == 0o750
     assert {path.stat().st_mode & 0o777 for path in service.files.glob("events.db*")} == {0o640}
-    service.machine.run("usermod", "--append", "--groups", USER, "games")
+    service.machine.run("usermod", "--append", "--groups", SERVICE_USER, "games")
     read = ("head", "--bytes=6", service.home / "events.db")
     assert service.machine.run(*read, user="games").stdout == "SQLite"
     assert service.machine.run(*read, user="nobody", check=False).returncode != 0
@@ -61,7 +61,7 @@ def test_the_journal_has_lines_with_ids_and_priorities(service):
 def test_a_kill_is_followed_by_a_restart_that_carries_on(service):
     pid, run = service.pid, service.submit(1, rounds=2)
     eventually(lambda: service.under_way(run), "the run is under way")
-    service.systemctl("kill", "--kill-who=main", "--signal=KILL", NAME)
+    service.systemctl("kill", "--kill-who=main", "--signal=KILL", UNIT_NAME)
     eventually(lambda: service.restarted(pid), "the service is restarted")
     eventually(lambda: service.ended(run), "the run ends")
     assert service.row(run)["best_ms"] < service.row(run)["initial_ms"]
@@ -78,7 +78,7 @@ def test_what_hangs_is_restarted_by_the_watchdog_and_leaves_its_stacks(service, 
     pid, before = service.pid, len(service.journal())
     run = service.submit()
     eventually(lambda: service.restarted(pid), "the watchdog restarts the service")
-    text = "\n".join(entry["MESSAGE"] for entry in service.machine.journal(NAME))
+    text = "\n".join(entry["MESSAGE"] for entry in service.machine.journal(UNIT_NAME))
     assert "Watchdog timeout" in text
     assert re.search(r"File .*state/crash.py.* in _hang", text)
     assert [line["parts"] for line in service.journal()[before:] if line["event"] == "stuck"] == parts
@@ -88,22 +88,22 @@ def test_what_hangs_is_restarted_by_the_watchdog_and_leaves_its_stacks(service, 
 def test_a_stop_lets_work_in_flight_end_and_the_next_start_carries_on(service):
     run = service.submit(2, rounds=2)
     eventually(lambda: service.under_way(run), "the run is under way")
-    service.systemctl("stop", NAME)
+    service.systemctl("stop", UNIT_NAME)
     assert service.show("ActiveState", "Result", "ExecMainStatus") == ["inactive", "success", "0"]
     assert service.journal()[-1]["event"] == "stopped"
     assert not service.ended(run)
-    service.systemctl("start", NAME)
+    service.systemctl("start", UNIT_NAME)
     eventually(lambda: service.ended(run), "the run ends")
 
 
 def refused_to_start(service) -> list[str]:
     """Start the service, which must not come up; how it ended, and how often it was started again."""
-    service.systemctl("start", NAME, check=False)
+    service.systemctl("start", UNIT_NAME, check=False)
     return service.show("ActiveState", "Result", "ExecMainStatus", "NRestarts")
 
 
 def test_a_log_that_a_restart_cannot_mend_is_not_tried_again(service):
-    service.systemctl("stop", NAME)
+    service.systemctl("stop", UNIT_NAME)
     path = service.files / "HEAD"
     before = path.read_bytes()
     path.write_text("no anchor")
@@ -116,7 +116,7 @@ def test_a_log_that_a_restart_cannot_mend_is_not_tried_again(service):
 def test_an_environment_that_a_restart_cannot_mend_is_not_tried_again(service):
     service.machine.write(DROP_INS / "wrong.conf", "[Service]\nEnvironment=NKI_AGENT_DAEMON__EVALUATIONS=0\n")
     service.systemctl("daemon-reload")
-    service.systemctl("stop", NAME)
+    service.systemctl("stop", UNIT_NAME)
     assert refused_to_start(service) == ["failed", "exit-code", "2", "0"]
 
 
@@ -124,7 +124,7 @@ def test_a_file_with_faults_keeps_no_service_down(service):
     path = service.files / "config.toml"
     path.write_text("[daemon]\nevaluations = 0\n")
     pid = service.pid
-    service.systemctl("kill", "--kill-who=main", "--signal=KILL", NAME)
+    service.systemctl("kill", "--kill-who=main", "--signal=KILL", UNIT_NAME)
     eventually(lambda: service.restarted(pid), "it is started again")
     eventually(lambda: "config_refused" in since_start(service), "the file is refused")
     path.unlink()
@@ -230,5 +230,7 @@ def test_a_user_can_have_a_service_too(machine):
 
     eventually(lambda: told() == ("active", "idle: no active runs"), "the status is up to date")
     machine.run(*env, BIN / "agentctl", "service", "uninstall", "--user")
-    assert machine.run(*env, "systemctl", "--user", "is-active", NAME, check=False).stdout == "inactive\n"
+    assert (
+        machine.run(*env, "systemctl", "--user", "is-active", UNIT_NAME, check=False).stdout == "inactive\n"
+    )
     assert (mine.files / "events.db").exists()

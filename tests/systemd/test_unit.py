@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from agentctl.manager import Manager
-from agentctl.systemd_unit import BadUnit, Scope, Unit, closed_places
+from agentctl.service_manager import ServiceManager
+from agentctl.systemd_unit import BadUnit, ServiceScope, ServiceUnit, unreadable_folders
 from benchmarks.booted import ROOT
 from tests.systemd.conftest import BIN
 
@@ -19,7 +19,7 @@ CALLS = "SystemCallFilter=mount umount2 pivot_root capset sethostname"
 PROBE = f"""import subprocess, sys
 sys.path[:1] = [{str(ROOT)!r}]
 from remote import walls
-from remote.walls import JailedProgram, JailStrength, Limits, works
+from remote.jail_backends import JailedProgram, JailStrength, Limits, works
 walls._PROBE_WALL_S = 8  # without capset, bubblewrap waits for ever
 probe = JailedProgram("", limits=Limits(cpu_s=2, wall_s=5))
 print(*(strength for strength in list(JailStrength)[:2] if works(strength, probe)))
@@ -27,37 +27,37 @@ print(*(strength for strength in list(JailStrength)[:2] if works(strength, probe
 
 
 @pytest.fixture
-def unit(tmp_path) -> Unit:
+def unit(tmp_path) -> ServiceUnit:
     key = tmp_path / "key"
     key.write_text("secret")
-    return Unit(Scope.SYSTEM, {"model_key": key})
+    return ServiceUnit(ServiceScope.SYSTEM, {"model_key": key})
 
 
 @pytest.mark.needs("systemd-analyze", package="systemd")
-@pytest.mark.parametrize("scope", list(Scope))
+@pytest.mark.parametrize("scope", list(ServiceScope))
 def test_systemd_has_nothing_against_the_unit(scope, tmp_path):
-    unit = Unit(scope, home=tmp_path if scope is Scope.USER else None)
-    manager = Manager(scope, {"XDG_RUNTIME_DIR": str(tmp_path)})
-    assert manager._analyze("verify", "--man=no", text=unit.text()) == ""
+    unit = ServiceUnit(scope, home=tmp_path if scope is ServiceScope.USER else None)
+    manager = ServiceManager(scope, {"XDG_RUNTIME_DIR": str(tmp_path)})
+    assert manager._analyze_unit("verify", "--man=no", text=unit.render_text()) == ""
     # Whom a user's service runs as is not in its unit, so that it counts as root here.
-    assert manager.score(unit.text()).exposure < (3 if scope is Scope.SYSTEM else 5)
+    assert manager.exposure_score(unit.render_text()).exposure < (3 if scope is ServiceScope.SYSTEM else 5)
 
 
 @pytest.mark.needs("systemd-analyze", package="systemd")
 @pytest.mark.parametrize("line", ["Tpye=notify", "Restart=onfail", "SystemCallFilter=@nothing"])
 def test_a_fault_in_the_unit_would_be_told(unit, line):
-    faults = Manager(Scope.SYSTEM, {}).faults(f"{unit.text()}{line}\n")
+    faults = ServiceManager(ServiceScope.SYSTEM, {}).find_unit_faults(f"{unit.render_text()}{line}\n")
     assert len(faults) == 1
     assert line.partition("=")[2] in faults[0] or line.partition("=")[0] in faults[0]
 
 
 def test_the_unit_says_what_is_particular_to_this_installation(unit, tmp_path):
-    text = unit.text()
+    text = unit.render_text()
     assert f"ExecStart={BIN / 'agentd'}\n" in text
     assert f"LoadCredential=model_key:{tmp_path / 'key'}\n" in text
     assert "secret" not in text
     assert "@" not in re.sub(r"~?@(system-service|privileged|resources)", "", text)
-    mine = Unit(Scope.USER, home=tmp_path).text()
+    mine = ServiceUnit(ServiceScope.USER, home=tmp_path).render_text()
     assert f"ExecStart={BIN / 'agentd'} --home {tmp_path}\n" in mine
     assert "User=" not in re.sub(r"PrivateUsers=", "", mine)
 
@@ -65,9 +65,9 @@ def test_the_unit_says_what_is_particular_to_this_installation(unit, tmp_path):
 def test_what_a_unit_cannot_spell_is_refused(tmp_path):
     for name, path in {"A": tmp_path, "key": tmp_path / "none", "key%": tmp_path}.items():
         with pytest.raises(BadUnit):
-            Unit(Scope.SYSTEM, {name: path})
+            ServiceUnit(ServiceScope.SYSTEM, {name: path})
     with pytest.raises(BadUnit, match="spaces"):
-        Unit(Scope.USER, home=tmp_path / "a b")
+        ServiceUnit(ServiceScope.USER, home=tmp_path / "a b")
 
 
 def test_a_program_that_only_its_owner_may_read_is_named(tmp_path, monkeypatch):
@@ -75,7 +75,7 @@ def test_a_program_that_only_its_owner_may_read_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("agentctl.systemd_unit.DEPLOY", tmp_path / "deploy")
     for mode, closed in ((0o755, False), (0o750, True)):
         tmp_path.chmod(mode)
-        assert (tmp_path in closed_places()) is closed
+        assert (tmp_path in unreadable_folders()) is closed
 
 
 def lacking(line: str, word: str) -> tuple[str, str]:
@@ -100,7 +100,7 @@ def test_both_jails_stand_in_the_unit_and_whatever_else_it_shut_would_take_one_a
     machine.write("/etc/sysusers.d/probe.conf", "u nki-agent -\n")
     machine.run("systemd-sysusers")
     once = r"^(Type|ExecStart|Restart\w*|WatchdogSec)=.*$|^\[Install\]\nWantedBy=.*$"
-    text = re.sub(once, "", Unit(Scope.SYSTEM).text(), flags=re.MULTILINE)
+    text = re.sub(once, "", ServiceUnit(ServiceScope.SYSTEM).render_text(), flags=re.MULTILINE)
     text += f"Type=oneshot\nExecStart={sys.executable} /opt/probe.py\n"
     assert [what for what, (open_, _) in SHUT.items() if text.count(open_) != 1] == []
     units = {"as it is": text, **{what: text.replace(*change) for what, change in SHUT.items()}}

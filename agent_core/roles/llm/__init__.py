@@ -1,10 +1,10 @@
 """Planner, executor, repairer, summarizer and reflector that ask a model: words in, values out.
 
 A role fills in the values of its prompt, reads the answer strictly, and knows nothing of models, money or
-the log: who is behind `Ask` buys the answer or takes it from the log. Everything follows from the request,
-so that the same question is put again whenever an effect is delivered again. Here live the roles, a file
-each; how a question is put and a faulty answer told (`questions.py`); what is dropped when a prompt is too
-large (`fitting.py`); how others' text is quoted (`quoting.py`); what answers are read as (`blocks.py`,
+the log: who is behind `AskModel` buys the answer or takes it from the log. Everything follows from the
+request, so that the same question is put again whenever an effect is delivered again. Here live the roles, a
+file each; how a question is put and a faulty answer told (`questions.py`); what is dropped when a prompt is
+too large (`fitting.py`); how others' text is quoted (`quoting.py`); what answers are read as (`blocks.py`,
 `edits.py`). Open `planner.py` first.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from agent_core.effects import ImplementRequest, PlanRequest, ReflectRequest, SummarizeRequest
 from agent_core.roles import ExperienceAnswer, KernelAnswer, PlanAnswer, ReadBlob, ReflectionAnswer
-from agent_core.roles.asking import Ask
+from agent_core.roles.ask_protocol import AskModel
 from agent_core.roles.llm import executor, planner, reflector, repairer, summarizer
 from agent_core.roles.llm.planner import PlannerOptions
 
@@ -26,27 +26,27 @@ class LlmRoles:
 
     repairs = True
 
-    def __init__(self, name: str, ask: Ask, options: PlannerOptions = _DEFAULTS) -> None:
+    def __init__(self, name: str, ask: AskModel, options: PlannerOptions = _DEFAULTS) -> None:
         self.name = name
         self._ask = ask
         self._options = options
 
     async def plan(self, request: PlanRequest, read: ReadBlob) -> PlanAnswer:
         """Return one plan, with its prediction."""
-        return await planner.plan(request, read, self._ask, self._options)
+        return await planner.propose_plan(request, read, self._ask, self._options)
 
     async def implement(self, request: ImplementRequest, read: ReadBlob) -> KernelAnswer:
         """Return the plan's kernel; where earlier tries were refused, the last of them mended."""
-        carry_out = repairer.repair if request.failed else executor.implement
+        carry_out = repairer.repair_kernel if request.failed else executor.implement_plan
         return await carry_out(request, read, self._ask)
 
     async def summarize(self, request: SummarizeRequest, read: ReadBlob) -> ExperienceAnswer:
         """Return what a pair of kernels teaches."""
-        return await summarizer.summarize(request, read, self._ask)
+        return await summarizer.summarize_pair(request, read, self._ask)
 
     async def reflect(self, request: ReflectRequest, read: ReadBlob) -> ReflectionAnswer:
         """Return the attempt's grade, and why it came so."""
-        return await reflector.reflect(request, read, self._ask)
+        return await reflector.reflect_on_attempt(request, read, self._ask)
 
     async def aclose(self) -> None:
         """Nothing is held open."""

@@ -30,32 +30,32 @@ class AnswerFault(Exception):  # noqa: N818 - it is said to the model, not raise
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class FencedBlock:
     """A fenced block: the word behind its fence, in lower case, and what is between the fences."""
 
     info: str
     text: str
 
 
-def blocks(answer: str) -> list[Block]:
+def parse_blocks(answer: str) -> list[FencedBlock]:
     """Return an answer's fenced blocks in order; one that is not closed ends with the answer."""
-    found: list[Block] = []
+    found: list[FencedBlock] = []
     fence, info, body = "", "", list[str]()
     for text in answer.replace("\r\n", "\n").split("\n"):
         opened = _OPEN.match(text)
-        if fence and _closes(text, fence):
-            found.append(Block(info, "\n".join(body) + "\n"))
+        if fence and _closes_fence(text, fence):
+            found.append(FencedBlock(info, "\n".join(body) + "\n"))
             fence = ""
         elif fence:
             body.append(text)
         elif opened:
             fence, info, body = opened[1], opened[2].lower(), []
     if fence:
-        found.append(Block(info, "\n".join(body) + "\n"))
+        found.append(FencedBlock(info, "\n".join(body) + "\n"))
     return found
 
 
-def preface(answer: str) -> str:
+def preface_line(answer: str) -> str:
     """Return the last line of words in front of an answer's first fence; empty where there is none."""
     before: list[str] = []
     for text in answer.split("\n"):
@@ -65,7 +65,7 @@ def preface(answer: str) -> str:
     return next((text for text in reversed(before) if text), "")
 
 
-def _closes(text: str, fence: str) -> bool:
+def _closes_fence(text: str, fence: str) -> bool:
     bare = text.strip()
     return len(bare) >= len(fence) and set(bare) == {fence[0]} and len(text) - len(text.lstrip()) <= 3
 
@@ -77,17 +77,17 @@ def last_json(answer: str, shape: type[M], check: Callable[[M], M]) -> M:
         AnswerFault: there is none (`no_block`), or `unreadable_answer` with what is wrong with the last one.
     """
     fault: AnswerFault | None = None
-    for block in reversed(blocks(answer)):
+    for block in reversed(parse_blocks(answer)):
         try:
             return check(shape.model_validate_json(block.text, strict=True))
         except ValidationError as error:
-            fault = fault or AnswerFault("unreadable_answer", _faults(error))
+            fault = fault or AnswerFault("unreadable_answer", _describe_errors(error))
         except AnswerFault as error:
             fault = fault or error
     raise fault or AnswerFault("no_block", "the answer has no fenced block: begin the block with ```json")
 
 
-def _faults(error: ValidationError) -> str:
+def _describe_errors(error: ValidationError) -> str:
     found = error.errors(include_url=False, include_input=False)
     said = [f"{'.'.join(str(part) for part in item['loc']) or 'the block'}: {item['msg']}" for item in found]
     more = f"; and {len(said) - _MOST_FAULTS} more" if len(said) > _MOST_FAULTS else ""
@@ -104,10 +104,10 @@ def last_kernel(answer: str, wanted: frozenset[str], edited: Callable[[str], str
         AnswerFault: no block is one; it tells what is wrong with the last that was meant to be.
     """
     fault: AnswerFault | None = None
-    for block in reversed(blocks(answer)):
+    for block in reversed(parse_blocks(answer)):
         try:
             source = edited(block.text) if block.info == EDITS else block.text
-            return _kernel(source, wanted, language)
+            return _require_kernel(source, wanted, language)
         except AnswerFault as error:
             fault = fault or error
     raise fault or AnswerFault("no_block", "the answer has no fenced block with the kernel")
@@ -117,7 +117,7 @@ EDITS = "edits"
 """The word behind the fence of a block of edits."""
 
 
-def _kernel(source: str, wanted: frozenset[str], language: Language) -> str:
+def _require_kernel(source: str, wanted: frozenset[str], language: Language) -> str:
     try:
         there = language.kernel_names(source)
     except SourceError as error:

@@ -16,13 +16,13 @@ from __future__ import annotations
 import re
 
 from agent_core.roles.llm.blocks import AnswerFault
-from agent_core.roles.llm.quoting import line
+from agent_core.roles.llm.quoting import single_line
 
 _FIND, _WITH, _END = re.compile(r"<{5,9}( find)?"), re.compile(r"={5,9}"), re.compile(r">{5,9}( replace)?")
 _SHOWN = 120
 
 
-def apply(text: str, source: str) -> str:
+def apply_edits(text: str, source: str) -> str:
     """Return the source after all edits of a block, each made to what those before it left.
 
     Raises:
@@ -30,13 +30,13 @@ def apply(text: str, source: str) -> str:
             anchor, `edit_changes_nothing` when the source stays as it was.
     """
     rows = source.split("\n")
-    for number, (old, new) in enumerate(_pairs(text), start=1):
+    for number, (old, new) in enumerate(_parse_edits(text), start=1):
         places = [at for at in range(len(rows)) if rows[at : at + len(old)] == old]
         if not places:
-            raise AnswerFault("edit_not_found", f"edit {number}: {_shown(old)} is not in the kernel")
+            raise AnswerFault("edit_not_found", f"edit {number}: {_quote_rows(old)} is not in the kernel")
         if len(places) > 1:
             more = f"is in the kernel {len(places)} times; take more lines around it"
-            raise AnswerFault("edit_not_unique", f"edit {number}: {_shown(old)} {more}")
+            raise AnswerFault("edit_not_unique", f"edit {number}: {_quote_rows(old)} {more}")
         rows[places[0] : places[0] + len(old)] = new
     after = "\n".join(rows)
     if after == source:
@@ -44,7 +44,7 @@ def apply(text: str, source: str) -> str:
     return after
 
 
-def _pairs(text: str) -> list[tuple[list[str], list[str]]]:
+def _parse_edits(text: str) -> list[tuple[list[str], list[str]]]:
     found: list[tuple[list[str], list[str]]] = []
     part: re.Pattern[str] | None = None
     old, new = list[str](), list[str]()
@@ -60,7 +60,7 @@ def _pairs(text: str) -> list[tuple[list[str], list[str]]]:
         elif part is not None:
             (old if part is _WITH else new).append(row)
         elif mark:
-            raise AnswerFault("bad_edits", f"outside of any edit: {_shown([row])}")
+            raise AnswerFault("bad_edits", f"outside of any edit: {_quote_rows([row])}")
     if part is not None or not found:
         raise AnswerFault("bad_edits", "an edit is <<<<<<< find, lines, =======, lines, >>>>>>> replace")
     if any(not "".join(old).strip() for old, _ in found):
@@ -68,5 +68,5 @@ def _pairs(text: str) -> list[tuple[list[str], list[str]]]:
     return found
 
 
-def _shown(rows: list[str]) -> str:
-    return repr(line(" ".join(rows), _SHOWN))
+def _quote_rows(rows: list[str]) -> str:
+    return repr(single_line(" ".join(rows), _SHOWN))

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent_core.roles import RoleError
-from agent_core.roles.asking import Room
+from agent_core.roles.ask_protocol import TokenBudget
 from state.model import ErrorInfo
 
 
-def _lines(items: Sequence[str]) -> str:
+def _join_lines(items: Sequence[str]) -> str:
     return "\n".join(items)
 
 
 @dataclass(frozen=True, slots=True)
-class Items:
+class PromptItems:
     """A value in pieces, in the order in which they are shown.
 
     The piece with the highest of `ranks` goes first, by default the last one. `none` stands there when there
@@ -30,9 +30,9 @@ class Items:
     pieces: tuple[str, ...]
     none: str = ""
     ranks: tuple[float, ...] = ()
-    show: Callable[[Sequence[str]], str] = field(default=_lines)
+    show: Callable[[Sequence[str]], str] = field(default=_join_lines)
 
-    def text(self, left: Sequence[int]) -> str:
+    def render(self, left: Sequence[int]) -> str:
         """Return the value with the pieces `left`, saying how many are not there."""
         if not self.pieces:
             return self.none
@@ -41,44 +41,48 @@ class Items:
         shown = self.show([self.pieces[at] for at in left]) if left else ""
         return "\n".join(part for part in (shown, note) if part)
 
-    def least(self, left: Sequence[int]) -> int:
+    def least_important(self, left: Sequence[int]) -> int:
         """Return which of the pieces `left` goes next."""
         return max(left, key=lambda at: (self.ranks[at] if self.ranks else 0.0, at))
 
 
-class Shed(NamedTuple):
+class ShedStep(NamedTuple):
     """One step of making room: pieces of `value` go until `keep` are left."""
 
     value: str
     keep: int
 
 
-def fit(values: Mapping[str, str | Items], order: Sequence[Shed], room: Room) -> dict[str, str]:
+def fit_values(
+    values: Mapping[str, str | PromptItems], order: Sequence[ShedStep], room: TokenBudget
+) -> dict[str, str]:
     """Return the values as texts that together fit the room, dropping pieces in the order of the table.
 
     Raises:
         RoleError: `no_room`: what may not be dropped is too large by itself.
     """
-    left = {name: list(range(len(item.pieces))) for name, item in values.items() if isinstance(item, Items)}
-    texts = {name: _text(item, left.get(name, ())) for name, item in values.items()}
+    left = {
+        name: list(range(len(item.pieces))) for name, item in values.items() if isinstance(item, PromptItems)
+    }
+    texts = {name: _render_value(item, left.get(name, ())) for name, item in values.items()}
     sizes = {name: room.count(text) for name, text in texts.items()}
     for name, keep in order:
         item = values[name]
-        assert isinstance(item, Items)
+        assert isinstance(item, PromptItems)
         while sum(sizes.values()) > room.tokens and len(left[name]) > keep:
-            left[name].remove(item.least(left[name]))
-            texts[name] = item.text(left[name])
+            left[name].remove(item.least_important(left[name]))
+            texts[name] = item.render(left[name])
             sizes[name] = room.count(texts[name])
     if sum(sizes.values()) > room.tokens:
-        raise RoleError(_too_small(sizes, room))
+        raise RoleError(_no_room_error(sizes, room))
     return texts
 
 
-def _text(item: str | Items, left: Sequence[int]) -> str:
-    return item if isinstance(item, str) else item.text(left)
+def _render_value(item: str | PromptItems, left: Sequence[int]) -> str:
+    return item if isinstance(item, str) else item.render(left)
 
 
-def _too_small(sizes: Mapping[str, int], room: Room) -> ErrorInfo:
+def _no_room_error(sizes: Mapping[str, int], room: TokenBudget) -> ErrorInfo:
     largest = max(sizes, key=sizes.__getitem__)
     text = (
         f"the prompt's values need {sum(sizes.values())} tokens and have {room.tokens}, with all dropped that"

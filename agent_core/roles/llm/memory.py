@@ -7,16 +7,16 @@ from random import Random
 from typing import NamedTuple
 
 from agent_core.effects import LearningContext
-from agent_core.roles.llm.fitting import Items
-from agent_core.roles.llm.quoting import fenced, line
+from agent_core.roles.llm.fitting import PromptItems
+from agent_core.roles.llm.quoting import fence_text, single_line
 from stability import reflexion
 from state.model import (
     Attempt,
     Experience,
     ExperienceKind,
-    Grade,
     LearntExperience,
     LearntSequence,
+    PredictionGrade,
     Reflection,
 )
 
@@ -28,31 +28,33 @@ _EFFECTS = {
     ExperienceKind.POSITIVE: "made a kernel faster",
     ExperienceKind.NEGATIVE: "made a kernel slower",
 }
-_SURPRISES = frozenset({Grade.REFUTED, Grade.OVERSTATED, Grade.FAILED})
+_SURPRISES = frozenset({PredictionGrade.REFUTED, PredictionGrade.OVERSTATED, PredictionGrade.FAILED})
 """Grades that a planner learns most from: what it would have expected did not come."""
 
 
-class Told(NamedTuple):
+class MemoryItem(NamedTuple):
     """Something that was learnt, as a planner is told it; `id` names it in the log."""
 
     id: str
     text: str
 
 
-def told(context: LearningContext) -> list[Told]:
+def memory_items(context: LearningContext) -> list[MemoryItem]:
     """Return the optimisation memory, strongest first, and after it what others learnt, nearest first.
 
     Sequences that paid in other runs come last, by where their kernel was kept.
     """
     ranked = sorted(context.memory, key=lambda one: -one.speedup)
     return [
-        *(Told(one.id, _experience(one)) for one in ranked),
-        *(Told(one.id, _of_others(one)) for one in context.others),
-        *(Told(one.place, _sequence(one)) for one in context.sequences),
+        *(MemoryItem(one.id, _render_experience(one)) for one in ranked),
+        *(MemoryItem(one.id, _render_foreign_experience(one)) for one in context.others),
+        *(MemoryItem(one.event_id, _render_sequence(one)) for one in context.sequences),
     ]
 
 
-def drawn(all_: Sequence[Told], dropout_percent: float, least: int, draw: Random) -> list[Told]:
+def draw_items(
+    all_: Sequence[MemoryItem], dropout_percent: float, least: int, draw: Random
+) -> list[MemoryItem]:
     """Return what one plan is told of it: each is left out with the given odds, at least `least` stay.
 
     What stays is in the order in which it was, so that the weakest still go first where room is short.
@@ -63,64 +65,70 @@ def drawn(all_: Sequence[Told], dropout_percent: float, least: int, draw: Random
     return [one for at, one in enumerate(all_) if at in kept]
 
 
-def experiences(shown: Sequence[Told]) -> Items:
+def render_experiences(shown: Sequence[MemoryItem]) -> PromptItems:
     """Return what a plan is told of what was learnt, as a value of its prompt."""
-    return Items(tuple(one.text for one in shown), "(none yet)")
+    return PromptItems(tuple(one.text for one in shown), "(none yet)")
 
 
-def reflections(context: LearningContext, bottleneck: str | None, now: int) -> Items:
+def render_reflections(context: LearningContext, bottleneck: str | None, now: int) -> PromptItems:
     """Return the lessons: those on the kernel's bottleneck first, of these the weightiest in round `now`.
 
     Of what weighs the same, predictions that did not come true stand before those that did.
     """
 
     def rank(note: Reflection) -> tuple[bool, float, bool]:
-        return note.bottleneck != bottleneck, -reflexion.weight(note, now), note.grade not in _SURPRISES
+        return (
+            note.bottleneck != bottleneck,
+            -reflexion.reflection_weight(note, now),
+            note.grade not in _SURPRISES,
+        )
 
     ranked = sorted(context.reflections, key=rank)
-    return Items(tuple(_reflection(note) for note in ranked), "(none yet)")
+    return PromptItems(tuple(_render_reflection(note) for note in ranked), "(none yet)")
 
 
-def attempts(context: LearningContext, parent: str) -> Items:
+def render_attempts(context: LearningContext, parent: str) -> PromptItems:
     """Return what was tried on a kernel, the newest first."""
     found = [one for one in context.attempts if one.parent == parent]
-    return Items(tuple(_attempt(one) for one in reversed(found)), "(nothing)")
+    return PromptItems(tuple(_render_attempt(one) for one in reversed(found)), "(nothing)")
 
 
-def _experience(one: Experience) -> str:
-    head = f"### `{line(one.technique)}` {_EFFECTS[one.kind]}, {one.speedup:.3f} times between the two"
-    return f"{head}\n\n{fenced(one.summary, 'text', limit=MOST_CHARACTERS)}\n"
+def _render_experience(one: Experience) -> str:
+    head = f"### `{single_line(one.technique)}` {_EFFECTS[one.kind]}, {one.speedup:.3f} times between the two"
+    return f"{head}\n\n{fence_text(one.summary, 'text', limit=MOST_CHARACTERS)}\n"
 
 
-def _of_others(one: LearntExperience) -> str:
+def _render_foreign_experience(one: LearntExperience) -> str:
     """Tell an experience with its origin: what it was measured on is not what is at hand."""
     found = one.about
-    what = f"`{line(found.technique)}` " if found.technique else ""
+    what = f"`{single_line(found.technique)}` " if found.technique else ""
     effect = _EFFECTS[found.kind] if found.kind else "made a difference"
     how = {True: " (predicted)", False: " (measured)", None: ""}[found.predicted]
     gain = f", {found.speedup:.3f} times between the two{how}" if found.speedup else ""
     place = (
-        f"problem {line(found.problem)}, {line(found.tags.target)}" if found.problem else "unknown problem"
+        f"problem {single_line(found.problem)}, {single_line(found.tags.target)}"
+        if found.problem
+        else "unknown problem"
     )
-    head = f"### Elsewhere: {what}{effect}{gain}; {place}; {_source(one)}"
-    return f"{head}\n\n{fenced(one.summary, 'text', limit=MOST_CHARACTERS)}\n"
+    head = f"### Elsewhere: {what}{effect}{gain}; {place}; {_experience_origin(one)}"
+    return f"{head}\n\n{fence_text(one.summary, 'text', limit=MOST_CHARACTERS)}\n"
 
 
-def _source(one: LearntExperience) -> str:
+def _experience_origin(one: LearntExperience) -> str:
     if one.imported:
-        return f"imported from a file, {line(one.origin)}"
-    return f"run {line(one.origin)}" if one.origin else "before this run judged by something else"
+        return f"imported from a file, {single_line(one.origin)}"
+    return f"run {single_line(one.origin)}" if one.origin else "before this run judged by something else"
 
 
-def _sequence(one: LearntSequence) -> str:
+def _render_sequence(one: LearntSequence) -> str:
     """Tell what led from a first kernel to a best one, step by step, with the origin."""
     how = {True: " (predicted)", False: " (measured)", None: ""}[one.predicted]
     head = (
         f"### Elsewhere: {len(one.steps)} changes together made a kernel {one.speedup:.3f} times faster{how};"
-        f" problem {line(one.problem)}, {line(one.tags.target)}; run {line(one.run)}"
+        f" problem {single_line(one.problem)}, {single_line(one.tags.target)}; run {single_line(one.run)}"
     )
     steps = [
-        f"{number}. `{line(step.technique, 80)}` at {line(step.site, 160)}: {line(step.title, 200)}"
+        f"{number}. `{single_line(step.technique, 80)}` at {single_line(step.site, 160)}: {single_line(step.title, 200)}"
         f" (predicted {step.speedup:.3f})"
         for number, step in enumerate(one.steps[:MOST_STEPS], 1)
     ]
@@ -128,22 +136,22 @@ def _sequence(one: LearntSequence) -> str:
     return "\n".join([head, "", *steps, *([f"({more} more)"] if more else []), ""])
 
 
-def _reflection(note: Reflection) -> str:
+def _render_reflection(note: Reflection) -> str:
     came = f"{note.actual_speedup:.3f}" if note.actual_speedup is not None else "no correct kernel"
     return (
-        f"- `{line(note.technique)}` where {line(note.bottleneck)} bounds {line(note.operator)}: predicted"
+        f"- `{single_line(note.technique)}` where {single_line(note.bottleneck)} bounds {single_line(note.operator)}: predicted"
         f" {note.predicted_speedup:.3f}, came to {came} ({note.grade}, seen {note.seen} times)."
-        f" {line(note.lesson, 600)}"
+        f" {single_line(note.lesson, 600)}"
     )
 
 
-def _attempt(one: Attempt) -> str:
-    return f"- `{line(one.technique)}` at {line(one.site, 160)}: {_end(one)}"
+def _render_attempt(one: Attempt) -> str:
+    return f"- `{single_line(one.technique)}` at {single_line(one.site, 160)}: {_render_result(one)}"
 
 
-def _end(one: Attempt) -> str:
+def _render_result(one: Attempt) -> str:
     if one.speedup is not None:
         return f"{one.speedup:.3f} times as fast{', kept as a gain' if one.gained else ', no gain'}"
     if one.error is not None:
-        return f"{one.verdict or 'failed'}: {line(one.error.code, 80)}: {line(one.error.message, 240)}"
+        return f"{one.verdict or 'failed'}: {single_line(one.error.code, 80)}: {single_line(one.error.message, 240)}"
     return f"{one.verdict or 'no kernel came of it'}"

@@ -16,33 +16,33 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, JsonValue
 
 from agent_core.effects import LearningContext, PlanRequest
-from agent_core.inventions import FROM
-from agent_core.prompting import Kind, Prompts, builtin
+from agent_core.inventions import ORIGIN_FIELD
+from agent_core.prompting import FileKind, PromptSet, builtin_prompts
 from agent_core.roles import PlanAnswer, ReadBlob
-from agent_core.roles.asking import Ask
-from agent_core.roles.llm import memory, profiles, techniques, telling
+from agent_core.roles.ask_protocol import AskModel
+from agent_core.roles.llm import memory, profiles, prompt_values, techniques
 from agent_core.roles.llm.blocks import AnswerFault, last_json
-from agent_core.roles.llm.fitting import Items, Shed
-from agent_core.roles.llm.questions import Question, answered
-from agent_core.roles.llm.quoting import fenced, line
-from state.model import METRICS, Candidate, EffectKey, Frozen, LearntTechnique, Plan, Prediction
+from agent_core.roles.llm.fitting import PromptItems, ShedStep
+from agent_core.roles.llm.questions import Question, ask_question
+from agent_core.roles.llm.quoting import fence_text, single_line
+from state.model import METRICS, Candidate, EffectKey, FrozenModel, LearntTechnique, Plan, Prediction
 from targets.registry import load_target
 
-ORDER = (
-    Shed("attempts", 8),
-    Shed("experiences", 4),
-    Shed("reflections", 6),
-    Shed("interface", 1),
-    Shed("examples", 1),
-    Shed("attempts", 2),
-    Shed("profile", 24),
-    Shed("interface", 0),
-    Shed("examples", 0),
-    Shed("reflections", 0),
-    Shed("experiences", 0),
-    Shed("attempts", 0),
-    Shed("profile", 3),
-    Shed("menu", 3),
+SHED_ORDER = (
+    ShedStep("attempts", 8),
+    ShedStep("experiences", 4),
+    ShedStep("reflections", 6),
+    ShedStep("interface", 1),
+    ShedStep("examples", 1),
+    ShedStep("attempts", 2),
+    ShedStep("profile", 24),
+    ShedStep("interface", 0),
+    ShedStep("examples", 0),
+    ShedStep("reflections", 0),
+    ShedStep("experiences", 0),
+    ShedStep("attempts", 0),
+    ShedStep("profile", 3),
+    ShedStep("menu", 3),
 )
 """What goes first when the prompt is too large, down to how many: problem, reference and kernel stay."""
 
@@ -64,53 +64,59 @@ class PlannerOptions:
     """Techniques that stay on the menu, and experiences that stay in the memory, whatever is drawn."""
 
 
-Short = Annotated[str, Field(min_length=1, max_length=400), AfterValidator(line)]
-Long = Annotated[str, Field(min_length=1, max_length=2000), AfterValidator(lambda text: line(text, 2000))]
+ShortText = Annotated[str, Field(min_length=1, max_length=400), AfterValidator(single_line)]
+LongText = Annotated[
+    str, Field(min_length=1, max_length=2000), AfterValidator(lambda text: single_line(text, 2000))
+]
 
 
-class _Invented(Frozen):
-    title: Short
-    description: Short
+class _InventedTechnique(FrozenModel):
+    title: ShortText
+    description: ShortText
 
 
-class _Reply(Frozen):
+class _PlannerReply(FrozenModel):
     """The block that a planner's answer ends with."""
 
     technique: Annotated[str, Field(min_length=1, max_length=80)]
-    site: Short
-    title: Short
-    bottleneck: Short
-    steps: Annotated[tuple[Long, ...], Field(min_length=1, max_length=20)]
+    site: ShortText
+    title: ShortText
+    bottleneck: ShortText
+    steps: Annotated[tuple[LongText, ...], Field(min_length=1, max_length=20)]
     prediction: Prediction
-    risk: Annotated[str, Field(max_length=1000), AfterValidator(line)]
-    invented: _Invented | None = None
+    risk: Annotated[str, Field(max_length=1000), AfterValidator(single_line)]
+    invented: _InventedTechnique | None = None
 
 
-async def plan(request: PlanRequest, read: ReadBlob, ask: Ask, options: PlannerOptions) -> PlanAnswer:
+async def propose_plan(
+    request: PlanRequest, read: ReadBlob, ask: AskModel, options: PlannerOptions
+) -> PlanAnswer:
     """Return one plan.
 
     Raises:
         RoleError: what the model failed with, `no_room`, or the fault of its second answer.
     """
-    profile = telling.profile_of(request.parent, read)
-    context = _context(request, read)
-    told = [one.id for one in _experiences(request, context, options)]
+    profile = prompt_values.profile_of(request.parent, read)
+    context = _read_context(request, read)
+    told = [one.id for one in _draw_experiences(request, context, options)]
     elsewhere = {one.technique: one for one in context.techniques}
-    question = Question("planner", lambda prompts: _values(request, read, options, prompts), ORDER)
-    ids = techniques.known(builtin(), request.target)
+    question = Question(
+        "planner", lambda prompts: _prompt_values(request, read, options, prompts), SHED_ORDER
+    )
+    ids = techniques.techniques_by_id(builtin_prompts(), request.target)
 
-    def check(reply: _Reply) -> _Reply:
-        _check_prediction(reply.prediction, profiles.names(profile) if profile else None)
-        technique = techniques.accepted(reply.technique, ids)
+    def check(reply: _PlannerReply) -> _PlannerReply:
+        _check_prediction(reply.prediction, profiles.counter_names(profile) if profile else None)
+        technique = techniques.accept_technique(reply.technique, ids)
         if technique not in {*ids, *context.credits, *elsewhere} and reply.invented is None:
             raise AnswerFault("unknown_technique", f"{technique} is new: say under `invented` what it is")
         return reply.model_copy(update={"technique": technique})
 
-    reply = await answered(ask, question, lambda answer: last_json(answer, _Reply, check))
-    return PlanAnswer(_plan(reply, elsewhere.get(reply.technique), told))
+    reply = await ask_question(ask, question, lambda answer: last_json(answer, _PlannerReply, check))
+    return PlanAnswer(_build_plan(reply, elsewhere.get(reply.technique), told))
 
 
-def _plan(reply: _Reply, elsewhere: LearntTechnique | None, told: Sequence[str]) -> Plan:
+def _build_plan(reply: _PlannerReply, elsewhere: LearntTechnique | None, told: Sequence[str]) -> Plan:
     """Return an answer as a plan; `told` are the experiences that its planner was shown, by their ids."""
     detail: dict[str, JsonValue] = {
         "steps": list(reply.steps),
@@ -120,16 +126,20 @@ def _plan(reply: _Reply, elsewhere: LearntTechnique | None, told: Sequence[str])
     if told:
         detail["told"] = list(told)
     if elsewhere is not None:  # whoever carries it out is to know what it is, and its credit whose it is
-        about = {"title": elsewhere.title, "description": elsewhere.description, FROM: elsewhere.place}
+        about = {
+            "title": elsewhere.title,
+            "description": elsewhere.description,
+            ORIGIN_FIELD: elsewhere.event_id,
+        }
         detail["invented"] = {**about}
     elif reply.invented is not None:
         detail["invented"] = reply.invented.model_dump()
     said = reply.prediction
     return Plan(
         technique=reply.technique,
-        site=line(reply.site, 200),
-        title=line(reply.title, 200),
-        prediction=said.model_copy(update={"reason": line(said.reason, 1000)}),
+        site=single_line(reply.site, 200),
+        title=single_line(reply.title, 200),
+        prediction=said.model_copy(update={"reason": single_line(said.reason, 1000)}),
         detail=detail,
     )
 
@@ -141,60 +151,66 @@ def _check_prediction(said: Prediction, counters: frozenset[str] | None) -> None
         return
     there = _COUNTER.fullmatch(said.counter) if counters is None else said.counter in counters
     if not there:
-        text = f"prediction.counter: the profile has no {line(said.counter, 80)!r}; name one that is there"
+        text = f"prediction.counter: the profile has no {single_line(said.counter, 80)!r}; name one that is there"
         raise AnswerFault("bad_prediction", text)
 
 
-def _context(request: PlanRequest, read: ReadBlob) -> LearningContext:
+def _read_context(request: PlanRequest, read: ReadBlob) -> LearningContext:
     return LearningContext.model_validate_json(read(request.context))
 
 
-def _values(
-    request: PlanRequest, read: ReadBlob, options: PlannerOptions, prompts: Prompts
-) -> Mapping[str, str | Items]:
-    context = _context(request, read)
-    source = telling.source_of(request.parent, read)
-    told = telling.problem(request.problem, request.size, read)
+def _prompt_values(
+    request: PlanRequest, read: ReadBlob, options: PlannerOptions, prompts: PromptSet
+) -> Mapping[str, str | PromptItems]:
+    context = _read_context(request, read)
+    source = prompt_values.source_of(request.parent, read)
+    told = prompt_values.describe_problem(request.problem, request.size, read)
     key = EffectKey.parse(request.key)
-    ids = techniques.known(prompts, request.target)
-    profile = telling.profile_of(request.parent, read)
-    approaches = {one.name: one.text for one in prompts.sections(Kind.APPROACH, request.target)}
-    menu = techniques.offered(ids, context, options.dropout_percent, options.least, _chance(request, "menu"))
+    ids = techniques.techniques_by_id(prompts, request.target)
+    profile = prompt_values.profile_of(request.parent, read)
+    approaches = {one.name: one.text for one in prompts.list_sections(FileKind.APPROACH, request.target)}
+    menu = techniques.offer_techniques(
+        ids, context, options.dropout_percent, options.least, _seeded_random(request, "menu")
+    )
     return {
         **told,
-        **telling.sections(prompts, request.target, source, *told.values()),
-        "experiences": memory.experiences(_experiences(request, context, options)),
-        "reflections": memory.reflections(context, request.parent.bottleneck, key.round),
-        "attempts": memory.attempts(context, request.parent.id),
-        "kernel": fenced(source, load_target(request.target).language.fence),
-        "standing": standing(request),
-        "profile": profiles.shown(profile, source, options.metrics, _chance(request, "profile")),
+        **prompt_values.select_sections(prompts, request.target, source, *told.values()),
+        "experiences": memory.render_experiences(_draw_experiences(request, context, options)),
+        "reflections": memory.render_reflections(context, request.parent.bottleneck, key.round),
+        "attempts": memory.render_attempts(context, request.parent.id),
+        "kernel": fence_text(source, load_target(request.target).language.fence),
+        "standing": describe_standing(request),
+        "profile": profiles.render_profile(
+            profile, source, options.metrics, _seeded_random(request, "profile")
+        ),
         "approach": approaches.get(APPROACHES[key.plan % len(APPROACHES)], ""),
         "menu": menu,
         "place": f"plan {key.plan + 1} of {request.plans}",
     }
 
 
-def _experiences(
+def _draw_experiences(
     request: PlanRequest, context: LearningContext, options: PlannerOptions
-) -> Sequence[memory.Told]:
+) -> Sequence[memory.MemoryItem]:
     """Return what one plan is told of what was learnt: some of it, drawn, so that not all plans are alike."""
-    chance = _chance(request, "memory")
-    return memory.drawn(memory.told(context), options.memory_dropout_percent, options.least, chance)
+    chance = _seeded_random(request, "memory")
+    return memory.draw_items(
+        memory.memory_items(context), options.memory_dropout_percent, options.least, chance
+    )
 
 
-def _chance(request: PlanRequest, what: str) -> Random:
+def _seeded_random(request: PlanRequest, what: str) -> Random:
     """Return draws that follow from the request alone, apart for each use."""
     return Random(f"{request.draw}|{what}")  # noqa: S311 - a search, no secret
 
 
-def standing(request: PlanRequest) -> str:
+def describe_standing(request: PlanRequest) -> str:
     """Return where a kernel stands: its latency, the best one, its share of the bounds, its bottleneck."""
     parent, bounds = request.parent, request.bounds
     shares = (("roofline", bounds.plain_ms), ("device's own rates", bounds.tight_ms))
     return "\n".join(
         [
-            f"- latency: {telling.latency(parent.benchmark)}",
+            f"- latency: {prompt_values.format_latency(parent.benchmark)}",
             f"- best so far in this run: {request.best_ms:.6g} ms",
             *(
                 f"- bound by the {name}: {ms:.6g} ms, of which this kernel reaches"
@@ -202,12 +218,14 @@ def standing(request: PlanRequest) -> str:
                 for name, ms in shares
             ),
             f"- bottleneck: {parent.bottleneck or 'unknown'}",
-            f"- made by: {_origin(parent)}",
+            f"- made by: {_kernel_origin(parent)}",
         ]
     )
 
 
-def _origin(parent: Candidate) -> str:
+def _kernel_origin(parent: Candidate) -> str:
     return (
-        f"{line(parent.technique)}: {line(parent.title)}" if parent.technique else line(parent.title) or "?"
+        f"{single_line(parent.technique)}: {single_line(parent.title)}"
+        if parent.technique
+        else single_line(parent.title) or "?"
     )

@@ -10,59 +10,61 @@ from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from agent_core.roles.llm.fitting import Items
-from agent_core.roles.llm.quoting import fenced, line
+from agent_core.roles.llm.fitting import PromptItems
+from agent_core.roles.llm.quoting import fence_text, single_line
 
-NONE = "(there is no profile of this kernel)"
+NO_PROFILE = "(there is no profile of this kernel)"
 _BUSY, _METRIC, _LINE, _WAIT, _MEMORY, _SPILLED = range(6)
 """Kinds of lines, the most important first: those of the last kinds are the first to go."""
 
 
-def shown(profile: Mapping[str, Any], source: str, metrics: Sequence[str], draw: Random) -> Items:
+def render_profile(
+    profile: Mapping[str, Any], source: str, metrics: Sequence[str], draw: Random
+) -> PromptItems:
     """Return the profile as lines in a fence, `metrics` in an order that `draw` gives."""
     if not profile:
-        return Items((), NONE)
+        return PromptItems((), NO_PROFILE)
     kinds = (
-        (_BUSY, _busy(profile)),
-        (_METRIC, _counters(profile, metrics, draw)),
-        (_LINE, _lines(profile, source)),
-        (_WAIT, _waits(profile)),
-        (_MEMORY, _memories(profile)),
-        (_SPILLED, _spilled(profile)),
+        (_BUSY, _busy_lines(profile)),
+        (_METRIC, _counter_lines(profile, metrics, draw)),
+        (_LINE, _source_lines(profile, source)),
+        (_WAIT, _wait_lines(profile)),
+        (_MEMORY, _memory_lines(profile)),
+        (_SPILLED, _spill_lines(profile)),
     )
     found = [(kind, text) for kind, texts in kinds for text in texts]
-    return Items(
+    return PromptItems(
         pieces=tuple(text for _, text in found),
-        none=NONE,
+        none=NO_PROFILE,
         ranks=tuple(kind + at / len(found) for at, (kind, _) in enumerate(found)),
-        show=lambda left: fenced("\n".join(left), "text"),
+        show=lambda left: fence_text("\n".join(left), "text"),
     )
 
 
-def names(profile: Mapping[str, Any]) -> frozenset[str]:
+def counter_names(profile: Mapping[str, Any]) -> frozenset[str]:
     """Return the counters that a prediction may name."""
-    return frozenset(counters(profile)) | {"latency_ms"}
+    return frozenset(profile_counters(profile)) | {"latency_ms"}
 
 
-def counters(profile: Mapping[str, Any]) -> dict[str, float]:
+def profile_counters(profile: Mapping[str, Any]) -> dict[str, float]:
     """Return a profile's counters; what is not a number is left out."""
     found = profile.get("counters", {})
     return {name: value for name, value in found.items() if type(value) in (int, float)}
 
 
-def _busy(profile: Mapping[str, Any]) -> Iterator[str]:
+def _busy_lines(profile: Mapping[str, Any]) -> Iterator[str]:
     if profile.get("predicted"):
         yield "all of this is predicted by the simulator's model"
-    yield from _roofline(counters(profile))
+    yield from _roofline_lines(profile_counters(profile))
     if profile.get("bottleneck"):
-        yield f"bottleneck: {line(str(profile['bottleneck']))}"
+        yield f"bottleneck: {single_line(str(profile['bottleneck']))}"
     busy = profile.get("busy_ms", {})
     if busy:
         ranked = sorted(busy.items(), key=lambda pair: -pair[1])
         yield "busy: " + ", ".join(f"{name} {ms:.4g} ms" for name, ms in ranked)
 
 
-def _roofline(found: Mapping[str, float]) -> Iterator[str]:
+def _roofline_lines(found: Mapping[str, float]) -> Iterator[str]:
     """Yield on which side of the roofline's ridge a kernel with matrix products is."""
     has, needed = (found.get(name) for name in ("mm_arithmetic_intensity", "peak_flops_bandwidth_ratio"))
     if has and needed:
@@ -71,15 +73,15 @@ def _roofline(found: Mapping[str, float]) -> Iterator[str]:
         yield f"roofline: {has:.4g} operations a byte of HBM, {ridge}"
 
 
-def _counters(profile: Mapping[str, Any], metrics: Sequence[str], draw: Random) -> Iterator[str]:
-    found, order = counters(profile), list(metrics)
+def _counter_lines(profile: Mapping[str, Any], metrics: Sequence[str], draw: Random) -> Iterator[str]:
+    found, order = profile_counters(profile), list(metrics)
     draw.shuffle(order)
     for name in order:
         if name in found:
-            yield f"{name} = {_number(found[name])}"
+            yield f"{name} = {_format_number(found[name])}"
 
 
-def _lines(profile: Mapping[str, Any], source: str) -> Iterator[str]:
+def _source_lines(profile: Mapping[str, Any], source: str) -> Iterator[str]:
     """Yield the source lines that make up most of the critical path."""
     rows = source.split("\n")
     for part in profile.get("top_lines", ()):
@@ -87,26 +89,26 @@ def _lines(profile: Mapping[str, Any], source: str) -> Iterator[str]:
         if not at:
             yield f"{part['ms']:.4g} ms of the critical path are the fixed cost of any kernel"
             continue
-        text = f": {line(rows[at - 1], 120)}" if at <= len(rows) else ""
+        text = f": {single_line(rows[at - 1], 120)}" if at <= len(rows) else ""
         yield f"line {at}, {part['ms']:.4g} ms of the critical path, {part['op']}{text}"
 
 
-def _waits(profile: Mapping[str, Any]) -> Iterator[str]:
+def _wait_lines(profile: Mapping[str, Any]) -> Iterator[str]:
     for engine, causes in profile.get("waits_ms", {}).items():
         told = ", ".join(f"{cause} {ms:.4g} ms" for cause, ms in causes.items())
         if told:
             yield f"{engine} waits: {told}"
 
 
-def _memories(profile: Mapping[str, Any]) -> Iterator[str]:
+def _memory_lines(profile: Mapping[str, Any]) -> Iterator[str]:
     for name, use in profile.get("memory", {}).items():
         yield f"{name}: at most {use['peak']} of {use['capacity']} {use['unit']} in use"
 
 
-def _spilled(profile: Mapping[str, Any]) -> Iterator[str]:
+def _spill_lines(profile: Mapping[str, Any]) -> Iterator[str]:
     for item in profile.get("spilled", ()):
         yield "spilled: " + ", ".join(f"{name} {value}" for name, value in item.items())
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:.6g}"

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from agent_core.prompting import Prompts
+from agent_core.prompting import PromptSet
 from agent_core.roles import RoleError
-from agent_core.roles.asking import Ask, Fill, Room
+from agent_core.roles.ask_protocol import AskModel, FillPrompt, TokenBudget
 from agent_core.roles.llm.blocks import AnswerFault
-from agent_core.roles.llm.fitting import Items, Shed, fit
-from agent_core.roles.llm.quoting import fenced, line
+from agent_core.roles.llm.fitting import PromptItems, ShedStep, fit_values
+from agent_core.roles.llm.quoting import fence_text, single_line
 from state.model import ErrorInfo
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ _ANSWER_SHOWN = 6000
 """Characters of a faulty answer that are shown again."""
 _MESSAGE = 1000
 
-Values = Callable[[Prompts], Mapping[str, str | Items]]
+MakeValues = Callable[[PromptSet], Mapping[str, str | PromptItems]]
 """Returns the values of a prompt, before any is shortened, with sections from the set it is rendered from."""
 
 
@@ -32,43 +32,43 @@ class Question:
     """What a role asks: its prompt, its values, and in which order these are shortened."""
 
     role: str
-    values: Values
-    order: Sequence[Shed]
+    values: MakeValues
+    order: Sequence[ShedStep]
 
-    def fill(self, fault: str) -> Fill:
+    def make_fill(self, fault: str) -> FillPrompt:
         """Return what fills the prompt in; `fault` is what an earlier answer is to be mended by."""
 
-        def filled(room: Room) -> Mapping[str, str]:
+        def filled(room: TokenBudget) -> Mapping[str, str]:
             values = {**self.values(room.prompts), "fault": fault}
-            texts = fit(values, self.order, room)
+            texts = fit_values(values, self.order, room)
             wanted = room.prompts.manifest.roles[self.role].values
             return {name: texts.get(name, "") for name in wanted}  # a set of another version may have others
 
         return filled
 
 
-async def answered(ask: Ask, question: Question, read: Callable[[str], T]) -> T:
+async def ask_question(ask: AskModel, question: Question, read: Callable[[str], T]) -> T:
     """Return what `read` makes of the model's answer, of its second one where the first had a fault.
 
     Raises:
         RoleError: no answer came, or none that can be used; the code is then that of the fault.
     """
-    first = await ask(question.role, question.fill(""))
+    first = await ask(question.role, question.make_fill(""))
     try:
         return read(first)
     except AnswerFault as fault:
-        second = await ask(question.role, question.fill(_told(fault, first)))
+        second = await ask(question.role, question.make_fill(_fault_text(fault, first)))
     try:
         return read(second)
     except AnswerFault as fault:
         text = f"the {question.role}'s answer cannot be used, nor could the one before: {fault}"
-        raise RoleError(ErrorInfo(code=fault.code, message=line(text, _MESSAGE))) from fault
+        raise RoleError(ErrorInfo(code=fault.code, message=single_line(text, _MESSAGE))) from fault
 
 
-def _told(fault: AnswerFault, answer: str) -> str:
+def _fault_text(fault: AnswerFault, answer: str) -> str:
     return (
         "# Your last answer could not be used\n\n"
-        f"{line(str(fault), _MESSAGE)}\n\n"
-        f"It was:\n\n{fenced(answer, 'text', limit=_ANSWER_SHOWN)}\n\n"
+        f"{single_line(str(fault), _MESSAGE)}\n\n"
+        f"It was:\n\n{fence_text(answer, 'text', limit=_ANSWER_SHOWN)}\n\n"
         "Answer again, whole, in the form that was asked for."
     )

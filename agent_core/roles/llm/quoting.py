@@ -15,7 +15,7 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co"})
 """Categories of characters that are not seen: controls, marks of direction, surrogates, private ones."""
 
 
-def clean(text: str) -> str:
+def clean_text(text: str) -> str:
     """Return the text with ends of lines as newlines, and without characters that nobody sees."""
     lines = _BREAKS.sub("\n", text)
     if lines.isascii() and lines.replace("\n", "").replace("\t", "").isprintable():
@@ -23,7 +23,7 @@ def clean(text: str) -> str:
     return "".join(mark for mark in lines if mark in "\n\t" or unicodedata.category(mark) not in _HIDDEN)
 
 
-def bounded(text: str, limit: int) -> str:
+def shorten_text(text: str, limit: int) -> str:
     """Return at most about `limit` characters of a text: its beginning and its end, saying what is gone."""
     if len(text) <= limit:
         return text
@@ -31,16 +31,16 @@ def bounded(text: str, limit: int) -> str:
     return f"{text[:head]}\n[{len(text) - head - tail} characters left out]\n{text[len(text) - tail :]}"
 
 
-def line(text: str, limit: int = 400) -> str:
+def single_line(text: str, limit: int = 400) -> str:
     """Return a text in one line of at most `limit` characters."""
-    flat = " ".join(clean(text).split())
+    flat = " ".join(clean_text(text).split())
     return flat if len(flat) <= limit else flat[: limit - 3] + "..."
 
 
-def fenced(text: str, info: str = "", *, limit: int | None = None) -> str:
+def fence_text(text: str, info: str = "", *, limit: int | None = None) -> str:
     """Return a text between fences that nothing in it can end; `info` says what it is."""
-    body = clean(text)
-    body = body if limit is None else bounded(body, limit)
+    body = clean_text(text)
+    body = body if limit is None else shorten_text(body, limit)
     longest = max((len(run) for run in _RUN.findall(body)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{info}\n{body.rstrip()}\n{fence}"

@@ -7,24 +7,24 @@ from difflib import unified_diff
 from itertools import pairwise
 
 from agent_core.effects import FailedTry, ImplementRequest
-from agent_core.prompting import Prompts
+from agent_core.prompting import PromptSet
 from agent_core.roles import KernelAnswer, ReadBlob
-from agent_core.roles.asking import Ask
-from agent_core.roles.llm import blocks, telling
-from agent_core.roles.llm.executor import kernel_in
-from agent_core.roles.llm.fitting import Items, Shed
-from agent_core.roles.llm.questions import Question, answered
-from agent_core.roles.llm.quoting import clean, fenced, line
+from agent_core.roles.ask_protocol import AskModel
+from agent_core.roles.llm import blocks, prompt_values
+from agent_core.roles.llm.executor import extract_kernel
+from agent_core.roles.llm.fitting import PromptItems, ShedStep
+from agent_core.roles.llm.questions import Question, ask_question
+from agent_core.roles.llm.quoting import clean_text, fence_text, single_line
 from targets.registry import load_target
 
-ORDER = (
-    Shed("tries", 2),
-    Shed("interface", 1),
-    Shed("examples", 0),
-    Shed("tries", 1),
-    Shed("interface", 0),
-    Shed("tries", 0),
-    Shed("changes", 0),
+SHED_ORDER = (
+    ShedStep("tries", 2),
+    ShedStep("interface", 1),
+    ShedStep("examples", 0),
+    ShedStep("tries", 1),
+    ShedStep("interface", 0),
+    ShedStep("tries", 0),
+    ShedStep("changes", 0),
 )
 """What goes first when the prompt is too large: problem, reference, plan, kernel and error stay."""
 
@@ -35,71 +35,73 @@ _MOST_DIFF = 2500
 _MOST_CHANGES = 10_000
 
 
-async def repair(request: ImplementRequest, read: ReadBlob, ask: Ask) -> KernelAnswer:
+async def repair_kernel(request: ImplementRequest, read: ReadBlob, ask: AskModel) -> KernelAnswer:
     """Return the last refused kernel of `request.failed`, mended.
 
     Raises:
         RoleError: what the model failed with, `no_room`, or the fault of its second answer.
     """
-    sources = [clean(read(one.source).decode(errors="replace")) for one in request.failed]
-    question = Question("repairer", lambda prompts: _values(request, read, sources, prompts), ORDER)
-    language = load_target(request.target).language
-    wanted = blocks.kernel_names(telling.source_of(request.parent, read), language)
-    made, said = await answered(
-        ask, question, lambda answer: kernel_in(answer, wanted, sources[-1], language)
+    sources = [clean_text(read(one.source).decode(errors="replace")) for one in request.failed]
+    question = Question(
+        "repairer", lambda prompts: _prompt_values(request, read, sources, prompts), SHED_ORDER
     )
-    what = f"repair {len(sources)} of {line(request.failed[-1].error.code, 80)}"
+    language = load_target(request.target).language
+    wanted = blocks.kernel_names(prompt_values.source_of(request.parent, read), language)
+    made, said = await ask_question(
+        ask, question, lambda answer: extract_kernel(answer, wanted, sources[-1], language)
+    )
+    what = f"repair {len(sources)} of {single_line(request.failed[-1].error.code, 80)}"
     return KernelAnswer(made, f"{what}: {said}" if said else what)
 
 
-def _values(
-    request: ImplementRequest, read: ReadBlob, sources: list[str], prompts: Prompts
-) -> Mapping[str, str | Items]:
-    told = telling.problem(request.problem, request.size, read)
+def _prompt_values(
+    request: ImplementRequest, read: ReadBlob, sources: list[str], prompts: PromptSet
+) -> Mapping[str, str | PromptItems]:
+    told = prompt_values.describe_problem(request.problem, request.size, read)
     return {
         **told,
-        **telling.sections(prompts, request.target, sources[-1], *told.values()),
-        "plan": telling.plan(request.plan),
-        "kernel": fenced(sources[-1], load_target(request.target).language.fence),
-        "error": _error(request.failed[-1], sources[-1]),
-        "changes": _changes(telling.source_of(request.parent, read), sources[-1]),
-        "tries": _tries(request.failed, sources),
+        **prompt_values.select_sections(prompts, request.target, sources[-1], *told.values()),
+        "plan": prompt_values.describe_plan(request.plan),
+        "kernel": fence_text(sources[-1], load_target(request.target).language.fence),
+        "error": _describe_error(request.failed[-1], sources[-1]),
+        "changes": _diff_from_correct(prompt_values.source_of(request.parent, read), sources[-1]),
+        "tries": _describe_repairs(request.failed, sources),
     }
 
 
-def _error(refused: FailedTry, source: str) -> str:
+def _describe_error(refused: FailedTry, source: str) -> str:
     error = refused.error
     parts = [f"class: {refused.verdict.value}"] if refused.verdict else []
-    parts += [f"code: {line(error.code)}", f"message: {clean(error.message)}"]
+    parts += [f"code: {single_line(error.code)}", f"message: {clean_text(error.message)}"]
     if error.line:
-        parts += [f"line: {error.line}", *_excerpt(source, error.line)]
+        parts += [f"line: {error.line}", *_source_excerpt(source, error.line)]
     if error.hint:
-        parts.append(f"rule: {clean(error.hint)}")
-    return fenced("\n".join(parts), "text", limit=MOST_MESSAGE)
+        parts.append(f"rule: {clean_text(error.hint)}")
+    return fence_text("\n".join(parts), "text", limit=MOST_MESSAGE)
 
 
-def _excerpt(source: str, at: int) -> Iterator[str]:
+def _source_excerpt(source: str, at: int) -> Iterator[str]:
     rows = source.split("\n")
     for number in range(max(1, at - _AROUND), min(len(rows), at + _AROUND) + 1):
         yield f"{'>' if number == at else ' '} {number:4} | {rows[number - 1][:160]}"
 
 
-def _changes(correct: str, refused: str) -> Items:
+def _diff_from_correct(correct: str, refused: str) -> PromptItems:
     """Return how the refused kernel differs from the correct one that the plan started from."""
-    return Items((fenced(_diff(correct, refused), "diff", limit=_MOST_CHANGES),))
+    return PromptItems((fence_text(_diff_text(correct, refused), "diff", limit=_MOST_CHANGES),))
 
 
-def _tries(failed: tuple[FailedTry, ...], sources: list[str]) -> Items:
+def _describe_repairs(failed: tuple[FailedTry, ...], sources: list[str]) -> PromptItems:
     """Return what each repair so far changed and how it ended, the newest first."""
     told = [
-        f"Repair {number}, after {line(before.error.code)}, ended with {line(after.error.code)}:"
-        f" {line(after.error.message)}\n\n{fenced(_diff(old, new), 'diff', limit=_MOST_DIFF)}\n"
+        f"Repair {number}, after {single_line(before.error.code)}, ended with {single_line(after.error.code)}:"
+        f" {single_line(after.error.message)}\n\n{fence_text(_diff_text(old, new), 'diff', limit=_MOST_DIFF)}\n"
         for number, ((before, old), (after, new)) in enumerate(
             pairwise(zip(failed, sources, strict=True)), start=1
         )
     ]
-    return Items(tuple(reversed(told)), "(none)")
+    return PromptItems(tuple(reversed(told)), "(none)")
 
 
-def _diff(old: str, new: str) -> str:
+def _diff_text(old: str, new: str) -> str:
     return "\n".join(unified_diff(old.split("\n"), new.split("\n"), "before", "after", lineterm="", n=1))

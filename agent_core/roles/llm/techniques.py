@@ -13,31 +13,31 @@ from collections.abc import Mapping, Sequence
 from random import Random
 
 from agent_core.effects import LearningContext
-from agent_core.prompting import Kind, Prompts, Section
+from agent_core.prompting import FileKind, PromptSection, PromptSet
 from agent_core.roles.llm.blocks import AnswerFault
-from agent_core.roles.llm.fitting import Items
-from agent_core.roles.llm.quoting import line
-from state.model import Credit, LearntTechnique
+from agent_core.roles.llm.fitting import PromptItems
+from agent_core.roles.llm.quoting import single_line
+from state.model import LearntTechnique, TechniqueCredit
 from targets.base import Technique
 from targets.registry import load_target
 
-INVENTED = re.compile(r"new:[a-z][a-z0-9_]{2,39}")
+INVENTED_NAME = re.compile(r"new:[a-z][a-z0-9_]{2,39}")
 MOST_INVENTED = 8
 """Techniques of models that are offered again at most, those that brought most."""
 MOST_SAID = 300
 
 
-def known(prompts: Prompts, target: str) -> dict[str, Technique]:
+def techniques_by_id(prompts: PromptSet, target: str) -> dict[str, Technique]:
     """Return all techniques of the menus by id: those shared with the rewrites, and those for models."""
-    own = {one.name: _technique(one) for one in prompts.sections(Kind.MENU, target)}
+    own = {one.name: _section_technique(one) for one in prompts.list_sections(FileKind.MENU, target)}
     return {**load_target(target).menu(), **own}
 
 
-def _technique(one: Section) -> Technique:
+def _section_technique(one: PromptSection) -> Technique:
     return Technique(one.name, one.title, " ".join(one.text.split()), frozenset(one.item.bottlenecks))
 
 
-def accepted(technique: str, ids: Mapping[str, Technique]) -> str:
+def accept_technique(technique: str, ids: Mapping[str, Technique]) -> str:
     """Return the id under which a plan's technique is kept.
 
     Raises:
@@ -46,72 +46,72 @@ def accepted(technique: str, ids: Mapping[str, Technique]) -> str:
     name = technique.strip(" `")
     if name.removeprefix("new:") in ids:
         return name.removeprefix("new:")
-    if INVENTED.fullmatch(name):
+    if INVENTED_NAME.fullmatch(name):
         return name
-    text = (
-        f"{line(name, 80)!r} is no id of the menu; a new technique is called new:<short_name>, in lower case"
-    )
+    text = f"{single_line(name, 80)!r} is no id of the menu; a new technique is called new:<short_name>, in lower case"
     raise AnswerFault("unknown_technique", text)
 
 
-def offered(
+def offer_techniques(
     ids: Mapping[str, Technique], context: LearningContext, dropout_percent: float, least: int, draw: Random
-) -> Items:
+) -> PromptItems:
     """Return what one plan is offered: each technique is left out with the given odds, `least` stay."""
-    lines = [_told(one, context.credits.get(one.id)) for one in ids.values()]
+    lines = [_menu_line(one, context.credits.get(one.id)) for one in ids.values()]
     elsewhere = {one.technique: one for one in context.techniques}
-    lines += [_told_again(name, context) for name in invented(context.credits) if name not in elsewhere]
-    lines += [_told_of_others(one, context.credits.get(one.technique)) for one in elsewhere.values()]
+    lines += [
+        _invented_line(name, context) for name in rank_invented(context.credits) if name not in elsewhere
+    ]
+    lines += [_foreign_line(one, context.credits.get(one.technique)) for one in elsewhere.values()]
     order = list(range(len(lines)))
     draw.shuffle(order)
     kept = [at for at in order if draw.random() * 100 >= dropout_percent]
     kept += [at for at in order if at not in kept][: max(0, least - len(kept))]
-    return Items(tuple(lines[at] for at in kept), "(the menu is empty)")
+    return PromptItems(tuple(lines[at] for at in kept), "(the menu is empty)")
 
 
-def invented(credits_: Mapping[str, Credit]) -> Sequence[str]:
+def rank_invented(credits_: Mapping[str, TechniqueCredit]) -> Sequence[str]:
     """Return the techniques that models of this run proposed, those that brought most per try first."""
-    found = [name for name in credits_ if INVENTED.fullmatch(name)]
+    found = [name for name in credits_ if INVENTED_NAME.fullmatch(name)]
     return sorted(found, key=lambda name: -credits_[name].log_gain / max(1, credits_[name].tries))[
         :MOST_INVENTED
     ]
 
 
-def described(technique: str, detail: Mapping[str, object], ids: Mapping[str, Technique]) -> str:
+def describe_technique(technique: str, detail: Mapping[str, object], ids: Mapping[str, Technique]) -> str:
     """Return a plan's technique as its menu describes it, or as the plan that invented it does."""
     if technique in ids:
         return f"{ids[technique].title}. {ids[technique].description}"
     said = detail.get("invented")
     if isinstance(said, dict):
-        return line(f"{said.get('title', '')}. {said.get('description', '')}", MOST_SAID)
+        return single_line(f"{said.get('title', '')}. {said.get('description', '')}", MOST_SAID)
     return technique
 
 
-def _told(one: Technique, credit: Credit | None) -> str:
-    return f"- `{one.id}`: {one.title}. {one.description}{_credit(credit)}"
+def _menu_line(one: Technique, credit: TechniqueCredit | None) -> str:
+    return f"- `{one.id}`: {one.title}. {one.description}{_credit_text(credit)}"
 
 
-def _told_again(name: str, context: LearningContext) -> str:
+def _invented_line(name: str, context: LearningContext) -> str:
     """Return an invented technique with what was last learnt of it."""
     learnt = [one.summary.partition("\n")[0] for one in context.memory if one.technique == name][-1:]
     learnt += [note.lesson for note in context.reflections if note.technique == name]
     words = name.removeprefix("new:").replace("_", " ")
-    said = f" {line(learnt[0], MOST_SAID)}" if learnt else ""
-    return f"- `{name}`: {words}, proposed in this run.{said}{_credit(context.credits[name])}"
+    said = f" {single_line(learnt[0], MOST_SAID)}" if learnt else ""
+    return f"- `{name}`: {words}, proposed in this run.{said}{_credit_text(context.credits[name])}"
 
 
-def _told_of_others(one: LearntTechnique, credit: Credit | None) -> str:
+def _foreign_line(one: LearntTechnique, credit: TechniqueCredit | None) -> str:
     """Return a technique that another run's model invented, with what it brought there and here."""
     there = one.credit
-    by = f" by {line(one.model, 80)}" if one.model else ""
-    place = f"run {line(one.run, 80)}, problem {line(one.problem, 80)}, {line(one.tags.target, 80)}"
+    by = f" by {single_line(one.model, 80)}" if one.model else ""
+    place = f"run {single_line(one.run, 80)}, problem {single_line(one.problem, 80)}, {single_line(one.tags.target, 80)}"
     return (
-        f"- `{line(one.technique, 80)}`: {line(one.title, MOST_SAID)}. {line(one.description, MOST_SAID)}"
-        f" (invented{by} in {place}; tried {there.tries} times there, gained {there.gains}){_credit(credit)}"
+        f"- `{single_line(one.technique, 80)}`: {single_line(one.title, MOST_SAID)}. {single_line(one.description, MOST_SAID)}"
+        f" (invented{by} in {place}; tried {there.tries} times there, gained {there.gains}){_credit_text(credit)}"
     )
 
 
-def _credit(credit: Credit | None) -> str:
+def _credit_text(credit: TechniqueCredit | None) -> str:
     if credit is None or not credit.tries:
         return ""
     return f" (in this run: tried {credit.tries} times, gained {credit.gains})"

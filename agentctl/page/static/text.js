@@ -1,4 +1,4 @@
-// Numbers in words, the same ones as on the command line (agentctl/words.py).
+// Numbers in words, the same ones as on the command line (agentctl/formatting.py).
 
 export const NONE = "-";
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from nki_sim.frontend import api as current_api
-from nki_sim.frontend.absent import Namespace
-from nki_sim.frontend.api import Program
-from nki_sim.frontend.legacy.grid import Grid
+from nki_sim.frontend.api import ProgramInstance
+from nki_sim.frontend.legacy.grid import LaunchGrid
 from nki_sim.frontend.legacy.mutation import check_mutations
 from nki_sim.frontend.legacy.recorder import LegacyRecorder
 from nki_sim.frontend.legacy.tiles import Tile
+from nki_sim.frontend.namespace import Namespace
 from nki_sim.frontend.recorder import Recorder
 from nki_sim.frontend.tensor import fail
 
@@ -50,17 +50,19 @@ class LegacyKernel(current_api.Kernel):
     dialect: ClassVar[str] = "neuronxcc"
     recorder: ClassVar[type[Recorder]] = LegacyRecorder
 
-    def __init__(self, function: Callable[..., Any], mode: str = "auto", grid: Grid | None = None) -> None:
+    def __init__(
+        self, function: Callable[..., Any], mode: str = "auto", grid: LaunchGrid | None = None
+    ) -> None:
         super().__init__(function.function if isinstance(function, current_api.Kernel) else function)
         self.mode = mode
-        self.launch_grid = grid or Grid(())
+        self.launch_grid = grid or LaunchGrid(())
         self.grid = self.launch_grid.shape
         self.benchmark_result: BenchmarkResult | None = None
 
     def __getitem__(self, grid: Any) -> LegacyKernel:
-        return type(self)(self.function, self.mode, Grid.of(grid))
+        return type(self)(self.function, self.mode, LaunchGrid.from_key(grid))
 
-    def programs(self) -> Iterator[Program]:
+    def programs(self) -> Iterator[ProgramInstance]:
         """The programs of a launch in the order in which they are traced."""
         return self.launch_grid.programs()
 
@@ -79,7 +81,7 @@ class LegacyKernel(current_api.Kernel):
                 "call it from a kernel; mark what is launched with @nki.jit",
             )  # fmt: skip
         if self.mode == "benchmark":
-            self.benchmark_result = BenchmarkResult(simulate.predicted_us(self, *args, **kwargs))
+            self.benchmark_result = BenchmarkResult(simulate.predict_latency_us(self, *args, **kwargs))
             return None
         return simulate.run(self, *args, **kwargs)
 
@@ -128,4 +130,4 @@ _namespace = Namespace(
 
 
 def __getattr__(name: str) -> Any:
-    return _namespace.refuse(name)
+    return _namespace.refuse_name(name)

@@ -13,13 +13,13 @@ from math import prod
 from operator import index as to_int
 from typing import Any, TypeVar
 
-from nki_sim.frontend.recorder import current
+from nki_sim.frontend.recorder import current_recorder
 from nki_sim.frontend.tensor import MemoryRegion, fail
 
 Address = tuple[int, int]
 """First partition, and byte in each partition."""
 
-Place = Callable[..., Any]
+PlacementFunction = Callable[..., Any]
 """`idx` (block index), `pdim_size` (partitions), `fdim_size` (bytes per partition) -> the tile's place."""
 
 Decorated = TypeVar("Decorated")
@@ -30,7 +30,9 @@ class Allocation:
 
     __slots__ = ("_function", "_locate", "memory")
 
-    def __init__(self, memory: str, function: Place, locate: Callable[[Any, int], Address]) -> None:
+    def __init__(
+        self, memory: str, function: PlacementFunction, locate: Callable[[Any, int], Address]
+    ) -> None:
         self.memory = memory
         self._function = function
         self._locate = locate
@@ -40,15 +42,15 @@ class Allocation:
 
     def place(self, block: Sequence[int], partitions: int, nbytes: int) -> Address | None:
         """(first partition, byte) of a block's tile; None where placements are dropped."""
-        if current().auto_alloc:
+        if current_recorder().auto_alloc:
             return None
-        current().placed = True
+        current_recorder().placed = True
         # By keyword: functions may have more parameters, bound beforehand.
         found = self._function(idx=tuple(block), pdim_size=partitions, fdim_size=nbytes)
         return self._locate(found, nbytes)
 
 
-def _integers(what: str, found: Any, names: str) -> list[int]:
+def _require_integers(what: str, found: Any, names: str) -> list[int]:
     try:
         numbers = [to_int(item) for item in found]
     except TypeError:
@@ -58,16 +60,16 @@ def _integers(what: str, found: Any, names: str) -> list[int]:
     return numbers
 
 
-def _in_sbuf(found: Any, nbytes: int) -> Address:
+def _sbuf_address(found: Any, nbytes: int) -> Address:
     del nbytes
-    partition, byte = _integers("the function of sbuf.alloc", found, "start_partition, byte_addr")
+    partition, byte = _require_integers("the function of sbuf.alloc", found, "start_partition, byte_addr")
     return partition, byte
 
 
-def _in_psum(found: Any, nbytes: int) -> Address:
+def _psum_address(found: Any, nbytes: int) -> Address:
     names = "bank_id, start_partition, byte_addr"
-    bank, partition, byte = _integers("the function of psum.alloc", found, names)
-    size = current().target.psum_bank_bytes
+    bank, partition, byte = _require_integers("the function of psum.alloc", found, names)
+    size = current_recorder().target.psum_bank_bytes
     if nbytes > size:
         fail(
             "psum_bank", f"a tile of {nbytes} bytes per partition is placed in PSUM, a bank has {size}",
@@ -81,7 +83,7 @@ def _in_psum(found: Any, nbytes: int) -> Address:
     return 0, bank * size
 
 
-def _modulo(base: int, tiles: Sequence[int], scale: int) -> Callable[[Sequence[int]], int]:
+def _modulo_formula(base: int, tiles: Sequence[int], scale: int) -> Callable[[Sequence[int]], int]:
     """base + scale * (the block index modulo `tiles`, as one row-major number); no tiles mean one.
 
     The documented formula pairs indices with tiles: a tensor without block dimensions lies at the base.
@@ -101,7 +103,7 @@ def _modulo(base: int, tiles: Sequence[int], scale: int) -> Callable[[Sequence[i
     return number
 
 
-class _Memory:
+class _MemorySpace:
     """`ncc.sbuf`, `ncc.psum`: a buffer, and the ways to place tiles in it."""
 
     __slots__ = ("name",)
@@ -117,12 +119,12 @@ class _Memory:
         return self.name
 
 
-class _Sbuf(_Memory):
+class _Sbuf(_MemorySpace):
     __slots__ = ()
 
-    def alloc(self, func: Place) -> Allocation:
+    def alloc(self, func: PlacementFunction) -> Allocation:
         """`func(block, partitions, bytes)` gives (start_partition, byte_addr)."""
-        return Allocation("sbuf", func, _in_sbuf)
+        return Allocation("sbuf", func, _sbuf_address)
 
     def mod_alloc(
         self,
@@ -135,18 +137,18 @@ class _Sbuf(_Memory):
         """Tiles in turn along partitions and along the bytes of each partition, from a base."""
 
         def place(idx: tuple[int, ...], pdim_size: int, fdim_size: int) -> Address:
-            first = _modulo(base_partition, num_par_tiles, pdim_size)(idx)
-            return first, _modulo(base_addr, num_free_tiles, fdim_size)(idx)
+            first = _modulo_formula(base_partition, num_par_tiles, pdim_size)(idx)
+            return first, _modulo_formula(base_addr, num_free_tiles, fdim_size)(idx)
 
         return self.alloc(place)
 
 
-class _Psum(_Memory):
+class _Psum(_MemorySpace):
     __slots__ = ()
 
-    def alloc(self, func: Place) -> Allocation:
+    def alloc(self, func: PlacementFunction) -> Allocation:
         """`func(block, partitions, bytes)` gives (bank_id, start_partition, byte_addr)."""
-        return Allocation("psum", func, _in_psum)
+        return Allocation("psum", func, _psum_address)
 
     def mod_alloc(
         self,
@@ -161,9 +163,9 @@ class _Psum(_Memory):
         """Tiles in turn over banks, partitions and the bytes of a bank, from a base."""
 
         def place(idx: tuple[int, ...], pdim_size: int, fdim_size: int) -> tuple[int, int, int]:
-            bank = _modulo(base_bank, num_bank_tiles, 1)(idx)
-            first = _modulo(base_partition, num_par_tiles, pdim_size)(idx)
-            return bank, first, _modulo(base_addr, num_free_tiles, fdim_size)(idx)
+            bank = _modulo_formula(base_bank, num_bank_tiles, 1)(idx)
+            first = _modulo_formula(base_partition, num_par_tiles, pdim_size)(idx)
+            return bank, first, _modulo_formula(base_addr, num_free_tiles, fdim_size)(idx)
 
         return self.alloc(place)
 
@@ -194,22 +196,22 @@ def force_auto_alloc(func: Any = None) -> Any:
 
 
 @contextmanager
-def _directive() -> Iterator[None]:
+def _ignored_directive() -> Iterator[None]:
     yield
 
 
 def allocation_scope() -> Any:
     """A scope of tensors for the compiler's allocator; what is placed where does not change results."""
-    return _directive()
+    return _ignored_directive()
 
 
 def no_reorder() -> Any:
     """A guard within which the compiler keeps the order of instructions."""
-    return _directive()
+    return _ignored_directive()
 
 
 def multi_buffer(factor: int = 2) -> Any:
     """How many buffers the compiler's allocator rotates; a hint here."""
     if type(factor) is not int or factor < 1:
         fail("argument_value", f"multi_buffer(factor={factor!r})", "a number of buffers from 1 on")
-    return _directive()
+    return _ignored_directive()

@@ -7,7 +7,7 @@ from itertools import product
 from operator import index as to_int
 from typing import Any
 
-from nki_sim.frontend.context import current
+from nki_sim.frontend.context import current_recorder
 from nki_sim.frontend.tensor import fail
 
 MAX_CORES = 2
@@ -39,7 +39,7 @@ class SpmdDim:
         self.sizes = sizes
         self.core_axis = core_axis
 
-    def core(self, number: int) -> int:
+    def core_index(self, number: int) -> int:
         """The core of a program's index along this dimension."""
         for size in reversed(self.sizes[self.core_axis + 1 :]):
             number //= size
@@ -55,33 +55,33 @@ def spmd_dim(*dims: Any) -> SpmdDim:
     return SpmdDim(sizes, axes[0])
 
 
-class Grid:
+class LaunchGrid:
     """The programs of a launch: one id per dimension and the core it runs on."""
 
     __slots__ = ("_dims", "shape")
 
     def __init__(self, dims: tuple[int | SpmdDim, ...]) -> None:
         self._dims = dims
-        self.shape = tuple(_size(dim) for dim in dims)
+        self.shape = tuple(_dim_size(dim) for dim in dims)
 
     @classmethod
-    def of(cls, key: Any) -> Grid:
+    def from_key(cls, key: Any) -> LaunchGrid:
         """The grid of `kernel[key]`: integers, `nl.nc(2)`, `nl.spmd_dim(...)`."""
         keys = key if isinstance(key, tuple | list) else (key,)
-        return cls(tuple(_dim(item) for item in keys))
+        return cls(tuple(_parse_dim(item) for item in keys))
 
     def programs(self) -> Iterator[tuple[tuple[int, ...], int]]:
         """(ids, core) of each program, the last dimension fastest."""
         for ids in product(*(range(size) for size in self.shape)):
             cores = [
-                dim.core(number)
+                dim.core_index(number)
                 for dim, number in zip(self._dims, ids, strict=True)
                 if isinstance(dim, SpmdDim)
             ]
             yield ids, max(cores, default=0)
 
 
-def _dim(item: Any) -> int | SpmdDim:
+def _parse_dim(item: Any) -> int | SpmdDim:
     if isinstance(item, SpmdDim):
         return item
     if isinstance(item, nc):
@@ -95,7 +95,7 @@ def _dim(item: Any) -> int | SpmdDim:
     return size
 
 
-def _size(dim: int | SpmdDim) -> int:
+def _dim_size(dim: int | SpmdDim) -> int:
     if isinstance(dim, int):
         return dim
     total = 1
@@ -104,12 +104,12 @@ def _size(dim: int | SpmdDim) -> int:
     return total
 
 
-def _program() -> tuple[tuple[int, ...], tuple[int, ...]]:
-    recorder = current()
+def _current_program() -> tuple[tuple[int, ...], tuple[int, ...]]:
+    recorder = current_recorder()
     return recorder.program, recorder.grid
 
 
-def _axis(axis: Any, rank: int) -> int:
+def _check_axis(axis: Any, rank: int) -> int:
     number = to_int(axis)
     if not 0 <= number < max(rank, 1):
         fail("grid", f"axis {number} of a launch grid of {rank} dimensions")
@@ -118,21 +118,21 @@ def _axis(axis: Any, rank: int) -> int:
 
 def program_id(axis: int) -> int:
     """This program's index along a dimension of the grid."""
-    ids, _ = _program()
-    at = _axis(axis, len(ids))
+    ids, _ = _current_program()
+    at = _check_axis(axis, len(ids))
     return ids[at] if ids else 0
 
 
 def num_programs(axes: Any = 0) -> int:
     """Programs along a dimension of the grid, or along several together."""
-    _, shape = _program()
+    _, shape = _current_program()
     total = 1
     for axis in axes if isinstance(axes, tuple | list) else (axes,):
-        at = _axis(axis, len(shape))
+        at = _check_axis(axis, len(shape))
         total *= shape[at] if shape else 1
     return total
 
 
 def program_ndim() -> int:
     """Dimensions of the launch grid."""
-    return len(_program()[1])
+    return len(_current_program()[1])

@@ -22,7 +22,7 @@ class LoopIndex(int):
     around: int
 
     @classmethod
-    def of(cls, value: int, around: int) -> LoopIndex:
+    def create(cls, value: int, around: int) -> LoopIndex:
         made = cls(value)
         made.around = around
         return made
@@ -31,7 +31,7 @@ class LoopIndex(int):
 INTEGERS = frozenset({int, LoopIndex})
 
 
-class Linear:
+class LinearForm:
     """sum(coefficients[axis] * position[axis]) over the positions of a shape; equal ones are one object."""
 
     __slots__ = ("_made", "coefficients", "high", "low", "shape")
@@ -42,54 +42,56 @@ class Linear:
         reach = [step * (count - 1) for step, count in zip(coefficients, shape, strict=True)]
         self.low = sum(end for end in reach if end < 0)
         self.high = sum(end for end in reach if end > 0)
-        self._made: dict[Any, Linear] = {}
+        self._made: dict[Any, LinearForm] = {}
 
-    def scaled(self, factor: int) -> Linear:
+    def scale(self, factor: int) -> LinearForm:
         """This times a number."""
         made = self._made.get(factor)
         if made is None:
-            made = self._made[factor] = linear(self.shape, tuple(factor * k for k in self.coefficients))
+            made = self._made[factor] = intern_linear(
+                self.shape, tuple(factor * k for k in self.coefficients)
+            )
         return made
 
-    def plus(self, other: Linear) -> Linear:
+    def add(self, other: LinearForm) -> LinearForm:
         """The sum, over the positions that the two shapes broadcast to."""
         made = self._made.get(other)
         if made is None:
-            made = self._made[other] = self._sum(other)
+            made = self._made[other] = self._add_uncached(other)
         return made
 
-    def _sum(self, other: Linear) -> Linear:
-        shape = broadcast(self.shape, other.shape)
-        mine, theirs = self.over(shape), other.over(shape)
-        return linear(shape, tuple(a + b for a, b in zip(mine, theirs, strict=True)))
+    def _add_uncached(self, other: LinearForm) -> LinearForm:
+        shape = broadcast_shapes(self.shape, other.shape)
+        mine, theirs = self.coefficients_over(shape), other.coefficients_over(shape)
+        return intern_linear(shape, tuple(a + b for a, b in zip(mine, theirs, strict=True)))
 
-    def over(self, shape: Shape) -> Shape:
+    def coefficients_over(self, shape: Shape) -> Shape:
         """The coefficients over a shape that this one broadcasts to."""
         return (0,) * (len(shape) - len(self.shape)) + self.coefficients
 
 
-_interned: dict[tuple[Shape, Shape], Linear] = {}
+_interned: dict[tuple[Shape, Shape], LinearForm] = {}
 _aranges: dict[Any, Index] = {}
 _ALL = slice(None)
 _PLACES = ((_ALL, None), (None, _ALL), (_ALL, None, None), (None, _ALL, None), (None, None, _ALL))
 
 
-def linear(shape: Shape, coefficients: Shape) -> Linear:
+def intern_linear(shape: Shape, coefficients: Shape) -> LinearForm:
     """The one linear part of that shape and those coefficients; where nothing moves they are 0."""
     still = tuple(k if count > 1 else 0 for k, count in zip(coefficients, shape, strict=True))
     found = _interned.get((shape, still))
     if found is None:
-        found = _interned[shape, still] = Linear(shape, still)
+        found = _interned[shape, still] = LinearForm(shape, still)
     return found
 
 
-def forget() -> None:
+def clear_interned() -> None:
     """Drop what earlier kernels interned."""
     _interned.clear()
     _aranges.clear()
 
 
-def broadcast(left: Shape, right: Shape) -> Shape:
+def broadcast_shapes(left: Shape, right: Shape) -> Shape:
     """The shape two shapes broadcast to, by NumPy's rules."""
     pairs = list(zip_longest(reversed(left), reversed(right), fillvalue=1))
     if any(a != b and 1 not in {a, b} for a, b in pairs):
@@ -101,7 +103,7 @@ def broadcast(left: Shape, right: Shape) -> Shape:
 
 
 class Index:
-    """An affine expression: `linear` over the axes plus `constant`. It has no data and is no operand.
+    """An affine expression: `intern_linear` over the axes plus `constant`. It has no data and is no operand.
 
     `nisa.iota` turns it into a tile; comparing it makes a mask.
     """
@@ -111,7 +113,7 @@ class Index:
     # NumPy's integers leave arithmetic to this class.
     __array_ufunc__ = None
 
-    def __init__(self, linear: Linear, constant: int) -> None:
+    def __init__(self, linear: LinearForm, constant: int) -> None:
         self.linear = linear
         self.constant = constant
         # What each of the usual keys gives, once somebody asked.
@@ -135,15 +137,15 @@ class Index:
         try:
             place = _PLACES.index(key)
         except ValueError:
-            return self._placed(key if type(key) is tuple else (key,))
+            return self._insert_axes(key if type(key) is tuple else (key,))
         if self._views is None:
             self._views = [None] * len(_PLACES)
         view = self._views[place]
         if view is None:
-            view = self._views[place] = self._placed(key)
+            view = self._views[place] = self._insert_axes(key)
         return view
 
-    def _placed(self, keys: tuple[Any, ...]) -> Index:
+    def _insert_axes(self, keys: tuple[Any, ...]) -> Index:
         """With axes of one position where the key has None."""
         if any(item is not None and item is not Ellipsis and item != slice(None) for item in keys):
             fail(
@@ -159,7 +161,9 @@ class Index:
             fail("index_subscript", f"{len(keys)} places in the brackets of an index with {self.ndim} axes")
         counts, steps = iter(self.linear.shape), iter(self.linear.coefficients)
         shape = tuple([1 if new else next(counts) for new in filled])
-        return Index(linear(shape, tuple([0 if new else next(steps) for new in filled])), self.constant)
+        return Index(
+            intern_linear(shape, tuple([0 if new else next(steps) for new in filled])), self.constant
+        )
 
     # -- arithmetic ------------------------------------------------------------------------------
 
@@ -167,11 +171,13 @@ class Index:
         if type(other) in INTEGERS:
             return Index(self.linear, self.constant + other)
         if type(other) is Index:
-            return Index(self.linear.plus(other.linear), self.constant + other.constant)
+            return Index(self.linear.add(other.linear), self.constant + other.constant)
         if _is_tensor(other):
-            return Shifted(other, self)
+            return ShiftedIndex(other, self)
         return (
-            other + self if type(other) is Shifted else Index(self.linear, self.constant + _whole(other, "+"))
+            other + self
+            if type(other) is ShiftedIndex
+            else Index(self.linear, self.constant + _to_integer(other, "+"))
         )
 
     __radd__ = __add__
@@ -179,8 +185,8 @@ class Index:
     def __mul__(self, other: Any) -> Index:
         if _is_tensor(other):
             return NotImplemented
-        factor = _whole(other, "*")
-        return Index(self.linear.scaled(factor), self.constant * factor)
+        factor = _to_integer(other, "*")
+        return Index(self.linear.scale(factor), self.constant * factor)
 
     __rmul__ = __mul__
 
@@ -244,7 +250,7 @@ class Index:
         fail("iterate_index", "an index expression cannot be iterated", "loop over nl.affine_range")
 
 
-class Shifted:
+class ShiftedIndex:
     """An index expression moved by the integer that a tile of one element holds: `offsets[0, k] + i_f`."""
 
     __slots__ = ("index", "source")
@@ -259,13 +265,13 @@ class Shifted:
         self.source = source
         self.index = index
 
-    def __add__(self, other: Any) -> Shifted:
-        return Shifted(self.source, self.index + other)
+    def __add__(self, other: Any) -> ShiftedIndex:
+        return ShiftedIndex(self.source, self.index + other)
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Shifted:
-        return Shifted(self.source, self.index - other)
+    def __sub__(self, other: Any) -> ShiftedIndex:
+        return ShiftedIndex(self.source, self.index - other)
 
 
 def refuse_condition() -> NoReturn:
@@ -281,7 +287,7 @@ def _is_tensor(value: Any) -> bool:
     return hasattr(value, "dtype") and hasattr(value, "buffer")
 
 
-def _whole(value: Any, sign: str) -> int:
+def _to_integer(value: Any, sign: str) -> int:
     try:
         return to_int(value)
     except TypeError:
@@ -293,19 +299,19 @@ def arange(start: int, stop: int | None = None, step: int = 1) -> Index:
     key = start if stop is None and step == 1 else (start, stop, step)
     made = _aranges.get(key)
     if made is None:
-        made = _aranges[key] = _arange(*((0, start) if stop is None else (start, stop)), step)
+        made = _aranges[key] = _build_arange(*((0, start) if stop is None else (start, stop)), step)
     return made
 
 
-def _arange(start: Any, stop: Any, step: Any) -> Index:
-    first, last, stride = _whole(start, "from"), _whole(stop, "to"), _whole(step, "by")
+def _build_arange(start: Any, stop: Any, step: Any) -> Index:
+    first, last, stride = _to_integer(start, "from"), _to_integer(stop, "to"), _to_integer(step, "by")
     count = len(range(first, last, stride)) if stride else 0
     if count < 1:
         fail("index_empty", f"nl.arange({start}, {stop}, {step}) has no positions")
-    return Index(linear((count,), (stride,)), first)
+    return Index(intern_linear((count,), (stride,)), first)
 
 
-class Grid(tuple[Index, ...]):
+class IndexGrid(tuple[Index, ...]):
     """What `nl.mgrid[...]` gives: one index per axis, by place or as `.p`, `.x`, `.y`, `.z`, `.w`."""
 
     __slots__ = ()
@@ -320,15 +326,15 @@ class Grid(tuple[Index, ...]):
 class _MGrid:
     """`nl.mgrid[0:128, 0:512]`: dense indices, one per axis."""
 
-    def __getitem__(self, key: Any) -> Grid:
+    def __getitem__(self, key: Any) -> IndexGrid:
         keys = key if type(key) is tuple else (key,)
         if any(not isinstance(item, slice) for item in keys):
             fail("index_subscript", "nl.mgrid takes slices with a start and an end, one per axis")
         axes = [arange(item.start or 0, item.stop, item.step or 1) for item in keys]
         shape = tuple(axis.shape[0] for axis in axes)
-        return Grid(
+        return IndexGrid(
             Index(
-                linear(
+                intern_linear(
                     shape, tuple(a.linear.coefficients[0] if at == axis else 0 for at in range(len(keys)))
                 ),
                 a.constant,

@@ -10,16 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nki_sim.frontend.absent import TRN3, Namespace
-from nki_sim.frontend.legacy.calls import function_name, masked, value_of
+from nki_sim.frontend.argument_values import (
+    LanguageFunction,
+    dge_mode,
+    engine,
+    nc_version,
+    oob_mode,
+    reduce_cmd,
+)
+from nki_sim.frontend.legacy.call_arguments import function_name, mask_result, to_operand_value
 from nki_sim.frontend.legacy.isa_special import SPECIAL
-from nki_sim.frontend.legacy.tiles import where
+from nki_sim.frontend.legacy.tiles import mask_boxes
 from nki_sim.frontend.lowering.elementwise import op_value
-from nki_sim.frontend.lowering.emit import copied, issue, tile
-from nki_sim.frontend.lowering.promotion import promote
-from nki_sim.frontend.recorder import current
+from nki_sim.frontend.lowering.emit import copy_tile, declare_tile, issue_instruction
+from nki_sim.frontend.lowering.promotion import promote_types
+from nki_sim.frontend.namespace import TRN3, Namespace
+from nki_sim.frontend.recorder import current_recorder
 from nki_sim.frontend.tensor import Tensor, fail
-from nki_sim.frontend.values import Function, dge_mode, engine, nc_version, oob_mode, reduce_cmd
 from nki_sim.functions import BITWISE
 from nki_sim.operators import OPERATORS, UNSUPPORTED, Operator
 
@@ -29,7 +36,7 @@ tensor_engine, vector_engine, scalar_engine = engine.tensor, engine.vector, engi
 gpsimd_engine, unknown_engine, dma_engine = engine.gpsimd, engine.unknown, engine.dma
 
 Values = dict[str, Any]
-Result = tuple[Sequence[int], Any]
+ResultType = tuple[Sequence[int], Any]
 """Shape and type of a returned tile."""
 
 # Parameters by position where they are not those of the table without `dst`.
@@ -47,18 +54,18 @@ _FUNCTIONS = frozenset({"alu", "activation", "reduce", "choice"})
 _GENERATIONS = {"trn1": nc_version.gen2, "trn2": nc_version.gen3}
 
 
-def _like(given: Values) -> Result:
-    lead = _lead(given)
+def _lead_result(given: Values) -> ResultType:
+    lead = _lead_tile(given)
     return lead.shape, lead.dtype
 
 
-def _wide(given: Values, count: int) -> Result:
+def _result_of_width(given: Values, count: int) -> ResultType:
     """`count` elements in each partition of the first operand."""
-    lead = _lead(given)
+    lead = _lead_tile(given)
     return (lead.shape[0], count), lead.dtype
 
 
-def _gathered(given: Values) -> Result:
+def _gather_result(given: Values) -> ResultType:
     """16 indices of each element of `index` in the tile, and what is gathered at each."""
     source, index, width = given["src_buffer"], given["index"], given.get("num_elem_per_idx", 1)
     valid = given.get("num_valid_indices")
@@ -67,34 +74,34 @@ def _gathered(given: Values) -> Result:
     return (source.shape[0], *places, width), source.dtype
 
 
-def _joined(given: Values) -> Result:
+def _promoted_result(given: Values) -> ResultType:
     names = ("data1", "data2") if "data2" in given else ("data0", "data1")
     left, right = (given[name] for name in names)
-    return left.shape, promote(left, right)
+    return left.shape, promote_types(left, right)
 
 
-RESULTS: dict[str, Callable[[Values], Result]] = {
-    "tensor_tensor": _joined,
-    "tensor_tensor_scan": _joined,
-    "bn_stats": lambda given: _wide(given, 6),
-    "bn_aggr": lambda given: _wide(given, 2),
-    "max8": lambda given: _wide(given, 8),
-    "nc_find_index8": lambda given: (_wide(given, 8)[0], "uint32"),
-    "local_gather": _gathered,
-    "sequence_bounds": lambda given: ((1, 2, _lead(given).size), _lead(given).dtype),
-    "tensor_partition_reduce": lambda given: ((1, *_lead(given).shape[1:]), _lead(given).dtype),
+RESULTS: dict[str, Callable[[Values], ResultType]] = {
+    "tensor_tensor": _promoted_result,
+    "tensor_tensor_scan": _promoted_result,
+    "bn_stats": lambda given: _result_of_width(given, 6),
+    "bn_aggr": lambda given: _result_of_width(given, 2),
+    "max8": lambda given: _result_of_width(given, 8),
+    "nc_find_index8": lambda given: (_result_of_width(given, 8)[0], "uint32"),
+    "local_gather": _gather_result,
+    "sequence_bounds": lambda given: ((1, 2, _lead_tile(given).size), _lead_tile(given).dtype),
+    "tensor_partition_reduce": lambda given: ((1, *_lead_tile(given).shape[1:]), _lead_tile(given).dtype),
 }
 
 # Operands that a mask clips along the partitions only: they have no axis of the data.
 _ROWS = frozenset({"vals", "dst_idx"})
 
 
-def alu(op: Any) -> Function:
+def alu(op: Any) -> LanguageFunction:
     """A function of the language or of NumPy as instructions take it."""
     return op_value(function_name(op))
 
 
-def _lead(given: Values) -> Tensor:
+def _lead_tile(given: Values) -> Tensor:
     """The operand whose axes the mask is over: the first tile."""
     tiles = [value for value in given.values() if isinstance(value, Tensor)]
     if not tiles:
@@ -102,7 +109,7 @@ def _lead(given: Values) -> Tensor:
     return tiles[0]
 
 
-def _instruction(operator: Operator) -> Callable[..., Any]:
+def _build_instruction(operator: Operator) -> Callable[..., Any]:
     names = ORDER.get(operator.name) or tuple(
         argument.name for argument in operator.signature if argument.name != "dst"
     )
@@ -110,23 +117,23 @@ def _instruction(operator: Operator) -> Callable[..., Any]:
     special = SPECIAL.get(operator.name)
 
     def call(*args: Any, mask: Any = None, dtype: Any = None, engine: Any = None, **given: Any) -> Any:
-        given = _bound(operator.name, names, args, given)
+        given = _bind_positional(operator.name, names, args, given)
         if special is not None:
             return special(given, mask=mask, dtype=dtype, engine=engine)
         values = {
-            name: alu(value) if kinds.get(name) in _FUNCTIONS else value_of(value)
+            name: alu(value) if kinds.get(name) in _FUNCTIONS else to_operand_value(value)
             for name, value in given.items()
             if value is not None and name in kinds
         }
         _refuse_unknown(operator, given)
-        return _issued(operator, values, mask, dtype, engine)
+        return _issue_masked(operator, values, mask, dtype, engine)
 
     call.__name__ = call.__qualname__ = operator.name
     call.__doc__ = operator.doc
     return call
 
 
-def _bound(name: str, names: Sequence[str], args: Sequence[Any], given: Values) -> Values:
+def _bind_positional(name: str, names: Sequence[str], args: Sequence[Any], given: Values) -> Values:
     if len(args) > len(names):
         fail("too_many_arguments", f"nisa.{name} takes {len(names)} positional arguments, not {len(args)}")
     for key, value in zip(names, args, strict=False):
@@ -137,24 +144,24 @@ def _bound(name: str, names: Sequence[str], args: Sequence[Any], given: Values) 
 
 
 def _refuse_unknown(operator: Operator, given: Values) -> None:
-    for name in given.keys() - operator.by_name.keys() - _HINTS:
+    for name in given.keys() - operator.arguments_by_name.keys() - _HINTS:
         if given[name] not in {None, (), oob_mode.error}:
             fail("unsupported_argument", f"not supported: nisa.{operator.name}({name}={given[name]!r})")
 
 
-def _issued(operator: Operator, given: Values, mask: Any, dtype: Any, runs_on: Any) -> Any:
+def _issue_masked(operator: Operator, given: Values, mask: Any, dtype: Any, runs_on: Any) -> Any:
     """The instruction on what the mask leaves; the tile it fills, unless the kernel named one."""
     named = given.pop("dst", None)
     # In the order of the table, which begins with the data.
     given = {item.name: given[item.name] for item in operator.signature if item.name in given}
-    lead = _lead({name: given[name] for name in given if operator.by_name[name].kind != "out"})
-    shape, default = RESULTS.get(operator.name, _like)(given)
-    result = tile(shape, dtype or default) if named is None else named
-    boxes = where(mask, lead.shape)
+    lead = _lead_tile({name: given[name] for name in given if operator.arguments_by_name[name].kind != "out"})
+    shape, default = RESULTS.get(operator.name, _lead_result)(given)
+    result = declare_tile(shape, dtype or default) if named is None else named
+    boxes = mask_boxes(mask, lead.shape)
     rows = _ROWS if operator.name not in RESULTS or result.shape == lead.shape else _ROWS | {"dst"}
     _widen_scalars(operator, given)
-    issue(operator.name, boxes, rows=rows, **{**given, "dst": result, "engine": runs_on})
-    return masked(result, boxes, lead.shape) if named is None else None
+    issue_instruction(operator.name, boxes, rows=rows, **{**given, "dst": result, "engine": runs_on})
+    return mask_result(result, boxes, lead.shape) if named is None else None
 
 
 # Columns of scalars that this namespace takes in any type; engines compute with them in float32.
@@ -174,14 +181,14 @@ def _widen_scalars(operator: Operator, given: Values) -> None:
         )  # fmt: skip
     for name in _SCALARS:
         value = given.get(name)
-        argument = operator.by_name.get(name)
+        argument = operator.arguments_by_name.get(name)
         either = argument is not None and argument.kind == "tensor_or_float"
         if either and isinstance(value, Tensor) and value.storage.dtype != "float32":
-            given[name] = copied(value, "float32")
+            given[name] = copy_tile(value, "float32")
 
 
 _INSTRUCTIONS = {
-    name: _instruction(operator) for name, operator in OPERATORS.items() if not operator.internal
+    name: _build_instruction(operator) for name, operator in OPERATORS.items() if not operator.internal
 }
 
 
@@ -197,7 +204,7 @@ def tensor_copy_dynamic_dst(*, dst: Any, src: Any, **options: Any) -> None:
 
 def get_nc_version() -> nc_version:
     """The generation of the target being traced; generations compare by age."""
-    return _GENERATIONS[current().target.name]
+    return _GENERATIONS[current_recorder().target.name]
 
 
 class constants:  # noqa: N801  the documented spelling
@@ -222,4 +229,4 @@ _namespace = Namespace(
 
 
 def __getattr__(name: str) -> Any:
-    return _namespace.refuse(name)
+    return _namespace.refuse_name(name)

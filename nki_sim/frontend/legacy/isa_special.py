@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from operator import index as to_int
 from typing import Any
 
-from nki_sim.frontend.legacy.calls import columns_of, function_name, masked, value_of
+from nki_sim.frontend.argument_values import engine as engines
+from nki_sim.frontend.argument_values import matmul_perf_mode
+from nki_sim.frontend.legacy.call_arguments import function_name, mask_result, product_boxes, to_operand_value
 from nki_sim.frontend.legacy.index import Index
 from nki_sim.frontend.legacy.masks import Box, Condition
-from nki_sim.frontend.legacy.recorder import legacy
-from nki_sim.frontend.legacy.tiles import Tile, as_tile, where
+from nki_sim.frontend.legacy.recorder import legacy_recorder
+from nki_sim.frontend.legacy.tiles import Tile, as_tile, mask_boxes
 from nki_sim.frontend.lowering import matrix, reductions
 from nki_sim.frontend.lowering.elementwise import op_value
-from nki_sim.frontend.lowering.emit import in_sbuf, issue, on_chip, tile
+from nki_sim.frontend.lowering.emit import declare_tile, ensure_in_sbuf, issue_instruction, require_on_chip
 from nki_sim.frontend.tensor import Tensor, fail
-from nki_sim.frontend.values import engine as engines
-from nki_sim.frontend.values import matmul_perf_mode
 
 Values = dict[str, Any]
 
@@ -27,25 +27,27 @@ _WIDE = frozenset({"int32", "uint32"})
 def _memset(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
     """The shape is that of the tile; `dtype` may also come by position."""
     shape = tuple(to_int(size) for size in given["shape"])
-    result = tile(shape, dtype or given.get("dtype"))
-    boxes = where(mask, result.shape)
-    issue("memset", boxes, dst=result, value=value_of(given["value"]), engine=engine)
-    return masked(result, boxes, result.shape)
+    result = declare_tile(shape, dtype or given.get("dtype"))
+    boxes = mask_boxes(mask, result.shape)
+    issue_instruction("memset", boxes, dst=result, value=to_operand_value(given["value"]), engine=engine)
+    return mask_result(result, boxes, result.shape)
 
 
 def _nc_matmul(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
     """The mask is over the moving operand; products are float32, whatever `dtype` says of the tile."""
     del dtype, engine
-    stationary = on_chip("nisa.nc_matmul: stationary", value_of(given.pop("stationary")))
-    moving = on_chip("nisa.nc_matmul: moving", value_of(given.pop("moving")))
+    stationary = require_on_chip("nisa.nc_matmul: stationary", to_operand_value(given.pop("stationary")))
+    moving = require_on_chip("nisa.nc_matmul: moving", to_operand_value(given.pop("moving")))
     flags = {name: value for name, value in given.items() if value not in (None, ()) and name != "name"}
     if "perf_mode" in flags:
         flags["perf_mode"] = _perf_mode(flags["perf_mode"])
-    boxes = None if mask is None else where(mask, moving.shape)
+    boxes = None if mask is None else mask_boxes(mask, moving.shape)
     if boxes != []:
-        stationary, moving = in_sbuf(stationary), in_sbuf(moving, boxes)
-    result = matrix.product(stationary, moving, boxes, **flags)
-    return as_tile(result) if boxes is None else masked(result, columns_of(result, boxes), result.shape)
+        stationary, moving = ensure_in_sbuf(stationary), ensure_in_sbuf(moving, boxes)
+    result = matrix.matrix_product(stationary, moving, boxes, **flags)
+    return (
+        as_tile(result) if boxes is None else mask_result(result, product_boxes(result, boxes), result.shape)
+    )
 
 
 def _perf_mode(given: Any) -> matmul_perf_mode:
@@ -59,39 +61,39 @@ def _perf_mode(given: Any) -> matmul_perf_mode:
 
 
 def _nc_transpose(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
-    data = on_chip("nisa.nc_transpose: data", value_of(given["data"]))
+    data = require_on_chip("nisa.nc_transpose: data", to_operand_value(given["data"]))
     chosen = engine or engines.unknown
     if chosen is not engines.vector:
-        legacy().bar_transpose()
-    boxes = where(mask, data.shape)
-    result = matrix.transpose(data, dtype, where=boxes, on=chosen)
-    return masked(result, matrix.turned(boxes), result.shape)
+        legacy_recorder().bar_transpose()
+    boxes = mask_boxes(mask, data.shape)
+    result = matrix.emit_transpose(data, dtype, where=boxes, on=chosen)
+    return mask_result(result, matrix.transpose_boxes(boxes), result.shape)
 
 
 def _tensor_reduce(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
     del engine
-    data = on_chip("nisa.tensor_reduce: data", value_of(given["data"]))
-    boxes = where(mask, data.shape)
-    result = reductions.reduction(
+    data = require_on_chip("nisa.tensor_reduce: data", to_operand_value(given["data"]))
+    boxes = mask_boxes(mask, data.shape)
+    result = reductions.reduce_axes(
         function_name(given["op"]), data, given["axis"], dtype, bool(given.get("keepdims")),
         where=boxes, negate=bool(given.get("negate")),
     )  # fmt: skip
-    return masked(result, boxes, data.shape)
+    return mask_result(result, boxes, data.shape)
 
 
-def _walk(coefficients: Sequence[int], constant: int, box: Box) -> tuple[list[list[int]], int, int]:
+def _box_pattern(coefficients: Sequence[int], constant: int, box: Box) -> tuple[list[list[int]], int, int]:
     """Pattern over the free axes of a box, step per partition, and the value at its first element."""
     pattern = [[step, stop - start] for step, (start, stop) in zip(coefficients[1:], box[1:], strict=True)]
     first = constant + sum(step * start for step, (start, _) in zip(coefficients, box, strict=True))
     return pattern, coefficients[0], first
 
 
-def _whole(boxes: Sequence[Box] | None, shape: Sequence[int]) -> Sequence[Box]:
+def _boxes_or_whole(boxes: Sequence[Box] | None, shape: Sequence[int]) -> Sequence[Box]:
     """The boxes of a mask, or one that is all of the tile."""
     return [tuple((0, size) for size in shape)] if boxes is None else boxes
 
 
-def _part(view: Tensor, box: Box) -> Tensor:
+def _slice_box(view: Tensor, box: Box) -> Tensor:
     return view[tuple(slice(*span) for span in box)]
 
 
@@ -101,54 +103,58 @@ def _iota(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
     expr = given["expr"]
     if not isinstance(expr, Index):
         fail("argument_type", f"nisa.iota of {type(expr).__name__}", "an expression of nl.arange or nl.mgrid")
-    result = tile(expr.shape, dtype or given.get("dtype"))
-    shape, boxes = result.shape, where(mask, result.shape)
-    for box in _whole(boxes, shape):
-        pattern, step, first = _walk(expr.linear.over(shape), expr.constant, box)
-        issue("iota", dst=_part(result, box), pattern=pattern, offset=first, channel_multiplier=step)
-    return masked(result, boxes, shape)
+    result = declare_tile(expr.shape, dtype or given.get("dtype"))
+    shape, boxes = result.shape, mask_boxes(mask, result.shape)
+    for box in _boxes_or_whole(boxes, shape):
+        pattern, step, first = _box_pattern(expr.linear.coefficients_over(shape), expr.constant, box)
+        issue_instruction(
+            "iota", dst=_slice_box(result, box), pattern=pattern, offset=first, channel_multiplier=step
+        )
+    return mask_result(result, boxes, shape)
 
 
 def _affine_select(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
     """One comparison of an index expression decides which elements of the tile stay."""
     del engine
-    data = in_sbuf(on_chip("nisa.affine_select: on_true_tile", value_of(given["on_true_tile"])))
+    data = ensure_in_sbuf(
+        require_on_chip("nisa.affine_select: on_true_tile", to_operand_value(given["on_true_tile"]))
+    )
     pred = given["pred"]
     if not isinstance(pred, Condition):
         fail(
             "unsupported_expression_in_mask", f"pred is {type(pred).__name__}, not one comparison",
             "one comparison of index expressions, nothing joined with & or |; otherwise use nl.where",
         )  # fmt: skip
-    result = tile(data.shape, dtype or data.dtype)
+    result = declare_tile(data.shape, dtype or data.dtype)
     for item in (data, result):
         if item.storage.dtype in _WIDE:
             fail(
                 "operand_invalid_type", f"nisa.affine_select: {item.name} is {item.storage.dtype}",
                 "floats and integers of 8 or 16 bits go; copy the tile to nl.float32 first",
             )  # fmt: skip
-    boxes = where(mask, data.shape)
-    for box in _whole(boxes, data.shape):
-        pattern, step, first = _walk(pred.linear.over(data.shape), pred.constant, box)
-        issue(
-            "affine_select", dst=_part(result, box), pattern=pattern, channel_multiplier=step,
-            on_true_tile=_part(data, box), on_false_value=value_of(given["on_false_value"]),
+    boxes = mask_boxes(mask, data.shape)
+    for box in _boxes_or_whole(boxes, data.shape):
+        pattern, step, first = _box_pattern(pred.linear.coefficients_over(data.shape), pred.constant, box)
+        issue_instruction(
+            "affine_select", dst=_slice_box(result, box), pattern=pattern, channel_multiplier=step,
+            on_true_tile=_slice_box(data, box), on_false_value=to_operand_value(given["on_false_value"]),
             cmp_op=op_value(pred.op), offset=first,
         )  # fmt: skip
-    return masked(result, boxes, data.shape)
+    return mask_result(result, boxes, data.shape)
 
 
 def _dma_copy(given: Values, *, mask: Any, dtype: Any, engine: Any) -> None:
     """Both sides are given; `dst_rmw_op=np.add` adds to what is there."""
     del dtype, engine
-    dst, src = value_of(given["dst"]), value_of(given["src"])
-    boxes, op = where(mask, dst.shape), given.get("dst_rmw_op")
+    dst, src = to_operand_value(given["dst"]), to_operand_value(given["src"])
+    boxes, op = mask_boxes(mask, dst.shape), given.get("dst_rmw_op")
     if op is None:
         options = {} if given.get("oob_mode") is None else {"oob_mode": given["oob_mode"]}
-        issue("dma_copy", boxes, dst=dst, src=src, **options)
+        issue_instruction("dma_copy", boxes, dst=dst, src=src, **options)
         return
     if boxes is not None:
         fail("unsupported_argument", "not supported: nisa.dma_copy(dst_rmw_op=, mask=)")
-    issue("dma_compute", dst=dst, srcs=[dst, src], reduce_op=op_value(function_name(op)))
+    issue_instruction("dma_compute", dst=dst, srcs=[dst, src], reduce_op=op_value(function_name(op)))
 
 
 _TURNED = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
@@ -156,14 +162,14 @@ _TURNED = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
 def _dma_transpose(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
     del engine
-    src = value_of(given["src"])
+    src = to_operand_value(given["src"])
     if mask is not None:
         fail("unsupported_argument", "not supported: nisa.dma_transpose(mask=)", "transpose a part")
     axes = tuple(given.get("axes") or _TURNED.get(src.ndim, ()))
     if sorted(axes) != list(range(src.ndim)):
         fail("axis", f"axes={axes} of {src.name} {src.shape}", "(1, 0), (2, 1, 0) or (3, 1, 2, 0)")
-    result = tile([src.shape[axis] for axis in axes], dtype or src.dtype)
-    issue("dma_transpose", dst=result, src=src, axes=axes)
+    result = declare_tile([src.shape[axis] for axis in axes], dtype or src.dtype)
+    issue_instruction("dma_transpose", dst=result, src=src, axes=axes)
     return as_tile(result)
 
 

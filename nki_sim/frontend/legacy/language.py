@@ -12,21 +12,21 @@ from weakref import WeakKeyDictionary
 
 from nki_sim.dtypes import DTYPES
 from nki_sim.frontend import context
-from nki_sim.frontend.absent import Namespace
 from nki_sim.frontend.language import tile_size
-from nki_sim.frontend.legacy.calls import columns_of, masked, value_of
+from nki_sim.frontend.legacy.call_arguments import mask_result, product_boxes, to_operand_value
 from nki_sim.frontend.legacy.compiler import psum, sbuf
 from nki_sim.frontend.legacy.grid import nc, num_programs, program_id, program_ndim, spmd_dim
 from nki_sim.frontend.legacy.index import arange, mgrid
 from nki_sim.frontend.legacy.loops import affine_range, loop_reduce, sequential_range, static_range
 from nki_sim.frontend.legacy.tensors import empty_like, full, ndarray, ones, par_dim, zeros, zeros_like
 from nki_sim.frontend.legacy.tiles import Tile, as_tile
-from nki_sim.frontend.legacy.tiles import where as boxes_of
+from nki_sim.frontend.legacy.tiles import mask_boxes as boxes_of
 from nki_sim.frontend.lowering import FUNCTIONS
-from nki_sim.frontend.lowering.emit import broadcast, issue, on_chip
-from nki_sim.frontend.lowering.matrix import turned
-from nki_sim.frontend.lowering.promotion import named
-from nki_sim.frontend.recorder import current
+from nki_sim.frontend.lowering.emit import broadcast_tiles, issue_instruction, require_on_chip
+from nki_sim.frontend.lowering.matrix import transpose_boxes
+from nki_sim.frontend.lowering.promotion import type_name
+from nki_sim.frontend.namespace import Namespace
+from nki_sim.frontend.recorder import current_recorder
 from nki_sim.frontend.tensor import MemoryRegion, Tensor, fail
 from nki_sim.functions import ACTIVATIONS, ALU, REDUCE
 
@@ -80,8 +80,8 @@ class Function:
     def __call__(self, *args: Any, mask: Any = None, **options: Any) -> Any:
         if self._call is None:
             fail("unsupported", f"not supported: calling nl.{self.name}(...)", "it is an op= of instructions")
-        values = [value_of(value) for value in args]
-        given = {self._parameters.get(name, name): value_of(value) for name, value in options.items()}
+        values = [to_operand_value(value) for value in args]
+        given = {self._parameters.get(name, name): to_operand_value(value) for name, value in options.items()}
         if given.get("dtype") is None and self.name in _BOOLEAN:
             given["dtype"] = "bool_"
         shape: Sequence[int] = ()
@@ -93,15 +93,15 @@ class Function:
             return result
         boxes = given.get("where")
         if self.name == "matmul":
-            return masked(result, columns_of(result, boxes), result.shape)
+            return mask_result(result, product_boxes(result, boxes), result.shape)
         if self.name == "transpose":
-            return masked(result, turned(boxes), result.shape)
-        return masked(result, boxes, shape)
+            return mask_result(result, transpose_boxes(boxes), result.shape)
+        return mask_result(result, boxes, shape)
 
     def _masked_shape(self, values: Sequence[Any]) -> Sequence[int]:
         """The shape whose axes a mask is over: that of the result, of a product's right operand."""
         tiles = [value for value in values if isinstance(value, Tensor)]
-        return tiles[-1].shape if self.name == "matmul" else broadcast(*tiles, strict=False)[0]
+        return tiles[-1].shape if self.name == "matmul" else broadcast_tiles(*tiles, strict=False)[0]
 
 
 _FUNCTIONS = {name: Function(name) for name in sorted({*FUNCTIONS, *ALU, *REDUCE, *ACTIVATIONS})}
@@ -120,14 +120,14 @@ def static_cast(input_data: Any, dtype: Any) -> Any:
         return _FUNCTIONS["copy"](input_data, dtype=dtype)
     import numpy as np
 
-    return np.asarray(input_data).astype(_numpy(dtype))[()]
+    return np.asarray(input_data).astype(_numpy_dtype(dtype))[()]
 
 
-def _numpy(dtype: Any) -> Any:
+def _numpy_dtype(dtype: Any) -> Any:
     """The NumPy type of a type of the language; NumPy is loaded for kernels that use it."""
     from nki_sim.semantics.arrays import NUMPY
 
-    name = named(dtype)
+    name = type_name(dtype)
     if name not in NUMPY:
         fail("dtype", f"{dtype!r} is not a supported data type", f"one of {', '.join(NUMPY)}")
     return NUMPY[name]
@@ -137,7 +137,7 @@ def finfo(dtype: Any) -> Any:
     """Limits of a floating-point type, as `numpy.finfo`."""
     import ml_dtypes
 
-    return ml_dtypes.finfo(_numpy(dtype))  # type: ignore[no-untyped-call]
+    return ml_dtypes.finfo(_numpy_dtype(dtype))  # type: ignore[no-untyped-call]
 
 
 _constants: WeakKeyDictionary[Any, dict[Any, Tile]] = WeakKeyDictionary()
@@ -148,12 +148,12 @@ def shared_constant(constant: Any, dtype: Any = None, **_: object) -> Tile:
     import numpy as np
 
     array = np.asarray(constant)
-    kind = named(array.dtype if dtype is None else dtype)
-    data = np.ascontiguousarray(array.astype(_numpy(kind))).tobytes()
-    made = _constants.setdefault(current(), {})
+    kind = type_name(array.dtype if dtype is None else dtype)
+    data = np.ascontiguousarray(array.astype(_numpy_dtype(kind))).tobytes()
+    made = _constants.setdefault(current_recorder(), {})
     key = array.shape, kind, data
     if key not in made:
-        made[key] = as_tile(current().constant("constant", array.shape, kind, data))
+        made[key] = as_tile(current_recorder().declare_constant("constant", array.shape, kind, data))
     return made[key]
 
 
@@ -170,15 +170,15 @@ def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None, **_: object) 
 
     if mask is not None:
         fail("unsupported_argument", "not supported: nl.atomic_rmw(mask=)", "update a part")
-    goal, tile = value_of(dst), on_chip("nl.atomic_rmw: value", value_of(value))
+    goal, tile = to_operand_value(dst), require_on_chip("nl.atomic_rmw: value", to_operand_value(value))
     rows = [slice(row, row + 1) for row in range(goal.shape[0])] if goal.is_indirect() else [slice(None)]
     for row in rows:
-        issue("dma_compute", dst=goal[row], srcs=[goal[row], tile[row]], reduce_op=alu(op))
+        issue_instruction("dma_compute", dst=goal[row], srcs=[goal[row], tile[row]], reduce_op=alu(op))
 
 
 def device_print(prefix: str, x: Any, **_: object) -> None:
     """Prints when the kernel is run eagerly; a program has nothing to print."""
-    context.device_print(prefix, value_of(x))
+    context.device_print(prefix, to_operand_value(x))
 
 
 globals().update(_FUNCTIONS)
@@ -192,4 +192,4 @@ _namespace = Namespace(
 
 
 def __getattr__(name: str) -> Any:
-    return _namespace.refuse(name)
+    return _namespace.refuse_name(name)

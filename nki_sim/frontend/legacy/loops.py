@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from nki_sim.frontend.legacy.index import LoopIndex
+from nki_sim.frontend.legacy.loop_numbers import LocalNumbers
 from nki_sim.frontend.legacy.masks import Box
-from nki_sim.frontend.legacy.rebound import Rebound
-from nki_sim.frontend.legacy.recorder import legacy
-from nki_sim.frontend.legacy.tiles import Tile, conform, operand, store, where
+from nki_sim.frontend.legacy.recorder import legacy_recorder
+from nki_sim.frontend.legacy.tiles import Tile, assign_value, conform_shape, mask_boxes, to_operand
 from nki_sim.frontend.tensor import fail
 from nki_sim.operators import OPERATORS
 
 
-def _bounds(start: Any, stop: Any, step: Any) -> range:
+def _loop_range(start: Any, stop: Any, step: Any) -> range:
     try:
         return range(start) if stop is None else range(start, stop, step)
     except TypeError:
@@ -30,12 +30,12 @@ def sequential_range(
 ) -> Iterator[LoopIndex]:
     """Iterations in order; what one leaves in memory the next may use. `directives` are for the compiler."""
     del directives
-    around = legacy().iteration
-    numbers = Rebound(sys._getframe(1))  # noqa: SLF001
-    for count, value in enumerate(_bounds(start, stop, step)):
+    around = legacy_recorder().current_iteration
+    numbers = LocalNumbers(sys._getframe(1))  # noqa: SLF001
+    for count, value in enumerate(_loop_range(start, stop, step)):
         if count:
             numbers.restore(sys._getframe(1))  # noqa: SLF001
-        yield LoopIndex.of(value, around)
+        yield LoopIndex.create(value, around)
 
 
 def affine_range(
@@ -43,22 +43,22 @@ def affine_range(
 ) -> Iterator[LoopIndex]:
     """Iterations that may run in any order: they depend on each other by `+=` and reductions only."""
     del directives
-    recorder = legacy()
-    loop, around = recorder.new_loop(), recorder.iteration
-    numbers = Rebound(sys._getframe(1))  # noqa: SLF001
-    for count, value in enumerate(_bounds(start, stop, step)):
+    recorder = legacy_recorder()
+    loop, around = recorder.new_loop(), recorder.current_iteration
+    numbers = LocalNumbers(sys._getframe(1))  # noqa: SLF001
+    for count, value in enumerate(_loop_range(start, stop, step)):
         if count:
             numbers.restore(sys._getframe(1))  # noqa: SLF001
         recorder.enter_iteration(loop, count)
         try:
-            yield LoopIndex.of(value, around)
+            yield LoopIndex.create(value, around)
         finally:
             recorder.leave_iteration()
 
 
 def static_range(start: Any, stop: Any = None, step: Any = 1) -> range:
     """Unrolled iterations; the variable is a plain integer."""
-    return _bounds(start, stop, step)
+    return _loop_range(start, stop, step)
 
 
 class LoopReduction:
@@ -74,17 +74,17 @@ class LoopReduction:
 
     def reduce_into(self, goal: Tile) -> None:
         """goal = goal op value; a tile that holds nothing yet takes the value."""
-        goal = conform(goal, self._value.shape)
+        goal = conform_shape(goal, self._value.shape)
         for box in [()] if self._boxes is None else self._boxes:
             part = tuple(slice(*span) for span in box)
-            self._reduce(goal[part], self._value[part])
+            self._reduce_part(goal[part], self._value[part])
 
-    def _reduce(self, goal: Tile, value: Tile) -> None:
-        recorder = legacy()
+    def _reduce_part(self, goal: Tile, value: Tile) -> None:
+        recorder = legacy_recorder()
         if recorder.begins_reduction(goal):
             # What begins a reduction belongs to what is around its loops, not to their first iteration.
-            with recorder.inside(self._around):
-                store(goal, value, unshared=False)
+            with recorder.record_in_iteration(self._around):
+                assign_value(goal, value, unshared=False)
         else:
             given = {"dst": goal, "data1": goal, "data2": value, "op": self._op}
             recorder.emit(OPERATORS["tensor_tensor"], given)
@@ -100,7 +100,7 @@ def loop_reduce(
     from nki_sim.frontend.legacy.isa import alu
 
     del dtype
-    value = operand(x)
+    value = to_operand(x)
     indices = loop_indices if isinstance(loop_indices, Sequence) else (loop_indices,)
-    boxes = value.kept if mask is None else where(mask, value.shape)
+    boxes = value.kept if mask is None else mask_boxes(mask, value.shape)
     return LoopReduction(value, alu(op), indices, boxes)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from nki_sim.frontend.tensor import fail
 
 if TYPE_CHECKING:
-    from nki_sim.frontend.legacy.index import Linear
+    from nki_sim.frontend.legacy.index import LinearForm
 
 Range = tuple[int, int]
 Box = tuple[Range, ...]
@@ -40,19 +40,19 @@ class Mask:
             return Mask(self.conditions + other.conditions)
         if isinstance(other, bool):
             return self if other else NEVER
-        return _refuse(f"& with {type(other).__name__}")
+        return _refuse_expression(f"& with {type(other).__name__}")
 
     __rand__ = __and__
 
     def __or__(self, other: object) -> NoReturn:
-        _refuse("|")
+        _refuse_expression("|")
 
     __ror__ = __or__
 
     def __invert__(self) -> Mask:
         if len(self.conditions) != 1:
-            _refuse("~ of several conditions")
-        return self.conditions[0].opposite()
+            _refuse_expression("~ of several conditions")
+        return self.conditions[0].negate()
 
     def __bool__(self) -> NoReturn:  # noqa: PLE0304  it always refuses
         from nki_sim.frontend.legacy.index import refuse_condition
@@ -66,7 +66,7 @@ class Mask:
         """What passes over a tile of that shape, as disjoint boxes."""
         whole = tuple((0, count) for count in shape)
         terms = [term for condition in self.conditions for term in condition.terms(whole)]
-        yield from _cut(whole, terms)
+        yield from _clip_box(whole, terms)
 
 
 class Condition(Mask):
@@ -74,7 +74,7 @@ class Condition(Mask):
 
     __slots__ = ("constant", "linear", "op")
 
-    def __init__(self, linear: Linear, constant: int, op: str) -> None:
+    def __init__(self, linear: LinearForm, constant: int, op: str) -> None:
         super().__init__((self,))
         self.linear = linear
         self.constant = constant
@@ -85,14 +85,14 @@ class Condition(Mask):
         """Positions along each axis."""
         return self.linear.shape
 
-    def opposite(self) -> Condition:
+    def negate(self) -> Condition:
         return Condition(self.linear, self.constant, _OPPOSITE[self.op])
 
     def terms(self, box: Box) -> list[Term]:
         """(coefficients, constant) of expressions that are at least 0 where the condition holds."""
         if self.op == "not_equal":
-            _refuse("!=")
-        steps, constant = self._over(box), self.constant
+            _refuse_expression("!=")
+        steps, constant = self._coefficients_over(box), self.constant
         negated = tuple(-k for k in steps)
         if self.op == "equal":
             return [(steps, constant), (negated, -constant)]
@@ -101,7 +101,7 @@ class Condition(Mask):
             return [(negated, -constant - strict)]
         return [(steps, constant - strict)]
 
-    def _over(self, box: Box) -> tuple[int, ...]:
+    def _coefficients_over(self, box: Box) -> tuple[int, ...]:
         """Coefficients over the axes of a tile, which has the sizes of the expression where that moves."""
         linear = self.linear
         if len(linear.shape) > len(box) and all(k == 0 for k in linear.coefficients[len(box) :]):
@@ -119,7 +119,7 @@ class Condition(Mask):
         return steps
 
 
-class _Never(Mask):
+class _EmptyMask(Mask):
     """What no element passes."""
 
     __slots__ = ()
@@ -134,17 +134,17 @@ class _Never(Mask):
         return iter(())
 
 
-NEVER = _Never(())
+NEVER = _EmptyMask(())
 
 
-def _refuse(what: str) -> NoReturn:
+def _refuse_expression(what: str) -> NoReturn:
     fail(
         "unsupported_expression_in_mask", f"{what} in a mask is not supported",
         "join comparisons of affine expressions with &",
     )  # fmt: skip
 
 
-def _cut(given: Box, terms: list[Term]) -> Iterator[Box]:
+def _clip_box(given: Box, terms: list[Term]) -> Iterator[Box]:
     """The parts of a box where every term is at least 0."""
     box, open_terms = given, []
     for steps, constant in terms:
@@ -154,21 +154,21 @@ def _cut(given: Box, terms: list[Term]) -> Iterator[Box]:
             if fixed < 0:
                 return
         elif len(moving) == 1:
-            narrowed = _narrow(box, moving[0], steps[moving[0]], fixed)
+            narrowed = _narrow_axis(box, moving[0], steps[moving[0]], fixed)
             if narrowed is None:
                 return
             box = narrowed
-        elif not _always(box, steps, fixed, moving):
+        elif not _always_holds(box, steps, fixed, moving):
             open_terms.append((steps, constant))
     if not open_terms:
         yield box
     elif box != given:
-        yield from _cut(box, open_terms)
+        yield from _clip_box(box, open_terms)
     else:
-        yield from _split(box, open_terms)
+        yield from _split_axis(box, open_terms)
 
 
-def _narrow(box: Box, axis: int, step: int, constant: int) -> Box | None:
+def _narrow_axis(box: Box, axis: int, step: int, constant: int) -> Box | None:
     """The box where step * position + constant >= 0 along one axis."""
     low, high = box[axis]
     if step > 0:
@@ -178,14 +178,14 @@ def _narrow(box: Box, axis: int, step: int, constant: int) -> Box | None:
     return None if low >= high else (*box[:axis], (low, high), *box[axis + 1 :])
 
 
-def _always(box: Box, steps: tuple[int, ...], fixed: int, moving: list[int]) -> bool:
+def _always_holds(box: Box, steps: tuple[int, ...], fixed: int, moving: list[int]) -> bool:
     return fixed + sum(min(steps[a] * box[a][0], steps[a] * (box[a][1] - 1)) for a in moving) >= 0
 
 
-def _split(box: Box, terms: list[Term]) -> Iterator[Box]:
+def _split_axis(box: Box, terms: list[Term]) -> Iterator[Box]:
     """One axis of a staircase taken position by position: the one with the fewest."""
     steps = terms[0][0]
     moving = [axis for axis, step in enumerate(steps) if step and box[axis][1] - box[axis][0] > 1]
     axis = min(moving, key=lambda item: box[item][1] - box[item][0])
     for position in range(*box[axis]):
-        yield from _cut((*box[:axis], (position, position + 1), *box[axis + 1 :]), terms)
+        yield from _clip_box((*box[:axis], (position, position + 1), *box[axis + 1 :]), terms)

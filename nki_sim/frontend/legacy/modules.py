@@ -10,7 +10,7 @@ from nki_sim.frontend.legacy import api, compiler, isa, language, typing
 _CHILDREN = {"language": language, "isa": isa, "typing": typing, "compiler": compiler}
 
 
-def _package() -> ModuleType:
+def _build_package() -> ModuleType:
     package = ModuleType("neuronxcc", "The package that holds the legacy namespace.")
     vars(package)["nki"] = api
     vars(package)["__path__"] = []
@@ -19,7 +19,7 @@ def _package() -> ModuleType:
 
 
 MODULES: Mapping[str, ModuleType] = {
-    "neuronxcc": _package(),
+    "neuronxcc": _build_package(),
     "neuronxcc.nki": api,
     **{f"neuronxcc.nki.{name}": module for name, module in _CHILDREN.items()},
 }

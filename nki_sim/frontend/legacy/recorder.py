@@ -14,13 +14,13 @@ from math import prod
 from typing import Any, NamedTuple
 
 from nki_sim.errors import KernelError
-from nki_sim.forms import below, merged
-from nki_sim.frontend.context import current
+from nki_sim.forms import merge_dims, reach_below
+from nki_sim.frontend.context import current_recorder
 from nki_sim.frontend.legacy.scopes import Scopes
-from nki_sim.frontend.legacy.split import within_rank
+from nki_sim.frontend.legacy.split import split_to_rank
 from nki_sim.frontend.psum import infer_accumulate
 from nki_sim.frontend.recorder import Recorder
-from nki_sim.frontend.tensor import Storage, Tensor, fail, row_major
+from nki_sim.frontend.tensor import Storage, Tensor, fail, row_major_dims
 from nki_sim.frontend.views import View
 from nki_sim.operators import OPERATORS, Operator
 
@@ -28,7 +28,7 @@ _ALL = -1
 """Every element's bit in `Storage.started`."""
 
 
-class Fill(NamedTuple):
+class PendingFill(NamedTuple):
     """A constant that a tile holds and nobody has written yet, and the iteration that asked for it."""
 
     storage: Storage
@@ -37,7 +37,7 @@ class Fill(NamedTuple):
     iteration: int
 
 
-Pending = tuple[Operator, dict[str, Any], int]
+PendingInstruction = tuple[Operator, dict[str, Any], int]
 """An instruction, its arguments and line, recorded when the next one comes: its result may go elsewhere."""
 
 
@@ -47,10 +47,10 @@ class LegacyRecorder(Recorder):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.dialect = "neuronxcc"
-        self._pending: Pending | None = None
+        self._pending: PendingInstruction | None = None
         # Numbers of result tiles that nothing was written to in the end.
         self._spare: list[int] = []
-        self._fills: dict[int, Fill] = {}
+        self._fills: dict[int, PendingFill] = {}
         # Tiles that something else than a reduction over a loop wrote.
         self._written: set[int] = set()
         self._reductions: set[tuple[Any, ...]] = set()
@@ -65,22 +65,22 @@ class LegacyRecorder(Recorder):
         # The first thing done that kernels that place their tiles may not do.
         self._barred: KernelError | None = None
 
-    def read(self, tree: ast.Module) -> None:
+    def analyse_source(self, tree: ast.Module) -> None:
         self._scopes = Scopes(tree)
 
-    def nested(self) -> bool:
+    def is_nested(self) -> bool:
         """Whether the line being executed is in a block, or in a function that the kernel calls."""
-        return self._scopes.nested(self.line(), self.kernel_line)
+        return self._scopes.is_nested(self.current_line(), self.kernel_line)
 
     def bar_where_placed(self, code: str, message: str, hint: str, line: int | None = None) -> None:
         """Refuse this at the end if the kernel places tiles itself, wherever it does so."""
         if self._barred is None:
-            self._barred = KernelError(code, message, self.line() if line is None else line, hint)
+            self._barred = KernelError(code, message, self.current_line() if line is None else line, hint)
 
-    def argument(self, name: str, shape: Sequence[int], dtype: str) -> Tensor:
+    def declare_argument(self, name: str, shape: Sequence[int], dtype: str) -> Tensor:
         from nki_sim.frontend.legacy.tiles import as_tile
 
-        return as_tile(super().argument(name, shape, dtype))
+        return as_tile(super().declare_argument(name, shape, dtype))
 
     def _next_number(self, site: int) -> int:
         if not self._spare:
@@ -92,7 +92,7 @@ class LegacyRecorder(Recorder):
 
     def emit(self, operator: Operator, given: dict[str, Any], line: int | None = None) -> None:
         self.flush()
-        line = self.line() if line is None else line
+        line = self.current_line() if line is None else line
         for view in given.values():
             if isinstance(view, Tensor):
                 if getattr(view, "reach", None) is not None:
@@ -106,10 +106,10 @@ class LegacyRecorder(Recorder):
 
     def _check_scope(self, view: View, line: int) -> None:
         made = view.storage.site.line
-        if self._scopes.reaches(made, line):
+        if self._scopes.is_in_scope(made, line):
             self._in_scope.add((made, line))
             return
-        block = self._scopes.around(made)
+        block = self._scopes.innermost_block(made)
         if block is None or view.storage.id in self._constants:
             return
         fail(
@@ -152,7 +152,7 @@ class LegacyRecorder(Recorder):
         if operator.name == "nc_matmul":
             _infer_accumulate(given)
         try:
-            for part in within_rank(operator, given, self.target.access_rank_max):
+            for part in split_to_rank(operator, given, self.target.access_rank_max):
                 super().emit(operator, part, line)
         except KernelError as error:
             error.line = error.line or line
@@ -171,10 +171,10 @@ class LegacyRecorder(Recorder):
                     self.written_inputs.setdefault(view.storage.id, line)
 
     @contextmanager
-    def inside(self, iteration: int) -> Iterator[None]:
+    def record_in_iteration(self, iteration: int) -> Iterator[None]:
         """What is recorded meanwhile belongs to that iteration, one around the one being executed."""
         self.flush()
-        node, self._node = self.iteration, iteration
+        node, self._node = self.current_iteration, iteration
         yield
         self.flush()
         self._node = node
@@ -205,7 +205,7 @@ class LegacyRecorder(Recorder):
 
     # -- fills -----------------------------------------------------------------------------------
 
-    def fill(self, storage: Storage, value: float, line: int, iteration: int) -> None:
+    def fill_lazily(self, storage: Storage, value: float, line: int, iteration: int) -> None:
         """The whole tile holds `value` from here on; a memset comes before its first use, if it is needed.
 
         One of another iteration is not dropped: that both fill the tile is for the rules to judge. An
@@ -213,12 +213,12 @@ class LegacyRecorder(Recorder):
         """
         earlier = self._fills.get(storage.id)
         if earlier is not None and earlier.iteration != iteration:
-            self._write(earlier)
+            self._write_fill(earlier)
         storage.started = 0
         self._foreign.discard(storage.id)
-        self._fills[storage.id] = Fill(storage, value, line, iteration)
+        self._fills[storage.id] = PendingFill(storage, value, line, iteration)
 
-    def held(self, tensor: View) -> float | None:
+    def pending_constant(self, tensor: View) -> float | None:
         """The constant that a tile holds and no instruction has written yet."""
         fill = self._fills.get(tensor.storage.id)
         return None if fill is None else fill.value
@@ -227,12 +227,12 @@ class LegacyRecorder(Recorder):
         for role, view in given.items():
             if isinstance(view, Tensor) and view.storage.id in self._fills:
                 fill = self._fills.pop(view.storage.id)
-                if not _overwrites(operator, given, role):
-                    self._write(fill)
+                if not _is_overwritten(operator, given, role):
+                    self._write_fill(fill)
 
-    def _write(self, fill: Fill) -> None:
-        whole = Tensor(fill.storage, 0, row_major(fill.storage.site.shape))
-        node, self._node = self.iteration, fill.iteration
+    def _write_fill(self, fill: PendingFill) -> None:
+        whole = Tensor(fill.storage, 0, row_major_dims(fill.storage.site.shape))
+        node, self._node = self.current_iteration, fill.iteration
         super().emit(OPERATORS["memset"], {"dst": whole, "value": fill.value}, fill.line)
         self._node = node
         self._written.add(fill.storage.id)
@@ -258,7 +258,7 @@ class LegacyRecorder(Recorder):
 
     # -- redirection -----------------------------------------------------------------------------
 
-    def redirect(self, result: Tensor, goal: Tensor, **changes: Any) -> bool:
+    def redirect_result(self, result: Tensor, goal: Tensor, **changes: Any) -> bool:
         """Make the last instruction write `goal` instead of its whole result tile; False when it cannot."""
         if self._pending is None:
             return False
@@ -268,13 +268,13 @@ class LegacyRecorder(Recorder):
         alone = result.storage.id not in self._written
         if written is None or written.storage is not result.storage or not alone:
             return False
-        place = _placed(written, result, goal)
-        if place is None or not _writes(operator, given.get("engine"), goal.buffer):
+        place = _place_in_goal(written, result, goal)
+        if place is None or not _can_write(operator, given.get("engine"), goal.buffer):
             return False
         own = result.storage.id, place.storage.id
         for view in given.values():
             read = isinstance(view, Tensor) and view is not written and view.storage.id in own
-            if read and _collide(place, view, result):
+            if read and _views_collide(place, view, result):
                 return False
         given["dst"] = place
         given.update(changes)
@@ -295,13 +295,13 @@ class LegacyRecorder(Recorder):
         return self._pending[0].name if self._pending else ""
 
 
-def legacy() -> LegacyRecorder:
+def legacy_recorder() -> LegacyRecorder:
     """The recorder of the legacy kernel being traced.
 
     Raises:
         KernelError: nothing is being traced.
     """
-    recorder = current()
+    recorder = current_recorder()
     assert isinstance(recorder, LegacyRecorder), "the launch of legacy kernels installs their recorder"
     return recorder
 
@@ -324,15 +324,15 @@ def _infer_accumulate(given: dict[str, Any]) -> None:
         infer_accumulate(given)
 
 
-def _writes(operator: Operator, engine: Any, buffer: str) -> bool:
+def _can_write(operator: Operator, engine: Any, buffer: str) -> bool:
     """Whether an instruction's engine writes to a memory: the tensor engine only to PSUM, GpSimd not."""
     barred = "gpsimd" if buffer == "psum" else "tensor"
     name = getattr(engine, "name", "unknown")
     runs = operator.engines[0] if name == "unknown" else name
-    return buffer in operator.by_name["dst"].buffers and barred != runs
+    return buffer in operator.arguments_by_name["dst"].buffers and barred != runs
 
 
-def _overwrites(operator: Operator, given: dict[str, Any], role: str) -> bool:
+def _is_overwritten(operator: Operator, given: dict[str, Any], role: str) -> bool:
     """Whether an operand is written whole, without being read."""
     view = given[role]
     uses = sum(1 for other in given.values() if isinstance(other, Tensor) and other.storage is view.storage)
@@ -340,23 +340,23 @@ def _overwrites(operator: Operator, given: dict[str, Any], role: str) -> bool:
     return uses == 1 and whole and role in operator.outputs and not given.get("accumulate")
 
 
-def _collide(written: Tensor, read: Tensor, result: Tensor) -> bool:
+def _views_collide(written: Tensor, read: Tensor, result: Tensor) -> bool:
     """Whether an instruction would overwrite elements of an operand there that it still has to read."""
     if read.storage.id == result.storage.id:
         return True
-    if written.offset == read.offset and merged(written.dims) == merged(read.dims):
+    if written.offset == read.offset and merge_dims(written.dims) == merge_dims(read.dims):
         return False
     row = written.storage.row
     spans = []
     for view in (written, read):
         first, free = divmod(view.offset, row)
         last = free + sum(step * (count - 1) for step, count in view.dims[1:] if step > 0)
-        spans.append((first, first + view.dims[0][1] - 1, free - below(view.dims[1:]), last))
+        spans.append((first, first + view.dims[0][1] - 1, free - reach_below(view.dims[1:]), last))
     (a, b, c, d), (e, f, g, h) = spans
     return a <= f and e <= b and c <= h and g <= d
 
 
-def _placed(written: Tensor, result: Tensor, goal: Tensor) -> Tensor | None:
+def _place_in_goal(written: Tensor, result: Tensor, goal: Tensor) -> Tensor | None:
     """The part of the goal that corresponds to what an instruction writes of its result tile."""
     if written.dims == result.dims:
         return goal

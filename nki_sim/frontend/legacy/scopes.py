@@ -12,7 +12,7 @@ from typing import NamedTuple
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-class Block(NamedTuple):
+class ScopeBlock(NamedTuple):
     """Lines of a function or of a block in it, and the line where the function begins."""
 
     first: int
@@ -25,33 +25,35 @@ class Scopes:
     """The innermost block around each line of a file."""
 
     def __init__(self, tree: ast.Module) -> None:
-        self._blocks = sorted(_blocks(tree.body, 0), key=lambda block: block.last - block.first, reverse=True)
-        self._around: dict[int, Block | None] = {}
+        self._blocks = sorted(
+            _find_blocks(tree.body, 0), key=lambda block: block.last - block.first, reverse=True
+        )
+        self._around: dict[int, ScopeBlock | None] = {}
         self._inside: dict[tuple[int, int], bool] = {}
 
-    def around(self, line: int) -> Block | None:
+    def innermost_block(self, line: int) -> ScopeBlock | None:
         """The innermost block that holds a line, None outside functions."""
         if line not in self._around:
             found = [block for block in self._blocks if block.first <= line <= block.last]
             self._around[line] = found[-1] if found else None
         return self._around[line]
 
-    def reaches(self, made: int, used: int) -> bool:
+    def is_in_scope(self, made: int, used: int) -> bool:
         """Whether a tensor made at one line may be used at another; in other functions it always may."""
         known = self._inside.get((made, used))
         if known is None:
-            known = self._inside[made, used] = self._reaches(made, used)
+            known = self._inside[made, used] = self._compute_in_scope(made, used)
         return known
 
-    def _reaches(self, made: int, used: int) -> bool:
-        home, place = self.around(made), self.around(used)
+    def _compute_in_scope(self, made: int, used: int) -> bool:
+        home, place = self.innermost_block(made), self.innermost_block(used)
         if home is None or place is None or home.whole or home.function != place.function:
             return True
         return home.first <= used <= home.last
 
-    def nested(self, line: int, function: int) -> bool:
+    def is_nested(self, line: int, function: int) -> bool:
         """Whether a line is in a block, or in a function other than the one that begins at `function`."""
-        home = self.around(line)
+        home = self.innermost_block(line)
         known = any(block.whole and block.function == function for block in self._blocks)
         return known and home is not None and not (home.whole and home.function == function)
 
@@ -59,49 +61,51 @@ class Scopes:
 _RANGES = frozenset({"range", "affine_range", "sequential_range"})
 
 
-def _blocks(body: Sequence[ast.stmt], function: int, traced: frozenset[str] = frozenset()) -> Iterator[Block]:
+def _find_blocks(
+    body: Sequence[ast.stmt], function: int, traced: frozenset[str] = frozenset()
+) -> Iterator[ScopeBlock]:
     """`traced` are the variables that the compiler of this namespace does not know while it traces."""
     for node in body:
         if isinstance(node, _FUNCTIONS):
             begin = min([node.lineno, *(item.lineno for item in node.decorator_list)])
-            yield Block(begin, node.end_lineno or begin, begin, whole=True)
-            yield from _blocks(node.body, begin)
+            yield ScopeBlock(begin, node.end_lineno or begin, begin, whole=True)
+            yield from _find_blocks(node.body, begin)
             continue
-        scoped = function > 0 and _scoped(node, traced)
+        scoped = function > 0 and _opens_scope(node, traced)
         if scoped and isinstance(node, ast.For):
-            traced |= _names(node.target)
-        if isinstance(node, ast.Assign) and _follows(node.value, traced):
-            traced |= frozenset[str]().union(*map(_names, node.targets))
-        for part in _bodies(node):
+            traced |= _collect_names(node.target)
+        if isinstance(node, ast.Assign) and _depends_on_traced(node.value, traced):
+            traced |= frozenset[str]().union(*map(_collect_names, node.targets))
+        for part in _statement_bodies(node):
             if scoped:
-                yield Block(part[0].lineno, part[-1].end_lineno or part[0].lineno, function, whole=False)
-            yield from _blocks(part, function, traced)
+                yield ScopeBlock(part[0].lineno, part[-1].end_lineno or part[0].lineno, function, whole=False)
+            yield from _find_blocks(part, function, traced)
 
 
-def _scoped(node: ast.stmt, traced: frozenset[str]) -> bool:
+def _opens_scope(node: ast.stmt, traced: frozenset[str]) -> bool:
     """Loops over ranges, and conditions on their variables or on the place of the program in its grid.
 
     All other conditions and loops are Python's: one of their branches, or all that they repeat, is traced.
     """
     if isinstance(node, ast.For):
-        return isinstance(node.iter, ast.Call) and not _RANGES.isdisjoint(_names(node.iter.func))
-    return isinstance(node, ast.If) and _follows(node.test, traced)
+        return isinstance(node.iter, ast.Call) and not _RANGES.isdisjoint(_collect_names(node.iter.func))
+    return isinstance(node, ast.If) and _depends_on_traced(node.test, traced)
 
 
-def _follows(value: ast.expr, traced: frozenset[str]) -> bool:
+def _depends_on_traced(value: ast.expr, traced: frozenset[str]) -> bool:
     """Whether arithmetic on traced variables or on `program_id` makes the value."""
     calls = [node for node in ast.walk(value) if isinstance(node, ast.Call)]
-    if any("program_id" not in _names(node.func) for node in calls):
+    if any("program_id" not in _collect_names(node.func) for node in calls):
         return False
-    return bool(calls) or not traced.isdisjoint(_names(value))
+    return bool(calls) or not traced.isdisjoint(_collect_names(value))
 
 
-def _names(node: ast.expr) -> frozenset[str]:
+def _collect_names(node: ast.expr) -> frozenset[str]:
     found = [getattr(item, "id", None) or getattr(item, "attr", None) for item in ast.walk(node)]
     return frozenset(name for name in found if name)
 
 
-def _bodies(node: ast.stmt) -> Iterator[Sequence[ast.stmt]]:
+def _statement_bodies(node: ast.stmt) -> Iterator[Sequence[ast.stmt]]:
     for _, value in ast.iter_fields(node):
         if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
             yield value

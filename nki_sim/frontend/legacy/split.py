@@ -27,7 +27,7 @@ class _Axis(NamedTuple):
     steps: tuple[int, ...]
 
 
-def within_rank(operator: Operator, given: dict[str, Any], most: int) -> Iterator[dict[str, Any]]:
+def split_to_rank(operator: Operator, given: dict[str, Any], most: int) -> Iterator[dict[str, Any]]:
     """The arguments of the instructions, all of whose tiles have at most `most` dimensions.
 
     The arguments as they are where they fit, or the instruction cannot be split.
@@ -43,14 +43,14 @@ def within_rank(operator: Operator, given: dict[str, Any], most: int) -> Iterato
     if not plain or len({view.storage.on_chip for view in whole.values()}) != 1:
         yield given
         return
-    narrow = {role: view.seen(view.offset, (view.dims[0], (1, 1))) for role, view in columns.items()}
-    for parts in _parts(list(whole.values()), most):
+    narrow = {role: view.with_pattern(view.offset, (view.dims[0], (1, 1))) for role, view in columns.items()}
+    for parts in _split_views(list(whole.values()), most):
         yield {**given, **narrow, **dict(zip(whole, parts, strict=True))}
 
 
-def _parts(views: Sequence[Tensor], most: int) -> Iterator[list[Tensor]]:
+def _split_views(views: Sequence[Tensor], most: int) -> Iterator[list[Tensor]]:
     """The views in parts of few enough dimensions; the first dimension stays whole."""
-    axes = _joined(
+    axes = _join_axes(
         [
             _Axis(count, tuple(view.dims[axis][0] for view in views))
             for axis, count in enumerate(views[0].shape)
@@ -62,7 +62,7 @@ def _parts(views: Sequence[Tensor], most: int) -> Iterator[list[Tensor]]:
     kept = [axes[axis] for axis in sorted(by_size[len(looped) :])] or [_Axis(1, (1,) * len(views))]
     for place in product(*(range(axis.size) for axis in looped)):
         yield [
-            view.seen(
+            view.with_pattern(
                 view.offset + sum(at * axis.steps[number] for at, axis in zip(place, looped, strict=True)),
                 (view.dims[0], *((axis.steps[number], axis.size) for axis in kept)),
             )
@@ -70,7 +70,7 @@ def _parts(views: Sequence[Tensor], most: int) -> Iterator[list[Tensor]]:
         ]
 
 
-def _joined(axes: Sequence[_Axis]) -> list[_Axis]:
+def _join_axes(axes: Sequence[_Axis]) -> list[_Axis]:
     """The same axes, neighbours joined where one walk covers both in every view."""
     found: list[_Axis] = []
     for axis in axes:

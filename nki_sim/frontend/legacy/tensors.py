@@ -14,10 +14,10 @@ from operator import lt
 from typing import Any, NoReturn
 
 from nki_sim.forms import HBM_BUFFERS
+from nki_sim.frontend.legacy.access_patterns import expand_keys
 from nki_sim.frontend.legacy.index import INTEGERS, Index
-from nki_sim.frontend.legacy.patterns import expanded
-from nki_sim.frontend.legacy.recorder import legacy
-from nki_sim.frontend.legacy.tiles import ASSIGNED, Tile, as_tile, store
+from nki_sim.frontend.legacy.recorder import legacy_recorder
+from nki_sim.frontend.legacy.tiles import ASSIGNED, Tile, as_tile, assign_value
 from nki_sim.frontend.storage import Declaration
 from nki_sim.frontend.tensor import fail
 
@@ -28,7 +28,7 @@ class par_dim(int):  # noqa: N801  the documented spelling
     __slots__ = ()
 
 
-class Blocks:
+class BlockTensor:
     """A tensor with block dimensions, or some of its blocks: `first` leading indices are given already."""
 
     __slots__ = ("_made", "_maker", "_prefix", "shape")
@@ -60,37 +60,37 @@ class Blocks:
     def __repr__(self) -> str:
         return f"<tensor {self.name} {self.shape} in blocks>"
 
-    def __getitem__(self, key: Any) -> Tile | Blocks:
+    def __getitem__(self, key: Any) -> Tile | BlockTensor:
         keys = key if isinstance(key, tuple) else (key,)
         at = self._maker.rank - len(self._prefix)
         number = self._prefix + keys[:at]
         tile = self._made.get(number) if INTEGERS.issuperset(map(type, number)) else None
         if tile is None:
-            if len(number) != self._maker.rank or not self._maker.holds(number):
-                return self._found(keys)
-            tile = self._made[number] = self._maker.make(number)
+            if len(number) != self._maker.rank or not self._maker.has_block(number):
+                return self._index_blocks(keys)
+            tile = self._made[number] = self._maker.make_tile(number)
         rest = keys[at:]
         return tile[rest] if rest else tile
 
     def __setitem__(self, key: Any, value: Any) -> None:
         unshared = sys.getrefcount(value) <= ASSIGNED
         goal = self[key]
-        if isinstance(goal, Blocks):
+        if isinstance(goal, BlockTensor):
             goal.fill_all(value)
         else:
-            store(goal, value, unshared=unshared)
+            assign_value(goal, value, unshared=unshared)
 
     def __iadd__(self, value: Any) -> NoReturn:
         del value
         self.tile()
 
-    def _found(self, keys: tuple[Any, ...]) -> Tile | Blocks:
-        keys = expanded(keys, len(self.shape), self.name)
+    def _index_blocks(self, keys: tuple[Any, ...]) -> Tile | BlockTensor:
+        keys = expand_keys(keys, len(self.shape), self.name)
         at = self._maker.rank - len(self._prefix)
         given: list[int] = []
         for item in keys[:at]:
             if all(isinstance(other, slice) and other == slice(None) for other in keys[len(given) :]):
-                return Blocks(self._maker, self._made, (*self._prefix, *given))
+                return BlockTensor(self._maker, self._made, (*self._prefix, *given))
             given.append(self._block_index(item, len(self._prefix) + len(given)))
         tile = self[tuple(given)]
         assert isinstance(tile, Tile)
@@ -127,7 +127,7 @@ class Blocks:
         for number in product(*(range(size) for size in left)):
             goal = self[number]
             assert isinstance(goal, Tile)
-            store(goal, value, unshared=False)
+            assign_value(goal, value, unshared=False)
 
     def tile(self) -> NoReturn:
         """What instructions ask of an operand; a tensor in blocks is none."""
@@ -138,7 +138,7 @@ class Blocks:
         )  # fmt: skip
 
 
-def _plain(block: tuple[Any, ...]) -> bool:
+def _is_plain(block: tuple[Any, ...]) -> bool:
     return INTEGERS.issuperset(map(type, block))
 
 
@@ -156,7 +156,7 @@ class _BlockMaker:
         self.rank = len(blocks)
         self._fill = fill
         self._place = place
-        self._iteration = legacy().iteration
+        self._iteration = legacy_recorder().current_iteration
         self._patterns: dict[Any, Any] = {}
 
     @property
@@ -175,19 +175,19 @@ class _BlockMaker:
     def name(self) -> str:
         return self._site.name
 
-    def holds(self, number: tuple[Any, ...]) -> bool:
+    def has_block(self, number: tuple[Any, ...]) -> bool:
         """Whether these are plain indices of a block."""
-        return _plain(number) and min(number) >= 0 and all(map(lt, number, self.shape))
+        return _is_plain(number) and min(number) >= 0 and all(map(lt, number, self.shape))
 
-    def make(self, number: tuple[int, ...]) -> Tile:
-        recorder = legacy()
+    def make_tile(self, number: tuple[int, ...]) -> Tile:
+        recorder = legacy_recorder()
         declaration, site = self._declaration, self._site
         if self._place is not None:
             address = self._place(number, site.shape[0], site.partition_bytes)
-            declaration = recorder.declared(replace(site, address=address))
-        storage = recorder.storage(declaration)
+            declaration = recorder.declaration_of(replace(site, address=address))
+        storage = recorder.allocate_storage(declaration)
         if self._fill is not None:
-            recorder.fill(storage, self._fill, site.line, self._iteration)
+            recorder.fill_lazily(storage, self._fill, site.line, self._iteration)
         return Tile(storage, 0, declaration.dims, None, self._patterns)
 
 
@@ -204,7 +204,7 @@ def ndarray(
 
     `buffer` may be an allocation of `nki.compiler`, which places every block.
     """
-    region, place = _memory(buffer)
+    region, place = _parse_buffer(buffer)
     sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     plain = tuple(to_int(size) if hasattr(size, "__index__") else size for size in sizes)
     if region in HBM_BUFFERS:
@@ -213,29 +213,31 @@ def ndarray(
                 "hbm_tensor_with_init_value", "creating an HBM tensor with an initial value is not supported",
                 "declare it with nl.ndarray and fill it with nl.store",
             )  # fmt: skip
-        if region == "shared_hbm" and legacy().nested():
+        if region == "shared_hbm" and legacy_recorder().is_nested():
             fail(
                 "shared_hbm_must_in_kernel_level",
                 f"a tensor of shape {plain} in shared HBM is declared in a block or in a function",
                 "declare it in the kernel itself, before loops, conditions and calls",
             )  # fmt: skip
-        return as_tile(legacy().declare(plain, dtype, region, name))
+        return as_tile(legacy_recorder().declare(plain, dtype, region, name))
     marked = [axis for axis, size in enumerate(sizes) if isinstance(size, par_dim)]
     if len(marked) > 1:
         fail("par_dim", f"shape {plain} has {len(marked)} partition dimensions", "mark one with nl.par_dim")
     axis = marked[0] if marked else 0
     tile = plain[axis:] if len(plain) - axis > 1 else (*plain[axis:], 1)
     if place is not None and init_value is not None:
-        legacy().bar_where_placed(
+        legacy_recorder().bar_where_placed(
             "tensor_creation_on_scratchpad_with_init_value_not_allowed",
             f"a tensor of shape {plain} is placed by the kernel and filled with {init_value}",
             "declare it with nl.ndarray, then assign: t[...] = value",
         )  # fmt: skip
-    maker = _BlockMaker(legacy().declaration(tile, dtype, region, name), plain[:axis], init_value, place)
-    return Blocks(maker, {}, ()) if axis else maker.make(())
+    maker = _BlockMaker(
+        legacy_recorder().prepare_declaration(tile, dtype, region, name), plain[:axis], init_value, place
+    )
+    return BlockTensor(maker, {}, ()) if axis else maker.make_tile(())
 
 
-def _memory(buffer: Any) -> tuple[str, Any]:
+def _parse_buffer(buffer: Any) -> tuple[str, Any]:
     """The memory's name and, for an allocation, what places each block."""
     if buffer is None:
         return "sbuf", None

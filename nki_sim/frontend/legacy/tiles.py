@@ -3,7 +3,7 @@
 For those who write operators of this namespace:
 
 - Results are `Tile`s; `as_tile` makes one of a plain view.
-- Operands go through `operand`, which refuses what is no tile (a tensor with block dimensions, an index).
+- Operands go through `to_operand`, which refuses what is no tile (a tensor with block dimensions, an index).
 - `mask=` becomes boxes with `where(mask, shape)`: None for no mask, else the parts of the tile that remain;
   none of them: the instruction is skipped. Clip operands by indexing them with slices.
 - A tile may reach beyond its tensor as long as a mask takes that part away: it has no `sig`, so that using
@@ -18,12 +18,12 @@ from math import prod
 from typing import Any, NoReturn, Self
 
 from nki_sim.forms import Dims
-from nki_sim.frontend.legacy import patterns
+from nki_sim.frontend.legacy import access_patterns
+from nki_sim.frontend.legacy.access_patterns import OutOfBoundsAccess
 from nki_sim.frontend.legacy.index import Index
 from nki_sim.frontend.legacy.masks import Box, Mask
-from nki_sim.frontend.legacy.patterns import Reach
-from nki_sim.frontend.legacy.recorder import legacy
-from nki_sim.frontend.tensor import Storage, Tensor, fail, row_major
+from nki_sim.frontend.legacy.recorder import legacy_recorder
+from nki_sim.frontend.tensor import Storage, Tensor, fail, row_major_dims
 from nki_sim.operators import OPERATORS
 
 _FLOAT = frozenset({"float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2"})
@@ -39,7 +39,7 @@ class Tile(Tensor):
         storage: Storage,
         offset: int,
         dims: Dims,
-        reach: Reach | None = None,
+        reach: OutOfBoundsAccess | None = None,
         patterns: dict[Any, Any] | None = None,
     ) -> None:
         # As the class above does, without a call: most of a kernel's time goes into making tiles.
@@ -59,17 +59,17 @@ class Tile(Tensor):
 
     def __getitem__(self, key: Any) -> Tile:
         if type(key) is not tuple and isinstance(key, Mask):
-            return self.masked(key)
-        offset, dims, lookup, reach = patterns.look_up(self, key)
+            return self.apply_mask(key)
+        offset, dims, lookup, reach = access_patterns.resolve_access(self, key)
         made = Tile(self.storage, offset, dims, reach)
         made.lookup = lookup
         return made
 
-    def seen(self, offset: int, dims: Dims) -> Self:
+    def with_pattern(self, offset: int, dims: Dims) -> Self:
         """The same storage and lookup through another pattern."""
-        return type(self)(self.storage, offset, dims, self.reach).looked_up(self.lookup)
+        return type(self)(self.storage, offset, dims, self.reach).with_lookup(self.lookup)
 
-    def masked(self, mask: Mask) -> Tile:
+    def apply_mask(self, mask: Mask) -> Tile:
         """The part that a mask keeps, as operands of matmuls are masked: a box."""
         boxes = list(mask.boxes(self.shape))
         if len(boxes) != 1:
@@ -81,16 +81,20 @@ class Tile(Tensor):
 
     def __setitem__(self, key: Any, value: Any) -> None:  # type: ignore[override]
         unshared = sys.getrefcount(value) <= ASSIGNED
-        store(self[key], value, unshared=unshared)
+        assign_value(self[key], value, unshared=unshared)
 
     def __iadd__(self, value: Any) -> Self:  # type: ignore[override,misc]
         unshared = sys.getrefcount(value) <= _ADDED
-        if unshared and _is_product(value) and _accumulated(self, value):
+        if unshared and _is_product(value) and _try_accumulate(self, value):
             return self
         kept = getattr(value, "kept", None)
         for box in [()] if kept is None else kept:
             part = tuple(slice(*span) for span in box)
-            store(self[part], _language("add")(self[part], value[part] if part else value), unshared=True)
+            assign_value(
+                self[part],
+                _language_function("add")(self[part], value[part] if part else value),
+                unshared=True,
+            )
         return self
 
     # -- shapes ----------------------------------------------------------------------------------
@@ -103,7 +107,7 @@ class Tile(Tensor):
         """Dimensions of size 1 repeated; filling partitions takes an instruction, as in `nl.broadcast_to`."""
         if len(shape) == self.ndim and (shape[0] == self.dims[0][1] or not self.storage.on_chip):
             return super().broadcast_to(shape)
-        return as_tile(_language("broadcast_to")(self, shape=tuple(shape)))
+        return as_tile(_language_function("broadcast_to")(self, shape=tuple(shape)))
 
     def expand_dims(self, axis: int) -> Tile:
         """A new dimension of size 1."""
@@ -111,7 +115,7 @@ class Tile(Tensor):
 
     def astype(self, dtype: Any) -> Tile:
         """A copy in another type."""
-        return as_tile(_language("copy")(self, dtype=dtype))
+        return as_tile(_language_function("copy")(self, dtype=dtype))
 
     def assert_shape(self, shape: Sequence[int]) -> Tile:
         """The tile itself when it has that shape."""
@@ -133,33 +137,33 @@ class Tile(Tensor):
         )  # fmt: skip
 
 
-def _language(name: str) -> Any:
+def _language_function(name: str) -> Any:
     from nki_sim.frontend.legacy import language
 
     return getattr(language, name)
 
 
-def _binary(name: str, *, swapped: bool = False) -> Any:
+def _binary_method(name: str, *, swapped: bool = False) -> Any:
     def compute(self: Tile, other: Any) -> Any:
         if name == "add" and isinstance(other, Index):
             return other + self
         left, right = (other, self) if swapped else (self, other)
-        return _language(name)(left, right)
+        return _language_function(name)(left, right)
 
     return compute
 
 
-def _update(name: str) -> Any:
+def _update_method(name: str) -> Any:
     def compute(self: Tile, other: Any) -> Tile:
-        store(self, _language(name)(self, other), unshared=True)
+        assign_value(self, _language_function(name)(self, other), unshared=True)
         return self
 
     return compute
 
 
-def _unary(name: str) -> Any:
+def _unary_method(name: str) -> Any:
     def compute(self: Tile) -> Any:
-        return _language(name)(self)
+        return _language_function(name)(self)
 
     return compute
 
@@ -175,14 +179,14 @@ _COMPARE = {
 }  # fmt: skip
 
 for _sign, _name in _BINARY.items():
-    setattr(Tile, f"__{_sign}__", _binary(_name))
-    setattr(Tile, f"__r{_sign}__", _binary(_name, swapped=True))
+    setattr(Tile, f"__{_sign}__", _binary_method(_name))
+    setattr(Tile, f"__r{_sign}__", _binary_method(_name, swapped=True))
     if _sign != "add":
-        setattr(Tile, f"__i{_sign}__", _update(_name))
+        setattr(Tile, f"__i{_sign}__", _update_method(_name))
 for _sign, _name in _COMPARE.items():
-    setattr(Tile, f"__{_sign}__", _binary(_name))
+    setattr(Tile, f"__{_sign}__", _binary_method(_name))
 for _sign, _name in {"neg": "negative", "invert": "invert", "abs": "abs"}.items():
-    setattr(Tile, f"__{_sign}__", _unary(_name))
+    setattr(Tile, f"__{_sign}__", _unary_method(_name))
 Tile.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
@@ -197,12 +201,12 @@ def as_tile(view: Tensor) -> Tile:
     return made
 
 
-def operand(value: Any) -> Any:
+def to_operand(value: Any) -> Any:
     """What an instruction takes for a value: a tile for a tensor, numbers and constants as they are."""
     return value if type(value) is Tile or not hasattr(value, "tile") else value.tile()
 
 
-def where(mask: Any, shape: Sequence[int]) -> list[Box] | None:
+def mask_boxes(mask: Any, shape: Sequence[int]) -> list[Box] | None:
     """The boxes of a tile of that shape which a mask keeps; None when there is no mask."""
     if mask is None or mask is True:
         return None
@@ -220,41 +224,41 @@ def where(mask: Any, shape: Sequence[int]) -> list[Box] | None:
 # -- assignment ----------------------------------------------------------------------------------
 
 
-def store(goal: Tile, value: Any, *, unshared: bool) -> None:
+def assign_value(goal: Tile, value: Any, *, unshared: bool) -> None:
     """`goal[...] = value`: the last instruction redirected, or a copy, or a fill."""
     if type(value) is not Tile:
         if hasattr(value, "reduce_into"):
             value.reduce_into(goal)
             return
-        value = operand(value)
+        value = to_operand(value)
     if isinstance(value, Tensor):
-        _store_tile(goal, value, unshared=unshared)
+        _assign_tile(goal, value, unshared=unshared)
     else:
-        _fill(goal, value)
+        _assign_number(goal, value)
 
 
-def _store_tile(goal: Tile, value: Tensor, *, unshared: bool) -> None:
+def _assign_tile(goal: Tile, value: Tensor, *, unshared: bool) -> None:
     if value.storage is goal.storage and value.offset == goal.offset and value.dims == goal.dims:
         return
     _check_memories(goal, value)
     shape = value.shape
     same = goal.shape == shape
-    view = goal if same else conform(goal, shape)
+    view = goal if same else conform_shape(goal, shape)
     same = same or view.shape == shape
     fresh, kept = (value.fresh, value.kept) if isinstance(value, Tile) else (False, None)
     alone = unshared and fresh and (kept is None or len(kept) == 1)
     if alone and same and _takes_type(view, value):
         changes = {"accumulate": False} if _is_product(value) else {}
-        if legacy().redirect(value, view, **changes):
+        if legacy_recorder().redirect_result(value, view, **changes):
             return
     if not same:
         value = value.broadcast_to(view.shape)
     for box in [()] if kept is None else kept:
         part = tuple(slice(*span) for span in box)
-        legacy().emit(OPERATORS["tensor_copy"], {"dst": view[part], "src": value[part]})
+        legacy_recorder().emit(OPERATORS["tensor_copy"], {"dst": view[part], "src": value[part]})
 
 
-def _fill(goal: Tile, value: Any) -> None:
+def _assign_number(goal: Tile, value: Any) -> None:
     number = getattr(value, "item", lambda: value)()
     if not isinstance(number, int | float):
         fail(
@@ -263,12 +267,12 @@ def _fill(goal: Tile, value: Any) -> None:
         )  # fmt: skip
     if not goal.storage.on_chip:
         _refuse_hbm(goal)
-    if goal.offset == 0 and goal.dims == row_major(goal.storage.site.shape):
-        recorder = legacy()
+    if goal.offset == 0 and goal.dims == row_major_dims(goal.storage.site.shape):
+        recorder = legacy_recorder()
         recorder.flush()
-        recorder.fill(goal.storage, float(number), recorder.line(), recorder.iteration)
+        recorder.fill_lazily(goal.storage, float(number), recorder.current_line(), recorder.current_iteration)
     else:
-        legacy().emit(OPERATORS["memset"], {"dst": goal, "value": float(number)})
+        legacy_recorder().emit(OPERATORS["memset"], {"dst": goal, "value": float(number)})
 
 
 def _check_memories(goal: Tensor, value: Tensor) -> None:
@@ -292,15 +296,17 @@ def _takes_type(goal: Tensor, value: Tensor) -> bool:
     operand, which is what it has when nobody gave it one.
     """
     made, wanted = value.storage.dtype, goal.storage.dtype
-    return made == wanted or (made == "float32" and wanted in _FLOAT) or legacy().inherits_type(value)
+    return (
+        made == wanted or (made == "float32" and wanted in _FLOAT) or legacy_recorder().inherits_type(value)
+    )
 
 
-def _accumulated(goal: Tile, value: Tensor) -> bool:
+def _try_accumulate(goal: Tile, value: Tensor) -> bool:
     """Whether the matmul that made the value adds it to the goal itself."""
-    recorder = legacy()
+    recorder = legacy_recorder()
     # Which elements have products already decides between overwriting and accumulating.
-    return recorder.can_accumulate(goal) and recorder.redirect(
-        value, conform(goal, value.shape), accumulate=None
+    return recorder.can_accumulate(goal) and recorder.redirect_result(
+        value, conform_shape(goal, value.shape), accumulate=None
     )
 
 
@@ -309,11 +315,11 @@ def _is_product(value: Any) -> bool:
         isinstance(value, Tile)
         and value.fresh
         and value.storage.banked
-        and legacy().last_operator == "nc_matmul"
+        and legacy_recorder().last_operator == "nc_matmul"
     )
 
 
-def conform(view: Tile, shape: Sequence[int]) -> Tile:
+def conform_shape(view: Tile, shape: Sequence[int]) -> Tile:
     """The view with dimensions of size 1 put or dropped where a shape has or has none.
 
     Raises:
@@ -327,7 +333,7 @@ def conform(view: Tile, shape: Sequence[int]) -> Tile:
         dims = [next(pairs) if count != 1 else (1, 1) for count in shape]
         if view.storage.on_chip and dims[0][1] == 1:
             dims[0] = (view.storage.row, 1)
-        return view.seen(view.offset, tuple(dims))
+        return view.with_pattern(view.offset, tuple(dims))
     if len(shape) == view.ndim and all(a in {b, 1} for a, b in zip(shape, view.shape, strict=True)):
         return view
     return fail(
@@ -337,7 +343,7 @@ def conform(view: Tile, shape: Sequence[int]) -> Tile:
     )  # fmt: skip
 
 
-class _Probe:
+class _ReferenceProbe:
     """Counts the references to a value that only its statement holds: the interpreter's own."""
 
     seen = 0
@@ -350,12 +356,12 @@ class _Probe:
         return self
 
 
-def _references_of_a_temporary() -> tuple[int, int]:
-    probe = _Probe()
+def _count_temporary_references() -> tuple[int, int]:
+    probe = _ReferenceProbe()
     probe[0] = object()
     assigned = probe.seen
     probe += object()
     return assigned, probe.seen
 
 
-ASSIGNED, _ADDED = _references_of_a_temporary()
+ASSIGNED, _ADDED = _count_temporary_references()

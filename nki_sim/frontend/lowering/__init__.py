@@ -13,13 +13,13 @@ from typing import Any
 
 from nki_sim.frontend.lowering.composite import FUNCTIONS as COMPOSITE
 from nki_sim.frontend.lowering.elementwise import FUNCTIONS as ELEMENTWISE
-from nki_sim.frontend.lowering.emit import Box, Where
+from nki_sim.frontend.lowering.emit import Box, MaskBoxes
 from nki_sim.frontend.lowering.matrix import FUNCTIONS as MATRIX
 from nki_sim.frontend.lowering.move import FUNCTIONS as MOVE
-from nki_sim.frontend.lowering.noise import FUNCTIONS as NOISE
+from nki_sim.frontend.lowering.random_numbers import FUNCTIONS as NOISE
 from nki_sim.frontend.lowering.reductions import FUNCTIONS as REDUCTIONS
 
-__all__ = ["FUNCTIONS", "Box", "Where"]
+__all__ = ["FUNCTIONS", "Box", "MaskBoxes"]
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **ELEMENTWISE, **REDUCTIONS, **COMPOSITE, **MATRIX, **MOVE, **NOISE,

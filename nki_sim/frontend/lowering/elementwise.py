@@ -2,7 +2,7 @@
 
 Two tiles of one shape are a `tensor_tensor`; a number or a float32 column of one element per partition is a
 `tensor_scalar`, which the documents recommend; everything else is broadcast by access patterns. A function
-of one tile is an `activation` of that name unless `UNARY` has another recipe.
+of one tile is an `activation_recipe` of that name unless `UNARY` has another recipe.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
+from nki_sim.frontend.argument_values import LanguageFunction
 from nki_sim.frontend.lowering.emit import (
-    Where,
-    broadcast,
-    in_sbuf,
+    MaskBoxes,
+    broadcast_tiles,
+    broadcast_to_shape,
+    declare_tile,
+    ensure_in_sbuf,
     is_column,
-    issue,
-    on_chip,
-    spread,
-    tile,
+    issue_instruction,
+    require_on_chip,
 )  # fmt: skip
-from nki_sim.frontend.lowering.promotion import dtype_of, number, promote
+from nki_sim.frontend.lowering.promotion import as_number, dtype_of, promote_types
 from nki_sim.frontend.tensor import Tensor, fail
-from nki_sim.frontend.values import Function
 from nki_sim.functions import ACTIVATIONS, ALU
 
 BINARY = (
@@ -36,40 +36,42 @@ BINARY = (
 )  # fmt: skip
 
 
-def binary(op: str, x: Any, y: Any, dtype: Any = None, *, where: Where = None) -> Tensor:
+def apply_binary(op: str, x: Any, y: Any, dtype: Any = None, *, where: MaskBoxes = None) -> Tensor:
     """x op y; at least one is a tile, shapes broadcast."""
     if op not in ALU:
         fail("unsupported", f"not supported yet: nl.{op}")
-    wanted = dtype or promote(x, y)
-    left, right = number(x), number(y)
+    wanted = dtype or promote_types(x, y)
+    left, right = as_number(x), as_number(y)
     if left is not None and right is not None:
         fail("argument_type", f"nl.{op} of two numbers", "at least one is a tile; compute with Python")
     if right is not None:
-        return _with_number(op, on_chip(f"nl.{op}: x", x), right, wanted, where)
-    data = on_chip(f"nl.{op}: y", y)
+        return _apply_with_number(op, require_on_chip(f"nl.{op}: x", x), right, wanted, where)
+    data = require_on_chip(f"nl.{op}: y", y)
     if left is None:
-        return _two_tiles(op, on_chip(f"nl.{op}: x", x), data, wanted, where)
+        return _apply_to_tiles(op, require_on_chip(f"nl.{op}: x", x), data, wanted, where)
     if op != "power":
-        return _with_number(op, data, left, wanted, where, reverse=True)
-    base = tile((data.shape[0], 1), "float32")
-    issue("memset", dst=base, value=left)
-    return _two_tiles(op, base, data, wanted, where)
+        return _apply_with_number(op, data, left, wanted, where, reverse=True)
+    base = declare_tile((data.shape[0], 1), "float32")
+    issue_instruction("memset", dst=base, value=left)
+    return _apply_to_tiles(op, base, data, wanted, where)
 
 
-def _with_number(
-    op: str, data: Tensor, value: float, dtype: Any, where: Where, *, reverse: bool = False
+def _apply_with_number(
+    op: str, data: Tensor, value: float, dtype: Any, where: MaskBoxes, *, reverse: bool = False
 ) -> Tensor:
-    result = tile(data.shape, dtype)
-    issue("tensor_scalar", where, dst=result, data=data, op0=op_value(op), operand0=value, reverse0=reverse)
+    result = declare_tile(data.shape, dtype)
+    issue_instruction(
+        "tensor_scalar", where, dst=result, data=data, op0=op_value(op), operand0=value, reverse0=reverse
+    )
     return result
 
 
-def _two_tiles(op: str, x: Tensor, y: Tensor, dtype: Any, where: Where) -> Tensor:
-    shape, (x, y) = broadcast(x, y)
-    result = tile(shape, dtype)
+def _apply_to_tiles(op: str, x: Tensor, y: Tensor, dtype: Any, where: MaskBoxes) -> Tensor:
+    shape, (x, y) = broadcast_tiles(x, y)
+    result = declare_tile(shape, dtype)
     for data, column, reverse in ((x, y, False), (y, x, True)):
-        if data.shape == shape and _scalars(column, shape) and not (op == "power" and reverse):
-            issue(
+        if data.shape == shape and _is_scalar_column(column, shape) and not (op == "power" and reverse):
+            issue_instruction(
                 "tensor_scalar",
                 where,
                 dst=result,
@@ -79,55 +81,61 @@ def _two_tiles(op: str, x: Tensor, y: Tensor, dtype: Any, where: Where) -> Tenso
                 reverse0=reverse,
             )
             return result
-    x, y = _placed(op, spread(x, shape), spread(y, shape), where)
-    issue("tensor_tensor", where, dst=result, data1=x, data2=y, op=op_value(op))
+    x, y = _place_operands(op, broadcast_to_shape(x, shape), broadcast_to_shape(y, shape), where)
+    issue_instruction("tensor_tensor", where, dst=result, data1=x, data2=y, op=op_value(op))
     return result
 
 
-def _scalars(column: Tensor, shape: tuple[int, ...]) -> bool:
+def _is_scalar_column(column: Tensor, shape: tuple[int, ...]) -> bool:
     """Whether an operand is a column that `tensor_scalar` takes, and not a tile like the other."""
     fits = column.shape[0] == shape[0] and column.shape != shape
     return fits and is_column(column) and dtype_of(column) == "float32"
 
 
-def _placed(op: str, x: Tensor, y: Tensor, where: Where) -> tuple[Tensor, Tensor]:
+def _place_operands(op: str, x: Tensor, y: Tensor, where: MaskBoxes) -> tuple[Tensor, Tensor]:
     """Operands where the engine can read them: not both in PSUM, none there for GpSimd, which does powers."""
     if op == "power":
-        return in_sbuf(x, where), in_sbuf(y, where)
+        return ensure_in_sbuf(x, where), ensure_in_sbuf(y, where)
     both = x.buffer == y.buffer == "psum"
-    return x, in_sbuf(y, where) if both else y
+    return x, ensure_in_sbuf(y, where) if both else y
 
 
 @cache
-def op_value(name: str) -> Function:
+def op_value(name: str) -> LanguageFunction:
     """One object for each name: calls are recognised by the identity of what they pass."""
-    return Function(name)
+    return LanguageFunction(name)
 
 
-Recipe = Callable[[Tensor, Tensor, Where], None]
+Recipe = Callable[[Tensor, Tensor, MaskBoxes], None]
 """Emits what fills the first tile from the second."""
 
 
-def activation(op: str) -> Recipe:
-    def emit(result: Tensor, x: Tensor, where: Where) -> None:
-        issue("activation", where, dst=result, op=op_value(op), data=x)
+def activation_recipe(op: str) -> Recipe:
+    def emit(result: Tensor, x: Tensor, where: MaskBoxes) -> None:
+        issue_instruction("activation", where, dst=result, op=op_value(op), data=x)
 
     return emit
 
 
-def scaled(op0: str, operand0: float, op1: str | None = None, operand1: float | None = None) -> Recipe:
+def tensor_scalar_recipe(
+    op0: str, operand0: float, op1: str | None = None, operand1: float | None = None
+) -> Recipe:
     """(x op0 operand0) op1 operand1."""
     second: dict[str, Any] = {} if op1 is None else {"op1": op_value(op1), "operand1": operand1}
 
-    def emit(result: Tensor, x: Tensor, where: Where) -> None:
-        issue("tensor_scalar", where, dst=result, data=x, op0=op_value(op0), operand0=operand0, **second)
+    def emit(result: Tensor, x: Tensor, where: MaskBoxes) -> None:
+        issue_instruction(
+            "tensor_scalar", where, dst=result, data=x, op0=op_value(op0), operand0=operand0, **second
+        )
 
     return emit
 
 
-def _without_remainder(result: Tensor, x: Tensor, near: Tensor, op: str, by: float, *, where: Where) -> None:
+def _subtract_remainder(
+    result: Tensor, x: Tensor, near: Tensor, op: str, by: float, *, where: MaskBoxes
+) -> None:
     """x - (near op by)."""
-    issue(
+    issue_instruction(
         "scalar_tensor_tensor", where, dst=result, data=near, op0=op_value(op), operand0=by,
         op1=op_value("subtract"), operand1=x, reverse1=True,
     )  # fmt: skip
@@ -137,104 +145,106 @@ _INTEGRAL = 2.0**23
 """From here on every float32 is an integer."""
 
 
-def _integral(op: str, divisor: float) -> Recipe:
+def _integral_recipe(op: str, divisor: float) -> Recipe:
     """x without its fraction, x - (x op divisor), also of infinity, which has no remainder."""
 
-    def emit(result: Tensor, x: Tensor, where: Where) -> None:
-        x, near = in_sbuf(x, where), tile(x.shape, "float32")
-        scaled("minimum", _INTEGRAL, "maximum", -_INTEGRAL)(near, x, where)
-        _without_remainder(result, x, near, op, divisor, where=where)
+    def emit(result: Tensor, x: Tensor, where: MaskBoxes) -> None:
+        x, near = ensure_in_sbuf(x, where), declare_tile(x.shape, "float32")
+        tensor_scalar_recipe("minimum", _INTEGRAL, "maximum", -_INTEGRAL)(near, x, where)
+        _subtract_remainder(result, x, near, op, divisor, where=where)
 
     return emit
 
 
-def _sine(shift: float) -> Recipe:
+def _sine_recipe(shift: float) -> Recipe:
     """sin(x + shift), brought into the range [-pi, pi] in which the ScalarE's sine holds.
 
     Whole turns are taken away, so that an angle within the range stays exactly what it is.
     """
 
-    def emit(result: Tensor, x: Tensor, where: Where) -> None:
-        moved, angle = tile(x.shape, "float32"), tile(x.shape, "float32")
-        scaled("add", shift + math.pi)(moved, x, where)
-        _without_remainder(moved, moved, moved, "mod", 2 * math.pi, where=where)
-        issue(
+    def emit(result: Tensor, x: Tensor, where: MaskBoxes) -> None:
+        moved, angle = declare_tile(x.shape, "float32"), declare_tile(x.shape, "float32")
+        tensor_scalar_recipe("add", shift + math.pi)(moved, x, where)
+        _subtract_remainder(moved, moved, moved, "mod", 2 * math.pi, where=where)
+        issue_instruction(
             "scalar_tensor_tensor", where, dst=angle, data=x, op0=op_value("add"), operand0=shift,
             op1=op_value("subtract"), operand1=moved,
         )  # fmt: skip
         # Rounding may carry an angle over the edge, where the function is undefined.
-        scaled("minimum", math.pi, "maximum", -math.pi)(angle, angle, where)
-        activation("sin")(result, angle, where)
+        tensor_scalar_recipe("minimum", math.pi, "maximum", -math.pi)(angle, angle, where)
+        activation_recipe("sin")(result, angle, where)
 
     return emit
 
 
-def _tangent(result: Tensor, x: Tensor, where: Where) -> None:
-    parts = [tile(x.shape, "float32") for _ in range(2)]
+def _emit_tangent(result: Tensor, x: Tensor, where: MaskBoxes) -> None:
+    parts = [declare_tile(x.shape, "float32") for _ in range(2)]
     for part, shift in zip(parts, (0.0, math.pi / 2), strict=True):
-        _sine(shift)(part, x, where)
-    issue("tensor_tensor", where, dst=result, data1=parts[0], data2=parts[1], op=op_value("divide"))
+        _sine_recipe(shift)(part, x, where)
+    issue_instruction(
+        "tensor_tensor", where, dst=result, data1=parts[0], data2=parts[1], op=op_value("divide")
+    )
 
 
 _STEEP = 2.0**30
 """Beyond this the arctangent is half a turn's half, as float32 has it."""
 
 
-def _arctangent(result: Tensor, x: Tensor, where: Where) -> None:
+def _emit_arctangent(result: Tensor, x: Tensor, where: MaskBoxes) -> None:
     """2 arctan(x / (1 + sqrt(1 + x^2))): an argument below 1, where the ScalarE's arctangent holds."""
-    slope, root = tile(x.shape, "float32"), tile(x.shape, "float32")
-    scaled("minimum", _STEEP, "maximum", -_STEEP)(slope, x, where)
-    issue("tensor_tensor", where, dst=root, data1=slope, data2=slope, op=op_value("multiply"))
-    scaled("add", 1.0)(root, root, where)
-    activation("sqrt")(root, root, where)
-    issue(
+    slope, root = declare_tile(x.shape, "float32"), declare_tile(x.shape, "float32")
+    tensor_scalar_recipe("minimum", _STEEP, "maximum", -_STEEP)(slope, x, where)
+    issue_instruction("tensor_tensor", where, dst=root, data1=slope, data2=slope, op=op_value("multiply"))
+    tensor_scalar_recipe("add", 1.0)(root, root, where)
+    activation_recipe("sqrt")(root, root, where)
+    issue_instruction(
         "scalar_tensor_tensor", where, dst=slope, data=root, op0=op_value("add"), operand0=1.0,
         op1=op_value("divide"), operand1=slope, reverse1=True,
     )  # fmt: skip
-    activation("arctan")(slope, slope, where)
-    scaled("multiply", 2.0)(result, slope, where)
+    activation_recipe("arctan")(slope, slope, where)
+    tensor_scalar_recipe("multiply", 2.0)(result, slope, where)
 
 
-def _reciprocal(result: Tensor, x: Tensor, where: Where) -> None:
-    issue("reciprocal", where, dst=result, data=x)
+def _emit_reciprocal(result: Tensor, x: Tensor, where: MaskBoxes) -> None:
+    issue_instruction("reciprocal", where, dst=result, data=x)
 
 
-def _copy(result: Tensor, x: Tensor, where: Where) -> None:
-    issue("tensor_copy", where, dst=result, src=x)
+def _emit_copy(result: Tensor, x: Tensor, where: MaskBoxes) -> None:
+    issue_instruction("tensor_copy", where, dst=result, src=x)
 
 
-def _invert(result: Tensor, x: Tensor, where: Where) -> None:
+def _emit_invert(result: Tensor, x: Tensor, where: MaskBoxes) -> None:
     """Exclusive or with all ones, as documented."""
     ones = (1 << 8 * x.dtype.itemsize) - 1 if x.dtype.kind == "uint" else -1
-    scaled("bitwise_xor", ones)(result, x, where)
+    tensor_scalar_recipe("bitwise_xor", ones)(result, x, where)
 
 
 UNARY: dict[str, Recipe] = {
-    "copy": _copy,
-    "reciprocal": _reciprocal,
-    "negative": scaled("multiply", -1.0),
-    "logical_not": scaled("equal", 0.0),
-    "invert": _invert,
-    "floor": _integral("mod", 1.0),
-    "ceil": _integral("mod", -1.0),
-    "trunc": _integral("fmod", 1.0),
-    "sin": _sine(0.0),
-    "cos": _sine(math.pi / 2),
-    "tan": _tangent,
-    "arctan": _arctangent,
+    "copy": _emit_copy,
+    "reciprocal": _emit_reciprocal,
+    "negative": tensor_scalar_recipe("multiply", -1.0),
+    "logical_not": tensor_scalar_recipe("equal", 0.0),
+    "invert": _emit_invert,
+    "floor": _integral_recipe("mod", 1.0),
+    "ceil": _integral_recipe("mod", -1.0),
+    "trunc": _integral_recipe("fmod", 1.0),
+    "sin": _sine_recipe(0.0),
+    "cos": _sine_recipe(math.pi / 2),
+    "tan": _emit_tangent,
+    "arctan": _emit_arctangent,
 }
 
 
-def unary(name: str, x: Any, dtype: Any = None, *, where: Where = None) -> Tensor:
+def apply_unary(name: str, x: Any, dtype: Any = None, *, where: MaskBoxes = None) -> Tensor:
     """The function of every element; the result has the type of `x` unless `dtype` says otherwise."""
-    data = on_chip(f"nl.{name}: x", x)
-    recipe = UNARY.get(name) or activation(name)
-    result = tile(data.shape, dtype or data.dtype)
+    data = require_on_chip(f"nl.{name}: x", x)
+    recipe = UNARY.get(name) or activation_recipe(name)
+    result = declare_tile(data.shape, dtype or data.dtype)
     recipe(result, data, where)
     return result
 
 
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {
-    **{name: partial(unary, name) for name in sorted({*ACTIVATIONS, *UNARY})},
-    **{name: partial(binary, name) for name in BINARY},
+    **{name: partial(apply_unary, name) for name in sorted({*ACTIVATIONS, *UNARY})},
+    **{name: partial(apply_binary, name) for name in BINARY},
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nki_sim.frontend.recorder import current
+from nki_sim.frontend.recorder import current_recorder
 from nki_sim.frontend.tensor import Tensor, fail
 from nki_sim.operators import OPERATORS
 from nki_sim.operators.rules.shapes import start_step
@@ -13,17 +13,19 @@ from nki_sim.operators.rules.shapes import start_step
 Box = tuple[tuple[int, int], ...]
 """First and one past the last element along each axis of a tile."""
 
-Where = Sequence[Box] | None
+MaskBoxes = Sequence[Box] | None
 """What a mask leaves of the tile that an instruction works on; None for all of it."""
 
 
-def tile(shape: Sequence[int], dtype: Any, buffer: str = "sbuf") -> Tensor:
+def declare_tile(shape: Sequence[int], dtype: Any, buffer: str = "sbuf") -> Tensor:
     """A new tile; on chip it has at least a partition and a free dimension."""
     sizes = tuple(shape)
-    return current().declare(sizes if len(sizes) > 1 else (*sizes, 1), dtype, buffer)
+    return current_recorder().declare(sizes if len(sizes) > 1 else (*sizes, 1), dtype, buffer)
 
 
-def issue(name: str, where: Where = None, *, rows: frozenset[str] = frozenset(), **given: Any) -> None:
+def issue_instruction(
+    name: str, where: MaskBoxes = None, *, rows: frozenset[str] = frozenset(), **given: Any
+) -> None:
     """Emit an instruction, once for each box of `where`.
 
     The boxes are over the axes of the largest operand. An operand is clipped along the axes in which it has
@@ -34,16 +36,18 @@ def issue(name: str, where: Where = None, *, rows: frozenset[str] = frozenset(),
     if operator is None:
         fail("unsupported", f"not supported yet: nisa.{name}, which this function needs")
     if where is None:
-        current().emit(operator, given)
+        current_recorder().emit(operator, given)
         return
-    sizes, tiles = broadcast(*(item for item in given.values() if isinstance(item, Tensor)), strict=False)
+    sizes, tiles = broadcast_tiles(
+        *(item for item in given.values() if isinstance(item, Tensor)), strict=False
+    )
     places = dict(zip([key for key, item in given.items() if isinstance(item, Tensor)], tiles, strict=True))
-    boxes = list(dict.fromkeys(_seen(box, sizes) for box in where))
+    boxes = list(dict.fromkeys(_normalise_box(box, sizes) for box in where))
     if len(boxes) > 1 and "dma" not in operator.engines:
         _check_starts(name, boxes)
     for box in boxes:
-        parts = {key: _clipped(item, box, sizes, key in rows) for key, item in places.items()}
-        current().emit(operator, {**given, **parts})
+        parts = {key: _clip_to_box(item, box, sizes, key in rows) for key, item in places.items()}
+        current_recorder().emit(operator, {**given, **parts})
 
 
 def _check_starts(name: str, boxes: Sequence[Box]) -> None:
@@ -58,12 +62,12 @@ def _check_starts(name: str, boxes: Sequence[Box]) -> None:
             )  # fmt: skip
 
 
-def _seen(box: Box, sizes: Sequence[int]) -> Box:
+def _normalise_box(box: Box, sizes: Sequence[int]) -> Box:
     """The box where axes of size 1 are whole."""
     return tuple(span if size > 1 else (0, 1) for span, size in zip(box, sizes, strict=True))
 
 
-def _clipped(value: Tensor, box: Box, sizes: Sequence[int], rows_only: bool) -> Tensor:
+def _clip_to_box(value: Tensor, box: Box, sizes: Sequence[int], rows_only: bool) -> Tensor:
     keys = [
         slice(*span) if count == size > 1 else slice(None)
         for span, count, size in zip(box, value.shape, sizes, strict=True)
@@ -71,7 +75,7 @@ def _clipped(value: Tensor, box: Box, sizes: Sequence[int], rows_only: bool) -> 
     return value[tuple(keys[:1] if rows_only else keys)]
 
 
-def on_chip(what: str, value: Any) -> Tensor:
+def require_on_chip(what: str, value: Any) -> Tensor:
     """The value, which must be a tile in SBUF or PSUM."""
     if not isinstance(value, Tensor):
         fail("argument_type", f"{what} is {type(value).__name__}, it must be a tile")
@@ -83,21 +87,21 @@ def on_chip(what: str, value: Any) -> Tensor:
     return value
 
 
-def in_sbuf(value: Tensor, where: Where = None) -> Tensor:
+def ensure_in_sbuf(value: Tensor, where: MaskBoxes = None) -> Tensor:
     """The tile, or a copy of it in SBUF where it is in PSUM."""
-    return value if value.buffer == "sbuf" else copied(value, value.dtype, where)
+    return value if value.buffer == "sbuf" else copy_tile(value, value.dtype, where)
 
 
-def copied(value: Tensor, dtype: Any, where: Where = None) -> Tensor:
+def copy_tile(value: Tensor, dtype: Any, where: MaskBoxes = None) -> Tensor:
     """A copy in a new SBUF tile, converted."""
-    result = tile(value.shape, dtype)
-    issue("tensor_copy", where, dst=result, src=value)
+    result = declare_tile(value.shape, dtype)
+    issue_instruction("tensor_copy", where, dst=result, src=value)
     return result
 
 
-def cast(value: Tensor, dtype: str, where: Where = None) -> Tensor:
+def cast_tile(value: Tensor, dtype: str, where: MaskBoxes = None) -> Tensor:
     """The tile itself when it has that type, else a converted copy."""
-    return value if value.storage.dtype == dtype else copied(value, dtype, where)
+    return value if value.storage.dtype == dtype else copy_tile(value, dtype, where)
 
 
 def is_column(value: Tensor) -> bool:
@@ -105,14 +109,14 @@ def is_column(value: Tensor) -> bool:
     return all(count == 1 for _, count in value.dims[1:])
 
 
-def broadcast(*values: Tensor, strict: bool = True) -> tuple[tuple[int, ...], list[Tensor]]:
+def broadcast_tiles(*values: Tensor, strict: bool = True) -> tuple[tuple[int, ...], list[Tensor]]:
     """The shape that tiles broadcast to, and the tiles with its rank.
 
     Partitions face each other and free axes are matched from the last one; they are equal or 1, as in NumPy,
     unless `strict` is off: then the shape is that of the largest sizes.
     """
     rank = max(value.ndim for value in values)
-    tiles = [_ranked(value, rank) for value in values]
+    tiles = [_expand_rank(value, rank) for value in values]
     shape = tuple(max(sizes) for sizes in zip(*(value.shape for value in tiles), strict=True))
     for value in tiles:
         for axis, size in enumerate(value.shape):
@@ -124,13 +128,13 @@ def broadcast(*values: Tensor, strict: bool = True) -> tuple[tuple[int, ...], li
     return shape, tiles
 
 
-def _ranked(value: Tensor, rank: int) -> Tensor:
+def _expand_rank(value: Tensor, rank: int) -> Tensor:
     while value.ndim < rank:
         value = value.expand_dim(1)
     return value
 
 
-def spread(value: Tensor, shape: Sequence[int]) -> Tensor:
+def broadcast_to_shape(value: Tensor, shape: Sequence[int]) -> Tensor:
     """The tile in a larger shape of its rank: free axes repeat without moving data, partitions are filled."""
     view = value if value.shape[0] == shape[0] else fill_partitions(value, shape[0])
     for axis, size in enumerate(shape):
@@ -145,8 +149,8 @@ def fill_partitions(value: Tensor, count: int) -> Tensor:
         fail(
             "broadcast", f"{value.name} {value.shape} cannot fill {count} partitions, it has {value.shape[0]}"
         )
-    result = tile((count, *value.shape[1:]), value.dtype)
+    result = declare_tile((count, *value.shape[1:]), value.dtype)
     for first in range(0, count, 32):
         last = min(first + 32, count)
-        issue("nc_stream_shuffle", dst=result[first:last], src=value, shuffle_mask=(0,) * 32)
+        issue_instruction("nc_stream_shuffle", dst=result[first:last], src=value, shuffle_mask=(0,) * 32)
     return result

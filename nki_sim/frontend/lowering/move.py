@@ -5,60 +5,69 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nki_sim.frontend.lowering.emit import Where, broadcast, cast, in_sbuf, issue, on_chip, spread, tile
-from nki_sim.frontend.lowering.promotion import named, number
+from nki_sim.frontend.lowering.emit import (
+    MaskBoxes,
+    broadcast_tiles,
+    broadcast_to_shape,
+    cast_tile,
+    declare_tile,
+    ensure_in_sbuf,
+    issue_instruction,
+    require_on_chip,
+)
+from nki_sim.frontend.lowering.promotion import as_number, type_name
 from nki_sim.frontend.tensor import Tensor, fail
 
 
-def load(src: Any, dtype: Any = None, *, where: Where = None) -> Tensor:
+def load(src: Any, dtype: Any = None, *, where: MaskBoxes = None) -> Tensor:
     """An SBUF tile of the shape of an HBM view, whose first dimension becomes the partitions."""
-    source = _in_hbm("nl.load: src", src)
-    result = tile(source.shape, dtype or source.dtype)
-    issue("dma_copy", where, dst=result, src=source)
+    source = _require_in_hbm("nl.load: src", src)
+    result = declare_tile(source.shape, dtype or source.dtype)
+    issue_instruction("dma_copy", where, dst=result, src=source)
     return result
 
 
-def load_transpose2d(src: Any, dtype: Any = None, *, where: Where = None) -> Tensor:
+def load_transpose2d(src: Any, dtype: Any = None, *, where: MaskBoxes = None) -> Tensor:
     """An SBUF tile [M, N] from an HBM view [N, M]: 2-byte types by a DMA transpose, others by elements."""
-    source = _in_hbm("nl.load_transpose2d: src", src)
+    source = _require_in_hbm("nl.load_transpose2d: src", src)
     if source.ndim != 2:
         fail("shape_mismatch", f"src ({source.name}) has shape {source.shape}, it must be two-dimensional")
-    result = tile((source.shape[1], source.shape[0]), dtype or source.dtype)
+    result = declare_tile((source.shape[1], source.shape[0]), dtype or source.dtype)
     if source.dtype.itemsize == 2 and where is None and result.dtype == source.dtype:
-        issue("dma_transpose", dst=result, src=source, axes=(1, 0))
+        issue_instruction("dma_transpose", dst=result, src=source, axes=(1, 0))
         return result
     boxes = None if where is None else [(columns, rows) for rows, columns in where]
-    issue("dma_copy", boxes, dst=result, src=source.permute((1, 0)))
+    issue_instruction("dma_copy", boxes, dst=result, src=source.permute((1, 0)))
     return result
 
 
-def store(dst: Any, value: Any, *, where: Where = None) -> None:
+def store(dst: Any, value: Any, *, where: MaskBoxes = None) -> None:
     """Write a tile to an HBM view of its shape; a tile in PSUM is copied to SBUF first, rows may repeat."""
-    goal = _in_hbm("nl.store: dst", dst)
-    source = in_sbuf(_stored(value), where)
+    goal = _require_in_hbm("nl.store: dst", dst)
+    source = ensure_in_sbuf(_require_tile(value), where)
     if source.shape != goal.shape:
-        source = _fitting(goal, source)
-    issue("dma_copy", where, dst=goal, src=source)
+        source = _broadcast_to_goal(goal, source)
+    issue_instruction("dma_copy", where, dst=goal, src=source)
 
 
-def _stored(value: Any) -> Tensor:
-    if number(value) is not None:
+def _require_tile(value: Any) -> Tensor:
+    if as_number(value) is not None:
         fail("argument_type", f"nl.store of the number {value!r}", "fill a tile with nl.full, then store it")
-    return on_chip("nl.store: value", value)
+    return require_on_chip("nl.store: value", value)
 
 
-def _fitting(goal: Tensor, source: Tensor) -> Tensor:
-    shape, (_, source) = broadcast(goal, source)
+def _broadcast_to_goal(goal: Tensor, source: Tensor) -> Tensor:
+    shape, (_, source) = broadcast_tiles(goal, source)
     if shape != goal.shape:
         fail(
             "store_dst_shape_smaller",
             f"dst ({goal.name}) of shape {goal.shape} is smaller than the value's {source.shape}",
             "the destination has the shape of what is stored, or one it broadcasts to",
         )  # fmt: skip
-    return spread(source, shape)
+    return broadcast_to_shape(source, shape)
 
 
-def _in_hbm(what: str, value: Any) -> Tensor:
+def _require_in_hbm(what: str, value: Any) -> Tensor:
     if not isinstance(value, Tensor):
         fail("argument_type", f"{what} is {type(value).__name__}, it must be a tensor in HBM")
     if value.storage.on_chip:
@@ -70,31 +79,31 @@ def _in_hbm(what: str, value: Any) -> Tensor:
 
 
 def gather_flattened(
-    data: Any, indices: Any, axis: int = 0, dtype: Any = None, *, where: Where = None
+    data: Any, indices: Any, axis: int = 0, dtype: Any = None, *, where: MaskBoxes = None
 ) -> Tensor:
     """data[p, indices[p, ...]] in each partition, over the free elements of `data` as one row."""
     if axis != 0:
         fail("unsupported_argument", f"not supported yet: nl.gather_flattened(axis={axis!r})")
     source, chosen = (
-        on_chip("nl.gather_flattened: data", data),
-        on_chip("nl.gather_flattened: indices", indices),
+        require_on_chip("nl.gather_flattened: data", data),
+        require_on_chip("nl.gather_flattened: indices", indices),
     )
     if where is not None:
         fail("unsupported_expression_in_mask", "nl.gather_flattened takes no mask yet", "gather a part")
-    result = tile(chosen.shape, source.dtype)
-    issue("nc_n_gather", dst=result, data=source, indices=chosen)
-    return result if dtype is None else cast(result, named(dtype))
+    result = declare_tile(chosen.shape, source.dtype)
+    issue_instruction("nc_n_gather", dst=result, data=source, indices=chosen)
+    return result if dtype is None else cast_tile(result, type_name(dtype))
 
 
 def broadcast_to(x: Any, shape: Sequence[int], dtype: Any = None) -> Tensor:
     """The tile in a larger shape: free axes repeat by the access pattern, partitions are filled."""
-    data = on_chip("nl.broadcast_to: x", x)
+    data = require_on_chip("nl.broadcast_to: x", x)
     if len(shape) < data.ndim:
         fail("broadcast", f"{data.name} of shape {data.shape} to {tuple(shape)}: ranks differ")
     while data.ndim < len(shape):
         data = data.expand_dim(1)
-    data = spread(data, shape)
-    return data if dtype is None else cast(data, named(dtype))
+    data = broadcast_to_shape(data, shape)
+    return data if dtype is None else cast_tile(data, type_name(dtype))
 
 
 def expand_dims(x: Any, axis: Any) -> Tensor:

@@ -19,14 +19,14 @@ _STORED = {"bool_": "uint8"}
 _SIGNED = {1: "int16", 2: "int32"}
 
 
-def number(value: Any) -> float | None:
+def as_number(value: Any) -> float | None:
     """The Python number of a Python or NumPy scalar, None for anything else."""
     if type(value) is float:
         return value
     if isinstance(value, int):
         return int(value)
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
-        return number(value.item())
+        return as_number(value.item())
     return None
 
 
@@ -35,44 +35,44 @@ def dtype_of(value: Any) -> str:
     if isinstance(value, Tensor):
         return value.storage.dtype
     weak = _WEAK.get(type(value)) or ("int32" if isinstance(value, int) else "")
-    name = weak or named(getattr(value, "dtype", ""))
+    name = weak or type_name(getattr(value, "dtype", ""))
     if name not in DTYPES:
         fail("argument_type", f"{value!r} is neither a tile nor a number of a supported type")
     return name
 
 
-def named(dtype: Any) -> str:
+def type_name(dtype: Any) -> str:
     """The name of a type that is given as one of the language's, of NumPy's, or as text."""
     name = str(getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype))
     return "bool_" if name == "bool" else name
 
 
-def promote(*values: Any) -> str:
+def promote_types(*values: Any) -> str:
     """The type of an arithmetic result of these tiles and numbers."""
-    return reduce(join, map(dtype_of, values))
+    return reduce(join_types, map(dtype_of, values))
 
 
-def join(left: str, right: str) -> str:
+def join_types(left: str, right: str) -> str:
     """The narrowest type that holds the values of both."""
     if left == right:
         return left
     left, right = _STORED.get(left, left), _STORED.get(right, right)
     one, two = DTYPES[left], DTYPES[right]
     if one.kind == two.kind == "float":
-        return _floats(left, right)
+        return _join_floats(left, right)
     if "float" in {one.kind, two.kind}:
         return left if one.kind == "float" else right
-    return _integers(left, right)
+    return _join_integers(left, right)
 
 
-def _floats(left: str, right: str) -> str:
+def _join_floats(left: str, right: str) -> str:
     one, two = _FLOAT_RANK.get(left, 0), _FLOAT_RANK.get(right, 0)
     if one == two:
         return "bfloat16" if one == 0 else "float32"
     return left if one > two else right
 
 
-def _integers(left: str, right: str) -> str:
+def _join_integers(left: str, right: str) -> str:
     one, two = DTYPES[left], DTYPES[right]
     if one.kind == two.kind:
         return left if one.itemsize >= two.itemsize else right

@@ -10,33 +10,35 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from nki_sim.frontend.lowering.elementwise import binary, op_value, scaled, unary
-from nki_sim.frontend.lowering.emit import Box, Where, issue, on_chip, tile
+from nki_sim.frontend.lowering.elementwise import apply_binary, apply_unary, op_value, tensor_scalar_recipe
+from nki_sim.frontend.lowering.emit import Box, MaskBoxes, declare_tile, issue_instruction, require_on_chip
 from nki_sim.frontend.tensor import Tensor, fail
 
 
-def reduction(
+def reduce_axes(
     op: str, x: Any, axis: Any, dtype: Any = None, keepdims: bool = False,
-    *, where: Where = None, negate: bool = False,
+    *, where: MaskBoxes = None, negate: bool = False,
 ) -> Tensor:  # fmt: skip
     """The tile with `axis` reduced; without `keepdims` those axes go, but a free axis is always left."""
-    data = on_chip(f"nl.{op}: x", x)
+    data = require_on_chip(f"nl.{op}: x", x)
     axes = free_axes(data, axis)
     kept = [dim for dim in range(1, data.ndim) if dim not in axes]
-    result, whole = _result(data, axes, dtype or data.dtype, keepdims)
+    result, whole = _declare_result(data, axes, dtype or data.dtype, keepdims)
     order = (0, *kept, *axes)
     dst = result if where is None else whole.permute(order)
-    issue(
-        "tensor_reduce", _disjoint(where, order, len(axes)), dst=dst, op=op_value(op),
+    issue_instruction(
+        "tensor_reduce", _reorder_boxes(where, order, len(axes)), dst=dst, op=op_value(op),
         data=data.permute(order), axis=tuple(range(1 + len(kept), data.ndim)), negate=negate,
     )  # fmt: skip
     return result
 
 
-def _result(data: Tensor, axes: Sequence[int], dtype: Any, keepdims: bool) -> tuple[Tensor, Tensor]:
+def _declare_result(data: Tensor, axes: Sequence[int], dtype: Any, keepdims: bool) -> tuple[Tensor, Tensor]:
     """A tile for a reduction, and the same with every axis of `data`."""
     sizes = [1 if dim in axes else size for dim, size in enumerate(data.shape)]
-    result = tile(sizes if keepdims else [size for dim, size in enumerate(sizes) if dim not in axes], dtype)
+    result = declare_tile(
+        sizes if keepdims else [size for dim, size in enumerate(sizes) if dim not in axes], dtype
+    )
     whole = result
     for dim in axes:
         whole = whole.expand_dim(dim) if whole.ndim < data.ndim else whole
@@ -57,13 +59,13 @@ def free_axes(data: Tensor, axis: Any) -> tuple[int, ...]:
     return tuple(axes)
 
 
-def _disjoint(where: Where, order: Sequence[int], reduced: int) -> Where:
+def _reorder_boxes(where: MaskBoxes, order: Sequence[int], reduced: int) -> MaskBoxes:
     """The boxes over the axes in another order; no two may reduce into one element."""
     if where is None:
         return None
     boxes = [tuple(box[axis] for axis in order) for box in where]
     rows = [box[: len(order) - reduced] for box in boxes]
-    if any(_meet(one, two) for at, one in enumerate(rows) for two in rows[:at]):
+    if any(_boxes_overlap(one, two) for at, one in enumerate(rows) for two in rows[:at]):
         fail(
             "unsupported_expression_in_mask", "the mask cuts the axes that are reduced into several parts",
             "mask the data before, for example with nisa.affine_select",
@@ -71,11 +73,11 @@ def _disjoint(where: Where, order: Sequence[int], reduced: int) -> Where:
     return boxes
 
 
-def _meet(one: Box, two: Box) -> bool:
+def _boxes_overlap(one: Box, two: Box) -> bool:
     return all(a[0] < b[1] and b[0] < a[1] for a, b in zip(one, two, strict=True))
 
 
-def count(data: Tensor, axis: Any) -> int:
+def count_reduced(data: Tensor, axis: Any) -> int:
     """Elements that a reduction over these axes joins."""
     total = 1
     for dim in free_axes(data, axis):
@@ -83,37 +85,41 @@ def count(data: Tensor, axis: Any) -> int:
     return total
 
 
-def mean(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False, *, where: Where = None) -> Tensor:
+def mean(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False, *, where: MaskBoxes = None) -> Tensor:
     """The average, with float32 in between; of integers it is float32 too."""
-    data = on_chip("nl.mean: x", x)
-    total = reduction("add", data, axis, "float32", True, where=where)
+    data = require_on_chip("nl.mean: x", x)
+    total = reduce_axes("add", data, axis, "float32", True, where=where)
     wanted = dtype or (data.dtype if data.dtype.kind == "float" else "float32")
-    result, whole = _result(data, free_axes(data, axis), wanted, keepdims)
-    scaled("multiply", 1.0 / count(data, axis))(whole, total, where)
+    result, whole = _declare_result(data, free_axes(data, axis), wanted, keepdims)
+    tensor_scalar_recipe("multiply", 1.0 / count_reduced(data, axis))(whole, total, where)
     return result
 
 
-def var(x: Any, axis: Any, dtype: Any = None, keepdims: bool = True, *, where: Where = None) -> Tensor:
+def var(x: Any, axis: Any, dtype: Any = None, keepdims: bool = True, *, where: MaskBoxes = None) -> Tensor:
     """The mean square of what differs from the mean; the current namespace always keeps the axes."""
-    data = on_chip("nl.var: x", x)
-    apart = binary("subtract", data, mean(data, axis, "float32", True, where=where), "float32", where=where)
+    data = require_on_chip("nl.var: x", x)
+    apart = apply_binary(
+        "subtract", data, mean(data, axis, "float32", True, where=where), "float32", where=where
+    )
     wanted = dtype or (data.dtype if data.dtype.kind == "float" else "float32")
-    return mean(unary("square", apart, "float32", where=where), axis, wanted, keepdims, where=where)
+    return mean(apply_unary("square", apart, "float32", where=where), axis, wanted, keepdims, where=where)
 
 
-def every(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False, *, where: Where = None) -> Tensor:
+def reduce_all(
+    x: Any, axis: Any, dtype: Any = None, keepdims: bool = False, *, where: MaskBoxes = None
+) -> Tensor:
     """1 where no element along the axes is 0."""
-    data = on_chip("nl.all: x", x)
-    held = binary("not_equal", data, 0, "uint8", where=where)
-    return reduction("minimum", held, axis, dtype or data.dtype, keepdims, where=where)
+    data = require_on_chip("nl.all: x", x)
+    held = apply_binary("not_equal", data, 0, "uint8", where=where)
+    return reduce_axes("minimum", held, axis, dtype or data.dtype, keepdims, where=where)
 
 
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {
-    "sum": partial(reduction, "add"),
-    "prod": partial(reduction, "multiply"),
-    "max": partial(reduction, "maximum"),
-    "min": partial(reduction, "minimum"),
+    "sum": partial(reduce_axes, "add"),
+    "prod": partial(reduce_axes, "multiply"),
+    "max": partial(reduce_axes, "maximum"),
+    "min": partial(reduce_axes, "minimum"),
     "mean": mean,
     "var": var,
-    "all": every,
+    "all": reduce_all,
 }

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from nki_sim.dtypes import DTYPES
 from nki_sim.forms import Form, Operand
 from nki_sim.functions import ALU_UNARY, BITWISE, REDUCE
-from nki_sim.operators.rules.shapes import Breach, per_partition
+from nki_sim.operators.rules.shapes import Breach, is_per_partition
 from nki_sim.targets import Target
 
 _OPS = ("op", "op0", "op1")
@@ -74,13 +74,13 @@ _OPTIONAL_OPERANDS = frozenset({"tensor_scalar", "tensor_scalar_reduce"})
 _NEEDS = (("operand1", "op1"), ("reverse1", "op1"), ("reduce_res_negate", "reduce_res"))
 
 
-def pairs(form: Form, target: Target) -> Iterator[Breach]:
+def argument_pairs(form: Form, target: Target) -> Iterator[Breach]:
     """Arguments that belong together are given together."""
     del target
     given = {item.role for item in form.operands} | {
         name for name, value in form.params if value is not False
     }
-    wanted = [*_NEEDS, *_for_command(form)]
+    wanted = [*_NEEDS, *_command_pairs(form)]
     if form.op in _OPTIONAL_OPERANDS:
         wanted += [(op, f"operand{op[2]}") for op in _OPS[1:] if form.param(op) not in ALU_UNARY]
     for name, other in wanted:
@@ -91,7 +91,7 @@ def pairs(form: Form, target: Target) -> Iterator[Breach]:
             )  # fmt: skip
 
 
-def _for_command(form: Form) -> list[tuple[str, str]]:
+def _command_pairs(form: Form) -> list[tuple[str, str]]:
     """An operator to reduce with wants a command that does; a first value is what load_reduce loads."""
     idle = form.param("reduce_cmd") == "idle" and form.operand("reduce_res") is None
     start = "imm1" if form.op == "tensor_scalar_cumulative" else "reduce_init"
@@ -102,7 +102,7 @@ def _for_command(form: Form) -> list[tuple[str, str]]:
     ]
 
 
-def unary(form: Form, target: Target) -> Iterator[Breach]:
+def unary_ops(form: Form, target: Target) -> Iterator[Breach]:
     """Operators of one operand go where the other may be missing, 0 stands for it, and nothing is turned."""
     del target
     for name in _OPS:
@@ -122,7 +122,7 @@ def unary(form: Form, target: Target) -> Iterator[Breach]:
 _BITWISE_HOMES = frozenset({"tensor_tensor", "tensor_scalar", "tensor_reduce", "tensor_partition_reduce"})
 
 
-def bitwise(form: Form, target: Target) -> Iterator[Breach]:
+def bitwise_ops(form: Form, target: Target) -> Iterator[Breach]:
     """Bitwise operators take integers alone, on VectorE, and do not mix with arithmetic."""
     del target
     ops = [str(form.param(name)) for name in _OPS if form.param(name)]
@@ -166,7 +166,7 @@ _REDUCTIONS = {
 }  # fmt: skip
 
 
-def reductions(form: Form, target: Target) -> Iterator[Breach]:
+def reduce_ops(form: Form, target: Target) -> Iterator[Breach]:
     """Each instruction reduces with operators of its own."""
     del target
     name, allowed = _REDUCTIONS[form.op]
@@ -194,14 +194,14 @@ _SCALARS = frozenset({"bias", "scale", "operand0", "operand1", "imm0", "imm1", "
 def scalar_dtypes(form: Form, target: Target) -> Iterator[Breach]:
     """Tiles of per-partition scalars are float32, as engines compute; a bias may be any but tfloat32.
 
-    Beside a bitwise operator they are integers, of which `bitwise` takes care; scalar_tensor_tensor is
+    Beside a bitwise operator they are integers, of which `bitwise_ops` takes care; scalar_tensor_tensor is
     documented to take any type.
     """
     del target
     if form.op == "scalar_tensor_tensor" or {form.param("op0"), form.param("op1")} & BITWISE:
         return
     for item in form.operands:
-        if item.role in _SCALARS and per_partition(form, item) and not _scalar(item):
+        if item.role in _SCALARS and is_per_partition(form, item) and not _is_scalar_dtype(item):
             yield Breach(
                 _SCALAR_CODES.get(item.role, "operand_invalid_type"),
                 f"{item.role} is {item.dtype}, a tile of scalars is float32", item.role, "float32",
@@ -209,7 +209,7 @@ def scalar_dtypes(form: Form, target: Target) -> Iterator[Breach]:
             )  # fmt: skip
 
 
-def _scalar(item: Operand) -> bool:
+def _is_scalar_dtype(item: Operand) -> bool:
     return item.dtype != "tfloat32" if item.role == "bias" else item.dtype == "float32"
 
 
@@ -258,7 +258,7 @@ _POWER = frozenset({
 })  # fmt: skip
 
 
-def power(form: Form, target: Target) -> Iterator[Breach]:
+def power_ops(form: Form, target: Target) -> Iterator[Breach]:
     """Data to a constant power anywhere, to the power of data on GpSimd alone.
 
     With data as the exponent any engine would compute exponentials, which are ScalarE's.

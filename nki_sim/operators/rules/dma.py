@@ -14,7 +14,7 @@ _V3 = 3
 _PRIORITIES = 4
 
 
-def priority(form: Form, target: Target) -> Iterator[Breach]:
+def priority_range(form: Form, target: Target) -> Iterator[Breach]:
     """Four levels, of which 0 goes first."""
     del target
     level = form.param("priority")
@@ -25,7 +25,7 @@ def priority(form: Form, target: Target) -> Iterator[Breach]:
         )  # fmt: skip
 
 
-def descriptors(form: Form, target: Target) -> Iterator[Breach]:
+def dge_mode(form: Form, target: Target) -> Iterator[Breach]:
     """Gathers and scatters get their descriptors from software; the hardware's came with NeuronCore-v3."""
     mode = form.param("dge_mode")
     if mode == "hwdge" and target.generation < _V3:
@@ -33,11 +33,11 @@ def descriptors(form: Form, target: Target) -> Iterator[Breach]:
             "generation", f"dge_mode.hwdge is for NeuronCore-v3 and later, not {target.name}", "dst",
             "NeuronCore-v3", target.name, "leave dge_mode out",
         )  # fmt: skip
-    if mode in {"hwdge", "none"} and any(item.scattered for item in form.operands):
-        yield _mode(str(mode), "a vector of indices", "unknown|swdge")
+    if mode in {"hwdge", "none"} and any(item.is_scattered for item in form.operands):
+        yield _mode_breach(str(mode), "a vector of indices", "unknown|swdge")
 
 
-def _mode(mode: str, what: str, wanted: str) -> Breach:
+def _mode_breach(mode: str, what: str, wanted: str) -> Breach:
     return Breach(
         "dge_mode", f"dge_mode.{mode} does not serve {what}", "dge_mode", wanted, mode,
         "leave dge_mode out: the compiler then chooses one that does",
@@ -49,13 +49,13 @@ def transpose_descriptors(form: Form, target: Target) -> Iterator[Breach]:
     del target
     src, mode = form["src"], form.param("dge_mode")
     if mode == "swdge" and not src.index_step:
-        yield _mode("swdge", "a transpose without indices", "unknown|hwdge|none")
+        yield _mode_breach("swdge", "a transpose without indices", "unknown|hwdge|none")
     if mode == "hwdge" and not _hardware_transposes(src):
         sizes = tuple(count for _, count in src.dims)
-        yield _mode("hwdge", f"a transpose of {sizes} {src.dtype}", "[16, up to 128] of 2 bytes")
+        yield _mode_breach("hwdge", f"a transpose of {sizes} {src.dtype}", "[16, up to 128] of 2 bytes")
 
 
-def skipped(form: Form, target: Target) -> Iterator[Breach]:
+def skip_mode(form: Form, target: Target) -> Iterator[Breach]:
     """Indices out of bounds are skipped where there are indices."""
     del target
     if form.param("oob_mode") == "skip" and not any(item.index_step for item in form.operands):
@@ -65,7 +65,7 @@ def skipped(form: Form, target: Target) -> Iterator[Breach]:
         )  # fmt: skip
 
 
-def unconverted(form: Form, target: Target) -> Iterator[Breach]:
+def hwdge_dtypes(form: Form, target: Target) -> Iterator[Breach]:
     """Descriptors of the hardware copy elements as they are."""
     del target
     dst, src = form["dst"], form["src"]
@@ -93,7 +93,7 @@ def _hardware_transposes(src: Operand) -> bool:
     return src.itemsize == 2 and rows
 
 
-def transposed(form: Form, target: Target) -> Iterator[Breach]:
+def transpose_axes(form: Form, target: Target) -> Iterator[Breach]:
     """dst is src with its axes reversed; of four, the outer two are swapped."""
     del target
     dst, src = form["dst"], form["src"]
@@ -118,7 +118,7 @@ _GATHERED_COLUMNS = 128
 _GATHERED_ROWS = 16
 
 
-def gathered(form: Form, target: Target) -> Iterator[Breach]:
+def gather_transpose(form: Form, target: Target) -> Iterator[Breach]:
     """A transpose of rows that indices choose: 2-byte types from HBM, uint32 indices, NeuronCore-v3 on."""
     src, index = form["src"], form.operand(index_role("src"))
     if index is None or index.elements == 1:
@@ -141,7 +141,7 @@ def gathered(form: Form, target: Target) -> Iterator[Breach]:
             )  # fmt: skip
 
 
-def sources(form: Form, target: Target) -> Iterator[Breach]:
+def sum_sources(form: Form, target: Target) -> Iterator[Breach]:
     """Every source has as many elements as dst.
 
     Indices serve a sum of two, of which one is dst itself, and name each place once.
@@ -155,7 +155,7 @@ def sources(form: Form, target: Target) -> Iterator[Breach]:
                 item.role, dst.elements, item.elements, "all sources have the elements of dst",
             )  # fmt: skip
     indexed = any(item.index_step for item in form.operands)
-    if indexed and (form.param("unique_indices") is False or updated(form) is None):
+    if indexed and (form.param("unique_indices") is False or find_updated_source(form) is None):
         yield Breach(
             "indirect_sources", f"{len(given)} sources with indices, unique_indices="
             f"{form.param('unique_indices')}", "dst", "dst and another", len(given),
@@ -167,7 +167,7 @@ def sources(form: Form, target: Target) -> Iterator[Breach]:
 _SUMMANDS = 2
 
 
-def updated(form: Form) -> Operand | None:
+def find_updated_source(form: Form) -> Operand | None:
     """The source of a sum with indices that stands for dst: of two, the one that is accessed as dst is.
 
     The other is on the other side of the indices. None when the sources are not of this kind.

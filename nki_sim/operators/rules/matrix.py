@@ -14,17 +14,17 @@ _TYPES = _FLOAT32 | _FLOAT8 | {"bfloat16", "float16"}
 V3 = 3
 
 
-def doubled(form: Form) -> int:
+def rows_per_partition(form: Form) -> int:
     """Rows of the array that one partition feeds: 2 in the mode of double rows."""
     return 2 if form.param("perf_mode") == "double_row" else 1
 
 
-def shapes(form: Form, target: Target) -> Iterator[Breach]:
+def matmul_shapes(form: Form, target: Target) -> Iterator[Breach]:
     """dst[M, N] from stationary[K, M] and moving[K, N]; K, M <= 128, N <= 512.
 
     With double rows stationary is [K, 2, M] and moving [K, 2, N].
     """
-    dst, left, right, rows = form["dst"], form["stationary"], form["moving"], doubled(form)
+    dst, left, right, rows = form["dst"], form["stationary"], form["moving"], rows_per_partition(form)
     limits = (
         ("stationary", left.partitions, target.matmul_contract_max, "contraction (partitions)"),
         ("stationary", left.free // rows, target.matmul_stationary_max, "stationary free size"),
@@ -48,7 +48,7 @@ def shapes(form: Form, target: Target) -> Iterator[Breach]:
 
 def double_row(form: Form, target: Target) -> Iterator[Breach]:
     """Two FP8 rows for each partition: NeuronCore-v3 on, not with column tiles, not for transposes."""
-    if doubled(form) == 1:
+    if rows_per_partition(form) == 1:
         return
     if target.generation < V3:
         yield Breach(
@@ -84,10 +84,10 @@ def operand_dtypes(form: Form, target: Target) -> Iterator[Breach]:
             left.dtype, right.dtype, "float32 may not be mixed with other types",
         )  # fmt: skip
     for item in (left, right):
-        yield from _multiplied(item, target)
+        yield from _multiply_dtype(item, target)
 
 
-def _multiplied(item: Operand, target: Target) -> Iterator[Breach]:
+def _multiply_dtype(item: Operand, target: Target) -> Iterator[Breach]:
     if item.dtype not in _TYPES:
         yield Breach(
             "matmul_dtype", f"{item.role} is {item.dtype}, which {target.name} does not multiply", item.role,
@@ -110,13 +110,13 @@ _PAIR = 2
 _SIZES = (32, 64, 128)
 
 
-def tiling(form: Form, target: Target) -> Iterator[Breach]:
+def array_tile(form: Form, target: Target) -> Iterator[Breach]:
     """A part of the array: sizes of 32 (v3 on), 64 or 128, starting at a multiple, holding stationary."""
     position, size = form.param("tile_position"), form.param("tile_size")
     if not position and not size:
         return
     least = _SIZES[0] if target.generation >= V3 else _SIZES[1]
-    if not _are_tile(position, size, least):
+    if not _is_array_tile(position, size, least):
         yield Breach(
             "matmul_tile", f"tile_position is {position}, tile_size is {size}", "dst",
             f"sizes from {least} to 128, at multiples of themselves", f"{position} {size}",
@@ -125,7 +125,7 @@ def tiling(form: Form, target: Target) -> Iterator[Breach]:
         return
     assert isinstance(size, tuple)
     left = form["stationary"]
-    found = (left.partitions, left.free // doubled(form))
+    found = (left.partitions, left.free // rows_per_partition(form))
     if found[0] > size[0] or found[1] > size[1]:
         yield Breach(
             "matmul_tile", f"stationary is {found[0]}x{found[1]}, its tile of the array is {size}",
@@ -133,7 +133,7 @@ def tiling(form: Form, target: Target) -> Iterator[Breach]:
         )  # fmt: skip
 
 
-def _are_tile(position: object, size: object, least: int) -> bool:
+def _is_array_tile(position: object, size: object, least: int) -> bool:
     pair = isinstance(position, tuple) and isinstance(size, tuple) and len(position) == len(size) == _PAIR
     return pair and all(
         edge in _SIZES and edge >= least and start % edge == 0 and start + edge <= _SIZES[-1]

@@ -22,7 +22,7 @@ _INT32 = 1 << 31
 Size = Callable[[Form], int]
 
 
-def since(generation: int) -> Rule:
+def since_generation(generation: int) -> Rule:
     """The instruction came with that generation of NeuronCores."""
 
     def check(form: Form, target: Target) -> Iterator[Breach]:
@@ -36,7 +36,7 @@ def since(generation: int) -> Rule:
     return check
 
 
-def typed(role: str, *dtypes: str) -> Rule:
+def dtype_in(role: str, *dtypes: str) -> Rule:
     """The operand, if it is a tensor, has one of these types."""
 
     def check(form: Form, target: Target) -> Iterator[Breach]:
@@ -51,12 +51,12 @@ def typed(role: str, *dtypes: str) -> Rule:
     return check
 
 
-def floating(role: str) -> Rule:
+def float_dtype(role: str) -> Rule:
     """The operand has a floating-point type."""
-    return typed(role, *(name for name, dtype in DTYPES.items() if dtype.kind == "float"))
+    return dtype_in(role, *(name for name, dtype in DTYPES.items() if dtype.kind == "float"))
 
 
-def alike(role: str, other: str) -> Rule:
+def equal_dtypes(role: str, other: str) -> Rule:
     """Both operands have one type: the instruction moves bits."""
 
     def check(form: Form, target: Target) -> Iterator[Breach]:
@@ -71,12 +71,12 @@ def alike(role: str, other: str) -> Rule:
     return check
 
 
-def free(role: str) -> Size:
+def free_size(role: str) -> Size:
     """The elements per partition of an operand."""
     return lambda form: form[role].free
 
 
-def wide(**sizes: Size | int) -> Rule:
+def free_sizes(**sizes: Size | int) -> Rule:
     """All operands have the partitions of the first; those named so many elements per partition."""
 
     def check(form: Form, target: Target) -> Iterator[Breach]:
@@ -86,12 +86,12 @@ def wide(**sizes: Size | int) -> Rule:
             size = sizes.get(item.role, item.free)
             wanted = size if isinstance(size, int) else size(form)
             if (item.partitions, item.free) != (partitions, wanted):
-                yield _misshapen(item, f"{partitions}x{wanted}")
+                yield _shape_breach(item, f"{partitions}x{wanted}")
 
     return check
 
 
-def _misshapen(item: Operand, wanted: str) -> Breach:
+def _shape_breach(item: Operand, wanted: str) -> Breach:
     found = f"{item.partitions}x{item.free}"
     return Breach(
         "shape_mismatch", f"{item.role} is {found}, it must be {wanted}", item.role, wanted, found,
@@ -99,7 +99,7 @@ def _misshapen(item: Operand, wanted: str) -> Breach:
     )  # fmt: skip
 
 
-def searched(role: str, *, least: bool = True) -> Rule:
+def search_size(role: str, *, least: bool = True) -> Rule:
     """The vector engine searches a bounded number of elements per partition."""
 
     def check(form: Form, target: Target) -> Iterator[Breach]:
@@ -114,7 +114,7 @@ def searched(role: str, *, least: bool = True) -> Rule:
     return check
 
 
-def int32(*names: str) -> Rule:
+def fits_int32(*names: str) -> Rule:
     """Integer arguments that the instruction holds in 32 bits."""
 
     def check(form: Form, target: Target) -> Iterator[Breach]:
@@ -122,12 +122,12 @@ def int32(*names: str) -> Rule:
         for name in names:
             value = form.param(name)
             if isinstance(value, int) and not -_INT32 <= value < _INT32:
-                yield _not_int32(name, value)
+                yield _int32_breach(name, value)
 
     return check
 
 
-def _not_int32(name: str, value: int) -> Breach:
+def _int32_breach(name: str, value: int) -> Breach:
     return Breach(
         "argument_range", f"{name} is {value}, which 32 bits do not hold", name, "int32", value,
         "the instruction computes with 32-bit integers",
@@ -151,7 +151,7 @@ def affine_pattern(form: Form, target: Target) -> Iterator[Breach]:
         )  # fmt: skip
     for step in pattern[::2]:
         if not -_INT32 <= step < _INT32:
-            yield _not_int32("pattern", step)
+            yield _int32_breach("pattern", step)
 
 
 def fill_is_fp32_min(form: Form, target: Target) -> Iterator[Breach]:
@@ -187,7 +187,7 @@ def reduces_by_maximum(form: Form, target: Target) -> Iterator[Breach]:
         )  # fmt: skip
 
 
-def cores_whole(form: Form, target: Target) -> Iterator[Breach]:
+def whole_cores(form: Form, target: Target) -> Iterator[Breach]:
     """Every GpSimd core that takes part has all of its partitions."""
     del target
     for item in form.tiles:
@@ -199,7 +199,7 @@ def cores_whole(form: Form, target: Target) -> Iterator[Breach]:
             )  # fmt: skip
 
 
-def gathered(form: Form) -> int:
+def gathered_elements(form: Form) -> int:
     """Elements per partition that local_gather makes."""
     run = form.param("num_elem_per_idx")
     return valid_indices(form) * (run if isinstance(run, int) else 1)
@@ -228,7 +228,7 @@ def gather_limits(form: Form, target: Target) -> Iterator[Breach]:
         )  # fmt: skip
 
 
-def snake(form: Form, target: Target) -> Iterator[Breach]:
+def topk_size(form: Form, target: Target) -> Iterator[Breach]:
     """topk: n elements in 16 partitions, the k largest of them."""
     src, count, n = form["src"], form["val_dst"].free, form.param("n")
     assert isinstance(n, int)
@@ -274,7 +274,7 @@ def shuffle_places(form: Form, target: Target) -> Iterator[Breach]:
     """dst and src are equally wide and start where as many quadrants as the larger one needs may start."""
     dst, src, size = form["dst"], form["src"], QUADRANT
     if dst.free != src.free:
-        yield _misshapen(dst, f"{dst.partitions}x{src.free}")
+        yield _shape_breach(dst, f"{dst.partitions}x{src.free}")
     active = -(-max(dst.partitions, src.partitions) // size) * size
     step = active if active <= 2 * size else target.partitions
     for item in (dst, src):
@@ -286,7 +286,7 @@ def shuffle_places(form: Form, target: Target) -> Iterator[Breach]:
             )  # fmt: skip
 
 
-def ranked(role: str, limit: int) -> Rule:
+def max_rank(role: str, limit: int) -> Rule:
     """The operand has at most so many dimensions, the partitions among them."""
 
     def check(form: Form, target: Target) -> Iterator[Breach]:

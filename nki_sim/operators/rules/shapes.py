@@ -34,19 +34,19 @@ def on_chip_operands(form: Form, target: Target) -> Iterator[Breach]:
     """Partitions, start partition, rank, size and strides of every access."""
     indices = {index_role(item.role) for item in form.operands if item.index_step}
     for item in form.operands:
-        yield from _rank(item, target)
+        yield from _access_rank(item, target)
         if item.in_hbm:
             continue
-        yield from _partitions(item, target)
+        yield from _partition_range(item, target)
         yield from _access_size(item, target)
-        if item.role not in indices and not item.scattered:
-            yield from _neighbours(item)
+        if item.role not in indices and not item.is_scattered:
+            yield from _partition_step(item)
         if form.engine not in {"dma", "sync"}:
-            yield from _start(item)
-            yield from _strides(item, target)
+            yield from _start_partition(item)
+            yield from _access_strides(item, target)
 
 
-def _neighbours(item: Operand) -> Iterator[Breach]:
+def _partition_step(item: Operand) -> Iterator[Breach]:
     step, count = item.dims[0]
     if count > 1 and step != item.row:
         yield Breach(
@@ -56,7 +56,7 @@ def _neighbours(item: Operand) -> Iterator[Breach]:
         )  # fmt: skip
 
 
-def _strides(item: Operand, target: Target) -> Iterator[Breach]:
+def _access_strides(item: Operand, target: Target) -> Iterator[Breach]:
     for step, count in item.dims[1:]:
         if count > 1 and abs(step) > target.access_stride_max:
             yield Breach(
@@ -66,7 +66,7 @@ def _strides(item: Operand, target: Target) -> Iterator[Breach]:
             )  # fmt: skip
 
 
-def _rank(item: Operand, target: Target) -> Iterator[Breach]:
+def _access_rank(item: Operand, target: Target) -> Iterator[Breach]:
     rank = len(item.dims)
     if rank > target.access_rank_max:
         yield Breach(
@@ -83,7 +83,7 @@ def written_once(item: Operand, *, repeats: bool) -> Iterator[Breach]:
     indices scatter to are for the run to compare.
     """
     span = 1
-    for step, count in sorted(pair for pair in item.ascending[item.scattered :] if pair[1] > 1):
+    for step, count in sorted(pair for pair in item.ascending_dims[item.is_scattered :] if pair[1] > 1):
         if step == 0 and repeats:
             continue
         if step < span:
@@ -95,7 +95,7 @@ def written_once(item: Operand, *, repeats: bool) -> Iterator[Breach]:
         span += step * (count - 1)
 
 
-def _partitions(item: Operand, target: Target) -> Iterator[Breach]:
+def _partition_range(item: Operand, target: Target) -> Iterator[Breach]:
     last = item.start + item.partitions
     if last > target.partitions:
         yield Breach(
@@ -122,7 +122,7 @@ def start_step(partitions: int) -> int:
     return 128 if partitions > 64 else 64 if partitions > 32 else 32
 
 
-def _start(item: Operand) -> Iterator[Breach]:
+def _start_partition(item: Operand) -> Iterator[Breach]:
     step = start_step(item.partitions)
     if item.start % step:
         yield Breach(
@@ -195,7 +195,7 @@ _PER_PARTITION = frozenset({
 })  # fmt: skip
 
 
-def per_partition(form: Form, item: Operand) -> bool:
+def is_per_partition(form: Form, item: Operand) -> bool:
     """Whether an operand holds one value per partition: [P, 1]; the others are as wide as dst."""
     wide = (form.op, item.role) == ("scalar_tensor_tensor", "operand1")
     return item.role in _PER_PARTITION and not wide
@@ -206,7 +206,7 @@ def same_shape(form: Form, target: Target) -> Iterator[Breach]:
     del target
     dst = form["dst"]
     for item in form.tiles[1:]:
-        free = 1 if per_partition(form, item) else dst.free
+        free = 1 if is_per_partition(form, item) else dst.free
         if (item.partitions, item.free) != (dst.partitions, free):
             wanted, found = f"{dst.partitions}x{free}", f"{item.partitions}x{item.free}"
             yield Breach(
@@ -226,7 +226,7 @@ def _shape_code(item: Operand, dst: Operand) -> str:
 def one_bank(form: Form, target: Target) -> Iterator[Breach]:
     """What the tensor engine writes lies in one PSUM bank; tiles begin at a bank."""
     dst, limit = form["dst"], target.psum_bank_bytes
-    last = ((dst.column - dst.below) % (limit // dst.itemsize) + dst.free_extent) * dst.itemsize
+    last = ((dst.column - dst.reach_below) % (limit // dst.itemsize) + dst.free_extent) * dst.itemsize
     if form.engine == "tensor" and last > limit:
         yield Breach(
             "psum_bank", f"dst reaches byte {last} of a PSUM bank of {limit} bytes per partition", "dst",
@@ -258,7 +258,7 @@ def transpose_shapes(form: Form, target: Target) -> Iterator[Breach]:
         )  # fmt: skip
 
 
-def indices(form: Form, target: Target) -> Iterator[Breach]:
+def index_operands(form: Form, target: Target) -> Iterator[Breach]:
     """What addresses an operand: 32-bit integers in SBUF or a register; several at once in DMA alone."""
     del target
     for item, index in zip(form.operands, form.operands[1:], strict=False):

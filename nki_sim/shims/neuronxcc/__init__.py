@@ -2,6 +2,6 @@
 
 import sys as _sys
 
-from nki_sim.handover import give_way as _give_way
+from nki_sim.shim_precedence import use_installed_package as _use_installed_package
 
-_give_way(_sys.modules[__name__])
+_use_installed_package(_sys.modules[__name__])

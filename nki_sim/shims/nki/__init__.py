@@ -2,9 +2,9 @@
 
 import sys as _sys
 
-from nki_sim.handover import give_way as _give_way
+from nki_sim.shim_precedence import use_installed_package as _use_installed_package
 
-if not _give_way(_sys.modules[__name__]):
+if not _use_installed_package(_sys.modules[__name__]):
     from nki_sim.frontend.modules import MODULES as _MODULES
 
     _sys.modules.update(_MODULES)

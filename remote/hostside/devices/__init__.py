@@ -12,7 +12,7 @@ import importlib
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence
 
-from remote.hostside.task import Task
+from remote.hostside.task import StepTask
 
 _DEVICES = {"nki_sim": "simulated", "neuron": "neuron"}
 
@@ -25,7 +25,7 @@ class KernelFaultError(Exception):
         self.told = dict(told)
 
 
-class Device:
+class LoadedKernel:
     """A compiled kernel, loaded."""
 
     def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
@@ -36,7 +36,7 @@ class Device:
         """
         raise NotImplementedError
 
-    def times(self, warmups: int, runs: int) -> list[float]:
+    def time_runs(self, warmups: int, runs: int) -> list[float]:
         """Return the milliseconds of `runs` runs behind `warmups` others, on the inputs of the last `run`."""
         raise NotImplementedError
 
@@ -45,22 +45,22 @@ class Device:
 
 
 @contextlib.contextmanager
-def opened(task: Task, artefact: Path) -> Iterator[Device]:
+def open_kernel(task: StepTask, artefact: Path) -> Iterator[LoadedKernel]:
     """Load a compiled kernel on the core that the job has a lease on."""
-    device: Device = _module(task).open_device(task, artefact)
+    device: LoadedKernel = _load_device_module(task).open_device(task, artefact)
     try:
         yield device
     finally:
         device.close()
 
 
-def compile_kernel(task: Task, libraries: Mapping[str, Path], to: Path) -> dict[str, Any]:
+def compile_kernel(task: StepTask, libraries: Mapping[str, Path], to: Path) -> dict[str, Any]:
     """Compile the kernel of a job; write what comes of it, and return how the jailed program ended."""
-    ended: dict[str, Any] = _module(task).compile_kernel(task, libraries, to)
+    ended: dict[str, Any] = _load_device_module(task).compile_kernel(task, libraries, to)
     return ended
 
 
-def _module(task: Task) -> Any:
+def _load_device_module(task: StepTask) -> Any:
     name = task.payload["device"]
     if name not in _DEVICES:
         raise ValueError("no device %r; there are %s" % (name, ", ".join(sorted(_DEVICES))))

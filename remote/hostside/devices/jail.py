@@ -14,16 +14,16 @@ import time
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from remote.jail_backends import JailedProgram, JailStrength
     from remote.sandbox import JailResult
-    from remote.walls import JailedProgram, JailStrength
 
-WATCHED = (3, 11)
+WATCHED_PYTHON = (3, 11)
 """The Python from which on a jailed program is watched: asyncio has what that takes."""
 
 _STDERR_BYTES = 16 << 10
 
 
-def jailed(program: JailedProgram, request: bytes, weakest: object) -> JailResult:
+def run_in_jail(program: JailedProgram, request: bytes, weakest: object) -> JailResult:
     """Return how a program ended; one that waits for what never comes gets a second try.
 
     `weakest`: "weak" where limits and a system-call filter will do; whatever else asks for walls, which may
@@ -33,41 +33,41 @@ def jailed(program: JailedProgram, request: bytes, weakest: object) -> JailResul
         InfrastructureError: weak_jail; jail_start, jail_deadline.
     """
     from remote.errors import InfrastructureError
+    from remote.jail_backends import JailStrength, jail_strength
     from remote.sandbox import run_jailed
-    from remote.walls import JailStrength, jail_strength
 
     strength = jail_strength()
     if strength is JailStrength.WEAK and weakest != JailStrength.WEAK.value:
         text = "only a weak jail works here now, and this kernel's author is not trusted with one"
         raise InfrastructureError("weak_jail", text)
-    if sys.version_info < WATCHED:
-        return run_plainly(program, request, strength)
+    if sys.version_info < WATCHED_PYTHON:
+        return run_unwatched(program, request, strength)
     result = asyncio.run(run_jailed(program, request, strength=strength))
     if result.asleep:
         result = asyncio.run(run_jailed(program, request, strength=strength))
     return result
 
 
-def run_plainly(program: JailedProgram, request: bytes, strength: JailStrength) -> JailResult:
+def run_unwatched(program: JailedProgram, request: bytes, strength: JailStrength) -> JailResult:
     """Run a program behind the same walls without watching whether it sleeps: the clock ends it then.
 
     Raises:
         InfrastructureError: jail_start, jail_deadline.
     """
     from remote.errors import InfrastructureError
-    from remote.jail_init import STANDING
-    from remote.sandbox import JailResult, cpu_exhausted, normal_status
-    from remote.walls import command
+    from remote.jail_backends import jail_command
+    from remote.jail_init import READY_BYTE
+    from remote.sandbox import JailResult, is_cpu_exhausted, normalise_status
 
     started = time.monotonic()
     with tempfile.TemporaryFile() as told, tempfile.TemporaryFile() as said:
         reader, writer = os.pipe()
         process = subprocess.Popen(
-            command(strength, program, writer), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said,
+            jail_command(strength, program, writer), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said,
             env={}, cwd="/", pass_fds=(writer,), start_new_session=True,
         )  # fmt: skip
         os.close(writer)
-        copying = threading.Thread(target=_copy, args=(reader, told, program.limits.answer_bytes))
+        copying = threading.Thread(target=_copy_pipe, args=(reader, told, program.limits.answer_bytes))
         copying.start()
         try:
             process.communicate(request, timeout=program.limits.wall_s)
@@ -80,21 +80,21 @@ def run_plainly(program: JailedProgram, request: bytes, strength: JailStrength) 
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             copying.join()
-        status = normal_status(process.returncode)
-        answer, errors = _all(told), _all(said)[-_STDERR_BYTES:].decode(errors="replace")
-    if not answer.startswith(STANDING):
+        status = normalise_status(process.returncode)
+        answer, errors = _read_all(told), _read_all(said)[-_STDERR_BYTES:].decode(errors="replace")
+    if not answer.startswith(READY_BYTE):
         text = "the %s jail did not start (%d): %s" % (strength, status, errors.strip()[-500:])
         raise InfrastructureError("jail_start", text)
     return JailResult(
-        answer=answer[len(STANDING) :][: program.limits.answer_bytes],
+        answer=answer[len(READY_BYTE) :][: program.limits.answer_bytes],
         exit_status=status,
         stderr=errors,
-        truncated=len(answer) > len(STANDING) + program.limits.answer_bytes,
-        cpu_exhausted=cpu_exhausted(status, time.monotonic() - started, program.limits),
+        truncated=len(answer) > len(READY_BYTE) + program.limits.answer_bytes,
+        cpu_exhausted=is_cpu_exhausted(status, time.monotonic() - started, program.limits),
     )
 
 
-def _copy(reader: int, to: IO[bytes], most: int) -> None:
+def _copy_pipe(reader: int, to: IO[bytes], most: int) -> None:
     """Copy a pipe to its end; of more than `most` bytes the rest is thrown away, so that no writer stalls."""
     left = most + 2  # the byte that says that the jail stands, and one to tell that there were more
     with open(reader, "rb", buffering=0) as pipe:
@@ -104,12 +104,12 @@ def _copy(reader: int, to: IO[bytes], most: int) -> None:
     to.flush()
 
 
-def _all(file: IO[bytes]) -> bytes:
+def _read_all(file: IO[bytes]) -> bytes:
     file.seek(0)
     return file.read()
 
 
-def told(result: JailResult) -> dict[str, Any]:
+def describe_result(result: JailResult) -> dict[str, Any]:
     """Return how a jailed program ended, as an answer holds it."""
     return {
         "exit_status": result.exit_status,
@@ -117,5 +117,5 @@ def told(result: JailResult) -> dict[str, Any]:
         "truncated": result.truncated,
         "cpu_exhausted": result.cpu_exhausted,
         "asleep": result.asleep,
-        "killed": result.killed,
+        "killed": result.was_killed,
     }

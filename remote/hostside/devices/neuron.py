@@ -19,10 +19,10 @@ import sys
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence
 
-from remote.hostside.devices import Device, KernelFaultError, neuron_compiler
-from remote.hostside.devices.jail import jailed, told
-from remote.hostside.devices.scratch import Scratch
-from remote.hostside.task import Task
+from remote.hostside.devices import KernelFaultError, LoadedKernel, neuron_compiler
+from remote.hostside.devices.jail import describe_result, run_in_jail
+from remote.hostside.devices.scratch import WatchedScratch
+from remote.hostside.task import StepTask
 
 PACKAGES = ("neuronx-cc", "nki", "nkipy", "spike", "libneuronxla", "torch-neuronx", "jax-neuronx")
 TOOLS = ("/opt/aws/neuron/bin",)
@@ -40,11 +40,11 @@ _FAMILIES = {
 }
 
 
-def probe() -> dict[str, Any]:
+def probe_device() -> dict[str, Any]:
     """Return what there is of a Neuron device and its SDK, and in words what is `lacking`."""
-    listed = _listed()
-    instance = _instance(listed)
-    routes, why = _routes()
+    listed = _list_devices()
+    instance = _find_instance_type(listed)
+    routes, why = _find_compile_routes()
     lacking = [] if listed["cores"] else ["no NeuronCore: neuron-ls lists none"]
     lacking += why
     if importlib.util.find_spec(_RUNTIME) is None:
@@ -59,9 +59,9 @@ def probe() -> dict[str, Any]:
     }
 
 
-def compile_kernel(task: Task, libraries: Mapping[str, Path], to: Path) -> dict[str, Any]:
+def compile_kernel(task: StepTask, libraries: Mapping[str, Path], to: Path) -> dict[str, Any]:
     """Compile the kernel in a jail that may write to one folder of its own."""
-    from remote.walls import JailedProgram, Limits
+    from remote.jail_backends import JailedProgram, JailLimits
 
     scratch = task.folder / "scratch"
     scratch.mkdir(exist_ok=True)
@@ -72,15 +72,19 @@ def compile_kernel(task: Task, libraries: Mapping[str, Path], to: Path) -> dict[
         site_packages=True,
         programs=True,
         scratch=scratch,
-        variables=(("PATH", os.pathsep.join(_folders())), ("NEURON_CC_FLAGS", "")),
-        limits=Limits(**task.payload["limits"]),
+        variables=(("PATH", os.pathsep.join(_tool_folders())), ("NEURON_CC_FLAGS", "")),
+        limits=JailLimits(**task.payload["limits"]),
     )
     request = {**task.payload["request"], "folder": str(scratch)}
-    watched = Scratch(scratch)
+    watched = WatchedScratch(scratch)
     try:
-        with watched.watched():
-            result = jailed(program, json.dumps(request).encode(), task.payload.get("strength"))
-        ended = {**told(result), "told": _told(result.answer), "scratch": watched.ended}
+        with watched.watch_folder():
+            result = run_in_jail(program, json.dumps(request).encode(), task.payload.get("strength"))
+        ended = {
+            **describe_result(result),
+            "told": _parse_compiler_answer(result.answer),
+            "scratch": watched.ended,
+        }
         neff = scratch / "file.neff"
         # Whatever else the kernel's Python wrote there stays behind; a link would lead out of it.
         made = not watched.ended and "neff" in ended["told"] and neff.is_file() and not neff.is_symlink()
@@ -89,17 +93,17 @@ def compile_kernel(task: Task, libraries: Mapping[str, Path], to: Path) -> dict[
         else:
             to.write_bytes(b"")
     finally:
-        watched.remove()
+        watched.remove_folder()
     return ended
 
 
-def open_device(task: Task, artefact: Path) -> Device:
+def open_device(task: StepTask, artefact: Path) -> LoadedKernel:
     """Load a NEFF on the core of the job's lease, which is the only one that the runtime sees."""
     ended = json.loads(artefact.with_name("ended.json").read_text(encoding="utf-8"))
-    return _Loaded(artefact, ended["told"]["inputs"], task.folder)
+    return _LoadedNeff(artefact, ended["told"]["inputs"], task.folder)
 
 
-class _Loaded(Device):
+class _LoadedNeff(LoadedKernel):
     """A NEFF on a NeuronCore."""
 
     def __init__(self, neff: Path, names: Sequence[str], folder: Path) -> None:
@@ -108,7 +112,7 @@ class _Loaded(Device):
         own = folder / ("%s.neff" % neff.parent.name)
         shutil.copyfile(neff, own)
         self._tensor = spike.SpikeTensor
-        with _blamed("device_load", "the runtime does not load what was compiled: "):
+        with _blame_kernel("device_load", "the runtime does not load what was compiled: "):
             self._model = spike.SpikeModel.load_from_neff(str(own))
         self._names = list(names)
         self._inputs: dict[str, Any] = {}
@@ -122,12 +126,12 @@ class _Loaded(Device):
             name: self._tensor.from_numpy(np.ascontiguousarray(array), name)
             for name, array in zip(names, inputs)
         }
-        with _blamed("device_error"):
+        with _blame_kernel("device_error"):
             outputs = self._model(inputs=self._inputs)
         return [tensor.numpy() for tensor in outputs.values()]
 
-    def times(self, warmups: int, runs: int) -> list[float]:
-        with _blamed("device_error"):
+    def time_runs(self, warmups: int, runs: int) -> list[float]:
+        with _blame_kernel("device_error"):
             if not runs:
                 for _ in range(warmups):
                     self._model(inputs=self._inputs)
@@ -140,7 +144,7 @@ class _Loaded(Device):
 
 
 @contextlib.contextmanager
-def _blamed(code: str, said: str = "") -> Iterator[None]:
+def _blame_kernel(code: str, said: str = "") -> Iterator[None]:
     """Take what the runtime raises for the kernel's failure; home sees whether another kernel still runs.
 
     Raises:
@@ -154,31 +158,35 @@ def _blamed(code: str, said: str = "") -> Iterator[None]:
         raise KernelFaultError(told) from error
 
 
-def profile(task: Task, artefact: Path) -> tuple[str, str]:
+def profile_kernel(task: StepTask, artefact: Path) -> tuple[str, str]:
     """Return the profiler's name and its summary, as it printed it.
 
     Raises:
         OSError: no profiler is here, or it failed.
     """
-    tool = _tool(*PROFILERS)
+    tool = _find_tool(*PROFILERS)
     if tool is None:
         raise FileNotFoundError("no profiler: neither neuron-explorer nor neuron-profile is installed")
     neff, trace = task.folder / "profiled.neff", task.folder / "profile.ntff"
     shutil.copyfile(artefact, neff)
     # The second execution: the first one loads libraries.
-    _output([tool, "capture", "-n", str(neff), "-s", str(trace), "--profile-nth-exec=2"], cwd=task.folder)
+    _run_tool([tool, "capture", "-n", str(neff), "-s", str(trace), "--profile-nth-exec=2"], cwd=task.folder)
     traces = sorted(task.folder.glob("profile*.ntff"), key=lambda path: path.stat().st_mtime)
     if not traces:
         raise FileNotFoundError("%s captured nothing" % tool)
     view = [tool, "view", "-n", str(neff), "-s", str(traces[-1]), "--output-format", "summary-json"]
-    return Path(tool).name, _output(view, cwd=task.folder)
+    return Path(tool).name, _run_tool(view, cwd=task.folder)
 
 
-def _told(answer: bytes) -> dict[str, Any]:
+def _parse_compiler_answer(answer: bytes) -> dict[str, Any]:
     """What the jailed compiler answered: the kernel's Python may have written it, so nothing is believed."""
     with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(answer)
-        if isinstance(found, dict) and isinstance(found.get("neff"), str) and _names(found.get("inputs")):
+        if (
+            isinstance(found, dict)
+            and isinstance(found.get("neff"), str)
+            and _is_name_list(found.get("inputs"))
+        ):
             return {"neff": "file.neff", "inputs": found["inputs"]}
         if isinstance(found, dict) and isinstance(found.get("error"), dict):
             error = found["error"]
@@ -193,11 +201,11 @@ def _told(answer: bytes) -> dict[str, Any]:
     return {}
 
 
-def _names(value: Any) -> bool:
+def _is_name_list(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) and name.isidentifier() for name in value)
 
 
-def _routes() -> tuple[list[str], list[str]]:
+def _find_compile_routes() -> tuple[list[str], list[str]]:
     """The ways in which kernels can be compiled here, and what is lacking where there is none."""
     name = neuron_compiler.STANDALONE
     try:
@@ -207,17 +215,17 @@ def _routes() -> tuple[list[str], list[str]]:
     if not hasattr(module, neuron_compiler.COMPILE):
         wanted = neuron_compiler.COMPILE
         return [], ["%s has no %s: this release's compiler is not known" % (name, wanted)]
-    known = sorted(neuron_compiler.versions(module)) or ["unversioned"]
+    known = sorted(neuron_compiler.language_versions(module)) or ["unversioned"]
     return ["standalone " + version for version in known], []
 
 
-def _listed() -> dict[str, Any]:
+def _list_devices() -> dict[str, Any]:
     """What neuron-ls says: a list of devices, or, in later releases, an object that has one."""
-    tool = _tool("neuron-ls")
+    tool = _find_tool("neuron-ls")
     found: Any = None
     if tool is not None:
         with contextlib.suppress(OSError, ValueError):
-            found = json.loads(_output([tool, "--json-output"], cwd=Path("/")))
+            found = json.loads(_run_tool([tool, "--json-output"], cwd=Path("/")))
     fields = found if isinstance(found, dict) else {}
     devices = fields.get("neuron_devices") or fields.get("mlas") if fields else found
     counts = [
@@ -229,7 +237,7 @@ def _listed() -> dict[str, Any]:
     return {"cores": cores, "instance_type": str(fields.get("instance_type") or "")}
 
 
-def _instance(listed: Mapping[str, Any]) -> str:
+def _find_instance_type(listed: Mapping[str, Any]) -> str:
     for path in (*sorted(glob.glob(_SYSFS + "instance_type")), "/sys/devices/virtual/dmi/id/product_name"):  # noqa: PTH207
         if listed["instance_type"]:
             break
@@ -241,25 +249,25 @@ def _instance(listed: Mapping[str, Any]) -> str:
 
 
 def _profiler_version() -> str:
-    tool = _tool(*PROFILERS)
+    tool = _find_tool(*PROFILERS)
     if tool is None:
         return ""
     with contextlib.suppress(OSError):
-        first = (_output([tool, "--version"], cwd=Path("/")).strip().splitlines() or [""])[0]
+        first = (_run_tool([tool, "--version"], cwd=Path("/")).strip().splitlines() or [""])[0]
         return "%s %s" % (Path(tool).name, first[:150])
     return Path(tool).name
 
 
-def _tool(*names: str) -> str | None:
+def _find_tool(*names: str) -> str | None:
     path = os.pathsep.join([os.environ.get("PATH", ""), *TOOLS])
     return next((found for found in (shutil.which(name, path=path) for name in names) if found), None)
 
 
-def _folders() -> list[str]:
+def _tool_folders() -> list[str]:
     return [str(Path(sys.executable).parent), *TOOLS, "/usr/local/bin", "/usr/bin", "/bin"]
 
 
-def _output(command: Sequence[str], cwd: Path) -> str:
+def _run_tool(command: Sequence[str], cwd: Path) -> str:
     """What a vendor's tool prints.
 
     Raises:

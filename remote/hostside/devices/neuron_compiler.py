@@ -29,7 +29,7 @@ VERSIONS = ("NKI_IR_VERSION", "NKI_IR_version")
 _LEGACY = "neuronxcc"
 
 
-class _FaultError(Exception):
+class _CompileError(Exception):
     """The kernel cannot be compiled: code and line of its file."""
 
     def __init__(self, code: str, message: str, line: int = 0) -> None:
@@ -42,11 +42,11 @@ def main() -> int:
     request = json.loads(sys.stdin.read())
     answer = int(sys.argv[-1])
     try:
-        told: dict[str, Any] = _compiled(request)
-    except _FaultError as fault:
+        told: dict[str, Any] = _compile_request(request)
+    except _CompileError as fault:
         told = {"error": {"code": fault.code, "message": str(fault)[-4000:], "line": fault.line}}
     except BaseException as error:  # noqa: BLE001  whatever kernel or compiler raise is an answer
-        line = _line(error, request["filename"])
+        line = _find_error_line(error, request["filename"])
         message = "".join(traceback.format_exception_only(type(error), error)).strip()
         told = {"error": {"code": "vendor_compiler", "message": message[-4000:], "line": line}}
     with os.fdopen(answer, "w", encoding="utf-8") as out:
@@ -54,7 +54,7 @@ def main() -> int:
     return 0
 
 
-def versions(module: Any) -> dict[str, Any]:
+def language_versions(module: Any) -> dict[str, Any]:
     """Return the versions of the kernel language that a compiler knows, by name."""
     for name in VERSIONS:
         found = getattr(module, name, None)
@@ -63,7 +63,7 @@ def versions(module: Any) -> dict[str, Any]:
     return {}
 
 
-def version_for(source: str, known: dict[str, Any]) -> str | None:
+def select_version(source: str, known: dict[str, Any]) -> str | None:
     """Return the version that a kernel is written in: beta 1 where it imports the legacy namespace.
 
     Raises:
@@ -72,14 +72,14 @@ def version_for(source: str, known: dict[str, Any]) -> str | None:
     if not known:
         return None
     newest = max(known, key=lambda name: int(name[4:]))
-    legacy = any(name.split(".")[0] == _LEGACY for name in _imported(source))
+    legacy = any(name.split(".")[0] == _LEGACY for name in _list_imports(source))
     if legacy and "beta1" not in known:
         text = "this SDK does not compile kernels of the legacy namespace neuronxcc.nki; import nki instead"
-        raise _FaultError("unsupported_namespace", text)
+        raise _CompileError("unsupported_namespace", text)
     return "beta1" if legacy else newest
 
 
-def _imported(source: str) -> list[str]:
+def _list_imports(source: str) -> list[str]:
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -89,26 +89,26 @@ def _imported(source: str) -> list[str]:
     return found
 
 
-def _compiled(request: dict[str, Any]) -> dict[str, Any]:
+def _compile_request(request: dict[str, Any]) -> dict[str, Any]:
     import numpy as np
 
     module = importlib.import_module(STANDALONE)
     compile_kernel = getattr(module, COMPILE)
-    known = versions(module)
+    known = language_versions(module)
     folder = Path(request["folder"])
     os.chdir(folder)
-    version = version_for(request["source"], known)
-    kernel = _kernel(request, folder)
-    names = _parameters(kernel)
-    arrays = [np.zeros(item["shape"], _dtype(item["dtype"])) for item in request["inputs"]]
+    version = select_version(request["source"], known)
+    kernel = _load_kernel(request, folder)
+    names = _parameter_names(kernel)
+    arrays = [np.zeros(item["shape"], _numpy_dtype(item["dtype"])) for item in request["inputs"]]
     called: list[Any] = list(arrays)
     for position, value in request["scalars"]:
         called.insert(position, value)
     if len(names) < len(called):
         text = "the kernel takes %d arguments, the problem has %d" % (len(names), len(called))
-        raise _FaultError("arguments", text)
+        raise _CompileError("arguments", text)
     outputs = [
-        _Stub("out%d" % number, tuple(item["shape"]), _dtype(item["dtype"]))
+        _OutputStub("out%d" % number, tuple(item["shape"]), _numpy_dtype(item["dtype"]))
         for number, item in enumerate(request["outputs"])
     ]
     keywords = {
@@ -121,22 +121,22 @@ def _compiled(request: dict[str, Any]) -> dict[str, Any]:
         "version": known.get(version or ""),
         "additional_compiler_args": "",
     }
-    _called(compile_kernel, keywords)
+    _call_with_supported(compile_kernel, keywords)
     neff = folder / "file.neff"
     if not neff.is_file():
-        raise _FaultError("no_artefact", "the compiler ended without an error and without a NEFF")
+        raise _CompileError("no_artefact", "the compiler ended without an error and without a NEFF")
     given = [name for name, value in zip(names, called) if any(value is array for array in arrays)]
     return {"neff": str(neff), "inputs": given, "outputs": [item.name for item in outputs]}
 
 
-class _Stub:
+class _OutputStub:
     """An output as the compiler wants it described."""
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: Any) -> None:
         self.name, self.shape, self.dtype = name, shape, dtype
 
 
-def _called(function: Callable[..., Any], keywords: dict[str, Any]) -> None:
+def _call_with_supported(function: Callable[..., Any], keywords: dict[str, Any]) -> None:
     """Call with those keywords that this version has."""
     taken = inspect.signature(function).parameters.values()
     if not any(item.kind is item.VAR_KEYWORD for item in taken):
@@ -145,7 +145,7 @@ def _called(function: Callable[..., Any], keywords: dict[str, Any]) -> None:
     function(**keywords)
 
 
-def _kernel(request: dict[str, Any], folder: Path) -> Any:
+def _load_kernel(request: dict[str, Any], folder: Path) -> Any:
     """The file's kernel: the one called `kernel`, else the only one that is decorated."""
     path = folder / request["filename"]
     path.write_text(request["source"], encoding="utf-8")
@@ -163,15 +163,15 @@ def _kernel(request: dict[str, Any], folder: Path) -> Any:
     ]
     wanted = "kernel" if "kernel" in decorated else decorated[0] if len(decorated) == 1 else None
     if wanted is None:
-        raise _FaultError("entry", "decorate the kernel with @nki.jit and call it `kernel`")
+        raise _CompileError("entry", "decorate the kernel with @nki.jit and call it `kernel`")
     return getattr(module, wanted)
 
 
-def _parameters(kernel: Any) -> list[str]:
+def _parameter_names(kernel: Any) -> list[str]:
     return list(inspect.signature(getattr(kernel, "func", kernel)).parameters)
 
 
-def _dtype(name: str) -> Any:
+def _numpy_dtype(name: str) -> Any:
     import numpy as np
 
     if name == "bfloat16":
@@ -181,7 +181,7 @@ def _dtype(name: str) -> Any:
     return np.dtype(name)
 
 
-def _line(error: BaseException, filename: str) -> int:
+def _find_error_line(error: BaseException, filename: str) -> int:
     """The last line of the kernel's own file on the way to the error; 0 where there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame.lineno for frame in frames if Path(frame.filename).name == filename]

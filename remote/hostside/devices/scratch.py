@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import Iterator
 
-from remote.hostside import tree
+from remote.hostside import process_tree
 
 MAX_BYTES = 16 << 30
 MAX_FILES = 200_000
@@ -23,7 +23,7 @@ FLOOR_BYTES = 2 << 30
 LOOK_S = 0.2
 
 
-class Scratch:
+class WatchedScratch:
     """A folder under watch. `ended` says why the program was ended: `limit`, `disk`, or not at all."""
 
     def __init__(self, folder: Path) -> None:
@@ -32,41 +32,41 @@ class Scratch:
         self._over = threading.Event()
 
     @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
+    def watch_folder(self) -> Iterator[None]:
         """Watch the folder while a program runs that this process started."""
-        floor = min(FLOOR_BYTES, _free(self.folder) // 2)
-        watching = threading.Thread(target=self._watch, args=(floor,), daemon=True)
+        floor = min(FLOOR_BYTES, _free_bytes(self.folder) // 2)
+        watching = threading.Thread(target=self._poll_limits, args=(floor,), daemon=True)
         watching.start()
         try:
             yield
         finally:
             self._over.set()
             watching.join()
-            self._look(floor)
+            self._check_limits(floor)
 
-    def remove(self) -> None:
+    def remove_folder(self) -> None:
         """Remove the folder, however deep it is: what removes folders in Python gives up at its own depth."""
         subprocess.run(["rm", "-rf", "--", str(self.folder)], check=False)
 
-    def _watch(self, floor: int) -> None:
+    def _poll_limits(self, floor: int) -> None:
         while not self._over.wait(LOOK_S):
-            self._look(floor)
+            self._check_limits(floor)
             if self.ended:
-                tree.kill_descendants()
+                process_tree.kill_descendants()
 
-    def _look(self, floor: int) -> None:
-        if not self.ended and _beyond(self.folder):
+    def _check_limits(self, floor: int) -> None:
+        if not self.ended and _exceeds_limits(self.folder):
             self.ended = "limit"
-        elif not self.ended and _free(self.folder) < floor:
+        elif not self.ended and _free_bytes(self.folder) < floor:
             self.ended = "disk"
 
 
-def _free(folder: Path) -> int:
+def _free_bytes(folder: Path) -> int:
     disk = os.statvfs(folder)
     return disk.f_bavail * disk.f_frsize
 
 
-def _beyond(folder: Path) -> bool:
+def _exceeds_limits(folder: Path) -> bool:
     """Whether a folder holds too much, or is too deep to be looked through; what goes meanwhile is none."""
     size = files = 0
     left = [(str(folder), 0)]

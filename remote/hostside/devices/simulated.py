@@ -9,14 +9,14 @@ import resource
 from pathlib import Path
 from typing import Any, Mapping, Sequence
 
-from remote.hostside.devices import Device, KernelFaultError
-from remote.hostside.devices.jail import jailed, told
-from remote.hostside.task import Task
+from remote.hostside.devices import KernelFaultError, LoadedKernel
+from remote.hostside.devices.jail import describe_result, run_in_jail
+from remote.hostside.task import StepTask
 
 
-def compile_kernel(task: Task, libraries: Mapping[str, Path], to: Path) -> dict[str, Any]:
+def compile_kernel(task: StepTask, libraries: Mapping[str, Path], to: Path) -> dict[str, Any]:
     """Trace the kernel: what comes of it is the tracer's reply, which may also tell the kernel's error."""
-    from remote.walls import JailedProgram, Limits
+    from remote.jail_backends import JailedProgram, JailLimits
 
     program = JailedProgram(
         "nki_sim.tracer",
@@ -24,21 +24,21 @@ def compile_kernel(task: Task, libraries: Mapping[str, Path], to: Path) -> dict[
         packages=(libraries["nki_sim.zip"] / "nki_sim",),
         site_packages=True,  # NumPy, which is loaded for kernels that import it
         fills_memory=True,
-        limits=Limits(**task.payload["limits"]),
+        limits=JailLimits(**task.payload["limits"]),
     )
-    result = jailed(program, task.payload["request"].encode(), task.payload.get("strength"))
+    result = run_in_jail(program, task.payload["request"].encode(), task.payload.get("strength"))
     to.write_bytes(result.answer)
-    return told(result)
+    return describe_result(result)
 
 
-def open_device(task: Task, artefact: Path) -> Device:
+def open_device(task: StepTask, artefact: Path) -> LoadedKernel:
     """Return the simulator with a traced program, which is checked while it is read."""
     most = int(task.payload["memory_bytes"])
     resource.setrlimit(resource.RLIMIT_AS, (most, most))  # what home's own workers may use
-    return _Simulated(artefact.read_bytes(), task.payload["target"], task.payload["work"])
+    return _SimulatedKernel(artefact.read_bytes(), task.payload["target"], task.payload["work"])
 
 
-class _Simulated(Device):
+class _SimulatedKernel(LoadedKernel):
     def __init__(self, reply: bytes, target: str, work: int) -> None:
         from nki_sim import protocol
 
@@ -49,10 +49,10 @@ class _Simulated(Device):
     def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
         from nki_sim.errors import InputError, KernelError
         from nki_sim.running import numerics
-        from nki_sim.running.work import Allowance
+        from nki_sim.running.work import WorkAllowance
 
         try:
-            return numerics.run(self._program, list(inputs), allowance=Allowance(self._work))
+            return numerics.run(self._program, list(inputs), allowance=WorkAllowance(self._work))
         except (KernelError, InputError) as error:
             raise KernelFaultError(
                 {
@@ -69,10 +69,10 @@ class _Simulated(Device):
                 {"type": "MemoryError", "code": "out_of_memory", "message": message, "line": 0, "hint": ""}
             ) from error
 
-    def times(self, warmups: int, runs: int) -> list[float]:  # noqa: ARG002  a prediction needs no warm-up
+    def time_runs(self, warmups: int, runs: int) -> list[float]:  # noqa: ARG002  a prediction needs no warm-up
         from nki_sim import targets
-        from nki_sim.timing.forecast import forecast
+        from nki_sim.timing.forecast import forecast_program
 
         if runs and self._ms is None:
-            self._ms = forecast(self._program, targets.load(self._target)).latency_ms
+            self._ms = forecast_program(self._program, targets.load(self._target)).latency_ms
         return [self._ms] * runs if self._ms is not None else []

@@ -1,8 +1,8 @@
 """The steps of an evaluation on a host: each is one process that reads a job's folder and writes into it.
 
 A step reads `job.json` and `inputs/`, writes `answer.json` and files under `out/`, and never talks to home.
-What steps keep for later jobs lies on bounded shelves (`shelf`). What they need beside the standard library
-comes with the job (`libraries`) or is the host's own. Open `task.py` beside this folder first.
+What steps keep for later jobs lies on bounded shelves (`folder_cache`). What they need beside the standard
+library comes with the job (`libraries`) or is the host's own. Open `task.py` beside this folder first.
 """
 
 from __future__ import annotations

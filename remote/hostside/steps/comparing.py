@@ -12,32 +12,32 @@ from pathlib import Path
 from typing import Any
 
 from remote.hostside.steps import libraries
-from remote.hostside.steps.executing import output_file
-from remote.hostside.task import Task
+from remote.hostside.steps.executing import find_output
+from remote.hostside.task import StepTask
 
 
 def run(folder: Path) -> None:
     """Write the pieces."""
-    task = Task(folder)
-    libraries.use(task)
+    task = StepTask(folder)
+    libraries.import_archives(task)
     with (task.out / "pieces.bin").open("wb") as file:
         for piece in task.payload["pieces"]:
-            file.write(_shown(task, piece))
-    task.answer({})
+            file.write(_read_piece(task, piece))
+    task.write_answer({})
 
 
-def _shown(task: Task, piece: dict[str, Any]) -> bytes:
+def _read_piece(task: StepTask, piece: dict[str, Any]) -> bytes:
     import numpy as np
 
     from remote.judge import sketch
     from seeds.inputs import dtype_of
 
     number = piece["output"]
-    path = output_file(task, task.payload["outputs"][piece["set"]][number])
+    path = find_output(task, task.payload["outputs"][piece["set"]][number])
     array = np.load(path, mmap_mode="r", allow_pickle=False).view(dtype_of(task.payload["dtypes"][number]))
     array = array.reshape(task.payload["shapes"][number])
     if piece["box"] is not None:
         array = array[tuple(slice(first, end) for first, end in piece["box"])]
     if piece["bins"]:
-        return sketch.pack(np.ascontiguousarray(array), task.payload["seed"], piece["bins"])
+        return sketch.pack_sketch(np.ascontiguousarray(array), task.payload["seed"], piece["bins"])
     return np.ascontiguousarray(array).tobytes()

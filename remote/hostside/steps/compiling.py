@@ -1,9 +1,9 @@
 """Step `compile`: runs the kernel's Python once, in a jail, and keeps the one thing that comes of it.
 
-Payload: `artefact` (the key to keep it under: digest of kernel, problem, target and toolchain), `request`
-(what the tracer is asked, as text; see `remote.tracing`), `limits` (of the jail), `strength` (the weakest
-jail that may hold it). Answer: how the jailed program ended, and the artefact's sha256 and size. A kernel
-that was compiled before is not compiled again; how it ended is answered as it was then.
+Payload: `find_artefact` (the key to keep it under: digest of kernel, problem, target and toolchain),
+`request` (what the tracer is asked, as text; see `remote.tracing`), `limits` (of the jail), `strength` (the
+weakest jail that may hold it). Answer: how the jailed program ended, and the artefact's sha256 and size. A
+kernel that was compiled before is not compiled again; how it ended is answered as it was then.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 
 from remote.hostside import devices
 from remote.hostside.steps import libraries
-from remote.hostside.steps.shelf import Shelf
-from remote.hostside.task import Task
+from remote.hostside.steps.folder_cache import FolderCache
+from remote.hostside.task import StepTask
 
 MAX_BYTES = 8 << 30
 ARTEFACT = "artefact"
@@ -26,42 +26,42 @@ _ENDED = "ended.json"
 
 def run(folder: Path) -> None:
     """Compile the kernel, or find it compiled."""
-    task = Task(folder)
-    found = libraries.use(task)
-    shelf = _shelf(task)
+    task = StepTask(folder)
+    found = libraries.import_archives(task)
+    shelf = _open_cache(task)
     kept = shelf.find(task.payload["artefact"])
     cached = kept is not None
     if kept is None:
-        with shelf.draft() as draft:
+        with shelf.create_draft() as draft:
             ended = devices.compile_kernel(task, found, draft / ARTEFACT)
             data = (draft / ARTEFACT).read_bytes()
             ended.update(digest=hashlib.sha256(data).hexdigest(), size=len(data))
             (draft / _ENDED).write_text(json.dumps(ended), encoding="utf-8")
         # What was killed from outside says nothing of the kernel, so the next one begins anew.
         kept = draft if ended["killed"] else shelf.put(task.payload["artefact"], draft)
-    ended = _read(kept)
+    ended = _read_ending(kept)
     shutil.copyfile(kept / ARTEFACT, task.out / ARTEFACT)
     if kept.name.startswith(".new-"):
         shutil.rmtree(kept, ignore_errors=True)
-    task.answer({**ended, "cached": cached})
+    task.write_answer({**ended, "cached": cached})
 
 
-def artefact(task: Task, key: str = "") -> Path:
+def find_artefact(task: StepTask, key: str = "") -> Path:
     """Return the file of a compiled kernel, by default of the one that the payload names.
 
     Raises:
         FileNotFoundError: it is no longer here.
     """
-    found = _shelf(task).find(key or task.payload["artefact"])
+    found = _open_cache(task).find(key or task.payload["artefact"])
     if found is None:
         raise FileNotFoundError("the compiled kernel is no longer here; it has to be compiled again")
     return found / ARTEFACT
 
 
-def _shelf(task: Task) -> Shelf:
-    return Shelf(task.shelves / "compiled", MAX_BYTES)
+def _open_cache(task: StepTask) -> FolderCache:
+    return FolderCache(task.caches_folder / "compiled", MAX_BYTES)
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def _read_ending(folder: Path) -> dict[str, Any]:
     ended: dict[str, Any] = json.loads((folder / _ENDED).read_text(encoding="utf-8"))
     return ended

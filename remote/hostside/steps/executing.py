@@ -15,8 +15,8 @@ from typing import Any, Sequence
 
 from remote.hostside import devices
 from remote.hostside.steps import compiling, drawing, libraries
-from remote.hostside.steps.shelf import Shelf
-from remote.hostside.task import Task
+from remote.hostside.steps.folder_cache import FolderCache
+from remote.hostside.task import StepTask
 
 MAX_BYTES = 32 << 30
 
@@ -27,34 +27,34 @@ class GoneError(Exception):
 
 def run(folder: Path) -> None:
     """Run the kernel on each set until one fails."""
-    task = Task(folder)
-    libraries.use(task)
-    artefact = compiling.artefact(task)
+    task = StepTask(folder)
+    libraries.import_archives(task)
+    artefact = compiling.find_artefact(task)
     try:
-        with devices.opened(task, artefact) as device:
-            task.answer({"sets": _outputs(task, device)})
+        with devices.open_kernel(task, artefact) as device:
+            task.write_answer({"sets": _run_input_sets(task, device)})
     except devices.KernelFaultError as fault:  # it was not even loaded
-        task.answer({"error": fault.told})
+        task.write_answer({"error": fault.told})
 
 
-def _outputs(task: Task, device: devices.Device) -> dict[str, Any]:
+def _run_input_sets(task: StepTask, device: devices.LoadedKernel) -> dict[str, Any]:
     """Return what came of each set, until one fails."""
-    spec = drawing.Spec(task.payload["spec"])
+    spec = drawing.ResolvedSpec(task.payload["spec"])
     found: dict[str, Any] = {}
     for name in task.payload["sets"]:
-        inputs = drawing.load(drawing.drawn(task, spec, name), spec)
+        inputs = drawing.load_inputs(drawing.draw_inputs(task, spec, name), spec)
         shaped = [array.reshape(shape) for array, shape in zip(inputs, task.payload["shapes"])]
         try:
             outputs = device.run(shaped)
-            _measure(outputs, task.payload["sizes"])
+            _check_output_sizes(outputs, task.payload["sizes"])
         except devices.KernelFaultError as fault:
             found[name] = {"error": fault.told}
             break
-        found[name] = {"outputs": [_kept(task, array) for array in outputs]}
+        found[name] = {"outputs": [_store_output(task, array) for array in outputs]}
     return found
 
 
-def _measure(outputs: Sequence[Any], sizes: Sequence[int]) -> None:
+def _check_output_sizes(outputs: Sequence[Any], sizes: Sequence[int]) -> None:
     """See that outputs have the bytes that they must have: later nobody could tell whose fault it is.
 
     Raises:
@@ -68,27 +68,27 @@ def _measure(outputs: Sequence[Any], sizes: Sequence[int]) -> None:
         )
 
 
-def output_file(task: Task, digest: str) -> Path:
+def find_output(task: StepTask, digest: str) -> Path:
     """Return the file of an output that an earlier job left.
 
     Raises:
         GoneError: it is no longer here.
     """
-    found = _shelf(task).find(digest)
+    found = _open_cache(task).find(digest)
     if found is None:
         raise GoneError("output %s is no longer here" % digest[:12])
     return found / "output.npy"
 
 
-def _shelf(task: Task) -> Shelf:
-    return Shelf(task.shelves / "outputs", MAX_BYTES)
+def _open_cache(task: StepTask) -> FolderCache:
+    return FolderCache(task.caches_folder / "outputs", MAX_BYTES)
 
 
-def _kept(task: Task, array: Any) -> str:
+def _store_output(task: StepTask, array: Any) -> str:
     import numpy as np
 
-    shelf = _shelf(task)
-    with shelf.draft() as draft:
+    shelf = _open_cache(task)
+    with shelf.create_draft() as draft:
         # Written as bytes without a type of their own, since files of NumPy do not know them all.
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         digest = hashlib.sha256(raw.tobytes()).hexdigest()

@@ -16,17 +16,17 @@ import zipfile
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
-from remote.hostside.steps.shelf import Shelf
-from remote.hostside.task import Task
+from remote.hostside.steps.folder_cache import FolderCache
+from remote.hostside.task import StepTask
 
 ARCHIVES = ("judge.zip", "nki_sim.zip")
 _MAX_BYTES = 256 << 20
 
 
-def use(task: Task) -> dict[str, Path]:
+def import_archives(task: StepTask) -> dict[str, Path]:
     """Make the job's archives importable; return where each was unpacked."""
-    shelf = Shelf(task.shelves / "libraries", _MAX_BYTES)
-    found = {name: _unpacked(shelf, task.input(name)) for name in ARCHIVES if task.has(name)}
+    shelf = FolderCache(task.caches_folder / "libraries", _MAX_BYTES)
+    found = {name: _unpack_archive(shelf, task.input_path(name)) for name in ARCHIVES if task.has_input(name)}
     for folder in found.values():
         sys.path.insert(0, str(folder))
         for package in folder.iterdir():
@@ -38,12 +38,12 @@ def use(task: Task) -> dict[str, Path]:
     return found
 
 
-def _unpacked(shelf: Shelf, archive: Path) -> Path:
+def _unpack_archive(shelf: FolderCache, archive: Path) -> Path:
     key = hashlib.sha256(archive.read_bytes()).hexdigest()
     found = shelf.find(key)
     if found is not None:
         return found
-    with shelf.draft() as draft, zipfile.ZipFile(archive) as file:
+    with shelf.create_draft() as draft, zipfile.ZipFile(archive) as file:
         file.extractall(draft)
         # Once, not at each import: what is on the shelf never changes, and is whole if the power fails.
         compileall.compile_dir(draft, quiet=2, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)

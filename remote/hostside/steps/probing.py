@@ -15,28 +15,28 @@ from typing import Any
 
 from remote.hostside.devices import neuron
 from remote.hostside.steps import libraries
-from remote.hostside.task import Task
+from remote.hostside.task import StepTask
 
 _PACKAGES = ("numpy", "ml_dtypes", *neuron.PACKAGES)
 
 
 def run(folder: Path) -> None:
     """Look around."""
-    task = Task(folder)
-    libraries.use(task)
-    found = neuron.probe()
-    task.answer(
+    task = StepTask(folder)
+    libraries.import_archives(task)
+    found = neuron.probe_device()
+    task.write_answer(
         {
             "device": "nki_sim" if found["lacking"] else "neuron",
             "python": platform.python_version(),
-            "packages": versions(),
-            "jail": _strength(),
+            "packages": package_versions(),
+            "jail": _strongest_jail(),
             **found,
         }
     )
 
 
-def versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
     """Return the versions of the packages that matter and are here."""
     from importlib import metadata
 
@@ -47,11 +47,11 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _strength() -> str:
+def _strongest_jail() -> str:
     """The strongest jail that works here; the modules that build one need Python 3.10."""
     if sys.version_info < (3, 10):
         return "none"
-    from remote.walls import jail_strength
+    from remote.jail_backends import jail_strength
 
     strength: Any = jail_strength()
     return str(strength.value)

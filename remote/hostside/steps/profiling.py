@@ -10,15 +10,15 @@ from pathlib import Path
 
 from remote.hostside.devices import neuron
 from remote.hostside.steps import compiling, libraries
-from remote.hostside.task import Task
+from remote.hostside.task import StepTask
 
 _MAX_CHARS = 4 << 20
 
 
 def run(folder: Path) -> None:
     """Have it profiled."""
-    task = Task(folder)
-    libraries.use(task)
-    tool, summary = neuron.profile(task, compiling.artefact(task))
+    task = StepTask(folder)
+    libraries.import_archives(task)
+    tool, summary = neuron.profile_kernel(task, compiling.find_artefact(task))
     (task.out / "summary.json").write_text(summary[:_MAX_CHARS], encoding="utf-8")
-    task.answer({"tool": tool})
+    task.write_answer({"tool": tool})

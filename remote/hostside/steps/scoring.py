@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from remote.hostside.task import Task
+from remote.hostside.task import StepTask
 
 _OUTPUT_BYTES = 64 << 10
 _ERROR_BYTES = 2 << 10
@@ -25,16 +25,16 @@ _ERROR_BYTES = 2 << 10
 
 def run(folder: Path) -> None:
     """Run the command: turn by turn, kernel by kernel."""
-    task = Task(folder)
+    task = StepTask(folder)
     kernels = task.payload["kernels"]
     found: list[list[dict[str, Any]]] = [[] for _ in kernels]
     for _ in range(task.payload["runs"]):
         for number, (source, runs) in enumerate(zip(kernels, found)):
-            runs.append(_run(task, _placed(task, number, source)))
-    task.answer({"runs": found})
+            runs.append(_run_command(task, _write_kernel(task, number, source)))
+    task.write_answer({"runs": found})
 
 
-def _placed(task: Task, number: int, source: str) -> Path:
+def _write_kernel(task: StepTask, number: int, source: str) -> Path:
     """Write a kernel's file anew, since the command ran another kernel before: in a folder of its own.
 
     The name is always the same, since programs may import it.
@@ -50,7 +50,7 @@ def _placed(task: Task, number: int, source: str) -> Path:
     return place / "kernel.py"
 
 
-def _run(task: Task, kernel: Path) -> dict[str, Any]:
+def _run_command(task: StepTask, kernel: Path) -> dict[str, Any]:
     command = [argument.replace("{kernel}", str(kernel)) for argument in task.payload["command"]]
     cwd = Path(task.payload["folder"] or task.folder).expanduser()
     outputs = [task.folder / "score.out", task.folder / "score.err"]
@@ -64,13 +64,13 @@ def _run(task: Task, kernel: Path) -> dict[str, Any]:
         except OSError as error:
             said = "%s: %s" % (command[0], error.strerror)
             return {"status": 127, "output": "", "errors": said, "wall_s": 0.0}
-        status = _ended(process, task.payload["timeout_s"])
+        status = _wait_for_status(process, task.payload["timeout_s"])
     wall_s = time.monotonic() - started
-    told, said = _end_of(outputs[0], _OUTPUT_BYTES), _end_of(outputs[1], _ERROR_BYTES)
+    told, said = _read_tail(outputs[0], _OUTPUT_BYTES), _read_tail(outputs[1], _ERROR_BYTES)
     return {"status": status, "output": told, "errors": said, "wall_s": wall_s}
 
 
-def _ended(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
+def _wait_for_status(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
     """The command's status; None where it took too long and was killed with all that it started."""
     try:
         return process.wait(timeout_s)
@@ -80,7 +80,7 @@ def _ended(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
         return None
 
 
-def _end_of(path: Path, most: int) -> str:
+def _read_tail(path: Path, most: int) -> str:
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - most))
         return file.read(most).decode("utf-8", "replace")

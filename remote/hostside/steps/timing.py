@@ -14,23 +14,23 @@ from typing import Any, Sequence
 
 from remote.hostside import devices
 from remote.hostside.steps import compiling, drawing, libraries
-from remote.hostside.task import Task
+from remote.hostside.task import StepTask
 
 
 def run(folder: Path) -> None:
     """Take the samples: kernel by kernel, run by run. A `dry` round is of a device that needs no inputs."""
-    task = Task(folder)
-    libraries.use(task)
-    payload, spec = task.payload, drawing.Spec(task.payload["spec"])
+    task = StepTask(folder)
+    libraries.import_archives(task)
+    payload, spec = task.payload, drawing.ResolvedSpec(task.payload["spec"])
     dry = bool(payload.get("dry"))
-    inputs = [] if dry else drawing.load(drawing.drawn(task, spec, payload["set"]), spec)
+    inputs = [] if dry else drawing.load_inputs(drawing.draw_inputs(task, spec, payload["set"]), spec)
     try:
-        task.answer({"samples_ms": _samples(task, inputs, dry=dry), "core": task.core})
+        task.write_answer({"samples_ms": _take_samples(task, inputs, dry=dry), "core": task.core})
     except devices.KernelFaultError as fault:
-        task.answer({"error": fault.told})
+        task.write_answer({"error": fault.told})
 
 
-def _samples(task: Task, inputs: Sequence[Any], *, dry: bool) -> list[list[float]]:
+def _take_samples(task: StepTask, inputs: Sequence[Any], *, dry: bool) -> list[list[float]]:
     """Return the samples of each kernel.
 
     Raises:
@@ -40,13 +40,13 @@ def _samples(task: Task, inputs: Sequence[Any], *, dry: bool) -> list[list[float
     samples: list[list[float]] = [[] for _ in payload["artefacts"]]
     with contextlib.ExitStack() as stack:
         loaded = [
-            stack.enter_context(devices.opened(task, compiling.artefact(task, key)))
+            stack.enter_context(devices.open_kernel(task, compiling.find_artefact(task, key)))
             for key in payload["artefacts"]
         ]
         for device in () if dry else loaded:
             device.run([array.reshape(shape) for array, shape in zip(inputs, payload["shapes"])])
-            device.times(payload["warmups"], 0)
+            device.time_runs(payload["warmups"], 0)
         for _ in range(payload["runs"]):
             for device, own in zip(loaded, samples):
-                own.extend(device.times(0, 1))
+                own.extend(device.time_runs(0, 1))
     return samples

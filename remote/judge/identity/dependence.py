@@ -12,19 +12,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from remote.judge.identity.floats import Asking, Floats
-from remote.judge.identity.marks import MOST, Marks
-from remote.judge.identity.sides import Sides, flat
+from remote.judge.identity.dependence_domain import MAX_MARKED, DependenceDomain
+from remote.judge.identity.floats import FloatDomain, TrackingFloatDomain
+from remote.judge.identity.formula_comparison import FormulaComparison, flatten_component
 
-_TRIED = 4
+_MAX_TRIED = 4
 """Missing dependences that are looked at."""
 
-_MOVES = 1e-7
+_CHANGE_RATIO = 1e-7
 """What counts as a change of an output, relative to it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingDependence:
     """An element of the compared ones, by its position, and the (input, element) that it cannot depend on."""
 
     position: int
@@ -32,43 +32,47 @@ class Missing:
     element: int
 
 
-def missing(sides: Sides, generator: np.random.Generator) -> Missing | None:
+def find_missing_dependence(
+    sides: FormulaComparison, generator: np.random.Generator
+) -> MissingDependence | None:
     """Find an input that the reference's outputs depend on and the program's cannot depend on."""
-    marked = _asked(sides, generator)
-    must = flat(sides.reference(Marks(marked, "must"), sides.boxes), 0)
-    may = flat(sides.program(Marks(marked, "may"), sides.boxes), 0)
+    marked = _choose_input_elements(sides, generator)
+    must = flatten_component(sides.reference(DependenceDomain(marked, "must"), sides.boxes), 0)
+    may = flatten_component(sides.program(DependenceDomain(marked, "may"), sides.boxes), 0)
     lacking = must & ~may
-    for position in np.flatnonzero(lacking)[:_TRIED].tolist():
+    for position in np.flatnonzero(lacking)[:_MAX_TRIED].tolist():
         bits = int(lacking[position])
-        found = Missing(position, *marked[(bits & -bits).bit_length() - 1])
-        if _depends(sides, found):
+        found = MissingDependence(position, *marked[(bits & -bits).bit_length() - 1])
+        if _confirm_missing(sides, found):
             return found
     return None
 
 
-def _depends(sides: Sides, found: Missing) -> bool:
+def _confirm_missing(sides: FormulaComparison, found: MissingDependence) -> bool:
     """Whether moving the input moves the reference's output, and not what the simulator gives for it."""
     truths, simulated = [], []
     for moved in (None, (found.input, found.element)):
-        asking = Asking(sides.seed, sides.inputs, moved=moved)
+        asking = TrackingFloatDomain(sides.seed, sides.inputs, moved=moved)
         with np.errstate(all="ignore"):
             sides.program(asking, sides.boxes)
-            truth = flat(sides.reference(Floats(sides.seed, sides.inputs, moved=moved), sides.boxes), 0)
+            truth = flatten_component(
+                sides.reference(FloatDomain(sides.seed, sides.inputs, moved=moved), sides.boxes), 0
+            )
         given = sides.simulate(asking)
         if given is None:
             return False
         truths.append(float(truth[found.position]))
         simulated.append(float(given[found.position]))
-    return abs(truths[1] - truths[0]) > _MOVES * abs(truths[0]) and simulated[0] == simulated[1]
+    return abs(truths[1] - truths[0]) > _CHANGE_RATIO * abs(truths[0]) and simulated[0] == simulated[1]
 
 
-def _asked(sides: Sides, generator: np.random.Generator) -> list[tuple[int, int]]:
+def _choose_input_elements(sides: FormulaComparison, generator: np.random.Generator) -> list[tuple[int, int]]:
     """Elements of the inputs that the reference reads for the boxes, about as many of each input."""
-    asking = Asking(sides.seed, sides.inputs)
+    asking = TrackingFloatDomain(sides.seed, sides.inputs)
     sides.reference(asking, sides.boxes)
-    share = MOST // max(1, len(asking.asked))
+    share = MAX_MARKED // max(1, len(asking.requested_elements))
     found = []
-    for number, elements in asking.asked.items():
+    for number, elements in asking.requested_elements.items():
         chosen = generator.permutation(np.unique(np.concatenate(elements)))[:share]
         found += [(number, element) for element in chosen.tolist()]
     return found

@@ -36,25 +36,25 @@ class Planes:
         return Planes(tuple(movement(arrays) for arrays in parts))
 
 
-class Domain(Protocol):
+class ValueDomain(Protocol):
     """Operations on `Planes`. A name that a domain does not know is a function that it knows nothing of."""
 
     def constant(self, array: Array) -> Planes:
         """Return known real numbers (or integers, or truth values)."""
 
-    def symbols(self, number: int, index: Array) -> Planes:
+    def input_symbols(self, number: int, index: Array) -> Planes:
         """Return elements of an input, by its position and the elements' numbers in row-major order."""
 
-    def unknown(self, shape: Sequence[int]) -> Planes:
+    def unknown_values(self, shape: Sequence[int]) -> Planes:
         """Return numbers of which nothing is known: no two are the same."""
 
-    def known(self, value: Planes) -> Array:
+    def known_values(self, value: Planes) -> Array:
         """Return the real numbers [same shape, float64] of what comes from constants alone, NaN elsewhere."""
 
-    def unary(self, name: str, value: Planes) -> Planes:
+    def apply_unary(self, name: str, value: Planes) -> Planes:
         """Apply a function of one argument to each element."""
 
-    def binary(self, name: str, left: Planes, right: Planes) -> Planes:
+    def apply_binary(self, name: str, left: Planes, right: Planes) -> Planes:
         """Apply a function of two arguments to each pair, shapes broadcast; comparisons give truth values."""
 
     def reduce(self, name: str, value: Planes, axes: Sequence[int]) -> Planes:

@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from remote.judge.identity.fields import Field, Residue
+from remote.judge.identity.prime_fields import PrimeField, ResidueArray
 
 P, Q = 1951617359, 975808679
 """P = 2 Q + 1. The primes up to 41 are squares modulo P, those up to 29 modulo Q: roots of sizes are true."""
@@ -22,27 +22,27 @@ BASE = pow(1234567891, 2, P)
 MOST_LOGARITHMS = 1 << 11
 """Different numbers whose logarithms are looked for at a time; each takes about a thousand lookups."""
 
-_VALUES = Field(P)
+_VALUES = PrimeField(P)
 _BITS = 15
-_BABY = 1 << 20
+_BABY_STEPS = 1 << 20
 
 
-def exponential(exponents: Residue) -> Residue:
+def exponential(exponents: ResidueArray) -> ResidueArray:
     """Return BASE ** exponents modulo P."""
-    low, high = _tables()
+    low, high = _power_tables()
     mask = np.uint64((1 << _BITS) - 1)
     return _VALUES.multiply(low[exponents & mask], high[exponents >> np.uint64(_BITS)])
 
 
-def logarithm(values: Residue) -> Residue:
+def logarithm(values: ResidueArray) -> ResidueArray:
     """Return x modulo Q with BASE ** x equal to each value, which is a square modulo P and not zero."""
     powers, exponents = _baby_steps()
-    found, giant = np.zeros(values.size, np.uint64), np.uint64(pow(BASE, -_BABY, P))
+    found, giant = np.zeros(values.size, np.uint64), np.uint64(pow(BASE, -_BABY_STEPS, P))
     left, rest = np.arange(values.size), values.reshape(-1)
-    for step in range(Q // _BABY + 1):
+    for step in range(Q // _BABY_STEPS + 1):
         at = np.minimum(np.searchsorted(powers, rest), powers.size - 1)
         hit = powers[at] == rest
-        found[left[hit]] = exponents[at[hit]] + np.uint64(step * _BABY)
+        found[left[hit]] = exponents[at[hit]] + np.uint64(step * _BABY_STEPS)
         left, rest = left[~hit], _VALUES.multiply(rest[~hit], giant)
         if not left.size:
             break
@@ -50,20 +50,20 @@ def logarithm(values: Residue) -> Residue:
 
 
 @lru_cache(maxsize=1)
-def _tables() -> tuple[Residue, Residue]:
+def _power_tables() -> tuple[ResidueArray, ResidueArray]:
     """Powers of BASE for the low and the high bits of exponents."""
-    return _powers(BASE, 1 << _BITS), _powers(pow(BASE, 1 << _BITS, P), 1 << _BITS)
+    return _compute_powers(BASE, 1 << _BITS), _compute_powers(pow(BASE, 1 << _BITS, P), 1 << _BITS)
 
 
 @lru_cache(maxsize=1)
-def _baby_steps() -> tuple[Residue, NDArray[np.uint64]]:
+def _baby_steps() -> tuple[ResidueArray, NDArray[np.uint64]]:
     """The first powers of BASE, ascending, and the exponent of each."""
-    powers = _powers(BASE, _BABY)
+    powers = _compute_powers(BASE, _BABY_STEPS)
     order = np.argsort(powers)
     return powers[order], order.astype(np.uint64)
 
 
-def _powers(base: int, count: int) -> Residue:
+def _compute_powers(base: int, count: int) -> ResidueArray:
     """Return the powers of a number modulo P, from the one of exponent 0; `count` is a power of two."""
     found = np.ones(1, np.uint64)
     while found.size < count:

@@ -1,7 +1,7 @@
 """What a reference computes, as data: operations on whole arrays, each on results of earlier ones.
 
-The kinds of operation are in `KINDS`; what each takes is checked when it is recorded and again when a file
-is read, where shapes follow from the operations and are not believed. Arrays are named by their flat
+The kinds of operation are in `SHAPE_RULES`; what each takes is checked when it is recorded and again when a
+file is read, where shapes follow from the operations and are not believed. Arrays are named by their flat
 row-major layout: `view` reads its argument and `assemble` writes to it at offset + index * strides, counted
 in elements, which is all that slicing, transposing, reshaping and broadcasting do.
 """
@@ -24,19 +24,19 @@ from remote.judge.identity.functions import REDUCTIONS
 
 Shape = tuple[int, ...]
 
-MOST_OPERATIONS = 1 << 18
-MOST_BYTES = 128 << 20
+MAX_OPERATIONS = 1 << 18
+MAX_EXPRESSION_BYTES = 128 << 20
 """Of constants, and of the file that holds an expression."""
-_MOST_AXES = 16
-_MOST_ELEMENTS = 1 << 40
+_MAX_AXES = 16
+_MAX_ELEMENTS = 1 << 40
 
 
-class ExpressionError(Exception):
+class InvalidExpressionError(Exception):
     """Not an expression: what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ExpressionNode:
     """One operation: its kind, its arguments' numbers, what else it takes, the shape of its result."""
 
     kind: str
@@ -46,25 +46,25 @@ class Node:
 
 
 @dataclass(frozen=True, eq=False)
-class Expression:
+class ArrayExpression:
     """Operations in order, the constants they name, and the operations that are the outputs."""
 
-    nodes: Sequence[Node]
+    nodes: Sequence[ExpressionNode]
     arrays: Sequence[Array]
     outputs: Sequence[int]
 
-    def dumps(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """Return it as the bytes of an .npz file."""
         listed = [[node.kind, node.args, node.params] for node in self.nodes]
-        return _packed({"nodes": listed, "outputs": self.outputs}, self.arrays)
+        return _pack_file({"nodes": listed, "outputs": self.outputs}, self.arrays)
 
 
-def refusal(reason: str) -> bytes:
-    """Return what `loads` raises, with the reason, when it reads it."""
-    return _packed({"unfollowed": reason}, ())
+def pack_refusal(reason: str) -> bytes:
+    """Return what `load_expression` raises, with the reason, when it reads it."""
+    return _pack_file({"unfollowed": reason}, ())
 
 
-def _packed(content: Any, arrays: Sequence[Array]) -> bytes:
+def _pack_file(content: Any, arrays: Sequence[Array]) -> bytes:
     text = json.dumps(content, separators=(",", ":")).encode()
     constants = {f"constant{number}": array for number, array in enumerate(arrays)}
     file = io.BytesIO()
@@ -72,41 +72,43 @@ def _packed(content: Any, arrays: Sequence[Array]) -> bytes:
     return file.getvalue()
 
 
-def loads(data: bytes, inputs: Sequence[Shape]) -> Expression:
-    """Read what `dumps` wrote; `inputs` are the shapes of the inputs.
+def load_expression(data: bytes, inputs: Sequence[Shape]) -> ArrayExpression:
+    """Read what `to_bytes` wrote; `inputs` are the shapes of the inputs.
 
     Raises:
-        ExpressionError: the bytes are not an expression over these inputs, or say why there is none.
+        InvalidExpressionError: the bytes are not an expression over these inputs, or say why there is none.
     """
-    return _read(data, tuple(inputs))
+    return _load_cached(data, tuple(inputs))
 
 
 @lru_cache(maxsize=4)
-def _read(data: bytes, inputs: tuple[Shape, ...]) -> Expression:
-    if len(data) > MOST_BYTES:
-        raise ExpressionError(f"the expression takes {len(data)} bytes, at most {MOST_BYTES} are read")
+def _load_cached(data: bytes, inputs: tuple[Shape, ...]) -> ArrayExpression:
+    if len(data) > MAX_EXPRESSION_BYTES:
+        raise InvalidExpressionError(
+            f"the expression takes {len(data)} bytes, at most {MAX_EXPRESSION_BYTES} are read"
+        )
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
             unpacked = sum(item.file_size for item in file.zip.infolist())
-            if unpacked > 2 * MOST_BYTES:
-                raise ExpressionError(f"the expression unpacks to {unpacked} bytes")
+            if unpacked > 2 * MAX_EXPRESSION_BYTES:
+                raise InvalidExpressionError(f"the expression unpacks to {unpacked} bytes")
             content = json.loads(file["text"].tobytes())
             arrays = [file[f"constant{number}"] for number in range(len(file.files) - 1)]
         if "unfollowed" in content:
-            raise ExpressionError(f"the reference cannot be followed: {content['unfollowed']}")
-        table = Table(inputs, arrays)
+            raise InvalidExpressionError(f"the reference cannot be followed: {content['unfollowed']}")
+        table = OperationTable(inputs, arrays)
         for kind, args, params in content["nodes"]:
-            table.add(kind, tuple(args), _frozen(params))
+            table.add(kind, tuple(args), _as_tuples(params))
         outputs = [int(number) for number in content["outputs"]]
     except (OSError, ValueError, LookupError, TypeError, EOFError, RecursionError, BadZipFile) as error:
-        raise ExpressionError(f"the expression cannot be read: {error}") from error
+        raise InvalidExpressionError(f"the expression cannot be read: {error}") from error
     if not all(0 <= number < len(table.nodes) for number in outputs):
-        raise ExpressionError("an output of the expression is none of its operations")
-    return Expression(table.nodes, arrays, outputs)
+        raise InvalidExpressionError("an output of the expression is none of its operations")
+    return ArrayExpression(table.nodes, arrays, outputs)
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class OperationContext:
     """What a kind of operation is checked against."""
 
     args: Sequence[Shape]
@@ -115,31 +117,33 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Table:
+class OperationTable:
     """Operations over inputs of these shapes, checked as they are added."""
 
     inputs: Sequence[Shape]
     arrays: list[Array] = field(default_factory=list)
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[ExpressionNode] = field(default_factory=list)
 
     def add(self, kind: str, args: tuple[int, ...], params: tuple[Any, ...] = ()) -> int:
         """Add an operation on earlier ones; return its number.
 
         Raises:
-            ExpressionError: it takes something else, or there are too many.
+            InvalidExpressionError: it takes something else, or there are too many.
         """
-        if len(self.nodes) == MOST_OPERATIONS:
-            raise ExpressionError(f"there are more than {MOST_OPERATIONS} operations")
-        if kind not in KINDS or not all(isinstance(at, int) and 0 <= at < len(self.nodes) for at in args):
-            raise ExpressionError(f"{kind!r} of {args} is not an operation on earlier ones")
-        setting = Setting([self.nodes[at].shape for at in args], self.inputs, self.arrays)
+        if len(self.nodes) == MAX_OPERATIONS:
+            raise InvalidExpressionError(f"there are more than {MAX_OPERATIONS} operations")
+        if kind not in SHAPE_RULES or not all(
+            isinstance(at, int) and 0 <= at < len(self.nodes) for at in args
+        ):
+            raise InvalidExpressionError(f"{kind!r} of {args} is not an operation on earlier ones")
+        setting = OperationContext([self.nodes[at].shape for at in args], self.inputs, self.arrays)
         try:
-            shape = KINDS[kind](setting, *params)
+            shape = SHAPE_RULES[kind](setting, *params)
         except (ValueError, TypeError, IndexError) as error:
-            raise ExpressionError(f"{kind} of shapes {setting.args} with {params}: {error}") from error
-        if len(shape) > _MOST_AXES or prod(shape) > _MOST_ELEMENTS:
-            raise ExpressionError(f"{kind} gives shape {shape}, which is too large")
-        self.nodes.append(Node(kind, args, params, shape))
+            raise InvalidExpressionError(f"{kind} of shapes {setting.args} with {params}: {error}") from error
+        if len(shape) > _MAX_AXES or prod(shape) > _MAX_ELEMENTS:
+            raise InvalidExpressionError(f"{kind} gives shape {shape}, which is too large")
+        self.nodes.append(ExpressionNode(kind, args, params, shape))
         return len(self.nodes) - 1
 
 
@@ -148,108 +152,108 @@ def strides_of(shape: Shape) -> Shape:
     return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
-def _input(setting: Setting, number: int) -> Shape:
-    return setting.inputs[_natural(number)]
+def _input_shape(setting: OperationContext, number: int) -> Shape:
+    return setting.inputs[_require_natural(number)]
 
 
-def _constant(setting: Setting, number: int) -> Shape:
-    array = setting.arrays[_natural(number)]
+def _constant_shape(setting: OperationContext, number: int) -> Shape:
+    array = setting.arrays[_require_natural(number)]
     _require(array.dtype.kind in "bifu", f"constants are no {array.dtype}")
     return array.shape
 
 
-def _unknown(setting: Setting, *shape: int) -> Shape:
-    return tuple(_natural(size) for size in shape)
+def _unknown_shape(setting: OperationContext, *shape: int) -> Shape:
+    return tuple(_require_natural(size) for size in shape)
 
 
-def _unary(setting: Setting, name: str) -> Shape:
-    _named(name)
+def _unary_shape(setting: OperationContext, name: str) -> Shape:
+    _require_name(name)
     (shape,) = setting.args
     return shape
 
 
-def _binary(setting: Setting, name: str) -> Shape:
-    _named(name)
+def _binary_shape(setting: OperationContext, name: str) -> Shape:
+    _require_name(name)
     left, right = setting.args
     return np.broadcast_shapes(left, right)
 
 
-def _select(setting: Setting) -> Shape:
+def _select_shape(setting: OperationContext) -> Shape:
     mask, left, right = setting.args
     return np.broadcast_shapes(mask, left, right)
 
 
-def _reduce(setting: Setting, name: str, *axes: int) -> Shape:
+def _reduce_shape(setting: OperationContext, name: str, *axes: int) -> Shape:
     (shape,) = setting.args
     _require(name in REDUCTIONS, f"{name!r} is no reduction")
     _require(all(0 <= axis < len(shape) for axis in axes) and len({*axes}) == len(axes) > 0, "axes")
     return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
 
 
-def _matmul(setting: Setting) -> Shape:
+def _matmul_shape(setting: OperationContext) -> Shape:
     left, right = setting.args
     _require(min(len(left), len(right)) >= 2 and left[-1] == right[-2], "the inner axes do not fit")
     return (*np.broadcast_shapes(left[:-2], right[:-2]), left[-2], right[-1])
 
 
-def _view(setting: Setting, shape: Shape, strides: Shape, offset: int) -> Shape:
+def _view_shape(setting: OperationContext, shape: Shape, strides: Shape, offset: int) -> Shape:
     (source,) = setting.args
-    _inside(source, shape, strides, offset)
+    _require_inside(source, shape, strides, offset)
     return shape
 
 
-def _recurrence(setting: Setting, length: int) -> Shape:
+def _recurrence_shape(setting: OperationContext, length: int) -> Shape:
     factors, terms, initial = setting.args
-    shape = np.broadcast_shapes(factors, terms, (_natural(length), *initial))
+    shape = np.broadcast_shapes(factors, terms, (_require_natural(length), *initial))
     _require(shape == (length, *initial) and length > 0, "more elements than it began with")
     return shape
 
 
-def _take(setting: Setting, number: int, axis: int) -> Shape:
+def _take_shape(setting: OperationContext, number: int, axis: int) -> Shape:
     (source,) = setting.args
-    index = setting.arrays[_natural(number)]
+    index = setting.arrays[_require_natural(number)]
     _require(index.dtype.kind == "i" and index.ndim == 1 and index.size > 0, "not a list of numbers")
     _require(0 <= axis < len(source), f"no axis {axis}")
     _require(index.min() >= 0 and index.max() < source[axis], "numbers beyond the axis")
     return (*source[:axis], index.size, *source[axis + 1 :])
 
 
-def _assemble(setting: Setting, *places: tuple[Shape, int]) -> Shape:
+def _assembled_shape(setting: OperationContext, *places: tuple[Shape, int]) -> Shape:
     base, *pieces = setting.args
     _require(len(pieces) == len(places), "pieces without a place")
     for piece, (strides, offset) in zip(pieces, places, strict=True):
-        _inside(base, piece, strides, offset)
-        _require(aligned(base, piece, strides, offset) is not None, "a piece that runs across axes")
+        _require_inside(base, piece, strides, offset)
+        _require(align_view(base, piece, strides, offset) is not None, "a piece that runs across axes")
         _require(all(strides[axis] for axis, size in enumerate(piece) if size > 1), "a piece over itself")
     return base
 
 
-KINDS: Mapping[str, Callable[..., Shape]] = {
-    "assemble": _assemble,
-    "binary": _binary,
-    "constant": _constant,
-    "input": _input,
-    "matmul": _matmul,
-    "recurrence": _recurrence,
-    "reduce": _reduce,
-    "select": _select,
-    "take": _take,
-    "unary": _unary,
-    "unknown": _unknown,
-    "view": _view,
+SHAPE_RULES: Mapping[str, Callable[..., Shape]] = {
+    "assemble": _assembled_shape,
+    "binary": _binary_shape,
+    "constant": _constant_shape,
+    "input": _input_shape,
+    "matmul": _matmul_shape,
+    "recurrence": _recurrence_shape,
+    "reduce": _reduce_shape,
+    "select": _select_shape,
+    "take": _take_shape,
+    "unary": _unary_shape,
+    "unknown": _unknown_shape,
+    "view": _view_shape,
 }
 """By kind: from shapes of arguments and parameters to the result's shape; ValueError if they do not fit."""
 
 
 @dataclass(frozen=True, slots=True)
-class Aligned:
+class AxisAlignment:
     """A strided part of an array: where it begins, and by axis of the array the part's (axis, step)."""
 
     starts: Shape
     axes: Mapping[int, tuple[int, int]]
 
 
-def aligned(source: Shape, shape: Shape, strides: Shape, offset: int) -> Aligned | None:
+def align_view(source: Shape, shape: Shape, strides: Shape, offset: int) -> AxisAlignment | None:
     """Return how each axis of a strided part runs along one axis of its source; None: one runs across."""
     if not prod(source):
         return None
@@ -258,14 +262,14 @@ def aligned(source: Shape, shape: Shape, strides: Shape, offset: int) -> Aligned
     for own, (size, stride) in enumerate(zip(shape, strides, strict=True)):
         if size == 1 or stride == 0:
             continue
-        axis = _axis_of(source, starts, size, stride)
+        axis = _source_axis(source, starts, size, stride)
         if axis is None or axis in found:
             return None
         found[axis] = own, stride // strides_of(source)[axis]
-    return Aligned(starts, found)
+    return AxisAlignment(starts, found)
 
 
-def _axis_of(source: Shape, starts: Shape, size: int, stride: int) -> int | None:
+def _source_axis(source: Shape, starts: Shape, size: int, stride: int) -> int | None:
     for axis, (extent, unit) in enumerate(zip(source, strides_of(source), strict=True)):
         if extent > 1 and abs(stride) >= unit:
             last = starts[axis] + (size - 1) * (stride // unit)
@@ -273,21 +277,21 @@ def _axis_of(source: Shape, starts: Shape, size: int, stride: int) -> int | None
     return None
 
 
-def _inside(source: Shape, shape: Shape, strides: Shape, offset: int) -> None:
+def _require_inside(source: Shape, shape: Shape, strides: Shape, offset: int) -> None:
     _require(len(shape) == len(strides), "strides of other axes")
-    _require(all(abs(stride) <= _MOST_ELEMENTS for stride in strides), "strides beyond any array")
-    reach = [(_natural(size) - 1) * stride for size, stride in zip(shape, strides, strict=True)]
+    _require(all(abs(stride) <= _MAX_ELEMENTS for stride in strides), "strides beyond any array")
+    reach = [(_require_natural(size) - 1) * stride for size, stride in zip(shape, strides, strict=True)]
     lowest = offset + sum(step for step in reach if step < 0)
     highest = offset + sum(step for step in reach if step > 0)
     _require(prod(shape) > 0 and lowest >= 0 and highest < prod(source), "reaches beyond its source")
 
 
-def _natural(number: int) -> int:
+def _require_natural(number: int) -> int:
     _require(isinstance(number, int) and number >= 0, f"{number!r} is no natural number")
     return number
 
 
-def _named(name: str) -> None:
+def _require_name(name: str) -> None:
     _require(isinstance(name, str) and 0 < len(name) <= 64, f"{name!r} is no name")
 
 
@@ -296,5 +300,5 @@ def _require(holds: bool, text: str) -> None:
         raise ValueError(text)
 
 
-def _frozen(params: Any) -> Any:
-    return tuple(_frozen(item) for item in params) if isinstance(params, list) else params
+def _as_tuples(params: Any) -> Any:
+    return tuple(_as_tuples(item) for item in params) if isinstance(params, list) else params

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from remote.judge.identity.domain import Array, Planes
-from remote.judge.identity.functions import COMPARISONS, Composed, of_known
-from remote.judge.identity.hashing import mixed, secret
+from remote.judge.identity.functions import COMPARISONS, ComposedDomain, apply_to_known
+from remote.judge.identity.hashing import derive_secret, mix_bits
 from seeds.spec import InputSpec
 
-_PAIRS = 2.0**-32
-_MOVE = 16.0  # far beyond what is drawn, so that a maximum moves too
+_UINT32_UNIT = 2.0**-32
+_MOVE_DISTANCE = 16.0  # far beyond what is drawn, so that a maximum moves too
 
 _UNARY: dict[str, Callable[[Array], Array]] = {
     "exp": np.exp,
@@ -33,7 +33,7 @@ _BINARY: dict[str, Any] = {
 }
 
 
-class Floats(Composed):
+class FloatDomain(ComposedDomain):
     """Planes: the number in float64. What has no rules here is NaN.
 
     Inputs are drawn as a problem's `inputs` say, but `scale` times as large; `moved` is an (input, element)
@@ -56,32 +56,32 @@ class Floats(Composed):
         """Return known real numbers."""
         return Planes((np.asarray(array, np.float64),))
 
-    def symbols(self, number: int, index: Array) -> Planes:
+    def input_symbols(self, number: int, index: Array) -> Planes:
         """Return elements of an input."""
         item = self._inputs[number]
-        values = self._normal(number, index)
+        values = self._normal_numbers(number, index)
         if self._moved is not None and self._moved[0] == number:
-            values = values + _MOVE * (np.asarray(index) == self._moved[1])
+            values = values + _MOVE_DISTANCE * (np.asarray(index) == self._moved[1])
         values = values * (self._scale * item.scale)
         if item.dtype == "int32":
             values = np.rint(values)
         return Planes((np.abs(values) if item.distribution == "abs_normal" else values,))
 
-    def unknown(self, shape: Sequence[int]) -> Planes:
+    def unknown_values(self, shape: Sequence[int]) -> Planes:
         """Return numbers of which nothing is known."""
         return Planes((np.full(tuple(shape), np.nan),))
 
-    def known(self, value: Planes) -> Array:
+    def known_values(self, value: Planes) -> Array:
         """Return all numbers: they are known here."""
         return value.arrays[0]
 
     def simple_unary(self, name: str, value: Planes) -> Planes:
         """Apply a function that is not made of others."""
-        return self._applied(name, _UNARY.get(name), value)
+        return self._apply_function(name, _UNARY.get(name), value)
 
     def simple_binary(self, name: str, left: Planes, right: Planes) -> Planes:
         """Apply a function that is not made of others."""
-        return self._applied(name, _BINARY.get(name), left, right)
+        return self._apply_function(name, _BINARY.get(name), left, right)
 
     def reduce(self, name: str, value: Planes, axes: Sequence[int]) -> Planes:
         """Return a reduction over axes, which stay with size one."""
@@ -95,31 +95,34 @@ class Floats(Composed):
         """Return left where the truth value is true, else right."""
         return Planes((np.where(mask.arrays[0] != 0, left.arrays[0], right.arrays[0]),))
 
-    def _applied(self, name: str, function: Callable[..., Array] | None, *values: Planes) -> Planes:
+    def _apply_function(self, name: str, function: Callable[..., Array] | None, *values: Planes) -> Planes:
         arrays = [value.arrays[0] for value in values]
         with np.errstate(all="ignore"):
-            found = of_known(name, *arrays) if function is None else function(*arrays)
+            found = apply_to_known(name, *arrays) if function is None else function(*arrays)
         if found is None:
-            return self.unknown(np.broadcast_shapes(*(array.shape for array in arrays)))
+            return self.unknown_values(np.broadcast_shapes(*(array.shape for array in arrays)))
         return Planes((np.asarray(found, np.float64),))
 
-    def _normal(self, number: int, index: Array) -> Array:
+    def _normal_numbers(self, number: int, index: Array) -> Array:
         """Standard normal numbers of the elements, by Box and Muller."""
-        start = np.uint64(secret(self._seed, f"input {number}"))
-        drawn = mixed(np.asarray(index).astype(np.uint64) + start)
-        angle, radius = (drawn & np.uint64(0xFFFFFFFF)) * _PAIRS, (drawn >> np.uint64(32)) * _PAIRS
-        found: Array = np.sqrt(-2.0 * np.log(radius + _PAIRS / 2)) * np.cos(2.0 * np.pi * angle)
+        start = np.uint64(derive_secret(self._seed, f"input {number}"))
+        drawn = mix_bits(np.asarray(index).astype(np.uint64) + start)
+        angle, radius = (
+            (drawn & np.uint64(0xFFFFFFFF)) * _UINT32_UNIT,
+            (drawn >> np.uint64(32)) * _UINT32_UNIT,
+        )
+        found: Array = np.sqrt(-2.0 * np.log(radius + _UINT32_UNIT / 2)) * np.cos(2.0 * np.pi * angle)
         return found
 
 
-class Asking(Floats):
-    """Remembers which elements of the inputs it was asked for, `asked`: flat arrays by input."""
+class TrackingFloatDomain(FloatDomain):
+    """Remembers which elements of the inputs it was asked for, `requested_elements`: flat arrays by input."""
 
     @cached_property
-    def asked(self) -> dict[int, list[Array]]:
+    def requested_elements(self) -> dict[int, list[Array]]:
         return {}
 
-    def symbols(self, number: int, index: Array) -> Planes:
+    def input_symbols(self, number: int, index: Array) -> Planes:
         """Return elements of an input."""
-        self.asked.setdefault(number, []).append(np.asarray(index).reshape(-1))
-        return super().symbols(number, index)
+        self.requested_elements.setdefault(number, []).append(np.asarray(index).reshape(-1))
+        return super().input_symbols(number, index)

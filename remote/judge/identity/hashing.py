@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def secret(seed: bytes, purpose: str) -> int:
+def derive_secret(seed: bytes, purpose: str) -> int:
     """Return 64 bits for one purpose of a secret."""
     return int.from_bytes(hashlib.sha256(seed + purpose.encode()).digest()[:8], "big")
 
 
-def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mix_bits(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return hashes of 64 bits (the mixing function of splitmix64)."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values ^= values >> np.uint64(30)

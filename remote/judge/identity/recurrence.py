@@ -7,10 +7,10 @@ from math import isqrt
 
 import numpy as np
 
-from remote.judge.identity.domain import Array, Domain, Planes
+from remote.judge.identity.domain import Array, Planes, ValueDomain
 
 
-def recurrence(domain: Domain, factors: Planes, terms: Planes, initial: Planes) -> Planes:
+def solve_recurrence(domain: ValueDomain, factors: Planes, terms: Planes, initial: Planes) -> Planes:
     """Return s[t] = factors[t] * s[t - 1] + terms[t] along the first axis, where s[-1] is `initial`.
 
     `factors` and `terms` have one shape, `initial` has it without the first axis. The time is cut into
@@ -19,29 +19,31 @@ def recurrence(domain: Domain, factors: Planes, terms: Planes, initial: Planes) 
     length = terms.shape[0]
     width = isqrt(length)
     blocks = length // width
-    inner_factors, inner_terms = (_blocks(value, blocks, width) for value in (factors, terms))
-    states, products = [_at(inner_terms, 0)], [_at(inner_factors, 0)]
+    inner_factors, inner_terms = (_split_blocks(value, blocks, width) for value in (factors, terms))
+    states, products = [_take_step(inner_terms, 0)], [_take_step(inner_factors, 0)]
     for step in range(1, width):
-        factor = _at(inner_factors, step)
-        states.append(_next(domain, factor, states[-1], _at(inner_terms, step)))
-        products.append(domain.binary("multiply", factor, products[-1]))
+        factor = _take_step(inner_factors, step)
+        states.append(_next_state(domain, factor, states[-1], _take_step(inner_terms, step)))
+        products.append(domain.apply_binary("multiply", factor, products[-1]))
     carried = [initial.move(lambda array: np.broadcast_to(array, terms.shape[1:]))]
     for block in range(blocks):
-        carried.append(_next(domain, _at(products[-1], block), carried[-1], _at(states[-1], block)))
-    begins = _stacked(carried[:-1], 0).move(lambda array: array[:, None])
-    whole = _next(domain, _stacked(products, 1), begins, _stacked(states, 1))
+        carried.append(
+            _next_state(domain, _take_step(products[-1], block), carried[-1], _take_step(states[-1], block))
+        )
+    begins = _stack_states(carried[:-1], 0).move(lambda array: array[:, None])
+    whole = _next_state(domain, _stack_states(products, 1), begins, _stack_states(states, 1))
     found = [whole.move(lambda array: array.reshape(blocks * width, *array.shape[2:]))]
     for step in range(blocks * width, length):
-        carried.append(_next(domain, _at(factors, step), carried[-1], _at(terms, step)))
+        carried.append(_next_state(domain, _take_step(factors, step), carried[-1], _take_step(terms, step)))
         found.append(carried[-1].move(lambda array: array[None]))
     return found[0].join(found[1:], np.concatenate)
 
 
-def _next(domain: Domain, factor: Planes, state: Planes, term: Planes) -> Planes:
-    return domain.binary("add", domain.binary("multiply", factor, state), term)
+def _next_state(domain: ValueDomain, factor: Planes, state: Planes, term: Planes) -> Planes:
+    return domain.apply_binary("add", domain.apply_binary("multiply", factor, state), term)
 
 
-def _blocks(value: Planes, blocks: int, width: int) -> Planes:
+def _split_blocks(value: Planes, blocks: int, width: int) -> Planes:
     """The first steps, as [width, blocks, ...]."""
 
     def movement(array: Array) -> Array:
@@ -50,11 +52,11 @@ def _blocks(value: Planes, blocks: int, width: int) -> Planes:
     return value.move(movement)
 
 
-def _at(value: Planes, step: int) -> Planes:
+def _take_step(value: Planes, step: int) -> Planes:
     return value.move(lambda array: array[step])
 
 
-def _stacked(values: Sequence[Planes], axis: int) -> Planes:
+def _stack_states(values: Sequence[Planes], axis: int) -> Planes:
     def movement(arrays: Sequence[Array]) -> Array:
         return np.stack(arrays, axis)
 

@@ -7,8 +7,8 @@ so that they multiply. By Schwartz and Zippel, two rational functions of degree 
 secret point with a chance of about d / P.
 
 Maxima and comparisons go by a total order of residues, in which -x > 0 exactly if x < 0: the same on both
-sides, not the order of reals. What went by it, or through a function without rules, is marked by `Why`:
-there only agreement means something.
+sides, not the order of reals. What went by it, or through a function without rules, is marked by
+`DoubtFlags`: there only agreement means something.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from enum import IntFlag
 import numpy as np
 from numpy.typing import NDArray
 
-from remote.judge.identity import constants
-from remote.judge.identity.bits import either, of_product
+from remote.judge.identity import exact_constants
+from remote.judge.identity.bit_sets import union_of_products, union_over_axes
 from remote.judge.identity.domain import Array, Planes
 from remote.judge.identity.exponentials import MOST_LOGARITHMS, P, Q, exponential, logarithm
-from remote.judge.identity.fields import Field
-from remote.judge.identity.functions import COMPARISONS, Composed, of_known
-from remote.judge.identity.hashing import mixed, secret
+from remote.judge.identity.functions import COMPARISONS, ComposedDomain, apply_to_known
+from remote.judge.identity.hashing import derive_secret, mix_bits
+from remote.judge.identity.prime_fields import PrimeField
 
-LARGE, INFINITE = 1e6, 1e30
+LARGE_CONSTANT, INFINITE_CONSTANT = 1e6, 1e30
 """Constants at least so large stand for infinity: masked scores, maxima that have yet to begin.
 
 What is added to the smaller ones may be seen, in float64; of them that is said, until an exponential is zero.
 """
 
 _SHIFT = 8
-_BY_ONE = 1 << 12  # more different constants than this are taken as the float32 that they are
+_MAX_NAMED_CONSTANTS = 1 << 12  # more different constants than this are taken as the float32 that they are
 
 
-class Why(IntFlag):
+class DoubtFlags(IntFlag):
     """What is outside the fragment, so that two results that differ may yet be equal."""
 
     ORDER = 1  # a maximum, a minimum or a comparison
@@ -49,12 +49,12 @@ class Why(IntFlag):
     ZERO = 64  # a division by zero
 
 
-_BOTH = 1 + (1 << _SHIFT)
-_VALUE = np.uint16((1 << _SHIFT) - 1)
+_BOTH_BYTES = 1 + (1 << _SHIFT)
+_VALUE_MASK = np.uint16((1 << _SHIFT) - 1)
 
 
-class Residues(Composed):
-    """Planes: residue modulo P, residue modulo Q, real number where it is known, marks of `Why`.
+class ResidueDomain(ComposedDomain):
+    """Planes: residue modulo P, residue modulo Q, real number where it is known, marks of `DoubtFlags`.
 
     The marks of the residue modulo P are the low byte, those of the one modulo Q the high byte. `seed` is
     secret. With `descending`, the order of residues is the other way round: what does not change with it
@@ -63,37 +63,43 @@ class Residues(Composed):
 
     def __init__(self, seed: bytes, *, descending: bool = False) -> None:
         self._seed = seed
-        self._values, self._exponents = Field(P), Field(Q)
+        self._values, self._exponents = PrimeField(P), PrimeField(Q)
         self._side = -1 if descending else 1
-        self._turn = np.uint64(self._secret("order") % (P - 1) + 1)
+        self._turn = np.uint64(self._secret_number("order") % (P - 1) + 1)
         self._fresh = 0
         self._constants: dict[float, tuple[int, int, int]] = {}
-        self._factors = {name: self._secret(name) for name in constants.FACTORS}
+        self._factors = {name: self._secret_number(name) for name in exact_constants.FACTORS}
 
-    def why(self, value: Planes) -> NDArray[np.uint8]:
-        """Return the marks of `Why` of what the values themselves are compared by."""
-        return (value.arrays[3] & _VALUE).astype(np.uint8)
+    def doubt_flags(self, value: Planes) -> NDArray[np.uint8]:
+        """Return the marks of `DoubtFlags` of what the values themselves are compared by."""
+        return (value.arrays[3] & _VALUE_MASK).astype(np.uint8)
 
     def constant(self, array: Array) -> Planes:
         """Return known real numbers."""
         real = np.asarray(array, np.float64)
         found, places = np.unique(real, return_inverse=True)
-        counts = bool((np.rint(found) == found).all() and (np.abs(found) <= constants.INTEGERS).all())
-        columns = self._many(found) if counts or found.size > _BY_ONE else self._each(found)
+        counts = bool(
+            (np.rint(found) == found).all() and (np.abs(found) <= exact_constants.MAX_INTEGER).all()
+        )
+        columns = (
+            self._encode_floats(found)
+            if counts or found.size > _MAX_NAMED_CONSTANTS
+            else self._encode_each(found)
+        )
         value, exponent, why = (column[places].reshape(real.shape) for column in columns)
         return Planes((value, exponent, real, why))
 
-    def symbols(self, number: int, index: Array) -> Planes:
+    def input_symbols(self, number: int, index: Array) -> Planes:
         """Return elements of an input."""
-        return self._drawn(f"input {number}", np.asarray(index).astype(np.uint64), 0)
+        return self._draw_symbols(f"input {number}", np.asarray(index).astype(np.uint64), 0)
 
-    def unknown(self, shape: Sequence[int]) -> Planes:
+    def unknown_values(self, shape: Sequence[int]) -> Planes:
         """Return numbers of which nothing is known."""
         self._fresh += 1
         index = np.arange(np.prod(shape, dtype=np.int64), dtype=np.uint64).reshape(shape)
-        return self._drawn(f"unknown {self._fresh}", index, Why.UNKNOWN * _BOTH)
+        return self._draw_symbols(f"unknown {self._fresh}", index, DoubtFlags.UNKNOWN * _BOTH_BYTES)
 
-    def known(self, value: Planes) -> Array:
+    def known_values(self, value: Planes) -> Array:
         """Return the real numbers of what comes from constants alone, NaN elsewhere."""
         return value.arrays[2]
 
@@ -101,26 +107,26 @@ class Residues(Composed):
         """Apply a function that is not made of others."""
         with np.errstate(all="ignore"):
             rule = _UNARY.get(name)
-            return self._opaque(name, value) if rule is None else rule(self, value)
+            return self._apply_opaque(name, value) if rule is None else rule(self, value)
 
     def simple_binary(self, name: str, left: Planes, right: Planes) -> Planes:
         """Apply a function that is not made of others."""
         with np.errstate(all="ignore"):
             if name in COMPARISONS:
-                return self._compared(name, left, right)
+                return self._compare_values(name, left, right)
             rule = _BINARY.get(name)
-            return self._opaque(name, left, right) if rule is None else rule(self, left, right)
+            return self._apply_opaque(name, left, right) if rule is None else rule(self, left, right)
 
     def reduce(self, name: str, value: Planes, axes: Sequence[int]) -> Planes:
         """Return `add`, `multiply`, `maximum` or `minimum` over axes, which stay with size one."""
         axes = tuple(axes)
         with np.errstate(all="ignore"):
             if name in {"maximum", "minimum"}:
-                return self._extreme(name, value, axes)
+                return self._pick_extreme(name, value, axes)
             residues, exponents, real, why = value.arrays
-            total, known = (Field.sum, real.sum) if name == "add" else (Field.product, real.prod)
+            total, known = (PrimeField.sum, real.sum) if name == "add" else (PrimeField.product, real.prod)
             sums = (total(self._values, residues, axes), total(self._exponents, exponents, axes))
-            return Planes((*sums, known(axis=axes, keepdims=True), either(why, axes)))
+            return Planes((*sums, known(axis=axes, keepdims=True), union_over_axes(why, axes)))
 
     def matmul(self, left: Planes, right: Planes) -> Planes:
         """Return products of matrices, the leading axes broadcast."""
@@ -131,20 +137,20 @@ class Residues(Composed):
         if known[0].any() and known[1].any():
             with np.errstate(all="ignore"):
                 real = np.matmul(left.arrays[2], right.arrays[2])
-        why = of_product(left.arrays[3], right.arrays[3], left.arrays[2] == 0, right.arrays[2] == 0)
+        why = union_of_products(left.arrays[3], right.arrays[3], left.arrays[2] == 0, right.arrays[2] == 0)
         return Planes((value, exponent, real, why))
 
     def select(self, mask: Planes, left: Planes, right: Planes) -> Planes:
         """Return left where the truth value is true, else right."""
         truth = mask.arrays[0] != 0
-        value, exponent, real, why = _chosen(truth, left, right).arrays
-        return Planes((value, exponent, real, why | _spread(mask.arrays[3])))
+        value, exponent, real, why = _choose_planes(truth, left, right).arrays
+        return Planes((value, exponent, real, why | _mark_both(mask.arrays[3])))
 
-    def _secret(self, purpose: str) -> int:
-        return secret(self._seed, purpose)
+    def _secret_number(self, purpose: str) -> int:
+        return derive_secret(self._seed, purpose)
 
-    def _drawn(self, purpose: str, index: NDArray[np.uint64], why: int) -> Planes:
-        drawn = mixed(index + np.uint64(self._secret(purpose)))
+    def _draw_symbols(self, purpose: str, index: NDArray[np.uint64], why: int) -> Planes:
+        drawn = mix_bits(index + np.uint64(self._secret_number(purpose)))
         return Planes(
             (
                 self._values.remainder(drawn >> np.uint64(32)),
@@ -154,39 +160,43 @@ class Residues(Composed):
             )
         )
 
-    def _each(self, found: Array) -> tuple[Array, Array, Array]:
-        table = np.array([self._one(float(item)) for item in found], np.uint64).reshape(-1, 3)
+    def _encode_each(self, found: Array) -> tuple[Array, Array, Array]:
+        table = np.array([self._encode_cached(float(item)) for item in found], np.uint64).reshape(-1, 3)
         return table[:, 0], table[:, 1], table[:, 2].astype(np.uint16)
 
-    def _one(self, number: float) -> tuple[int, int, int]:
+    def _encode_cached(self, number: float) -> tuple[int, int, int]:
         if number not in self._constants:
-            self._constants[number] = self._named(number)
+            self._constants[number] = self._encode_number(number)
         return self._constants[number]
 
-    def _named(self, number: float) -> tuple[int, int, int]:
+    def _encode_number(self, number: float) -> tuple[int, int, int]:
         if not np.isfinite(number):
-            drawn = self._drawn(str(number), np.zeros(1, np.uint64), 0).arrays
-            return int(drawn[0][0]), int(drawn[1][0]), Why.UNKNOWN * _BOTH if np.isnan(number) else 0
-        item = constants.exact(number)
+            drawn = self._draw_symbols(str(number), np.zeros(1, np.uint64), 0).arrays
+            return (
+                int(drawn[0][0]),
+                int(drawn[1][0]),
+                DoubtFlags.UNKNOWN * _BOTH_BYTES if np.isnan(number) else 0,
+            )
+        item = exact_constants.recognise_constant(number)
         (value, bad), (exponent, worse) = (
-            self._exactly(item, field) for field in (self._values, self._exponents)
+            self._encode_exact(item, field) for field in (self._values, self._exponents)
         )
-        unnamed = 0 if item.named else Why.CONSTANT * _BOTH
+        unnamed = 0 if item.named else DoubtFlags.CONSTANT * _BOTH_BYTES
         return value, exponent, unnamed | bad | worse << _SHIFT
 
-    def _exactly(self, item: constants.Exact, field: Field) -> tuple[int, int]:
+    def _encode_exact(self, item: exact_constants.ExactNumber, field: PrimeField) -> tuple[int, int]:
         """The residue of a constant, and its marks."""
-        found, missing = field.fraction(item.fraction), 0
+        found, missing = field.fraction_residue(item.fraction), 0
         if item.factor:
             # Made of a fourth power, so that its roots are what they should be.
             factor = pow(self._factors[item.factor] % (field.order - 1) + 1, 4, field.order)
             found = found * pow(factor, item.power, field.order) % field.order
         for _ in range(item.root.bit_length() - 1):
             square, found = found, pow(found, (field.order + 1) // 4, field.order)
-            missing |= Why.ROOT if found * found % field.order != square else 0
+            missing |= DoubtFlags.ROOT if found * found % field.order != square else 0
         return item.sign * found % field.order, missing
 
-    def _many(self, found: Array) -> tuple[Array, Array, Array]:
+    def _encode_floats(self, found: Array) -> tuple[Array, Array, Array]:
         """The residues of float32 as they are: integers times powers of two."""
         whole = (found == np.rint(found)) & (np.abs(found) < 1 << 53)
         mantissa, power = np.frexp(np.where(whole, found, found.astype(np.float32)))
@@ -197,54 +207,54 @@ class Residues(Composed):
             scale = [pow(2, int(exponent) - 53, field.order) for exponent in power]
             size = field.multiply(field.remainder(digits), np.array(scale, np.uint64))
             columns.append(np.where(found < 0, field.subtract(np.zeros_like(size), size), size))
-        marks = np.where(usual, Why.CONSTANT, Why.UNKNOWN) * _BOTH
+        marks = np.where(usual, DoubtFlags.CONSTANT, DoubtFlags.UNKNOWN) * _BOTH_BYTES
         return columns[0], columns[1], np.where(whole, 0, marks).astype(np.uint16)
 
-    def _opaque(self, name: str, *values: Planes) -> Planes:
+    def _apply_opaque(self, name: str, *values: Planes) -> Planes:
         """A function without rules: a hash of its name and arguments; what it is where they are known."""
-        parts = [self._values.remainder(mixed(value.arrays[0])) for value in values]
-        place = parts[0] if len(parts) == 1 else mixed(parts[0]) ^ parts[1]
+        parts = [self._values.remainder(mix_bits(value.arrays[0])) for value in values]
+        place = parts[0] if len(parts) == 1 else mix_bits(parts[0]) ^ parts[1]
         why = np.bitwise_or.reduce(np.broadcast_arrays(*(value.arrays[3] for value in values)))
-        found = self._drawn(f"function {name}", place, 0)
-        why = _spread(why) | np.uint16(Why.FUNCTION * _BOTH)
+        found = self._draw_symbols(f"function {name}", place, 0)
+        why = _mark_both(why) | np.uint16(DoubtFlags.FUNCTION * _BOTH_BYTES)
         planes = Planes((found.arrays[0], found.arrays[1], found.arrays[2], why))
-        real = of_known(name, *(value.arrays[2] for value in values))
+        real = apply_to_known(name, *(value.arrays[2] for value in values))
         if real is None or np.isnan(real).all():
             return planes
         known = self.constant(real)
-        return _chosen(np.isnan(real), planes, known)
+        return _choose_planes(np.isnan(real), planes, known)
 
-    def _key(self, value: Planes) -> NDArray[np.int64]:
+    def _order_key(self, value: Planes) -> NDArray[np.int64]:
         """Positions in the order of residues; constants that stand for infinity come first and last."""
         turned = self._values.multiply(value.arrays[0], self._turn).astype(np.int64)
         key = self._side * np.where(turned > P // 2, turned - P, turned)
         real = value.arrays[2]
-        if not (np.abs(real) >= LARGE).any():
+        if not (np.abs(real) >= LARGE_CONSTANT).any():
             return key
-        return np.where(np.abs(real) >= LARGE, np.copysign(P, real).astype(np.int64), key)
+        return np.where(np.abs(real) >= LARGE_CONSTANT, np.copysign(P, real).astype(np.int64), key)
 
-    def _compared(self, name: str, left: Planes, right: Planes) -> Planes:
+    def _compare_values(self, name: str, left: Planes, right: Planes) -> Planes:
         reals = left.arrays[2], right.arrays[2]
         known = ~(np.isnan(reals[0]) | np.isnan(reals[1]))
         compare = getattr(np, name)
-        truth = np.where(known, compare(*reals), compare(self._key(left), self._key(right)))
-        sure = known | (np.abs(reals[0]) >= LARGE) | (np.abs(reals[1]) >= LARGE)
-        why = _spread(left.arrays[3] | right.arrays[3]) | np.uint16(Why.ORDER * _BOTH)
+        truth = np.where(known, compare(*reals), compare(self._order_key(left), self._order_key(right)))
+        sure = known | (np.abs(reals[0]) >= LARGE_CONSTANT) | (np.abs(reals[1]) >= LARGE_CONSTANT)
+        why = _mark_both(left.arrays[3] | right.arrays[3]) | np.uint16(DoubtFlags.ORDER * _BOTH_BYTES)
         residue = truth.astype(np.uint64)
-        return Planes((residue, residue, np.where(sure, truth, np.nan), _unless(sure, why)))
+        return Planes((residue, residue, np.where(sure, truth, np.nan), _clear_where(sure, why)))
 
-    def _extreme(self, name: str, value: Planes, axes: tuple[int, ...]) -> Planes:
+    def _pick_extreme(self, name: str, value: Planes, axes: tuple[int, ...]) -> Planes:
         """Whole elements, picked by their order; -inf never counts in a maximum, nor inf in a minimum."""
-        value = value.move(lambda array: _last(array, axes))
+        value = value.move(lambda array: _merge_axes_last(array, axes))
         real = value.arrays[2]
         pick = np.argmax if name == "maximum" else np.argmin
         known = ~np.isnan(real).any(-1)
-        chosen = np.where(known, pick(real, -1), pick(self._key(value), -1))[..., None]
+        chosen = np.where(known, pick(real, -1), pick(self._order_key(value), -1))[..., None]
         found = value.move(lambda array: np.take_along_axis(array, chosen, -1)[..., 0])
-        never = real <= -LARGE if name == "maximum" else real >= LARGE
-        why = either(_unless(never, value.arrays[3]), (-1,))[..., 0]
+        never = real <= -LARGE_CONSTANT if name == "maximum" else real >= LARGE_CONSTANT
+        why = union_over_axes(_clear_where(never, value.arrays[3]), (-1,))[..., 0]
         alone = known | ((~never).sum(-1) <= 1)
-        why = np.where(alone, why, _spread(why) | np.uint16(Why.ORDER * _BOTH))
+        why = np.where(alone, why, _mark_both(why) | np.uint16(DoubtFlags.ORDER * _BOTH_BYTES))
         return Planes((*found.arrays[:3], why)).move(lambda array: np.expand_dims(array, axes))
 
     def negative(self, value: Planes) -> Planes:
@@ -256,39 +266,43 @@ class Residues(Composed):
 
     def reciprocal(self, value: Planes) -> Planes:
         residue, exponent, real, why = value.arrays
-        none = (residue == 0) * np.uint16(Why.ZERO) | (exponent == 0) * np.uint16(Why.ZERO << _SHIFT)
+        none = (residue == 0) * np.uint16(DoubtFlags.ZERO) | (exponent == 0) * np.uint16(
+            DoubtFlags.ZERO << _SHIFT
+        )
         inverses = self._values.inverse(residue), self._exponents.inverse(exponent)
-        return _vanishing(Planes((*inverses, 1.0 / real, why | none)), np.isinf(real))
+        return _zero_where(Planes((*inverses, 1.0 / real, why | none)), np.isinf(real))
 
     def sqrt(self, value: Planes) -> Planes:
         residue, exponent, real, why = value.arrays
-        roots = self._values.root(residue), self._exponents.root(exponent)
-        none = ~self._values.is_square(residue, roots[0]) * np.uint16(Why.ROOT)
-        none |= ~self._exponents.is_square(exponent, roots[1]) * np.uint16(Why.ROOT << _SHIFT)
+        roots = self._values.square_root(residue), self._exponents.square_root(exponent)
+        none = ~self._values.is_square(residue, roots[0]) * np.uint16(DoubtFlags.ROOT)
+        none |= ~self._exponents.is_square(exponent, roots[1]) * np.uint16(DoubtFlags.ROOT << _SHIFT)
         return Planes((*roots, np.sqrt(real), why | none))
 
     def exp(self, value: Planes) -> Planes:
         _, exponent, real, why = value.arrays
         found = exponential(exponent)
-        next_exponent = self._exponents.remainder(mixed(found))
-        real, why = np.exp(real), why >> np.uint16(_SHIFT) | np.uint16(Why.EXPONENT << _SHIFT)
-        return _vanishing(Planes((found, next_exponent, real, why)), real == 0)
+        next_exponent = self._exponents.remainder(mix_bits(found))
+        real, why = np.exp(real), why >> np.uint16(_SHIFT) | np.uint16(DoubtFlags.EXPONENT << _SHIFT)
+        return _zero_where(Planes((found, next_exponent, real, why)), real == 0)
 
     def log(self, value: Planes) -> Planes:
         """A function without rules, but that an exponential undoes it: its exponent is known."""
-        opaque = self._opaque("log", value)
+        opaque = self._apply_opaque("log", value)
         numbers, places = np.unique(value.arrays[0], return_inverse=True)
         if numbers.size > MOST_LOGARITHMS:
             return opaque
-        none = ~self._values.is_square(numbers, self._values.root(numbers)) | (numbers == 0)
+        none = ~self._values.is_square(numbers, self._values.square_root(numbers)) | (numbers == 0)
         squares = np.where(none, self._values.subtract(np.uint64(0), numbers), numbers)
         found = logarithm(np.where(numbers == 0, np.uint64(1), squares))
-        marks = value.arrays[3] & _VALUE | (none * np.uint16(Why.ROOT))[places].reshape(value.shape)
-        why = opaque.arrays[3] & _VALUE | marks << np.uint16(_SHIFT)
+        marks = value.arrays[3] & _VALUE_MASK | (none * np.uint16(DoubtFlags.ROOT))[places].reshape(
+            value.shape
+        )
+        why = opaque.arrays[3] & _VALUE_MASK | marks << np.uint16(_SHIFT)
         exponent = found[places].reshape(value.shape)
         known = ~np.isnan(opaque.arrays[2])
         made = Planes((opaque.arrays[0], exponent, opaque.arrays[2], why))
-        return _chosen(known, opaque, made)
+        return _choose_planes(known, opaque, made)
 
     def add(self, left: Planes, right: Planes) -> Planes:
         real = left.arrays[2] + right.arrays[2]
@@ -299,11 +313,13 @@ class Residues(Composed):
             left.arrays[3] | right.arrays[3],
         ))  # fmt: skip
         for one in (left, right):
-            hides = (np.abs(one.arrays[2]) >= LARGE) & np.isnan(real)
+            hides = (np.abs(one.arrays[2]) >= LARGE_CONSTANT) & np.isnan(real)
             if hides.any():
-                seen = (np.abs(one.arrays[2]) < INFINITE) * np.uint16(Why.CONSTANT * _BOTH)
+                seen = (np.abs(one.arrays[2]) < INFINITE_CONSTANT) * np.uint16(
+                    DoubtFlags.CONSTANT * _BOTH_BYTES
+                )
                 whole = Planes((*one.arrays[:3], one.arrays[3] | seen))
-                total = _chosen(hides, whole, total)
+                total = _choose_planes(hides, whole, total)
         return total
 
     def subtract(self, left: Planes, right: Planes) -> Planes:
@@ -316,61 +332,61 @@ class Residues(Composed):
             left.arrays[2] * right.arrays[2],
             left.arrays[3] | right.arrays[3],
         ))  # fmt: skip
-        return _vanishing(product, (left.arrays[2] == 0) | (right.arrays[2] == 0))
+        return _zero_where(product, (left.arrays[2] == 0) | (right.arrays[2] == 0))
 
     def divide(self, left: Planes, right: Planes) -> Planes:
         return self.multiply(left, self.reciprocal(right))
 
     def maximum(self, left: Planes, right: Planes) -> Planes:
-        return self._extreme("maximum", _pair(left, right), (0,)).move(lambda array: array[0])
+        return self._pick_extreme("maximum", _stack_pair(left, right), (0,)).move(lambda array: array[0])
 
     def minimum(self, left: Planes, right: Planes) -> Planes:
-        return self._extreme("minimum", _pair(left, right), (0,)).move(lambda array: array[0])
+        return self._pick_extreme("minimum", _stack_pair(left, right), (0,)).move(lambda array: array[0])
 
 
-_UNARY: dict[str, Callable[[Residues, Planes], Planes]] = {
-    "exp": Residues.exp,
-    "log": Residues.log,
-    "negative": Residues.negative,
-    "reciprocal": Residues.reciprocal,
-    "sqrt": Residues.sqrt,
+_UNARY: dict[str, Callable[[ResidueDomain, Planes], Planes]] = {
+    "exp": ResidueDomain.exp,
+    "log": ResidueDomain.log,
+    "negative": ResidueDomain.negative,
+    "reciprocal": ResidueDomain.reciprocal,
+    "sqrt": ResidueDomain.sqrt,
 }
-_BINARY: dict[str, Callable[[Residues, Planes, Planes], Planes]] = {
-    "add": Residues.add,
-    "divide": Residues.divide,
-    "maximum": Residues.maximum,
-    "minimum": Residues.minimum,
-    "multiply": Residues.multiply,
-    "subtract": Residues.subtract,
+_BINARY: dict[str, Callable[[ResidueDomain, Planes, Planes], Planes]] = {
+    "add": ResidueDomain.add,
+    "divide": ResidueDomain.divide,
+    "maximum": ResidueDomain.maximum,
+    "minimum": ResidueDomain.minimum,
+    "multiply": ResidueDomain.multiply,
+    "subtract": ResidueDomain.subtract,
 }
 
 
-def _spread(why: Array) -> NDArray[np.uint16]:
+def _mark_both(why: Array) -> NDArray[np.uint16]:
     """What marks either residue marks both."""
     both: NDArray[np.uint16] = why | why >> np.uint16(_SHIFT) | why << np.uint16(_SHIFT)
     return both
 
 
-def _chosen(where: Array, left: Planes, right: Planes) -> Planes:
+def _choose_planes(where: Array, left: Planes, right: Planes) -> Planes:
     return left.join([right], lambda pair: np.where(where, *pair))
 
 
-def _unless(condition: Array, why: Array) -> NDArray[np.uint16]:
+def _clear_where(condition: Array, why: Array) -> NDArray[np.uint16]:
     return np.where(condition, np.uint16(0), why)
 
 
-def _vanishing(value: Planes, where: Array) -> Planes:
+def _zero_where(value: Planes, where: Array) -> Planes:
     """The value, but the known number zero at some places."""
     if not where.any():
         return value
     return value.move(lambda array: np.where(where, array.dtype.type(0), array))
 
 
-def _last(array: Array, axes: tuple[int, ...]) -> Array:
+def _merge_axes_last(array: Array, axes: tuple[int, ...]) -> Array:
     """The axes as one, the last."""
     moved = np.moveaxis(array, axes, range(-len(axes), 0))
     return moved.reshape(*moved.shape[: moved.ndim - len(axes)], -1)
 
 
-def _pair(left: Planes, right: Planes) -> Planes:
+def _stack_pair(left: Planes, right: Planes) -> Planes:
     return left.join([right], lambda pair: np.stack(np.broadcast_arrays(*pair)))

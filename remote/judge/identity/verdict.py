@@ -18,32 +18,32 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from remote.judge.identity.dependence import Missing, missing
-from remote.judge.identity.floats import Asking, Floats
-from remote.judge.identity.residues import Residues, Why
-from remote.judge.identity.sides import Sides, flat
+from remote.judge.identity.dependence import MissingDependence, find_missing_dependence
+from remote.judge.identity.floats import FloatDomain, TrackingFloatDomain
+from remote.judge.identity.formula_comparison import FormulaComparison, flatten_component
+from remote.judge.identity.residues import DoubtFlags, ResidueDomain
 
 Floating = NDArray[np.float64]
 
-DRAWS, MORE = 2, 6
+MIN_PROOF_DRAWS, MAX_DRAWS = 2, 6
 """Draws of the symbols: those that a proof takes, and those in which a difference is looked for."""
 
 SCALES = (1.0, 2.0**-12, 2.0**-24)
 """How large inputs are in float64: terms that never count among large numbers count among small ones."""
 
-NOISE = 2e-6
+CONSTANT_NOISE = 2e-6
 """Relative L2 difference that constants rounded to float32 may make."""
 
 _REASONS = {
-    Why.UNKNOWN: "instructions that cannot be followed reach the result",
-    Why.FUNCTION: "functions without rules reach the result",
-    Why.EXPONENT: "exponentials of exponentials reach the result",
-    Why.CONSTANT: "constants that stand for no simple number reach the result",
-    Why.ORDER: "maxima or comparisons decide about the result",
-    Why.ZERO: "divisions by zero reach the result",
-    Why.ROOT: "no symbols were found whose roots say more",
+    DoubtFlags.UNKNOWN: "instructions that cannot be followed reach the result",
+    DoubtFlags.FUNCTION: "functions without rules reach the result",
+    DoubtFlags.EXPONENT: "exponentials of exponentials reach the result",
+    DoubtFlags.CONSTANT: "constants that stand for no simple number reach the result",
+    DoubtFlags.ORDER: "maxima or comparisons decide about the result",
+    DoubtFlags.ZERO: "divisions by zero reach the result",
+    DoubtFlags.ROOT: "no symbols were found whose roots say more",
 }
-_BLIND = Why.UNKNOWN | Why.ZERO
+_FLOAT_BLIND = DoubtFlags.UNKNOWN | DoubtFlags.ZERO
 """What float64 does not evaluate truly either; a function that it does not know gives no finite number."""
 
 _SLIGHT = "the formulas differ by no more than constants rounded to float32 explain"
@@ -51,7 +51,7 @@ _CONTRADICTED = "what the simulator computes does not bear out that the formulas
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class IdentityFinding:
     """A verdict and why.
 
     Of a proof the elements that it is about; of a rejection the first that is wrong, and what it lacks.
@@ -61,131 +61,140 @@ class Finding:
     reason: str = ""
     elements: int = 0
     position: int = 0
-    lacks: Missing | None = None
+    lacks: MissingDependence | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Draw:
-    """Elements that differ, and for each the marks of `Why`; those of elements that agree are of no use."""
+class _SymbolDraw:
+    """Elements that differ, and for each the marks of `DoubtFlags`; those of elements that agree are of no
+    use."""
 
     differs: NDArray[np.bool_]
     why: NDArray[np.uint8]
 
     @property
-    def certain(self) -> NDArray[np.bool_]:
+    def certain_differences(self) -> NDArray[np.bool_]:
         """Elements that differ although all that reached them is inside the fragment."""
         certain: NDArray[np.bool_] = self.differs & (self.why == 0)
         return certain
 
     @property
-    def visible(self) -> NDArray[np.bool_]:
+    def visible_differences(self) -> NDArray[np.bool_]:
         """Elements that differ and that float64 can tell apart."""
-        visible: NDArray[np.bool_] = self.differs & ((self.why & _BLIND) == 0)
+        visible: NDArray[np.bool_] = self.differs & ((self.why & _FLOAT_BLIND) == 0)
         return visible
 
     @property
-    def open(self) -> bool:
+    def is_open(self) -> bool:
         """Whether other symbols may show more."""
-        return bool((self.differs & (self.why == Why.ROOT)).any())
+        return bool((self.differs & (self.why == DoubtFlags.ROOT)).any())
 
 
 @dataclass(frozen=True, slots=True)
-class _Draws:
+class _DrawSummary:
     """What all draws show: elements that agreed in enough of them, all marks, and the last draw.
 
     The last one holds elements that certainly differ, if any draw does.
     """
 
     proven: int
-    marks: Why
-    last: _Draw
+    marks: DoubtFlags
+    last: _SymbolDraw
 
     @property
-    def alike(self) -> bool:
+    def is_proof(self) -> bool:
         """Roots that say nothing for some symbols say it for others: it is enough to agree where they do."""
-        return bool(self.proven) and not self.marks & ~Why.ROOT and not self.last.certain.any()
+        return (
+            bool(self.proven)
+            and not self.marks & ~DoubtFlags.ROOT
+            and not self.last.certain_differences.any()
+        )
 
 
-def find(sides: Sides) -> Finding:
+def compare_formulas(sides: FormulaComparison) -> IdentityFinding:
     """Compare the two over the residues; where they differ, find out what that means."""
-    draws = _draws(sides)
-    if draws.alike:
-        return Finding("proven", elements=draws.proven)
+    draws = _draw_until_decided(sides)
+    if draws.is_proof:
+        return IdentityFinding("proven", elements=draws.proven)
     reason = next((text for why, text in _REASONS.items() if why & draws.marks), _SLIGHT)
-    if draws.last.certain.any():
-        finding = _confirmed(sides, draws.last.certain)
+    if draws.last.certain_differences.any():
+        finding = _confirm_difference(sides, draws.last.certain_differences)
         if finding.verdict == "rejected":
             return finding
         reason = finding.reason
-    lacks = missing(sides, np.random.default_rng(list(sides.seed)))
+    lacks = find_missing_dependence(sides, np.random.default_rng(list(sides.seed)))
     if lacks is not None:
-        return Finding("rejected", position=lacks.position, lacks=lacks)
-    finding = _confirmed(sides, draws.last.visible)
-    return finding if finding.verdict == "rejected" else Finding("tested", reason)
+        return IdentityFinding("rejected", position=lacks.position, lacks=lacks)
+    finding = _confirm_difference(sides, draws.last.visible_differences)
+    return finding if finding.verdict == "rejected" else IdentityFinding("tested", reason)
 
 
-def _draws(sides: Sides) -> _Draws:
+def _draw_until_decided(sides: FormulaComparison) -> _DrawSummary:
     """Draw symbols until something is certain, or more of them would show no more."""
-    agreed: NDArray[np.int64] = np.zeros(sides.elements, np.int64)
-    marks = Why(0)
-    for number in range(MORE):
-        draw = _drawn(sides, number)
+    agreed: NDArray[np.int64] = np.zeros(sides.element_count, np.int64)
+    marks = DoubtFlags(0)
+    for number in range(MAX_DRAWS):
+        draw = _draw_once(sides, number)
         agreed += ~draw.differs
-        marks |= Why(int(np.bitwise_or.reduce(draw.why[draw.differs], initial=0)))
-        enough = number + 1 >= DRAWS and not marks
-        if enough or draw.certain.any() or (marks & ~Why.ROOT and not draw.open):
+        marks |= DoubtFlags(int(np.bitwise_or.reduce(draw.why[draw.differs], initial=0)))
+        enough = number + 1 >= MIN_PROOF_DRAWS and not marks
+        if enough or draw.certain_differences.any() or (marks & ~DoubtFlags.ROOT and not draw.is_open):
             break
-    return _Draws(int((agreed >= DRAWS).sum()), marks, draw)
+    return _DrawSummary(int((agreed >= MIN_PROOF_DRAWS).sum()), marks, draw)
 
 
-def _drawn(sides: Sides, number: int) -> _Draw:
+def _draw_once(sides: FormulaComparison, number: int) -> _SymbolDraw:
     """One draw; where only the order of residues is in the way, what does not change with it is certain."""
-    values, why = _residues(sides, number, descending=False)
+    values, why = _evaluate_residues(sides, number, descending=False)
     differs = values[0] != values[1]
-    by_order = differs & ((why & ~Why.ROOT) == Why.ORDER)
+    by_order = differs & ((why & ~DoubtFlags.ROOT) == DoubtFlags.ORDER)
     if by_order.any():
-        others, _ = _residues(sides, number, descending=True)
+        others, _ = _evaluate_residues(sides, number, descending=True)
         same = (values == others).all(axis=0)
-        why = np.where(by_order & same, why & np.uint8(0xFF ^ Why.ORDER), why)
-    return _Draw(differs, why)
+        why = np.where(by_order & same, why & np.uint8(0xFF ^ DoubtFlags.ORDER), why)
+    return _SymbolDraw(differs, why)
 
 
-def _residues(sides: Sides, number: int, *, descending: bool) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+def _evaluate_residues(
+    sides: FormulaComparison, number: int, *, descending: bool
+) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
     """Residues [program and reference, elements], and all marks of both."""
-    domain = Residues(sides.seed + bytes([number]), descending=descending)
+    domain = ResidueDomain(sides.seed + bytes([number]), descending=descending)
     found = [side(domain, sides.boxes) for side in (sides.program, sides.reference)]
-    marks = [np.concatenate([domain.why(value).reshape(-1) for value in values]) for values in found]
-    return np.stack([flat(values, 0) for values in found]), marks[0] | marks[1]
+    marks = [np.concatenate([domain.doubt_flags(value).reshape(-1) for value in values]) for values in found]
+    return np.stack([flatten_component(values, 0) for values in found]), marks[0] | marks[1]
 
 
-def _confirmed(sides: Sides, suspects: NDArray[np.bool_]) -> Finding:
+def _confirm_difference(sides: FormulaComparison, suspects: NDArray[np.bool_]) -> IdentityFinding:
     """A rejection if float64 shows the difference too, and the simulator sides with the program's formula."""
     reason = _SLIGHT
     for scale in SCALES if suspects.any() else ():
-        asking = Asking(sides.seed, sides.inputs, scale)
+        asking = TrackingFloatDomain(sides.seed, sides.inputs, scale)
         with np.errstate(all="ignore"):
-            ours = flat(sides.program(asking, sides.boxes), 0)[suspects]
-            truth = flat(sides.reference(Floats(sides.seed, sides.inputs, scale), sides.boxes), 0)[suspects]
+            ours = flatten_component(sides.program(asking, sides.boxes), 0)[suspects]
+            truth = flatten_component(
+                sides.reference(FloatDomain(sides.seed, sides.inputs, scale), sides.boxes), 0
+            )[suspects]
             apart = np.nan_to_num(np.abs(ours - truth), nan=0.0, posinf=0.0)
-        error = _relative(ours, truth)
-        if error > NOISE:
+        error = _relative_difference(ours, truth)
+        if error > CONSTANT_NOISE:
             simulated = sides.simulate(asking)
-            if simulated is not None and _nearer(simulated[suspects], ours, truth):
+            if simulated is not None and _supports_program(simulated[suspects], ours, truth):
                 text = f"by {error:.2g} in float64" + (f", inputs times {scale:.2g}" if scale != 1.0 else "")
                 position = int(np.flatnonzero(suspects)[np.argmax(apart)])
-                return Finding("rejected", text, position=position)
+                return IdentityFinding("rejected", text, position=position)
             reason = _CONTRADICTED
-    return Finding("tested", reason)
+    return IdentityFinding("tested", reason)
 
 
-def _relative(found: Floating, truth: Floating) -> float:
+def _relative_difference(found: Floating, truth: Floating) -> float:
     """The relative L2 difference of what is finite on both sides."""
     finite = np.isfinite(found) & np.isfinite(truth)
     wrong, size = (float(np.linalg.norm(item[finite])) for item in (found - truth, truth))
     return wrong / size if size else wrong
 
 
-def _nearer(simulated: Floating, ours: Floating, truth: Floating) -> bool:
+def _supports_program(simulated: Floating, ours: Floating, truth: Floating) -> bool:
     """Whether the simulator is at least twice as near to the program's formula as to the reference's."""
     finite = np.isfinite(simulated) & np.isfinite(ours) & np.isfinite(truth)
     near, far = (float(np.linalg.norm((simulated - item)[finite])) for item in (ours, truth))

@@ -7,28 +7,37 @@ from __future__ import annotations
 
 from typing import Protocol, cast
 
-from remote.asked import Run
-from remote.judge.job import Outcome
+from remote.evaluation_context import EvaluationContext
+from remote.judge.job import JudgeOutcome
 from remote.local import LocalEvaluator
-from remote.ssh.facts import DeviceFacts
-from remote.ssh.steps import Compiled, Steps
+from remote.ssh.device_facts import DeviceFacts
+from remote.ssh.steps import CompiledKernel, EvaluationSteps
 from targets.base import import_part
 from targets.registry import load_families
 
 
-class Device(Protocol):
+class HostDevice(Protocol):
     """One kind of device, on one host."""
 
-    async def compile(self, steps: Steps, run: Run) -> Compiled | Outcome:
+    async def compile_kernel(
+        self, steps: EvaluationSteps, run: EvaluationContext
+    ) -> CompiledKernel | JudgeOutcome:
         """Have the kernel compiled; the verdict where it cannot be."""
         ...
 
-    async def timed(self, steps: Steps, run: Run, compiled: Compiled, outcome: Outcome) -> Outcome:
+    async def measure_kernel(
+        self, steps: EvaluationSteps, run: EvaluationContext, compiled: CompiledKernel, outcome: JudgeOutcome
+    ) -> JudgeOutcome:
         """Return the outcome on a correct kernel, with its time and profile."""
         ...
 
-    async def clock(
-        self, steps: Steps, run: Run, compiled: Compiled, *, core: int | None = None
+    async def sample_times(
+        self,
+        steps: EvaluationSteps,
+        run: EvaluationContext,
+        compiled: CompiledKernel,
+        *,
+        core: int | None = None,
     ) -> tuple[float, ...]:
         """Return one round of samples, in milliseconds; `core` is the one to wait for first.
 
@@ -38,11 +47,11 @@ class Device(Protocol):
         ...
 
 
-def of(facts: DeviceFacts, local: LocalEvaluator) -> Device:
+def create_device(facts: DeviceFacts, local: LocalEvaluator) -> HostDevice:
     """Return how the device of a host is used."""
     part = next(
         target.parts.devices[facts.device_kind]
         for target in load_families()
         if facts.device_kind in target.parts.devices
     )
-    return cast("Device", import_part(part)(facts, local))
+    return cast("HostDevice", import_part(part)(facts, local))

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from remote.local import LocalEvaluator
-    from remote.ssh.devices import Device
-    from remote.ssh.facts import DeviceFacts
+    from remote.ssh.device_facts import DeviceFacts
+    from remote.ssh.devices import HostDevice
 
 
-def open_simulated(facts: DeviceFacts, local: LocalEvaluator) -> Device:
+def open_simulated(facts: DeviceFacts, local: LocalEvaluator) -> HostDevice:
     """Return the stand-in of a host without the vendor's SDK."""
     del facts
-    from targets.nki.hosts.simulated import Simulated
+    from targets.nki.hosts.simulated import SimulatedDevice
 
-    return Simulated(local)
+    return SimulatedDevice(local)
 
 
-def open_neuron(facts: DeviceFacts, local: LocalEvaluator) -> Device:
+def open_neuron(facts: DeviceFacts, local: LocalEvaluator) -> HostDevice:
     """Return the vendor's device."""
-    from targets.nki.hosts.neuron import Neuron
+    from targets.nki.hosts.neuron import NeuronDevice
 
-    return Neuron(facts, local)
+    return NeuronDevice(facts, local)

@@ -13,42 +13,42 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any
 
-from remote.asked import Run, rejection
 from remote.errors import InfrastructureError
-from remote.judge.job import Outcome
+from remote.evaluation_context import EvaluationContext, rejected_outcome
+from remote.jail_backends import JailLimits
+from remote.judge.job import JudgeOutcome
 from remote.judge.rejection import RejectedError
 from remote.local import LocalEvaluator
+from remote.ssh.device_facts import DeviceFacts
 from remote.ssh.errors import HostFullError, HostProtocolError
-from remote.ssh.facts import DeviceFacts
-from remote.ssh.job import Reader
+from remote.ssh.job import AnswerReader
 from remote.ssh.measure import (
     BadSamplesError,
-    Protocol,
-    benchmark,
-    checked,
+    TimingProtocol,
+    check_samples,
+    is_steady,
     protocol_for,
     spread_ratio,
-    steady,
+    summarise_samples,
 )
 from remote.ssh.steps import (
     DEVICE_S,
     LONG_S,
     SHORT_S,
-    Compiled,
+    CompiledKernel,
+    EvaluationSteps,
     KernelFailedError,
     StepEndedError,
-    Steps,
     artefact_key,
-    calling,
-    drawing_of,
+    call_payload,
+    drawing_payload,
 )
-from remote.walls import Limits
-from seeds.folder import KERNEL
+from seeds.problem_files import KERNEL_FILE
 from state.model import ErrorInfo, Verdict
 from targets.nki.hosts import profile_summary as summary
-from targets.nki.judge.program import plausible
+from targets.nki.judge.program import require_plausible_latency
 
-COMPILING = Limits(
+COMPILER_LIMITS = JailLimits(
     cpu_s=1800, wall_s=3600, memory_bytes=64 << 30, file_bytes=4 << 30, open_files=1024, processes=4096,
     answer_bytes=1 << 20,
 )  # fmt: skip
@@ -58,7 +58,7 @@ _REMEMBERED = 1024
 _SUMMARY_BYTES = 16 << 20
 
 
-class Neuron:
+class NeuronDevice:
     """The vendor's device, on a host with these facts."""
 
     def __init__(self, facts: DeviceFacts, local: LocalEvaluator) -> None:
@@ -67,67 +67,79 @@ class Neuron:
         self._rounds = 0
         self._measured: OrderedDict[tuple[str, str, float], str] = OrderedDict()
 
-    async def compile(self, steps: Steps, run: Run) -> Compiled | Outcome:
+    async def compile_kernel(
+        self, steps: EvaluationSteps, run: EvaluationContext
+    ) -> CompiledKernel | JudgeOutcome:
         """Have the kernel compiled there and traced here; the verdict where it does not compile."""
-        request = _asked(run)
+        request = _compiler_request(run)
         key = artefact_key(steps, repr(request), self._facts.toolchain)
         payload = {
             "artefact": key,
             "request": request,
-            "limits": asdict(COMPILING),
-            "strength": steps.strength,
+            "limits": asdict(COMPILER_LIMITS),
+            "strength": steps.weakest_jail,
         }
         answer, program = await asyncio.gather(
-            steps.ask("compile", payload, deadline_s=COMPILING.wall_s + SHORT_S), self._local.trace(run)
+            steps.run_step("compile", payload, deadline_s=COMPILER_LIMITS.wall_s + SHORT_S),
+            self._local.trace_kernel(run),
         )
-        refused = _compiler_refused(Reader(answer.fields, steps.address), answer.fields.get("told"))
+        refused = _compile_failure(AnswerReader(answer.fields, steps.address), answer.fields.get("told"))
         if refused is not None:
             return refused
         digest = str(answer.fields.get("digest"))
-        return Compiled(
+        return CompiledKernel(
             key=key,
             digest=digest,
             program=program,
             drawn_by=hashlib.sha256(digest.encode()).digest(),
-            call={"artefact": key, **calling(run)},
+            call={"artefact": key, **call_payload(run)},
             device=True,
         )
 
-    async def timed(self, steps: Steps, run: Run, compiled: Compiled, outcome: Outcome) -> Outcome:
+    async def measure_kernel(
+        self, steps: EvaluationSteps, run: EvaluationContext, compiled: CompiledKernel, outcome: JudgeOutcome
+    ) -> JudgeOutcome:
         """Measure a correct kernel until it is steady, and profile it."""
         if outcome.verdict is not Verdict.CORRECT:
             return outcome
         protocol = protocol_for(run.request.target)
-        async with run.at("benchmark"):
-            parent = self._measured.get(_place(run, run.request.base_ms))
+        async with run.time_stage("benchmark"):
+            parent = self._measured.get(_kernel_key(run, run.request.base_ms))
             for _ in range(protocol.rounds):
-                samples, beside = await self._round(steps, run, compiled, parent)
-                if steady(samples, protocol):
+                samples, beside = await self._run_round(steps, run, compiled, parent)
+                if is_steady(samples, protocol):
                     break
             else:
-                return outcome.model_copy(update=_unsteady(samples, protocol))
-        found, asked = benchmark(samples), run.request
+                return outcome.model_copy(update=_unstable_fields(samples, protocol))
+        found, asked = summarise_samples(samples), run.request
         try:
-            plausible(found.latency_ms, run.problem.spec, asked.size, asked.target, said="measured")
+            require_plausible_latency(
+                found.latency_ms, run.problem.spec, asked.size, asked.target, said="measured"
+            )
         except RejectedError as rejected:
             fields = {"verdict": rejected.verdict, "stage": "benchmark", "error": rejected.error}
             return outcome.model_copy(update=fields)
-        self._remember(_place(run, found.latency_ms), compiled.key)
-        async with run.at("profile"):
-            profiled = await self._profiled(steps, run, compiled, beside)
+        self._remember_kernel(_kernel_key(run, found.latency_ms), compiled.key)
+        async with run.time_stage("profile"):
+            profiled = await self._profile_kernel(steps, run, compiled, beside)
         return outcome.model_copy(update={"stage": "profile", "benchmark": found, **profiled})
 
-    async def clock(
-        self, steps: Steps, run: Run, compiled: Compiled, *, core: int | None = None
+    async def sample_times(
+        self,
+        steps: EvaluationSteps,
+        run: EvaluationContext,
+        compiled: CompiledKernel,
+        *,
+        core: int | None = None,
     ) -> tuple[float, ...]:
         """Return one round of samples."""
-        return (await self._round(steps, run, compiled, None, core=core))[0]
+        return (await self._run_round(steps, run, compiled, None, core=core))[0]
 
-    async def _round(
+    async def _run_round(
         self,
-        steps: Steps,
-        run: Run,
-        compiled: Compiled,
+        steps: EvaluationSteps,
+        run: EvaluationContext,
+        compiled: CompiledKernel,
         parent: str | None,
         *,
         core: int | None = None,
@@ -137,104 +149,110 @@ class Neuron:
         self._rounds += 1
         artefacts = [compiled.key, *([parent] if parent else [])]
         payload = {
-            **drawing_of(spec, run.request.size), **compiled.call, "set": str(spec.seeds[0]),
+            **drawing_payload(spec, run.request.size), **compiled.call, "set": str(spec.seeds[0]),
             "artefacts": artefacts, "warmups": protocol.warmups, "runs": protocol.runs, "round": self._rounds,
         }  # fmt: skip
         after = self._rounds % self._facts.cores if self._facts.cores else None
         prefer = after if core is None else core
         try:
-            answer = await steps.ask("benchmark", payload, cores=1, prefer=prefer, deadline_s=DEVICE_S)
+            answer = await steps.run_step("benchmark", payload, cores=1, prefer=prefer, deadline_s=DEVICE_S)
         except StepEndedError as error:
             if parent is None or error.status != "failed":
                 raise
             # The parent may be gone from the host's shelf: the candidate alone will do.
-            return await self._round(steps, run, compiled, None)
+            return await self._run_round(steps, run, compiled, None)
         if "error" in answer.fields:
             if parent is None:
                 raise KernelFailedError("benchmark", answer)
-            return await self._round(steps, run, compiled, None)  # whichever of the two it was
+            return await self._run_round(steps, run, compiled, None)  # whichever of the two it was
         told = answer.fields.get("samples_ms")
         try:
             listed = told if isinstance(told, list) else []
-            rounds = [checked(samples, protocol, ran_s=answer.result.ran_s) for samples in listed]
+            rounds = [check_samples(samples, protocol, ran_s=answer.result.ran_s) for samples in listed]
         except BadSamplesError as error:
             raise HostProtocolError(f"{steps.address}: {error}") from error
         if len(rounds) != len(artefacts):
             raise HostProtocolError(f"{steps.address}: a round has samples of {len(rounds)} kernels")
         return rounds[0], median(rounds[1]) if parent else None
 
-    def _remember(self, place: tuple[str, str, float], key: str) -> None:
+    def _remember_kernel(self, place: tuple[str, str, float], key: str) -> None:
         """Note under which key a kernel lies that children are measured beside, by its latency."""
         self._measured[place] = key
         while len(self._measured) > _REMEMBERED:
             self._measured.popitem(last=False)
 
-    async def _profiled(
-        self, steps: Steps, run: Run, compiled: Compiled, beside: float | None
+    async def _profile_kernel(
+        self, steps: EvaluationSteps, run: EvaluationContext, compiled: CompiledKernel, beside: float | None
     ) -> dict[str, Any]:
         """The profile and what bounds the kernel; nothing where the host has no profiler that works."""
         try:
-            answer = await steps.ask("profile", {"artefact": compiled.key}, cores=1, deadline_s=LONG_S)
+            answer = await steps.run_step("profile", {"artefact": compiled.key}, cores=1, deadline_s=LONG_S)
         except StepEndedError as error:
             if error.status == "failed":
                 return {}
             raise
-        text = (await steps.fetch(answer, "summary.json", most=_SUMMARY_BYTES)).decode(errors="replace")
+        text = (await steps.fetch_file(answer, "summary.json", most=_SUMMARY_BYTES)).decode(errors="replace")
         try:
-            found = summary.read(text, str(answer.fields.get("tool")))
+            found = summary.parse_summary(text, str(answer.fields.get("tool")))
         except summary.SummaryError:
             return {}
         return {
-            "profile": found.profile(run.request.target, base_ms=beside),
+            "profile": found.render_profile(run.request.target, base_ms=beside),
             "bottleneck": found.bottleneck,
         }
 
 
-def _asked(run: Run) -> dict[str, Any]:
+def _compiler_request(run: EvaluationContext) -> dict[str, Any]:
     """What the compiler is asked: the kernel, and shapes, never data."""
     spec, dims = run.problem.spec, run.problem.spec.dims(run.request.size)
-    arguments = spec.arguments([None] * len(spec.inputs), lambda value: [value])
+    arguments = spec.call_arguments([None] * len(spec.inputs), lambda value: [value])
     return {
         "source": run.source.decode(),
-        "filename": KERNEL,
-        "inputs": [{"shape": list(item.passed(dims)), "dtype": item.dtype} for item in spec.inputs],
-        "outputs": [{"shape": list(item.resolve(dims)), "dtype": item.dtype} for item in spec.outputs],
+        "filename": KERNEL_FILE,
+        "inputs": [
+            {"shape": list(item.resolve_kernel_shape(dims)), "dtype": item.dtype} for item in spec.inputs
+        ],
+        "outputs": [{"shape": list(item.resolve_shape(dims)), "dtype": item.dtype} for item in spec.outputs],
         "scalars": [[place, item[0]] for place, item in enumerate(arguments) if item is not None],
         "target": run.request.target,
     }
 
 
-def _place(run: Run, latency_ms: float | None) -> tuple[str, str, float]:
+def _kernel_key(run: EvaluationContext, latency_ms: float | None) -> tuple[str, str, float]:
     return run.problem.digest, run.request.size, latency_ms or 0.0
 
 
-def _compiler_refused(reader: Reader, told: Any) -> Outcome | None:
+def _compile_failure(reader: AnswerReader, told: Any) -> JudgeOutcome | None:
     """The verdict on a kernel that did not compile."""
-    if reader.flag("cpu_exhausted"):
-        return rejection(Verdict.TIMEOUT, "compile", "cpu_limit", "compiling the kernel used up its CPU time")
-    filled = reader.text("scratch") if "scratch" in reader.answer else ""  # compiled by an older worker
+    if reader.read_flag("cpu_exhausted"):
+        return rejected_outcome(
+            Verdict.TIMEOUT, "compile", "cpu_limit", "compiling the kernel used up its CPU time"
+        )
+    filled = reader.read_text("scratch") if "scratch" in reader.answer else ""  # compiled by an older worker
     if filled == "limit":
         text = "compiling the kernel filled the folder that it may write to"
-        return rejection(Verdict.COMPILE_ERROR, "compile", "limit_scratch", text)
+        return rejected_outcome(Verdict.COMPILE_ERROR, "compile", "limit_scratch", text)
     if filled:
         raise HostFullError(f"{reader.address}: its disk was nearly full while a kernel was compiled there")
-    if reader.flag("killed"):
+    if reader.read_flag("killed"):
         text = f"{reader.address}: the compiler was killed from outside (out of memory?)"
         raise InfrastructureError("jail_killed", text)
     fields = told if isinstance(told, dict) else {}
-    if "neff" in fields and reader.count("size"):
+    if "neff" in fields and reader.read_count("size"):
         return None
     error = fields.get("error")
     if isinstance(error, dict):
-        known = Reader(error, reader.address)
-        line, code = known.count("line") or None, known.text("code")
-        return rejection(Verdict.COMPILE_ERROR, "compile", code, known.text("message"), line=line)
-    last = (reader.text("stderr").strip().splitlines() or ["nothing"])[-1]
-    text = f"the compiler ended with status {reader.integer('exit_status')} and left no NEFF: {last[:500]}"
-    return rejection(Verdict.COMPILE_ERROR, "compile", "no_artefact", text)
+        known = AnswerReader(error, reader.address)
+        line, code = known.read_count("line") or None, known.read_text("code")
+        return rejected_outcome(Verdict.COMPILE_ERROR, "compile", code, known.read_text("message"), line=line)
+    last = (reader.read_text("stderr").strip().splitlines() or ["nothing"])[-1]
+    text = (
+        f"the compiler ended with status {reader.read_integer('exit_status')} and left no NEFF: {last[:500]}"
+    )
+    return rejected_outcome(Verdict.COMPILE_ERROR, "compile", "no_artefact", text)
 
 
-def _unsteady(samples: tuple[float, ...], protocol: Protocol) -> dict[str, Any]:
+def _unstable_fields(samples: tuple[float, ...], protocol: TimingProtocol) -> dict[str, Any]:
     text = (
         f"in none of {protocol.rounds} rounds the samples were within {protocol.spread_ratio:.0%} of each "
         f"other; in the last one they were {spread_ratio(samples):.1%} apart"

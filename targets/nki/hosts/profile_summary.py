@@ -45,7 +45,7 @@ class SummaryError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ProfileSummary:
     """One profiled run: `counters` under the profiler's names, seconds and bytes, percents from 0 to 100."""
 
     tool: str
@@ -68,7 +68,7 @@ class Summary:
         busy = self.busy_ms
         return max(busy, key=lambda engine: busy[engine]) if busy else None
 
-    def profile(self, target: str, *, base_ms: float | None = None) -> str:
+    def render_profile(self, target: str, *, base_ms: float | None = None) -> str:
         """Return the profile as proposers and people read it: measured, not predicted.
 
         `base_ms` is what the kernel that this one was made from took, measured in turns with it.
@@ -86,7 +86,7 @@ class Summary:
         return canonical_json(fields).decode()
 
 
-def read(text: str, tool: str) -> Summary:
+def parse_summary(text: str, tool: str) -> ProfileSummary:
     """Read a summary; of several cores, the one that took longest.
 
     Raises:
@@ -95,15 +95,15 @@ def read(text: str, tool: str) -> Summary:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        found = _behind_messages(text)
-    runs = list(_runs(found, _DEPTH))
+        found = _parse_after_messages(text)
+    runs = list(_find_runs(found, _DEPTH))
     if not runs:
         raise SummaryError(f"{tool} printed no object with a total_time: {text.strip()[:120]!r}")
     counters = max(runs, key=lambda counters: counters["total_time"])
-    return Summary(tool=tool[:200], counters=_in_percent(counters))
+    return ProfileSummary(tool=tool[:200], counters=_convert_to_percent(counters))
 
 
-def _behind_messages(text: str) -> Any:
+def _parse_after_messages(text: str) -> Any:
     """What begins at one of the first lines that may begin JSON: tools may print messages before it."""
     decoder = json.JSONDecoder()
     for at in islice((match.start() for match in re.finditer(r"^[{\[]", text, re.MULTILINE)), _TRIES):
@@ -113,22 +113,22 @@ def _behind_messages(text: str) -> Any:
     return None
 
 
-def _runs(found: Any, depth: int) -> Iterator[dict[str, float]]:
+def _find_runs(found: Any, depth: int) -> Iterator[dict[str, float]]:
     """The objects of counters in what was printed: those that say how long a run took."""
     if depth == 0:
         return
     if isinstance(found, Mapping):
-        counters = _numbers(found)
+        counters = _numeric_counters(found)
         if counters.get("total_time", 0.0) > 0:
             yield counters
             return
         found = list(found.values())
     if isinstance(found, list):
         for item in found[:64]:
-            yield from _runs(item, depth - 1)
+            yield from _find_runs(item, depth - 1)
 
 
-def _numbers(found: Mapping[str, Any]) -> dict[str, float]:
+def _numeric_counters(found: Mapping[str, Any]) -> dict[str, float]:
     items = list(found.items())[:_MOST_COUNTERS]
     return {
         str(name)[:100]: float(value)
@@ -137,12 +137,12 @@ def _numbers(found: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _in_percent(counters: Mapping[str, float]) -> dict[str, float]:
-    factor = 100.0 if _as_shares(counters) else 1.0
+def _convert_to_percent(counters: Mapping[str, float]) -> dict[str, float]:
+    factor = 100.0 if _prints_shares(counters) else 1.0
     return {name: value * factor if name.endswith(_PERCENT) else value for name, value in counters.items()}
 
 
-def _as_shares(counters: Mapping[str, float]) -> bool:
+def _prints_shares(counters: Mapping[str, float]) -> bool:
     """Whether percents are printed from 0 to 1."""
     total = counters["total_time"]
     for name, seconds in counters.items():

@@ -10,40 +10,48 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from remote.judge.drawn import InputCache
-    from remote.judge.job import Forecasts, Job, Outcome, Reply, Ruled, Texts, Timed
-    from state.model import Predicted
+    from remote.judge.input_cache import InputCache
+    from remote.judge.job import (
+        CheckJob,
+        JudgeJob,
+        JudgeOutcome,
+        JudgeReply,
+        LintJob,
+        PredictJob,
+        TimelineJob,
+    )
+    from state.model import PredictedLatency
 
 
 class NkiJudge:
     """Answers the worker's jobs on NKI kernels."""
 
-    def judge(self, job: Job, reply: bytes, inputs: InputCache) -> Outcome:
+    def judge_program(self, job: JudgeJob, reply: bytes, inputs: InputCache) -> JudgeOutcome:
         """Take a tracer's reply through every stage."""
-        from targets.nki.judge.program import judge
+        from targets.nki.judge.program import judge_program
 
-        return judge(job, reply, inputs)
+        return judge_program(job, reply, inputs)
 
-    def refusal(self, job: Ruled, reply: bytes, inputs: InputCache) -> Outcome | None:
+    def find_refusal(self, job: CheckJob, reply: bytes, inputs: InputCache) -> JudgeOutcome | None:
         """Return the outcome on a program that breaks a rule; None for the others."""
-        from targets.nki.judge.program import refusal
+        from targets.nki.judge.program import check_program
 
-        return refusal(job, reply, inputs)
+        return check_program(job, reply, inputs)
 
-    def forecasts(self, job: Forecasts, replies: bytes) -> Sequence[Predicted]:
+    def predict_latencies(self, job: PredictJob, replies: bytes) -> Sequence[PredictedLatency]:
         """Predict the latency of each program in a tracer's replies."""
-        from targets.nki.judge.forecasts import forecasts
+        from targets.nki.judge.program_predictions import predict_programs
 
-        return forecasts(job, replies)
+        return predict_programs(job, replies)
 
-    def readings(self, job: Texts) -> Sequence[Predicted]:
+    def read_sources(self, job: LintJob) -> Sequence[PredictedLatency]:
         """Return of each text why it is refused, or the digest of its code."""
-        from targets.nki.judge.forecasts import readings
+        from targets.nki.judge.program_predictions import lint_sources
 
-        return readings(job)
+        return lint_sources(job)
 
-    def timeline(self, job: Timed, reply: bytes) -> Reply:
+    def render_timeline(self, job: TimelineJob, reply: bytes) -> JudgeReply:
         """Return when each instruction would run, as Chrome trace events."""
-        from targets.nki.judge.timelines import timeline
+        from targets.nki.judge.timelines import predict_timeline
 
-        return timeline(job, reply)
+        return predict_timeline(job, reply)

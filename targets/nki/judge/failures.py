@@ -7,7 +7,7 @@ from remote.judge.rejection import RejectedError, escape_unprintable
 from state.model import Verdict
 
 
-def failed(verdict: Verdict, error: KernelError) -> RejectedError:
+def reject_kernel_error(verdict: Verdict, error: KernelError) -> RejectedError:
     """Return the kernel's error as this verdict, or as a timeout where it ran into a limit on its work."""
     endless = isinstance(error, LimitError) and error.code != "limit_memory"
     found = Verdict.TIMEOUT if endless else verdict

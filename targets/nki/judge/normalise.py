@@ -18,7 +18,7 @@ _SILENT_FIELDS = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 _WITH_DOCSTRING = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def parse(source: bytes) -> ast.Module:
+def parse_source(source: bytes) -> ast.Module:
     """Return the syntax tree of a kernel's source.
 
     Raises:
@@ -35,22 +35,22 @@ def parse(source: bytes) -> ast.Module:
 def code_digest(source: bytes) -> Digest:
     """Return the digest by which duplicates are known; that of the bytes when they are not Python."""
     try:
-        tree = parse(source)
+        tree = parse_source(source)
     except SyntaxError:
         return digest_of(source)
     digest = hashlib.sha256()
-    for token in _tokens(tree):
+    for token in _tree_tokens(tree):
         digest.update(token.encode(errors="surrogatepass") + b"\n")
     return digest.hexdigest()
 
 
-def _tokens(tree: ast.Module) -> Iterator[str]:
+def _tree_tokens(tree: ast.Module) -> Iterator[str]:
     """The tree in prefix order, by a stack of our own: deep trees are legal input."""
     stack: list[object] = [tree]
     while stack:
         item = stack.pop()
         if isinstance(item, ast.AST):
-            children = list(_children(item))
+            children = list(_meaningful_fields(item))
             yield f"{type(item).__name__}/{len(children)}"
             stack.extend(reversed(children))
         elif isinstance(item, list):
@@ -60,16 +60,16 @@ def _tokens(tree: ast.Module) -> Iterator[str]:
             yield f"{type(item).__name__}:{item!r}"
 
 
-def _children(node: ast.AST) -> Iterator[object]:
+def _meaningful_fields(node: ast.AST) -> Iterator[object]:
     for name, value in ast.iter_fields(node):
         # An absent field and an empty one are the same, so that fields newer Pythons add change nothing.
         if name in _SILENT_FIELDS or value is None or value == []:
             continue
         yield name
-        yield _body(node) if name == "body" and isinstance(node, _WITH_DOCSTRING) else value
+        yield _body_without_docstring(node) if name == "body" and isinstance(node, _WITH_DOCSTRING) else value
 
 
-def _body(node: ast.AST) -> list[ast.stmt]:
+def _body_without_docstring(node: ast.AST) -> list[ast.stmt]:
     body: list[ast.stmt] = getattr(node, "body", [])
     match body[:1]:
         case [ast.Expr(value=ast.Constant(value=str()))]:

@@ -11,31 +11,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import count, pairwise, takewhile
 
-from nki_sim.flow.graph import Flow, flow
-from nki_sim.flow.provenance import BITS
+from nki_sim.flow.graph import DataFlow, trace_data_flow
+from nki_sim.flow.provenance import SIGNIFICANT_BITS
 from nki_sim.forms import Form, Operand
 from nki_sim.program.ir import Program
 
-Rank = tuple[int, str]
+TypeRank = tuple[int, str]
 """Significant bits of a data type, and its name."""
 
-Part = tuple[int, int]
+InputPart = tuple[int, int]
 """An input's tensor, and which of its parts: 0 is its leading bits."""
 
-Ways = dict[Part, Rank]
+PrecisionWays = dict[InputPart, TypeRank]
 """What reaches a place: of each part the coarsest type on the best of its ways there."""
 
-_FLOATS = frozenset(name for name in BITS if "float" in name)
+_FLOATS = frozenset(name for name in SIGNIFICANT_BITS if "float" in name)
 _MOVES = frozenset({"dma_copy", "tensor_copy", "dma_transpose", "nc_transpose"})
 _FACTORS = ("scale", "operand0", "operand1")
-_NOTHING = 2.0**-20
-_ENOUGH = 2 / 3
+_NEGLIGIBLE_FACTOR = 2.0**-20
+_ENOUGH_BITS_RATIO = 2 / 3
 """The share of the bits due that parts must have together to be left to the numbers."""
 
-_DEPTH = 16
+_MAX_COPIES = 16
 
 
-def lowered(program: Program) -> tuple[str, int] | None:
+def find_lost_precision(program: Program) -> tuple[str, int] | None:
     """Return the first input that reaches an output in less precision than both have, and the line of it.
 
     None when there is none.
@@ -43,51 +43,55 @@ def lowered(program: Program) -> tuple[str, int] | None:
     floats = {item.dtype for form in program.forms for item in form.operands} & _FLOATS
     if len(floats) < 2:  # with one type there is nothing coarser than the arguments
         return None
-    traced = flow(program)
-    followed = _Follower(program, traced).followed()
+    traced = trace_data_flow(program)
+    followed = _PrecisionFlow(program, traced).follow_inputs()
     for output, cells in traced.finals.items():
         for cell in cells:
-            for number, way in _coarse(program, output, followed.get(cell, {})):
+            for number, way in _coarse_inputs(program, output, followed.get(cell, {})):
                 text = f"input {program.site(number).name} reaches {program.site(output).name} only as {way}"
                 return text, int(program.lines[program.cells.instruction[cell]])
     return None
 
 
-def _coarse(program: Program, output: int, ways: Mapping[Part, Rank]) -> Iterator[tuple[int, str]]:
+def _coarse_inputs(
+    program: Program, output: int, ways: Mapping[InputPart, TypeRank]
+) -> Iterator[tuple[int, str]]:
     """Inputs among the ways to an output that arrive coarser than due, and as what."""
     for (number, part), (bits, name) in sorted(ways.items()):
-        due = min(BITS[program.site(number).dtype], BITS[program.site(output).dtype])
+        due = min(SIGNIFICANT_BITS[program.site(number).dtype], SIGNIFICANT_BITS[program.site(output).dtype])
         if part or name not in _FLOATS or bits >= due:
             continue
         # A part counts where none before it is missing.
         parts = takewhile(ways.__contains__, ((number, further) for further in count(1)))
         together = bits + sum(ways[further][0] for further in parts)
-        if together < _ENOUGH * due:
+        if together < _ENOUGH_BITS_RATIO * due:
             yield number, name
 
 
-class _Follower:
+class _PrecisionFlow:
     """Passes over a program with, per written cell, the ways to it."""
 
-    def __init__(self, program: Program, traced: Flow) -> None:
+    def __init__(self, program: Program, traced: DataFlow) -> None:
         self._program = program
         self._flow = traced
-        self._ranks: list[Rank] = [(BITS[item.dtype], item.dtype) for item in program.operands]
+        self._ranks: list[TypeRank] = [
+            (SIGNIFICANT_BITS[item.dtype], item.dtype) for item in program.operands
+        ]
         self._inputs = frozenset(program.inputs)
-        self._ways: dict[int, Ways] = {}
+        self._ways: dict[int, PrecisionWays] = {}
 
-    def followed(self) -> dict[int, Ways]:
+    def follow_inputs(self) -> dict[int, PrecisionWays]:
         # In data-dependent loops values come from behind too: pass until nothing changes.
-        while self._pass() and self._program.partners:
+        while self._run_pass() and self._program.loop_partners:
             pass
         return self._ways
 
-    def _pass(self) -> bool:
+    def _run_pass(self) -> bool:
         cells, grown = self._program.cells, False
         reads, writes = cells.reads.tolist(), cells.writes.tolist()
         for number, (start, end) in enumerate(pairwise(cells.first.tolist())):
             form = self._program.forms[self._program.form_ids[number]]
-            here = self._gathered(form, [cell for cell in range(start, end) if reads[cell]])
+            here = self._gather_ways(form, [cell for cell in range(start, end) if reads[cell]])
             for cell in range(start, end):
                 if writes[cell]:
                     rank = self._ranks[cells.operand[cell]]
@@ -96,30 +100,30 @@ class _Follower:
                     self._ways[cell] = narrowed
         return grown
 
-    def _gathered(self, form: Form, read: list[int]) -> Ways:
-        if _next_to_nothing(form):
+    def _gather_ways(self, form: Form, read: list[int]) -> PrecisionWays:
+        if _scales_to_nothing(form):
             return {}
-        wide = self._taken_from(form, read)
+        wide = self._find_minuend(form, read)
         if wide is not None:
-            return {(number, part + 1): rank for (number, part), rank in self._at(wide).items()}
-        here: Ways = {}
+            return {(number, part + 1): rank for (number, part), rank in self._ways_at(wide).items()}
+        here: PrecisionWays = {}
         for cell in read:
-            for part, way in self._at(cell).items():
+            for part, way in self._ways_at(cell).items():
                 here[part] = max(here.get(part, way), way)
         return here
 
-    def _at(self, cell: int) -> Ways:
+    def _ways_at(self, cell: int) -> PrecisionWays:
         """The ways to what a cell reads."""
         cells = self._program.cells
         rank, tensor = self._ranks[cells.operand[cell]], int(cells.tensor[cell])
-        found: Ways = {(tensor, 0): rank} if tensor in self._inputs else {}
+        found: PrecisionWays = {(tensor, 0): rank} if tensor in self._inputs else {}
         for writer in self._flow.sources(cell):
             for part, way in self._ways.get(writer, {}).items():
                 here = min(way, rank)
                 found[part] = max(found.get(part, here), here)
         return found
 
-    def _taken_from(self, form: Form, read: list[int]) -> int | None:
+    def _find_minuend(self, form: Form, read: list[int]) -> int | None:
         """The wide operand of an instruction that takes a narrow copy of a value away from it."""
         operands, operand = self._program.operands, self._program.cells.operand
         floats = [
@@ -128,43 +132,43 @@ class _Follower:
             if operands[operand[cell]].role != "dst" and operands[operand[cell]].dtype in _FLOATS
         ]
         widths = {self._ranks[operand[cell]][0] for cell in floats}
-        if len(floats) != 2 or len(widths) != 2 or not _subtracts(form):
+        if len(floats) != 2 or len(widths) != 2 or not _is_subtraction(form):
             return None
         narrow, wide = sorted(floats, key=lambda cell: self._ranks[operand[cell]][0])
-        return wide if self._root(narrow) == self._root(wide) else None
+        return wide if self._find_root_tensor(narrow) == self._find_root_tensor(wide) else None
 
-    def _root(self, cell: int) -> int:
+    def _find_root_tensor(self, cell: int) -> int:
         """The tensor that what a cell reads was copied from, through any types."""
-        for _ in range(_DEPTH):
+        for _ in range(_MAX_COPIES):
             writer = next(iter(self._flow.sources(cell)), None)
-            source = None if writer is None else self._moved(writer)
+            source = None if writer is None else self._find_copied_cell(writer)
             if source is None:
                 break
             cell = source
         return int(self._program.cells.tensor[cell])
 
-    def _moved(self, writer: int) -> int | None:
+    def _find_copied_cell(self, writer: int) -> int | None:
         """The cell that the instruction of a written cell copies; None where it computes."""
         cells = self._program.cells
         number = int(cells.instruction[writer])
         form = self._program.forms[self._program.form_ids[number]]
         reads = [cell for cell in range(cells.first[number], cells.first[number + 1]) if cells.reads[cell]]
-        return reads[0] if _copies(form) and len(reads) == 1 else None
+        return reads[0] if _is_copy(form) and len(reads) == 1 else None
 
 
-def _copies(form: Form) -> bool:
+def _is_copy(form: Form) -> bool:
     plain = form.op == "activation" and form.param("op") == "copy" and form.param("scale") in {None, 1.0}
     return form.op in _MOVES or plain
 
 
-def _subtracts(form: Form) -> bool:
+def _is_subtraction(form: Form) -> bool:
     """Whether an instruction subtracts, or adds the negative."""
     names = {value for _, value in form.params if isinstance(value, str)}
     negative = any(form.param(name) == -1.0 for name in _FACTORS)
     return "subtract" in names or (negative and {"multiply", "add"} <= names)
 
 
-def _next_to_nothing(form: Form) -> bool:
+def _scales_to_nothing(form: Form) -> bool:
     """Whether an instruction multiplies the one thing it reads by a constant near zero."""
     if len([item for item in form.operands if _is_source(item)]) != 1:
         return False
@@ -173,7 +177,7 @@ def _next_to_nothing(form: Form) -> bool:
     for op, factor in (("op0", "operand0"), ("op1", "operand1")):
         if form.param(op) == "multiply":
             factors.append(form.param(factor))
-    return any(isinstance(factor, int | float) and abs(factor) < _NOTHING for factor in factors)
+    return any(isinstance(factor, int | float) and abs(factor) < _NEGLIGIBLE_FACTOR for factor in factors)
 
 
 def _is_source(item: Operand) -> bool:

@@ -18,35 +18,35 @@ from nki_sim import protocol, targets
 from nki_sim.checks import program as checks
 from nki_sim.errors import InputError, IRError, KernelError, ScheduleError
 from nki_sim.program.ir import ArraySpec, Program
-from nki_sim.running.work import work_of
+from nki_sim.running.work import program_work
 from nki_sim.timing import counters, explain, uncertainty
 from nki_sim.timing.activity import shares_percent, span_ns
-from nki_sim.timing.forecast import Forecast, forecast, untimed
+from nki_sim.timing.forecast import Forecast, forecast_program, unknown_latency_error
 from nki_sim.timing.schedule import QUEUES, Timeline
-from remote.judge import effort
-from remote.judge.drawn import InputCache
-from remote.judge.job import Job, Outcome, Ruled
+from remote.judge import work_limits
+from remote.judge.host_trials import ReturnedOutputs
+from remote.judge.input_cache import InputCache
+from remote.judge.job import CheckJob, JudgeJob, JudgeOutcome
 from remote.judge.numerics import output_fault
 from remote.judge.rejection import RejectedError
-from remote.judge.returned import ReturnedOutputs
 from seeds import ProblemSpec
-from state.model import Benchmark, ErrorInfo, Identity, Verdict, canonical_json
+from state.model import Benchmark, ErrorInfo, FormulaIdentity, Verdict, canonical_json
 from targets.nki.bounds import tight_bound_ms
-from targets.nki.judge.declared import as_declared
-from targets.nki.judge.failures import failed
+from targets.nki.judge.declared_shapes import with_declared_shapes
+from targets.nki.judge.failures import reject_kernel_error
 from targets.nki.judge.identity.stage import identify
-from targets.nki.judge.returned import ReturnedTrials
-from targets.nki.judge.trials import Trials
+from targets.nki.judge.returned import HostTrials
+from targets.nki.judge.trials import NumericsTrials
 
 T = TypeVar("T")
 
-_LINES = 10
+_MAX_PROFILE_LINES = 10
 """Parts of the critical path and spilled tiles that a profile holds, the costliest first."""
 
-PARTS = 160
+TIMELINE_PARTS = 160
 """Parts of a run of each of which a profile says which queues are busy: what a screen can show."""
 
-FASTEST_PRODUCTS = "bfloat16"
+FASTEST_MATMUL_DTYPE = "bfloat16"
 """The type with the fastest products that float32 can be made of: FP8 takes more than it is faster."""
 
 
@@ -54,7 +54,7 @@ FASTEST_PRODUCTS = "bfloat16"
 class _Judgement:
     """One job on its way through the stages."""
 
-    job: Job
+    job: JudgeJob
     reply: bytes
     inputs: InputCache
     stage: str = "trace"
@@ -62,7 +62,7 @@ class _Judgement:
     rel_l2: dict[int, float] = field(default_factory=dict)
 
     @contextmanager
-    def at(self, stage: str) -> Iterator[None]:
+    def time_stage(self, stage: str) -> Iterator[None]:
         self.stage = stage
         started = time.perf_counter()
         try:
@@ -70,38 +70,43 @@ class _Judgement:
         finally:
             self.stage_ms[stage] = (time.perf_counter() - started) * 1e3
 
-    def run_on_device(self) -> Outcome:
+    def run_on_device(self) -> JudgeOutcome:
         """Judge what a device computed; and the program, where the simulator can follow the kernel."""
         try:
-            _, declared = self.programs(targets.load(self.job.target))
+            _, declared = self.read_programs(targets.load(self.job.target))
         except RejectedError as rejected:
-            identity = Identity(verdict="tested", reason=f"not followed: {rejected.error.message}"[:500])
-            with self.at("numerics"):
+            identity = FormulaIdentity(
+                verdict="tested", reason=f"not followed: {rejected.error.message}"[:500]
+            )
+            with self.time_stage("numerics"):
                 ReturnedOutputs(self.job, self.rel_l2).compare()
-            return self.outcome(Verdict.CORRECT, identity=identity)
-        with self.at("numerics"):
-            ReturnedTrials(declared, self.reply, self.job, self.inputs, self.rel_l2).run()
-        with self.at("identity"):
+            return self.make_outcome(Verdict.CORRECT, identity=identity)
+        with self.time_stage("numerics"):
+            HostTrials(declared, self.reply, self.job, self.inputs, self.rel_l2).run()
+        with self.time_stage("identity"):
             identity = identify(declared, self.reply, self.job)
-        return self.outcome(Verdict.CORRECT, identity=identity)
+        return self.make_outcome(Verdict.CORRECT, identity=identity)
 
-    def run(self) -> Outcome:
+    def run(self) -> JudgeOutcome:
         target = targets.load(self.job.target)
-        program, declared = self.programs(target)
-        with self.at("numerics"):
-            made = Trials if self.job.shown is None else ReturnedTrials
+        program, declared = self.read_programs(target)
+        with self.time_stage("numerics"):
+            made = NumericsTrials if self.job.shown is None else HostTrials
             made(declared, self.reply, self.job, self.inputs, self.rel_l2).run()
-        with self.at("identity"):
+        with self.time_stage("identity"):
             identity = identify(declared, self.reply, self.job)
-        with self.at("timing"):
-            predicted = timed(lambda: forecast(program, target))
-            untimed = untimed_error(program)
-            benchmark = None if untimed else _benchmark(predicted, self.job)
-        with self.at("profile"):
-            explanation = explain.explain(predicted)
-            found = {**counters.profile(predicted), "dynamic_loops": predicted.timeline.dynamic_loops}
-            profile = _profile(found, explanation, self.job.target, _timeline(predicted.timeline))
-        return self.outcome(
+        with self.time_stage("timing"):
+            predicted = run_timing(lambda: forecast_program(program, target))
+            untimed = timing_error(program)
+            benchmark = None if untimed else _make_benchmark(predicted, self.job)
+        with self.time_stage("profile"):
+            explanation = explain.explain_latency(predicted)
+            found = {
+                **counters.profile_counters(predicted),
+                "dynamic_loops": predicted.timeline.dynamic_loops,
+            }
+            profile = _make_profile(found, explanation, self.job.target, _busy_timeline(predicted.timeline))
+        return self.make_outcome(
             Verdict.CORRECT,
             identity=identity,
             benchmark=benchmark,
@@ -110,32 +115,32 @@ class _Judgement:
             error=untimed,
         )
 
-    def programs(self, target: targets.Target) -> tuple[Program, Program]:
+    def read_programs(self, target: targets.Target) -> tuple[Program, Program]:
         """The program under the kernel's shapes and under the problem's, which breaks no rule."""
-        with self.at("trace"):
+        with self.time_stage("trace"):
             program = read_program(self.reply)
-        with self.at("rules"):
-            _obey_rules(program, target, self.job)
-            return program, as_declared(program, self.job.spec, self.job.size)
+        with self.time_stage("rules"):
+            _require_rules(program, target, self.job)
+            return program, with_declared_shapes(program, self.job.spec, self.job.size)
 
-    def outcome(self, verdict: Verdict, **fields: Any) -> Outcome:
-        return Outcome(
+    def make_outcome(self, verdict: Verdict, **fields: Any) -> JudgeOutcome:
+        return JudgeOutcome(
             verdict=verdict, stage=self.stage, rel_l2=self.rel_l2, stage_ms=self.stage_ms, **fields
         )
 
 
-def refusal(job: Ruled, reply: bytes, inputs: InputCache) -> Outcome | None:
+def check_program(job: CheckJob, reply: bytes, inputs: InputCache) -> JudgeOutcome | None:
     """Return the outcome on a program that breaks a rule, before anybody runs it; None for the others."""
-    whole = Job(spec=job.spec, problem="", size=job.size, target=job.target, references={})
+    whole = JudgeJob(spec=job.spec, problem="", size=job.size, target=job.target, references={})
     judgement = _Judgement(whole, reply, inputs)
     try:
-        judgement.programs(targets.load(job.target))
+        judgement.read_programs(targets.load(job.target))
     except RejectedError as rejected:
-        return judgement.outcome(rejected.verdict, error=rejected.error)
+        return judgement.make_outcome(rejected.verdict, error=rejected.error)
     return None
 
 
-def judge(job: Job, reply: bytes, inputs: InputCache) -> Outcome:
+def judge_program(job: JudgeJob, reply: bytes, inputs: InputCache) -> JudgeOutcome:
     """Take the tracer's reply through every stage; the outcome names the one that decided.
 
     Raises:
@@ -147,10 +152,10 @@ def judge(job: Job, reply: bytes, inputs: InputCache) -> Outcome:
     try:
         return judgement.run_on_device() if job.device else judgement.run()
     except RejectedError as rejected:
-        return judgement.outcome(rejected.verdict, error=rejected.error)
+        return judgement.make_outcome(rejected.verdict, error=rejected.error)
     except MemoryError:
         error = ErrorInfo(code="out_of_memory", message="the kernel's tensors need more memory than allowed")
-        return judgement.outcome(Verdict.RUNTIME_ERROR, error=error)
+        return judgement.make_outcome(Verdict.RUNTIME_ERROR, error=error)
 
 
 def read_program(reply: bytes) -> Program:
@@ -162,34 +167,36 @@ def read_program(reply: bytes) -> Program:
     try:
         return protocol.parse_reply(reply)
     except KernelError as error:
-        raise failed(Verdict.COMPILE_ERROR, error) from error
+        raise reject_kernel_error(Verdict.COMPILE_ERROR, error) from error
     except (IRError, InputError) as error:
         raise RejectedError(Verdict.COMPILE_ERROR, error.code, str(error)) from error
 
 
-def _obey_rules(program: Program, target: targets.Target, job: Job) -> None:
-    expected = [ArraySpec(item.passed(job.spec.dims(job.size)), item.dtype) for item in job.spec.inputs]
-    if program.specs(program.inputs) != expected or program.target != job.target:
+def _require_rules(program: Program, target: targets.Target, job: JudgeJob) -> None:
+    expected = [
+        ArraySpec(item.resolve_kernel_shape(job.spec.dims(job.size)), item.dtype) for item in job.spec.inputs
+    ]
+    if program.array_specs(program.inputs) != expected or program.target != job.target:
         raise RejectedError(
             Verdict.COMPILE_ERROR, "invalid_ir", "the program was not traced for this problem"
         )
-    fault = output_fault(program.specs(program.outputs), job.spec, job.size)
+    fault = output_fault(program.array_specs(program.outputs), job.spec, job.size)
     if fault is not None:
         raise RejectedError(Verdict.INCORRECT, *fault)
-    _inputs_untouched(program)
-    _outputs_apart(program)
+    _require_unmodified_inputs(program)
+    _require_own_outputs(program)
     cores = len(set(program.cores.tolist()))
     if cores > 1:
         text = f"the kernel is launched on {cores} cores; a problem's bounds are those of one"
         raise RejectedError(Verdict.COMPILE_ERROR, "core_count", text, hint="launch it without [lnc]")
-    asked, most = work_of(program), effort.most_work(job.spec, job.size)
+    asked, most = program_work(program), work_limits.work_limit(job.spec, job.size)
     if asked > most:
         text = f"running the kernel takes {asked} units of work, at most {most} are allowed"
         raise RejectedError(Verdict.TIMEOUT, "limit_work", text, hint="is something computed over and over?")
-    obey_hardware(program, target)
+    require_hardware_rules(program, target)
 
 
-def obey_hardware(program: Program, target: targets.Target) -> None:
+def require_hardware_rules(program: Program, target: targets.Target) -> None:
     """Refuse a program that breaks a rule of the hardware, or leaves part of an output unwritten.
 
     Raises:
@@ -202,7 +209,7 @@ def obey_hardware(program: Program, target: targets.Target) -> None:
         raise RejectedError(Verdict.COMPILE_ERROR, first.code, first.message + more, first.line, first.hint)
 
 
-def _outputs_apart(program: Program) -> None:
+def _require_own_outputs(program: Program) -> None:
     """Refuse a program that gives back an argument: who reads the result later finds what became of that."""
     for number in {*program.outputs} & {*program.inputs}:
         text = f"the kernel returns its input {program.site(number).name}"
@@ -210,7 +217,7 @@ def _outputs_apart(program: Program) -> None:
         raise RejectedError(Verdict.INCORRECT, "output_is_input", text, hint=hint)
 
 
-def _inputs_untouched(program: Program) -> None:
+def _require_unmodified_inputs(program: Program) -> None:
     """Refuse what writes to its arguments; another kernel reads them after this one."""
     cells = program.cells
     for number in program.inputs:
@@ -222,7 +229,7 @@ def _inputs_untouched(program: Program) -> None:
             raise RejectedError(Verdict.INCORRECT, "input_modified", text, line, hint)
 
 
-def timed(compute: Callable[[], T]) -> T:
+def run_timing(compute: Callable[[], T]) -> T:
     """What a step of timing gives.
 
     Raises:
@@ -234,17 +241,17 @@ def timed(compute: Callable[[], T]) -> T:
         raise RejectedError(Verdict.COMPILE_ERROR, error.code, str(error)) from error
 
 
-def untimed_error(program: Program) -> ErrorInfo | None:
+def timing_error(program: Program) -> ErrorInfo | None:
     """Why the model cannot say how long a program takes; None when it can."""
-    error = untimed(program)
+    error = unknown_latency_error(program)
     if error is None:
         return None
     return ErrorInfo(code=error.code, message=error.message, line=error.line or None, hint=error.hint)
 
 
-def _benchmark(found: Forecast, job: Job) -> Benchmark:
-    predicted = timed(lambda: uncertainty.interval(found))
-    plausible(predicted.latency_ms, job.spec, job.size, job.target)
+def _make_benchmark(found: Forecast, job: JudgeJob) -> Benchmark:
+    predicted = run_timing(lambda: uncertainty.predict_interval(found))
+    require_plausible_latency(predicted.latency_ms, job.spec, job.size, job.target)
     return Benchmark(
         latency_ms=predicted.latency_ms,
         lo_ms=predicted.lo_ms,
@@ -255,27 +262,27 @@ def _benchmark(found: Forecast, job: Job) -> Benchmark:
     )
 
 
-def plausible(
+def require_plausible_latency(
     latency_ms: float, spec: ProblemSpec, size: str, target: str, *, said: str = "predicted"
 ) -> None:
     """Refuse what no legal kernel can be: float32 products may be made of faster 16-bit ones."""
-    work = replace(spec.work_at(size), matmul_dtype=FASTEST_PRODUCTS)
+    work = replace(spec.minimal_work(size), matmul_dtype=FASTEST_MATMUL_DTYPE)
     bound_ms = tight_bound_ms(work, target)
     if latency_ms < bound_ms:
         text = f"{said} {latency_ms:.6g} ms, no honest kernel can be under {bound_ms:.6g} ms"
         raise RejectedError(Verdict.RUNTIME_ERROR, "faster_than_bound", text)
 
 
-def _timeline(timeline: Timeline) -> dict[str, Any]:
+def _busy_timeline(timeline: Timeline) -> dict[str, Any]:
     """When each queue is busy, as shares of equal parts of the run; queues that do nothing are left out."""
-    shares = {queue: shares_percent(timeline, (queue,), PARTS) for queue in QUEUES}
+    shares = {queue: shares_percent(timeline, (queue,), TIMELINE_PARTS) for queue in QUEUES}
     return {
         "span_ms": span_ns(timeline) / 1e6,
         "busy_percent": {queue: parts for queue, parts in shares.items() if any(parts)},
     }
 
 
-def _profile(
+def _make_profile(
     found: Mapping[str, Any], explanation: explain.Explanation, target: str, timeline: Mapping[str, Any]
 ) -> str:
     """The profile as proposers and people read it; times and counters are predicted."""
@@ -286,7 +293,8 @@ def _profile(
         "bottleneck": explanation.bottleneck,
         "busy_ms": explanation.busy_ms,
         "top_lines": [
-            {"line": part.line, "ms": part.ms, "op": part.op} for part in explanation.critical_path[:_LINES]
+            {"line": part.line, "ms": part.ms, "op": part.op}
+            for part in explanation.critical_path[:_MAX_PROFILE_LINES]
         ],
         "waits_ms": {
             track.engine: {f"{wait.cause} {wait.on}".strip(): wait.ms for wait in track.waits}
@@ -296,7 +304,7 @@ def _profile(
             use.memory: {"peak": use.peak, "capacity": use.capacity, "unit": use.unit}
             for use in explanation.occupancy
         },
-        "spilled": [asdict(item) for item in explanation.spilled[:_LINES]],
+        "spilled": [asdict(item) for item in explanation.spilled[:_MAX_PROFILE_LINES]],
         "timeline": timeline,
     }
     return canonical_json(fields).decode()

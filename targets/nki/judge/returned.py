@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remote.judge import effort
-from remote.judge.returned import ReturnedOutputs
-from targets.nki.judge.trials import Trials, require_precision
+from remote.judge import work_limits
+from remote.judge.host_trials import ReturnedOutputs
+from targets.nki.judge.trials import NumericsTrials, require_precision
 
 
 @dataclass
-class ReturnedTrials(Trials):
+class HostTrials(NumericsTrials):
     """A program whose outputs a host computed, and what it showed of them."""
 
     def run(self) -> None:
@@ -28,4 +28,4 @@ class ReturnedTrials(Trials):
         shown.compare()
         self.tolerance, self.by_set = shown.tolerance, shown.by_set
         if self.job.references and self.job.spec.relations:
-            self.relate(effort.most_work(self.job.spec, self.job.size))
+            self.check_relations(work_limits.work_limit(self.job.spec, self.job.size))

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from string import Formatter
 
 from state.model import ErrorInfo
-from targets.nki.judge.normalise import parse
-from targets.nki.judge.vocabulary import BUILTINS, INTERNALS, MODULES, SPECIAL_METHODS
+from targets.nki.judge.allowed_names import BUILTINS, INTERNALS, MODULES, SPECIAL_METHODS
+from targets.nki.judge.normalise import parse_source
 
 _ALL_BUILTINS = frozenset(dir(builtins))
 
@@ -29,7 +29,7 @@ _TYPES_AT_TOP = frozenset({"NewType", "ParamSpec", "TypeVar"})
 
 
 @dataclass(frozen=True, slots=True)
-class Offence:
+class RuleOffence:
     """A broken rule: its stable code, where, and what to do instead."""
 
     code: str
@@ -38,10 +38,10 @@ class Offence:
     hint: str
 
 
-def offence(source: bytes) -> ErrorInfo | None:
+def find_first_offence(source: bytes) -> ErrorInfo | None:
     """What a kernel's text is refused for, its first offence; None for one that may run."""
     try:
-        found = check(parse(source), source.decode())
+        found = check_source(parse_source(source), source.decode())
     except SyntaxError as error:
         return ErrorInfo(code="syntax_error", message=str(error.msg), line=error.lineno)
     if not found:
@@ -51,85 +51,85 @@ def offence(source: bytes) -> ErrorInfo | None:
     return ErrorInfo(code=first.code, message=first.message + more, line=first.line, hint=first.hint)
 
 
-def check(tree: ast.Module, source: str) -> list[Offence]:
+def check_source(tree: ast.Module, source: str) -> list[RuleOffence]:
     """Return every offence in a kernel's source, by line.
 
     Raises:
         SyntaxError: it parses, but Python would not compile it.
     """
     found = [
-        *_imports(tree),
-        *_names(tree, source),
-        *_attributes(tree),
-        *_definitions(tree),
-        *_modules_as_values(tree),
-        *_wraps(tree),
-        *_top_level(tree),
-        *_statements(tree),
+        *_import_offences(tree),
+        *_name_offences(tree, source),
+        *_attribute_offences(tree),
+        *_definition_offences(tree),
+        *_module_value_offences(tree),
+        *_wraps_offences(tree),
+        *_import_time_offences(tree),
+        *_async_offences(tree),
     ]
     return sorted(set(found), key=lambda offence: (offence.line, offence.code, offence.message))
 
 
-def _imports(tree: ast.Module) -> Iterator[Offence]:
+def _import_offences(tree: ast.Module) -> Iterator[RuleOffence]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield from _module(alias.name, node.lineno)
+                yield from _module_offences(alias.name, node.lineno)
         elif isinstance(node, ast.ImportFrom):
             module = "." * node.level + (node.module or "")
-            yield from _module(module, node.lineno)
+            yield from _module_offences(module, node.lineno)
             for alias in node.names:
-                yield from _member(module, alias.name, node.lineno)
+                yield from _member_offences(module, alias.name, node.lineno)
 
 
-def _module(name: str, line: int) -> Iterator[Offence]:
+def _module_offences(name: str, line: int) -> Iterator[RuleOffence]:
     if name not in MODULES:
         allowed = ", ".join(name for name in MODULES if name != "__future__")
-        yield Offence("forbidden_import", f"import of {name}", line, f"a kernel may import {allowed}")
+        yield RuleOffence("forbidden_import", f"import of {name}", line, f"a kernel may import {allowed}")
 
 
-def _member(module: str, name: str, line: int) -> Iterator[Offence]:
+def _member_offences(module: str, name: str, line: int) -> Iterator[RuleOffence]:
     allowed = MODULES.get(module, frozenset())
     if module not in MODULES or f"{module}.{name}" in MODULES:
         return
     hidden = name in INTERNALS and allowed is None
     if name == "*" or name.startswith("_") or hidden or (allowed is not None and name not in allowed):
         hint = f"of {module} a kernel may use {', '.join(sorted(allowed or {'its public names'}))}"
-        yield Offence("forbidden_import", f"{name} from {module}", line, hint)
+        yield RuleOffence("forbidden_import", f"{name} from {module}", line, hint)
 
 
-def _names(tree: ast.Module, source: str) -> Iterator[Offence]:
+def _name_offences(tree: ast.Module, source: str) -> Iterator[RuleOffence]:
     """Built-ins that are not allowed, wherever Python would look one up, and dunder names anywhere."""
     lines: dict[str, int] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             lines[node.id] = min(node.lineno, lines.get(node.id, node.lineno))
-    scopes = _scopes(source)
-    readable = frozenset() if _binds("__name__", scopes) else frozenset({"__name__"})
-    forbidden = _looked_up(scopes) & (_ALL_BUILTINS - BUILTINS - readable)
+    scopes = _symbol_table(source)
+    readable = frozenset() if _binds_name("__name__", scopes) else frozenset({"__name__"})
+    forbidden = _builtin_lookups(scopes) & (_ALL_BUILTINS - BUILTINS - readable)
     dunder = {name for name in lines if name.startswith("__") and name not in readable}
     for name in forbidden | dunder:
         hint = "a kernel computes with shapes and nki calls; use another name if it is your own"
-        yield Offence("forbidden_name", f"use of {name}", lines.get(name, 1), hint)
+        yield RuleOffence("forbidden_name", f"use of {name}", lines.get(name, 1), hint)
 
 
-def _scopes(source: str) -> symtable.SymbolTable:
+def _symbol_table(source: str) -> symtable.SymbolTable:
     try:
         return symtable.symtable(source, "kernel.py", "exec")
     except RecursionError as error:
         raise SyntaxError("the source is nested too deeply") from error
 
 
-def _binds(name: str, table: symtable.SymbolTable) -> bool:
+def _binds_name(name: str, table: symtable.SymbolTable) -> bool:
     """Whether a scope gives the name another meaning, or takes it away."""
     own = any(
         s.get_name() == name and (s.is_assigned() or s.is_imported() or s.is_parameter())
         for s in table.get_symbols()
     )
-    return own or any(_binds(name, child) for child in table.get_children())
+    return own or any(_binds_name(name, child) for child in table.get_children())
 
 
-def _looked_up(table: symtable.SymbolTable) -> set[str]:
+def _builtin_lookups(table: symtable.SymbolTable) -> set[str]:
     """Names that may reach the built-ins at run time.
 
     In functions those are the globals. Names bound at module or class level count as well: until they are
@@ -137,10 +137,10 @@ def _looked_up(table: symtable.SymbolTable) -> set[str]:
     """
     local = table.get_type() == "function"
     found = {s.get_name() for s in table.get_symbols() if not local or s.is_global()}
-    return found.union(*(_looked_up(child) for child in table.get_children()))
+    return found.union(*(_builtin_lookups(child) for child in table.get_children()))
 
 
-def _wraps(tree: ast.Module) -> Iterator[Offence]:
+def _wraps_offences(tree: ast.Module) -> Iterator[RuleOffence]:
     """`functools.wraps` anywhere but on a function, whose attributes alone it then sets."""
     names = {
         alias.asname or alias.name
@@ -149,38 +149,40 @@ def _wraps(tree: ast.Module) -> Iterator[Offence]:
         for alias in node.names
         if alias.name == "wraps"
     }
-    fine = {id(call) for node in ast.walk(tree) for call in _decorating(node)}
+    fine = {id(call) for node in ast.walk(tree) for call in _decorator_calls(node)}
     for node in ast.walk(tree):
         match node:
             case ast.Name(id=name) if name in names and id(node) not in fine:
-                yield _other_wraps(node.lineno)
+                yield _make_wraps_offence(node.lineno)
             case ast.Attribute(attr="wraps") if id(node) not in fine:
-                yield _other_wraps(node.lineno)
+                yield _make_wraps_offence(node.lineno)
 
 
-def _other_wraps(line: int) -> Offence:
+def _make_wraps_offence(line: int) -> RuleOffence:
     hint = "write @wraps(function) right above a def"
-    return Offence("forbidden_name", "another use of functools.wraps", line, hint)
+    return RuleOffence("forbidden_name", "another use of functools.wraps", line, hint)
 
 
-def _decorating(node: ast.AST) -> Iterator[ast.expr]:
+def _decorator_calls(node: ast.AST) -> Iterator[ast.expr]:
     """What is called, with a name alone, to decorate a function first."""
     match node:
         case ast.FunctionDef(decorator_list=[*_, ast.Call(func=called, args=[ast.Name()], keywords=[])]):
             yield called
 
 
-def _attributes(tree: ast.Module) -> Iterator[Offence]:
+def _attribute_offences(tree: ast.Module) -> Iterator[RuleOffence]:
     restricted = dict(_restricted_aliases(tree))
-    arrays = {id(part) for node in ast.walk(tree) for part in _noted_arrays(node)}
+    arrays = {id(part) for node in ast.walk(tree) for part in _annotated_arrays(node)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and id(node) not in arrays:
-            yield from _attribute(node, restricted)
+            yield from _check_attribute(node, restricted)
         elif isinstance(node, ast.MatchClass):
-            yield from (_private(name, node.lineno) for name in node.kwd_attrs if _is_internal(name))
+            yield from (
+                _make_attribute_offence(name, node.lineno) for name in node.kwd_attrs if _is_internal(name)
+            )
 
 
-def _noted_arrays(node: ast.AST) -> Iterator[ast.expr]:
+def _annotated_arrays(node: ast.AST) -> Iterator[ast.expr]:
     """`np.ndarray` as an annotation, or one side of `|` in it, where nothing can call it."""
     notes = [getattr(node, "annotation", None), getattr(node, "returns", None)]
     while notes:
@@ -191,16 +193,16 @@ def _noted_arrays(node: ast.AST) -> Iterator[ast.expr]:
                 yield note
 
 
-def _attribute(node: ast.Attribute, restricted: Mapping[str, str]) -> Iterator[Offence]:
-    if node.attr.startswith("_") and not _own(node):
-        yield _private(node.attr, node.lineno)
+def _check_attribute(node: ast.Attribute, restricted: Mapping[str, str]) -> Iterator[RuleOffence]:
+    if node.attr.startswith("_") and not _is_own_attribute(node):
+        yield _make_attribute_offence(node.attr, node.lineno)
     elif isinstance(node.value, ast.Name) and node.value.id in restricted:
-        yield from _member(restricted[node.value.id], node.attr, node.lineno)
+        yield from _member_offences(restricted[node.value.id], node.attr, node.lineno)
     elif node.attr in INTERNALS or _formats_attributes(node):
-        yield _private(node.attr, node.lineno)
+        yield _make_attribute_offence(node.attr, node.lineno)
 
 
-def _own(node: ast.Attribute) -> bool:
+def _is_own_attribute(node: ast.Attribute) -> bool:
     """Whether an underscored attribute is one of the class it stands in, or a special method it inherits."""
     match node.value:
         case ast.Name(id="self"):
@@ -216,11 +218,11 @@ def _formats_attributes(node: ast.Attribute) -> bool:
         return False
     match node.value:
         case ast.Constant(value=str() as text):
-            return any(_is_internal(name) for name in _looked_up_in(text))
+            return any(_is_internal(name) for name in _format_lookups(text))
     return True
 
 
-def _looked_up_in(text: str) -> Iterator[str]:
+def _format_lookups(text: str) -> Iterator[str]:
     """The attributes that the fields of a format, and those in their specifications, look up."""
     try:
         fields = list(Formatter().parse(text))
@@ -228,31 +230,33 @@ def _looked_up_in(text: str) -> Iterator[str]:
         return
     for _, field, spec, _ in fields:
         yield from (field or "").split(".")[1:]
-        yield from _looked_up_in(spec or "")
+        yield from _format_lookups(spec or "")
 
 
 def _is_internal(name: str) -> bool:
     return name.startswith("_") or name in INTERNALS
 
 
-def _private(name: str, line: int) -> Offence:
-    return Offence("forbidden_attribute", f"use of attribute {name}", line, "a kernel uses public names only")
+def _make_attribute_offence(name: str, line: int) -> RuleOffence:
+    return RuleOffence(
+        "forbidden_attribute", f"use of attribute {name}", line, "a kernel uses public names only"
+    )
 
 
-def _definitions(tree: ast.Module) -> Iterator[Offence]:
+def _definition_offences(tree: ast.Module) -> Iterator[RuleOffence]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name.startswith("__"):
             if node.name not in SPECIAL_METHODS:
                 hint = "give it a name of your own"
-                yield Offence("forbidden_name", f"a method {node.name}", node.lineno, hint)
+                yield RuleOffence("forbidden_name", f"a method {node.name}", node.lineno, hint)
         elif isinstance(node, ast.ClassDef):
             for part in node.body:
                 if isinstance(part, ast.Import | ast.ImportFrom):
                     hint = "import at the top of the file"
-                    yield Offence("forbidden_import", "an import in a class", part.lineno, hint)
+                    yield RuleOffence("forbidden_import", "an import in a class", part.lineno, hint)
 
 
-def _modules_as_values(tree: ast.Module) -> Iterator[Offence]:
+def _module_value_offences(tree: ast.Module) -> Iterator[RuleOffence]:
     """Modules passed on under names that the rules do not follow, and what is assigned to a module."""
     restricted = dict(_restricted_aliases(tree))
     imported = set(_imported_names(tree))
@@ -260,16 +264,18 @@ def _modules_as_values(tree: ast.Module) -> Iterator[Offence]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id in restricted and id(node) not in looked_into:
             hint = f"name what is needed of it: {node.id}.name"
-            yield Offence("forbidden_name", f"use of the module {node.id} as a value", node.lineno, hint)
+            yield RuleOffence("forbidden_name", f"use of the module {node.id} as a value", node.lineno, hint)
         elif (
-            isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load) and _root(node) in imported
+            isinstance(node, ast.Attribute)
+            and not isinstance(node.ctx, ast.Load)
+            and _root_name(node) in imported
         ):
             text = f"assignment to {ast.unparse(node)}"
             hint = "what is imported stays as it is; use a name of your own"
-            yield Offence("forbidden_statement", text, node.lineno, hint)
+            yield RuleOffence("forbidden_statement", text, node.lineno, hint)
 
 
-def _root(node: ast.expr) -> str:
+def _root_name(node: ast.expr) -> str:
     while isinstance(node, ast.Attribute):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
@@ -289,20 +295,20 @@ def _restricted_aliases(tree: ast.Module) -> Iterator[tuple[str, str]]:
                 yield alias.asname or alias.name, alias.name
 
 
-def _top_level(tree: ast.Module) -> Iterator[Offence]:
+def _import_time_offences(tree: ast.Module) -> Iterator[RuleOffence]:
     hint = "a kernel file holds imports, constants and functions"
     for node in tree.body:
         docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if not isinstance(node, _TOP_LEVEL) and not docstring and not _main_guard(node):
+        if not isinstance(node, _TOP_LEVEL) and not docstring and not _is_main_guard(node):
             text = f"{type(node).__name__} at import time"
-            yield Offence("import_side_effect", text, node.lineno, hint)
+            yield RuleOffence("import_side_effect", text, node.lineno, hint)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             for part in ast.walk(node):
-                if isinstance(part, _NOT_CONSTANT) and not _harmless_call(part):
-                    yield Offence("import_side_effect", "a call at import time", part.lineno, hint)
+                if isinstance(part, _NOT_CONSTANT) and not _is_harmless_call(part):
+                    yield RuleOffence("import_side_effect", "a call at import time", part.lineno, hint)
 
 
-def _main_guard(node: ast.AST) -> bool:
+def _is_main_guard(node: ast.AST) -> bool:
     """Whether this is `if __name__ == "__main__":`, which never holds where kernels are traced."""
     match node:
         case ast.If(
@@ -315,7 +321,7 @@ def _main_guard(node: ast.AST) -> bool:
     return False
 
 
-def _harmless_call(node: ast.AST) -> bool:
+def _is_harmless_call(node: ast.AST) -> bool:
     match node:
         case ast.Call(func=ast.Name(id=name)):
             return name in _BUILTIN_CALLS_AT_TOP | _TYPES_AT_TOP
@@ -324,7 +330,7 @@ def _harmless_call(node: ast.AST) -> bool:
     return False
 
 
-def _statements(tree: ast.Module) -> Iterator[Offence]:
+def _async_offences(tree: ast.Module) -> Iterator[RuleOffence]:
     for node in ast.walk(tree):
         if isinstance(node, _ASYNC):
-            yield Offence("forbidden_statement", "async code", node.lineno, "write plain functions")
+            yield RuleOffence("forbidden_statement", "async code", node.lineno, "write plain functions")

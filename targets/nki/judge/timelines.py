@@ -5,23 +5,23 @@ from __future__ import annotations
 import io
 
 from nki_sim import targets
-from nki_sim.timing import chrome
-from nki_sim.timing.forecast import forecast
-from remote.judge.job import Reply, Timed
+from nki_sim.timing import chrome_trace
+from nki_sim.timing.forecast import forecast_program
+from remote.judge.job import JudgeReply, TimelineJob
 from remote.judge.rejection import RejectedError
-from targets.nki.judge.program import read_program, timed, untimed_error
+from targets.nki.judge.program import read_program, run_timing, timing_error
 
 
-def timeline(job: Timed, reply: bytes) -> Reply:
+def predict_timeline(job: TimelineJob, reply: bytes) -> JudgeReply:
     """The predicted run of the program in a tracer's reply, or why there is none."""
     try:
         program = read_program(reply)
-        error = untimed_error(program)
+        error = timing_error(program)
         if error is not None:
-            return Reply(rejected=error)
-        found = timed(lambda: forecast(program, targets.load(job.target)))
+            return JudgeReply(rejected=error)
+        found = run_timing(lambda: forecast_program(program, targets.load(job.target)))
     except RejectedError as rejected:
-        return Reply(rejected=rejected.error)
+        return JudgeReply(rejected=rejected.error)
     text = io.StringIO()
-    chrome.write(found, text)
-    return Reply(timeline=text.getvalue())
+    chrome_trace.write_chrome_trace(found, text)
+    return JudgeReply(timeline=text.getvalue())

@@ -15,25 +15,31 @@ from nki_sim.errors import InputError, KernelError
 from nki_sim.flow import regions, slices
 from nki_sim.program.ir import Ints, Program
 from nki_sim.running import numerics
-from nki_sim.running.work import Allowance
-from remote.judge import effort, relations, tiles
-from remote.judge.comparison import allowed, called, excerpt_of, require_within, whole_of
-from remote.judge.drawn import InputCache
-from remote.judge.job import Job
-from remote.judge.numerics import Array, comparable, rel_l2
+from nki_sim.running.work import WorkAllowance
+from remote.judge import relations, tiles, work_limits
+from remote.judge.comparison import (
+    describe_set,
+    load_reference_tiles,
+    load_whole_output,
+    require_within,
+    set_tolerance,
+)
+from remote.judge.input_cache import InputCache
+from remote.judge.job import JudgeJob
+from remote.judge.numerics import Array, is_comparable, rel_l2
 from remote.judge.rejection import RejectedError
 from state.model import Verdict
-from targets.nki.judge.failures import failed
-from targets.nki.judge.precision import lowered
+from targets.nki.judge.failures import reject_kernel_error
+from targets.nki.judge.precision import find_lost_precision
 
 
 @dataclass
-class Trials:
+class NumericsTrials:
     """One program, the job it is judged for, and the errors found so far by seed."""
 
     program: Program
     reply: bytes
-    job: Job
+    job: JudgeJob
     inputs: InputCache
     errors: dict[int, float]
     tolerance: float = 0.0
@@ -51,38 +57,40 @@ class Trials:
             RejectedError: the kernel is wrong.
             BadReferenceError: the reference, or a file of it, is at fault.
         """
-        most = effort.most_work(self.job.spec, self.job.size)
+        most = work_limits.work_limit(self.job.spec, self.job.size)
         if self.program.loops and not self.job.references:
             # Slices leave out what no tile needs, a loop that never ends among it.
             first = next(iter(self.job.excerpts))
-            self._outputs(self.program, self.inputs.get(self.job, first), Allowance(most))
+            self._run_program(self.program, self.inputs.get(self.job, first), WorkAllowance(most))
         if self.job.excerpts:
-            self._tiles()
+            self._judge_tiles()
         else:
             require_precision(self.program)
         for seed, paths in self.job.references.items():
-            outputs = self._outputs(self.program, self.inputs.get(self.job, str(seed)), Allowance(most))
-            error = self.errors[seed] = rel_l2(outputs, [whole_of(path) for path in paths])
+            outputs = self._run_program(
+                self.program, self.inputs.get(self.job, str(seed)), WorkAllowance(most)
+            )
+            error = self.errors[seed] = rel_l2(outputs, [load_whole_output(path) for path in paths])
             require_within(outputs, error, self.job.spec.rel_l2, f"input seed {seed}")
         for name, paths in self.job.whole_sets.items():
             if name in self.by_set:
-                self._whole_set(name, paths, Allowance(most))
+                self._judge_whole_set(name, paths, WorkAllowance(most))
         if self.job.references and self.job.spec.relations:
-            self.relate(most)
+            self.check_relations(most)
 
-    def _tiles(self) -> None:
-        pool = tiles.pool(self.job.spec, self.job.size, self.job.secret)
-        at = tiles.chosen(pool, self.reply)
-        boxes = tiles.boxes([pool[number] for number in at])
-        part = slices.backward(self.program, boxes)
-        read = read_of(part)
+    def _judge_tiles(self) -> None:
+        pool = tiles.make_tile_pool(self.job.spec, self.job.size, self.job.secret)
+        at = tiles.choose_tiles(pool, self.reply)
+        boxes = tiles.boxes_by_output([pool[number] for number in at])
+        part = slices.slice_backward(self.program, boxes)
+        read = find_boxes_read(part)
         # All of the program where all is judged, else what the tiles show of it.
         require_precision(self.program if self.job.references else part)
         sets = len(self.job.excerpts)
-        allowance = Allowance(effort.most_work_on_tiles(self.job.spec, self.job.size, sets))
+        allowance = WorkAllowance(work_limits.tile_work_limit(self.job.spec, self.job.size, sets))
         for name, path in self.job.excerpts.items():
-            excerpt = excerpt_of(path, pool)
-            tolerance = allowed(name, excerpt.honest, self.job.spec.rel_l2)
+            excerpt = load_reference_tiles(path, pool)
+            tolerance = set_tolerance(name, excerpt.honest, self.job.spec.rel_l2)
             if tolerance is None:
                 continue
             self.by_set[name] = tolerance
@@ -90,7 +98,7 @@ class Trials:
             whole = name in {*self.job.whole_sets, *map(str, self.job.references)}
             inputs = self.inputs.get(self.job, name, None if whole else read, excerpt.marks)
             try:
-                outputs = self._outputs(part, inputs, allowance, boxes)
+                outputs = self._run_program(part, inputs, allowance, boxes)
             except RejectedError as rejected:
                 # Loops that data bound cannot be sliced; what has them gets no latency, and cannot win.
                 if rejected.verdict is Verdict.TIMEOUT and self.program.loops:
@@ -98,51 +106,51 @@ class Trials:
                 raise
             found = [outputs[pool[number].output][pool[number].index] for number in at]
             truth = [excerpt.truth[number] for number in at]
-            error = tiles.worst(found, truth, tiles.floors(pool, excerpt.truth), at)
+            error = tiles.worst_tile_error(found, truth, tiles.norm_floors(pool, excerpt.truth), at)
             if name.isdecimal():
                 self.errors[int(name)] = error
                 self.tolerance = max(self.tolerance, tolerance)
-            require_within(found, error, tolerance, called(name))
+            require_within(found, error, tolerance, describe_set(name))
 
-    def _whole_set(self, name: str, paths: Sequence[str], allowance: Allowance) -> None:
+    def _judge_whole_set(self, name: str, paths: Sequence[str], allowance: WorkAllowance) -> None:
         """Compare all outputs for a set that is no seed, with the tolerance of its tiles."""
-        truth = [whole_of(path) for path in paths]
-        if not all(comparable(array) for array in truth):
+        truth = [load_whole_output(path) for path in paths]
+        if not all(is_comparable(array) for array in truth):
             return  # outside of the tiles the formula itself ends: nothing to compare with
-        outputs = self._outputs(self.program, self.inputs.get(self.job, name), allowance)
+        outputs = self._run_program(self.program, self.inputs.get(self.job, name), allowance)
         require_within(
             outputs, rel_l2(outputs, truth), self.by_set[name], f"input set {name}, all of the outputs"
         )
 
-    def relate(self, most: int) -> None:
+    def check_relations(self, most: int) -> None:
         """What must hold between outputs is looked at beside the first seed, where they are right."""
         seed = str(next(iter(self.job.references)))
         parts: dict[str, Program] = {}
 
-        def run(inputs: Sequence[Array], boxes: Mapping[int, Sequence[slices.Box]]) -> list[Array]:
+        def run(inputs: Sequence[Array], boxes: Mapping[int, Sequence[slices.ElementBox]]) -> list[Array]:
             if (key := repr(boxes)) not in parts:
-                parts[key] = slices.backward(self.program, boxes)
-            return self._outputs(parts[key], inputs, Allowance(most), boxes)
+                parts[key] = slices.slice_backward(self.program, boxes)
+            return self._run_program(parts[key], inputs, WorkAllowance(most), boxes)
 
         spec, size = self.job.spec, self.job.size
         inputs = self.inputs.get(self.job, seed)
         key = self.job.secret.encode() + self.reply
-        found = relations.broken(spec, size, inputs, run, tolerance=self.tolerance, key=key)
+        found = relations.find_broken_relation(spec, size, inputs, run, tolerance=self.tolerance, key=key)
         if found is not None:
             hint = "outputs are to be computed for any inputs, not only for those of the problem's seeds"
             raise RejectedError(Verdict.INCORRECT, "relation_broken", found, hint=hint)
 
-    def _outputs(
+    def _run_program(
         self,
         program: Program,
         inputs: Sequence[Array],
-        allowance: Allowance,
-        boxes: Mapping[int, Sequence[slices.Box]] | None = None,
+        allowance: WorkAllowance,
+        boxes: Mapping[int, Sequence[slices.ElementBox]] | None = None,
     ) -> list[Array]:
         try:
             return numerics.run(program, inputs, only=boxes, sliced=boxes is not None, allowance=allowance)
         except KernelError as error:
-            raise failed(Verdict.RUNTIME_ERROR, error) from error
+            raise reject_kernel_error(Verdict.RUNTIME_ERROR, error) from error
         except InputError as error:
             raise RejectedError(Verdict.RUNTIME_ERROR, error.code, str(error)) from error
 
@@ -153,18 +161,18 @@ def require_precision(program: Program) -> None:
     Raises:
         RejectedError: it does.
     """
-    found = lowered(program)
+    found = find_lost_precision(program)
     if found is not None:
         text, line = found
         hint = "keep it in the problem's type, or add what rounding leaves over as a second part"
         raise RejectedError(Verdict.INCORRECT, "low_precision", text, line, hint)
 
 
-def read_of(program: Program) -> list[Ints]:
+def find_boxes_read(program: Program) -> list[Ints]:
     """Return, per input, the boxes (row, end row, column, end column) of it that some instruction reads."""
     cells = program.cells
     found = []
     for number in program.inputs:
         reading = np.flatnonzero((cells.tensor == number) & cells.reads)
-        found.append(np.unique(regions.boxes(program, reading), axis=0))
+        found.append(np.unique(regions.access_boxes(program, reading), axis=0))
     return found

@@ -13,17 +13,17 @@ from typing import NamedTuple
 
 from nki_sim import targets
 from nki_sim.forms import Form, Operand
-from targets.nki.knobs.capacity import adds, dtype_of, extent, row_of
+from targets.nki.knobs.capacity import buffer_dtype, buffer_extent, is_accumulated, row_elements
 from targets.nki.knobs.ir import KernelIR, Scope
-from targets.nki.knobs.operators import PARTIAL, Use
-from targets.nki.knobs.placement import Place
-from targets.nki.knobs.plan import Step
+from targets.nki.knobs.operators import PARTIAL, TileUse
+from targets.nki.knobs.placement import Placement
+from targets.nki.knobs.plan import PlanStep
 from targets.nki.rewrites.estimate import ENGINES, NORM, form_ns
 
 _PREFIX = "nl."
 
 
-class Estimate(NamedTuple):
+class PointEstimate(NamedTuple):
     """Nanoseconds. `cost_ns` is a norm over the engines of what each is busy for, near that of the busiest.
 
     `least_ns` is the busiest alone with what every kernel takes: no schedule is shorter.
@@ -33,38 +33,38 @@ class Estimate(NamedTuple):
     least_ns: float
 
 
-def cost_ns(ir: KernelIR, place: Place) -> float:
+def cost_ns(ir: KernelIR, place: Placement) -> float:
     """What points are ordered by."""
-    return estimated(ir, place).cost_ns
+    return estimate_cost(ir, place).cost_ns
 
 
-def estimated(ir: KernelIR, place: Place) -> Estimate:
+def estimate_cost(ir: KernelIR, place: Placement) -> PointEstimate:
     """Both estimates of a point."""
     target = targets.load(ir.graph.target)
     busy = dict.fromkeys(ENGINES, 0.0)
     for step in ir.plan.steps:
-        rounds = prod(ir.trips(loop) for loop, _ in place.paths[step.number])
-        for form in _forms(ir, place, step):
+        rounds = prod(ir.trip_count(loop) for loop, _ in place.paths[step.number])
+        for form in _instruction_forms(ir, place, step):
             for engine, nanoseconds in form_ns(form, target).items():
                 busy[engine] += nanoseconds * rounds
     norm = float(sum(value**NORM for value in busy.values()) ** (1 / NORM))
-    return Estimate(norm, target.kernel_overhead_ns + max(busy.values()))
+    return PointEstimate(norm, target.kernel_overhead_ns + max(busy.values()))
 
 
-def _forms(ir: KernelIR, place: Place, step: Step) -> Iterator[Form]:
+def _instruction_forms(ir: KernelIR, place: Placement, step: PlanStep) -> Iterator[Form]:
     """The instructions of a step, as the table of costs wants them."""
     settings = dict(step.settings)
     tensors = {**dict(step.operands), "result": step.result}
-    for item in step.entry.emit(settings, adds(ir, place, step)):
+    for item in step.entry.emit(settings, is_accumulated(ir, place, step)):
         operands = []
         params = []
         for role, value in item.arguments:
-            if not isinstance(value, Use):
+            if not isinstance(value, TileUse):
                 params.append((role, value.removeprefix(_PREFIX)))
             elif value.slot in tensors:
-                operands.append(_operand(ir, place, step, role, tensors[value.slot]))
+                operands.append(_tensor_operand(ir, place, step, role, tensors[value.slot]))
             else:
-                operands.append(_scratch(ir, place, step, role, value.slot))
+                operands.append(_scratch_operand(ir, place, step, role, value.slot))
         engine = step.entry.engine if item.name not in _VECTOR else "vector"
         yield Form(item.name, engine, tuple(operands), tuple(params))
 
@@ -73,15 +73,15 @@ _VECTOR = frozenset({"tensor_tensor"})
 """What adds a part to a result, whichever engine made it."""
 
 
-def _operand(ir: KernelIR, place: Place, step: Step, role: str, tensor: str) -> Operand:
+def _tensor_operand(ir: KernelIR, place: Placement, step: PlanStep, role: str, tensor: str) -> Operand:
     core = ir.plan.core_of(tensor)
-    sizes = [_elements(ir, place, step, dim) for dim in core]
+    sizes = [_elements_at_once(ir, place, step, dim) for dim in core]
     if tensor in ir.plan.buffer:
         buffer = ir.plan.buffer[tensor]
-        tiles, row = extent(ir, buffer)
+        tiles, row = buffer_extent(ir, buffer)
         width = sizes[1] if len(sizes) > 1 else 1
         dims = ((tiles * row, ir.plan.rows_of(tensor)), (1, width))
-        return Operand(role, dims, dtype_of(ir, place, tensor), buffer.memory, tiles * row, 0)
+        return Operand(role, dims, buffer_dtype(ir, place, tensor), buffer.memory, tiles * row, 0)
     value = ir.graph.value[tensor]
     if value.spread is not None:
         dims = ((0, ir.plan.rows_of(step.result)), (1, sizes[0]))
@@ -92,13 +92,13 @@ def _operand(ir: KernelIR, place: Place, step: Step, role: str, tensor: str) -> 
     return Operand(role, dims, value.dtype, "shared_hbm", dims[0][0], 0)
 
 
-def _scratch(ir: KernelIR, place: Place, step: Step, role: str, slot: str) -> Operand:
-    row = 1 if slot == PARTIAL else row_of(ir, place, step)
+def _scratch_operand(ir: KernelIR, place: Placement, step: PlanStep, role: str, slot: str) -> Operand:
+    row = 1 if slot == PARTIAL else row_elements(ir, place, step)
     rows = ir.plan.rows_of(step.operands[0][1])
     return Operand(role, ((row, rows), (1, row)), "float32", "sbuf", row, 0)
 
 
-def _elements(ir: KernelIR, place: Place, step: Step, dim: str) -> int:
+def _elements_at_once(ir: KernelIR, place: Placement, step: PlanStep, dim: str) -> int:
     """How many elements of a dimension a step takes at once."""
     span = place.spans.get((step.number, dim), Scope.PER_TILE)
-    return ir.tiles(dim, span) * ir.graph.dim[dim].tile if dim in ir.graph.dim else 1
+    return ir.tiles_in_scope(dim, span) * ir.graph.dim[dim].tile if dim in ir.graph.dim else 1

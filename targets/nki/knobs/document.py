@@ -30,11 +30,11 @@ def from_document(graph: Graph, document: Mapping[str, Any]) -> KernelIR:
     unknown = sorted(set(document) - set(_FIELDS))
     if unknown:
         raise KnobError(f"{unknown[0]!r} is no knob; the knobs are {', '.join(_FIELDS)}")
-    scopes = {name: _scopes(name, item) for name, item in document[SCOPES].items()}
+    scopes = {name: _parse_scopes(name, item) for name, item in document[SCOPES].items()}
     return KernelIR(graph, tuple(document[LOOP_ORDER]), document[LTILES], scopes)
 
 
-def _scopes(buffer: str, item: Any) -> dict[str, Scope]:
+def _parse_scopes(buffer: str, item: Any) -> dict[str, Scope]:
     if not isinstance(item, dict):
         raise KnobError(f"{SCOPES}[{buffer}] is {item!r}; it is a dict of dimensions")
     for dim, name in item.items():

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from targets.nki.knobs.errors import WorkloadError
 
-Array = NDArray[np.float32]
+FloatArray = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Reduction:
     identity: float
 
 
-def _sigmoid(x: Array) -> Array:
+def _sigmoid(x: FloatArray) -> FloatArray:
     small = np.exp(-np.abs(x))
     return np.asarray(np.where(x >= 0, np.float32(1), small) / (1 + small), np.float32)
 
@@ -75,7 +75,7 @@ SPELLINGS: Mapping[str, str] = {
 }
 
 
-def named(name: object, table: Mapping[str, Any], what: str) -> str:
+def canonical_name(name: object, table: Mapping[str, Any], what: str) -> str:
     """The name that `table` has for a function.
 
     Raises:

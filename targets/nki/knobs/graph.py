@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-EVERY = "*"
+PARTITIONS_PREFIX = "*"
 """Before a dimension's name: the partitions of its tiles, in each of which a row is the same."""
 
-Setting = str | int | float | bool | None
+SettingValue = str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,12 @@ class Value:
     running: str | None = None
 
     @property
-    def on_chip(self) -> tuple[str, ...]:
+    def chip_dims(self) -> tuple[str, ...]:
         """The dimensions of a buffer of it."""
-        return self.dims if self.spread is None else (EVERY + self.spread, *self.dims)
+        return self.dims if self.spread is None else (PARTITIONS_PREFIX + self.spread, *self.dims)
 
     @property
-    def core(self) -> tuple[str, ...]:
+    def core_dims(self) -> tuple[str, ...]:
         """The dimensions that instructions see: those after the batch's."""
         return self.dims[self.lead :]
 
@@ -70,7 +70,7 @@ class Call:
 
     operator: str
     operands: tuple[tuple[str, str], ...]
-    settings: tuple[tuple[str, Setting], ...]
+    settings: tuple[tuple[str, SettingValue], ...]
     result: str
 
 

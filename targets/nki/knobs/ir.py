@@ -19,8 +19,8 @@ from enum import IntEnum
 from functools import cached_property
 from typing import Any
 
-from targets.nki.knobs.graph import EVERY, Graph
-from targets.nki.knobs.plan import Plan, plan_of
+from targets.nki.knobs.graph import PARTITIONS_PREFIX, Graph
+from targets.nki.knobs.plan import BufferPlan, plan_graph
 
 BLOCK, TILE = "block", "tile"
 
@@ -60,9 +60,9 @@ class KernelIR:
         object.__setattr__(self, SCOPES, tuple(sorted(scopes.items())))
 
     @cached_property
-    def plan(self) -> Plan:
+    def plan(self) -> BufferPlan:
         """The buffers and steps of its graph."""
-        return plan_of(self.graph)
+        return plan_graph(self.graph)
 
     @cached_property
     def ltiles(self) -> Mapping[str, int]:
@@ -75,38 +75,38 @@ class KernelIR:
         return {name: dict(item) for name, item in dict(self.buffer_scopes).items()}
 
     @cached_property
-    def position(self) -> Mapping[str, int]:
+    def loop_position(self) -> Mapping[str, int]:
         """Where each loop stands in the order; 0 is the outermost."""
         return {loop: number for number, loop in enumerate(self.loop_order)}
 
-    def tiles(self, dim: str, scope: Scope) -> int:
+    def tiles_in_scope(self, dim: str, scope: Scope) -> int:
         """How many tiles of a dimension a scope holds."""
-        if dim.startswith(EVERY):
+        if dim.startswith(PARTITIONS_PREFIX):
             return 1
         return (1, self.ltiles[dim], self.graph.dim[dim].tiles)[scope]
 
-    def held(self, buffer: str, dim: str) -> int:
+    def held_tiles(self, buffer: str, dim: str) -> int:
         """How many tiles of one of its dimensions a buffer holds."""
-        return self.tiles(dim, self.scopes[buffer].get(dim, Scope.PER_TILE))
+        return self.tiles_in_scope(dim, self.scopes[buffer].get(dim, Scope.PER_TILE))
 
-    def trips(self, loop: str) -> int:
+    def trip_count(self, loop: str) -> int:
         """How often a loop runs."""
         dim, level = loop.split(".")
         tiles = self.ltiles[dim]
         return self.graph.dim[dim].tiles // tiles if level == BLOCK else tiles
 
-    def turned(self, knob: Knob, value: Any) -> KernelIR:
+    def with_knob(self, knob: Knob, value: Any) -> KernelIR:
         """The same with one knob turned to another value; None takes away what should not be there."""
         if knob == (LOOP_ORDER,):
             return replace(self, loop_order=value)
         if knob[0] == LTILES:
-            return replace(self, ltiles_per_block=_set(self.ltiles, knob[1], value))
+            return replace(self, ltiles_per_block=_with_item(self.ltiles, knob[1], value))
         _, buffer, dim = knob
-        held = _set(self.scopes.get(buffer, {}), dim, value)
-        return replace(self, buffer_scopes=_set(self.scopes, buffer, held or None))
+        held = _with_item(self.scopes.get(buffer, {}), dim, value)
+        return replace(self, buffer_scopes=_with_item(self.scopes, buffer, held or None))
 
 
-def _set(items: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
+def _with_item(items: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
     return {name: item for name, item in {**items, key: value}.items() if item is not None}
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from targets.nki.knobs.ir import BLOCK, LOOP_ORDER, LTILES, SCOPES, TILE, KernelIR, Knob
-from targets.nki.knobs.malformed import choices, scopes_of
-from targets.nki.knobs.narrowing import laid_out
+from targets.nki.knobs.knob_values import block_choices, scope_choices
+from targets.nki.knobs.narrowing import build_layout
 
 KNOBS = (LOOP_ORDER, LTILES, SCOPES)
 
@@ -18,25 +18,25 @@ _LOOKED_AT = 400
 """Points that are looked at for a sweep, so that wide graphs end in time."""
 
 
-def swept(ir: KernelIR, knob: str) -> list[KernelIR]:
+def sweep_knob(ir: KernelIR, knob: str) -> list[KernelIR]:
     """All valid IRs that are one turn of `knob`, one of `KNOBS`, away from a valid one."""
-    return list(_distinct(ir, turns(ir, knob)))
+    return list(_distinct_valid(ir, knob_turns(ir, knob)))
 
 
-def neighbours(ir: KernelIR, knob: str) -> list[KernelIR]:
+def neighbour_irs(ir: KernelIR, knob: str) -> list[KernelIR]:
     """Five to ten valid IRs that differ from a valid one in `knob`, one of `KNOBS`; fewer where there are.
 
     One turn is a loop moved, one dimension's block, one buffer's scope of one dimension. Two are taken where
     single ones give fewer than five points.
     """
-    once = swept(ir, knob)
+    once = sweep_knob(ir, knob)
     if len(once) >= LEAST:
-        return _spread(once, MOST)
-    twice = (two for one in turns(ir, knob) for two in turns(one, knob))
-    return (once + [item for item in _distinct(ir, twice) if item not in once])[:LEAST]
+        return _pick_evenly(once, MOST)
+    twice = (two for one in knob_turns(ir, knob) for two in knob_turns(one, knob))
+    return (once + [item for item in _distinct_valid(ir, twice) if item not in once])[:LEAST]
 
 
-def _distinct(ir: KernelIR, found: Iterator[KernelIR]) -> Iterator[KernelIR]:
+def _distinct_valid(ir: KernelIR, found: Iterator[KernelIR]) -> Iterator[KernelIR]:
     seen = {ir}
     for number, item in enumerate(found):
         if number == _LOOKED_AT:
@@ -48,29 +48,29 @@ def _distinct(ir: KernelIR, found: Iterator[KernelIR]) -> Iterator[KernelIR]:
 
 def is_valid(ir: KernelIR) -> bool:
     """Whether a well-formed IR is valid; quicker than its report."""
-    layout = laid_out(ir)
+    layout = build_layout(ir)
     return layout is not None and not layout.excess
 
 
-def turns(ir: KernelIR, knob: str) -> Iterator[KernelIR]:
+def knob_turns(ir: KernelIR, knob: str) -> Iterator[KernelIR]:
     """All points that are one turn of `knob` away, valid or not."""
     if knob == LOOP_ORDER:
-        yield from (ir.turned((LOOP_ORDER,), order) for order in _moves(ir.loop_order))
+        yield from (ir.with_knob((LOOP_ORDER,), order) for order in _loop_moves(ir.loop_order))
         return
-    for place, values in _values(ir, knob):
-        yield from (ir.turned(place, value) for value in values)
+    for place, values in _knob_values(ir, knob):
+        yield from (ir.with_knob(place, value) for value in values)
 
 
-def _values(ir: KernelIR, knob: str) -> Iterator[tuple[Knob, Sequence[object]]]:
+def _knob_values(ir: KernelIR, knob: str) -> Iterator[tuple[Knob, Sequence[object]]]:
     if knob == LTILES:
-        yield from (((LTILES, dim), choices(ir.graph, dim)) for dim in ir.ltiles)
+        yield from (((LTILES, dim), block_choices(ir.graph, dim)) for dim in ir.ltiles)
         return
     for buffer in ir.plan.buffers:
-        for dim in buffer.scoped:
-            yield (SCOPES, buffer.name, dim), scopes_of(dim == buffer.partial)
+        for dim in buffer.scoped_dims:
+            yield (SCOPES, buffer.name, dim), scope_choices(dim == buffer.partial)
 
 
-def _moves(order: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def _loop_moves(order: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Orders in which one loop stands elsewhere, blocks still outside of their tiles."""
     for source, target in product(range(len(order)), repeat=2):
         rest = [loop for loop in order if loop != order[source]]
@@ -82,7 +82,7 @@ def _moves(order: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
             yield moved
 
 
-def _spread(items: list[KernelIR], most: int) -> list[KernelIR]:
+def _pick_evenly(items: list[KernelIR], most: int) -> list[KernelIR]:
     """At most so many of them, evenly from first to last."""
     if len(items) <= most:
         return items

@@ -10,26 +10,26 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from targets.nki.knobs.ir import KernelIR
-from targets.nki.knobs.placement import Level, Place, is_used
+from targets.nki.knobs.placement import LoopStage, Placement, is_used
 
 
 @dataclass(eq=False)
-class Nest:
+class LoopNest:
     """A loop, or the whole kernel where `level` is None, with loops and numbers of steps in it."""
 
-    level: Level | None
-    items: list[Nest | int] = field(default_factory=list)
+    level: LoopStage | None
+    items: list[LoopNest | int] = field(default_factory=list)
 
-    def chains(self, above: tuple[Nest, ...] = ()) -> Iterator[tuple[int, tuple[Nest, ...]]]:
+    def step_chains(self, above: tuple[LoopNest, ...] = ()) -> Iterator[tuple[int, tuple[LoopNest, ...]]]:
         """Every step with the loops around it, the kernel first."""
         for item in self.items:
-            if isinstance(item, Nest):
-                yield from item.chains((*above, self))
+            if isinstance(item, LoopNest):
+                yield from item.step_chains((*above, self))
             else:
                 yield item, (*above, self)
 
 
-def nested(ir: KernelIR, place: Place) -> Nest:
+def build_nest(ir: KernelIR, place: Placement) -> LoopNest:
     """The nest of the steps that an IR has run."""
     used = {step.number: step for step in ir.plan.steps if is_used(ir, step)}
     needs = {
@@ -37,47 +37,47 @@ def nested(ir: KernelIR, place: Place) -> Nest:
         & used.keys()
         for number, step in used.items()
     }
-    return _nest(None, sorted(needs), place.paths, needs, 0)
+    return _build_level(None, sorted(needs), place.paths, needs, 0)
 
 
-def _nest(
-    level: Level | None,
+def _build_level(
+    level: LoopStage | None,
     numbers: list[int],
-    paths: Mapping[int, tuple[Level, ...]],
+    paths: Mapping[int, tuple[LoopStage, ...]],
     needs: Mapping[int, set[int]],
     depth: int,
-) -> Nest:
-    nest = Nest(level)
-    groups: dict[Level | int, list[int]] = {}
+) -> LoopNest:
+    nest = LoopNest(level)
+    groups: dict[LoopStage | int, list[int]] = {}
     for number in numbers:
         path = paths[number]
         groups.setdefault(path[depth] if len(path) > depth else number, []).append(number)
     while groups:
-        key, ready = _next(groups, needs)
+        key, ready = _next_group(groups, needs)
         left = [number for number in groups.pop(key) if number not in ready]
-        nest.items.append(key if isinstance(key, int) else _nest(key, ready, paths, needs, depth + 1))
+        nest.items.append(key if isinstance(key, int) else _build_level(key, ready, paths, needs, depth + 1))
         if left:
             groups[key] = left
     return nest
 
 
-def _next(
-    groups: Mapping[Level | int, list[int]], needs: Mapping[int, set[int]]
-) -> tuple[Level | int, list[int]]:
+def _next_group(
+    groups: Mapping[LoopStage | int, list[int]], needs: Mapping[int, set[int]]
+) -> tuple[LoopStage | int, list[int]]:
     """The first group that can run as a whole, or else of the first what the others wait for."""
     pending = {number for numbers in groups.values() for number in numbers}
-    ready = {key: _ready(numbers, pending, needs) for key, numbers in groups.items()}
+    ready = {key: _ready_steps(numbers, pending, needs) for key, numbers in groups.items()}
     for key in sorted(groups, key=lambda item: groups[item][0]):
         if len(ready[key]) == len(groups[key]):
             return key, ready[key]
     for key in sorted(groups, key=lambda item: groups[item][0]):
-        wanted = _wanted(pending - set(groups[key]), needs)
+        wanted = _needed_steps(pending - set(groups[key]), needs)
         if found := [number for number in ready[key] if number in wanted]:
             return key, found
     raise AssertionError("some step that others wait for has its operands")
 
 
-def _ready(numbers: list[int], pending: set[int], needs: Mapping[int, set[int]]) -> list[int]:
+def _ready_steps(numbers: list[int], pending: set[int], needs: Mapping[int, set[int]]) -> list[int]:
     """The steps of a group that need nothing that is pending outside of it."""
     ready: list[int] = []
     for number in numbers:
@@ -86,7 +86,7 @@ def _ready(numbers: list[int], pending: set[int], needs: Mapping[int, set[int]])
     return ready
 
 
-def _wanted(numbers: set[int], needs: Mapping[int, set[int]]) -> set[int]:
+def _needed_steps(numbers: set[int], needs: Mapping[int, set[int]]) -> set[int]:
     """What steps need, and what that needs."""
     found: set[int] = set()
     rest = list(numbers)
@@ -98,35 +98,37 @@ def _wanted(numbers: set[int], needs: Mapping[int, set[int]]) -> set[int]:
 
 
 @dataclass(frozen=True)
-class Homes:
+class BufferLifetimes:
     """Where buffers are made: the loop, and from which to which of its items each is in use."""
 
-    loops: Mapping[str, Nest]
+    loops: Mapping[str, LoopNest]
     used: Mapping[str, tuple[int, int]]
 
-    def made_in(self, nest: Nest) -> tuple[str, ...]:
+    def buffers_made_in(self, nest: LoopNest) -> tuple[str, ...]:
         """The buffers that are made anew in each round of a loop."""
         return tuple(name for name, home in self.loops.items() if home is nest)
 
-    def tiles_of(self, nest: Nest) -> Nest | None:
+    def merged_tile_loop(self, nest: LoopNest) -> LoopNest | None:
         """The loop over the tiles of blocks that is all there is in the loop over them, if it is so."""
         match nest.items:
-            case [Nest(level=(loop, _)) as inner] if nest.level is not None and not self.made_in(nest):
+            case [LoopNest(level=(loop, _)) as inner] if nest.level is not None and not self.buffers_made_in(
+                nest
+            ):
                 return inner if loop.split(".")[0] == nest.level[0].split(".")[0] else None
         return None
 
 
-def homes_of(ir: KernelIR, place: Place, nest: Nest) -> Homes:
+def buffer_lifetimes(ir: KernelIR, place: Placement, nest: LoopNest) -> BufferLifetimes:
     """Where the buffers that are used at all are made in a nest whose paths are valid."""
-    chains = dict(nest.chains())
-    loops: dict[str, Nest] = {}
+    chains = dict(nest.step_chains())
+    loops: dict[str, LoopNest] = {}
     used: dict[str, tuple[int, int]] = {}
     for buffer in (item for item in ir.plan.buffers if is_used(ir, ir.plan.producer[item.name])):
         users = [
             step.number for step in ir.plan.steps if buffer.name in step.tensors and step.number in chains
         ]
         home = chains[users[0]][len(place.contexts[buffer.name])]
-        inside: list[tuple[Nest | int, ...]] = [(*chains[number], number) for number in users]
+        inside: list[tuple[LoopNest | int, ...]] = [(*chains[number], number) for number in users]
         at = [home.items.index(chain[chain.index(home) + 1]) for chain in inside]
         loops[buffer.name], used[buffer.name] = home, (min(at), max(at))
-    return Homes(loops, used)
+    return BufferLifetimes(loops, used)

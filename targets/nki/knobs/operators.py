@@ -17,26 +17,26 @@ from typing import Any
 
 import numpy as np
 
-from targets.nki.knobs.functions import ACTIVATIONS, BINARY, LOWEST, REDUCTIONS, Array
+from targets.nki.knobs.functions import ACTIVATIONS, BINARY, LOWEST, REDUCTIONS, FloatArray
 
 Settings = Mapping[str, Any]
-Arrays = Mapping[str, Array]
+Arrays = Mapping[str, FloatArray]
 
 REQUIRED = object()
 """Stands where a setting has no default."""
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class TileUse:
     """An argument that is a tile: an operand's slot, `result`, or one of the scratch tiles below."""
 
     slot: str
 
 
-Arguments = tuple[tuple[str, Use | str], ...]
+Arguments = tuple[tuple[str, TileUse | str], ...]
 """Keywords with tiles, or with texts as they stand in the source."""
 
-BEFORE = "before"
+STATE_SLOT = "before"
 """The tile in which an operator carries its operand from one round to the next."""
 
 PARTIAL, SCRATCH = "partial", "scratch"
@@ -67,7 +67,7 @@ class Operator:
     operands: Mapping[str, tuple[str, ...]]
     result: tuple[str, ...]
     engine: str
-    meaning: Callable[[Settings, Arrays], Array]
+    meaning: Callable[[Settings, Arrays], FloatArray]
     emit: Callable[[Settings, bool], tuple[Instruction, ...]]
     like: str
     settings: Settings = field(default_factory=dict)
@@ -82,11 +82,11 @@ class Operator:
     limits: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def spells(self) -> tuple[str, ...]:
+    def setting_names(self) -> tuple[str, ...]:
         """The settings that a workload may give."""
         return (*self.settings, *self.numbers)
 
-    def combines(self, settings: Settings) -> str:
+    def combining_function(self, settings: Settings) -> str:
         """The function that parts of the result are put together with."""
         for key in ("reduce_op", "op"):
             if self.functions.get(key) is REDUCTIONS:
@@ -97,35 +97,35 @@ class Operator:
 # -- what is computed ------------------------------------------------------------------------------
 
 
-def _data(settings: Settings, arrays: Arrays) -> Array:
+def _identity(settings: Settings, arrays: Arrays) -> FloatArray:
     return arrays["data"]
 
 
-def _transposed(settings: Settings, arrays: Arrays) -> Array:
+def _transpose(settings: Settings, arrays: Arrays) -> FloatArray:
     return arrays["data"].T
 
 
-def _inverse(settings: Settings, arrays: Arrays) -> Array:
+def _reciprocal(settings: Settings, arrays: Arrays) -> FloatArray:
     return np.reciprocal(arrays["data"])
 
 
-def _fade(settings: Settings, arrays: Arrays) -> Array:
-    return np.asarray(np.exp(arrays[BEFORE] - arrays["data"]))
+def _fade_factor(settings: Settings, arrays: Arrays) -> FloatArray:
+    return np.asarray(np.exp(arrays[STATE_SLOT] - arrays["data"]))
 
 
-def _matmul(settings: Settings, arrays: Arrays) -> Array:
+def _matmul(settings: Settings, arrays: Arrays) -> FloatArray:
     return arrays["stationary"].T @ arrays["moving"]
 
 
-def _binary(settings: Settings, arrays: Arrays) -> Array:
+def _apply_binary(settings: Settings, arrays: Arrays) -> FloatArray:
     return np.asarray(BINARY[settings["op"]](arrays["data1"], arrays["data2"]))
 
 
-def _binary_row(settings: Settings, arrays: Arrays) -> Array:
-    return _binary(settings, {"data1": arrays["data"], "data2": arrays["row"]})
+def _apply_binary_row(settings: Settings, arrays: Arrays) -> FloatArray:
+    return _apply_binary(settings, {"data1": arrays["data"], "data2": arrays["row"]})
 
 
-def _scalar(settings: Settings, arrays: Arrays) -> Array:
+def _apply_scalar(settings: Settings, arrays: Arrays) -> FloatArray:
     found = arrays["data"]
     for number in ("0", "1"):
         if settings[f"op{number}"] is not None:
@@ -134,69 +134,69 @@ def _scalar(settings: Settings, arrays: Arrays) -> Array:
     return found
 
 
-def _scalar_tensor(settings: Settings, arrays: Arrays) -> Array:
+def _apply_scalar_tensor(settings: Settings, arrays: Arrays) -> FloatArray:
     pair = (arrays["data"], arrays["operand0"])
     found = BINARY[settings["op0"]](*(pair[::-1] if settings["reverse0"] else pair))
     last = (found, arrays["operand1"])
     return np.asarray(BINARY[settings["op1"]](*(last[::-1] if settings["reverse1"] else last)))
 
 
-def _activation(settings: Settings, arrays: Arrays) -> Array:
+def _apply_activation(settings: Settings, arrays: Arrays) -> FloatArray:
     return np.asarray(ACTIVATIONS[settings["op"]](arrays["data"] * arrays["scale"] + arrays["bias"]))
 
 
-def _reduced(settings: Settings, arrays: Arrays) -> Array:
+def _reduce_rows(settings: Settings, arrays: Arrays) -> FloatArray:
     return np.asarray(REDUCTIONS[settings["op"]].fold(arrays["data"], axis=1, keepdims=True))
 
 
-def _activation_reduced(settings: Settings, arrays: Arrays) -> Array:
-    return _reduced({"op": settings["reduce_op"]}, {"data": _activation(settings, arrays)})
+def _apply_activation_reduce(settings: Settings, arrays: Arrays) -> FloatArray:
+    return _reduce_rows({"op": settings["reduce_op"]}, {"data": _apply_activation(settings, arrays)})
 
 
 # -- how it is written -----------------------------------------------------------------------------
 
 
-def _one(name: str, *tiles: str, **texts: str) -> tuple[Instruction, ...]:
+def _single_instruction(name: str, *tiles: str, **texts: str) -> tuple[Instruction, ...]:
     """An instruction whose keywords are the operand's slots."""
-    uses = (("dst", Use("result")), *((slot, Use(slot)) for slot in tiles))
+    uses = (("dst", TileUse("result")), *((slot, TileUse(slot)) for slot in tiles))
     return (Instruction(name, (*uses, *texts.items())),)
 
 
-def _fixed(name: str, *tiles: str) -> Callable[[Settings, bool], tuple[Instruction, ...]]:
+def _emit_fixed(name: str, *tiles: str) -> Callable[[Settings, bool], tuple[Instruction, ...]]:
     def emit(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
-        return _one(name, *tiles)
+        return _single_instruction(name, *tiles)
 
     return emit
 
 
-def _function(name: str) -> str:
+def _language_name(name: str) -> str:
     return f"nl.{name}"
 
 
-def _into(op: str, part: str) -> Instruction:
-    tiles = (("dst", Use("result")), ("data1", Use("result")), ("data2", Use(part)))
-    return Instruction("tensor_tensor", (*tiles, ("op", _function(op))))
+def _accumulate_into(op: str, part: str) -> Instruction:
+    tiles = (("dst", TileUse("result")), ("data1", TileUse("result")), ("data2", TileUse(part)))
+    return Instruction("tensor_tensor", (*tiles, ("op", _language_name(op))))
 
 
 def _emit_copy(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
-    plain = Instruction("tensor_copy", (("dst", Use("result")), ("src", Use("data"))))
-    return (_into("add", "data"),) if adds else (plain,)
+    plain = Instruction("tensor_copy", (("dst", TileUse("result")), ("src", TileUse("data"))))
+    return (_accumulate_into("add", "data"),) if adds else (plain,)
 
 
 def _emit_move(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
-    return (Instruction("dma_copy", (("dst", Use("result")), ("src", Use("data")))),)
+    return (Instruction("dma_copy", (("dst", TileUse("result")), ("src", TileUse("data")))),)
 
 
 def _emit_flip(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
-    return (Instruction("dma_transpose", (("dst", Use("result")), ("src", Use("data")))),)
+    return (Instruction("dma_transpose", (("dst", TileUse("result")), ("src", TileUse("data")))),)
 
 
 def _emit_fade(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
-    to, data, before = Use("result"), Use("data"), Use(BEFORE)
-    change = (("dst", to), ("data1", before), ("data2", data), ("op", _function("subtract")))
+    to, data, before = TileUse("result"), TileUse("data"), TileUse(STATE_SLOT)
+    change = (("dst", to), ("data1", before), ("data2", data), ("op", _language_name("subtract")))
     return (
         Instruction("tensor_tensor", change),
-        Instruction("activation", (("dst", to), ("op", _function("exp")), ("data", to))),
+        Instruction("activation", (("dst", to), ("op", _language_name("exp")), ("data", to))),
         Instruction("tensor_copy", (("dst", before), ("src", data))),
     )
 
@@ -204,43 +204,47 @@ def _emit_fade(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
 def _emit_fading_sum(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
     if not adds:
         return _emit_copy(settings, adds)
-    faded = (("op0", _function("multiply")), ("operand0", Use("scale")), ("op1", _function("add")))
-    tiles = (("dst", Use("result")), ("data", Use("result")))
-    return (Instruction("scalar_tensor_tensor", (*tiles, *faded, ("operand1", Use("data")))),)
+    faded = (
+        ("op0", _language_name("multiply")),
+        ("operand0", TileUse("scale")),
+        ("op1", _language_name("add")),
+    )
+    tiles = (("dst", TileUse("result")), ("data", TileUse("result")))
+    return (Instruction("scalar_tensor_tensor", (*tiles, *faded, ("operand1", TileUse("data")))),)
 
 
 def _emit_reduce(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
     op = settings["op"]
-    to = Use(PARTIAL if adds else "result")
-    arguments: Arguments = (("dst", to), ("op", _function(op)), ("data", Use("data")), ("axis", "1"))
+    to = TileUse(PARTIAL if adds else "result")
+    arguments: Arguments = (("dst", to), ("op", _language_name(op)), ("data", TileUse("data")), ("axis", "1"))
     part = Instruction("tensor_reduce", arguments)
-    return (part, _into(op, PARTIAL)) if adds else (part,)
+    return (part, _accumulate_into(op, PARTIAL)) if adds else (part,)
 
 
 def _emit_activation_reduce(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
-    to = Use(PARTIAL if adds else "result")
+    to = TileUse(PARTIAL if adds else "result")
     arguments: Arguments = (
-        *(("dst", Use(SCRATCH)), ("op", _function(settings["op"])), ("data", Use("data"))),
-        *(("reduce_op", _function(settings["reduce_op"])), ("reduce_res", to)),
-        *_operand(settings, "scale", 1.0),
-        *_operand(settings, "bias", 0.0),
+        *(("dst", TileUse(SCRATCH)), ("op", _language_name(settings["op"])), ("data", TileUse("data"))),
+        *(("reduce_op", _language_name(settings["reduce_op"])), ("reduce_res", to)),
+        *_operand_argument(settings, "scale", 1.0),
+        *_operand_argument(settings, "bias", 0.0),
     )
     part = Instruction("activation_reduce", arguments)
-    return (part, _into(settings["reduce_op"], PARTIAL)) if adds else (part,)
+    return (part, _accumulate_into(settings["reduce_op"], PARTIAL)) if adds else (part,)
 
 
-def _operand(settings: Settings, slot: str, unless: float | None) -> Arguments:
+def _operand_argument(settings: Settings, slot: str, unless: float | None) -> Arguments:
     """An operand that is a column or a constant; none where it is what the instruction takes anyway."""
     if slot not in settings:
-        return ((slot, Use(slot)),)
+        return ((slot, TileUse(slot)),)
     return () if settings[slot] == unless else ((slot, repr(settings[slot])),)
 
 
 def _emit_activation(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
     arguments: Arguments = (
-        *(("dst", Use("result")), ("op", _function(settings["op"])), ("data", Use("data"))),
-        *_operand(settings, "scale", 1.0),
-        *_operand(settings, "bias", 0.0),
+        *(("dst", TileUse("result")), ("op", _language_name(settings["op"])), ("data", TileUse("data"))),
+        *_operand_argument(settings, "scale", 1.0),
+        *_operand_argument(settings, "bias", 0.0),
     )
     return (Instruction("activation", arguments),)
 
@@ -249,11 +253,11 @@ def _emit_pairs(name: str) -> Callable[[Settings, bool], tuple[Instruction, ...]
     """An instruction of two functions, each with an operand of its own."""
 
     def emit(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
-        arguments: list[tuple[str, Use | str]] = [("dst", Use("result")), ("data", Use("data"))]
+        arguments: list[tuple[str, TileUse | str]] = [("dst", TileUse("result")), ("data", TileUse("data"))]
         for number in ("0", "1"):
             if settings[f"op{number}"] is not None:
-                arguments.append((f"op{number}", _function(settings[f"op{number}"])))
-                arguments.extend(_operand(settings, f"operand{number}", None))
+                arguments.append((f"op{number}", _language_name(settings[f"op{number}"])))
+                arguments.extend(_operand_argument(settings, f"operand{number}", None))
                 arguments.extend([(f"reverse{number}", "True")] if settings[f"reverse{number}"] else [])
         return (Instruction(name, tuple(arguments)),)
 
@@ -261,12 +265,12 @@ def _emit_pairs(name: str) -> Callable[[Settings, bool], tuple[Instruction, ...]
 
 
 def _emit_row(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
-    tiles = (("dst", Use("result")), ("data1", Use("data")), ("data2", Use("row")))
-    return (Instruction("tensor_tensor", (*tiles, ("op", _function(settings["op"])))),)
+    tiles = (("dst", TileUse("result")), ("data1", TileUse("data")), ("data2", TileUse("row")))
+    return (Instruction("tensor_tensor", (*tiles, ("op", _language_name(settings["op"])))),)
 
 
 def _emit_binary(settings: Settings, adds: bool) -> tuple[Instruction, ...]:
-    return _one("tensor_tensor", "data1", "data2", op=_function(settings["op"]))
+    return _single_instruction("tensor_tensor", "data1", "data2", op=_language_name(settings["op"]))
 
 
 # -- the table -------------------------------------------------------------------------------------
@@ -276,19 +280,19 @@ _ROWS: Mapping[str, tuple[str, ...]] = {"data": ("P", "F")}
 
 LOAD = Operator(
     name="NKILoad", operands=_ROWS, result=("P", "F"), engine="dma", reads="hbm", like="data",
-    meaning=_data, emit=_emit_move,
+    meaning=_identity, emit=_emit_move,
 )  # fmt: skip
 SPREAD = Operator(
     name="NKILoadRow", operands={"data": ("F",)}, result=("*", "F"), engine="dma", reads="hbm", like="data",
-    rows=frozenset({"data"}), meaning=_data, emit=_emit_move,
+    rows=frozenset({"data"}), meaning=_identity, emit=_emit_move,
 )  # fmt: skip
 STORE = Operator(
     name="NKIStore", operands=_ROWS, result=("P", "F"), engine="dma", like="data",
-    meaning=_data, emit=_emit_move,
+    meaning=_identity, emit=_emit_move,
 )  # fmt: skip
 DRAIN = Operator(
     name="NKITensorCopy", operands=_ROWS, result=("P", "F"), engine="vector", like="data",
-    meaning=_data, emit=_emit_copy,
+    meaning=_identity, emit=_emit_copy,
 )  # fmt: skip
 
 _ENTRIES = (
@@ -299,32 +303,32 @@ _ENTRIES = (
     Operator(
         name="NKIMatmul", operands={"stationary": ("K", "M"), "moving": ("K", "N")}, result=("M", "N"),
         engine="tensor", memory="psum", reduces="K", like="moving", limits={"N": "matmul_moving_max"},
-        meaning=_matmul, emit=_fixed("nc_matmul", "stationary", "moving"),
+        meaning=_matmul, emit=_emit_fixed("nc_matmul", "stationary", "moving"),
     ),
     Operator(
         name="NKITranspose", operands=_ROWS, result=("F", "P"), engine="tensor", memory="psum", like="data",
-        meaning=_transposed, emit=_fixed("nc_transpose", "data"),
+        meaning=_transpose, emit=_emit_fixed("nc_transpose", "data"),
     ),
     Operator(
         name="NKILoadTranspose", operands=_ROWS, result=("F", "P"), engine="dma", reads="hbm", like="data",
-        meaning=_transposed, emit=_emit_flip,
+        meaning=_transpose, emit=_emit_flip,
     ),
     Operator(
         name="NKITensorTensor", operands={"data1": ("P", "F"), "data2": ("P", "F")}, result=("P", "F"),
         engine="vector", like="data1", settings={"op": REQUIRED}, functions={"op": BINARY},
-        meaning=_binary, emit=_emit_binary,
+        meaning=_apply_binary, emit=_emit_binary,
     ),
     Operator(
         name="NKITensorRow", operands={"data": ("P", "F"), "row": ("F",)}, result=("P", "F"),
         engine="vector", like="data", rows=frozenset({"row"}), settings={"op": REQUIRED},
-        functions={"op": BINARY}, meaning=_binary_row, emit=_emit_row,
+        functions={"op": BINARY}, meaning=_apply_binary_row, emit=_emit_row,
     ),
     Operator(
         name="NKITensorScalar",
         operands={"data": ("P", "F"), "operand0": ("P",), "operand1": ("P",)}, result=("P", "F"),
         engine="vector", like="data", numbers=frozenset({"operand0", "operand1"}),
         settings={"op0": REQUIRED, "reverse0": False, "op1": None, "reverse1": False},
-        functions={"op0": BINARY, "op1": BINARY}, meaning=_scalar, emit=_emit_pairs("tensor_scalar"),
+        functions={"op0": BINARY, "op1": BINARY}, meaning=_apply_scalar, emit=_emit_pairs("tensor_scalar"),
     ),
     Operator(
         name="NKIScalarTensorTensor",
@@ -332,38 +336,38 @@ _ENTRIES = (
         engine="vector", like="data", numbers=frozenset({"operand0"}),
         settings={"op0": REQUIRED, "reverse0": False, "op1": REQUIRED, "reverse1": False},
         functions={"op0": BINARY, "op1": BINARY},
-        meaning=_scalar_tensor, emit=_emit_pairs("scalar_tensor_tensor"),
+        meaning=_apply_scalar_tensor, emit=_emit_pairs("scalar_tensor_tensor"),
     ),
     Operator(
         name="NKIActivation", operands={"data": ("P", "F"), "scale": ("P",), "bias": ("P",)},
         result=("P", "F"), engine="scalar", like="data", numbers=_AFFINE,
         settings={"op": REQUIRED}, functions={"op": ACTIVATIONS},
-        meaning=_activation, emit=_emit_activation,
+        meaning=_apply_activation, emit=_emit_activation,
     ),
     Operator(
         name="NKIReciprocal", operands=_ROWS, result=("P", "F"), engine="vector", like="data",
-        meaning=_inverse, emit=_fixed("reciprocal", "data"),
+        meaning=_reciprocal, emit=_emit_fixed("reciprocal", "data"),
     ),
     Operator(
         name="NKITensorReduce", operands=_ROWS, result=("P",), engine="vector", like="data", reduces="F",
         settings={"op": REQUIRED}, functions={"op": REDUCTIONS},
-        meaning=_reduced, emit=_emit_reduce,
+        meaning=_reduce_rows, emit=_emit_reduce,
     ),
     Operator(
         name="NKIActivationReduce", operands={"data": ("P", "F"), "scale": ("P",), "bias": ("P",)},
         result=("P",), engine="scalar", like="data", reduces="F", numbers=_AFFINE,
         settings={"op": REQUIRED, "reduce_op": "add"},
         functions={"op": ACTIVATIONS, "reduce_op": {"add": REDUCTIONS["add"]}},
-        meaning=_activation_reduced,
+        meaning=_apply_activation_reduce,
         emit=_emit_activation_reduce,
     ),
     Operator(
         name="NKIFade", operands={"data": ("P",)}, result=("P",), engine="vector", like="data",
-        carries=LOWEST, meaning=_fade, emit=_emit_fade,
+        carries=LOWEST, meaning=_fade_factor, emit=_emit_fade,
     ),
     Operator(
         name="NKIFadingSum", operands={"data": ("P", "F"), "scale": ("P",)}, result=("P", "F"),
-        engine="vector", like="data", fades="scale", meaning=_data, emit=_emit_fading_sum,
+        engine="vector", like="data", fades="scale", meaning=_identity, emit=_emit_fading_sum,
     ),
 )  # fmt: skip
 

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from targets.nki.knobs.errors import WorkloadError
-from targets.nki.knobs.functions import Array, named
+from targets.nki.knobs.functions import FloatArray, canonical_name
 from targets.nki.knobs.operators import OPERATORS, REQUIRED, Operator
-from targets.nki.knobs.tracing import Symbol, record
+from targets.nki.knobs.tracing import Symbol, record_call
 
 _NEUTRAL = {"scale": 1.0, "bias": 0.0}
 _AXIS = "axis"
@@ -37,44 +37,51 @@ class NKIOp:
         if len(operands) > len(entry.operands):
             raise WorkloadError(f"{entry.name} takes the operands {', '.join(entry.operands)} and no more")
         given = {**self._settings, **dict(zip(entry.operands, operands, strict=False)), **named_operands}
-        given = _spelled(entry, given)
+        given = _canonical_arguments(entry, given)
         symbols = {key: item for key, item in given.items() if isinstance(item, Symbol)}
         arrays = {key: item for key, item in given.items() if isinstance(item, np.ndarray)}
         tensors = {*symbols, *arrays}
-        settings = _settings(entry, {key: item for key, item in given.items() if key not in tensors})
+        settings = _complete_settings(entry, {key: item for key, item in given.items() if key not in tensors})
         _check_operands(entry, tensors, settings)
         if symbols and arrays:
             raise WorkloadError(f"{entry.name}'s {min(arrays)} is an array; operands come from the inputs")
-        return record(entry, symbols, settings) if symbols else computed(entry, arrays, settings)
+        return record_call(entry, symbols, settings) if symbols else compute_operator(entry, arrays, settings)
 
 
-def computed(entry: Operator, tensors: dict[str, Array], settings: dict[str, Any]) -> Array:
+def compute_operator(entry: Operator, tensors: dict[str, FloatArray], settings: dict[str, Any]) -> FloatArray:
     """An operator's result on arrays, rounded to their type; columns are float32."""
     batch = max((item.shape[:-2] for item in tensors.values()), key=len)
     if batch:
-        parts = [computed(entry, _at(entry, tensors, place), settings) for place in np.ndindex(batch)]
+        parts = [
+            compute_operator(entry, _batch_element(entry, tensors, place), settings)
+            for place in np.ndindex(batch)
+        ]
         return np.stack(parts).reshape((*batch, *parts[0].shape))
-    wide = {slot: _rows(np.asarray(item, np.float32), slot in entry.rows) for slot, item in tensors.items()}
+    wide = {
+        slot: _as_rows(np.asarray(item, np.float32), slot in entry.rows) for slot, item in tensors.items()
+    }
     constants = {slot: np.asarray(settings[slot], np.float32) for slot in entry.numbers & settings.keys()}
     found = entry.meaning(settings, {**wide, **constants})
     is_column = len(entry.result) == 1 or np.ndim(tensors[entry.like]) == 1
     return found[:, 0] if is_column else found.astype(tensors[entry.like].dtype)
 
 
-def _at(entry: Operator, tensors: dict[str, Array], place: tuple[int, ...]) -> dict[str, Array]:
+def _batch_element(
+    entry: Operator, tensors: dict[str, FloatArray], place: tuple[int, ...]
+) -> dict[str, FloatArray]:
     """What operands have for one place of a batch; some lie over fewer of its dimensions, or over none."""
     return {
         slot: item[place[: max(0, item.ndim - len(entry.operands[slot]))]] for slot, item in tensors.items()
     }
 
 
-def _rows(item: Array, is_row: bool) -> Array:
+def _as_rows(item: FloatArray, is_row: bool) -> FloatArray:
     if item.ndim > 1:
         return item
     return item[None] if is_row else item[:, None]
 
 
-def _spelled(entry: Operator, given: dict[str, Any]) -> dict[str, Any]:
+def _canonical_arguments(entry: Operator, given: dict[str, Any]) -> dict[str, Any]:
     """The entry's names for what was given; an axis is only checked, as rows are all that is summed over."""
     found = {}
     for key, item in given.items():
@@ -83,13 +90,13 @@ def _spelled(entry: Operator, given: dict[str, Any]) -> dict[str, Any]:
                 raise WorkloadError(f"{entry.name} axis {item!r}: only axis 1, along rows, is reduced")
             continue
         other = {"src": "data", "op": "op0"}.get(key, key)
-        known = key in entry.operands or key in entry.spells
-        found[key if known or other not in (*entry.operands, *entry.spells) else other] = item
+        known = key in entry.operands or key in entry.setting_names
+        found[key if known or other not in (*entry.operands, *entry.setting_names) else other] = item
     return found
 
 
-def _settings(entry: Operator, given: dict[str, Any]) -> dict[str, Any]:
-    unknown = sorted(set(given) - set(entry.spells))
+def _complete_settings(entry: Operator, given: dict[str, Any]) -> dict[str, Any]:
+    unknown = sorted(set(given) - set(entry.setting_names))
     if unknown:
         allowed = ", ".join((*entry.operands, *entry.settings))
         raise WorkloadError(
@@ -102,7 +109,7 @@ def _settings(entry: Operator, given: dict[str, Any]) -> dict[str, Any]:
                 f"{entry.name} needs {key}=, one of {', '.join(sorted(entry.functions[key]))}"
             )
         if key in entry.functions and item is not None:
-            found[key] = named(item, entry.functions[key], f"{entry.name}'s {key}")
+            found[key] = canonical_name(item, entry.functions[key], f"{entry.name}'s {key}")
         elif key in entry.numbers and not isinstance(item, int | float | np.floating):
             raise WorkloadError(f"{entry.name}'s {key} is {item!r}; it is a number or a column")
     return {key: float(item) if key in entry.numbers else item for key, item in found.items()}

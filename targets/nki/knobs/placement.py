@@ -21,16 +21,16 @@ from functools import cache, lru_cache
 from typing import TypeGuard
 
 from targets.nki.knobs.ir import BLOCK, TILE, KernelIR, Scope
-from targets.nki.knobs.plan import ROUND, Buffer, Plan, Step
+from targets.nki.knobs.plan import ROUND_AXIS, Buffer, BufferPlan, PlanStep
 
 _WIDEST = tuple(reversed(Scope))
 
-Level = tuple[str, int]
+LoopStage = tuple[str, int]
 """A loop and the stage in which it runs."""
 
 
 @dataclass(frozen=True)
-class Place:
+class Placement:
     """Where the steps of an IR run and its buffers live.
 
     `spans` say how much of a dimension a step takes at once, by step and dimension; `own` and `paths` are by
@@ -43,72 +43,74 @@ class Place:
     reduced: Mapping[int, frozenset[str]]
     stages: Mapping[int, Mapping[str, int]]
     depths: Mapping[str, int]
-    contexts: Mapping[str, tuple[Level, ...]]
-    paths: Mapping[int, tuple[Level, ...]]
+    contexts: Mapping[str, tuple[LoopStage, ...]]
+    paths: Mapping[int, tuple[LoopStage, ...]]
 
 
-def placed(ir: KernelIR) -> Place:
+def compute_placement(ir: KernelIR) -> Placement:
     """Where everything is; also of knobs that contradict each other, which `validity` finds out."""
     steps = ir.plan.steps
-    spans = {key: _span(ir, key[1], *of) for key, of in ir.plan.reach.items()}
-    reduced = {step.number: _reduced(ir, step, spans) for step in steps}
-    single = {loop for loop in ir.loop_order if ir.trips(loop) == 1}
-    walked = {step.number: reduced[step.number].union(*_walked(step, spans)) for step in steps}
+    spans = {key: _step_span(ir, key[1], *of) for key, of in ir.plan.step_reach.items()}
+    reduced = {step.number: _reduced_loops(ir, step, spans) for step in steps}
+    single = {loop for loop in ir.loop_order if ir.trip_count(loop) == 1}
+    walked = {step.number: reduced[step.number].union(*_walked_loops(step, spans)) for step in steps}
     own = {number: loops - single for number, loops in walked.items()}
     whole = (item.name for item in ir.plan.buffers if _is_whole(ir, item))
-    stages = _stages(ir.plan, frozenset(whole))
-    depths = {item.name: _depth(ir, item) for item in ir.plan.buffers}
-    contexts: dict[str, tuple[Level, ...]] = {}
-    paths: dict[int, tuple[Level, ...]] = {}
+    stages = _step_stages(ir.plan, frozenset(whole))
+    depths = {item.name: _buffer_depth(ir, item) for item in ir.plan.buffers}
+    contexts: dict[str, tuple[LoopStage, ...]] = {}
+    paths: dict[int, tuple[LoopStage, ...]] = {}
     for step in reversed(steps):
         loops = {(loop, stages[step.number][loop]) for loop in own[step.number]}
         if step.result in ir.plan.buffer:
             depth = depths[step.result]
             read = (paths[reader.number] for reader in ir.plan.consumers[step.result])
-            context = {level for path in read for level in path if ir.position[level[0]] < depth}
-            contexts[step.result] = _sorted(ir, context)
+            context = {level for path in read for level in path if ir.loop_position[level[0]] < depth}
+            contexts[step.result] = _sort_stages(ir, context)
             loops |= context
-        paths[step.number] = _sorted(ir, loops)
+        paths[step.number] = _sort_stages(ir, loops)
         if step.state:
-            outer = {level for level in loops if ir.position[level[0]] < depths[step.state]}
-            contexts[step.state] = _sorted(ir, outer)
-    return Place(spans, own, reduced, stages, depths, contexts, paths)
+            outer = {level for level in loops if ir.loop_position[level[0]] < depths[step.state]}
+            contexts[step.state] = _sort_stages(ir, outer)
+    return Placement(spans, own, reduced, stages, depths, contexts, paths)
 
 
-def _sorted(ir: KernelIR, levels: set[Level]) -> tuple[Level, ...]:
-    return tuple(sorted(levels, key=lambda level: (ir.position[level[0]], level[1])))
+def _sort_stages(ir: KernelIR, levels: set[LoopStage]) -> tuple[LoopStage, ...]:
+    return tuple(sorted(levels, key=lambda level: (ir.loop_position[level[0]], level[1])))
 
 
-def _depth(ir: KernelIR, buffer: Buffer) -> int:
+def _buffer_depth(ir: KernelIR, buffer: Buffer) -> int:
     """The least number of loops that a buffer's scopes put it inside of."""
-    scoped = (inside(ir, dim, ir.scopes[buffer.name][dim]) for dim in buffer.scoped)
-    return max((*scoped, inside(ir, buffer.round, Scope.PER_BLOCK) if has_rounds(buffer.round, ir) else 0))
+    scoped = (scope_depth(ir, dim, ir.scopes[buffer.name][dim]) for dim in buffer.scoped_dims)
+    return max(
+        (*scoped, scope_depth(ir, buffer.round, Scope.PER_BLOCK) if has_rounds(buffer.round, ir) else 0)
+    )
 
 
 def widest_scope(ir: KernelIR, buffer: Buffer, dim: str) -> Scope:
     """The most that a buffer had better hold: of what is walked outside of its rounds, what a round sees."""
-    round_of = ir.plan.in_rounds.get(buffer.name)
+    round_of = ir.plan.round_dims.get(buffer.name)
     if has_rounds(round_of, ir):
-        at = ir.position[f"{round_of}.{BLOCK}"]
-        outside = (ir.position[f"{dim}.{level}"] < at for level in (BLOCK, TILE))
+        at = ir.loop_position[f"{round_of}.{BLOCK}"]
+        outside = (ir.loop_position[f"{dim}.{level}"] < at for level in (BLOCK, TILE))
         return Scope(Scope.FULL - sum(outside))
     return Scope.FULL
 
 
 def has_rounds(dim: str | None, ir: KernelIR) -> TypeGuard[str]:
     """Whether there is a dimension that is gone through in more than one round."""
-    return dim is not None and ir.trips(f"{dim}.{BLOCK}") > 1
+    return dim is not None and ir.trip_count(f"{dim}.{BLOCK}") > 1
 
 
-def is_used(ir: KernelIR, step: Step) -> bool:
+def is_used(ir: KernelIR, step: PlanStep) -> bool:
     """Whether a step runs at all: what is carried from round to round is of no use where there is one."""
-    return step.entry.carries is None or has_rounds(dict(step.axes)[ROUND], ir)
+    return step.entry.carries is None or has_rounds(dict(step.axes)[ROUND_AXIS], ir)
 
 
-def inside(ir: KernelIR, dim: str, scope: Scope) -> int:
+def scope_depth(ir: KernelIR, dim: str, scope: Scope) -> int:
     """How many loops a scope puts a buffer inside of, at least."""
     around = (f"{dim}.{level}" for level in (BLOCK, TILE)[: Scope.FULL - scope])
-    return max((ir.position[loop] + 1 for loop in around if ir.trips(loop) > 1), default=0)
+    return max((ir.loop_position[loop] + 1 for loop in around if ir.trip_count(loop) > 1), default=0)
 
 
 def _is_whole(ir: KernelIR, buffer: Buffer) -> bool:
@@ -116,48 +118,49 @@ def _is_whole(ir: KernelIR, buffer: Buffer) -> bool:
     if buffer.partial is None:
         return False
     held = ir.scopes[buffer.name][buffer.partial]
-    return ir.tiles(buffer.partial, held) == ir.graph.dim[buffer.partial].tiles
+    return ir.tiles_in_scope(buffer.partial, held) == ir.graph.dim[buffer.partial].tiles
 
 
-def _reduced(ir: KernelIR, step: Step, spans: Mapping[tuple[int, str], Scope]) -> frozenset[str]:
+def _reduced_loops(ir: KernelIR, step: PlanStep, spans: Mapping[tuple[int, str], Scope]) -> frozenset[str]:
     """The loops in which a step adds up: a matmul within what PSUM holds, its drain over the rest."""
     source = ir.plan.buffer.get(step.operands[0][1])
     if source is not None and source.partial is not None:
         return frozenset() if _is_whole(ir, source) else frozenset({f"{source.partial}.{BLOCK}"})
-    if step.reduces is None:
+    if step.reduced_dim is None:
         return frozenset()
-    found = _loops(step.reduces, spans[step.number, step.reduces])
+    found = _remaining_loops(step.reduced_dim, spans[step.number, step.reduced_dim])
     result = ir.plan.buffer[step.result]
     drained = result.partial is not None and not _is_whole(ir, result)
-    return found - {f"{step.reduces}.{BLOCK}"} if drained or result.round == step.reduces else found
+    return found - {f"{step.reduced_dim}.{BLOCK}"} if drained or result.round == step.reduced_dim else found
 
 
-def _walked(step: Step, spans: Mapping[tuple[int, str], Scope]) -> list[frozenset[str]]:
+def _walked_loops(step: PlanStep, spans: Mapping[tuple[int, str], Scope]) -> list[frozenset[str]]:
     """The loops over what a step does not take at once."""
-    return [_loops(dim, spans[step.number, dim]) for _, dim in step.axes]
+    return [_remaining_loops(dim, spans[step.number, dim]) for _, dim in step.axes]
 
 
 @cache
-def _loops(dim: str, scope: Scope) -> frozenset[str]:
+def _remaining_loops(dim: str, scope: Scope) -> frozenset[str]:
     """The loops that are left when a step takes so much of a dimension at once."""
     names = (f"{dim}.{BLOCK}", f"{dim}.{TILE}")
     return frozenset(names[: 2 - scope])
 
 
-def _span(ir: KernelIR, dim: str, limit: int, holders: tuple[str, ...]) -> Scope:
+def _step_span(ir: KernelIR, dim: str, limit: int, holders: tuple[str, ...]) -> Scope:
     """The most that an instruction reaches, in tiles of a dimension, and all of these buffers hold."""
     widest = Scope.PER_BLOCK if dim in ir.graph.rounds else Scope.FULL
     most = min((widest, *(ir.scopes[name][dim] for name in holders)))
     return next(
-        (scope for scope in _WIDEST if scope <= most and ir.tiles(dim, scope) <= limit), Scope.PER_TILE
+        (scope for scope in _WIDEST if scope <= most and ir.tiles_in_scope(dim, scope) <= limit),
+        Scope.PER_TILE,
     )
 
 
 @lru_cache(maxsize=512)
-def _stages(plan: Plan, whole: frozenset[str]) -> Mapping[int, Mapping[str, int]]:
+def _step_stages(plan: BufferPlan, whole: frozenset[str]) -> Mapping[int, Mapping[str, int]]:
     """How many sums over each loop precede a step, as late as its readers allow."""
     loops = [f"{dim}.{level}" for dim in plan.graph.dim for level in (BLOCK, TILE)]
-    sums = {step.number: _summed(plan, step, whole) for step in plan.steps}
+    sums = {step.number: _summed_loops(plan, step, whole) for step in plan.steps}
     last = plan.steps[-1]
     early: dict[int, dict[str, int]] = {}
     for step in plan.steps:
@@ -171,10 +174,10 @@ def _stages(plan: Plan, whole: frozenset[str]) -> Mapping[int, Mapping[str, int]
     return late
 
 
-def _summed(plan: Plan, step: Step, whole: frozenset[str]) -> frozenset[str]:
+def _summed_loops(plan: BufferPlan, step: PlanStep, whole: frozenset[str]) -> frozenset[str]:
     """The loops that are summed over once a step has run in all of them."""
     source, result = plan.buffer.get(step.operands[0][1]), plan.buffer.get(step.result)
-    dim = step.reduces
+    dim = step.reduced_dim
     if source is not None and source.partial is not None:
         dim = None if source.name in whole else source.partial
     elif result is not None and result.partial is not None:

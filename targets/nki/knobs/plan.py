@@ -17,13 +17,13 @@ from functools import cached_property, lru_cache
 
 from nki_sim import targets
 from nki_sim.targets import Target
-from targets.nki.knobs.graph import EVERY, Call, Graph, Setting, Value
-from targets.nki.knobs.operators import BEFORE, DRAIN, LOAD, OPERATORS, SPREAD, STORE, Operator
+from targets.nki.knobs.graph import PARTITIONS_PREFIX, Call, Graph, SettingValue, Value
+from targets.nki.knobs.operators import DRAIN, LOAD, OPERATORS, SPREAD, STATE_SLOT, STORE, Operator
 
 _BATCH = "#"
 """Letters of the axes of a batch begin so, in every step."""
 
-ROUND = "~"
+ROUND_AXIS = "~"
 """The letter of the dimension whose rounds a step runs in although it lies over no tensor of it."""
 
 
@@ -40,25 +40,25 @@ class Buffer:
     running: str | None = None
 
     @property
-    def core(self) -> tuple[str, ...]:
+    def core_dims(self) -> tuple[str, ...]:
         """The dimensions that instructions see: those after the batch's."""
         return self.dims[self.lead :]
 
     @property
-    def scoped(self) -> tuple[str, ...]:
+    def scoped_dims(self) -> tuple[str, ...]:
         """The dimensions along which its extent is a knob."""
-        dims = tuple(dim for dim in self.dims if not dim.startswith(EVERY))
+        dims = tuple(dim for dim in self.dims if not dim.startswith(PARTITIONS_PREFIX))
         return dims if self.partial is None else (*dims, self.partial)
 
 
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     """An operator on buffers and arrays in HBM; `axes` ties its letters to dimensions."""
 
     number: int
     operator: str
     operands: tuple[tuple[str, str], ...]
-    settings: tuple[tuple[str, Setting], ...]
+    settings: tuple[tuple[str, SettingValue], ...]
     result: str
     axes: tuple[tuple[str, str], ...]
     state: str = ""
@@ -74,12 +74,12 @@ class Step:
         return (*(name for _, name in self.operands), *((self.state,) if self.state else ()), self.result)
 
     @cached_property
-    def reduces(self) -> str | None:
+    def reduced_dim(self) -> str | None:
         """The dimension that its operator sums away."""
-        return dict(self.axes).get(self.entry.reduces or (ROUND if self.entry.fades else ""))
+        return dict(self.axes).get(self.entry.reduces or (ROUND_AXIS if self.entry.fades else ""))
 
     @cached_property
-    def single(self) -> frozenset[str]:
+    def single_tile_dims(self) -> frozenset[str]:
         """Dimensions of which an instruction takes a tile at a time: on partitions, and of a batch."""
         read = self.entry.operands.items() if self.entry.reads == "sbuf" else ()
         on_partitions = (letters for slot, letters in read if slot not in self.entry.rows)
@@ -88,12 +88,12 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class BufferPlan:
     """Arrays in HBM, buffers and steps, in an order in which each finds its operands. One per graph."""
 
     graph: Graph
     buffers: tuple[Buffer, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
 
     @cached_property
     def buffer(self) -> Mapping[str, Buffer]:
@@ -101,12 +101,12 @@ class Plan:
         return {item.name: item for item in self.buffers}
 
     @cached_property
-    def producer(self) -> Mapping[str, Step]:
+    def producer(self) -> Mapping[str, PlanStep]:
         """The step that fills a buffer."""
         return {name: step for step in self.steps for name in (step.state, step.result) if name}
 
     @cached_property
-    def consumers(self) -> Mapping[str, tuple[Step, ...]]:
+    def consumers(self) -> Mapping[str, tuple[PlanStep, ...]]:
         """The steps that read a buffer."""
         return {
             item.name: tuple(step for step in self.steps if item.name in dict(step.operands).values())
@@ -114,7 +114,7 @@ class Plan:
         }
 
     @cached_property
-    def in_rounds(self) -> Mapping[str, str]:
+    def round_dims(self) -> Mapping[str, str]:
         """Running sums, parts of rounds, what they are made of and for, each with the rounds' dimension."""
         found = {}
         for dim in self.graph.rounds:
@@ -126,21 +126,23 @@ class Plan:
         return found
 
     @cached_property
-    def reach(self) -> Mapping[tuple[int, str], tuple[int, tuple[str, ...]]]:
+    def step_reach(self) -> Mapping[tuple[int, str], tuple[int, tuple[str, ...]]]:
         """By step and dimension: the most tiles that an instruction takes, and buffers that lie over it."""
         limits = targets.load(self.graph.target)
         return {
             (step.number, dim): (
-                1 if dim in step.single else self._limit(step, dim, limits) // self.graph.dim[dim].tile,
+                1
+                if dim in step.single_tile_dims
+                else self._instruction_limit(step, dim, limits) // self.graph.dim[dim].tile,
                 tuple(name for name in step.tensors if name in self.buffer and dim in self.buffer[name].dims),
             )
             for step in self.steps
             for _, dim in step.axes
         }
 
-    def _limit(self, step: Step, dim: str, limits: Target) -> int:
+    def _instruction_limit(self, step: PlanStep, dim: str, limits: Target) -> int:
         """How many elements of a dimension an instruction takes at most."""
-        if (ROUND, dim) in step.axes:
+        if (ROUND_AXIS, dim) in step.axes:
             return self.graph.dim[dim].size
         letters = [letter for letter, name in step.axes if name == dim and letter in step.entry.limits]
         found = [int(getattr(limits, step.entry.limits[letter])) for letter in letters]
@@ -157,7 +159,7 @@ class Plan:
 
     def rows_of(self, buffer: str) -> int:
         """How many partitions a buffer takes."""
-        return self.graph.dim[self.buffer[buffer].core[0].removeprefix(EVERY)].tile
+        return self.graph.dim[self.buffer[buffer].core_dims[0].removeprefix(PARTITIONS_PREFIX)].tile
 
     def core_of(self, tensor: str) -> tuple[str, ...]:
         """Those that instructions see."""
@@ -170,65 +172,71 @@ class Plan:
 
 
 @lru_cache(maxsize=64)
-def plan_of(graph: Graph) -> Plan:
+def plan_graph(graph: Graph) -> BufferPlan:
     """The buffers and steps of a graph."""
     buffers: dict[str, Buffer] = {}
-    steps: list[Step] = []
+    steps: list[PlanStep] = []
     for call in graph.calls:
         for _, name in call.operands:
-            if name in graph.inputs and (buffer := _read_as(graph, call, name)) not in {name, *buffers}:
+            if name in graph.inputs and (buffer := _operand_buffer(graph, call, name)) not in {
+                name,
+                *buffers,
+            }:
                 value = graph.value[name]
-                buffers[buffer] = Buffer(buffer, "sbuf", value.on_chip, lead=value.lead)
+                buffers[buffer] = Buffer(buffer, "sbuf", value.chip_dims, lead=value.lead)
                 entry = LOAD if value.spread is None else SPREAD
-                steps.append(_copy(entry, name, buffer, value, len(steps)))
-        for made, step in _computed(graph, call, len(steps)):
+                steps.append(_copy_step(entry, name, buffer, value, len(steps)))
+        for made, step in _plan_call(graph, call, len(steps)):
             buffers[made.name] = made
             steps.append(step)
             if step.state:
                 running = made.round
                 buffers[step.state] = replace(made, name=step.state, round=None, running=running)
     output = graph.output
-    steps.append(_copy(STORE, f"sbuf_{output}", output, graph.value[output], len(steps)))
-    return Plan(graph, tuple(buffers.values()), tuple(steps))
+    steps.append(_copy_step(STORE, f"sbuf_{output}", output, graph.value[output], len(steps)))
+    return BufferPlan(graph, tuple(buffers.values()), tuple(steps))
 
 
-def _computed(graph: Graph, call: Call, number: int) -> Iterator[tuple[Buffer, Step]]:
+def _plan_call(graph: Graph, call: Call, number: int) -> Iterator[tuple[Buffer, PlanStep]]:
     entry, value = OPERATORS[call.operator], graph.value[call.result]
-    axes = _axes(entry, call, graph)
+    axes = _call_axes(entry, call, graph)
     drained = entry.memory == "psum" and value.memory == "sbuf"
     partial = axes.get(entry.reduces or "") if drained else None
     rounds = {"round": value.round, "running": value.running}
     buffer = Buffer(f"{entry.memory}_{call.result}", entry.memory, value.dims, partial, value.lead, **rounds)
-    operands = tuple((slot, _read_as(graph, call, name)) for slot, name in call.operands)
-    state = "" if entry.carries is None else f"{buffer.name}_{BEFORE}"
-    yield buffer, Step(number, entry.name, operands, call.settings, buffer.name, tuple(axes.items()), state)
+    operands = tuple((slot, _operand_buffer(graph, call, name)) for slot, name in call.operands)
+    state = "" if entry.carries is None else f"{buffer.name}_{STATE_SLOT}"
+    yield (
+        buffer,
+        PlanStep(number, entry.name, operands, call.settings, buffer.name, tuple(axes.items()), state),
+    )
     if drained:
         copy = Buffer(f"sbuf_{call.result}", "sbuf", value.dims, lead=value.lead)
-        yield copy, _copy(DRAIN, buffer.name, copy.name, value, number + 1)
+        yield copy, _copy_step(DRAIN, buffer.name, copy.name, value, number + 1)
 
 
-def _read_as(graph: Graph, call: Call, name: str) -> str:
+def _operand_buffer(graph: Graph, call: Call, name: str) -> str:
     """The buffer that a call reads a value in, or the array in HBM."""
     return name if OPERATORS[call.operator].reads == "hbm" else f"{graph.value[name].memory}_{name}"
 
 
-def _axes(entry: Operator, call: Call, graph: Graph) -> dict[str, str]:
+def _call_axes(entry: Operator, call: Call, graph: Graph) -> dict[str, str]:
     found: dict[str, str] = {}
     for slot, name in call.operands:
-        found |= _axes_of(entry.operands[slot], graph.value[name])
+        found |= _value_axes(entry.operands[slot], graph.value[name])
     for value in (graph.value[name] for _, name in call.operands):
         dim = value.round or value.running
         if dim is not None and dim not in found.values():
-            found[ROUND] = dim
+            found[ROUND_AXIS] = dim
     return found
 
 
-def _axes_of(letters: tuple[str, ...], value: Value) -> dict[str, str]:
+def _value_axes(letters: tuple[str, ...], value: Value) -> dict[str, str]:
     """The letters of a value's dimensions, those of a batch first."""
     batch = {f"{_BATCH}{number}": dim for number, dim in enumerate(value.dims[: value.lead])}
-    return batch | dict(zip(letters, value.core, strict=False))
+    return batch | dict(zip(letters, value.core_dims, strict=False))
 
 
-def _copy(entry: Operator, source: str, result: str, value: Value, number: int) -> Step:
-    axes = _axes_of(entry.operands["data"] if entry is SPREAD else entry.result, value)
-    return Step(number, entry.name, (("data", source),), (), result, tuple(axes.items()))
+def _copy_step(entry: Operator, source: str, result: str, value: Value, number: int) -> PlanStep:
+    axes = _value_axes(entry.operands["data"] if entry is SPREAD else entry.result, value)
+    return PlanStep(number, entry.name, (("data", source),), (), result, tuple(axes.items()))

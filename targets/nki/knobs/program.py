@@ -13,62 +13,72 @@ from collections.abc import Iterator
 from functools import lru_cache
 from hashlib import sha256
 
-from targets.nki.knobs.capacity import adds, dtype_of, is_filled
+from targets.nki.knobs.capacity import buffer_dtype, is_accumulated, is_initialized
 from targets.nki.knobs.ir import TILE, KernelIR
 from targets.nki.knobs.narrowing import Layout
-from targets.nki.knobs.nest import Nest, homes_of
-from targets.nki.knobs.plan import Step
-from targets.nki.knobs.validity import layout_of
+from targets.nki.knobs.nest import LoopNest, buffer_lifetimes
+from targets.nki.knobs.plan import PlanStep
+from targets.nki.knobs.validity import require_layout
 
-Item = tuple[object, ...]
+ProgramItem = tuple[object, ...]
 """A loop, `("loop", dim, step in tiles, trips, buffers made in it, items)`, or what runs there."""
 
 
 @lru_cache(maxsize=65536)
-def program_of(ir: KernelIR) -> str:
+def program_digest(ir: KernelIR) -> str:
     """The digest of what a valid IR lowers to; of another graph's points it says nothing.
 
     Raises:
         KnobError: it is not valid; the message has the whole report.
     """
-    return program_of_layout(layout_of(ir))
+    return layout_digest(require_layout(ir))
 
 
-def program_of_layout(layout: Layout) -> str:
+def layout_digest(layout: Layout) -> str:
     """The same of what is laid out already, and valid."""
     ir, place = layout.ir, layout.place
-    walk = _Walk(layout)
+    walk = _ProgramWalk(layout)
     buffers = tuple(
-        (name, dtype_of(ir, place, name), *(ir.held(name, dim) for dim in ir.plan.buffer[name].dims))
+        (
+            name,
+            buffer_dtype(ir, place, name),
+            *(ir.held_tiles(name, dim) for dim in ir.plan.buffer[name].dims),
+        )
         for name in walk.homes.loops
     )
-    made, body = walk.homes.made_in(layout.nest), tuple(walk.items(layout.nest))
+    made, body = walk.homes.buffers_made_in(layout.nest), tuple(walk.walk_items(layout.nest))
     return sha256(repr((buffers, made, body)).encode()).hexdigest()
 
 
-class _Walk:
+class _ProgramWalk:
     def __init__(self, layout: Layout) -> None:
         self._ir, self._place = layout.ir, layout.place
-        self.homes = homes_of(layout.ir, layout.place, layout.nest)
-        self._filled = [name for name in self.homes.loops if is_filled(layout.ir, layout.place, name)]
+        self.homes = buffer_lifetimes(layout.ir, layout.place, layout.nest)
+        self._filled = [name for name in self.homes.loops if is_initialized(layout.ir, layout.place, name)]
 
-    def items(self, nest: Nest) -> Iterator[Item]:
+    def walk_items(self, nest: LoopNest) -> Iterator[ProgramItem]:
         """What runs in a loop, in its order. Where in it buffers are made is no part of a program."""
         for number, item in enumerate(nest.items):
             for name in self._filled:
                 if self.homes.loops[name] is nest and self.homes.used[name][0] == number:
                     yield "fill", name
-            yield self._loop(item) if isinstance(item, Nest) else self._step(self._ir.plan.steps[item])
+            yield (
+                self._loop_item(item)
+                if isinstance(item, LoopNest)
+                else self._step_item(self._ir.plan.steps[item])
+            )
 
-    def _loop(self, nest: Nest) -> Item:
+    def _loop_item(self, nest: LoopNest) -> ProgramItem:
         assert nest.level is not None
         dim, level = nest.level[0].split(".")
-        trips, inner = self._ir.trips(nest.level[0]), self.homes.tiles_of(nest)
+        trips, inner = self._ir.trip_count(nest.level[0]), self.homes.merged_tile_loop(nest)
         if inner is not None and inner.level is not None:
-            trips, nest, level = trips * self._ir.trips(inner.level[0]), inner, TILE
+            trips, nest, level = trips * self._ir.trip_count(inner.level[0]), inner, TILE
         step = 1 if level == TILE else self._ir.ltiles[dim]
-        return "loop", dim, step, trips, self.homes.made_in(nest), tuple(self.items(nest))
+        return "loop", dim, step, trips, self.homes.buffers_made_in(nest), tuple(self.walk_items(nest))
 
-    def _step(self, step: Step) -> Item:
-        spans = tuple((dim, self._ir.tiles(dim, self._place.spans[step.number, dim])) for _, dim in step.axes)
-        return "step", step.number, adds(self._ir, self._place, step), spans
+    def _step_item(self, step: PlanStep) -> ProgramItem:
+        spans = tuple(
+            (dim, self._ir.tiles_in_scope(dim, self._place.spans[step.number, dim])) for _, dim in step.axes
+        )
+        return "step", step.number, is_accumulated(self._ir, self._place, step), spans

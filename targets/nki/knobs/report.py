@@ -7,19 +7,19 @@ from typing import Any
 
 from targets.nki.knobs.ir import KernelIR, Knob, Scope
 
-Fix = tuple[tuple[Knob, Any], ...]
+KnobFix = tuple[tuple[Knob, Any], ...]
 """Knobs and what to turn them to, all of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class CheckFailure:
     """One failed check. `buffer` is empty where it is about none; `at` is a loop, dimension or memory."""
 
     check: str
     buffer: str
     at: str
     detail: str
-    fix: Fix
+    fix: KnobFix
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -31,29 +31,29 @@ class Failure:
         """The fix in words."""
         if not self.fix:
             return "no knob mends it: the workload is too large for the target"
-        return "set " + ", ".join(knob_words(knob, value) for knob, value in self.fix)
+        return "set " + ", ".join(describe_turn(knob, value) for knob, value in self.fix)
 
     def __str__(self) -> str:
         return f"{self.check}: {self.detail}; {self.hint}"
 
 
-def followed(ir: KernelIR, failure: Failure) -> KernelIR:
+def follow_hint(ir: KernelIR, failure: CheckFailure) -> KernelIR:
     """An IR with a failure's hint followed."""
     for knob, value in failure.fix:
-        ir = ir.turned(knob, value)
+        ir = ir.with_knob(knob, value)
     return ir
 
 
-def knob_words(knob: Knob, value: Any) -> str:
+def describe_turn(knob: Knob, value: Any) -> str:
     """A knob and what it is turned to, in words."""
-    return f"{_knob(knob)} to {_value(value)}"
+    return f"{_knob_name(knob)} to {_value_name(value)}"
 
 
-def _knob(knob: Knob) -> str:
+def _knob_name(knob: Knob) -> str:
     return knob[0] + "".join(f"[{part}]" for part in knob[1:])
 
 
-def _value(value: object) -> str:
+def _value_name(value: object) -> str:
     match value:
         case Scope():
             return value.name

@@ -19,15 +19,15 @@ from itertools import combinations, islice
 from math import inf, log
 from random import Random
 
-from targets.nki.knobs.cost import cost_ns, estimated
+from targets.nki.knobs.cost import cost_ns, estimate_cost
 from targets.nki.knobs.graph import Graph
 from targets.nki.knobs.ir import LOOP_ORDER, LTILES, SCOPES, KernelIR
-from targets.nki.knobs.narrowing import default
-from targets.nki.knobs.neighbours import KNOBS, is_valid, swept, turns
-from targets.nki.knobs.placement import placed
-from targets.nki.knobs.program import program_of
-from targets.nki.knobs.report import followed
-from targets.nki.knobs.sampling import sample
+from targets.nki.knobs.narrowing import default_ir
+from targets.nki.knobs.neighbours import KNOBS, is_valid, knob_turns, sweep_knob
+from targets.nki.knobs.placement import compute_placement
+from targets.nki.knobs.program import program_digest
+from targets.nki.knobs.report import follow_hint
+from targets.nki.knobs.sampling import sample_ir
 from targets.nki.knobs.validity import validity_report
 
 GAIN_RATIO = 1.002
@@ -42,11 +42,11 @@ ANYWHERE_RATIO = 0.25
 MOST_TURNS = 4
 """Turns of a good point at most, for a joint one."""
 
-STRANGERS = 0.25
+RANDOM_SHARE = 0.25
 """Share of a batch, in either mode, that is drawn anywhere and looked at as it comes: all that is near a good
 point may be as slow."""
 
-BLIND_STRANGERS = 0.5
+BLIND_RANDOM_SHARE = 0.5
 """The same while nothing tried speaks for the estimate, which is blind to what engines wait for."""
 
 WIDER = 3
@@ -64,7 +64,7 @@ _MENDS = 24
 """Hints that are followed before a point is given up."""
 
 
-class Mode(StrEnum):
+class SearchMode(StrEnum):
     """How the points of a batch were found."""
 
     SWEEP = "sweep"
@@ -81,16 +81,16 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TriedBatch:
     """A batch and what came of it. Points that nobody proposed, as a baseline's, are a joint batch."""
 
-    mode: Mode
+    mode: SearchMode
     trials: tuple[Trial, ...]
     knob: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Feedback:
+class ProfileFeedback:
     """What a profile says of the best point: the bottleneck in a word, and the percent of peak bandwidth."""
 
     bottleneck: str = ""
@@ -98,10 +98,10 @@ class Feedback:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class SearchBatch:
     """What to look at next, no two points the same program, and why. Empty when nothing new was found."""
 
-    mode: Mode
+    mode: SearchMode
     points: tuple[KernelIR, ...]
     reason: str
     knob: str = ""
@@ -124,60 +124,68 @@ BUSY_PERCENT = 60.0
 """Above this share of bandwidth traffic is what a knob has to lower, whatever the bottleneck is."""
 
 
-def next_batch(graph: Graph, rng: Random, history: Sequence[Tried], feedback: Feedback, count: int) -> Batch:
+def next_batch(
+    graph: Graph, rng: Random, history: Sequence[TriedBatch], feedback: ProfileFeedback, count: int
+) -> SearchBatch:
     """At most `count` points to look at next, after what was tried, oldest batch first.
 
     Raises:
         KnobError: the graph has no valid point that can be found.
     """
-    seen = {program_of(trial.ir) for tried in history for trial in tried.trials}
-    best = _elite(history)
-    agreement = _agreement(history)
-    known = _Known(frozenset(seen), min((_ms(trial) for trial in best), default=inf), agreement >= 0)
+    seen = {program_digest(trial.ir) for tried in history for trial in tried.trials}
+    best = _elite_trials(history)
+    agreement = _estimate_agreement(history)
+    known = _KnownPrograms(
+        frozenset(seen), min((_latency_ms(trial) for trial in best), default=inf), agreement >= 0
+    )
     if not best:
-        points = _promising(_start(graph, rng), known, count, _TRIES * count)
-        return Batch(Mode.JOINT, points, "nothing is known yet: the default, and points near it and anywhere")
+        points = _promising_points(_first_points(graph, rng), known, count, _TRIES * count)
+        return SearchBatch(
+            SearchMode.JOINT, points, "nothing is known yet: the default, and points near it and anywhere"
+        )
     good = [trial.ir for trial in best]
-    share = STRANGERS if agreement > 0 else BLIND_STRANGERS
-    strangers = _strangers(good[0], rng, known, int(share * count))
+    share = RANDOM_SHARE if agreement > 0 else BLIND_RANDOM_SHARE
+    strangers = _random_points(good[0], rng, known, int(share * count))
     known = known.with_programs(strangers)
     rest = count - len(strangers)
-    for mode in _modes(history):
-        if mode is Mode.JOINT:
-            batch = _joint(good, rng, known, rest)
+    for mode in _mode_order(history):
+        if mode is SearchMode.JOINT:
+            batch = _joint_batch(good, rng, known, rest)
         else:
-            batch = _sweep(good, rng, known, _knobs(feedback, history), rest)
+            batch = _sweep_batch(good, rng, known, _knob_order(feedback, history), rest)
         if batch.points:
             return replace(batch, points=(*batch.points, *strangers))
     if strangers:
-        return Batch(Mode.JOINT, strangers, "only points drawn anywhere were programs that were not seen")
-    return Batch(Mode.JOINT, (), "no draw led to a program that was not seen")
+        return SearchBatch(
+            SearchMode.JOINT, strangers, "only points drawn anywhere were programs that were not seen"
+        )
+    return SearchBatch(SearchMode.JOINT, (), "no draw led to a program that was not seen")
 
 
-def best_of(history: Sequence[Tried]) -> Trial | None:
+def best_trial(history: Sequence[TriedBatch]) -> Trial | None:
     """The fastest point that was tried, the first of equals; None where none has a latency."""
     found = [trial for tried in history for trial in tried.trials if trial.ms is not None]
-    return min(found, key=_ms, default=None)
+    return min(found, key=_latency_ms, default=None)
 
 
-def _ms(trial: Trial) -> float:
+def _latency_ms(trial: Trial) -> float:
     assert trial.ms is not None
     return trial.ms
 
 
-def _elite(history: Sequence[Tried]) -> list[Trial]:
+def _elite_trials(history: Sequence[TriedBatch]) -> list[Trial]:
     """The fastest points, the best first."""
     found = [trial for tried in history for trial in tried.trials if trial.ms is not None]
-    return sorted(found, key=_ms)[:ELITE]
+    return sorted(found, key=_latency_ms)[:ELITE]
 
 
-def _agreement(history: Sequence[Tried]) -> int:
+def _estimate_agreement(history: Sequence[TriedBatch]) -> int:
     """Pairs of points whose order by estimate is that by latency, less those where it is the other way round.
 
     Differences that say nothing, of either, do not count.
     """
     found = [
-        (_ms(trial), _step(cost_ns(trial.ir, placed(trial.ir))))
+        (_latency_ms(trial), _cost_step(cost_ns(trial.ir, compute_placement(trial.ir))))
         for tried in history
         for trial in tried.trials
         if trial.ms is not None
@@ -189,39 +197,39 @@ def _agreement(history: Sequence[Tried]) -> int:
     )
 
 
-def _modes(history: Sequence[Tried]) -> tuple[Mode, Mode]:
+def _mode_order(history: Sequence[TriedBatch]) -> tuple[SearchMode, SearchMode]:
     """The mode that is due, and the other one for when it finds nothing: sweeps come first."""
     last = history[-1]
-    idle = _since_best(history)
-    knobs = {tried.knob for tried in idle if tried.mode is Mode.SWEEP}
-    stays = not idle or (last.mode is Mode.SWEEP and len(knobs) < len(KNOBS))
-    if len(history) > 1 and stays is (last.mode is Mode.JOINT):
-        return Mode.JOINT, Mode.SWEEP
-    return Mode.SWEEP, Mode.JOINT
+    idle = _batches_since_best(history)
+    knobs = {tried.knob for tried in idle if tried.mode is SearchMode.SWEEP}
+    stays = not idle or (last.mode is SearchMode.SWEEP and len(knobs) < len(KNOBS))
+    if len(history) > 1 and stays is (last.mode is SearchMode.JOINT):
+        return SearchMode.JOINT, SearchMode.SWEEP
+    return SearchMode.SWEEP, SearchMode.JOINT
 
 
-def _since_best(history: Sequence[Tried]) -> Sequence[Tried]:
+def _batches_since_best(history: Sequence[TriedBatch]) -> Sequence[TriedBatch]:
     """The batches after the last one that made the best point faster."""
     best, since = None, 0
     for number, tried in enumerate(history, 1):
-        found = best_of([tried])
-        if found is not None and (best is None or _ms(best) > _ms(found) * GAIN_RATIO):
+        found = best_trial([tried])
+        if found is not None and (best is None or _latency_ms(best) > _latency_ms(found) * GAIN_RATIO):
             best, since = found, number
     return history[since:]
 
 
-def _knobs(feedback: Feedback, history: Sequence[Tried]) -> list[str]:
+def _knob_order(feedback: ProfileFeedback, history: Sequence[TriedBatch]) -> list[str]:
     """The knobs in the order in which they are implicated, those swept last around the best point last."""
     order = IMPLICATED.get(feedback.bottleneck, _ANY)
     if feedback.mbu_estimated_percent is not None and feedback.mbu_estimated_percent > BUSY_PERCENT:
         order = IMPLICATED["dma"]
     if "capacity" in _common_failure(history):
         order = (LTILES, SCOPES, LOOP_ORDER)
-    done = [tried.knob for tried in _since_best(history) if tried.mode is Mode.SWEEP]
+    done = [tried.knob for tried in _batches_since_best(history) if tried.mode is SearchMode.SWEEP]
     return sorted(order, key=done.count)
 
 
-def _common_failure(history: Sequence[Tried]) -> str:
+def _common_failure(history: Sequence[TriedBatch]) -> str:
     """What most points of the last batch failed for; empty where more than half of it did not."""
     trials = history[-1].trials
     failures = [trial.failure for trial in trials if trial.ms is None]
@@ -231,79 +239,81 @@ def _common_failure(history: Sequence[Tried]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownPrograms:
     """The programs that were seen, the latency of the best, and whether the estimate may rank others."""
 
     programs: frozenset[str]
     best_ms: float
     ranks: bool
 
-    def allows(self, ir: KernelIR, least_ns: float) -> bool:
+    def is_worth_trying(self, ir: KernelIR, least_ns: float) -> bool:
         """Whether a point is worth a look: it may be faster, and nobody saw it."""
-        return least_ns < self.best_ms * NS_PER_MS and program_of(ir) not in self.programs
+        return least_ns < self.best_ms * NS_PER_MS and program_digest(ir) not in self.programs
 
-    def with_programs(self, points: Sequence[KernelIR]) -> _Known:
+    def with_programs(self, points: Sequence[KernelIR]) -> _KnownPrograms:
         """The same when these have been seen too."""
-        return replace(self, programs=self.programs | {program_of(ir) for ir in points})
+        return replace(self, programs=self.programs | {program_digest(ir) for ir in points})
 
 
-def _start(graph: Graph, rng: Random) -> Iterator[KernelIR]:
-    first = default(graph)
+def _first_points(graph: Graph, rng: Random) -> Iterator[KernelIR]:
+    first = default_ir(graph)
     yield first
-    yield from _drawn([first], rng)
+    yield from _draw_points([first], rng)
 
 
-def _sweep(best: list[KernelIR], rng: Random, known: _Known, knobs: list[str], count: int) -> Batch:
+def _sweep_batch(
+    best: list[KernelIR], rng: Random, known: _KnownPrograms, knobs: list[str], count: int
+) -> SearchBatch:
     """Turns of the first knob that has any left at a good point, those of the best point first."""
     for knob in knobs:
-        points = _promising(_turned(best, knob, rng), known, count, None)
+        points = _promising_points(_turned_points(best, knob, rng), known, count, None)
         if points:
-            return Batch(Mode.SWEEP, points, f"turns of {knob} at good points", knob)
-    return Batch(Mode.SWEEP, (), "every turn of the good points was seen")
+            return SearchBatch(SearchMode.SWEEP, points, f"turns of {knob} at good points", knob)
+    return SearchBatch(SearchMode.SWEEP, (), "every turn of the good points was seen")
 
 
-def _turned(best: list[KernelIR], knob: str, rng: Random) -> Iterator[KernelIR]:
+def _turned_points(best: list[KernelIR], knob: str, rng: Random) -> Iterator[KernelIR]:
     for ir in best:
-        found = swept(ir, knob)
+        found = sweep_knob(ir, knob)
         rng.shuffle(found)
         yield from found
 
 
-def _joint(best: list[KernelIR], rng: Random, known: _Known, count: int) -> Batch:
-    points = _promising(_drawn(best, rng), known, count, _TRIES * count)
-    return Batch(Mode.JOINT, points, "a plateau: all knobs drawn, anywhere and near good points")
+def _joint_batch(best: list[KernelIR], rng: Random, known: _KnownPrograms, count: int) -> SearchBatch:
+    points = _promising_points(_draw_points(best, rng), known, count, _TRIES * count)
+    return SearchBatch(SearchMode.JOINT, points, "a plateau: all knobs drawn, anywhere and near good points")
 
 
-def _strangers(first: KernelIR, rng: Random, known: _Known, count: int) -> tuple[KernelIR, ...]:
+def _random_points(first: KernelIR, rng: Random, known: _KnownPrograms, count: int) -> tuple[KernelIR, ...]:
     """Points drawn anywhere, as they come."""
     found: dict[str, KernelIR] = {}
     for _ in range(_TRIES * count):
-        ir = sample(first, rng)
-        if known.allows(ir, estimated(ir, placed(ir)).least_ns):
-            found.setdefault(program_of(ir), ir)
+        ir = sample_ir(first, rng)
+        if known.is_worth_trying(ir, estimate_cost(ir, compute_placement(ir)).least_ns):
+            found.setdefault(program_digest(ir), ir)
         if len(found) == count:
             break
     return tuple(found.values())
 
 
-def _drawn(best: list[KernelIR], rng: Random) -> Iterator[KernelIR]:
+def _draw_points(best: list[KernelIR], rng: Random) -> Iterator[KernelIR]:
     while True:
         if rng.random() < ANYWHERE_RATIO:
-            yield sample(best[0], rng)
+            yield sample_ir(best[0], rng)
         else:
-            yield near(rng.choice(best), rng)
+            yield draw_near(rng.choice(best), rng)
 
 
-def near(ir: KernelIR, rng: Random) -> KernelIR:
+def draw_near(ir: KernelIR, rng: Random) -> KernelIR:
     """A valid IR some turns away from a valid one; itself where hints do not lead to one."""
     turned = ir
     for _ in range(rng.randint(2, MOST_TURNS)):
-        found = list(turns(turned, rng.choice(KNOBS)))
+        found = list(knob_turns(turned, rng.choice(KNOBS)))
         turned = rng.choice(found) if found else turned
-    return mended(turned) or ir
+    return follow_hints(turned) or ir
 
 
-def mended(ir: KernelIR) -> KernelIR | None:
+def follow_hints(ir: KernelIR) -> KernelIR | None:
     """An IR with hints followed until it is valid; None where that does not end in time."""
     for _ in range(_MENDS):
         report = validity_report(ir)
@@ -311,12 +321,12 @@ def mended(ir: KernelIR) -> KernelIR | None:
             return ir
         if not report[0].fix:
             return None
-        ir = followed(ir, report[0])
+        ir = follow_hint(ir, report[0])
     return ir if is_valid(ir) else None
 
 
-def _promising(
-    found: Iterator[KernelIR], known: _Known, count: int, tries: int | None
+def _promising_points(
+    found: Iterator[KernelIR], known: _KnownPrograms, count: int, tries: int | None
 ) -> tuple[KernelIR, ...]:
     """Points that are programs nobody saw, the cheapest of some where the estimate ranks.
 
@@ -326,13 +336,13 @@ def _promising(
     for ir in islice(found, tries):
         if len(points) == WIDER * count:
             break
-        estimate = estimated(ir, placed(ir))
-        if known.allows(ir, estimate.least_ns):
-            points.setdefault(program_of(ir), (_step(estimate.cost_ns) if known.ranks else 0, ir))
+        estimate = estimate_cost(ir, compute_placement(ir))
+        if known.is_worth_trying(ir, estimate.least_ns):
+            points.setdefault(program_digest(ir), (_cost_step(estimate.cost_ns) if known.ranks else 0, ir))
     ranked = sorted(points.values(), key=lambda item: item[0])
     return tuple(ir for _, ir in ranked[:count])
 
 
-def _step(cost: float) -> int:
+def _cost_step(cost: float) -> int:
     """A cost in steps of so many percent: what differs by less comes in the order in which it was found."""
     return round(log(cost) / log(EQUAL_RATIO))

@@ -10,16 +10,16 @@ from math import factorial, prod
 
 from targets.nki.knobs.graph import Graph
 from targets.nki.knobs.ir import BLOCK, TILE, KernelIR, loops_of
-from targets.nki.knobs.malformed import blocks_first, choices, scopes_of
-from targets.nki.knobs.narrowing import Layout, laid_out, widest
-from targets.nki.knobs.placement import Place, placed
-from targets.nki.knobs.plan import Buffer, plan_of
-from targets.nki.knobs.program import program_of_layout
-from targets.nki.knobs.structure import contradictions
+from targets.nki.knobs.knob_values import block_choices, put_blocks_first, scope_choices
+from targets.nki.knobs.narrowing import Layout, build_layout, widest_ir
+from targets.nki.knobs.placement import Placement, compute_placement
+from targets.nki.knobs.placement_checks import find_contradictions
+from targets.nki.knobs.plan import Buffer, plan_graph
+from targets.nki.knobs.program import layout_digest
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class SpaceSize:
     """How many values each knob has. Every combination is a point; not every point is valid."""
 
     loop_orders: int
@@ -32,23 +32,23 @@ class Size:
         return self.loop_orders * self.block_sizes * self.buffer_scopes
 
 
-def size_of(graph: Graph) -> Size:
+def space_size(graph: Graph) -> SpaceSize:
     """The size of a graph's space: (2n)! / 2^n orders of n dimensions, divisors, scopes."""
     count = len(graph.dims)
-    scopes = (len(item) for _, _, item in _scopes(graph))
-    return Size(
+    scopes = (len(item) for _, _, item in _scope_knobs(graph))
+    return SpaceSize(
         loop_orders=factorial(2 * count) // 2**count,
-        block_sizes=prod(len(choices(graph, dim.name)) for dim in graph.dims),
+        block_sizes=prod(len(block_choices(graph, dim.name)) for dim in graph.dims),
         buffer_scopes=prod(scopes),
     )
 
 
-def points(graph: Graph) -> Iterator[KernelIR]:
+def iter_points(graph: Graph) -> Iterator[KernelIR]:
     """Every point of the space, valid or not, in a fixed order."""
-    blocks = list(product(*(choices(graph, dim.name) for dim in graph.dims)))
-    names = [(buffer, dim) for buffer, dim, _ in _scopes(graph)]
-    for order in orders(graph):
-        for counts, held in product(blocks, product(*(item for _, _, item in _scopes(graph)))):
+    blocks = list(product(*(block_choices(graph, dim.name) for dim in graph.dims)))
+    names = [(buffer, dim) for buffer, dim, _ in _scope_knobs(graph)]
+    for order in iter_loop_orders(graph):
+        for counts, held in product(blocks, product(*(item for _, _, item in _scope_knobs(graph)))):
             ltiles = {dim.name: count for dim, count in zip(graph.dims, counts, strict=True)}
             scopes: dict[str, dict[str, object]] = {}
             for (buffer, dim), scope in zip(names, held, strict=True):
@@ -56,83 +56,85 @@ def points(graph: Graph) -> Iterator[KernelIR]:
             yield KernelIR(graph, order, ltiles, scopes)  # type: ignore[arg-type]
 
 
-def orders(graph: Graph) -> Iterator[tuple[str, ...]]:
+def iter_loop_orders(graph: Graph) -> Iterator[tuple[str, ...]]:
     """Every order of loops in which blocks are outside of their tiles."""
     for order in permutations(loops_of(graph)):
         if all(order.index(f"{dim.name}.{BLOCK}") < order.index(f"{dim.name}.{TILE}") for dim in graph.dims):
             yield order
 
 
-def _scopes(graph: Graph) -> Iterator[tuple[str, str, tuple[object, ...]]]:
-    for buffer in plan_of(graph).buffers:
-        for dim in buffer.scoped:
-            yield buffer.name, dim, scopes_of(dim == buffer.partial)
+def _scope_knobs(graph: Graph) -> Iterator[tuple[str, str, tuple[object, ...]]]:
+    for buffer in plan_graph(graph).buffers:
+        for dim in buffer.scoped_dims:
+            yield buffer.name, dim, scope_choices(dim == buffer.partial)
 
 
-def programs(graph: Graph) -> Iterator[KernelIR]:
+def iter_programs(graph: Graph) -> Iterator[KernelIR]:
     """A valid point for every program that a graph's space has, in a fixed order.
 
     Loops that run once are none, so that the orders of the others are all that there are.
     """
     seen: set[str] = set()
-    for counts in product(*(choices(graph, dim.name) for dim in graph.dims)):
+    for counts in product(*(block_choices(graph, dim.name) for dim in graph.dims)):
         ltiles = {dim.name: count for dim, count in zip(graph.dims, counts, strict=True)}
-        for order in _walks(graph, ltiles):
-            for layout in _layouts(graph, order, ltiles):
-                digest = program_of_layout(layout)
+        for order in _distinct_orders(graph, ltiles):
+            for layout in _valid_layouts(graph, order, ltiles):
+                digest = layout_digest(layout)
                 if digest not in seen:
                     seen.add(digest)
                     yield layout.ir
 
 
-def _walks(graph: Graph, ltiles: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
+def _distinct_orders(graph: Graph, ltiles: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
     """An order for each of the loops that run more than once; the others place nothing, wherever they are."""
-    start = widest(graph, loops_of(graph), dict(ltiles))
-    single = [loop for loop in start.loop_order if start.trips(loop) == 1]
-    several = [loop for loop in start.loop_order if start.trips(loop) > 1]
+    start = widest_ir(graph, loops_of(graph), dict(ltiles))
+    single = [loop for loop in start.loop_order if start.trip_count(loop) == 1]
+    several = [loop for loop in start.loop_order if start.trip_count(loop) > 1]
     for inner in permutations(several):
         order = (*(loop for loop in single if loop.endswith(BLOCK)), *inner)
         order += tuple(loop for loop in single if loop.endswith(TILE))
-        if blocks_first(order) == order:
+        if put_blocks_first(order) == order:
             yield order
 
 
-def _layouts(graph: Graph, order: tuple[str, ...], ltiles: Mapping[str, int]) -> Iterator[Layout]:
+def _valid_layouts(graph: Graph, order: tuple[str, ...], ltiles: Mapping[str, int]) -> Iterator[Layout]:
     """Every valid layout of an order and block sizes, but for those that place and hold the same as another.
 
     Scopes are chosen from the last buffer to the first, since contexts are found from the output backwards.
     What contradicts itself among steps of which all is chosen is given up at once.
     """
-    start = widest(graph, order, dict(ltiles))
-    yield from _chosen(start, list(start.plan.buffers))
+    start = widest_ir(graph, order, dict(ltiles))
+    yield from _choose_scopes(start, list(start.plan.buffers))
 
 
-def _chosen(ir: KernelIR, left: list[Buffer]) -> Iterator[Layout]:
+def _choose_scopes(ir: KernelIR, left: list[Buffer]) -> Iterator[Layout]:
     if not left:
-        layout = laid_out(ir)
+        layout = build_layout(ir)
         if layout is not None and not layout.excess:
             yield layout
         return
     buffer, rest = left[-1], left[:-1]
     open_ = {item.name for item in rest}
     seen = set()
-    for option in product(*(scopes_of(dim == buffer.partial) for dim in buffer.scoped)):
-        chosen = dict(zip(buffer.scoped, option, strict=True))
+    for option in product(*(scope_choices(dim == buffer.partial) for dim in buffer.scoped_dims)):
+        chosen = dict(zip(buffer.scoped_dims, option, strict=True))
         made = replace(ir, buffer_scopes={**ir.scopes, buffer.name: chosen})
-        place = placed(made)
-        key = _placing(made, place, buffer)
+        place = compute_placement(made)
+        key = _scope_effect(made, place, buffer)
         if key in seen:
             continue
         seen.add(key)
-        if not any(_is_final(made, item.buffer, open_) for item in contradictions(made, place)):
-            yield from _chosen(made, rest)
+        if not any(_is_final(made, item.buffer, open_) for item in find_contradictions(made, place)):
+            yield from _choose_scopes(made, rest)
 
 
-def _placing(ir: KernelIR, place: Place, buffer: Buffer) -> object:
+def _scope_effect(ir: KernelIR, place: Placement, buffer: Buffer) -> object:
     """What a buffer's scopes come to: how much it holds, how deep it is, and what its users take at once."""
     users = {step.number for step in ir.plan.steps if buffer.name in step.tensors}
-    held = tuple(ir.held(buffer.name, dim) for dim in buffer.scoped)
-    taken = tuple(ir.tiles(dim, scope) for (step, dim), scope in place.spans.items() if step in users)
+    held = tuple(ir.held_tiles(buffer.name, dim) for dim in buffer.scoped_dims)
+    taken = tuple(
+        ir.tiles_in_scope(dim, scope) for (step, dim), scope in place.spans.items() if step in users
+    )
     return held, place.depths[buffer.name], taken
 
 

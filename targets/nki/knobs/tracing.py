@@ -65,7 +65,7 @@ class Symbol:
     settings: Settings = field(default_factory=dict)
 
     @property
-    def core(self) -> tuple[Axis, ...]:
+    def core_axes(self) -> tuple[Axis, ...]:
         """The axes that operators go by."""
         return self.axes[self.lead :]
 
@@ -75,7 +75,7 @@ class Symbol:
         return tuple(axis.size for axis in self.axes)
 
 
-def record(entry: Operator, tensors: Mapping[str, Symbol], settings: Settings) -> Symbol:
+def record_call(entry: Operator, tensors: Mapping[str, Symbol], settings: Settings) -> Symbol:
     """What an operator returns on symbols.
 
     Raises:
@@ -83,11 +83,11 @@ def record(entry: Operator, tensors: Mapping[str, Symbol], settings: Settings) -
     """
     if entry.name in NOTHING_TO_DO:
         return tensors["data"]
-    bound = _bound(entry, tensors)
+    bound = _bind_axes(entry, tensors)
     if entry.reduces is not None and entry.reduces not in bound:
         raise WorkloadError(f"{entry.name} reduces rows, and {entry.like} is a column")
     core = tuple(bound[axis] for axis in entry.result if axis in bound)
-    lead = _leading(entry, tensors)
+    lead = _batch_axes(entry, tensors)
     if entry.name == "NKIMatmul" and len({item.dtype == "float32" for item in tensors.values()}) > 1:
         pair = " and ".join(item.dtype for item in tensors.values())
         raise WorkloadError(f"NKIMatmul of {pair}: float32 goes with float32 alone")
@@ -95,16 +95,16 @@ def record(entry: Operator, tensors: Mapping[str, Symbol], settings: Settings) -
     return Symbol((*lead, *core), dtype, entry, dict(tensors), dict(settings), lead=len(lead))
 
 
-def _leading(entry: Operator, tensors: Mapping[str, Symbol]) -> tuple[Axis, ...]:
+def _batch_axes(entry: Operator, tensors: Mapping[str, Symbol]) -> tuple[Axis, ...]:
     """The axes of a batch, tied together; what has fewer of them than others is the same along the rest."""
     longest = max((item.axes[: item.lead] for item in tensors.values()), key=len)
     for slot, item in tensors.items():
         for one, other in zip(longest, item.axes[: item.lead], strict=False):
-            _tie(entry, tensors, "a dimension of the batch", slot, (one.root, other.root))
+            _tie_axes(entry, tensors, "a dimension of the batch", slot, (one.root, other.root))
     return longest
 
 
-def _tie(
+def _tie_axes(
     entry: Operator, tensors: Mapping[str, Symbol], what: str, slot: str, axes: tuple[Axis, Axis]
 ) -> None:
     one, other = axes
@@ -115,24 +115,26 @@ def _tie(
         other.same = one
 
 
-def _bound(entry: Operator, tensors: Mapping[str, Symbol]) -> dict[str, Axis]:
+def _bind_axes(entry: Operator, tensors: Mapping[str, Symbol]) -> dict[str, Axis]:
     """The axes of an entry's letters, tied together; rows that are columns have no second axis."""
     bound: dict[str, Axis] = {}
     for slot, item in tensors.items():
         letters = entry.operands[slot]
-        if len(item.core) > len(letters) or (len(item.core) < len(letters) and entry.memory == "psum"):
+        if len(item.core_axes) > len(letters) or (
+            len(item.core_axes) < len(letters) and entry.memory == "psum"
+        ):
             over = ", ".join(letters)
             raise WorkloadError(f"{entry.name}'s {slot} has shape {item.shape}, and lies over ({over})")
-        for letter, axis in zip(letters, item.core, strict=False):
-            _tie(entry, tensors, letter, slot, (bound.setdefault(letter, axis).root, axis.root))
-    if any(len(tensors[s].core) < len(entry.operands[s]) and "F" in bound for s in tensors):
+        for letter, axis in zip(letters, item.core_axes, strict=False):
+            _tie_axes(entry, tensors, letter, slot, (bound.setdefault(letter, axis).root, axis.root))
+    if any(len(tensors[s].core_axes) < len(entry.operands[s]) and "F" in bound for s in tensors):
         raise WorkloadError(
             f"{entry.name} takes a column beside rows; use NKITensorScalar for that, NKITensorRow for a row"
         )
     return bound
 
 
-def trace(
+def trace_workload(
     function: Callable[..., Any], specs: Specs, *, target: str = "trn2", name: str | None = None
 ) -> Graph:
     """The graph of a workload's function on inputs of these shapes and types, in the order of its arguments.
@@ -141,15 +143,17 @@ def trace(
         WorkloadError: the function takes other inputs, returns no operator's result, or calls one wrongly.
     """
     check_specs(specs, tuple(signature(function).parameters))
-    inputs = {key: symbol_of(*specs[key]) for key in signature(function).parameters}
-    result, variables = _called(function, inputs)
+    inputs = {key: input_symbol(*specs[key]) for key in signature(function).parameters}
+    result, variables = _call_with_variables(function, inputs)
     if not isinstance(result, Symbol) or result.entry is None:
         raise WorkloadError(f"{function.__name__} returns {result!r}; it ends in the result of an operator")
-    order = _ordered(result)
-    return graph_of(name or function.__name__, target, inputs, result, _names(inputs, order, variables))
+    order = _calls_in_order(result)
+    return build_graph(
+        name or function.__name__, target, inputs, result, _name_symbols(inputs, order, variables)
+    )
 
 
-def graph_of(
+def build_graph(
     title: str, target: str, inputs: Mapping[str, Symbol], result: Symbol, names: Mapping[Symbol, str]
 ) -> Graph:
     """The graph of what was recorded on inputs; `names` has all symbols.
@@ -157,16 +161,16 @@ def graph_of(
     Raises:
         WorkloadError: a name cannot be one, an input is not used, or two axes of a tensor are one dimension.
     """
-    order = _ordered(result)
+    order = _calls_in_order(result)
     _check_axes(order)
     _check_target(order, target)
     _check_names((*inputs, names[result], title))
     for key, symbol in inputs.items():
-        if symbol not in _reached(order):
+        if symbol not in _read_symbols(order):
             raise WorkloadError(f"input {key!r} reaches no result; leave it out")
     symbols = [*inputs.values(), *order]
-    spread = _spread(order)
-    dims = _dims(symbols, target, set(spread))
+    spread = _spread_rows(order)
+    dims = _make_dims(symbols, target, set(spread))
     named = {axis: dim.name for axis, dim in dims.items()}
     values = tuple(
         Value(
@@ -184,12 +188,12 @@ def graph_of(
         dims=tuple(dims.values()),
         inputs=tuple(inputs),
         values=values,
-        calls=tuple(_call(symbol, names) for symbol in order),
+        calls=tuple(_make_call(symbol, names) for symbol in order),
         output=names[result],
     )
 
 
-def symbol_of(shape: tuple[int, ...], dtype: str) -> Symbol:
+def input_symbol(shape: tuple[int, ...], dtype: str) -> Symbol:
     """An input of this shape and type; of more than two dimensions the last two are rows of a batch."""
     return Symbol(tuple(Axis(size) for size in shape), dtype, lead=max(0, len(shape) - 2))
 
@@ -243,7 +247,9 @@ def _check_names(names: tuple[str, ...]) -> None:
             raise WorkloadError(f"{name!r} cannot be a name in a kernel; choose another identifier")
 
 
-def _called(function: Callable[..., Any], inputs: Mapping[str, Symbol]) -> tuple[Any, dict[str, Any]]:
+def _call_with_variables(
+    function: Callable[..., Any], inputs: Mapping[str, Symbol]
+) -> tuple[Any, dict[str, Any]]:
     """What a function returns, and its variables at that moment."""
     variables: dict[str, Any] = {}
     before = sys.getprofile()
@@ -260,7 +266,7 @@ def _called(function: Callable[..., Any], inputs: Mapping[str, Symbol]) -> tuple
     return result, variables
 
 
-def _ordered(result: Symbol) -> list[Symbol]:
+def _calls_in_order(result: Symbol) -> list[Symbol]:
     """Calls that the result needs, operands first."""
     found: dict[Symbol, None] = {}
 
@@ -274,11 +280,13 @@ def _ordered(result: Symbol) -> list[Symbol]:
     return list(found)
 
 
-def _reached(order: list[Symbol]) -> set[Symbol]:
+def _read_symbols(order: list[Symbol]) -> set[Symbol]:
     return {item for symbol in order for item in symbol.operands.values()}
 
 
-def _names(inputs: Mapping[str, Symbol], order: list[Symbol], variables: dict[str, Any]) -> dict[Symbol, str]:
+def _name_symbols(
+    inputs: Mapping[str, Symbol], order: list[Symbol], variables: dict[str, Any]
+) -> dict[Symbol, str]:
     """Variables' names; what has none is called by its operator, with a number.
 
     The result is called by its last name, as it is returned, all else by its first. Names say `sbuf_` and
@@ -300,14 +308,14 @@ def _names(inputs: Mapping[str, Symbol], order: list[Symbol], variables: dict[st
     return names
 
 
-def _spread(order: list[Symbol]) -> dict[Symbol, Axis]:
+def _spread_rows(order: list[Symbol]) -> dict[Symbol, Axis]:
     """Rows that are the same in every partition, and the axis whose partitions these are."""
     found: dict[Symbol, Axis] = {}
     for symbol in order:
         entry = symbol.entry
         assert entry is not None
         for slot in entry.rows:
-            row, over = symbol.operands[slot], symbol.operands[entry.like].core[0].root
+            row, over = symbol.operands[slot], symbol.operands[entry.like].core_axes[0].root
             if row.entry is not None or len(row.axes) != 1 or found.setdefault(row, over) is not over:
                 raise WorkloadError(
                     f"{entry.name}'s {slot} is an input of one dimension, beside rows of one dimension; give "
@@ -321,24 +329,25 @@ def _spread(order: list[Symbol]) -> dict[Symbol, Axis]:
     return found
 
 
-def _dims(symbols: list[Symbol], target: str, rows: set[Symbol]) -> dict[Axis, Dim]:
+def _make_dims(symbols: list[Symbol], target: str, rows: set[Symbol]) -> dict[Axis, Dim]:
     limits = targets.load(target)
     wide = limits.psum_bank_bytes // 4
     found: dict[Axis, None] = {axis.root: None for symbol in symbols for axis in symbol.axes}
     most = dict.fromkeys(found, wide)
-    most |= {symbol.core[0].root: limits.partitions for symbol in symbols if symbol not in rows}
+    most |= {symbol.core_axes[0].root: limits.partitions for symbol in symbols if symbol not in rows}
     most |= {axis.root: 1 for symbol in symbols for axis in symbol.axes[: symbol.lead]}
     return {
-        axis: Dim(f"d{number}", axis.size, _tile(axis.size, most[axis])) for number, axis in enumerate(found)
+        axis: Dim(f"d{number}", axis.size, _largest_divisor(axis.size, most[axis]))
+        for number, axis in enumerate(found)
     }
 
 
-def _tile(size: int, limit: int) -> int:
+def _largest_divisor(size: int, limit: int) -> int:
     """The largest divisor of a size up to a limit."""
     return next(tile for tile in range(min(size, limit), 0, -1) if size % tile == 0)
 
 
-def _call(symbol: Symbol, names: Mapping[Symbol, str]) -> Call:
+def _make_call(symbol: Symbol, names: Mapping[Symbol, str]) -> Call:
     assert symbol.entry is not None
     return Call(
         operator=symbol.entry.name,

@@ -3,8 +3,8 @@ people."""
 
 from __future__ import annotations
 
-from targets.nki.knobs.export.export import check_root, export
-from targets.nki.knobs.export.figures import Scale
-from targets.nki.knobs.tuning.workload import load, problem_of
+from targets.nki.knobs.export.export import check_root, export_run
+from targets.nki.knobs.export.figures import PeakScale
+from targets.nki.knobs.tuning.workload import load_workload, workload_problem
 
-__all__ = ["Scale", "check_root", "export", "load", "problem_of"]
+__all__ = ["PeakScale", "check_root", "export_run", "load_workload", "workload_problem"]

@@ -16,36 +16,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nki_sim import targets
-from targets.nki.knobs.capacity import MEMORIES, UNITS, available
+from targets.nki.knobs.capacity import MEMORIES, UNITS, memory_capacity
 from targets.nki.knobs.errors import KnobError
-from targets.nki.knobs.instructions import refused
+from targets.nki.knobs.instruction_limits import instruction_failures
 from targets.nki.knobs.ir import LOOP_ORDER, LTILES, SCOPES, KernelIR
-from targets.nki.knobs.malformed import malformed
-from targets.nki.knobs.narrowing import Layout, default, fitting, laid_out
-from targets.nki.knobs.nest import nested
-from targets.nki.knobs.placement import placed
-from targets.nki.knobs.report import Failure, Fix
-from targets.nki.knobs.structure import contradictions, splits
+from targets.nki.knobs.knob_values import find_malformed_values
+from targets.nki.knobs.narrowing import Layout, build_layout, default_ir, narrow_to_fit
+from targets.nki.knobs.nest import build_nest
+from targets.nki.knobs.placement import compute_placement
+from targets.nki.knobs.placement_checks import find_contradictions, find_splits
+from targets.nki.knobs.report import CheckFailure, KnobFix
 
 
-def validity_report(ir: KernelIR) -> list[Failure]:
+def validity_report(ir: KernelIR) -> list[CheckFailure]:
     """Every failed check of an IR; none of a valid one."""
-    found = malformed(ir)
+    found = find_malformed_values(ir)
     if found:
         return found
-    place = placed(ir)
-    found = list(contradictions(ir, place))
+    place = compute_placement(ir)
+    found = list(find_contradictions(ir, place))
     if found:
         return found
-    nest = nested(ir, place)
-    found = list(splits(ir, place, nest))
+    nest = build_nest(ir, place)
+    found = list(find_splits(ir, place, nest))
     if found:
         return found
     layout = Layout(ir, place, nest)
-    return [*refused(ir, place), *_room(layout)]
+    return [*instruction_failures(ir, place), *_capacity_failures(layout)]
 
 
-def layout_of(ir: KernelIR) -> Layout:
+def require_layout(ir: KernelIR) -> Layout:
     """The layout of a valid IR.
 
     Raises:
@@ -54,39 +54,39 @@ def layout_of(ir: KernelIR) -> Layout:
     found = validity_report(ir)
     if found:
         raise KnobError("; ".join(str(failure) for failure in found))
-    layout = laid_out(ir)
+    layout = build_layout(ir)
     assert layout is not None
     return layout
 
 
-def _room(layout: Layout) -> Iterator[Failure]:
+def _capacity_failures(layout: Layout) -> Iterator[CheckFailure]:
     target = targets.load(layout.ir.graph.target)
     found = layout.peaks
     for memory in MEMORIES:
-        limit = available(memory, target)
+        limit = memory_capacity(memory, target)
         if found[memory].taken > limit:
             unit = UNITS[memory]
             detail = (
                 f"{found[memory].taken} {unit} of {memory.upper()} are in use at once, "
                 f"{target.name} has {limit}: {', '.join(found[memory].buffers)}"
             )
-            yield Failure(f"{memory}_capacity", "", memory, detail, _smaller(layout))
+            yield CheckFailure(f"{memory}_capacity", "", memory, detail, _narrowing_fix(layout))
 
 
-def _smaller(layout: Layout) -> Fix:
+def _narrowing_fix(layout: Layout) -> KnobFix:
     """The knobs in which the nearest configuration that fits differs."""
-    found = fitting(layout)
+    found = narrow_to_fit(layout)
     if found is not None:
-        return difference(layout.ir, found.ir)
+        return knob_difference(layout.ir, found.ir)
     try:
-        return difference(layout.ir, default(layout.ir.graph))
+        return knob_difference(layout.ir, default_ir(layout.ir.graph))
     except KnobError:
         return ()
 
 
-def difference(one: KernelIR, other: KernelIR) -> Fix:
+def knob_difference(one: KernelIR, other: KernelIR) -> KnobFix:
     """The knobs to turn to get from one IR of a graph to another."""
-    order: Fix = () if one.loop_order == other.loop_order else (((LOOP_ORDER,), other.loop_order),)
+    order: KnobFix = () if one.loop_order == other.loop_order else (((LOOP_ORDER,), other.loop_order),)
     ltiles = (((LTILES, dim), count) for dim, count in other.ltiles.items() if one.ltiles[dim] != count)
     scopes = (
         ((SCOPES, name, dim), scope)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from targets.nki.knobs.graph import Graph
-from targets.nki.knobs.rewrites import affine, epilogue, load_transpose, online, operand_swap, row_scale
-from targets.nki.knobs.rewrites.base import Refused, Rewrite, producers
+from targets.nki.knobs.graph_rewrites import affine, epilogue, load_transpose, online, operand_swap, row_scale
+from targets.nki.knobs.graph_rewrites.base import GraphRewrite, GraphRewriteRefused, producer_calls
 
-REWRITES: tuple[Rewrite, ...] = (
+REWRITES: tuple[GraphRewrite, ...] = (
     row_scale.REWRITE,
     operand_swap.REWRITE,
     load_transpose.REWRITE,
@@ -27,29 +27,29 @@ REWRITES: tuple[Rewrite, ...] = (
 
 IDENTITY = "identity"
 
-MOST = 32
+MOST_VARIANTS = 32
 """Variants of a workload at most, those of fewer rewrites first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class GraphVariant:
     """A graph that computes a workload, named by the rewrites that made it, with a `+` between two."""
 
     name: str
     graph: Graph
 
 
-def variants(graph: Graph) -> tuple[Variant, ...]:
+def make_variants(graph: Graph) -> tuple[GraphVariant, ...]:
     """The variants of a graph, itself first; the same graph has the same, in the same order."""
-    found: dict[object, Variant] = {}
-    for name, made in _rewritten(graph):
-        found.setdefault(canonical(made), Variant(name, made))
-        if len(found) == MOST:
+    found: dict[object, GraphVariant] = {}
+    for name, made in _rewrite_subsets(graph):
+        found.setdefault(canonical_form(made), GraphVariant(name, made))
+        if len(found) == MOST_VARIANTS:
             break
     return tuple(found.values())
 
 
-def _rewritten(graph: Graph) -> Iterator[tuple[str, Graph]]:
+def _rewrite_subsets(graph: Graph) -> Iterator[tuple[str, Graph]]:
     """What each subset makes of a graph, where none of it is refused."""
     for count in range(len(REWRITES) + 1):
         for chosen in combinations(REWRITES, count):
@@ -57,25 +57,25 @@ def _rewritten(graph: Graph) -> Iterator[tuple[str, Graph]]:
             try:
                 for rewrite in chosen:
                     made = rewrite.apply(made)
-            except Refused:
+            except GraphRewriteRefused:
                 continue
             yield "+".join(rewrite.name for rewrite in chosen) or IDENTITY, made
 
 
-def refusals(graph: Graph) -> Mapping[str, str]:
+def rewrite_refusals(graph: Graph) -> Mapping[str, str]:
     """Why rewrites do not apply to a graph as it is, by their names."""
     found = {}
     for rewrite in REWRITES:
         try:
             rewrite.apply(graph)
-        except Refused as reason:
+        except GraphRewriteRefused as reason:
             found[rewrite.name] = str(reason)
     return found
 
 
-def canonical(graph: Graph) -> object:
+def canonical_form(graph: Graph) -> object:
     """What two graphs have in common that differ in names and in the order of calls alone."""
-    made = producers(graph)
+    made = producer_calls(graph)
     numbers = {name: number for number, name in enumerate(graph.inputs)}
     calls: list[object] = []
 

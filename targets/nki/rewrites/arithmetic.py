@@ -9,18 +9,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-Terms = dict[str, tuple[int, ast.expr]]
+SumTerms = dict[str, tuple[int, ast.expr]]
 """By the source of a term: how often it is added, and its syntax."""
 
 
-def substituted(code: str, meanings: Mapping[str, str]) -> str:
+def substitute_names(code: str, meanings: Mapping[str, str]) -> str:
     """An expression with names and whole subexpressions replaced, simplified; `meanings` are sources."""
     tree = ast.parse(code.strip(), mode="eval").body
     before = ast.unparse(tree)
-    tree = _Substitute(meanings).visit(tree)
+    tree = _NameSubstitution(meanings).visit(tree)
     if ast.unparse(tree) == before:
         return code.strip()
-    return ast.unparse(_simple(tree) if _is_integral(tree) else tree)
+    return ast.unparse(_simplify_sums(tree) if _is_integral(tree) else tree)
 
 
 def _is_integral(node: ast.expr) -> bool:
@@ -35,98 +35,100 @@ def names_in(code: str) -> frozenset[str]:
     return frozenset(node.id for node in ast.walk(ast.parse(code.strip())) if isinstance(node, ast.Name))
 
 
-class _Substitute(ast.NodeTransformer):
+class _NameSubstitution(ast.NodeTransformer):
     def __init__(self, meanings: Mapping[str, str]) -> None:
         self._meanings = meanings
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self._meaning(node.id) or node
+        return self._parse_replacement(node.id) or node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        found = self._meaning(ast.unparse(node))
+        found = self._parse_replacement(ast.unparse(node))
         if found is not None:
             return found
         self.generic_visit(node)
         return node
 
-    def _meaning(self, code: str) -> ast.expr | None:
+    def _parse_replacement(self, code: str) -> ast.expr | None:
         text = self._meanings.get(code)
         return None if text is None else ast.parse(text, mode="eval").body
 
 
-def _simple(node: ast.expr) -> ast.expr:
+def _simplify_sums(node: ast.expr) -> ast.expr:
     """The expression with its sums simplified, the outermost one last."""
     for name, child in ast.iter_fields(node):
         if isinstance(child, ast.expr):
-            setattr(node, name, _simple(child))
+            setattr(node, name, _simplify_sums(child))
         elif isinstance(child, list):
-            setattr(node, name, [_simple(item) if isinstance(item, ast.expr) else item for item in child])
-    return _sum(node) if _is_sum(node) else node
+            setattr(
+                node, name, [_simplify_sums(item) if isinstance(item, ast.expr) else item for item in child]
+            )
+    return _simplify_sum(node) if _is_sum(node) else node
 
 
 def _is_sum(node: ast.expr) -> bool:
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub)
 
 
-def _sum(node: ast.expr) -> ast.expr:
-    plain = _collected(node, expand=False)
-    expanded = _collected(node, expand=True)
-    return _written(_remainders(expanded if len(expanded) < len(plain) else plain))
+def _simplify_sum(node: ast.expr) -> ast.expr:
+    plain = _collect_terms(node, expand=False)
+    expanded = _collect_terms(node, expand=True)
+    return _build_sum(_fold_remainders(expanded if len(expanded) < len(plain) else plain))
 
 
-def _collected(node: ast.expr, *, expand: bool) -> Terms:
-    found: Terms = {}
-    for factor, term in _terms(node, expand=expand):
-        text = _key(term)
+def _collect_terms(node: ast.expr, *, expand: bool) -> SumTerms:
+    found: SumTerms = {}
+    for factor, term in _split_terms(node, expand=expand):
+        text = _term_key(term)
         found[text] = (found.get(text, (0, term))[0] + factor, found.get(text, (0, term))[1])
     return {text: item for text, item in found.items() if item[0]}
 
 
-def _key(term: ast.expr) -> str:
+def _term_key(term: ast.expr) -> str:
     """The same text for the factors of a product in any order."""
-    return " * ".join(sorted(ast.unparse(item) for item in _factors(term)))
+    return " * ".join(sorted(ast.unparse(item) for item in _product_factors(term)))
 
 
-def _factors(term: ast.expr) -> list[ast.expr]:
+def _product_factors(term: ast.expr) -> list[ast.expr]:
     if isinstance(term, ast.BinOp) and isinstance(term.op, ast.Mult):
-        return [*_factors(term.left), *_factors(term.right)]
+        return [*_product_factors(term.left), *_product_factors(term.right)]
     return [term]
 
 
-def _terms(node: ast.expr, *, expand: bool) -> list[tuple[int, ast.expr]]:
+def _split_terms(node: ast.expr, *, expand: bool) -> list[tuple[int, ast.expr]]:
     """An expression as a sum of (integer, term); `expand` multiplies products of sums out."""
     match node:
         case ast.Constant(value=int() as number) if not isinstance(number, bool):
             return [(number, ast.Constant(1))]
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as op, right=right):
             sign = 1 if isinstance(op, ast.Add) else -1
-            rest = [(sign * factor, term) for factor, term in _terms(right, expand=expand)]
-            return [*_terms(left, expand=expand), *rest]
+            rest = [(sign * factor, term) for factor, term in _split_terms(right, expand=expand)]
+            return [*_split_terms(left, expand=expand), *rest]
         case ast.UnaryOp(op=ast.USub(), operand=inner):
-            return [(-factor, term) for factor, term in _terms(inner, expand=expand)]
+            return [(-factor, term) for factor, term in _split_terms(inner, expand=expand)]
         case ast.BinOp(left=left, op=ast.Mult(), right=right) if expand:
             return [
-                (a * b, _product(first, second))
-                for a, first in _terms(left, expand=True)
-                for b, second in _terms(right, expand=True)
+                (a * b, _multiply_terms(first, second))
+                for a, first in _split_terms(left, expand=True)
+                for b, second in _split_terms(right, expand=True)
             ]
     return [(1, node)]
 
 
-def _product(first: ast.expr, second: ast.expr) -> ast.expr:
+def _multiply_terms(first: ast.expr, second: ast.expr) -> ast.expr:
     for one, other in ((first, second), (second, first)):
         if isinstance(one, ast.Constant) and one.value == 1:
             return other
     return ast.BinOp(first, ast.Mult(), second)
 
 
-def _remainders(terms: Terms) -> Terms:
+def _fold_remainders(terms: SumTerms) -> SumTerms:
     """x - x // t * t is x % t."""
     for text, (factor, term) in terms.items():
         for other, (count, product) in terms.items():
             if factor != 1 or count != -1 or not isinstance(product, ast.BinOp):
                 continue
-            match _factors(product):
+            match _product_factors(product):
                 case [ast.BinOp(left=whole, op=ast.FloorDiv(), right=part), by] if ast.unparse(
                     whole
                 ) == text and ast.unparse(part) == ast.unparse(by):
@@ -136,12 +138,12 @@ def _remainders(terms: Terms) -> Terms:
     return terms
 
 
-def _written(terms: Terms) -> ast.expr:
+def _build_sum(terms: SumTerms) -> ast.expr:
     """The terms as a sum, what is added before what is taken away."""
     ordered = sorted(terms.values(), key=lambda item: item[0] < 0)
     sum_: ast.expr | None = None
     for factor, term in ordered:
-        size = _times(abs(factor), term)
+        size = _scale_term(abs(factor), term)
         if sum_ is None:
             sum_ = size if factor > 0 else ast.UnaryOp(ast.USub(), size)
         else:
@@ -149,7 +151,7 @@ def _written(terms: Terms) -> ast.expr:
     return sum_ if sum_ is not None else ast.Constant(0)
 
 
-def _times(factor: int, term: ast.expr) -> ast.expr:
+def _scale_term(factor: int, term: ast.expr) -> ast.expr:
     if isinstance(term, ast.Constant) and term.value == 1:
         return ast.Constant(factor)
     return term if factor == 1 else ast.BinOp(ast.Constant(factor), ast.Mult(), term)

@@ -16,17 +16,17 @@ from typing import NamedTuple
 from nki_sim.forms import Form
 from nki_sim.operators import OPERATORS
 from nki_sim.targets import Target
-from targets.nki.rewrites.columns import even_columns, narrowed, runs_on, width_of
+from targets.nki.rewrites.column_splits import balanced_columns, can_run_on, narrow_form, result_width
 from targets.nki.rewrites.estimate import ENGINES, NORM, form_ns, tile_banks
-from targets.nki.rewrites.model import Kernel, Statement
+from targets.nki.rewrites.kernel_ir import Kernel, Statement
 from targets.nki.rewrites.values import Tensor
 
-WORTHWHILE = 0.999
+IMPROVEMENT_RATIO = 0.999
 """A move counts when it makes the norm at most this times what it was."""
-MOST_MOVES = 32
+MAX_MOVES = 32
 
 
-class Part(NamedTuple):
+class ColumnShare(NamedTuple):
     """The last columns of an instruction, which another engine does."""
 
     engine: str
@@ -34,22 +34,22 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Balance:
+class EngineBalance:
     """Other engines by statement, parts that others do, tiles that go to PSUM or have a copy there."""
 
     engines: Mapping[Statement, str] = field(default_factory=dict)
     tiles: frozenset[Tensor] = frozenset()
-    parts: Mapping[Statement, Part] = field(default_factory=dict)
+    parts: Mapping[Statement, ColumnShare] = field(default_factory=dict)
     copies: frozenset[Tensor] = frozenset()
 
     def __len__(self) -> int:
         return len(self.engines) + len(self.tiles) + len(self.parts) + len(self.copies)
 
-    def engine(self, item: Statement) -> str:
+    def engine_of(self, item: Statement) -> str:
         """Where an instruction runs, or the first part of it."""
         return self.engines.get(item, item.engine)
 
-    def copy_read(self, item: Statement, engine: str) -> Tensor | None:
+    def find_copy_read(self, item: Statement, engine: str) -> Tensor | None:
         """The tile of which an instruction reads the copy when it runs on an engine."""
         inputs = [access.tensor for access in item.accesses if not access.writes]
         if engine != "vector" or item.op != "tensor_tensor":
@@ -59,17 +59,17 @@ class Balance:
         return next((tile for tile in inputs if tile in self.copies and inputs.count(tile) == 1), None)
 
 
-Busy = Mapping[str, float]
+BusyTimes = Mapping[str, float]
 """Nanoseconds by engine."""
-Move = tuple[Balance, Iterable[Statement]]
+BalanceMove = tuple[EngineBalance, Iterable[Statement]]
 """What a move leads to, and the statements that cost something else then."""
-Key = tuple[Statement, str, Part | None, AbstractSet[Tensor], AbstractSet[Tensor]]
+CostKey = tuple[Statement, str, ColumnShare | None, AbstractSet[Tensor], AbstractSet[Tensor]]
 """What the cost of a statement depends on."""
-Moves = Callable[[Balance, Busy], Iterator[Move]]
+MoveGenerator = Callable[[EngineBalance, BusyTimes], Iterator[BalanceMove]]
 
 
 @dataclass(frozen=True, slots=True)
-class Freedom:
+class MoveOptions:
     """What may be moved: `engines` that a statement may go to, `tiles` that may go to PSUM.
 
     Statements that are `shared` may be cut by columns between two engines; tiles that are `copied` may have a
@@ -82,167 +82,177 @@ class Freedom:
     copied: Mapping[Tensor, Statement] = field(default_factory=dict)
 
 
-class Balancer:
+class EngineBalancer:
     """The instructions of some part of a kernel, and what each of them may become."""
 
-    def __init__(self, kernel: Kernel, target: Target, freedom: Freedom) -> None:
+    def __init__(self, kernel: Kernel, target: Target, freedom: MoveOptions) -> None:
         self._kernel = kernel
         self._target = target
         self._free = freedom
         self._all = list(kernel.operations())
-        self._costs: dict[Key, Busy | None] = {}
+        self._costs: dict[CostKey, BusyTimes | None] = {}
         self._banks = sum(
             tile_banks(item.tensor, target)
             for item in kernel.declarations.values()
             if item.tensor is not None and item.tensor.buffer == "psum"
         )
 
-    def balance(self) -> Balance:
+    def balance(self) -> EngineBalance:
         """The moves that even out the engines; none where no move helps.
 
         GpSimd does not reach PSUM, so that one kind of move shuts out the other: both are tried first.
         """
-        start = Balance()
-        placed = self._improved(start, self._placements)
-        ends = [self._improved(first, self._moves) for first in (start, placed)]
-        return min(ends, key=lambda end: _norm(self._busy(end)))
+        start = EngineBalance()
+        placed = self._improve_greedily(start, self._placement_moves)
+        ends = [self._improve_greedily(first, self._all_moves) for first in (start, placed)]
+        return min(ends, key=lambda end: _busy_norm(self._total_busy_times(end)))
 
-    def _improved(self, now: Balance, moves: Moves) -> Balance:
+    def _improve_greedily(self, now: EngineBalance, moves: MoveGenerator) -> EngineBalance:
         """What the most useful moves lead to, one after the other."""
-        busy = self._busy(now)
-        for _ in range(MOST_MOVES):
+        busy = self._total_busy_times(now)
+        for _ in range(MAX_MOVES):
             tried = [
                 (value, move, after)
                 for move, items in moves(now, busy)
-                if (after := self._after(busy, now, move, items)) is not None
-                and (value := _norm(after)) <= WORTHWHILE * _norm(busy)
+                if (after := self._busy_times_after(busy, now, move, items)) is not None
+                and (value := _busy_norm(after)) <= IMPROVEMENT_RATIO * _busy_norm(busy)
             ]
             if not tried:
                 break
             _, now, busy = min(tried, key=lambda one: one[0])
         return now
 
-    def _moves(self, now: Balance, busy: Busy) -> Iterator[Move]:
+    def _all_moves(self, now: EngineBalance, busy: BusyTimes) -> Iterator[BalanceMove]:
         for item, names in self._free.engines.items():
             whole = replace(now, parts={key: part for key, part in now.parts.items() if key is not item})
             for name in (item.engine, *names):
-                if now.engine(item) != name or item in now.parts:
+                if now.engine_of(item) != name or item in now.parts:
                     yield replace(whole, engines=_with_engine(now, item, name)), (item,)
             if item in self._free.shared:
-                yield from self._cuts(now, busy, whole, item)
-        yield from self._placements(now, busy)
+                yield from self._column_share_moves(now, busy, whole, item)
+        yield from self._placement_moves(now, busy)
 
-    def _cuts(self, now: Balance, busy: Busy, whole: Balance, item: Statement) -> Iterator[Move]:
+    def _column_share_moves(
+        self, now: EngineBalance, busy: BusyTimes, whole: EngineBalance, item: Statement
+    ) -> Iterator[BalanceMove]:
         """Between where the instruction runs and each of the other engines, so that the two come out even."""
-        here, uncut, cost = now.engine(item), self._after(busy, now, whole, (item,)), self._cost(item, whole)
+        here, uncut, cost = (
+            now.engine_of(item),
+            self._busy_times_after(busy, now, whole, (item,)),
+            self._statement_cost(item, whole),
+        )
         if uncut is None or cost is None:
             return
         for name in (item.engine, *self._free.engines[item]):
-            other = self._cost(item, replace(whole, engines=_with_engine(whole, item, name)))
+            other = self._statement_cost(item, replace(whole, engines=_with_engine(whole, item, name)))
             if name == here or other is None:
                 continue
             mine, theirs = cost[here] * item.trips, other[name] * item.trips
-            columns = even_columns(uncut[here], uncut[name], mine, theirs, width_of(item))
-            part = Part(name, columns)
+            columns = balanced_columns(uncut[here], uncut[name], mine, theirs, result_width(item))
+            part = ColumnShare(name, columns)
             if columns and now.parts.get(item) != part:
                 yield replace(whole, parts={**whole.parts, item: part}), (item,)
 
-    def _placements(self, now: Balance, busy: Busy) -> Iterator[Move]:
+    def _placement_moves(self, now: EngineBalance, busy: BusyTimes) -> Iterator[BalanceMove]:
         del busy
         for tile in sorted(self._free.tiles - now.tiles, key=lambda tile: tile.id):
-            yield replace(now, tiles=now.tiles | {tile}), self._kernel.users(tile)
+            yield replace(now, tiles=now.tiles | {tile}), self._kernel.users_of(tile)
         for tile in sorted(self._free.copied.keys() - now.copies, key=lambda tile: tile.id):
-            yield replace(now, copies=now.copies | {tile}), self._kernel.users(tile)
+            yield replace(now, copies=now.copies | {tile}), self._kernel.users_of(tile)
 
-    def _busy(self, balance: Balance) -> Busy:
+    def _total_busy_times(self, balance: EngineBalance) -> BusyTimes:
         busy = dict.fromkeys(ENGINES, 0.0)
         for item in self._all:
-            _add(busy, self._cost(item, balance) or {}, item.trips)
+            _add_times(busy, self._statement_cost(item, balance) or {}, item.trips)
         for tile in sorted(balance.copies, key=lambda tile: tile.id):
-            self._add_copy(busy, tile)
+            self._add_copy_time(busy, tile)
         return busy
 
-    def _after(self, busy: Busy, now: Balance, move: Balance, items: Iterable[Statement]) -> Busy | None:
+    def _busy_times_after(
+        self, busy: BusyTimes, now: EngineBalance, move: EngineBalance, items: Iterable[Statement]
+    ) -> BusyTimes | None:
         """The busy times after a move; None where a rule would be broken."""
         banks = sum(tile_banks(tile, self._target) for tile in (*move.tiles, *move.copies))
         if self._banks + banks > self._target.psum_banks:
             return None
         after = dict(busy)
         for item in items:
-            new = self._cost(item, move)
+            new = self._statement_cost(item, move)
             if new is None:
                 return None
-            _add(after, self._cost(item, now) or {}, -item.trips)
-            _add(after, new, item.trips)
+            _add_times(after, self._statement_cost(item, now) or {}, -item.trips)
+            _add_times(after, new, item.trips)
         for tile in sorted(move.copies - now.copies, key=lambda tile: tile.id):
-            self._add_copy(after, tile)
+            self._add_copy_time(after, tile)
         return after
 
-    def _add_copy(self, busy: dict[str, float], tile: Tensor) -> None:
+    def _add_copy_time(self, busy: dict[str, float], tile: Tensor) -> None:
         """The time of the copy of a tile to PSUM."""
         made = self._free.copied[tile]
         assert made.form is not None
         src = made.form["dst"]
         operands = (replace(src, buffer="psum"), replace(src, role="src"))
-        form = Form("tensor_copy", copying_engine(self._target), operands, ())
-        _add(busy, form_ns(form, self._target), made.trips)
+        form = Form("tensor_copy", psum_copy_engine(self._target), operands, ())
+        _add_times(busy, form_ns(form, self._target), made.trips)
 
-    def _cost(self, item: Statement, balance: Balance) -> Busy | None:
+    def _statement_cost(self, item: Statement, balance: EngineBalance) -> BusyTimes | None:
         inputs = frozenset(access.tensor for access in item.accesses)
-        moved, engine, part = inputs & balance.tiles, balance.engine(item), balance.parts.get(item)
+        moved, engine, part = inputs & balance.tiles, balance.engine_of(item), balance.parts.get(item)
         copies = inputs & balance.copies
         key = (item, engine, part, moved, copies)
         if key not in self._costs:
-            self._costs[key] = self._worked_out(item, balance)
+            self._costs[key] = self._compute_cost(item, balance)
         return self._costs[key]
 
-    def _worked_out(self, item: Statement, balance: Balance) -> Busy | None:
-        engine, part = balance.engine(item), balance.parts.get(item)
+    def _compute_cost(self, item: Statement, balance: EngineBalance) -> BusyTimes | None:
+        engine, part = balance.engine_of(item), balance.parts.get(item)
         if part is None:
-            return self._form_ns(item, item.form, engine, balance)
-        width = width_of(item)
+            return self._form_cost(item, item.form, engine, balance)
+        width = result_width(item)
         total: dict[str, float] = {}
         for name, columns in ((engine, width - part.columns), part):
-            cost = self._form_ns(item, narrowed(item, columns), name, balance)
+            cost = self._form_cost(item, narrow_form(item, columns), name, balance)
             if cost is None:
                 return None
-            _add(total, cost, 1)
+            _add_times(total, cost, 1)
         return total
 
-    def _form_ns(self, item: Statement, form: Form | None, engine: str, balance: Balance) -> Busy | None:
+    def _form_cost(
+        self, item: Statement, form: Form | None, engine: str, balance: EngineBalance
+    ) -> BusyTimes | None:
         assert form is not None
-        copy = balance.copy_read(item, engine)
+        copy = balance.find_copy_read(item, engine)
         there = balance.tiles if copy is None else balance.tiles | {copy}
-        made = replace(_placed(item, form, there), engine=engine)
+        made = replace(_form_in_psum(item, form, there), engine=engine)
         if made.operands != form.operands or engine != item.engine:
             operator = OPERATORS[form.op]
-            stands = all(op.buffer in operator.by_name[op.role].buffers for op in made.operands)
-            if not stands or not runs_on(made, engine, self._target):
+            stands = all(op.buffer in operator.arguments_by_name[op.role].buffers for op in made.operands)
+            if not stands or not can_run_on(made, engine, self._target):
                 return None
         return form_ns(made, self._target)
 
 
-def copying_engine(target: Target) -> str:
+def psum_copy_engine(target: Target) -> str:
     """What makes copies in PSUM: ScalarE, where it copies."""
     return "scalar" if target.scalar_tensor_copy else "vector"
 
 
-def _with_engine(now: Balance, item: Statement, name: str) -> Mapping[Statement, str]:
+def _with_engine(now: EngineBalance, item: Statement, name: str) -> Mapping[Statement, str]:
     others = {key: value for key, value in now.engines.items() if key is not item}
     return others if name == item.engine else {**others, item: name}
 
 
-def _add(busy: dict[str, float], cost: Busy, times: float) -> None:
+def _add_times(busy: dict[str, float], cost: BusyTimes, times: float) -> None:
     for engine, nanoseconds in cost.items():
         busy[engine] = busy.get(engine, 0.0) + nanoseconds * times
 
 
-def _norm(busy: Busy) -> float:
+def _busy_norm(busy: BusyTimes) -> float:
     """The norm over the engines' busy times."""
     return float(sum(max(value, 0.0) ** NORM for value in busy.values()) ** (1 / NORM))
 
 
-def _placed(item: Statement, form: Form, there: frozenset[Tensor]) -> Form:
+def _form_in_psum(item: Statement, form: Form, there: frozenset[Tensor]) -> Form:
     """A form of an instruction with some tiles in PSUM."""
     moved = {access.role for access in item.accesses if access.tensor in there}
     operands = tuple(

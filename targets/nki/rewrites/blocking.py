@@ -16,15 +16,25 @@ from operator import attrgetter
 import libcst as cst
 
 from targets.nki.rewrites import syntax
-from targets.nki.rewrites.model import Access, Guard, Kernel, Kind, Loop, Node, Statement, inside, walk
-from targets.nki.rewrites.splitting import range_name
+from targets.nki.rewrites.kernel_ir import (
+    Access,
+    Guard,
+    Kernel,
+    Loop,
+    Node,
+    Statement,
+    StatementKind,
+    loop_contains,
+    walk_nodes,
+)
+from targets.nki.rewrites.loop_ranges import range_name
 from targets.nki.rewrites.staging import shape_texts
-from targets.nki.rewrites.transform import Refused
-from targets.nki.rewrites.values import Affine, Tensor, affine
+from targets.nki.rewrites.transform import RewriteRefused
+from targets.nki.rewrites.values import Affine, Tensor, make_affine
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class BlockPlan:
     """A loop that can be cut in blocks: the statements that depend on its index, the tiles to copy.
 
     A tile to copy gets a place for each iteration of a block.
@@ -36,59 +46,61 @@ class Block:
     copied: frozenset[int]
 
 
-def plan_block(kernel: Kernel, loop: Loop) -> Block:
+def plan_block(kernel: Kernel, loop: Loop) -> BlockPlan:
     """Work out what depends on a loop's index.
 
     Raises:
-        Refused: its iterations are not independent, or nothing would be shared between them.
+        RewriteRefused: its iterations are not independent, or nothing would be shared between them.
     """
-    nodes = list(walk(loop.body))
+    nodes = list(walk_nodes(loop.body))
     _check_readable(loop, nodes)
     check_independent(kernel, loop)
     statements = [node for node in nodes if isinstance(node, Statement)]
-    tainted = _tainted(kernel, loop, statements)
-    shared = [item for item in statements if item.kind is Kind.OPERATE and item not in tainted]
+    tainted = _index_dependents(kernel, loop, statements)
+    shared = [item for item in statements if item.kind is StatementKind.OPERATE and item not in tainted]
     if not shared:
-        raise Refused(f"every instruction in the loop over {loop.var} depends on {loop.var}")
-    return Block(kernel, loop, tainted, _copied(kernel, loop, tainted))
+        raise RewriteRefused(f"every instruction in the loop over {loop.var} depends on {loop.var}")
+    return BlockPlan(kernel, loop, tainted, _tiles_to_copy(kernel, loop, tainted))
 
 
 def _check_readable(loop: Loop, nodes: Sequence[Node]) -> None:
     if loop.index_text != loop.var:
-        raise Refused(f"the loop over {loop.var} does not count 0, 1, ...")
+        raise RewriteRefused(f"the loop over {loop.var} does not count 0, 1, ...")
     for node in nodes:
         if isinstance(node, Guard):
-            raise Refused(f"the loop over {loop.var} holds a condition")
-        if isinstance(node, Statement) and node.kind in {Kind.OPAQUE, Kind.BIND}:
-            raise Refused(
+            raise RewriteRefused(f"the loop over {loop.var} holds a condition")
+        if isinstance(node, Statement) and node.kind in {StatementKind.OPAQUE, StatementKind.BIND}:
+            raise RewriteRefused(
                 f"the loop over {loop.var} holds a statement that cannot be moved: {node.reason or 'a name'}"
             )
         if isinstance(node, Loop) and loop.id in node.start.loops:
-            raise Refused(f"the bounds of the loop over {node.var} depend on {loop.var}")
+            raise RewriteRefused(f"the bounds of the loop over {node.var} depend on {loop.var}")
 
 
 def check_independent(kernel: Kernel, loop: Loop) -> None:
     """No iteration may touch what another one writes: only tiles of its own and disjoint parts of others."""
-    touched = [(item, access) for item in kernel.statements if inside(loop, item) for access in item.accesses]
+    touched = [
+        (item, access) for item in kernel.statements if loop_contains(loop, item) for access in item.accesses
+    ]
     for item, written in touched:
         if not written.writes:
             continue
         for _, other in touched:
-            if other.tensor.id == written.tensor.id and not apart(kernel, loop, written, other):
-                raise Refused(f"iterations over {loop.var} share {item.op}'s {written.tensor.name}")
+            if other.tensor.id == written.tensor.id and not never_overlap(kernel, loop, written, other):
+                raise RewriteRefused(f"iterations over {loop.var} share {item.op}'s {written.tensor.name}")
 
 
-def apart(kernel: Kernel, loop: Loop, a: Access, b: Access) -> bool:
+def never_overlap(kernel: Kernel, loop: Loop, a: Access, b: Access) -> bool:
     """Whether two accesses to one tensor never meet in different iterations of a loop."""
-    return _private(kernel, loop, a.tensor) or _disjoint(kernel, loop, a, b)
+    return _is_private(kernel, loop, a.tensor) or _are_disjoint(kernel, loop, a, b)
 
 
-def _private(kernel: Kernel, loop: Loop, tensor: Tensor) -> bool:
+def _is_private(kernel: Kernel, loop: Loop, tensor: Tensor) -> bool:
     declared = kernel.declarations.get(tensor.id)
     return declared is not None and loop in declared.path
 
 
-def _disjoint(kernel: Kernel, loop: Loop, a: Access, b: Access) -> bool:
+def _are_disjoint(kernel: Kernel, loop: Loop, a: Access, b: Access) -> bool:
     """Whether different iterations of the loop touch different parts: along some dimension both walk it.
 
     The loops around it are at the same iteration for both, those inside at any for each.
@@ -97,9 +109,9 @@ def _disjoint(kernel: Kernel, loop: Loop, a: Access, b: Access) -> bool:
     for first, second in zip(a.view.box, b.view.box, strict=True):
         step = first.start.coefficient(loop.id)
         same = step == second.start.coefficient(loop.id)
-        low, high = _along(first.start - second.start, around, const=True).span(kernel.trips)
+        low, high = _affine_part(first.start - second.start, around, const=True).value_range(kernel.trips)
         inner = kernel.trips.keys() - around - {loop.id}
-        inside = [_along(item.start, inner).span(kernel.trips) for item in (first, second)]
+        inside = [_affine_part(item.start, inner).value_range(kernel.trips) for item in (first, second)]
         low, high = low + inside[0][0] - inside[1][1], high + inside[0][1] - inside[1][0]
         reach = max(high + first.extent, second.extent - low)
         if same and step >= reach > 0:
@@ -107,12 +119,14 @@ def _disjoint(kernel: Kernel, loop: Loop, a: Access, b: Access) -> bool:
     return False
 
 
-def _along(value: Affine, loops: Collection[str], *, const: bool = False) -> Affine:
+def _affine_part(value: Affine, loops: Collection[str], *, const: bool = False) -> Affine:
     """The part of a value that these loops make, with the constant or without."""
-    return affine(value.const if const else 0, {name: step for name, step in value.terms if name in loops})
+    return make_affine(
+        value.const if const else 0, {name: step for name, step in value.terms if name in loops}
+    )
 
 
-def _tainted(kernel: Kernel, loop: Loop, statements: Sequence[Statement]) -> frozenset[Statement]:
+def _index_dependents(kernel: Kernel, loop: Loop, statements: Sequence[Statement]) -> frozenset[Statement]:
     """Statements that depend on the index, also through tiles; declarations follow their tile."""
     tiles: set[int] = set()
     found: set[Statement] = set()
@@ -131,91 +145,92 @@ def _tainted(kernel: Kernel, loop: Loop, statements: Sequence[Statement]) -> fro
     return frozenset(found | (declared & set(statements)))
 
 
-def _copied(kernel: Kernel, loop: Loop, tainted: frozenset[Statement]) -> frozenset[int]:
+def _tiles_to_copy(kernel: Kernel, loop: Loop, tainted: frozenset[Statement]) -> frozenset[int]:
     """Tiles that one stretch of index-dependent statements writes and another one uses.
 
     Raises:
-        Refused: one has a second name, or its name is that of something else where its declaration moves.
+        RewriteRefused: one has a second name, or its name is that of something else where its declaration
+        moves.
     """
-    stretches = list(_stretches(loop.body, tainted))
+    stretches = list(_dependent_runs(loop.body, tainted))
     stretch = {item: number for number, run in enumerate(stretches) for item in run}
     copied: set[int] = set()
     for item in sorted(tainted, key=attrgetter("order")):
         tensor = item.tensor
         if tensor is None:
             continue
-        used = {stretch[user] for user in kernel.users(tensor)}
+        used = {stretch[user] for user in kernel.users_of(tensor)}
         if len(used) > 1 or (used and used != {stretch[item]}):
             for number in used | {stretch[item]}:
-                _check_name(kernel, item, stretches[number])
+                _check_copy_name(kernel, item, stretches[number])
             copied.add(tensor.id)
     return frozenset(copied)
 
 
-def _check_name(kernel: Kernel, declared: Statement, run: Sequence[Statement]) -> None:
+def _check_copy_name(kernel: Kernel, declared: Statement, run: Sequence[Statement]) -> None:
     """A copied tile's declaration goes to the front of its stretch, and a stretch to several iterations."""
     check_own_name(kernel, declared, run)
     assert declared.tensor is not None
     name = declared.tensor.name
     if declared in run and any(name in item.uses for item in run[: run.index(declared)]):
-        raise Refused(f"{name} is said before it is declared, of something else")
+        raise RewriteRefused(f"{name} is said before it is declared, of something else")
 
 
 def check_own_name(kernel: Kernel, declared: Statement, among: Iterable[Statement]) -> None:
     """Of a tile that gets copies, all is said by its name, and by this name nothing of others.
 
     Raises:
-        Refused: it has a second name, or one of these statements gives its name to something else.
+        RewriteRefused: it has a second name, or one of these statements gives its name to something else.
     """
     assert declared.tensor is not None
     name = declared.tensor.name
-    if declared.tensor.id in kernel.escaping:
-        raise Refused(f"{name} has a second name or is used by what cannot be read")
+    if declared.tensor.id in kernel.escaping_ids:
+        raise RewriteRefused(f"{name} has a second name or is used by what cannot be read")
     if any(name in item.binds for item in among if item is not declared):
-        raise Refused(f"{name} is the name of several things where it is made or used")
+        raise RewriteRefused(f"{name} is the name of several things where it is made or used")
 
 
-def _stretches(nodes: Sequence[Node], tainted: frozenset[Statement]) -> Iterable[list[Statement]]:
+def _dependent_runs(nodes: Sequence[Node], tainted: frozenset[Statement]) -> Iterable[list[Statement]]:
     """Runs of neighbouring nodes of one block that depend on the index throughout."""
-    for ours, run in groupby(nodes, key=lambda node: _whole(node, tainted)):
+    for ours, run in groupby(nodes, key=lambda node: _is_dependent(node, tainted)):
         members = list(run)
         if ours:
-            yield [item for item in walk(members) if isinstance(item, Statement)]
+            yield [item for item in walk_nodes(members) if isinstance(item, Statement)]
             continue
         for node in members:
             if not isinstance(node, Statement):
-                yield from _stretches(node.body, tainted)
+                yield from _dependent_runs(node.body, tainted)
 
 
-def _whole(node: Node, tainted: frozenset[Statement]) -> bool:
-    return all(item in tainted for item in walk([node]) if isinstance(item, Statement))
+def _is_dependent(node: Node, tainted: frozenset[Statement]) -> bool:
+    return all(item in tainted for item in walk_nodes([node]) if isinstance(item, Statement))
 
 
-def emit_block(plan: Block, size: int, constant: str) -> str:
+def emit_block(plan: BlockPlan, size: int, constant: str) -> str:
     """The source with the loop cut into blocks of `size` iterations, named by a module constant.
 
     Raises:
-        Refused: the size does not divide the number of iterations.
+        RewriteRefused: the size does not divide the number of iterations.
     """
     writer = BlockWriter(plan, size, constant)
     comment = f"iterations over {plan.loop.var} that share what they load"
-    return writer.source(writer.block(plan.loop.body), comment)
+    return writer.write_module(writer.write_block(plan.loop.body), comment)
 
 
-class PlaceWriter:
+class MultiBufferWriter:
     """Writes parts of a loop one after another; tiles that several parts use have `count` places."""
 
-    def __init__(self, plan: Block, count: str) -> None:
+    def __init__(self, plan: BlockPlan, count: str) -> None:
         self._plan, self._count = plan, count
         self._copied = [
             item.tensor for item in plan.tainted if item.tensor is not None and item.tensor.id in plan.copied
         ]
 
-    def declared(self, members: Sequence[Node]) -> list[cst.BaseStatement]:
+    def declare_buffers(self, members: Sequence[Node]) -> list[cst.BaseStatement]:
         """The tiles that these nodes leave to other parts, each with its places."""
-        return [self._declaration(item) for item in members if self._is_copied(item)]
+        return [self._declare_buffer(item) for item in members if self._is_copied(item)]
 
-    def part(
+    def write_loop(
         self,
         members: Sequence[Node],
         iterations: str,
@@ -227,111 +242,114 @@ class PlaceWriter:
         def own(node: Node) -> list[cst.BaseStatement] | None:
             if not isinstance(node, Statement):
                 return None
-            return [] if self._is_copied(node) else [self.indexed(syntax_of(node), node, index)]
+            return [] if self._is_copied(node) else [self.index_buffers(syntax_of(node), node, index)]
 
-        kept = syntax.rebuild(members, own)
-        return [syntax.loop(self._plan.loop.var, iterations, kept)] if kept else []
+        kept = syntax.rebuild_block(members, own)
+        return [syntax.make_loop(self._plan.loop.var, iterations, kept)] if kept else []
 
     def _is_copied(self, node: Node) -> bool:
         return isinstance(node, Statement) and node.tensor is not None and node.tensor.id in self._plan.copied
 
-    def _declaration(self, node: Node) -> cst.BaseStatement:
+    def _declare_buffer(self, node: Node) -> cst.BaseStatement:
         """A dimension after the partitions in SBUF; in PSUM a list, since a tile there is one bank."""
         assert isinstance(node, Statement)
         assert node.tensor is not None
         words = ", ".join(f"{key}={node.texts[key]}" for key in ("dtype", "buffer") if key in node.texts)
         nl = self._plan.kernel.nl
-        if _as_list(node.tensor):
-            old = self._plan.kernel.module.code_for_node(_assigned(node))
+        if _is_list(node.tensor):
+            old = self._plan.kernel.module.code_for_node(_assigned_value(node))
             made = f"{node.tensor.name} = [{old} for _ in range({self._count})]"
         else:
             sizes = shape_texts(self._plan.kernel, node)
             grown = ", ".join([sizes[0], self._count, *sizes[1:]])
             made = f"{node.tensor.name} = {nl}.ndarray(({grown}), {words})"
-        return syntax.at_front(syntax.statement(made), syntax.leading(node.node))
+        return syntax.with_leading_lines(syntax.parse_statement(made), syntax.leading_lines(node.node))
 
-    def indexed(self, node: cst.BaseStatement, item: Statement, index: str) -> cst.BaseStatement:
+    def index_buffers(self, node: cst.BaseStatement, item: Statement, index: str) -> cst.BaseStatement:
         """The syntax of a statement with this place of the tiles that it touches."""
         for tensor in sorted(self._copied, key=lambda tensor: tensor.id):
-            if item.touches(tensor):
-                node = _reindexed(node, tensor, index)
+            if item.touches_tensor(tensor):
+                node = _index_buffer(node, tensor, index)
         return node
 
 
-class BlockWriter(PlaceWriter):
+class BlockWriter(MultiBufferWriter):
     """Writes a loop over blocks of `size` iterations, and loops over the iterations of a block inside.
 
     A block of all iterations needs no loop around it.
 
     Raises:
-        Refused: the size does not divide the number of iterations.
+        RewriteRefused: the size does not divide the number of iterations.
     """
 
-    def __init__(self, plan: Block, size: int, constant: str) -> None:
+    def __init__(self, plan: BlockPlan, size: int, constant: str) -> None:
         loop, code = plan.loop, plan.kernel.module.code_for_node
         if loop.trips % size:
-            raise Refused(f"{size} does not divide the {loop.trips} iterations over {loop.var}")
+            raise RewriteRefused(f"{size} does not divide the {loop.trips} iterations over {loop.var}")
         self._size, self._whole = size, size == loop.trips
         super().__init__(plan, loop.count_text if self._whole else constant)
         self._index, self._inner = str(loop.index_text), code(loop.node.iter)
         if not self._whole:
-            name, outer = range_name(plan.kernel, loop), plan.kernel.fresh(f"{loop.var}_block")
+            name, outer = range_name(plan.kernel, loop), plan.kernel.fresh_name(f"{loop.var}_block")
             self._index, self._outer = f"{loop.var} % {constant}", outer
-            self._head = f"{name}({syntax.grouped(loop.stop, first=True)} // {constant})"
+            self._head = f"{name}({syntax.group_factor(loop.stop, first=True)} // {constant})"
             self._inner = f"{name}({outer} * {constant}, ({outer} + 1) * {constant})"
 
-    def source(self, body: Sequence[cst.BaseStatement], comment: str) -> str:
+    def write_module(self, body: Sequence[cst.BaseStatement], comment: str) -> str:
         """The module with the body of the loop over blocks, and its constant with a comment."""
         plan = self._plan
 
         def visit(node: Node) -> list[cst.BaseStatement] | None:
             if node is not plan.loop:
                 return None
-            front = syntax.leading(plan.loop.node)
+            front = syntax.leading_lines(plan.loop.node)
             if self._whole:
-                return [syntax.at_front(body[0], [*front, *syntax.leading(body[0])]), *body[1:]]
-            return [syntax.at_front(syntax.loop(self._outer, self._head, body), front)]
+                return [
+                    syntax.with_leading_lines(body[0], [*front, *syntax.leading_lines(body[0])]),
+                    *body[1:],
+                ]
+            return [syntax.with_leading_lines(syntax.make_loop(self._outer, self._head, body), front)]
 
         lines = [] if self._whole else [f"{self._count} = {self._size}  # {comment}"]
-        return syntax.source_of(plan.kernel, syntax.rebuild(plan.kernel.body, visit), lines)
+        return syntax.render_module(plan.kernel, syntax.rebuild_block(plan.kernel.body, visit), lines)
 
-    def block(self, nodes: Sequence[Node]) -> list[cst.BaseStatement]:
+    def write_block(self, nodes: Sequence[Node]) -> list[cst.BaseStatement]:
         """The body of a block: what depends on the index in loops over its iterations, the rest once."""
         out: list[cst.BaseStatement] = []
-        for ours, run in groupby(nodes, key=lambda node: _whole(node, self._plan.tainted)):
+        for ours, run in groupby(nodes, key=lambda node: _is_dependent(node, self._plan.tainted)):
             members = list(run)
-            out.extend(self.stretch(members) if ours else syntax.rebuild(members, self._shared))
+            out.extend(self.write_run(members) if ours else syntax.rebuild_block(members, self._write_shared))
         return out
 
-    def stretch(self, members: Sequence[Node]) -> list[cst.BaseStatement]:
+    def write_run(self, members: Sequence[Node]) -> list[cst.BaseStatement]:
         """A loop over the iterations of a block, behind the tiles that it leaves to later ones."""
-        return [*self.declared(members), *self.part(members, self._inner, self._index)]
+        return [*self.declare_buffers(members), *self.write_loop(members, self._inner, self._index)]
 
-    def _shared(self, node: Node) -> list[cst.BaseStatement] | None:
+    def _write_shared(self, node: Node) -> list[cst.BaseStatement] | None:
         if isinstance(node, Statement):
             return None
-        return [syntax.with_body(node.node, self.block(node.body))]
+        return [syntax.replace_body(node.node, self.write_block(node.body))]
 
 
-def _reindexed(node: cst.BaseStatement, tensor: Tensor, place: str) -> cst.BaseStatement:
-    index = syntax.elements(place)
-    whole = [syntax.elements(":")[0]] * len(tensor.shape)
+def _index_buffer(node: cst.BaseStatement, tensor: Tensor, place: str) -> cst.BaseStatement:
+    index = syntax.parse_subscript_elements(place)
+    whole = [syntax.parse_subscript_elements(":")[0]] * len(tensor.shape)
 
     def change(parts: list[cst.SubscriptElement] | None) -> cst.BaseExpression:
-        if _as_list(tensor):
-            picked = syntax.subscript(tensor.name, index)
+        if _is_list(tensor):
+            picked = syntax.make_subscript(tensor.name, index)
             return picked.with_changes(value=picked, slice=parts) if parts else picked
         old = [*(parts or []), *whole[len(parts or []) :]]
-        return syntax.subscript(tensor.name, [old[0], *index, *old[1:]])
+        return syntax.make_subscript(tensor.name, [old[0], *index, *old[1:]])
 
-    return syntax.reindex(node, tensor.name, change)
+    return syntax.reindex_tensor(node, tensor.name, change)
 
 
-def _as_list(tensor: Tensor) -> bool:
+def _is_list(tensor: Tensor) -> bool:
     return tensor.buffer == "psum" or bool(tensor.copies)
 
 
-def _assigned(item: Statement) -> cst.BaseExpression:
+def _assigned_value(item: Statement) -> cst.BaseExpression:
     assert isinstance(item.node, cst.SimpleStatementLine)
     assign = item.node.body[0]
     assert isinstance(assign, cst.Assign)

@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from targets.nki.rewrites.instructions import HINTS
-from targets.nki.rewrites.model import Kernel, Statement
-from targets.nki.rewrites.values import Affine, Symbol, Tensor, Value, View
+from targets.nki.rewrites.kernel_ir import Kernel, Statement
+from targets.nki.rewrites.values import Affine, LibrarySymbol, Tensor, TensorView, Value
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """A view that is taken as it is; `text` is how the source spells it."""
 
-    view: View
+    view: TensorView
     text: str
 
 
@@ -32,7 +32,7 @@ class Apply:
 Expression = Leaf | Apply | float
 
 
-def negated(expression: Expression) -> Expression | None:
+def negation_operand(expression: Expression) -> Expression | None:
     """The z of an expression that is -z."""
     match expression:
         case (
@@ -42,95 +42,97 @@ def negated(expression: Expression) -> Expression | None:
     return None
 
 
-def sole_writer(kernel: Kernel, tensor: Tensor) -> Statement | None:
+def find_sole_writer(kernel: Kernel, tensor: Tensor) -> Statement | None:
     """The one instruction that writes a tensor, whole, in the block that declares it."""
-    writers = [item for item in kernel.users(tensor) if item.writes(tensor)]
+    writers = [item for item in kernel.users_of(tensor) if item.writes_tensor(tensor)]
     declared = kernel.declarations.get(tensor.id)
-    if len(writers) != 1 or declared is None or tensor.copies or tensor.id in kernel.escaping:
+    if len(writers) != 1 or declared is None or tensor.copies or tensor.id in kernel.escaping_ids:
         return None
     item = writers[0]
     written = next(access for access in item.accesses if access.writes and access.tensor.id == tensor.id)
     same_place = item.path == declared.path and item.guards == declared.guards
-    filled = written.view.whole and written.view.plain and written.role == "dst" and not written.reads
+    filled = written.view.is_whole and written.view.plain and written.role == "dst" and not written.reads
     return item if same_place and filled else None
 
 
-def is_plain(item: Statement) -> bool:
+def has_plain_arguments(item: Statement) -> bool:
     """Whether an instruction has no arguments but those that its expression is made of."""
-    return item.texts.keys() <= _WORDS.get(item.op, frozenset()) | HINTS | {"engine"}
+    return item.texts.keys() <= _PLAIN_ARGUMENTS.get(item.op, frozenset()) | HINTS | {"engine"}
 
 
-def computed(item: Statement) -> Expression | None:
+def element_expression(item: Statement) -> Expression | None:
     """What an element-wise instruction computes, one step deep; None when it is not element-wise."""
-    rule = _RULES.get(item.op)
-    return rule(item) if rule is not None and is_plain(item) else None
+    rule = _EXPRESSION_RULES.get(item.op)
+    return rule(item) if rule is not None and has_plain_arguments(item) else None
 
 
-def expanded(kernel: Kernel, expression: Expression, at: Statement) -> Expression:
+def expand_expression(kernel: Kernel, expression: Expression, at: Statement) -> Expression:
     """The expression with tiles replaced by what they were computed from, as far as that can be seen."""
     if isinstance(expression, Apply):
-        return Apply(expression.function, tuple(expanded(kernel, item, at) for item in expression.operands))
-    if not isinstance(expression, Leaf) or not expression.view.whole or not expression.view.plain:
+        return Apply(
+            expression.function, tuple(expand_expression(kernel, item, at) for item in expression.operands)
+        )
+    if not isinstance(expression, Leaf) or not expression.view.is_whole or not expression.view.plain:
         return expression
-    writer = sole_writer(kernel, expression.view.tensor)
+    writer = find_sole_writer(kernel, expression.view.tensor)
     if writer is None or writer.path != at.path or writer.order >= at.order:
         return expression
     if expression.view.tensor.dtype != "float32":
         return expression
-    inner = computed(writer)
-    if inner is None or not _unchanged(kernel, inner, writer, at):
+    inner = element_expression(writer)
+    if inner is None or not _is_unchanged(kernel, inner, writer, at):
         return expression
-    return expanded(kernel, inner, writer)
+    return expand_expression(kernel, inner, writer)
 
 
-def _unchanged(kernel: Kernel, expression: Expression, writer: Statement, at: Statement) -> bool:
+def _is_unchanged(kernel: Kernel, expression: Expression, writer: Statement, at: Statement) -> bool:
     """Whether what the writer read still holds the same at a later statement of the same block."""
     if isinstance(expression, Apply):
-        return all(_unchanged(kernel, item, writer, at) for item in expression.operands)
+        return all(_is_unchanged(kernel, item, writer, at) for item in expression.operands)
     if not isinstance(expression, Leaf):
         return True
     tensor = expression.view.tensor
-    return not (kernel.changes(tensor, writer, at) or kernel.rebinds(expression.text, writer, at))
+    return not (kernel.may_change(tensor, writer, at) or kernel.may_rebind(expression.text, writer, at))
 
 
-def _number(value: Value) -> float | None:
+def _as_float(value: Value) -> float | None:
     if isinstance(value, Affine):
         return float(value.const) if value.is_const else None
     return value if isinstance(value, float) else None
 
 
-def _operand(item: Statement, role: str) -> Expression | None:
-    access = item.access(role)
+def _operand_expression(item: Statement, role: str) -> Expression | None:
+    access = item.find_access(role)
     if access is not None:
         return Leaf(access.view, item.texts[role])
-    return _number(item.arguments.get(role))
+    return _as_float(item.arguments.get(role))
 
 
-def _symbol(item: Statement, role: str) -> str | None:
+def _symbol_name(item: Statement, role: str) -> str | None:
     value = item.arguments.get(role)
-    return value.leaf if isinstance(value, Symbol) else None
+    return value.leaf if isinstance(value, LibrarySymbol) else None
 
 
-def _activation(item: Statement) -> Expression | None:
-    data, function = _operand(item, "data"), _symbol(item, "op")
+def _activation_expression(item: Statement) -> Expression | None:
+    data, function = _operand_expression(item, "data"), _symbol_name(item, "op")
     if data is None or function is None:
         return None
     for role, step in (("scale", "multiply"), ("bias", "add")):
         if role in item.texts:
-            value = _operand(item, role)
+            value = _operand_expression(item, role)
             if value is None:
                 return None
             data = Apply(step, (data, value))
     return Apply(function, (data,))
 
 
-def _tensor_scalar(item: Statement) -> Expression | None:
-    data = _operand(item, "data")
+def _tensor_scalar_expression(item: Statement) -> Expression | None:
+    data = _operand_expression(item, "data")
     for step in ("0", "1"):
-        function = _symbol(item, f"op{step}")
+        function = _symbol_name(item, f"op{step}")
         if function is None:
             continue
-        value = _operand(item, f"operand{step}")
+        value = _operand_expression(item, f"operand{step}")
         if data is None or value is None:
             return None
         swapped = item.arguments.get(f"reverse{step}", False)
@@ -138,32 +140,36 @@ def _tensor_scalar(item: Statement) -> Expression | None:
     return data
 
 
-def _tensor_tensor(item: Statement) -> Expression | None:
-    first, second, function = _operand(item, "data1"), _operand(item, "data2"), _symbol(item, "op")
+def _tensor_tensor_expression(item: Statement) -> Expression | None:
+    first, second, function = (
+        _operand_expression(item, "data1"),
+        _operand_expression(item, "data2"),
+        _symbol_name(item, "op"),
+    )
     return None if first is None or second is None or function is None else Apply(function, (first, second))
 
 
-def _scalar_tensor_tensor(item: Statement) -> Expression | None:
-    data, scale, other = (_operand(item, role) for role in ("data", "operand0", "operand1"))
-    first, second = _symbol(item, "op0"), _symbol(item, "op1")
+def _scalar_tensor_tensor_expression(item: Statement) -> Expression | None:
+    data, scale, other = (_operand_expression(item, role) for role in ("data", "operand0", "operand1"))
+    first, second = _symbol_name(item, "op0"), _symbol_name(item, "op1")
     if data is None or scale is None or other is None or first is None or second is None:
         return None
     inner = Apply(first, (scale, data) if item.arguments.get("reverse0", False) else (data, scale))
     return Apply(second, (other, inner) if item.arguments.get("reverse1", False) else (inner, other))
 
 
-def _reciprocal(item: Statement) -> Expression | None:
-    data = _operand(item, "data")
+def _reciprocal_expression(item: Statement) -> Expression | None:
+    data = _operand_expression(item, "data")
     return None if data is None else Apply("reciprocal", (data,))
 
 
-def _copy(item: Statement) -> Expression | None:
-    src, dst = item.access("src"), item.access("dst")
+def _copy_expression(item: Statement) -> Expression | None:
+    src, dst = item.find_access("src"), item.find_access("dst")
     same = src is not None and dst is not None and src.tensor.dtype == dst.tensor.dtype
-    return _operand(item, "src") if same else None
+    return _operand_expression(item, "src") if same else None
 
 
-_WORDS = {
+_PLAIN_ARGUMENTS = {
     "activation": frozenset({"dst", "op", "data", "bias", "scale"}),
     "tensor_scalar": frozenset({"dst", "data", "op0", "operand0", "reverse0", "op1", "operand1", "reverse1"}),
     "tensor_tensor": frozenset({"dst", "data1", "data2", "op"}),
@@ -174,17 +180,17 @@ _WORDS = {
     "reciprocal": frozenset({"dst", "data"}),
     "tensor_copy": frozenset({"dst", "src"}),
 }
-_RULES = {
-    "activation": _activation,
-    "tensor_scalar": _tensor_scalar,
-    "tensor_tensor": _tensor_tensor,
-    "scalar_tensor_tensor": _scalar_tensor_tensor,
-    "reciprocal": _reciprocal,
-    "tensor_copy": _copy,
+_EXPRESSION_RULES = {
+    "activation": _activation_expression,
+    "tensor_scalar": _tensor_scalar_expression,
+    "tensor_tensor": _tensor_tensor_expression,
+    "scalar_tensor_tensor": _scalar_tensor_tensor_expression,
+    "reciprocal": _reciprocal_expression,
+    "tensor_copy": _copy_expression,
 }
 
 
-def unused_after(kernel: Kernel, root: Statement, kept: frozenset[int]) -> frozenset[Statement]:
+def find_unused_after(kernel: Kernel, root: Statement, kept: frozenset[int]) -> frozenset[Statement]:
     """What nobody needs once `root` no longer reads its inputs: their writers and declarations, and so on.
 
     `kept` are ids of tensors that the new form of `root` still reads.
@@ -194,11 +200,11 @@ def unused_after(kernel: Kernel, root: Statement, kept: frozenset[int]) -> froze
     while pending:
         tensor = pending.pop()
         declared = kernel.declarations.get(tensor.id)
-        users = [item for item in kernel.users(tensor) if item not in gone and item is not root]
-        stays = tensor.id in kept or tensor.id in kernel.escaping
-        if stays or declared is None or not tensor.on_chip or declared in gone:
+        users = [item for item in kernel.users_of(tensor) if item not in gone and item is not root]
+        stays = tensor.id in kept or tensor.id in kernel.escaping_ids
+        if stays or declared is None or not tensor.is_on_chip or declared in gone:
             continue
-        if any(_reads(item, tensor) or _writes_other(item, tensor) for item in users):
+        if any(_reads_tensor(item, tensor) or _writes_other_tensor(item, tensor) for item in users):
             continue
         gone.update(users)
         gone.add(declared)
@@ -206,9 +212,9 @@ def unused_after(kernel: Kernel, root: Statement, kept: frozenset[int]) -> froze
     return frozenset(gone)
 
 
-def _reads(item: Statement, tensor: Tensor) -> bool:
+def _reads_tensor(item: Statement, tensor: Tensor) -> bool:
     return any(not access.writes and access.tensor.id == tensor.id for access in item.accesses)
 
 
-def _writes_other(item: Statement, tensor: Tensor) -> bool:
+def _writes_other_tensor(item: Statement, tensor: Tensor) -> bool:
     return any(access.writes and access.tensor.id != tensor.id for access in item.accesses)

@@ -1,7 +1,7 @@
 """A static estimate of a kernel's time and memory: the simulator's own cost table over counted loops.
 
-No schedule is made: every engine's busy time is summed, and what it waits in each iteration (`waits.py`). The
-estimate is a norm over the engines, so that relieving the busiest one counts most and the others still
+No schedule is made: every engine's busy time is summed, and what it waits in each iteration (`stalls.py`).
+The estimate is a norm over the engines, so that relieving the busiest one counts most and the others still
 count. It ranks rewrites of one kernel; a latency shown to anybody comes from the judge.
 """
 
@@ -17,21 +17,21 @@ from nki_sim.dtypes import DTYPES
 from nki_sim.forms import Form
 from nki_sim.operators import OPERATORS
 from nki_sim.targets import Target
-from targets.nki.rewrites.model import Kernel, Kind, Loop, Statement
-from targets.nki.rewrites.occupancy import peak
+from targets.nki.rewrites.kernel_ir import Kernel, Loop, Statement, StatementKind
+from targets.nki.rewrites.occupancy import peak_occupancy
+from targets.nki.rewrites.stalls import busy_and_stalled_ns
 from targets.nki.rewrites.values import Tensor
-from targets.nki.rewrites.waits import with_waits
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "dma", "descriptor")
 """What has a busy time; `descriptor` is the hardware that writes DMA descriptors."""
-STARTS = (32, 64)
+START_PARTITIONS = (32, 64)
 """Partitions that a tile may start at are multiples of the first of these that holds it, or 0."""
 NORM = 8.0
 """Exponent of the norm over engines: high enough to be near the maximum."""
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class StaticEstimate:
     """Busy nanoseconds per engine (`dma` and `descriptor` for the two parts of a transfer) and memory."""
 
     busy_ns: Mapping[str, float]
@@ -44,13 +44,13 @@ class Estimate:
     """Statements that are not counted, as they cannot be read: only equals compare."""
 
     @property
-    def busiest(self) -> str:
+    def busiest_engine(self) -> str:
         """The engine that is busy for longest, `dma` for both parts of a transfer."""
         engine = max(ENGINES, key=lambda name: self.busy_ns[name])
         return "dma" if engine == "descriptor" else engine
 
 
-def estimate(kernel: Kernel, target: Target) -> Estimate:
+def estimate_kernel(kernel: Kernel, target: Target) -> StaticEstimate:
     """Estimate a kernel; unreadable statements cost nothing, in it and in its rewrites alike."""
     costs = {statement: statement_ns(statement, target) for statement in kernel.operations()}
     busy = dict.fromkeys(ENGINES, 0.0)
@@ -58,19 +58,19 @@ def estimate(kernel: Kernel, target: Target) -> Estimate:
         for engine, nanoseconds in parts.items():
             busy[engine] += nanoseconds * statement.trips
     busiest = max((name for name in ENGINES), key=busy.__getitem__)
-    spent = (busy | with_waits(kernel, costs, target)).values()
-    at_work = sum(value**NORM for value in (*spent, *_chains(kernel, costs))) ** (1 / NORM)
-    total: float = target.kernel_overhead_ns + at_work + _fill_ns(costs, busiest, target)
-    sbuf = peak(kernel, "sbuf", partial(tile_room, target=target))
-    banks = peak(kernel, "psum", partial(tile_banks, target=target))
-    unread = sum(item.kind is Kind.OPAQUE for item in kernel.statements)
-    return Estimate(busy, sbuf, banks, total, unread)
+    spent = (busy | busy_and_stalled_ns(kernel, costs, target)).values()
+    at_work = sum(value**NORM for value in (*spent, *_dependence_chains_ns(kernel, costs))) ** (1 / NORM)
+    total: float = target.kernel_overhead_ns + at_work + _fill_drain_ns(costs, busiest, target)
+    sbuf = peak_occupancy(kernel, "sbuf", partial(tile_sbuf_bytes, target=target))
+    banks = peak_occupancy(kernel, "psum", partial(tile_banks, target=target))
+    unread = sum(item.kind is StatementKind.OPAQUE for item in kernel.statements)
+    return StaticEstimate(busy, sbuf, banks, total, unread)
 
 
 Costs = Mapping[Statement, Mapping[str, float]]
 
 
-def _fill_ns(costs: Costs, busiest: str, target: Target) -> float:
+def _fill_drain_ns(costs: Costs, busiest: str, target: Target) -> float:
     """How long the busiest engine waits for its first instruction and others finish after its last one.
 
     What comes before the first instruction runs once, or for all iterations of loops it does not share.
@@ -92,21 +92,21 @@ def _fill_ns(costs: Costs, busiest: str, target: Target) -> float:
     return total
 
 
-def _chains(kernel: Kernel, costs: Costs) -> list[float]:
+def _dependence_chains_ns(kernel: Kernel, costs: Costs) -> list[float]:
     """Times of instructions that follow one another because they share a tile declared outside their loop."""
     chains = []
-    for tensor in _tensors(kernel):
-        users = [item for item in kernel.users(tensor) if not item.guards]
+    for tensor in _declared_tensors(kernel):
+        users = [item for item in kernel.users_of(tensor) if not item.guards]
         for loop in {step for item in users for step in item.path if step.id not in tensor.home}:
             mine = [item for item in users if loop in item.path]
             written = [a for item in mine for a in item.accesses if a.writes and a.tensor.id == tensor.id]
-            if tensor.on_chip and any(loop.id not in access.view.loops for access in written):
-                turns = _places(kernel, tensor, mine, loop)
+            if tensor.is_on_chip and any(loop.id not in access.view.loops for access in written):
+                turns = _count_rotating_parts(kernel, tensor, mine, loop)
                 chains.append(sum(sum(costs[item].values()) * item.trips for item in mine) / turns)
     return chains
 
 
-def _places(kernel: Kernel, tensor: Tensor, users: list[Statement], loop: Loop) -> int:
+def _count_rotating_parts(kernel: Kernel, tensor: Tensor, users: list[Statement], loop: Loop) -> int:
     """How many parts of a tile take turns in a loop: those that inner loops go through for all users."""
     views = [access.view for item in users for access in item.accesses if access.tensor.id == tensor.id]
     common = frozenset.intersection(*(view.loops for view in views)) - {step.id for step in loop.path}
@@ -132,8 +132,8 @@ def form_ns(form: Form, target: Target) -> dict[str, float]:
     return moved | {"descriptor": cost.descriptor_ns / target.dma_descriptor_queues}
 
 
-def breaches(
-    kernel: Kernel, made: Estimate, target: Target, seen: AbstractSet[Form] = frozenset()
+def find_rule_breaches(
+    kernel: Kernel, made: StaticEstimate, target: Target, seen: AbstractSet[Form] = frozenset()
 ) -> list[str]:
     """The hardware rules that a kernel's readable instructions break, as messages; `made` is its estimate.
 
@@ -143,9 +143,11 @@ def breaches(
         f"{statement.op}: {access.role} is in {access.tensor.buffer}"
         for statement in kernel.operations()
         for access in statement.accesses
-        if access.tensor.buffer not in OPERATORS[statement.op].by_name[access.role].buffers
+        if access.tensor.buffer not in OPERATORS[statement.op].arguments_by_name[access.role].buffers
     ]
-    found += [message for form in kernel.forms if form not in seen for message in _broken(form, target)]
+    found += [
+        message for form in kernel.forms if form not in seen for message in _form_breaches(form, target)
+    ]
     if made.sbuf_bytes > target.sbuf_usable_bytes:
         found.append(f"SBUF: {made.sbuf_bytes} bytes per partition, {target.sbuf_usable_bytes} are usable")
     if made.psum_banks > target.psum_banks:
@@ -153,8 +155,8 @@ def breaches(
     return found
 
 
-def _broken(form: Form, target: Target) -> list[str]:
-    return [f"{form.op}: {breach.message}" for breach in OPERATORS[form.op].breaches(form, target)]
+def _form_breaches(form: Form, target: Target) -> list[str]:
+    return [f"{form.op}: {breach.message}" for breach in OPERATORS[form.op].find_breaches(form, target)]
 
 
 def tile_bytes(tensor: Tensor) -> int:
@@ -162,9 +164,9 @@ def tile_bytes(tensor: Tensor) -> int:
     return prod(tensor.copies) * prod(tensor.shape[1:]) * DTYPES[tensor.dtype].itemsize
 
 
-def tile_room(tensor: Tensor, target: Target) -> int:
+def tile_sbuf_bytes(tensor: Tensor, target: Target) -> int:
     """Bytes per partition that a tile takes of SBUF: tiles of few partitions lie above one another."""
-    high = next((step for step in STARTS if tensor.shape[0] <= step), target.partitions)
+    high = next((step for step in START_PARTITIONS if tensor.shape[0] <= step), target.partitions)
     return tile_bytes(tensor) * high // target.partitions
 
 
@@ -174,5 +176,5 @@ def tile_banks(tensor: Tensor, target: Target) -> int:
     return prod(tensor.copies) * -(-each // target.psum_bank_bytes)
 
 
-def _tensors(kernel: Kernel) -> list[Tensor]:
+def _declared_tensors(kernel: Kernel) -> list[Tensor]:
     return [item.tensor for item in kernel.declarations.values() if item.tensor is not None]

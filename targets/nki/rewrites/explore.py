@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from nki_sim.targets import Target
-from targets.nki.rewrites.estimate import Estimate, breaches, estimate
-from targets.nki.rewrites.inlining import canonical
-from targets.nki.rewrites.model import Argument, Kernel, Kind, Node
-from targets.nki.rewrites.reader import read
-from targets.nki.rewrites.transform import Choice, Refused, Transform
+from targets.nki.rewrites.estimate import StaticEstimate, estimate_kernel, find_rule_breaches
+from targets.nki.rewrites.inlining import canonicalize_kernel
+from targets.nki.rewrites.kernel_ir import Kernel, KernelArgument, Node, StatementKind
+from targets.nki.rewrites.reader import read_kernel
+from targets.nki.rewrites.source_tree import SourceError
+from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
-from targets.nki.rewrites.tree import SourceError
 
-WORK = 250_000
+MAX_STATEMENTS = 250_000
 """Statements that all rewrites of a kernel may have in all.
 
 They are shared evenly by the transformations with places there: writing and reading a kernel again takes time
@@ -23,7 +23,7 @@ for each of its statements, and long kernels have more places as well."""
 
 
 @dataclass(frozen=True, eq=False)
-class Child:
+class RewrittenKernel:
     """A kernel one rewrite away; `number` counts the choices at its site."""
 
     transform: Transform[Any]
@@ -32,90 +32,92 @@ class Child:
     choice: Choice
     source: str
     kernel: Kernel
-    estimate: Estimate
+    estimate: StaticEstimate
 
 
-def explore(
+def explore_rewrites(
     kernel: Kernel,
-    arguments: Sequence[Argument],
+    arguments: Sequence[KernelArgument],
     target: Target,
     *,
     transforms: Iterable[Transform[Any]] = tuple(TRANSFORMS.values()),
-) -> tuple[list[Child], list[str]]:
+) -> tuple[list[RewrittenKernel], list[str]]:
     """The children of a kernel, and a reason for every rewrite that does not apply.
 
     Of a long kernel, only the first children by each transformation.
     """
-    kernel = canonical(kernel, target)
-    there = [(transform, places) for transform in transforms if (places := transform.places(kernel, target))]
-    most = max(1, WORK // max(1, len(there) * len(kernel.statements)))
-    known = _broken(kernel, target)
-    children: list[Child] = []
+    kernel = canonicalize_kernel(kernel, target)
+    there = [
+        (transform, places) for transform in transforms if (places := transform.find_sites(kernel, target))
+    ]
+    most = max(1, MAX_STATEMENTS // max(1, len(there) * len(kernel.statements)))
+    known = _broken_rules(kernel, target)
+    children: list[RewrittenKernel] = []
     refusals: list[str] = []
     for transform, places in there:
         left = most
-        for site, number, choice, result in _results(transform, places, kernel, target):
+        for site, number, choice, result in _apply_choices(transform, places, kernel, target):
             if not left:
                 refusals.append(f"{transform.id}: of so long a kernel no more than {most} are looked at")
                 break
             left -= isinstance(result, str)
             try:
-                after, cost = checked(kernel, _done(result), arguments, target, known)
-            except Refused as refusal:
+                after, cost = check_rewrite(kernel, _require_source(result), arguments, target, known)
+            except RewriteRefused as refusal:
                 refusals.append(f"{transform.id} {site}: {refusal}")
                 continue
-            children.append(Child(transform, site, number, choice, str(result), after, cost))
+            children.append(RewrittenKernel(transform, site, number, choice, str(result), after, cost))
     return children, refusals
 
 
-def _results(
+def _apply_choices(
     transform: Transform[Any], places: Mapping[str, Any], kernel: Kernel, target: Target
-) -> Iterator[tuple[str, int, Choice, str | Refused]]:
+) -> Iterator[tuple[str, int, Choice, str | RewriteRefused]]:
     """(site, number of the choice, choice, new source or refusal)."""
     for site, place in places.items():
         try:
-            choices = transform.choices(kernel, target, place)
-        except Refused as refusal:
+            choices = transform.list_choices(kernel, target, place)
+        except RewriteRefused as refusal:
             yield site, 0, {}, refusal
             continue
         for number, choice in enumerate(choices):
             try:
                 yield site, number, choice, transform.apply(kernel, target, place, choice)
-            except Refused as refusal:
+            except RewriteRefused as refusal:
                 yield site, number, choice, refusal
 
 
-def _done(result: str | Refused) -> str:
-    if isinstance(result, Refused):
+def _require_source(result: str | RewriteRefused) -> str:
+    if isinstance(result, RewriteRefused):
         raise result
     return result
 
 
-def checked(
+def check_rewrite(
     kernel: Kernel,
     source: str,
-    arguments: Sequence[Argument],
+    arguments: Sequence[KernelArgument],
     target: Target,
     known: frozenset[str] | None = None,
-) -> tuple[Kernel, Estimate]:
+) -> tuple[Kernel, StaticEstimate]:
     """The kernel after a rewrite, and its estimate; `known` are the rules that the one before breaks already.
 
     Raises:
-        Refused: it cannot be read as well as before, or breaks a rule that held.
+        RewriteRefused: it cannot be read as well as before, or breaks a rule that held.
     """
     try:
-        child = read(source, arguments, target)
+        child = read_kernel(source, arguments, target)
     except SourceError as error:
-        raise Refused(str(error)) from error
-    walls = [item for item in child.statements if item.kind is Kind.OPAQUE]
-    if len(walls) > sum(item.kind is Kind.OPAQUE for item in kernel.statements):
-        raise Refused(f"the result could not be read again: {walls[0].reason}")
+        raise RewriteRefused(str(error)) from error
+    walls = [item for item in child.statements if item.kind is StatementKind.OPAQUE]
+    if len(walls) > sum(item.kind is StatementKind.OPAQUE for item in kernel.statements):
+        raise RewriteRefused(f"the result could not be read again: {walls[0].reason}")
     _check_names(kernel, child)
-    before = _broken(kernel, target) if known is None else known
-    cost = estimate(child, target)
-    new = [item for item in breaches(child, cost, target, kernel.forms) if item not in before]
+    before = _broken_rules(kernel, target) if known is None else known
+    cost = estimate_kernel(child, target)
+    new = [item for item in find_rule_breaches(child, cost, target, kernel.forms) if item not in before]
     if new:
-        raise Refused(new[0])
+        raise RewriteRefused(new[0])
     return child, cost
 
 
@@ -125,22 +127,24 @@ def _check_names(kernel: Kernel, child: Kernel) -> None:
     What instructions touch is seen by reading them again. What they and others say besides, and all that
     asserts something, or that could not be read before, may quietly have come to mean something else.
     """
-    lost = {name for name, count in kernel.bound.items() if child.bound[name] < count}
+    lost = {name for name, count in kernel.binding_counts.items() if child.binding_counts[name] < count}
     if not lost:
         return
     tiles = {name for item in kernel.declarations.values() for name in item.binds}
     indices = {loop.var for loop in kernel.loops}
-    once = _mentioned(item for item in kernel.statements if item.kind is Kind.OPAQUE)
-    unread = _mentioned(item for item in child.statements if item.kind in {Kind.OPAQUE, Kind.INERT})
-    now = unread | (_mentioned(child.nodes) & tiles)
+    once = _mentioned_names(item for item in kernel.statements if item.kind is StatementKind.OPAQUE)
+    unread = _mentioned_names(
+        item for item in child.statements if item.kind in {StatementKind.OPAQUE, StatementKind.INERT}
+    )
+    now = unread | (_mentioned_names(child.nodes) & tiles)
     clash = min(lost & (now | (once & (tiles | indices))), default=None)
     if clash is not None:
-        raise Refused(f"{clash} may mean something else where it is asked for, or nothing")
+        raise RewriteRefused(f"{clash} may mean something else where it is asked for, or nothing")
 
 
-def _mentioned(nodes: Iterable[Node]) -> frozenset[str]:
+def _mentioned_names(nodes: Iterable[Node]) -> frozenset[str]:
     return frozenset().union(*(node.mentions for node in nodes))
 
 
-def _broken(kernel: Kernel, target: Target) -> frozenset[str]:
-    return frozenset(breaches(kernel, estimate(kernel, target), target))
+def _broken_rules(kernel: Kernel, target: Target) -> frozenset[str]:
+    return frozenset(find_rule_breaches(kernel, estimate_kernel(kernel, target), target))

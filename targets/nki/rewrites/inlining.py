@@ -16,17 +16,17 @@ import libcst as cst
 
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
-from targets.nki.rewrites.arithmetic import names_in, substituted
-from targets.nki.rewrites.model import Guard, Kernel, Kind, Loop, Node, Statement, walk
-from targets.nki.rewrites.reader import read
-from targets.nki.rewrites.tree import SourceError
-from targets.nki.rewrites.values import Affine, View
+from targets.nki.rewrites.arithmetic import names_in, substitute_names
+from targets.nki.rewrites.kernel_ir import Guard, Kernel, Loop, Node, Statement, StatementKind, walk_nodes
+from targets.nki.rewrites.reader import read_kernel
+from targets.nki.rewrites.source_tree import SourceError
+from targets.nki.rewrites.values import Affine, TensorView
 
-Meanings = Mapping[str, str]
+NameMeanings = Mapping[str, str]
 
 
 @dataclass(frozen=True, eq=False)
-class _Place:
+class _NameScope:
     """Where names are read or bound: a statement, or the head of a loop or condition."""
 
     node: Node
@@ -35,159 +35,159 @@ class _Place:
     wall: bool
 
 
-def inlined(kernel: Kernel) -> str | None:
+def inline_names(kernel: Kernel) -> str | None:
     """The source without the names bound in loops that can be spared; None when there are none."""
-    found = {item: text for item in kernel.statements if (text := _meaning(kernel, item)) is not None}
+    found = {item: text for item in kernel.statements if (text := _inlinable_value(kernel, item)) is not None}
     if not found:
         return None
-    meanings = _resolved(kernel, found)
+    meanings = _resolve_meanings(kernel, found)
 
     def emit(node: Node) -> list[cst.BaseStatement] | None:
         if node in found:
             return []
         known = meanings.get(node, {})
         if isinstance(node, Statement):
-            return [replaced(node.node, known)] if known else None
-        body = syntax.rebuild(node.body, emit)
-        return [syntax.with_body(_with_head(node, known), body)] if body else []
+            return [replace_names(node.node, known)] if known else None
+        body = syntax.rebuild_block(node.body, emit)
+        return [syntax.replace_body(_replace_in_head(node, known), body)] if body else []
 
-    return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+    return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
 
 
-def canonical(kernel: Kernel, target: Target) -> Kernel:
+def canonicalize_kernel(kernel: Kernel, target: Target) -> Kernel:
     """The kernel as rewrites want it: without the names that can be spared, every argument with its own."""
-    for changed in (inlined, _spelled_out):
+    for changed in (inline_names, _name_arguments):
         source = changed(kernel)
         try:
-            kernel = kernel if source is None else read(source, kernel.arguments, target)
+            kernel = kernel if source is None else read_kernel(source, kernel.arguments, target)
         except SourceError:
             return kernel
     return kernel
 
 
-def _spelled_out(kernel: Kernel) -> str | None:
+def _name_arguments(kernel: Kernel) -> str | None:
     """The source with keywords for arguments that instructions have by their place; None without such."""
-    placed = {item for item in kernel.operations() if _has_places(kernel, item)}
+    placed = {item for item in kernel.operations() if _has_positional_arguments(kernel, item)}
 
     def emit(node: Node) -> list[cst.BaseStatement] | None:
         if node not in placed or not isinstance(node, Statement):
             return None
-        return [syntax.spelled_out(node.node, list(node.texts))]
+        return [syntax.name_arguments(node.node, list(node.texts))]
 
-    return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit)) if placed else None
+    return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit)) if placed else None
 
 
-def _has_places(kernel: Kernel, item: Statement) -> bool:
-    (line,) = kernel.tree.line(item.place)
+def _has_positional_arguments(kernel: Kernel, item: Statement) -> bool:
+    (line,) = kernel.tree.find_line(item.place)
     return isinstance(line, ast.Expr) and isinstance(line.value, ast.Call) and bool(line.value.args)
 
 
-def _resolved(kernel: Kernel, found: Mapping[Statement, str]) -> Mapping[Node, Meanings]:
+def _resolve_meanings(kernel: Kernel, found: Mapping[Statement, str]) -> Mapping[Node, NameMeanings]:
     """What names stand for at each node that reads them, through other such names."""
     meanings: dict[Node, dict[str, str]] = {}
-    places = list(_places(kernel))
+    places = list(_name_scopes(kernel))
     for number, place in enumerate(places):
         if not isinstance(place.node, Statement) or place.node not in found:
             continue
         (name,) = place.node.binds
         known = meanings.get(place.node, {}) | dict(place.node.texts)
-        text = substituted(substituted(found[place.node], place.node.texts), known)
+        text = substitute_names(substitute_names(found[place.node], place.node.texts), known)
         for other in places[number + 1 :]:
             if name in other.reads and place.node.path[-1] in other.node.path:
                 meanings.setdefault(other.node, {})[name] = text
     return meanings
 
 
-def _places(kernel: Kernel) -> Iterator[_Place]:
+def _name_scopes(kernel: Kernel) -> Iterator[_NameScope]:
     code = kernel.module.code_for_node
     for node in kernel.nodes:
         if isinstance(node, Statement):
-            yield _Place(node, _reads(node), node.binds, node.kind is Kind.OPAQUE)
+            yield _NameScope(node, _names_read(node), node.binds, node.kind is StatementKind.OPAQUE)
         elif isinstance(node, Loop):
-            yield _Place(node, names_in(code(node.node.iter)), frozenset({node.var}), wall=False)
+            yield _NameScope(node, names_in(code(node.node.iter)), frozenset({node.var}), wall=False)
         else:
-            yield _Place(node, names_in(code(node.node.test)), frozenset(), wall=False)
+            yield _NameScope(node, names_in(code(node.node.test)), frozenset(), wall=False)
 
 
-def _reads(item: Statement) -> frozenset[str]:
+def _names_read(item: Statement) -> frozenset[str]:
     """The names that a statement reads: of an assignment, those to the right."""
-    if item.kind not in {Kind.BIND, Kind.DECLARE}:
+    if item.kind not in {StatementKind.BIND, StatementKind.DECLARE}:
         return item.uses
     line = item.node.body[0] if isinstance(item.node, cst.SimpleStatementLine) else None
     return names_in(cst.Module([]).code_for_node(line.value)) if isinstance(line, cst.Assign) else item.uses
 
 
-def _meaning(kernel: Kernel, item: Statement) -> str | None:
+def _inlinable_value(kernel: Kernel, item: Statement) -> str | None:
     """The source of the value that a statement binds to a name, if every use may say it instead."""
     values = list(item.arguments.values())
-    if item.kind is not Kind.BIND or not item.path or len(values) != 1 or len(item.binds) != 1:
+    if item.kind is not StatementKind.BIND or not item.path or len(values) != 1 or len(item.binds) != 1:
         return None
     line = item.node.body[0] if isinstance(item.node, cst.SimpleStatementLine) else None
-    if not isinstance(line, cst.Assign) or not isinstance(values[0], Affine | View):
+    if not isinstance(line, cst.Assign) or not isinstance(values[0], Affine | TensorView):
         return None
     text = kernel.module.code_for_node(line.value)
     (name,) = item.binds
     if re.search(rf"\bfor\s+{name}\b|\blambda\b[^:]*\b{name}\b", kernel.tree.text):
         return None
-    return text if _is_local(kernel, item, name, names_in(text)) else None
+    return text if _is_inlinable(kernel, item, name, names_in(text)) else None
 
 
-def _is_local(kernel: Kernel, item: Statement, name: str, parts: frozenset[str]) -> bool:
+def _is_inlinable(kernel: Kernel, item: Statement, name: str, parts: frozenset[str]) -> bool:
     """Whether every reader sees the binding in the same iteration, with what it is made of unchanged."""
-    loop, places = item.path[-1], list(_places(kernel))
+    loop, places = item.path[-1], list(_name_scopes(kernel))
     at = next(number for number, place in enumerate(places) if place.node is item)
     later = [place for place in places[at + 1 :] if loop in place.node.path]
     if any(({name} | parts) & place.binds or (place.wall and name in place.reads) for place in later):
         return False
     return all(
-        _is_served(item, place, next((p for p in reversed(places[:number]) if name in p.binds), None))
+        _reads_own_binding(item, place, next((p for p in reversed(places[:number]) if name in p.binds), None))
         for number, place in enumerate(places)
         if name in place.reads and place.node is not item
     )
 
 
-def _is_served(item: Statement, reader: _Place, binder: _Place | None) -> bool:
+def _reads_own_binding(item: Statement, reader: _NameScope, binder: _NameScope | None) -> bool:
     """Whether a reader surely reads the binding in its own iteration, or surely another one."""
     if binder is None:
         return not set(item.path) & set(reader.node.path)
     if binder.node is item:
-        return item.path[-1] in reader.node.path and _guarded_alike(item, reader.node)
-    guarded = isinstance(binder.node, Statement) and not _guarded_alike(binder.node, reader.node)
+        return item.path[-1] in reader.node.path and _shares_guards(item, reader.node)
+    guarded = isinstance(binder.node, Statement) and not _shares_guards(binder.node, reader.node)
     shared = set(item.path) & set(reader.node.path)
     return shared <= set(binder.node.path) <= set(reader.node.path) and not guarded
 
 
-def _guarded_alike(item: Statement, node: Node) -> bool:
+def _shares_guards(item: Statement, node: Node) -> bool:
     """Whether a node runs only where the statement did."""
-    return all(node in walk(guard.body) for guard in item.guards)
+    return all(node in walk_nodes(guard.body) for guard in item.guards)
 
 
-def _with_head(node: Loop | Guard, known: Meanings) -> cst.For | cst.If:
+def _replace_in_head(node: Loop | Guard, known: NameMeanings) -> cst.For | cst.If:
     if not known:
         return node.node
-    visitor = _Replace(known)
+    visitor = _NameReplacer(known)
     if isinstance(node, Loop):
         return node.node.with_changes(iter=node.node.iter.visit(visitor))
     return node.node.with_changes(test=node.node.test.visit(visitor))
 
 
-def replaced(item: cst.BaseStatement, known: Meanings) -> cst.BaseStatement:
+def replace_names(item: cst.BaseStatement, known: NameMeanings) -> cst.BaseStatement:
     """The statement with names replaced by expressions, sums of integers simplified."""
-    changed = item.visit(_Replace(known))
+    changed = item.visit(_NameReplacer(known))
     assert isinstance(changed, cst.BaseStatement)
     return changed
 
 
-class _Replace(syntax.OfVariables):
+class _NameReplacer(syntax.VariableTransformer):
     """Replaces names in the largest pieces of arithmetic that hold them."""
 
-    def __init__(self, known: Meanings) -> None:
+    def __init__(self, known: NameMeanings) -> None:
         self._known = known
-        self._change = partial(substituted, meanings=known)
+        self._change = partial(substitute_names, meanings=known)
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:  # noqa: N802
         text = self._known.get(original_node.value)
-        return updated_node if text is None else syntax.expression(text)
+        return updated_node if text is None else syntax.parse_expression(text)
 
     def leave_Slice(self, original_node: cst.Slice, updated_node: cst.Slice) -> cst.Slice:  # noqa: N802
         """A colon between sums stands alone, as a formatter would set it."""
@@ -207,4 +207,8 @@ class _Replace(syntax.OfVariables):
         self, original_node: cst.BinaryOperation, updated_node: cst.BinaryOperation
     ) -> cst.BaseExpression:
         code = cst.Module([]).code_for_node(original_node)
-        return syntax.expression(self._change(code)) if names_in(code) & self._known.keys() else updated_node
+        return (
+            syntax.parse_expression(self._change(code))
+            if names_in(code) & self._known.keys()
+            else updated_node
+        )

@@ -7,10 +7,10 @@ goes in generations. Of the kernels known so far a few are looked further from: 
 another technique brought most of its gain, one drawn. The rewrites of each are ranked by what is expected of
 them, and the first of the ranking are predicted. Then the rewrites that gained are carried out together, one
 after the other as far as they still apply, and what comes of that is predicted too: so that ten independent
-rewrites take one generation and not ten. A kernel may be slower than the fastest by `SLACK` and still be
-looked further from, because some rewrites only pay together. Where some generations bring no gain, the
-fastest kernel's rewrites further down the ranking are predicted as well; where these bring none either, the
-search goes on among the kernels without the step that leads no further.
+rewrites take one generation and not ten. A kernel may be slower than the fastest by `SLOWDOWN_LIMIT` and
+still be looked further from, because some rewrites only pay together. Where some generations bring no gain,
+the fastest kernel's rewrites further down the ranking are predicted as well; where these bring none either,
+the search goes on among the kernels without the step that leads no further.
 
 What is expected of a rewrite lies between what it has brought elsewhere in this search and the static
 estimate, moved towards what its technique has measured in the run. All work is limited by counts, all
@@ -31,52 +31,60 @@ from random import Random
 from typing import TypeVar
 
 from agent_core.roles import Predict
-from state.model import Predicted, Step
-from targets.nki.rewrites.reached import Expansion, Found, Lead, Move, Place, order, place_of
+from state.model import PredictedLatency, RewriteStep
+from targets.nki.rewrites.search_nodes import (
+    Expansion,
+    RewriteCandidate,
+    RewriteKey,
+    SearchNode,
+    SearchSeed,
+    make_rewrite_key,
+    node_order,
+)
 
-SIBLING = 0.5
+SIBLING_DISCOUNT = 0.5
 """Discount of each further choice at one site."""
 TEMPERATURE = 0.02
 """Log speed-up by which a rewrite is e times likelier than another to be drawn by exploration."""
-SLACK = 1.4
+SLOWDOWN_LIMIT = 1.4
 """How much slower than the fastest a kernel may be that is looked further from."""
-HOPE = 0.8
+MIN_EXPECTED_SPEEDUP = 0.8
 """Expected speed-up over the fastest kernel below which a rewrite is not predicted."""
-GENERATION = 8
+GENERATION_SIZE = 8
 """Rewrites predicted per kernel that is looked further from."""
 FIRST_SHARE = 0.4
 """Share of all predictions that the parent's rewrites may have: what they bring is known from then on."""
 DRAWN_SHARE = 0.25
 """Share of a generation's predictions that is drawn, not taken from the top."""
-REPEATED = 0.9
+REPEAT_DISCOUNT = 0.9
 """Discount of each further rewrite of one technique in a generation."""
 PATIENCE = 3
 """Generations without a gain until the fastest kernel is looked at again, or a step turned back from."""
-AGAIN = 64
+REVISIT_SIZE = 64
 """Rewrites predicted of a kernel that is looked at again."""
-TURNS = 2
+MAX_BACKTRACKS = 2
 """Steps that a search turns back from before it is over."""
-TOGETHER = 4
+MAX_COMBINATIONS = 4
 """Kernels predicted per generation that carry out several gains together."""
-GAIN = 1.002
+MIN_GAIN = 1.002
 """Predicted speed-up from which a rewrite counts as a gain."""
-COPIES = 1.3
+COPYING_GROWTH = 1.3
 """How much longer a kernel's source gets by a rewrite that copies part of it."""
-GIVEN_SHARE = 0.25
+SEED_SHARE = 0.25
 """Share of all predictions, and of their instructions, that sequences of other runs may have; one is looked
 at in any case. Where one gains, as much is kept for going on from all that is known."""
 
 T = TypeVar("T")
 
-Expand = Callable[[str], Awaitable[Expansion]]
+ExpandKernel = Callable[[str], Awaitable[Expansion]]
 """The rewrites of a kernel, by its source."""
-Combine = Callable[[str, Sequence[Step]], Awaitable[Sequence[tuple[tuple[int, ...], str]]]]
+CombineSteps = Callable[[str, Sequence[RewriteStep]], Awaitable[Sequence[tuple[tuple[int, ...], str]]]]
 """Carries out steps one after the other, leaving out those that no longer apply: after each that did, the
 numbers of all steps carried out so far, and the source."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SearchLimits:
     """How much a search may do, in counts."""
 
     predictions: int
@@ -86,207 +94,213 @@ class Limits:
 
 
 @dataclass(eq=False)
-class Search:
-    """One search from one kernel. `best` first, then `found`, are what it came to."""
+class LookaheadSearch:
+    """One search from one kernel. `best_node` first, then `found`, are what it came to."""
 
-    expand: Expand
-    combine: Combine
+    expand: ExpandKernel
+    combine: CombineSteps
     predict: Predict
-    limits: Limits
+    limits: SearchLimits
     random: Random
-    found: dict[str, Found] = field(default_factory=dict)
+    found: dict[str, SearchNode] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
     predicted: int = 0
     failed: int = 0
     instructions: int = 0
-    _answers: dict[str, Predicted] = field(default_factory=dict)
+    _answers: dict[str, PredictedLatency] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
     _expanded: set[str] = field(default_factory=set)
-    _gains: dict[Place, float] = field(default_factory=dict)
+    _gains: dict[RewriteKey, float] = field(default_factory=dict)
     _again: set[str] = field(default_factory=set)
-    _copying: set[Place] = field(default_factory=set)
-    _turned: set[Place] = field(default_factory=set)
+    _copying: set[RewriteKey] = field(default_factory=set)
+    _turned: set[RewriteKey] = field(default_factory=set)
     _share: float = 1.0
 
     @property
-    def best(self) -> Found:
-        return min(self.found.values(), key=order)
+    def best_node(self) -> SearchNode:
+        return min(self.found.values(), key=node_order)
 
     @property
-    def _leader(self) -> Found:
+    def _best_open_node(self) -> SearchNode:
         """The fastest kernel that has none of the steps turned back from; the first kernel has no steps."""
-        return min((one for one in self.found.values() if self._open(one)), key=order)
+        return min((one for one in self.found.values() if self._is_open(one)), key=node_order)
 
-    def _open(self, one: Found) -> bool:
-        return self._turned.isdisjoint(map(place_of, one.steps))
+    def _is_open(self, one: SearchNode) -> bool:
+        return self._turned.isdisjoint(map(make_rewrite_key, one.steps))
 
-    def _turn_back(self) -> bool:
+    def _backtrack(self) -> bool:
         """Go on without the step that leads no further: the leader's first that copies, else its last."""
-        places = [place_of(step) for step in self._leader.steps]
-        if not places or len(self._turned) == TURNS:
+        places = [make_rewrite_key(step) for step in self._best_open_node.steps]
+        if not places or len(self._turned) == MAX_BACKTRACKS:
             return False
         self._turned.add(next((place for place in places if place in self._copying), places[-1]))
         return True
 
-    async def run(self, source: str, latency_ms: float, leads: Sequence[Sequence[Lead]] = ()) -> list[Found]:
+    async def run(
+        self, source: str, latency_ms: float, leads: Sequence[Sequence[SearchSeed]] = ()
+    ) -> list[SearchNode]:
         """Search from a kernel with this latency; all kernels reached, the fastest first, without it.
 
         `leads` are what other runs' sequences make of it, of each one after the other, the nearest first.
         """
-        root = Found(source, (), latency_ms, 0)
+        root = SearchNode(source, (), latency_ms, 0)
         self.found[source] = root
         self._seen.add(source)
-        given = await self._try_given(root, leads)
-        if any(latency_ms > GAIN * one.latency_ms for one in given):
-            self._share = 1 - GIVEN_SHARE
-        await self._search()
+        given = await self._try_seeds(root, leads)
+        if any(latency_ms > MIN_GAIN * one.latency_ms for one in given):
+            self._share = 1 - SEED_SHARE
+        await self._run_generations()
         self._share = 1.0
         for one in given:
             self.found.setdefault(one.source, one)
         if given:
-            await self._search()
+            await self._run_generations()
         del self.found[source]
-        return sorted(self.found.values(), key=order)
+        return sorted(self.found.values(), key=node_order)
 
-    async def _search(self) -> None:
+    async def _run_generations(self) -> None:
         """Go on in generations as long as the limits leave something, and there is something to look at."""
         idle = 0
-        while self._room > 0:
-            nodes = self._chosen()
-            each = GENERATION if self._expanded else int(self.limits.predictions * FIRST_SHARE)
+        while self._predictions_left > 0:
+            nodes = self._select_nodes()
+            each = GENERATION_SIZE if self._expanded else int(self.limits.predictions * FIRST_SHARE)
             if not nodes or idle >= PATIENCE:
-                nodes, each = self._unfinished(), AGAIN
+                nodes, each = self._select_revisit(), REVISIT_SIZE
                 if not nodes:
-                    if not self._turn_back():
+                    if not self._backtrack():
                         break
                     idle = 0
                     continue
-            before_ms = self._leader.latency_ms
-            await self._grow(nodes, each)
-            idle = 0 if before_ms > GAIN * self._leader.latency_ms else idle + 1
+            before_ms = self._best_open_node.latency_ms
+            await self._expand_nodes(nodes, each)
+            idle = 0 if before_ms > MIN_GAIN * self._best_open_node.latency_ms else idle + 1
 
     @property
-    def _room(self) -> int:
+    def _predictions_left(self) -> int:
         """How many predictions are left for now."""
         return int(self.limits.predictions * self._share) - self.predicted - self.failed
 
-    async def _grow(self, nodes: Sequence[Found], each: int) -> None:
+    async def _expand_nodes(self, nodes: Sequence[SearchNode], each: int) -> None:
         """Predict at most `each` rewrites of each of these kernels, and what gains come to together."""
         expansions = await asyncio.gather(*(self.expand(node.source) for node in nodes))
         self._expanded |= {node.source for node in nodes}
         self.reasons = self.reasons or expansions[0].reasons
-        gained = await self._look(list(zip(nodes, expansions, strict=True)), max(each, 1))
-        await self._join(gained)
+        gained = await self._predict_candidates(list(zip(nodes, expansions, strict=True)), max(each, 1))
+        await self._combine_gains(gained)
 
     # --- what paid elsewhere --------------------------------------------------------------------------
 
-    async def _try_given(self, root: Found, leads: Sequence[Sequence[Lead]]) -> list[Found]:
+    async def _try_seeds(self, root: SearchNode, leads: Sequence[Sequence[SearchSeed]]) -> list[SearchNode]:
         """Predict the sequences of other runs: all of each first, then parts of them."""
-        parts = [_spread(one, TOGETHER)[::-1] for one in leads if one]
+        parts = [_pick_evenly(one, MAX_COMBINATIONS)[::-1] for one in leads if one]
         ordered = [lead for row in zip_longest(*parts) for lead in row if lead is not None]
-        fresh: dict[str, Lead] = {}
+        fresh: dict[str, SearchSeed] = {}
         for lead in ordered:
             fresh.setdefault(lead.source, lead)
         fresh.pop(root.source, None)
-        most = max(1, int(self.limits.predictions * GIVEN_SHARE))
-        picked: list[Lead] = []
+        most = max(1, int(self.limits.predictions * SEED_SHARE))
+        picked: list[SearchSeed] = []
         total = 0
         for lead in list(fresh.values())[:most]:
             total += lead.instructions
-            if picked and total > self.limits.instructions * GIVEN_SHARE:
+            if picked and total > self.limits.instructions * SEED_SHARE:
                 break
             picked.append(lead)
-        answers = await self._ask([lead.source for lead in picked])
+        answers = await self._predict_sources([lead.source for lead in picked])
         made = (
-            self._reached(root, lead.steps, lead.source, answer, given=len(lead.steps))
+            self._make_node(root, lead.steps, lead.source, answer, given=len(lead.steps))
             for lead, answer in zip(picked, answers, strict=True)
         )
         return [one for one in made if one is not None]
 
     # --- which kernels to look further from ---------------------------------------------------------
 
-    def _chosen(self) -> list[Found]:
+    def _select_nodes(self) -> list[SearchNode]:
         """The fastest, the fastest that came another way, and one drawn, of those that may be looked at."""
-        limit = self._leader.latency_ms * SLACK
+        limit = self._best_open_node.latency_ms * SLOWDOWN_LIMIT
         ready = sorted(
             (
                 one
                 for one in self.found.values()
-                if self._open(one)
+                if self._is_open(one)
                 and one.source not in self._expanded
                 and one.depth < self.limits.depth
                 and one.latency_ms <= limit
-                and self._affords(one.instructions)
+                and self._can_afford(one.instructions)
             ),
-            key=order,
+            key=node_order,
         )
-        chosen: list[Found] = []
+        chosen: list[SearchNode] = []
         for one in ready:
-            if len(chosen) < max(1, self.limits.width - 1) and all(_apart(one, other) for other in chosen):
+            if len(chosen) < max(1, self.limits.width - 1) and all(
+                _have_different_techniques(one, other) for other in chosen
+            ):
                 chosen.append(one)
         rest = [one for one in ready if one not in chosen]
         drawn = [self.random.choice(rest)] if rest and len(chosen) < self.limits.width else []
         return [*chosen, *drawn]
 
-    def _unfinished(self) -> list[Found]:
+    def _select_revisit(self) -> list[SearchNode]:
         """The fastest kernel, unless it was looked at again already."""
-        leader = self._leader
-        if leader.source in self._again or not leader.steps or not self._affords(leader.instructions):
+        leader = self._best_open_node
+        if leader.source in self._again or not leader.steps or not self._can_afford(leader.instructions):
             return []
         self._again.add(leader.source)
         return [leader]
 
-    def _affords(self, instructions: int) -> bool:
+    def _can_afford(self, instructions: int) -> bool:
         return self.instructions + instructions <= self.limits.instructions * self._share
 
     # --- which rewrites to predict ------------------------------------------------------------------
 
-    async def _look(
-        self, grown: Sequence[tuple[Found, Expansion]], each: int
-    ) -> list[tuple[Found, list[Step]]]:
+    async def _predict_candidates(
+        self, grown: Sequence[tuple[SearchNode, Expansion]], each: int
+    ) -> list[tuple[SearchNode, list[RewriteStep]]]:
         """Predict the most promising rewrites; the gains of each kernel among them, as they are joined."""
         wanted = [
             (node, move) for node, made in grown for move in made.moves if move.source not in self._seen
         ]
-        picked = self._picked(wanted, [node for node, _ in grown], each)
-        answers = await self._ask([move.source for _, move in picked])
+        picked = self._pick_candidates(wanted, [node for node, _ in grown], each)
+        answers = await self._predict_sources([move.source for _, move in picked])
         self._seen |= {move.source for _, move in picked}
-        gains: dict[str, list[tuple[tuple[bool, float], Step]]] = {}
+        gains: dict[str, list[tuple[tuple[bool, float], RewriteStep]]] = {}
         for (node, move), answer in zip(picked, answers, strict=True):
             if answer.latency_ms is None:
                 continue
             speedup = node.latency_ms / answer.latency_ms
-            self._gains[move.place] = log(speedup)
-            if len(move.source) > COPIES * len(node.source):
-                self._copying.add(move.place)
-            self._keep(node, [_step(move, speedup)], move.source, answer)
-            if speedup > GAIN:
+            self._gains[move.rewrite_key] = log(speedup)
+            if len(move.source) > COPYING_GROWTH * len(node.source):
+                self._copying.add(move.rewrite_key)
+            self._add_node(node, [_make_step(move, speedup)], move.source, answer)
+            if speedup > MIN_GAIN:
                 # What copies statements comes last: the others would have to be carried out on each copy.
-                rank = move.place in self._copying, -speedup
-                gains.setdefault(node.source, []).append((rank, _step(move, speedup)))
+                rank = move.rewrite_key in self._copying, -speedup
+                gains.setdefault(node.source, []).append((rank, _make_step(move, speedup)))
         return [
             (node, [step for _, step in sorted(gains[node.source], key=itemgetter(0))])
             for node, _ in grown
             if node.source in gains
         ]
 
-    def _picked(
-        self, wanted: list[tuple[Found, Move]], nodes: Sequence[Found], each: int
-    ) -> list[tuple[Found, Move]]:
+    def _pick_candidates(
+        self, wanted: list[tuple[SearchNode, RewriteCandidate]], nodes: Sequence[SearchNode], each: int
+    ) -> list[tuple[SearchNode, RewriteCandidate]]:
         """Of each kernel the top of the ranking, and some drawn from the rest, as many as the limits leave.
 
         A kernel that is slower for now gets as many as the fastest: it is looked further from for what only
         pays there.
         """
-        ranked = self._ranked(wanted)
-        picked: list[tuple[Found, Move]] = []
+        ranked = self._rank_candidates(wanted)
+        picked: list[tuple[SearchNode, RewriteCandidate]] = []
         for node in nodes:
-            room = self._room - len(picked)
+            room = self._predictions_left - len(picked)
             mine = [one for one in ranked if one[1][0] is node]
-            picked += self._drawn(mine, min(each, room))
-        return self._within(picked)
+            picked += self._sample_ranked(mine, min(each, room))
+        return self._limit_instructions(picked)
 
-    def _drawn(self, ranked: list[tuple[float, tuple[Found, Move]]], count: int) -> list[tuple[Found, Move]]:
+    def _sample_ranked(
+        self, ranked: list[tuple[float, tuple[SearchNode, RewriteCandidate]]], count: int
+    ) -> list[tuple[SearchNode, RewriteCandidate]]:
         drawn = int(count * DRAWN_SHARE) if len(ranked) > count else 0
         top, rest = ranked[: count - drawn], ranked[count - drawn :]
         while rest and len(top) < count:
@@ -294,62 +308,70 @@ class Search:
             top.append(rest.pop(self.random.choices(range(len(rest)), weights)[0]))
         return [pair for _, pair in top]
 
-    def _ranked(self, wanted: list[tuple[Found, Move]]) -> list[tuple[float, tuple[Found, Move]]]:
+    def _rank_candidates(
+        self, wanted: list[tuple[SearchNode, RewriteCandidate]]
+    ) -> list[tuple[float, tuple[SearchNode, RewriteCandidate]]]:
         """Kernel and rewrite with the value expected of them, in logarithms over the fastest kernel."""
-        best_ms = self._leader.latency_ms
-        sites: Counter[Place] = Counter()
+        best_ms = self._best_open_node.latency_ms
+        sites: Counter[RewriteKey] = Counter()
         techniques: Counter[tuple[str, str]] = Counter()
         sources: set[str] = set()
         out = []
-        for node, move in sorted(wanted, key=lambda pair: -self._expected(pair[1])):
-            expected = self._expected(move)
+        for node, move in sorted(wanted, key=lambda pair: -self._expected_gain(pair[1])):
+            expected = self._expected_gain(move)
             reached = log(best_ms / node.latency_ms) + expected
-            if move.source in sources or reached < log(HOPE):
+            if move.source in sources or reached < log(MIN_EXPECTED_SPEEDUP):
                 continue
             sources.add(move.source)
             site = (node.source, move.technique, move.site)
-            discount = SIBLING ** sites[site] * REPEATED ** techniques[node.source, move.technique]
+            discount = (
+                SIBLING_DISCOUNT ** sites[site] * REPEAT_DISCOUNT ** techniques[node.source, move.technique]
+            )
             sites[site] += 1
             techniques[node.source, move.technique] += 1
             out.append(
                 (reached - expected + (expected * discount if expected > 0 else expected), (node, move))
             )
-        return sorted(out, key=lambda one: (-one[0], one[1][1].place, one[1][1].source))
+        return sorted(out, key=lambda one: (-one[0], one[1][1].rewrite_key, one[1][1].source))
 
-    def _expected(self, move: Move) -> float:
+    def _expected_gain(self, move: RewriteCandidate) -> float:
         """What the same rewrite has brought elsewhere counts as much as what is thought of it here."""
-        return (self._gains.get(move.place, move.value) + move.value) / 2
+        return (self._gains.get(move.rewrite_key, move.value) + move.value) / 2
 
-    def _within(self, picked: list[tuple[Found, Move]]) -> list[tuple[Found, Move]]:
+    def _limit_instructions(
+        self, picked: list[tuple[SearchNode, RewriteCandidate]]
+    ) -> list[tuple[SearchNode, RewriteCandidate]]:
         """As many as there are instructions left for; always one, so that something is looked at."""
-        kept: list[tuple[Found, Move]] = []
+        kept: list[tuple[SearchNode, RewriteCandidate]] = []
         total = 0
         for node, move in picked:
             total += move.instructions
-            if kept and not self._affords(total):
+            if kept and not self._can_afford(total):
                 break
             kept.append((node, move))
         return kept
 
     # --- several gains at once ----------------------------------------------------------------------
 
-    async def _join(self, gained: Sequence[tuple[Found, list[Step]]]) -> None:
+    async def _combine_gains(self, gained: Sequence[tuple[SearchNode, list[RewriteStep]]]) -> None:
         """Predict what the gains of each kernel come to together."""
         several = [(node, steps) for node, steps in gained if len(steps) > 1]
         made = await asyncio.gather(*(self.combine(node.source, steps) for node, steps in several))
-        wanted: list[tuple[Found, list[Step], str]] = []
+        wanted: list[tuple[SearchNode, list[RewriteStep], str]] = []
         for (node, steps), prefixes in zip(several, made, strict=True):
             fresh = [(n, s) for n, s in prefixes if len(n) > 1 and s not in self._seen]
-            wanted += [(node, [steps[i] for i in n], source) for n, source in _spread(fresh, TOGETHER)]
-        wanted = [one for one in wanted[: self._room] if self._affords(one[0].instructions)]
-        answers = await self._ask([source for _, _, source in wanted])
+            wanted += [
+                (node, [steps[i] for i in n], source) for n, source in _pick_evenly(fresh, MAX_COMBINATIONS)
+            ]
+        wanted = [one for one in wanted[: self._predictions_left] if self._can_afford(one[0].instructions)]
+        answers = await self._predict_sources([source for _, _, source in wanted])
         self._seen |= {source for _, _, source in wanted}
         for (node, steps, source), answer in zip(wanted, answers, strict=True):
-            self._keep(node, steps, source, answer)
+            self._add_node(node, steps, source, answer)
 
     # --- asking ---------------------------------------------------------------------------------------
 
-    async def _ask(self, sources: Sequence[str]) -> list[Predicted]:
+    async def _predict_sources(self, sources: Sequence[str]) -> list[PredictedLatency]:
         """Have kernels predicted; what was given is asked for by the own search too, and predicted once."""
         fresh = [source for source in sources if source not in self._answers]
         if fresh:
@@ -361,38 +383,48 @@ class Search:
                 self.instructions += one.instructions
         return [self._answers[source] for source in sources]
 
-    def _keep(self, node: Found, steps: Sequence[Step], source: str, answer: Predicted) -> None:
-        found = self._reached(node, steps, source, answer)
+    def _add_node(
+        self, node: SearchNode, steps: Sequence[RewriteStep], source: str, answer: PredictedLatency
+    ) -> None:
+        found = self._make_node(node, steps, source, answer)
         if found is not None:
             self.found[source] = found
 
-    def _reached(
-        self, node: Found, steps: Sequence[Step], source: str, answer: Predicted, *, given: int = 0
-    ) -> Found | None:
+    def _make_node(
+        self,
+        node: SearchNode,
+        steps: Sequence[RewriteStep],
+        source: str,
+        answer: PredictedLatency,
+        *,
+        given: int = 0,
+    ) -> SearchNode | None:
         """The kernel that steps lead to; None where it has no latency, or is too many steps away."""
         if answer.latency_ms is None or node.depth + len(steps) - given > self.limits.depth:
             return None
-        told = (*node.steps, *_scaled(steps, node.latency_ms / answer.latency_ms))
-        return Found(source, told, answer.latency_ms, answer.instructions, answer.code, node.given + given)
+        told = (*node.steps, *_scale_gains(steps, node.latency_ms / answer.latency_ms))
+        return SearchNode(
+            source, told, answer.latency_ms, answer.instructions, answer.code, node.given + given
+        )
 
 
-def _spread(prefixes: Sequence[T], count: int) -> list[T]:
+def _pick_evenly(prefixes: Sequence[T], count: int) -> list[T]:
     """At most `count` of them, the longest among them, evenly."""
     if len(prefixes) <= count:
         return list(prefixes)
     return [prefixes[(number + 1) * len(prefixes) // count - 1] for number in range(count)]
 
 
-def _apart(one: Found, other: Found) -> bool:
+def _have_different_techniques(one: SearchNode, other: SearchNode) -> bool:
     """Whether another technique brought each kernel most of its gain."""
-    return _main(one) != _main(other)
+    return _main_technique(one) != _main_technique(other)
 
 
-def _main(found: Found) -> str | None:
+def _main_technique(found: SearchNode) -> str | None:
     return max(found.steps, key=lambda step: step.speedup).technique if found.steps else None
 
 
-def _scaled(steps: Sequence[Step], speedup: float) -> list[Step]:
+def _scale_gains(steps: Sequence[RewriteStep], speedup: float) -> list[RewriteStep]:
     """The steps with their gains scaled so that they multiply to what they came to together."""
     total = sum(log(step.speedup) for step in steps)
     power = log(speedup) / total if total > 0 and speedup > 1 else None
@@ -403,8 +435,8 @@ def _scaled(steps: Sequence[Step], speedup: float) -> list[Step]:
     ]
 
 
-def _step(move: Move, speedup: float) -> Step:
-    return Step(
+def _make_step(move: RewriteCandidate, speedup: float) -> RewriteStep:
+    return RewriteStep(
         technique=move.technique,
         site=move.site,
         title=move.title,

@@ -9,28 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import accumulate
 
-from targets.nki.rewrites.model import Kernel, Kind, Loop, Statement
+from targets.nki.rewrites.kernel_ir import Kernel, Loop, Statement, StatementKind
 from targets.nki.rewrites.values import Tensor
 
 
-def peak(kernel: Kernel, buffer: str, size: Callable[[Tensor], int]) -> int:
+def peak_occupancy(kernel: Kernel, buffer: str, size: Callable[[Tensor], int]) -> int:
     """The largest sum of sizes of tiles that are alive at the same time; list copies live together."""
     change = [0] * (len(kernel.statements) + 2)
-    for first, last, tensor in _lives(kernel):
+    for first, last, tensor in _tile_lifetimes(kernel):
         if tensor.buffer == buffer:
             change[first] += size(tensor)
             change[last + 1] -= size(tensor)
     return max(accumulate(change))
 
 
-def _lives(kernel: Kernel) -> list[tuple[int, int, Tensor]]:
+def _tile_lifetimes(kernel: Kernel) -> list[tuple[int, int, Tensor]]:
     """(first, last) statement of each declared tile's life, by their number in the source."""
     numbers = {item: number for number, item in enumerate(kernel.statements)}
-    spans = _spans(numbers)
+    spans = _loop_spans(numbers)
     lives: dict[int, tuple[int, int]] = {}
     for item, number in numbers.items():
-        for key in _touched(kernel, item):
-            outer = _loop_around(kernel.declarations[key], item)
+        for key in _touched_tiles(kernel, item):
+            outer = _outermost_loop(kernel.declarations[key], item)
             first, last = (number, number) if outer is None else spans[outer]
             known = lives.get(key, (first, last))
             lives[key] = (min(first, known[0]), max(last, known[1]))
@@ -38,18 +38,22 @@ def _lives(kernel: Kernel) -> list[tuple[int, int, Tensor]]:
     return [(*life, tensor) for life, tensor in found if tensor is not None]
 
 
-def _touched(kernel: Kernel, item: Statement) -> frozenset[int]:
+def _touched_tiles(kernel: Kernel, item: Statement) -> frozenset[int]:
     """Ids of declared tiles that a statement uses; one that cannot be read may use all that it could name."""
-    mine = kernel.escaping if item.kind is Kind.OPAQUE else {access.tensor.id for access in item.accesses}
+    mine = (
+        kernel.escaping_ids
+        if item.kind is StatementKind.OPAQUE
+        else {access.tensor.id for access in item.accesses}
+    )
     return frozenset(mine & kernel.declarations.keys())
 
 
-def _loop_around(declared: Statement, user: Statement) -> Loop | None:
+def _outermost_loop(declared: Statement, user: Statement) -> Loop | None:
     """The outermost loop around a user that is not around the declaration, too."""
     return next((loop for loop in user.path if loop not in declared.path), None)
 
 
-def _spans(numbers: dict[Statement, int]) -> dict[Loop, tuple[int, int]]:
+def _loop_spans(numbers: dict[Statement, int]) -> dict[Loop, tuple[int, int]]:
     spans: dict[Loop, tuple[int, int]] = {}
     for item, number in numbers.items():
         for loop in item.path:

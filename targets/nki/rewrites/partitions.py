@@ -7,17 +7,19 @@ import libcst as cst
 from targets.nki.rewrites import syntax
 
 
-def window(low: str, high: str) -> cst.SubscriptElement:
+def partition_window(low: str, high: str) -> cst.SubscriptElement:
     """`low:high`, with space around the colon where a bound is a sum or product."""
     colon = ":" if low.isidentifier() | low.isdigit() and high.isidentifier() | high.isdigit() else " : "
-    return syntax.elements(f"{low}{colon}{high}")[0]
+    return syntax.parse_subscript_elements(f"{low}{colon}{high}")[0]
 
 
-def with_rows(item: cst.BaseStatement, name: str, rank: int, rows: cst.SubscriptElement) -> cst.BaseStatement:
+def select_partitions(
+    item: cst.BaseStatement, name: str, rank: int, rows: cst.SubscriptElement
+) -> cst.BaseStatement:
     """The statement with these partitions of a tile of `rank` dimensions."""
 
     def change(parts: list[cst.SubscriptElement] | None) -> cst.BaseExpression:
-        rest = parts[1:] if parts else syntax.elements(":") * (rank - 1)
-        return syntax.subscript(name, [rows, *rest])
+        rest = parts[1:] if parts else syntax.parse_subscript_elements(":") * (rank - 1)
+        return syntax.make_subscript(name, [rows, *rest])
 
-    return syntax.reindex(item, name, change)
+    return syntax.reindex_tensor(item, name, change)

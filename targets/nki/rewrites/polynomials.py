@@ -11,23 +11,23 @@ from itertools import product
 from math import isclose
 
 from targets.nki.rewrites.elementwise import Apply, Expression, Leaf
-from targets.nki.rewrites.values import View
+from targets.nki.rewrites.values import TensorView
 
 Atom = str | tuple["str", "Frozen"]
 """`x`, or a function with its argument."""
 Frozen = tuple[tuple[tuple["Atom", ...], float], ...]
-Sum = dict[tuple[Atom, ...], float]
+Polynomial = dict[tuple[Atom, ...], float]
 """Coefficients by product; `x` comes before functions."""
 
-MOST = 16
+MAX_PRODUCTS = 16
 """Products of a sum that are worth looking at."""
-CLOSE = 1e-6
+RELATIVE_TOLERANCE = 1e-6
 """How near the coefficients of an expression must be to a function's: a few roundings of float32."""
 FUNCTIONS = frozenset({"tanh", "erf", "sigmoid"})
 POWERS = {2.0: 2, 3.0: 3}
 
 
-def as_sum(expression: Expression, view: View) -> Sum | None:
+def expand_polynomial(expression: Expression, view: TensorView) -> Polynomial | None:
     """An expression in one view as a sum; None where it is something else, or very long."""
     match expression:
         case float():
@@ -35,45 +35,51 @@ def as_sum(expression: Expression, view: View) -> Sum | None:
         case Leaf(view=found):
             return {("x",): 1.0} if found == view else None
         case Apply("add" | "subtract" as name, (first, second)):
-            return _added(as_sum(first, view), as_sum(second, view), 1.0 if name == "add" else -1.0)
+            return _add_polynomials(
+                expand_polynomial(first, view),
+                expand_polynomial(second, view),
+                1.0 if name == "add" else -1.0,
+            )
         case Apply("multiply", (first, second)):
-            return _multiplied(as_sum(first, view), as_sum(second, view))
+            return _multiply_polynomials(expand_polynomial(first, view), expand_polynomial(second, view))
         case Apply("square", (inner,)):
-            return _raised(as_sum(inner, view), 2)
+            return _raise_polynomial(expand_polynomial(inner, view), 2)
         case Apply("power", (inner, float() as exponent)) if exponent in POWERS:
-            return _raised(as_sum(inner, view), POWERS[exponent])
+            return _raise_polynomial(expand_polynomial(inner, view), POWERS[exponent])
         case Apply(name, (inner,)) if name in FUNCTIONS:
-            argument = as_sum(inner, view)
-            return None if argument is None else {((name, frozen(argument)),): 1.0}
+            argument = expand_polynomial(inner, view)
+            return None if argument is None else {((name, freeze_polynomial(argument)),): 1.0}
     return None
 
 
-def frozen(terms: Mapping[tuple[Atom, ...], float]) -> Frozen:
+def freeze_polynomial(terms: Mapping[tuple[Atom, ...], float]) -> Frozen:
     """A sum as an atom's argument, in a fixed order."""
     return tuple(sorted(((key, value) for key, value in terms.items() if value), key=repr))
 
 
 def is_close(first: Frozen, second: Frozen) -> bool:
     """Whether two sums are of the same products with nearly the same coefficients, arguments included."""
-    pairs = list(zip(_ordered(first), _ordered(second), strict=False))
+    pairs = list(zip(_sort_terms(first), _sort_terms(second), strict=False))
     return len(first) == len(second) and all(
-        isclose(a, b, rel_tol=CLOSE) and len(one) == len(other) and all(map(_alike, one, other))
+        isclose(a, b, rel_tol=RELATIVE_TOLERANCE)
+        and len(one) == len(other)
+        and all(map(_are_close_atoms, one, other))
         for (one, a), (other, b) in pairs
     )
 
 
-def _ordered(terms: Frozen) -> list[tuple[tuple[Atom, ...], float]]:
+def _sort_terms(terms: Frozen) -> list[tuple[tuple[Atom, ...], float]]:
     """By the products' shape, so that small differences of coefficients do not change the order."""
     return sorted(terms, key=lambda term: [atom if isinstance(atom, str) else atom[0] for atom in term[0]])
 
 
-def _alike(first: Atom, second: Atom) -> bool:
+def _are_close_atoms(first: Atom, second: Atom) -> bool:
     if isinstance(first, str) or isinstance(second, str):
         return first == second
     return first[0] == second[0] and is_close(first[1], second[1])
 
 
-def _added(first: Sum | None, second: Sum | None, factor: float) -> Sum | None:
+def _add_polynomials(first: Polynomial | None, second: Polynomial | None, factor: float) -> Polynomial | None:
     if first is None or second is None:
         return None
     total = dict(first)
@@ -82,18 +88,18 @@ def _added(first: Sum | None, second: Sum | None, factor: float) -> Sum | None:
     return total
 
 
-def _multiplied(first: Sum | None, second: Sum | None) -> Sum | None:
-    if first is None or second is None or len(first) * len(second) > MOST:
+def _multiply_polynomials(first: Polynomial | None, second: Polynomial | None) -> Polynomial | None:
+    if first is None or second is None or len(first) * len(second) > MAX_PRODUCTS:
         return None
-    total: Sum = {}
+    total: Polynomial = {}
     for (one, a), (other, b) in product(first.items(), second.items()):
         key = tuple(sorted((*one, *other), key=repr))
         total[key] = total.get(key, 0.0) + a * b
     return total
 
 
-def _raised(base: Sum | None, exponent: int) -> Sum | None:
-    result: Sum | None = {(): 1.0}
+def _raise_polynomial(base: Polynomial | None, exponent: int) -> Polynomial | None:
+    result: Polynomial | None = {(): 1.0}
     for _ in range(exponent):
-        result = _multiplied(result, base)
+        result = _multiply_polynomials(result, base)
     return result

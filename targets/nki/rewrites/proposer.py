@@ -1,9 +1,9 @@
 """The built-in proposer: the four roles answered by the rewrite engine, without a model.
 
-It looks ahead (`foresight`), and plan number n is then the n-th variant that this found. Where it did not,
-one ranking of single rewrites serves all plans of a parent in a round: it depends on the parent, its profile
-and the round's learning context only, so plan number n is its n-th entry, whichever plan is asked for first
-and however often. Planning and rewriting run in a process pool.
+It looks ahead (`lookahead_role`), and plan number n is then the n-th variant that this found. Where it did
+not, one ranking of single rewrites serves all plans of a parent in a round: it depends on the parent, its
+profile and the round's learning context only, so plan number n is its n-th entry, whichever plan is asked for
+first and however often. Planning and rewriting run in a process pool.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from agent_core.roles import (
     ReadBlob,
 )
 from agent_core.roles.mechanical import MechanicalLearner
-from agent_core.roles.pooled import asked, failure
-from agent_core.roles.process_pool import Pool
+from agent_core.roles.process_pool import ProcessPool
+from agent_core.roles.worker_pool import ask_worker, make_role_error
 from state.model import EffectKey, Plan, Prediction, ProblemRef, digest_of
-from targets.nki.rewrites import foresight, scale
+from targets.nki.rewrites import lookahead_role, prediction_scale
 
 if TYPE_CHECKING:
     from seeds import ProblemSpec
 
-RANKINGS = 64
+MAX_RANKINGS = 64
 """Rankings kept: more than the beam slots of two rounds."""
 MAX_WORKERS = 4
 
 
-def work(request: str) -> str:
+def answer_in_worker(request: str) -> str:
     """Runs in a worker; the import stays out of the process that only asks."""
-    from targets.nki.rewrites.worker import answer
+    from targets.nki.rewrites.worker import answer_request
 
-    return answer(request)
+    return answer_request(request)
 
 
 class BuiltinProposer(MechanicalLearner):
@@ -57,7 +57,7 @@ class BuiltinProposer(MechanicalLearner):
 
     def __init__(self, *, workers: int | None = None) -> None:
         count = workers or min(MAX_WORKERS, os.cpu_count() or 1)
-        self._pool = Pool(work, workers=count)
+        self._pool = ProcessPool(answer_in_worker, workers=count)
         self._rankings: OrderedDict[str, asyncio.Task[dict[str, Any]]] = OrderedDict()
 
     async def look_ahead(
@@ -68,7 +68,9 @@ class BuiltinProposer(MechanicalLearner):
         Raises:
             RoleError: `unreadable_kernel`, or what `predict` raises.
         """
-        return await foresight.look_ahead(request, read, predict, _spec(request.problem, read), self._ask)
+        return await lookahead_role.look_ahead(
+            request, read, predict, _load_spec(request.problem, read), self._run_job
+        )
 
     async def plan(self, request: PlanRequest, read: ReadBlob) -> PlanAnswer:
         """Plan number `key.plan` of what looking ahead found, else of the parent's ranking.
@@ -78,13 +80,17 @@ class BuiltinProposer(MechanicalLearner):
         """
         number = EffectKey.parse(request.key).plan
         if request.variants is not None:
-            return PlanAnswer(_variant(request, number, Variants.model_validate_json(read(request.variants))))
-        made = await asyncio.shield(self._ranking(_rank_request(request, read)))
+            return PlanAnswer(
+                _plan_from_variants(request, number, Variants.model_validate_json(read(request.variants)))
+            )
+        made = await asyncio.shield(self._rank_once(_make_rank_request(request, read)))
         plans = made["plans"]
         if number >= len(plans):
             reasons = "; ".join(made["refusals"]) or "no transformation has a site in this kernel"
-            raise failure("nothing_applies", f"{len(plans)} rewrites left for {request.parent.id}: {reasons}")
-        return PlanAnswer(_plan(plans[number]))
+            raise make_role_error(
+                "nothing_applies", f"{len(plans)} rewrites left for {request.parent.id}: {reasons}"
+            )
+        return PlanAnswer(_plan_from_rewrite(plans[number]))
 
     async def implement(self, request: ImplementRequest, read: ReadBlob) -> KernelAnswer:
         """Carry out a plan; implementation k takes the k-th choice of parameters, the plan's own first.
@@ -94,40 +100,46 @@ class BuiltinProposer(MechanicalLearner):
         """
         detail = request.plan.detail
         if request.plan.steps:
-            return await self._replay(request, read)
+            return await self._replay_plan(request, read)
         if not isinstance(detail, dict) or not {"site", "choices"} <= detail.keys():
-            raise failure("no_detail", f"{request.plan.technique} was not planned by the built-in planner")
+            raise make_role_error(
+                "no_detail", f"{request.plan.technique} was not planned by the built-in planner"
+            )
         choices = detail["choices"]
         number = EffectKey.parse(request.key).implementation
         assert isinstance(choices, list)
         if number >= len(choices):
-            raise failure("no_more_choices", f"{request.plan.site} has {len(choices)} choices of parameters")
+            raise make_role_error(
+                "no_more_choices", f"{request.plan.site} has {len(choices)} choices of parameters"
+            )
         job = {
             "job": "apply",
             "source": read(request.parent.source).decode(),
             "technique": request.plan.technique,
             "site": detail["site"],
             "choice": choices[number],
-            **_shapes(request.problem, request.size, request.target, read),
+            **_problem_job_fields(request.problem, request.size, request.target, read),
         }
-        made = await self._ask(job)
+        made = await self._run_job(job)
         return KernelAnswer(made["source"], f"{made['note']}: {made['keeps']}")
 
-    async def _replay(self, request: ImplementRequest, read: ReadBlob) -> KernelAnswer:
+    async def _replay_plan(self, request: ImplementRequest, read: ReadBlob) -> KernelAnswer:
         """Carry out a sequence again; what comes of it must be what was predicted."""
         if EffectKey.parse(request.key).implementation > 0:
-            raise failure("no_more_choices", "a sequence that was found by looking ahead has one form")
+            raise make_role_error(
+                "no_more_choices", "a sequence that was found by looking ahead has one form"
+            )
         plan = request.plan
         job = {
             "job": "replay",
             "source": read(request.parent.source).decode(),
             "steps": [step.model_dump(mode="json") for step in plan.steps],
-            **_shapes(request.problem, request.size, request.target, read),
+            **_problem_job_fields(request.problem, request.size, request.target, read),
         }
-        made = await self._ask(job)
+        made = await self._run_job(job)
         if plan.detail != {"source": digest_of(made["source"].encode())}:
             text = "the rewrites lead to another kernel than the one that was predicted"
-            raise failure("not_reproduced", text)
+            raise make_role_error("not_reproduced", text)
         return KernelAnswer(made["source"], plan.title)
 
     async def aclose(self) -> None:
@@ -138,34 +150,34 @@ class BuiltinProposer(MechanicalLearner):
         self._rankings.clear()
         await self._pool.aclose()
 
-    def _ranking(self, request: str) -> asyncio.Task[dict[str, Any]]:
+    def _rank_once(self, request: str) -> asyncio.Task[dict[str, Any]]:
         """The ranking for a request, made once; a failed one is not kept."""
         task = self._rankings.get(request)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
-            task = asyncio.create_task(self._answered(request))
+            task = asyncio.create_task(self._ask_worker(request))
             self._rankings[request] = task
-            while len(self._rankings) > RANKINGS and next(iter(self._rankings.values())).done():
+            while len(self._rankings) > MAX_RANKINGS and next(iter(self._rankings.values())).done():
                 self._rankings.popitem(last=False)
         return task
 
-    async def _ask(self, job: dict[str, Any]) -> dict[str, Any]:
-        return await self._answered(json.dumps(job, sort_keys=True))
+    async def _run_job(self, job: dict[str, Any]) -> dict[str, Any]:
+        return await self._ask_worker(json.dumps(job, sort_keys=True))
 
-    async def _answered(self, request: str) -> dict[str, Any]:
-        return await asked(self._pool, request, "the rewrite engine")
-
-
-def _spec(problem: ProblemRef, read: ReadBlob) -> ProblemSpec:
-    from seeds import from_files
-
-    return from_files({path: read(digest) for path, digest in problem.files.items()}).spec
+    async def _ask_worker(self, request: str) -> dict[str, Any]:
+        return await ask_worker(self._pool, request, "the rewrite engine")
 
 
-def _shapes(problem: ProblemRef, size: str, target: str, read: ReadBlob) -> dict[str, Any]:
-    return scale.shapes(_spec(problem, read), size, target)
+def _load_spec(problem: ProblemRef, read: ReadBlob) -> ProblemSpec:
+    from seeds import build_problem
+
+    return build_problem({path: read(digest) for path, digest in problem.files.items()}).spec
 
 
-def _rank_request(request: PlanRequest, read: ReadBlob) -> str:
+def _problem_job_fields(problem: ProblemRef, size: str, target: str, read: ReadBlob) -> dict[str, Any]:
+    return prediction_scale.problem_job_fields(_load_spec(problem, read), size, target)
+
+
+def _make_rank_request(request: PlanRequest, read: ReadBlob) -> str:
     context = LearningContext.model_validate_json(read(request.context))
     parent = request.parent
     tried = {(item.technique, item.site) for item in context.attempts if item.parent == parent.id}
@@ -179,21 +191,21 @@ def _rank_request(request: PlanRequest, read: ReadBlob) -> str:
         "credits": {name: (item.tries, item.log_gain) for name, item in context.credits.items()},
         "count": request.plans,
         "seed": f"{parent.code}|{EffectKey.parse(request.key).round}",
-        **_shapes(request.problem, request.size, request.target, read),
+        **_problem_job_fields(request.problem, request.size, request.target, read),
     }
     return json.dumps(job, sort_keys=True)
 
 
-def _variant(request: PlanRequest, number: int, seen: Variants) -> Plan:
+def _plan_from_variants(request: PlanRequest, number: int, seen: Variants) -> Plan:
     if number >= len(seen.found):
         reasons = "; ".join(seen.reasons) or "no sequence of rewrites is predicted to be faster"
-        raise failure(
+        raise make_role_error(
             "nothing_applies", f"{len(seen.found)} variants found of {request.parent.id}: {reasons}"
         )
-    return foresight.plan_of(seen.found[number], seen.parent_ms)
+    return lookahead_role.plan_variant(seen.found[number], seen.parent_ms)
 
 
-def _plan(made: dict[str, Any]) -> Plan:
+def _plan_from_rewrite(made: dict[str, Any]) -> Plan:
     return Plan(
         technique=made["technique"],
         site=made["place"],

@@ -14,26 +14,26 @@ from math import exp, log, sqrt
 from random import Random
 
 from nki_sim.targets import Target
-from targets.nki.rewrites.estimate import Estimate, estimate
-from targets.nki.rewrites.explore import Child, explore
-from targets.nki.rewrites.lookahead import SIBLING, TEMPERATURE
-from targets.nki.rewrites.model import Argument
-from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.estimate import StaticEstimate, estimate_kernel
+from targets.nki.rewrites.explore import RewrittenKernel, explore_rewrites
+from targets.nki.rewrites.kernel_ir import KernelArgument
+from targets.nki.rewrites.lookahead import SIBLING_DISCOUNT, TEMPERATURE
+from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transform import Choice
 from targets.nki.target import read_menu
 
 PRIOR_TRIES = 4.0
 """How many measured tries weigh as much as the estimate."""
-EXPLORATION = 0.01
+EXPLORATION_BONUS = 0.01
 """Bonus, in log speed-up, of a technique never tried."""
-OFF_BOTTLENECK = 0.6
+OFF_BOTTLENECK_DISCOUNT = 0.6
 """Discount of a technique that does not address the bottleneck."""
-WORTHWHILE = 0.95
+MIN_SPEEDUP = 0.95
 """Estimated speed-up below which a rewrite is not proposed: the estimate errs, but not by more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rewrite:
+class RankedRewrite:
     """A transformation at a site with a choice; `speedup` is the static estimate's."""
 
     technique: str
@@ -46,14 +46,14 @@ class Rewrite:
     value: float
 
     @property
-    def place(self) -> str:
+    def site_and_choice(self) -> str:
         """Site and choice: what distinguishes it from the other rewrites of its technique."""
         extra = ", ".join(f"{name} {value}" for name, value in self.choice.items())
         return f"{self.site} [{extra}]" if extra else self.site
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class RankingEvidence:
     """What is known about the parent besides its source.
 
     `bottlenecks` are the profile's class and its busiest engine, `tried` (technique, place) of attempts
@@ -65,67 +65,67 @@ class Evidence:
     credits: Mapping[str, tuple[int, float]] = field(default_factory=dict)
 
 
-def ranked(
-    source: str, arguments: Sequence[Argument], target: Target, evidence: Evidence
-) -> tuple[list[Rewrite], list[str]]:
+def rank_rewrites(
+    source: str, arguments: Sequence[KernelArgument], target: Target, evidence: RankingEvidence
+) -> tuple[list[RankedRewrite], list[str]]:
     """All rewrites worth trying, best first, and the reasons of those that do not apply.
 
     Raises:
         SourceError: the source cannot be read.
     """
-    kernel = read(source, arguments, target)
-    before = estimate(kernel, target)
-    children, refusals = explore(kernel, arguments, target)
-    found: dict[str, Rewrite] = {}
+    kernel = read_kernel(source, arguments, target)
+    before = estimate_kernel(kernel, target)
+    children, refusals = explore_rewrites(kernel, arguments, target)
+    found: dict[str, RankedRewrite] = {}
     for child in children:
-        rewrite = _rewrite(child, before, evidence)
+        rewrite = _make_rewrite(child, before, evidence)
         old = found.get(child.source)
         if old is None or rewrite.value > old.value:
             found[child.source] = rewrite
     fresh = [
         item
         for item in found.values()
-        if item.speedup >= WORTHWHILE and (item.technique, item.place) not in evidence.tried
+        if item.speedup >= MIN_SPEEDUP and (item.technique, item.site_and_choice) not in evidence.tried
     ]
-    return sorted(fresh, key=lambda item: (-item.value, item.technique, item.place)), refusals
+    return sorted(fresh, key=lambda item: (-item.value, item.technique, item.site_and_choice)), refusals
 
 
-def _rewrite(child: Child, before: Estimate, evidence: Evidence) -> Rewrite:
-    speedup = _speedup(before, child.estimate)
+def _make_rewrite(child: RewrittenKernel, before: StaticEstimate, evidence: RankingEvidence) -> RankedRewrite:
+    speedup = _estimated_speedup(before, child.estimate)
     technique = child.transform.id
-    discount = SIBLING**child.number if speedup > 1 else 1.0
-    return Rewrite(
+    discount = SIBLING_DISCOUNT**child.number if speedup > 1 else 1.0
+    return RankedRewrite(
         technique=technique,
         site=child.site,
         choice=child.choice,
-        title=child.transform.title(child.site, child.choice),
+        title=child.transform.render_title(child.site, child.choice),
         speedup=round(speedup, 6),
         counter=child.transform.counter,
-        reason=_reason(before, child.estimate, evidence.bottlenecks),
-        value=_value(technique, log(speedup), evidence) * discount,
+        reason=_estimate_reason(before, child.estimate, evidence.bottlenecks),
+        value=_technique_value(technique, log(speedup), evidence) * discount,
     )
 
 
-def expected(child: Child, before: Estimate, evidence: Evidence) -> float:
+def expected_log_speedup(child: RewrittenKernel, before: StaticEstimate, evidence: RankingEvidence) -> float:
     """The logarithm of the speed-up that is expected of a rewrite."""
-    return _value(child.transform.id, log(_speedup(before, child.estimate)), evidence)
+    return _technique_value(child.transform.id, log(_estimated_speedup(before, child.estimate)), evidence)
 
 
-def _speedup(before: Estimate, after: Estimate) -> float:
+def _estimated_speedup(before: StaticEstimate, after: StaticEstimate) -> float:
     """What the estimates say; 1 where one counts statements that the other could not read."""
     return before.total_ns / after.total_ns if after.unread >= before.unread else 1.0
 
 
-def _value(technique: str, expected: float, evidence: Evidence) -> float:
+def _technique_value(technique: str, expected: float, evidence: RankingEvidence) -> float:
     tries, gained = evidence.credits.get(technique, (0, 0.0))
     total = sum(count for count, _ in evidence.credits.values())
     mean = (PRIOR_TRIES * expected + gained) / (PRIOR_TRIES + tries)
     if evidence.bottlenecks and not evidence.bottlenecks & read_menu()[technique].bottlenecks:
-        mean *= OFF_BOTTLENECK
-    return mean + EXPLORATION * sqrt(log(2 + total) / (1 + tries))
+        mean *= OFF_BOTTLENECK_DISCOUNT
+    return mean + EXPLORATION_BONUS * sqrt(log(2 + total) / (1 + tries))
 
 
-def _reason(before: Estimate, after: Estimate, bottlenecks: frozenset[str]) -> str:
+def _estimate_reason(before: StaticEstimate, after: StaticEstimate, bottlenecks: frozenset[str]) -> str:
     """The busy time that changes most, in words."""
     engine = max(before.busy_ns, key=lambda name: abs(before.busy_ns[name] - after.busy_ns.get(name, 0.0)))
     was, now = before.busy_ns[engine] / 1e6, after.busy_ns.get(engine, 0.0) / 1e6
@@ -133,7 +133,7 @@ def _reason(before: Estimate, after: Estimate, bottlenecks: frozenset[str]) -> s
     return f"{profile}{engine} busy time is estimated to go from {was:.4g} to {now:.4g} ms"
 
 
-def chosen(ranking: Sequence[Rewrite], count: int, seed: str) -> list[Rewrite]:
+def select_rewrites(ranking: Sequence[RankedRewrite], count: int, seed: str) -> list[RankedRewrite]:
     """`count` distinct rewrites: the best of the ranking, the last quarter drawn from the rest.
 
     The draw depends on `seed` alone, so all plans of one parent see the same list.

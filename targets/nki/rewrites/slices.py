@@ -9,12 +9,12 @@ from typing import NamedTuple
 import libcst as cst
 
 from targets.nki.rewrites import syntax
-from targets.nki.rewrites.model import Kernel, Loop
-from targets.nki.rewrites.transform import Refused
-from targets.nki.rewrites.values import Affine, View
+from targets.nki.rewrites.kernel_ir import Kernel, Loop
+from targets.nki.rewrites.transform import RewriteRefused
+from targets.nki.rewrites.values import Affine, TensorView
 
 
-class Span(NamedTuple):
+class IterationSpan(NamedTuple):
     """Iterations of a loop in a row: sources of the first index and of the end, and how many they are."""
 
     first: str
@@ -22,7 +22,7 @@ class Span(NamedTuple):
     trips: int
 
 
-class Window(NamedTuple):
+class SourceWindow(NamedTuple):
     """One dimension of a subscript: its source, the source of where it begins, whether it keeps the axis."""
 
     text: str
@@ -30,12 +30,12 @@ class Window(NamedTuple):
     kept: bool
 
 
-def all_of(loop: Loop) -> Span:
+def full_span(loop: Loop) -> IterationSpan:
     """Every iteration of a loop."""
-    return Span(loop.first, loop.stop, loop.trips)
+    return IterationSpan(loop.first, loop.stop, loop.trips)
 
 
-def walked_dimension(view: View, loop: Loop) -> int | None:
+def find_walked_dimension(view: TensorView, loop: Loop) -> int | None:
     """The dimension along which consecutive iterations of a loop touch consecutive boxes."""
     walked = [i for i, item in enumerate(view.box) if item.start.coefficient(loop.id)]
     if len(walked) != 1 or loop.step != 1:
@@ -45,7 +45,7 @@ def walked_dimension(view: View, loop: Loop) -> int | None:
     return walked[0] if close else None
 
 
-def covered(view: View, loops: Sequence[Loop]) -> frozenset[str] | None:
+def covering_loops(view: TensorView, loops: Sequence[Loop]) -> frozenset[str] | None:
     """Those of a nest's loops, by id, over whose iterations a window goes through all of a tensor once.
 
     Along every dimension the loops that walk it count like the digits of a number, and their windows touch.
@@ -63,61 +63,63 @@ def covered(view: View, loops: Sequence[Loop]) -> frozenset[str] | None:
     return frozenset(loop.id for loop in loops) - trips.keys()
 
 
-def windows(kernel: Kernel, text: str, rank: int) -> list[Window]:
+def parse_windows(kernel: Kernel, text: str, rank: int) -> list[SourceWindow]:
     """The windows of a subscripted tensor, dimension by dimension.
 
     Raises:
-        Refused: the source does not index every dimension of a name.
+        RewriteRefused: the source does not index every dimension of a name.
     """
-    node = syntax.expression(text)
+    node = syntax.parse_expression(text)
     if not isinstance(node, cst.Subscript) or not isinstance(node.value, cst.Name) or len(node.slice) != rank:
-        raise Refused(f"{text} is not indexed in every dimension")
-    return [_window(kernel, part.slice) for part in node.slice]
+        raise RewriteRefused(f"{text} is not indexed in every dimension")
+    return [_parse_window(kernel, part.slice) for part in node.slice]
 
 
 def base_name(text: str) -> str:
     """The name of the tensor of which a window is taken.
 
     Raises:
-        Refused: the source does not index a name.
+        RewriteRefused: the source does not index a name.
     """
-    node = syntax.expression(text)
+    node = syntax.parse_expression(text)
     if not isinstance(node, cst.Subscript) or not isinstance(node.value, cst.Name):
-        raise Refused(f"{text} does not index a tensor by its name")
+        raise RewriteRefused(f"{text} does not index a tensor by its name")
     return node.value.value
 
 
-def _window(kernel: Kernel, part: cst.BaseSlice) -> Window:
+def _parse_window(kernel: Kernel, part: cst.BaseSlice) -> SourceWindow:
     code = kernel.module.code_for_node
     if isinstance(part, cst.Slice):
-        return Window(code(part), code(part.lower) if part.lower else "0", kept=True)
+        return SourceWindow(code(part), code(part.lower) if part.lower else "0", kept=True)
     assert isinstance(part, cst.Index)
     value = part.value
     if isinstance(value, cst.Call) and value.args:
-        return Window(code(value), code(value.args[0].value), kept=True)
-    return Window(code(value), code(value), kept=False)
+        return SourceWindow(code(value), code(value.args[0].value), kept=True)
+    return SourceWindow(code(value), code(value), kept=False)
 
 
-def widened(view: View, dim: int, loop: Loop, lower: str, span: Span) -> str:
+def widen_window(view: TensorView, dim: int, loop: Loop, lower: str, span: IterationSpan) -> str:
     """The window over a span of iterations: from the lower bound of the first to that of the end."""
     item = view.box[dim]
     first = item.start - Affine(0, ((loop.id, item.size),))
     if first == Affine(0) and item.size * span.trips == view.tensor.shape[dim]:
         return ":"
     start = (
-        "0" if first == Affine(0) and span.first == loop.first else substituted(lower, loop.var, span.first)
+        "0"
+        if first == Affine(0) and span.first == loop.first
+        else substitute_name(lower, loop.var, span.first)
     )
-    return f"{start} : {substituted(lower, loop.var, span.stop)}"
+    return f"{start} : {substitute_name(lower, loop.var, span.stop)}"
 
 
-def substituted(text: str, name: str, value: str) -> str:
+def substitute_name(text: str, name: str, value: str) -> str:
     """An expression with a value in place of a name, in parentheses where it needs them."""
-    inner = syntax.expression(value)
+    inner = syntax.parse_expression(value)
     product = isinstance(inner, cst.BinaryOperation) and isinstance(inner.operator, cst.Multiply)
     if product and re.fullmatch(rf"{name}( \* \w+)?", text):
         return re.sub(rf"^{name}\b", value, text)
     simple = isinstance(inner, cst.Name | cst.Integer)
     new = inner if simple else inner.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-    wrapped = syntax.reindex(syntax.statement(text), name, lambda _: new)
+    wrapped = syntax.reindex_tensor(syntax.parse_statement(text), name, lambda _: new)
     code = cst.Module([wrapped]).code.strip()  # type: ignore[list-item]
     return code[1:-1] if not simple and text == name else code

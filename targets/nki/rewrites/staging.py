@@ -15,14 +15,31 @@ from itertools import groupby
 import libcst as cst
 
 from targets.nki.rewrites import syntax
-from targets.nki.rewrites.model import Access, Guard, Kernel, Kind, Loop, Node, Statement, inside, walk
-from targets.nki.rewrites.slices import Window, all_of, base_name, walked_dimension, widened, windows
-from targets.nki.rewrites.transform import Refused
+from targets.nki.rewrites.kernel_ir import (
+    Access,
+    Guard,
+    Kernel,
+    Loop,
+    Node,
+    Statement,
+    StatementKind,
+    loop_contains,
+    walk_nodes,
+)
+from targets.nki.rewrites.slices import (
+    SourceWindow,
+    base_name,
+    find_walked_dimension,
+    full_span,
+    parse_windows,
+    widen_window,
+)
+from targets.nki.rewrites.transform import RewriteRefused
 from targets.nki.rewrites.values import Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class StagePlan:
     """A production that can move: `group` in front of `loop`, `tensor` with a dimension per `grown` loop."""
 
     kernel: Kernel
@@ -41,29 +58,31 @@ class Stage:
         return factor
 
     @property
-    def load(self) -> Statement | None:
+    def sole_load(self) -> Statement | None:
         """The transfer from HBM, when the production is nothing else."""
-        operations = [item for item in self.group if item.kind is Kind.OPERATE]
+        operations = [item for item in self.group if item.kind is StatementKind.OPERATE]
         one = operations[0] if len(operations) == 1 else None
         if one is None or one.op != "dma_copy" or not _is_plain_load(one):
             return None
         return one
 
 
-def stage(kernel: Kernel, tensor: Tensor, loop: Loop) -> Stage:
+def plan_stage(kernel: Kernel, tensor: Tensor, loop: Loop) -> StagePlan:
     """Work out what moves with a tile, declared somewhere inside the loop.
 
     Raises:
-        Refused: it cannot move; the message says why.
+        RewriteRefused: it cannot move; the message says why.
     """
     if tensor.buffer != "sbuf":
-        raise Refused(f"{tensor.name} lives in {tensor.buffer}")
-    walls = [item for item in kernel.statements if item.kind is Kind.OPAQUE and inside(loop, item)]
+        raise RewriteRefused(f"{tensor.name} lives in {tensor.buffer}")
+    walls = [
+        item for item in kernel.statements if item.kind is StatementKind.OPAQUE and loop_contains(loop, item)
+    ]
     if walls:
-        raise Refused(f"the loop over {loop.var} holds what cannot be read: {walls[0].reason}")
-    group = _closure(kernel, tensor, loop)
+        raise RewriteRefused(f"the loop over {loop.var} holds what cannot be read: {walls[0].reason}")
+    group = _production_group(kernel, tensor, loop)
     if any(item.guards for item in group):
-        raise Refused(f"{tensor.name} is made under a condition")
+        raise RewriteRefused(f"{tensor.name} is made under a condition")
     _check_complete(kernel, tensor, group)
     _check_names(kernel, loop, group)
     declared = kernel.declarations[tensor.id]
@@ -71,16 +90,16 @@ def stage(kernel: Kernel, tensor: Tensor, loop: Loop) -> Stage:
     used = frozenset().union(*(item.loops for item in group))
     grown = tuple(item for item in between if item.id in used)
     dropped = frozenset(item.id for item in between) - used
-    _check_dropped(kernel, group, dropped)
+    _check_dropped_loops(kernel, group, dropped)
     if grown and tensor.copies:
-        raise Refused(f"{tensor.name} is a list of tiles already")
+        raise RewriteRefused(f"{tensor.name} is a list of tiles already")
     for item in grown:
         if item.index_text is None:
-            raise Refused(f"the loop over {item.var} does not count by one")
-    return Stage(kernel, tensor, loop, group, grown, dropped)
+            raise RewriteRefused(f"the loop over {item.var} does not count by one")
+    return StagePlan(kernel, tensor, loop, group, grown, dropped)
 
 
-def _closure(kernel: Kernel, tensor: Tensor, loop: Loop) -> frozenset[Statement]:
+def _production_group(kernel: Kernel, tensor: Tensor, loop: Loop) -> frozenset[Statement]:
     group: set[Statement] = set()
     seen: dict[int, Tensor] = {}
     pending = [tensor]
@@ -89,240 +108,252 @@ def _closure(kernel: Kernel, tensor: Tensor, loop: Loop) -> frozenset[Statement]
         if tile.id in seen:
             continue
         seen[tile.id] = tile
-        if tile.id in kernel.escaping:
-            raise Refused(f"{tile.name} has a second name or is used by what cannot be read")
+        if tile.id in kernel.escaping_ids:
+            raise RewriteRefused(f"{tile.name} has a second name or is used by what cannot be read")
         group.add(kernel.declarations[tile.id])
-        for writer in (item for item in kernel.users(tile) if item.writes(tile)):
+        for writer in (item for item in kernel.users_of(tile) if item.writes_tensor(tile)):
             group.add(writer)
-            pending.extend(_inputs(kernel, writer, loop))
+            pending.extend(_inputs_in_loop(kernel, writer, loop))
     for tile in seen.values():
-        others = [item for item in kernel.users(tile) if item not in group]
+        others = [item for item in kernel.users_of(tile) if item not in group]
         if tile.id != tensor.id and others:
-            raise Refused(f"{tile.name}, which {tensor.name} is made from, is also used by {others[0].op}")
+            raise RewriteRefused(
+                f"{tile.name}, which {tensor.name} is made from, is also used by {others[0].op}"
+            )
     return frozenset(group)
 
 
-def _inputs(kernel: Kernel, writer: Statement, loop: Loop) -> list[Tensor]:
+def _inputs_in_loop(kernel: Kernel, writer: Statement, loop: Loop) -> list[Tensor]:
     """On-chip tensors of a statement made inside the loop; whatever else it reads must not change."""
     made = []
     for tensor in (access.tensor for access in writer.accesses):
         declared = kernel.declarations.get(tensor.id)
-        if tensor.on_chip and declared is not None and loop in declared.path:
+        if tensor.is_on_chip and declared is not None and loop in declared.path:
             made.append(tensor)
-        elif any(inside(loop, item) and item.writes(tensor) for item in kernel.statements):
-            raise Refused(f"{tensor.name} changes inside the loop over {loop.var}")
+        elif any(loop_contains(loop, item) and item.writes_tensor(tensor) for item in kernel.statements):
+            raise RewriteRefused(f"{tensor.name} changes inside the loop over {loop.var}")
     return made
 
 
 def _check_complete(kernel: Kernel, tensor: Tensor, group: frozenset[Statement]) -> None:
     """The tile must be finished before it is used: not rewritten by a loop that also uses it."""
     home = set(tensor.home)
-    users = kernel.users(tensor)
-    for writer in (item for item in users if item.writes(tensor)):
+    users = kernel.users_of(tensor)
+    for writer in (item for item in users if item.writes_tensor(tensor)):
         for reader in (item for item in users if item not in group):
             shared = {loop.id for loop in writer.path if loop in reader.path}
             if not shared <= home or reader.order < writer.order:
-                raise Refused(f"{tensor.name} is used by {reader.op} before it is finished")
+                raise RewriteRefused(f"{tensor.name} is used by {reader.op} before it is finished")
 
 
 def _check_names(kernel: Kernel, loop: Loop, group: frozenset[Statement]) -> None:
     """Python names that the production uses must mean the same in front of the loop."""
-    others = [item for item in kernel.statements if inside(loop, item) and item not in group]
-    named = {name for item in others if item.kind is Kind.BIND for name in item.binds}
-    tiles = {name for item in others if item.kind is Kind.DECLARE for name in item.binds}
+    others = [item for item in kernel.statements if loop_contains(loop, item) and item not in group]
+    named = {name for item in others if item.kind is StatementKind.BIND for name in item.binds}
+    tiles = {name for item in others if item.kind is StatementKind.DECLARE for name in item.binds}
     for item in sorted(group, key=lambda item: item.order):
         clash = sorted((item.uses & named) | (item.mentions & tiles))
         if clash:
-            raise Refused(f"it uses the name {clash[0]}, which is bound inside the loop over {loop.var}")
+            raise RewriteRefused(
+                f"it uses the name {clash[0]}, which is bound inside the loop over {loop.var}"
+            )
 
 
-def _check_dropped(kernel: Kernel, group: frozenset[Statement], dropped: frozenset[str]) -> None:
+def _check_dropped_loops(kernel: Kernel, group: frozenset[Statement], dropped: frozenset[str]) -> None:
     """A loop whose index plays no part is left out only if each of its iterations starts afresh."""
     for item in group:
         for loop in (step for step in item.path if step.id in dropped):
             for access in item.accesses:
                 declared = kernel.declarations.get(access.tensor.id)
                 if access.writes and (declared is None or loop not in declared.path):
-                    raise Refused(f"{access.tensor.name} collects over the loop over {loop.var}")
+                    raise RewriteRefused(f"{access.tensor.name} collects over the loop over {loop.var}")
 
 
 def _is_plain_load(item: Statement) -> bool:
-    dst, src = item.access("dst"), item.access("src")
-    if dst is None or src is None or src.tensor.on_chip:
+    dst, src = item.find_access("dst"), item.find_access("src")
+    if dst is None or src is None or src.tensor.is_on_chip:
         return False
-    filled = dst.view.whole and dst.view.plain and not dst.reads
+    filled = dst.view.is_whole and dst.view.plain and not dst.reads
     return filled and src.view.plain and dst.view.shape == src.view.shape
 
 
 # -- emitting ------------------------------------------------------------------------------------
 
 
-def emit(plan: Stage, merged: Sequence[Loop] = ()) -> str:
+def emit_staged(plan: StagePlan, merged: Sequence[Loop] = ()) -> str:
     """The source with the production in front of the loop; `merged` loops become part of one transfer.
 
     Raises:
-        Refused: a loop cannot be merged into the transfer.
+        RewriteRefused: a loop cannot be merged into the transfer.
     """
     kernel, name = plan.kernel, _new_name(plan)
-    change = partial(_reindexed, plan, name)
+    change = partial(_index_staged_tile, plan, name)
 
     def before(node: Node) -> list[cst.BaseStatement] | None:
         if isinstance(node, Guard):
             return []
         if isinstance(node, Loop):
             keep = node.id not in plan.dropped and node not in merged
-            if not any(inside(node, item) for item in plan.group):
+            if not any(loop_contains(node, item) for item in plan.group):
                 return []
-            return None if keep else syntax.rebuild(node.body, before)
+            return None if keep else syntax.rebuild_block(node.body, before)
         if node not in plan.group or node.tensor == plan.tensor:
             return []
-        if merged and node is plan.load:
-            return [_merged_load(plan, node, name, merged)]
+        if merged and node is plan.sole_load:
+            return [_write_merged_load(plan, node, name, merged)]
         return [change(node)]
 
     def after(node: Node) -> list[cst.BaseStatement] | None:
         if node is plan.loop:
-            rest = syntax.rebuild(plan.loop.body, after)
-            moved = syntax.rebuild([plan.loop], before)
-            return [_declaration(plan, name), *moved, syntax.with_body(plan.loop.node, rest)]
+            rest = syntax.rebuild_block(plan.loop.body, after)
+            moved = syntax.rebuild_block([plan.loop], before)
+            return [_declare_staged_tile(plan, name), *moved, syntax.replace_body(plan.loop.node, rest)]
         if not isinstance(node, Statement):
             return None
         return [] if node in plan.group else [change(node)]
 
-    return syntax.source_of(kernel, syntax.rebuild(kernel.body, after))
+    return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, after))
 
 
-def emit_in_place(plan: Stage) -> str:
+def emit_in_first_iteration(plan: StagePlan) -> str:
     """The source with the tile kept in front of the loop, but made in the loop's first iteration.
 
     The production stays where it was, under `if index == first:`, so that nothing has to wait for all
     of it: it goes out in the order in which it is needed.
 
     Raises:
-        Refused: the index means something else inside.
+        RewriteRefused: the index means something else inside.
     """
-    var, nodes = plan.loop.var, list(walk(plan.loop.body))
+    var, nodes = plan.loop.var, list(walk_nodes(plan.loop.body))
     bound = [node for node in nodes if isinstance(node, Loop) and node.var == var]
     if bound or any(isinstance(node, Statement) and var in node.binds for node in nodes):
-        raise Refused(f"{var} is bound again in its loop")
+        raise RewriteRefused(f"{var} is bound again in its loop")
     name = _new_name(plan)
 
     def block(nodes: Sequence[Node]) -> list[cst.BaseStatement]:
         out: list[cst.BaseStatement] = []
-        for ours, run in groupby(nodes, key=partial(_belongs, plan)):
-            made = syntax.rebuild(list(run), visit)
+        for ours, run in groupby(nodes, key=partial(_is_production, plan)):
+            made = syntax.rebuild_block(list(run), visit)
             out.extend(
-                [syntax.condition(f"{plan.loop.var} == {plan.loop.first}", made)] if ours and made else made
+                [syntax.make_condition(f"{plan.loop.var} == {plan.loop.first}", made)]
+                if ours and made
+                else made
             )
         return out
 
     def visit(node: Node) -> list[cst.BaseStatement] | None:
         if isinstance(node, Statement):
-            return [] if node.tensor == plan.tensor else [_reindexed(plan, name, node)]
-        if _belongs(plan, node):
+            return [] if node.tensor == plan.tensor else [_index_staged_tile(plan, name, node)]
+        if _is_production(plan, node):
             return None
         body = block(node.body)
-        inner: list[cst.BaseStatement] = [syntax.with_body(node.node, body)] if body else []
-        return [_declaration(plan, name), *inner] if node is plan.loop else inner
+        inner: list[cst.BaseStatement] = [syntax.replace_body(node.node, body)] if body else []
+        return [_declare_staged_tile(plan, name), *inner] if node is plan.loop else inner
 
-    return syntax.source_of(plan.kernel, syntax.rebuild(plan.kernel.body, visit))
+    return syntax.render_module(plan.kernel, syntax.rebuild_block(plan.kernel.body, visit))
 
 
-def _belongs(plan: Stage, node: Node) -> bool:
+def _is_production(plan: StagePlan, node: Node) -> bool:
     """Whether a node is part of the production and nothing else."""
-    return all(item in plan.group for item in walk([node]) if isinstance(item, Statement))
+    return all(item in plan.group for item in walk_nodes([node]) if isinstance(item, Statement))
 
 
-def _new_name(plan: Stage) -> str:
+def _new_name(plan: StagePlan) -> str:
     name = plan.tensor.name
     twins = [item for item in plan.kernel.declarations.values() if name in item.binds]
     if not plan.grown and len(twins) == 1:
         return name
-    return plan.kernel.fresh(f"{name}s" if name.endswith("tile") else f"{name}_all")
+    return plan.kernel.fresh_name(f"{name}s" if name.endswith("tile") else f"{name}_all")
 
 
-def _declaration(plan: Stage, name: str) -> cst.BaseStatement:
+def _declare_staged_tile(plan: StagePlan, name: str) -> cst.BaseStatement:
     """The tile's declaration with a dimension per grown loop after the partition dimension."""
     item = plan.kernel.declarations[plan.tensor.id]
     if not plan.grown:
-        return syntax.renamed(item.node, plan.tensor.name, name)
+        return syntax.rename_variable(item.node, plan.tensor.name, name)
     sizes = shape_texts(plan.kernel, item)
     grown = [sizes[0], *(loop.count_text for loop in plan.grown), *sizes[1:]]
     words = ", ".join(f"{key}={item.texts[key]}" for key in ("dtype", "buffer") if key in item.texts)
-    new = syntax.statement(f"{name} = {plan.kernel.nl}.ndarray(({', '.join(grown)}), {words})")
-    return syntax.at_front(new, syntax.leading(item.node))
+    new = syntax.parse_statement(f"{name} = {plan.kernel.nl}.ndarray(({', '.join(grown)}), {words})")
+    return syntax.with_leading_lines(new, syntax.leading_lines(item.node))
 
 
 def shape_texts(kernel: Kernel, item: Statement) -> list[str]:
     """The sources of a declaration's sizes.
 
     Raises:
-        Refused: the shape is not written as a tuple.
+        RewriteRefused: the shape is not written as a tuple.
     """
-    shape = syntax.expression(item.texts["shape"])
+    shape = syntax.parse_expression(item.texts["shape"])
     if not isinstance(shape, cst.Tuple):
-        raise Refused(f"the shape {item.texts['shape']} is not written as a tuple")
+        raise RewriteRefused(f"the shape {item.texts['shape']} is not written as a tuple")
     return [kernel.module.code_for_node(part.value) for part in shape.elements]
 
 
-def _reindexed(plan: Stage, name: str, item: Statement) -> cst.BaseStatement:
+def _index_staged_tile(plan: StagePlan, name: str, item: Statement) -> cst.BaseStatement:
     """A statement that uses the tile, with the new dimensions' indices."""
-    if not item.touches(plan.tensor):
+    if not item.touches_tensor(plan.tensor):
         return item.node
     if not plan.grown:
-        return syntax.renamed(item.node, plan.tensor.name, name)
-    inserted = [part for loop in plan.grown for part in syntax.elements(str(loop.index_text))]
+        return syntax.rename_variable(item.node, plan.tensor.name, name)
+    inserted = [part for loop in plan.grown for part in syntax.parse_subscript_elements(str(loop.index_text))]
 
     def change(parts: list[cst.SubscriptElement] | None) -> cst.BaseExpression:
-        whole = [syntax.elements(":")[0]] * len(plan.tensor.shape)
+        whole = [syntax.parse_subscript_elements(":")[0]] * len(plan.tensor.shape)
         old = [*(parts or []), *whole[len(parts or []) :]]
-        return syntax.subscript(name, [old[0], *inserted, *old[1:]])
+        return syntax.make_subscript(name, [old[0], *inserted, *old[1:]])
 
-    return syntax.reindex(item.node, plan.tensor.name, change)
+    return syntax.reindex_tensor(item.node, plan.tensor.name, change)
 
 
 # -- one transfer for several iterations ------------------------------------------------------------
 
 
-def mergeable(plan: Stage) -> tuple[Loop, ...]:
+def mergeable_loops(plan: StagePlan) -> tuple[Loop, ...]:
     """The grown loops whose iterations load neighbouring data, so that one transfer can serve them all."""
-    load = plan.load
+    load = plan.sole_load
     if load is None:
         return ()
-    source = load.access("src")
+    source = load.find_access("src")
     assert source is not None
-    return tuple(loop for loop in plan.grown if walked_dimension(source.view, loop) is not None)
+    return tuple(loop for loop in plan.grown if find_walked_dimension(source.view, loop) is not None)
 
 
-def _merged_load(plan: Stage, load: Statement, name: str, merged: Sequence[Loop]) -> cst.BaseStatement:
-    source = load.access("src")
+def _write_merged_load(
+    plan: StagePlan, load: Statement, name: str, merged: Sequence[Loop]
+) -> cst.BaseStatement:
+    source = load.find_access("src")
     assert source is not None
-    dims = [walked_dimension(source.view, loop) for loop in merged]
+    dims = [find_walked_dimension(source.view, loop) for loop in merged]
     if None in dims or len(set(dims)) != len(dims):
-        raise Refused(f"the iterations over {merged[0].var} do not load neighbouring data")
+        raise RewriteRefused(f"the iterations over {merged[0].var} do not load neighbouring data")
     by_dim = {dim: loop for dim, loop in zip(dims, merged, strict=True) if dim is not None}
     rest = [":"] * (len(plan.tensor.shape) - 1)
     index = [":" if loop in merged else str(loop.index_text) for loop in plan.grown]
     words = [":", *index, *rest]
     goal = name if set(words) == {":"} else f"{name}[{', '.join(words)}]"
-    return syntax.with_arguments(load.node, {"dst": goal, "src": _wide_source(plan, load, source, by_dim)})
+    return syntax.replace_arguments(
+        load.node, {"dst": goal, "src": _merged_source(plan, load, source, by_dim)}
+    )
 
 
-def _wide_source(plan: Stage, load: Statement, source: Access, by_dim: dict[int, Loop]) -> str:
+def _merged_source(plan: StagePlan, load: Statement, source: Access, by_dim: dict[int, Loop]) -> str:
     view, rank = source.view, len(source.tensor.shape)
-    parts = windows(plan.kernel, load.texts["src"], rank)
+    parts = parse_windows(plan.kernel, load.texts["src"], rank)
     words = [
-        widened(view, dim, by_dim[dim], part.lower, all_of(by_dim[dim])) if dim in by_dim else part.text
+        widen_window(view, dim, by_dim[dim], part.lower, full_span(by_dim[dim]))
+        if dim in by_dim
+        else part.text
         for dim, part in enumerate(parts)
     ]
     base = base_name(load.texts["src"])  # of a tensor or of a view of it, from which the words count
     text = base if set(words) == {":"} else f"{base}[{', '.join(words)}]"
     if list(by_dim) == [rank - 1] and parts[-1].kept:
         return text
-    return text + _rearrangement(plan, parts, by_dim)
+    return text + _rearranging_calls(plan, parts, by_dim)
 
 
-def _rearrangement(plan: Stage, parts: Sequence[Window], by_dim: dict[int, Loop]) -> str:
+def _rearranging_calls(plan: StagePlan, parts: Sequence[SourceWindow], by_dim: dict[int, Loop]) -> str:
     """`.reshape_dim(...)` per merged dimension and the `.permute(...)` that puts partitions first."""
     sizes = iter(shape_texts(plan.kernel, plan.kernel.declarations[plan.tensor.id]))
     calls: list[str] = []

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import libcst as cst
 
-from targets.nki.rewrites.layout import laid_out
-from targets.nki.rewrites.model import Kernel, Node, Statement
+from targets.nki.rewrites.kernel_ir import Kernel, Node, Statement
+from targets.nki.rewrites.source_layout import wrap_long_lines
 
 CALL_WIDTH = 90
 """Characters of a call, without its indentation, that stay on one line."""
@@ -19,7 +19,7 @@ Emit = Callable[[Node], "list[cst.BaseStatement] | None"]
 """What a node becomes; None leaves it, and descends into a loop."""
 
 
-def rebuild(nodes: Sequence[Node], emit: Emit) -> list[cst.BaseStatement]:
+def rebuild_block(nodes: Sequence[Node], emit: Emit) -> list[cst.BaseStatement]:
     """The statements of a block after a rewrite; a loop left without statements goes."""
     out: list[cst.BaseStatement] = []
     for node in nodes:
@@ -29,97 +29,100 @@ def rebuild(nodes: Sequence[Node], emit: Emit) -> list[cst.BaseStatement]:
         elif isinstance(node, Statement):
             out.append(node.node)
         else:
-            body = rebuild(node.body, emit)
-            out.extend([with_body(node.node, body)] if body else [])
+            body = rebuild_block(node.body, emit)
+            out.extend([replace_body(node.node, body)] if body else [])
     return out
 
 
-def with_body(node: cst.For | cst.If, body: Sequence[cst.BaseStatement]) -> cst.BaseCompoundStatement:
+def replace_body(node: cst.For | cst.If, body: Sequence[cst.BaseStatement]) -> cst.BaseCompoundStatement:
     """The loop or condition around other statements, itself if they are its own: its text is known then."""
     assert isinstance(node.body, cst.IndentedBlock)
-    first = at_front(body[0], _without_blank_front(leading(body[0])))
+    first = with_leading_lines(body[0], _strip_leading_blanks(leading_lines(body[0])))
     if list(map(id, node.body.body)) == list(map(id, [first, *body[1:]])):
         return node
     return node.with_changes(body=node.body.with_changes(body=[first, *body[1:]]))
 
 
-def _without_blank_front(lines: Sequence[cst.EmptyLine]) -> Sequence[cst.EmptyLine]:
+def _strip_leading_blanks(lines: Sequence[cst.EmptyLine]) -> Sequence[cst.EmptyLine]:
     """A block does not start with a blank line."""
-    return lines if not lines or lines[0].comment else _without_blank_front(lines[1:])
+    return lines if not lines or lines[0].comment else _strip_leading_blanks(lines[1:])
 
 
-def source_of(kernel: Kernel, body: Sequence[cst.BaseStatement], before: Sequence[str] = ()) -> str:
+def render_module(kernel: Kernel, body: Sequence[cst.BaseStatement], before: Sequence[str] = ()) -> str:
     """The module with the kernel's body replaced, and lines added after the module's last constant."""
     function = kernel.function.with_changes(body=kernel.function.body.with_changes(body=list(body)))
     items = [function if item is kernel.function else item for item in kernel.module.body]
     simple = [number for number, item in enumerate(items) if isinstance(item, cst.SimpleStatementLine)]
     at = simple[-1] + 1 if simple else 0
-    items[at:at] = map(statement, before)
-    return laid_out(kernel.tree.writer.source(items), kernel.tree.text)
+    items[at:at] = map(parse_statement, before)
+    return wrap_long_lines(kernel.tree.writer.write_module(items), kernel.tree.text)
 
 
-def statement(code: str) -> cst.SimpleStatementLine:
+def parse_statement(code: str) -> cst.SimpleStatementLine:
     """One simple statement from its source."""
     parsed = cst.parse_statement(code)
     assert isinstance(parsed, cst.SimpleStatementLine)
     return parsed
 
 
-def call(function: str, words: Mapping[str, str]) -> cst.SimpleStatementLine:
+def make_call(function: str, words: Mapping[str, str]) -> cst.SimpleStatementLine:
     """A call with keyword arguments as a statement, on several lines where one would be too long."""
     inner = ", ".join(f"{name}={text}" for name, text in words.items())
     code = f"{function}({inner})"
-    return statement(code if len(code) <= CALL_WIDTH else f"{function}(\n    {inner}\n)")
+    return parse_statement(code if len(code) <= CALL_WIDTH else f"{function}(\n    {inner}\n)")
 
 
-def expression(code: str) -> cst.BaseExpression:
+def parse_expression(code: str) -> cst.BaseExpression:
     return cst.parse_expression(code)
 
 
-def grouped(code: str, *, first: bool = False) -> str:
+def group_factor(code: str, *, first: bool = False) -> str:
     """An expression's source as a factor, in parentheses if need be; the first one may be a division."""
-    node = expression(code)
+    node = parse_expression(code)
     whole = isinstance(node, cst.Name | cst.Integer | cst.Attribute | cst.Call | cst.Subscript) or node.lpar
     safe = cst.Multiply | cst.FloorDivide if first else cst.Multiply
     product = isinstance(node, cst.BinaryOperation) and isinstance(node.operator, safe)
     return code if whole or product else f"({code})"
 
 
-def loop(var: str, iterable: str, body: Sequence[cst.BaseStatement]) -> cst.BaseStatement:
+def make_loop(var: str, iterable: str, body: Sequence[cst.BaseStatement]) -> cst.BaseStatement:
     """`for var in iterable:` around a body."""
     parsed = cst.parse_statement(f"for {var} in {iterable}:\n    pass\n")
     assert isinstance(parsed, cst.For)
-    return with_body(parsed, body)
+    return replace_body(parsed, body)
 
 
-def condition(test: str, body: Sequence[cst.BaseStatement]) -> cst.BaseStatement:
+def make_condition(test: str, body: Sequence[cst.BaseStatement]) -> cst.BaseStatement:
     """`if test:` around a body."""
     parsed = cst.parse_statement(f"if {test}:\n    pass\n")
     assert isinstance(parsed, cst.If)
-    return with_body(parsed, body)
+    return replace_body(parsed, body)
 
 
-def at_front(item: cst.BaseStatement, lines: Sequence[cst.EmptyLine]) -> cst.BaseStatement:
+def with_leading_lines(item: cst.BaseStatement, lines: Sequence[cst.EmptyLine]) -> cst.BaseStatement:
     """The statement with other blank and comment lines before it."""
-    return item if lines is leading(item) else item.with_changes(leading_lines=list(lines))
+    return item if lines is leading_lines(item) else item.with_changes(leading_lines=list(lines))
 
 
-def leading(item: cst.BaseStatement) -> Sequence[cst.EmptyLine]:
+def leading_lines(item: cst.BaseStatement) -> Sequence[cst.EmptyLine]:
     """Blank and comment lines before a statement."""
     assert isinstance(item, cst.SimpleStatementLine | cst.BaseCompoundStatement)
     return item.leading_lines
 
 
-def leading_of_all(item: cst.BaseStatement, *others: cst.BaseStatement) -> Sequence[cst.EmptyLine]:
+def merge_leading_lines(item: cst.BaseStatement, *others: cst.BaseStatement) -> Sequence[cst.EmptyLine]:
     """What stands before one statement, and the comments before others that it is merged with."""
-    return [*leading(item), *(line for other in others for line in leading(other) if line.comment)]
+    return [
+        *leading_lines(item),
+        *(line for other in others for line in leading_lines(other) if line.comment),
+    ]
 
 
 Change = Callable[[list[cst.SubscriptElement] | None], cst.BaseExpression]
 """The expression in place of a tensor with these subscripts; None for the bare name."""
 
 
-class OfVariables(cst.CSTTransformer):
+class VariableTransformer(cst.CSTTransformer):
     """Changes names where they are variables: not keywords of arguments, nor attributes."""
 
     def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:  # noqa: N802
@@ -131,7 +134,7 @@ class OfVariables(cst.CSTTransformer):
         return updated_node.with_changes(attr=original_node.attr)
 
 
-class _Reindex(OfVariables):
+class _TensorReindexer(VariableTransformer):
     """Renames a tensor and changes the subscripts that follow it."""
 
     def __init__(self, name: str, change: Change) -> None:
@@ -141,37 +144,37 @@ class _Reindex(OfVariables):
     def leave_Subscript(  # noqa: N802
         self, original_node: cst.Subscript, updated_node: cst.Subscript
     ) -> cst.BaseExpression:
-        if self._is_ours(original_node.value):
+        if self._is_tensor_name(original_node.value):
             # The tensor may be in its own subscripts too, as in `name[:, 0 : name.shape[1] // 2]`.
             return self._change(list(updated_node.slice))
         return updated_node
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:  # noqa: N802
-        return self._change(None) if self._is_ours(original_node) else updated_node
+        return self._change(None) if self._is_tensor_name(original_node) else updated_node
 
-    def _is_ours(self, node: cst.BaseExpression) -> bool:
+    def _is_tensor_name(self, node: cst.BaseExpression) -> bool:
         return isinstance(node, cst.Name) and node.value == self._name
 
 
-def reindex(
+def reindex_tensor(
     item: cst.BaseStatement,
     name: str,
     change: Change,
 ) -> cst.BaseStatement:
     """Replace every `name` and `name[...]`; `change` gets the subscripts (None: bare name)."""
-    changed = item.visit(_Reindex(name, change))
+    changed = item.visit(_TensorReindexer(name, change))
     assert isinstance(changed, cst.BaseStatement)
     return changed
 
 
-def elements(code: str) -> list[cst.SubscriptElement]:
+def parse_subscript_elements(code: str) -> list[cst.SubscriptElement]:
     """Subscript elements from source such as `:, i`."""
     parsed = cst.parse_expression(f"x[{code}]")
     assert isinstance(parsed, cst.Subscript)
     return list(parsed.slice)
 
 
-def subscript(name: str, parts: Sequence[cst.SubscriptElement]) -> cst.Subscript:
+def make_subscript(name: str, parts: Sequence[cst.SubscriptElement]) -> cst.Subscript:
     """`name[parts]`, with commas as a formatter would set them."""
     comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
     ends = [comma] * (len(parts) - 1) + [cst.MaybeSentinel.DEFAULT]
@@ -179,7 +182,7 @@ def subscript(name: str, parts: Sequence[cst.SubscriptElement]) -> cst.Subscript
     return cst.Subscript(cst.Name(name), spaced)
 
 
-class _Arguments(cst.CSTTransformer):
+class _ArgumentEditor(cst.CSTTransformer):
     """Sets, adds or drops keyword arguments of the outermost call of a statement."""
 
     def __init__(self, changes: dict[str, str | None], function: str | None) -> None:
@@ -196,26 +199,28 @@ class _Arguments(cst.CSTTransformer):
         self._depth -= 1
         if self._depth:
             return updated_node
-        function = expression(self._function) if self._function else updated_node.func
-        return updated_node.with_changes(func=function, args=_changed(updated_node.args, self._changes))
+        function = parse_expression(self._function) if self._function else updated_node.func
+        return updated_node.with_changes(
+            func=function, args=_edit_arguments(updated_node.args, self._changes)
+        )
 
 
-def _changed(args: Sequence[cst.Arg], changes: dict[str, str | None]) -> list[cst.Arg]:
+def _edit_arguments(args: Sequence[cst.Arg], changes: dict[str, str | None]) -> list[cst.Arg]:
     left = dict(changes)
     kept: list[cst.Arg] = []
     for arg in args:
         name = arg.keyword.value if arg.keyword else ""
         new = left.pop(name) if name in left else ""
         if new is not None:
-            kept.append(arg.with_changes(value=expression(new)) if new else arg)
+            kept.append(arg.with_changes(value=parse_expression(new)) if new else arg)
     equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
     for name, code in left.items():
         if code is not None:
-            kept = _with_last(kept, cst.Arg(expression(code), cst.Name(name), equal))
+            kept = _append_argument(kept, cst.Arg(parse_expression(code), cst.Name(name), equal))
     return kept
 
 
-def _with_last(args: list[cst.Arg], new: cst.Arg) -> list[cst.Arg]:
+def _append_argument(args: list[cst.Arg], new: cst.Arg) -> list[cst.Arg]:
     """The arguments and one more, which takes over what stands behind the last one: its comma, a new line."""
     if not args:
         return [new]
@@ -228,16 +233,16 @@ def _with_last(args: list[cst.Arg], new: cst.Arg) -> list[cst.Arg]:
     ]
 
 
-def with_arguments(
+def replace_arguments(
     item: cst.BaseStatement, changes: dict[str, str | None], function: str | None = None
 ) -> cst.BaseStatement:
     """The call statement with keyword arguments set (None: dropped), and maybe another function."""
-    changed = item.visit(_Arguments(changes, function))
+    changed = item.visit(_ArgumentEditor(changes, function))
     assert isinstance(changed, cst.BaseStatement)
     return changed
 
 
-def spelled_out(item: cst.BaseStatement, names: Sequence[str]) -> cst.BaseStatement:
+def name_arguments(item: cst.BaseStatement, names: Sequence[str]) -> cst.BaseStatement:
     """The call statement with these names as keywords of its arguments, in order."""
     assert isinstance(item, cst.SimpleStatementLine)
     line = item.body[0]
@@ -251,11 +256,11 @@ def spelled_out(item: cst.BaseStatement, names: Sequence[str]) -> cst.BaseStatem
     return item.with_changes(body=[line.with_changes(value=line.value.with_changes(args=args))])
 
 
-def renamed(item: cst.BaseStatement, old: str, new: str) -> cst.BaseStatement:
+def rename_variable(item: cst.BaseStatement, old: str, new: str) -> cst.BaseStatement:
     """The statement with one name in place of another."""
-    return reindex(item, old, lambda parts: subscript(new, parts) if parts else cst.Name(new))
+    return reindex_tensor(item, old, lambda parts: make_subscript(new, parts) if parts else cst.Name(new))
 
 
-def renamed_in(code: str, old: str, new: str) -> str:
+def rename_in_expression(code: str, old: str, new: str) -> str:
     """An expression's source with one name in place of another."""
-    return cst.Module([renamed(statement(code), old, new)]).code.strip()  # type: ignore[list-item]
+    return cst.Module([rename_variable(parse_statement(code), old, new)]).code.strip()  # type: ignore[list-item]

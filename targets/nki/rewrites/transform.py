@@ -1,7 +1,7 @@
 """What a transformation is: places where it could apply, choices of parameters, and the rewrite.
 
-A transformation that does not apply at a place raises `Refused` with the reason. What it returns is new
-source; whether it pays is for the estimate and the judge, that it keeps the kernel's meaning is its own
+A transformation that does not apply at a place raises `RewriteRefused` with the reason. What it returns is
+new source; whether it pays is for the estimate and the judge, that it keeps the kernel's meaning is its own
 duty, and `keeps` says why it does.
 """
 
@@ -12,19 +12,19 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import ClassVar, Generic, TypeVar
 
 from nki_sim.targets import Target
-from targets.nki.rewrites.model import Kernel, Statement
+from targets.nki.rewrites.kernel_ir import Kernel, Statement
 
 Choice = Mapping[str, int | str]
 """Parameters of one application, as JSON holds them."""
 
-Place = TypeVar("Place")
+SiteT = TypeVar("SiteT")
 
 
-class Refused(Exception):  # noqa: N818  a refusal is an answer, not a fault
+class RewriteRefused(Exception):  # noqa: N818  a refusal is an answer, not a fault
     """The transformation does not apply here; the message says why."""
 
 
-class Transform(ABC, Generic[Place]):
+class Transform(ABC, Generic[SiteT]):
     """One entry of the menu."""
 
     id: ClassVar[str]
@@ -35,42 +35,42 @@ class Transform(ABC, Generic[Place]):
     """The profile counter that it is expected to lower."""
 
     @abstractmethod
-    def places(self, kernel: Kernel, target: Target) -> Mapping[str, Place]:
+    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, SiteT]:
         """Where it could be meant to apply, by a site name that is stable and readable."""
 
     @abstractmethod
-    def choices(self, kernel: Kernel, target: Target, place: Place) -> tuple[Choice, ...]:
+    def list_choices(self, kernel: Kernel, target: Target, place: SiteT) -> tuple[Choice, ...]:
         """Parameters that make sense there, never empty.
 
         Raises:
-            Refused: it does not apply there.
+            RewriteRefused: it does not apply there.
         """
 
     @abstractmethod
-    def apply(self, kernel: Kernel, target: Target, place: Place, choice: Choice) -> str:
+    def apply(self, kernel: Kernel, target: Target, place: SiteT, choice: Choice) -> str:
         """The module's source after the rewrite.
 
         Raises:
-            Refused: it does not apply there, or not with this choice.
+            RewriteRefused: it does not apply there, or not with this choice.
         """
 
-    def title(self, site: str, choice: Choice) -> str:
+    def render_title(self, site: str, choice: Choice) -> str:
         """One line for people."""
         extra = ", ".join(f"{name} {value}" for name, value in choice.items())
         return f"{self.id} {site}" + (f" ({extra})" if extra else "")
 
 
-def numbered(base: str, taken: Collection[str]) -> str:
+def number_site(base: str, taken: Collection[str]) -> str:
     """A site's name, with a number behind it where others of that name are taken."""
     count = sum(name.partition("#")[0] == base for name in taken)
     return f"{base}#{count + 1}" if count else base
 
 
-def by_result(items: Iterable[Statement]) -> dict[str, Statement]:
+def sites_by_result(items: Iterable[Statement]) -> dict[str, Statement]:
     """Those instructions that have a result, by what they are and what they write."""
     found: dict[str, Statement] = {}
     for item in items:
-        dst = item.access("dst")
+        dst = item.find_access("dst")
         if dst is not None:
-            found[numbered(f"{item.op} to {dst.tensor.name}", found)] = item
+            found[number_site(f"{item.op} to {dst.tensor.name}", found)] = item
     return found

@@ -2,7 +2,7 @@
 
 Integers are affine forms over loop iterations, so that addresses stay exact; tensors are views with the
 box of elements they touch. The kernel's Python is never executed here: whatever this vocabulary cannot
-express raises `Unreadable`, and the statement that holds it is left alone by every rewrite.
+express raises `UnreadableSyntax`, and the statement that holds it is left alone by every rewrite.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
 
-Terms = tuple[tuple[str, int], ...]
+AffineTerms = tuple[tuple[str, int], ...]
 
 
-class Unreadable(Exception):  # noqa: N818  it marks a limit of the reader, not a fault of the kernel
+class UnreadableSyntax(Exception):  # noqa: N818  it marks a limit of the reader, not a fault of the kernel
     """The reader cannot express a construct; the message says which."""
 
 
-class Undecided(Unreadable):
+class UndecidedMinMax(UnreadableSyntax):
     """A smaller or larger value that is one of two, depending on the iteration.
 
     `difference` is zero or less in some iterations and zero or more in the others.
@@ -35,7 +35,7 @@ class Affine:
     """const + sum(coefficient * iteration); an iteration counts 0, 1, ... of one loop, named by its id."""
 
     const: int
-    terms: Terms = ()
+    terms: AffineTerms = ()
 
     @property
     def is_const(self) -> bool:
@@ -50,26 +50,26 @@ class Affine:
         return dict(self.terms).get(loop, 0)
 
     def __add__(self, other: Affine) -> Affine:
-        return affine(self.const + other.const, _summed(self.terms + other.terms))
+        return make_affine(self.const + other.const, _sum_terms(self.terms + other.terms))
 
     def __sub__(self, other: Affine) -> Affine:
-        return self + other.scaled(-1)
+        return self + other.scale_by(-1)
 
-    def scaled(self, factor: int) -> Affine:
-        return affine(self.const * factor, {name: value * factor for name, value in self.terms})
+    def scale_by(self, factor: int) -> Affine:
+        return make_affine(self.const * factor, {name: value * factor for name, value in self.terms})
 
-    def span(self, trips: Mapping[str, int]) -> tuple[int, int]:
+    def value_range(self, trips: Mapping[str, int]) -> tuple[int, int]:
         """Smallest and largest value over all iterations."""
         ends = [(value * (trips[name] - 1)) for name, value in self.terms]
         return self.const + sum(min(0, end) for end in ends), self.const + sum(max(0, end) for end in ends)
 
 
-def affine(const: int, terms: Mapping[str, int] | None = None) -> Affine:
+def make_affine(const: int, terms: Mapping[str, int] | None = None) -> Affine:
     """The canonical form: zero coefficients dropped, terms sorted."""
     return Affine(const, tuple(sorted((name, value) for name, value in (terms or {}).items() if value)))
 
 
-def _summed(terms: Terms) -> dict[str, int]:
+def _sum_terms(terms: AffineTerms) -> dict[str, int]:
     total: dict[str, int] = {}
     for name, value in terms:
         total[name] = total.get(name, 0) + value
@@ -77,7 +77,7 @@ def _summed(terms: Terms) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Symbol:
+class LibrarySymbol:
     """A name of the language or of a library, such as `nl.float32` (aliases resolved)."""
 
     path: str
@@ -113,16 +113,16 @@ class Tensor:
     copies: tuple[int, ...] = ()
 
     @property
-    def on_chip(self) -> bool:
+    def is_on_chip(self) -> bool:
         return self.buffer in {"sbuf", "psum"}
 
     @property
-    def row(self) -> int:
-        return prod(self.shape[1:]) if self.on_chip else self.shape[-1]
+    def row_elements(self) -> int:
+        return prod(self.shape[1:]) if self.is_on_chip else self.shape[-1]
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class DimensionRange:
     """`size` elements from `start` along one dimension of a declaration, `step` apart."""
 
     start: Affine
@@ -135,7 +135,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class ViewAxis:
     """A dimension of a view: element step, count, and the declared dimension it walks (None: mixed)."""
 
     step: int
@@ -144,13 +144,13 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TensorView:
     """Part of a tensor: which copy, the box it touches, and the access pattern as axes."""
 
     tensor: Tensor
     picks: tuple[Affine, ...]
-    box: tuple[Range, ...]
-    axes: tuple[Axis, ...]
+    box: tuple[DimensionRange, ...]
+    axes: tuple[ViewAxis, ...]
     plain: bool = field(default=True)
     """Whether only indexing led here (no reshape, permute or broadcast)."""
     within: tuple[Affine, ...] = ()
@@ -167,63 +167,65 @@ class View:
         return frozenset().union(*starts, *(place.loops for place in (*self.picks, *self.within)))
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether the view covers its tensor (one copy of it)."""
         sizes = zip(self.box, self.tensor.shape, strict=True)
         return all(item.size == count and item.start == Affine(0) for item, count in sizes)
 
 
-Value = Affine | float | str | bool | Symbol | Slice | View | Tensor | tuple["Value", ...] | None
+Value = Affine | float | str | bool | LibrarySymbol | Slice | TensorView | Tensor | tuple["Value", ...] | None
 
 
 @lru_cache(maxsize=1000)
-def whole_view(tensor: Tensor, picks: tuple[Affine, ...] = ()) -> View:
+def whole_view(tensor: Tensor, picks: tuple[Affine, ...] = ()) -> TensorView:
     """All of a tensor."""
-    box = tuple(Range(Affine(0), count) for count in tensor.shape)
+    box = tuple(DimensionRange(Affine(0), count) for count in tensor.shape)
     steps = [prod(tensor.shape[axis + 1 :]) for axis in range(len(tensor.shape))]
     axes = tuple(
-        Axis(step, count, i) for i, (step, count) in enumerate(zip(steps, tensor.shape, strict=True))
+        ViewAxis(step, count, i) for i, (step, count) in enumerate(zip(steps, tensor.shape, strict=True))
     )
-    return View(tensor, picks, box, axes)
+    return TensorView(tensor, picks, box, axes)
 
 
-def index_view(view: View, keys: tuple[Value, ...], trips: Mapping[str, int]) -> View:
+def index_view(view: TensorView, keys: tuple[Value, ...], trips: Mapping[str, int]) -> TensorView:
     """`view[keys]`: integers drop their axis, except the partition axis on chip."""
     if len(keys) > len(view.axes):
-        raise Unreadable(f"{len(keys)} indices on {view.tensor.name} of {len(view.axes)} dimensions")
+        raise UnreadableSyntax(f"{len(keys)} indices on {view.tensor.name} of {len(view.axes)} dimensions")
     box, within = list(view.box), list(view.within)
-    axes: list[Axis] = []
+    axes: list[ViewAxis] = []
     for position, (axis, key) in enumerate(zip(view.axes, keys, strict=False)):
-        bounds = _bounds(key, axis.count)
+        bounds = _key_bounds(key, axis.count)
         if _is_outside(*bounds, axis.count):
-            raise Unreadable(f"an index beyond the {axis.count} elements of {view.tensor.name}")
-        _check_counted(view.tensor, bounds[0], trips)
-        kept = _narrow(axis, bounds, box, within)
-        if isinstance(key, Slice) or (position == 0 and view.tensor.on_chip):
+            raise UnreadableSyntax(f"an index beyond the {axis.count} elements of {view.tensor.name}")
+        _check_not_negative(view.tensor, bounds[0], trips)
+        kept = _narrow_axis(axis, bounds, box, within)
+        if isinstance(key, Slice) or (position == 0 and view.tensor.is_on_chip):
             axes.append(kept)
     axes.extend(view.axes[len(keys) :])
-    return replace(view, box=tuple(box), axes=tuple(axes) or (Axis(1, 1, None),), within=tuple(within))
+    return replace(view, box=tuple(box), axes=tuple(axes) or (ViewAxis(1, 1, None),), within=tuple(within))
 
 
-def pick_view(view: View, key: Value, trips: Mapping[str, int]) -> View:
+def pick_view(view: TensorView, key: Value, trips: Mapping[str, int]) -> TensorView:
     """`view[key]` of nested lists of tiles: one more index, and all of a tile with the last one."""
     tensor = view.tensor
     if not isinstance(key, Affine):
-        raise Unreadable(f"an index into the list {tensor.name} that is not an integer")
-    start, _, _ = _bounds(key, tensor.copies[len(view.picks)])
-    _check_counted(tensor, start, trips)
+        raise UnreadableSyntax(f"an index into the list {tensor.name} that is not an integer")
+    start, _, _ = _key_bounds(key, tensor.copies[len(view.picks)])
+    _check_not_negative(tensor, start, trips)
     picks = (*view.picks, start)
-    return whole_view(tensor, picks) if len(picks) == len(tensor.copies) else View(tensor, picks, (), ())
+    return (
+        whole_view(tensor, picks) if len(picks) == len(tensor.copies) else TensorView(tensor, picks, (), ())
+    )
 
 
-def _check_counted(tensor: Tensor, start: Affine, trips: Mapping[str, int]) -> None:
+def _check_not_negative(tensor: Tensor, start: Affine, trips: Mapping[str, int]) -> None:
     """Python counts a negative index from the end: it is another element than the arithmetic says.
 
     Raises:
-        Unreadable: the index is negative in some iterations.
+        UnreadableSyntax: the index is negative in some iterations.
     """
-    if start.span(trips)[0] < 0:
-        raise Unreadable(f"an index of {tensor.name} that is negative in some iterations")
+    if start.value_range(trips)[0] < 0:
+        raise UnreadableSyntax(f"an index of {tensor.name} that is negative in some iterations")
 
 
 def _is_outside(start: Affine, size: int, step: int, count: int) -> bool:
@@ -231,18 +233,20 @@ def _is_outside(start: Affine, size: int, step: int, count: int) -> bool:
     return start.is_const and not 0 <= start.const <= count - 1 - (size - 1) * step
 
 
-def _narrow(axis: Axis, bounds: tuple[Affine, int, int], box: list[Range], within: list[Affine]) -> Axis:
+def _narrow_axis(
+    axis: ViewAxis, bounds: tuple[Affine, int, int], box: list[DimensionRange], within: list[Affine]
+) -> ViewAxis:
     """Narrow `box` along the axis' declared dimension; an axis without one leaves the box whole."""
     start, size, step = bounds
     if axis.source is None:
-        within.append(start.scaled(axis.step))
+        within.append(start.scale_by(axis.step))
     else:
         old = box[axis.source]
-        box[axis.source] = Range(old.start + start.scaled(old.step), size, old.step * step)
-    return Axis(axis.step * step, size, axis.source)
+        box[axis.source] = DimensionRange(old.start + start.scale_by(old.step), size, old.step * step)
+    return ViewAxis(axis.step * step, size, axis.source)
 
 
-def _bounds(key: Value, count: int) -> tuple[Affine, int, int]:
+def _key_bounds(key: Value, count: int) -> tuple[Affine, int, int]:
     if isinstance(key, Affine):
         return (key if not key.is_const or key.const >= 0 else Affine(count + key.const)), 1, 1
     if isinstance(key, Slice):
@@ -252,38 +256,38 @@ def _bounds(key: Value, count: int) -> tuple[Affine, int, int]:
         left = count - start.const if start.is_const else None
         size = key.size if key.size is not None else left
         if size is None:
-            raise Unreadable("an open slice from a loop-dependent start")
+            raise UnreadableSyntax("an open slice from a loop-dependent start")
         return start, size, key.step
-    raise Unreadable("an index that is neither an integer nor a slice")
+    raise UnreadableSyntax("an index that is neither an integer nor a slice")
 
 
-def permute_view(view: View, order: tuple[int, ...]) -> View:
+def permute_view(view: TensorView, order: tuple[int, ...]) -> TensorView:
     """The axes in another order."""
     if sorted(order) != list(range(len(view.axes))):
-        raise Unreadable(f"permute({order}) of {len(view.axes)} dimensions")
+        raise UnreadableSyntax(f"permute({order}) of {len(view.axes)} dimensions")
     return replace(view, axes=tuple(view.axes[i] for i in order), plain=False)
 
 
-def split_axis(view: View, dim: int, shape: tuple[int, ...]) -> View:
+def split_axis(view: TensorView, dim: int, shape: tuple[int, ...]) -> TensorView:
     """`reshape_dim`: one axis as several; the box stays, the new axes walk no single dimension."""
     axis = view.axes[dim]
     if prod(shape) != axis.count:
-        raise Unreadable(f"reshape_dim of {axis.count} elements into {shape}")
-    parts = [Axis(axis.step * prod(shape[i + 1 :]), size, None) for i, size in enumerate(shape)]
+        raise UnreadableSyntax(f"reshape_dim of {axis.count} elements into {shape}")
+    parts = [ViewAxis(axis.step * prod(shape[i + 1 :]), size, None) for i, size in enumerate(shape)]
     return replace(view, axes=(*view.axes[:dim], *parts, *view.axes[dim + 1 :]), plain=False)
 
 
-def broadcast_view(view: View, dim: int, size: int) -> View:
+def broadcast_view(view: TensorView, dim: int, size: int) -> TensorView:
     """An axis of one place as `size` places, all of them that one."""
     if not 0 <= dim < len(view.axes) or view.axes[dim].count != 1:
-        raise Unreadable(f"broadcast of dimension {dim} of {view.tensor.name}")
-    repeated = Axis(0, size, None)
+        raise UnreadableSyntax(f"broadcast of dimension {dim} of {view.tensor.name}")
+    repeated = ViewAxis(0, size, None)
     return replace(view, axes=(*view.axes[:dim], repeated, *view.axes[dim + 1 :]), plain=False)
 
 
-def reshape_view(view: View, shape: tuple[int, ...]) -> View:
+def reshape_view(view: TensorView, shape: tuple[int, ...]) -> TensorView:
     """`reshape` of a whole tensor."""
-    if not view.whole or prod(shape) != prod(view.shape):
-        raise Unreadable(f"reshape of part of {view.tensor.name}")
-    axes = tuple(Axis(prod(shape[i + 1 :]), size, None) for i, size in enumerate(shape))
+    if not view.is_whole or prod(shape) != prod(view.shape):
+        raise UnreadableSyntax(f"reshape of part of {view.tensor.name}")
+    axes = tuple(ViewAxis(prod(shape[i + 1 :]), size, None) for i, size in enumerate(shape))
     return replace(view, axes=axes, plain=False)

@@ -18,17 +18,17 @@ _SMALLER_TILES = (
 
 def large() -> Problem:
     """Return silu with a reduced size that is too large to be one tile."""
-    files = dict(seeds.load("silu").files)
+    files = dict(seeds.load_problem("silu").files)
     spec = files["problem.toml"].decode()
     assert "M = 256\n" in spec
     files["problem.toml"] = spec.replace("M = 256\n", "M = 1024\n").encode()
-    return seeds.from_files(files)
+    return seeds.build_problem(files)
 
 
 def shown(secret: str) -> list[tuple[int, int]]:
     """Return which of the kernel's tiles the judge's pool touches, were it drawn with this secret."""
     found = set()
-    for tile in tiles.pool(large().spec, SIZE, secret):
+    for tile in tiles.make_tile_pool(large().spec, SIZE, secret):
         (top, bottom), (left, right) = tile.box
         rows, columns = range(top // ROWS, -(-bottom // ROWS)), range(left // COLUMNS, -(-right // COLUMNS))
         found |= {(row, column) for row in rows for column in columns}

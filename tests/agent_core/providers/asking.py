@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from agent_core.providers import registry
-from agent_core.providers.completion import Completion, CompletionRequest, Part, Provider, RateLimits
+from agent_core.providers.completion import Completion, CompletionRequest, PromptPart, Provider, RateLimits
 from agent_core.providers.failures import CallError, Failure
 from agent_core.providers.keys import Secret
 from agent_core.providers.registry import EndpointSettings
@@ -17,8 +17,8 @@ KEY = "sk-test-0123456789abcdef"
 SENTENCE = "The partition dimension of a tile has at most 128 elements, so split it."
 REQUEST = CompletionRequest(
     model="test-model",
-    guide=(Part(text="You write kernels."), Part(text=SENTENCE, cached=True)),
-    case=(Part(text="Here is the kernel of today: nki.language.load(a)"),),
+    guide=(PromptPart(text="You write kernels."), PromptPart(text=SENTENCE, cached=True)),
+    case=(PromptPart(text="Here is the kernel of today: nki.language.load(a)"),),
     max_output_tokens=1000,
 )
 ENDPOINTS = ("anthropic", "openai", "local")
@@ -27,7 +27,7 @@ ENDPOINTS = ("anthropic", "openai", "local")
 @asynccontextmanager
 async def endpoint(name: str, server: LlmServer, **settings: Any) -> AsyncIterator[Provider]:
     url = server.anthropic if name == "anthropic" else server.openai
-    provider = registry.create(name, EndpointSettings(base_url=url, key=Secret(KEY), **settings))
+    provider = registry.create_provider(name, EndpointSettings(base_url=url, key=Secret(KEY), **settings))
     try:
         yield provider
     finally:

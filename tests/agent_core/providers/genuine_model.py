@@ -23,10 +23,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from agent_core.providers import registry
-from agent_core.providers.completion import Completion, CompletionRequest, Part, Provider
+from agent_core.providers.completion import Completion, CompletionRequest, PromptPart, Provider
 from agent_core.providers.failures import REMEDIES, CallError, FailureKind, Remedy
 from agent_core.providers.registry import EndpointSettings
-from agent_core.providers.windows import bound_of
+from agent_core.providers.windows import bound_request_tokens
 
 URL = os.environ.get("LOCAL_MODEL_URL")  # None: the endpoint's usual place
 MODEL = os.environ.get("LOCAL_MODEL", "default")
@@ -35,7 +35,7 @@ SECONDS = 240.0
 
 @pytest.fixture
 async def provider() -> AsyncIterator[Provider]:
-    found = registry.create("local", EndpointSettings(base_url=URL))
+    found = registry.create_provider("local", EndpointSettings(base_url=URL))
     yield found
     await found.aclose()
 
@@ -43,8 +43,8 @@ async def provider() -> AsyncIterator[Provider]:
 def question(text: str, most: int = 512) -> CompletionRequest:
     return CompletionRequest(
         model=MODEL,
-        guide=(Part(text="You answer in one short sentence.", cached=True),),
-        case=(Part(text=text),),
+        guide=(PromptPart(text="You answer in one short sentence.", cached=True),),
+        case=(PromptPart(text=text),),
         max_output_tokens=most,
     )
 
@@ -65,7 +65,7 @@ async def test_it_answers_and_counts(provider):
     answer = await ask(provider, request)
     assert answer.text.strip()
     assert answer.stop_reason == "stop"
-    assert 0 < answer.tokens.input <= bound_of(request)
+    assert 0 < answer.tokens.input <= bound_request_tokens(request)
     assert 0 < answer.tokens.output <= 512
 
 

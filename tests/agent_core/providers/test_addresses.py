@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_core.providers.addresses import place
+from agent_core.providers.addresses import public_address
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from agent_core.providers.addresses import place
     ],
 )
 def test_an_address_is_told_without_what_may_be_secret(url, told):
-    assert place(url) == told
+    assert public_address(url) == told

@@ -13,7 +13,7 @@ import pytest
 
 from agent_core.providers import registry
 from agent_core.providers.addresses import LOOPBACK_ONLY, RealRequestForbidden, is_loopback
-from agent_core.providers.completion import CompletionRequest, Part, Tokens
+from agent_core.providers.completion import CompletionRequest, PromptPart, Tokens
 from agent_core.providers.failures import CallError, FailureKind
 from agent_core.providers.registry import EndpointSettings, UnknownEndpoint
 from tests.agent_core.providers.asking import (
@@ -81,7 +81,7 @@ async def test_what_anthropic_is_sent():
 
 
 async def test_of_more_than_four_breakpoints_the_last_four_are_set():
-    parts = tuple(Part(text=f"part {i}", cached=True) for i in range(5))
+    parts = tuple(PromptPart(text=f"part {i}", cached=True) for i in range(5))
     request = CompletionRequest(model="m", guide=parts[:3], case=parts[3:], max_output_tokens=5)
     _, _, server = await asked("anthropic", lambda _: Reply(), request=request)
     (came,) = server.asked
@@ -90,8 +90,8 @@ async def test_of_more_than_four_breakpoints_the_last_four_are_set():
 
 
 async def test_empty_parts_are_not_sent():
-    parts = (Part(text="\n", cached=True), Part(text="a"))
-    request = CompletionRequest(model="m", guide=(Part(text=""),), case=parts, max_output_tokens=5)
+    parts = (PromptPart(text="\n", cached=True), PromptPart(text="a"))
+    request = CompletionRequest(model="m", guide=(PromptPart(text=""),), case=parts, max_output_tokens=5)
     for name in ENDPOINTS:
         _, _, server = await asked(name, lambda _: Reply(), request=request)
         assert server.asked[0].guide == ""
@@ -118,7 +118,7 @@ async def test_what_a_server_of_chat_completions_is_sent(name):
 
 
 def test_the_vendor_is_told_the_bound_in_its_own_word():
-    provider = registry.create("openai", EndpointSettings())
+    provider = registry.create_provider("openai", EndpointSettings())
     assert provider.body(REQUEST)["max_completion_tokens"] == 1000
     assert "max_tokens" not in provider.body(REQUEST)
 
@@ -289,14 +289,14 @@ async def test_a_connection_that_is_cut_is_no_reason_to_stop_streaming():
 
 
 def test_the_vendors_own_streams_are_counted():
-    provider = registry.create("openai", EndpointSettings())
-    provider.uncounted("test-model")
+    provider = registry.create_provider("openai", EndpointSettings())
+    provider.note_uncounted("test-model")
     assert provider.body(REQUEST)["stream"]
 
 
 @pytest.mark.parametrize("name", ENDPOINTS)
 async def test_many_questions_at_a_time_have_each_their_own_answer(name):
-    requests = [REQUEST.model_copy(update={"case": (Part(text=f"question {i}"),)}) for i in range(20)]
+    requests = [REQUEST.model_copy(update={"case": (PromptPart(text=f"question {i}"),)}) for i in range(20)]
     with LlmServer(lambda came: Reply(text=f"answer to {came.case}")) as server:
         async with endpoint(name, server) as provider:
             answers = await asyncio.gather(
@@ -308,7 +308,7 @@ async def test_many_questions_at_a_time_have_each_their_own_answer(name):
 async def test_local_needs_no_key():
     assert not registry.needs_key("local")
     with LlmServer(lambda _: Reply(text="free")) as server:
-        provider = registry.create("local", EndpointSettings(base_url=server.openai))
+        provider = registry.create_provider("local", EndpointSettings(base_url=server.openai))
         answer = await provider.complete(REQUEST, deadline_seconds=60, observe=lambda _: None)
         await provider.aclose()
     assert answer.text == "free"
@@ -316,13 +316,13 @@ async def test_local_needs_no_key():
 
 def test_an_unknown_endpoint_is_named_with_its_likeness():
     with pytest.raises(UnknownEndpoint, match=r"'antropic' \(did you mean 'anthropic'\?\)"):
-        registry.create("antropic", EndpointSettings())
+        registry.create_provider("antropic", EndpointSettings())
 
 
 @pytest.mark.parametrize("name", ENDPOINTS)
 async def test_tests_cannot_ask_a_real_model(name):
     url = "https://example.com/v1"
-    provider = registry.create(name, EndpointSettings(base_url=url))
+    provider = registry.create_provider(name, EndpointSettings(base_url=url))
     with pytest.raises(RealRequestForbidden, match=rf"example\.com .* {LOOPBACK_ONLY}"):
         await provider.complete(REQUEST, deadline_seconds=5, observe=lambda _: None)
     await provider.aclose()
@@ -337,7 +337,7 @@ def test_neither_can_the_processes_that_tests_start():
 
 async def test_without_the_switch_the_request_is_tried(monkeypatch):
     monkeypatch.delenv(LOOPBACK_ONLY)
-    provider = registry.create("openai", EndpointSettings(base_url="http://192.0.2.1/v1"))
+    provider = registry.create_provider("openai", EndpointSettings(base_url="http://192.0.2.1/v1"))
     with pytest.raises(CallError):  # the guard of sockets is what it met instead
         await provider.complete(REQUEST, deadline_seconds=5, observe=lambda _: None)
     await provider.aclose()

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_core.providers.completion import CompletionRequest, Part
+from agent_core.providers.completion import CompletionRequest, PromptPart
+from agent_core.providers.error_bodies import ErrorBody, classify_error, parse_error_body, redact_message
 from agent_core.providers.failures import FailureKind as Kind
-from agent_core.providers.faults import Refusal, kind_of, read, said
 from agent_core.providers.keys import Secret
 
 JSON = st.recursive(
@@ -22,7 +22,7 @@ PROMPT = "Rewrite the kernel so that each tile of the left operand is loaded onc
 
 
 def request(text: str = PROMPT) -> CompletionRequest:
-    return CompletionRequest(model="m", guide=(Part(text=text),), case=(), max_output_tokens=1)
+    return CompletionRequest(model="m", guide=(PromptPart(text=text),), case=(), max_output_tokens=1)
 
 
 @pytest.mark.parametrize(
@@ -42,23 +42,23 @@ def request(text: str = PROMPT) -> CompletionRequest:
     ],
 )
 def test_errors_are_read_in_every_form(body, codes, message):
-    found = read(body)
+    found = parse_error_body(body)
     assert found.codes == codes
     assert found.message == message
     if isinstance(body, dict):
-        assert read(json.dumps(body)) == read(json.dumps(body).encode()) == found
+        assert parse_error_body(json.dumps(body)) == parse_error_body(json.dumps(body).encode()) == found
 
 
 @given(JSON, st.integers(100, 599))
 def test_no_body_is_an_error_of_ours(body, status):
-    kind_of(status, read(body))
-    kind_of(status, read({"error": body}))
-    kind_of(status, read(json.dumps(body)))
+    classify_error(status, parse_error_body(body))
+    classify_error(status, parse_error_body({"error": body}))
+    classify_error(status, parse_error_body(json.dumps(body)))
 
 
 @given(st.integers(400, 599))
 def test_a_silent_refusal_is_what_its_status_says(status):
-    kind = kind_of(status, Refusal(frozenset(), ""))
+    kind = classify_error(status, ErrorBody(frozenset(), ""))
     if status >= 500:
         assert kind in {Kind.SERVER, Kind.OVERLOADED}
     else:
@@ -68,7 +68,7 @@ def test_a_silent_refusal_is_what_its_status_says(status):
 @pytest.mark.parametrize("status", [400, 402, 403, 429, 500])
 @pytest.mark.parametrize("code", ["insufficient_quota", "billing_error", "contract_spend_limit_reached"])
 def test_a_spending_limit_is_one_under_any_status(status, code):
-    assert kind_of(status, Refusal(frozenset({code, "rate_limit_error"}), "")) is Kind.SPEND_LIMIT
+    assert classify_error(status, ErrorBody(frozenset({code, "rate_limit_error"}), "")) is Kind.SPEND_LIMIT
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def test_a_spending_limit_is_one_under_any_status(status, code):
     ["Rate limit reached for tokens per min. Limit 1000, used 900", "context length of others is busy"],
 )
 def test_a_limit_of_rates_is_not_mended_by_a_shorter_question(message):
-    assert kind_of(429, Refusal(frozenset(), message)) is Kind.RATE
+    assert classify_error(429, ErrorBody(frozenset(), message)) is Kind.RATE
 
 
 @given(st.text(max_size=2000), st.text(min_size=1, max_size=200))
 def test_what_is_said_is_short_and_one_line(text, prompt):
-    shown = said(text, (), request(prompt))
+    shown = redact_message(text, (), request(prompt))
     assert len(shown) <= 300
     assert "\n" not in shown
 
@@ -89,17 +89,17 @@ def test_what_is_said_is_short_and_one_line(text, prompt):
 @given(st.text(alphabet="abc .\n", max_size=40), st.integers(0, 1000), st.integers(24, 400))
 def test_no_stretch_of_the_prompt_is_repeated(before, start, length):
     prompt = " ".join(PROMPT.split())
-    shown = said(f"{before}|{PROMPT[start : start + length]}| line 3", (), request())
+    shown = redact_message(f"{before}|{PROMPT[start : start + length]}| line 3", (), request())
     for at in range(max(0, len(shown) - 48)):
         assert shown[at : at + 48] not in prompt
 
 
 def test_the_rest_of_a_message_is_kept():
     text = f"bad value at $.messages[0]: {PROMPT} (expected a list)"
-    assert said(text, (), request()) == "bad value at $.messages[0]: [prompt] (expected a list)"
+    assert redact_message(text, (), request()) == "bad value at $.messages[0]: [prompt] (expected a list)"
 
 
 def test_a_secret_is_hidden_before_anything_is_cut_off():
     key = "abcdefghijklmnop"
-    shown = said("x" * 290 + key, (Secret(key), None), request())
+    shown = redact_message("x" * 290 + key, (Secret(key), None), request())
     assert "abcd" not in shown

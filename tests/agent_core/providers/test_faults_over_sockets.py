@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from agent_core.providers.completion import Part, Tokens
+from agent_core.providers.completion import PromptPart, Tokens
 from agent_core.providers.failures import FailureKind as Kind
 from tests.agent_core.providers.asking import ENDPOINTS, KEY, REQUEST, SENTENCE, asked, endpoint, failed
 from tests.support.llm_server import Hang, LlmServer, Refuse, Reply, Said
@@ -158,7 +158,7 @@ async def test_slow_bytes_do_not_outlast_the_deadline(name, said):
 
 @pytest.mark.parametrize("name", ENDPOINTS)
 async def test_an_endless_answer_is_broken_off(name, monkeypatch):
-    monkeypatch.setattr("agent_core.providers.wire.MOST_BYTES", 10_000)
+    monkeypatch.setattr("agent_core.providers.http_provider.MOST_BYTES", 10_000)
     failure = await failed(name, lambda _: Reply(text="x" * 20_000))
     assert failure.kind is Kind.SERVER
     assert "more than 10000 bytes" in failure.message
@@ -166,7 +166,7 @@ async def test_an_endless_answer_is_broken_off(name, monkeypatch):
 
 @pytest.mark.parametrize("name", ENDPOINTS)
 async def test_an_endless_refusal_is_broken_off(name, monkeypatch):
-    monkeypatch.setattr("agent_core.providers.wire.MOST_BYTES", 10_000)
+    monkeypatch.setattr("agent_core.providers.http_provider.MOST_BYTES", 10_000)
     failure = await failed(name, lambda _: Refuse(500, message="x" * 20_000))
     assert failure.kind in {Kind.SERVER, Kind.TRANSPORT}
 
@@ -202,6 +202,6 @@ async def test_the_prompt_of_a_model_that_refuses_stays_out_of_the_message(name)
 
 @pytest.mark.parametrize("name", ENDPOINTS)
 async def test_letters_that_no_wire_can_carry_are_a_failure_not_a_crash(name):
-    broken = REQUEST.model_copy(update={"case": (Part(text="half a letter: \ud83d"),)})
+    broken = REQUEST.model_copy(update={"case": (PromptPart(text="half a letter: \ud83d"),)})
     failure = await failed(name, lambda _: Reply(), request=broken)
     assert failure.kind in {Kind.INVALID, Kind.SERVER, Kind.TRANSPORT}

@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 import structlog
 
-from agent_core.providers.keys import KeyFault, Secret, credential, key_of, redact, variable, where
+from agent_core.providers.keys import (
+    KeyFault,
+    Secret,
+    credential_name,
+    describe_key_sources,
+    find_key,
+    key_variable,
+    redact,
+)
 from agent_core.providers.registry import EndpointSettings
 
 KEY = "sk-ant-api03-abcdefghijklmnop"
@@ -24,36 +32,36 @@ def written(path: Path, text: str = KEY, mode: int = 0o600) -> Path:
 
 @pytest.mark.parametrize("name", ["anthropic", "openai", "local"])
 def test_a_key_comes_from_the_endpoints_variable(name):
-    found = key_of(name, {variable(name): KEY})
+    found = find_key(name, {key_variable(name): KEY})
     assert found is not None
     assert found.reveal() == KEY
-    assert variable(name) == f"{name.upper()}_API_KEY"
+    assert key_variable(name) == f"{name.upper()}_API_KEY"
 
 
 @pytest.mark.parametrize("value", ["", "  "])
 def test_an_empty_variable_is_none(value):
-    assert key_of("openai", {"OPENAI_API_KEY": value}) is None
-    assert key_of("openai", {}) is None
+    assert find_key("openai", {"OPENAI_API_KEY": value}) is None
+    assert find_key("openai", {}) is None
 
 
 def test_a_key_comes_from_a_credential(tmp_path):
-    written(tmp_path / credential("openai"), f"{KEY}\n", 0o440)
-    found = key_of("openai", {"CREDENTIALS_DIRECTORY": str(tmp_path), "OPENAI_API_KEY": "other-key"})
+    written(tmp_path / credential_name("openai"), f"{KEY}\n", 0o440)
+    found = find_key("openai", {"CREDENTIALS_DIRECTORY": str(tmp_path), "OPENAI_API_KEY": "other-key"})
     assert found == Secret(KEY)
-    assert key_of("local", {"CREDENTIALS_DIRECTORY": str(tmp_path)}) is None
+    assert find_key("local", {"CREDENTIALS_DIRECTORY": str(tmp_path)}) is None
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400])
 def test_a_key_comes_from_a_file_that_only_its_owner_can_read(tmp_path, mode):
     file = written(tmp_path / "key", f"{KEY}\n", mode)
-    assert key_of("openai", {"OPENAI_API_KEY": "other-key"}, file) == Secret(KEY)
+    assert find_key("openai", {"OPENAI_API_KEY": "other-key"}, file) == Secret(KEY)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o777, 0o700, 0o620])
 def test_a_file_that_others_may_use_is_refused(tmp_path, mode):
     file = written(tmp_path / "key", mode=mode)
     with pytest.raises(KeyFault, match=rf"mode {mode:04o}.*chmod 600 {file}") as caught:
-        key_of("openai", {}, file)
+        find_key("openai", {}, file)
     assert KEY not in str(caught.value)
 
 
@@ -61,7 +69,7 @@ def test_a_file_of_somebody_else_is_refused(tmp_path, monkeypatch):
     file = written(tmp_path / "key")
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(KeyFault, match="must be ours"):
-        key_of("openai", {}, file)
+        find_key("openai", {}, file)
 
 
 def test_only_a_regular_file_is_read(tmp_path):
@@ -78,7 +86,7 @@ def test_only_a_regular_file_is_read(tmp_path):
         (tmp_path / "no", "No "),
     ):
         with pytest.raises(KeyFault, match=why):
-            key_of("openai", {}, path)
+            find_key("openai", {}, path)
 
 
 @pytest.mark.parametrize("text", ["", "\n", "two words", "line\nline", "s\x00k", "kéy", "k" * 5000])
@@ -87,13 +95,13 @@ def test_what_is_no_key_is_refused_without_being_shown(tmp_path, text):
     file.write_text(text, encoding="utf-8")
     file.chmod(0o600)
     with pytest.raises(KeyFault, match="key") as caught:
-        key_of("openai", {}, file)
+        find_key("openai", {}, file)
     assert not text.strip() or text.strip() not in str(caught.value)
 
 
 def test_a_variable_that_is_no_key_is_refused():
     with pytest.raises(KeyFault, match="OPENAI_API_KEY: a key is one word"):
-        key_of("openai", {"OPENAI_API_KEY": "two words"})
+        find_key("openai", {"OPENAI_API_KEY": "two words"})
 
 
 def test_nothing_shows_a_secret():
@@ -147,6 +155,6 @@ def test_words_are_not_taken_for_keys():
 
 
 def test_the_places_of_a_key_are_named():
-    text = where("anthropic")
+    text = describe_key_sources("anthropic")
     for place in ("ANTHROPIC_API_KEY", "anthropic-api-key", "daemon.anthropic.key_file"):
         assert place in text

@@ -13,16 +13,16 @@ from agent_core.providers.completion import RateLimits
 from agent_core.providers.failures import Failure, FailureKind
 from agent_core.providers.limits import (
     LONGEST_CLOSED_SECONDS,
-    Gate,
-    Limiter,
-    NoTurn,
-    answered,
-    entered,
-    gate,
-    left,
-    observed,
-    refused,
-    wait,
+    RateGate,
+    RateLimiter,
+    TurnTimeout,
+    apply_limits,
+    enter_gate,
+    leave_gate,
+    narrow_gate,
+    open_gate,
+    seconds_until_entry,
+    widen_gate,
 )
 
 NOW = 1000.0
@@ -33,89 +33,91 @@ def failure(kind: FailureKind = FailureKind.RATE, retry_after: float | None = No
 
 
 def test_so_many_may_be_inside_and_then_one_has_to_leave():
-    state = gate(2)
+    state = open_gate(2)
     for _ in range(2):
-        assert wait(state, NOW, 10) == 0
-        state = entered(state, NOW, 10)
-    assert wait(state, NOW, 10) is None
-    assert wait(left(state), NOW, 10) == 0
+        assert seconds_until_entry(state, NOW, 10) == 0
+        state = enter_gate(state, NOW, 10)
+    assert seconds_until_entry(state, NOW, 10) is None
+    assert seconds_until_entry(leave_gate(state), NOW, 10) == 0
 
 
 def test_a_refusal_closes_the_gate_until_the_endpoints_time():
-    state = refused(gate(8), NOW, failure(retry_after=30))
-    assert wait(state, NOW, 10) == 30
-    assert wait(state, NOW + 29, 10) == 1
-    assert wait(state, NOW + 30, 10) == 0
+    state = narrow_gate(open_gate(8), NOW, failure(retry_after=30))
+    assert seconds_until_entry(state, NOW, 10) == 30
+    assert seconds_until_entry(state, NOW + 29, 10) == 1
+    assert seconds_until_entry(state, NOW + 30, 10) == 0
 
 
 def test_hours_are_not_waited_at_a_gate():
-    state = refused(gate(8), NOW, failure(retry_after=7200))
-    assert wait(state, NOW, 10) == LONGEST_CLOSED_SECONDS
+    state = narrow_gate(open_gate(8), NOW, failure(retry_after=7200))
+    assert seconds_until_entry(state, NOW, 10) == LONGEST_CLOSED_SECONDS
 
 
 def test_a_shorter_word_does_not_open_what_a_longer_one_closed():
-    state = refused(refused(gate(8), NOW, failure(retry_after=30)), NOW, failure(retry_after=1))
-    assert wait(state, NOW, 10) == 30
+    state = narrow_gate(narrow_gate(open_gate(8), NOW, failure(retry_after=30)), NOW, failure(retry_after=1))
+    assert seconds_until_entry(state, NOW, 10) == 30
 
 
 def test_refusals_halve_the_width_and_answers_widen_it_again():
-    state = gate(8)
+    state = open_gate(8)
     widths = []
     for _ in range(5):
-        state = refused(state, NOW, failure(FailureKind.OVERLOADED))
+        state = narrow_gate(state, NOW, failure(FailureKind.OVERLOADED))
         widths.append(state.width)
     assert widths == [4, 2, 1, 1, 1]
     for _ in range(100):
-        state = answered(state)
+        state = widen_gate(state)
     assert state.width == 8
 
 
 @pytest.mark.parametrize("kind", sorted({*FailureKind} - {FailureKind.RATE, FailureKind.OVERLOADED}))
 def test_other_failures_slow_nobody(kind):
-    assert refused(gate(8), NOW, failure(kind, retry_after=99)) == gate(8)
+    assert narrow_gate(open_gate(8), NOW, failure(kind, retry_after=99)) == open_gate(8)
 
 
 def test_a_bucket_of_requests_fills_up_evenly():
     limits = RateLimits(requests=0, requests_limit=10, requests_reset_seconds=20)
-    state = observed(gate(8), NOW, limits)
-    assert wait(state, NOW, 1) == pytest.approx(2)
-    assert wait(state, NOW + 2, 1) == 0
-    state = entered(state, NOW + 2, 1)
-    assert wait(state, NOW + 2, 1) == pytest.approx(2)
-    assert wait(state, NOW + 21, 1) == 0
+    state = apply_limits(open_gate(8), NOW, limits)
+    assert seconds_until_entry(state, NOW, 1) == pytest.approx(2)
+    assert seconds_until_entry(state, NOW + 2, 1) == 0
+    state = enter_gate(state, NOW + 2, 1)
+    assert seconds_until_entry(state, NOW + 2, 1) == pytest.approx(2)
+    assert seconds_until_entry(state, NOW + 21, 1) == 0
 
 
 def test_a_bucket_of_tokens_is_taken_from_by_size():
     limits = RateLimits(tokens=500, tokens_limit=1000, tokens_reset_seconds=50)
-    state = observed(gate(8), NOW, limits)
-    assert wait(state, NOW, 500) == 0
-    assert wait(state, NOW, 600) == pytest.approx(10)
-    state = entered(state, NOW, 400)
-    assert wait(state, NOW, 100) == 0
-    assert wait(state, NOW, 200) > 0
+    state = apply_limits(open_gate(8), NOW, limits)
+    assert seconds_until_entry(state, NOW, 500) == 0
+    assert seconds_until_entry(state, NOW, 600) == pytest.approx(10)
+    state = enter_gate(state, NOW, 400)
+    assert seconds_until_entry(state, NOW, 100) == 0
+    assert seconds_until_entry(state, NOW, 200) > 0
 
 
 def test_a_question_larger_than_the_bucket_goes_when_it_is_full():
     limits = RateLimits(tokens=0, tokens_limit=1000, tokens_reset_seconds=50)
-    state = observed(gate(8), NOW, limits)
-    assert wait(state, NOW, 10**6) == pytest.approx(50)
-    assert wait(state, NOW + 50, 10**6) == 0
+    state = apply_limits(open_gate(8), NOW, limits)
+    assert seconds_until_entry(state, NOW, 10**6) == pytest.approx(50)
+    assert seconds_until_entry(state, NOW + 50, 10**6) == 0
 
 
 def test_without_a_limit_what_is_left_decides_until_the_reset():
-    state = observed(gate(8), NOW, RateLimits(requests=0, requests_reset_seconds=5))
-    assert wait(state, NOW, 1) == pytest.approx(5)
-    assert wait(state, NOW + 5, 1) == 0
+    state = apply_limits(open_gate(8), NOW, RateLimits(requests=0, requests_reset_seconds=5))
+    assert seconds_until_entry(state, NOW, 1) == pytest.approx(5)
+    assert seconds_until_entry(state, NOW + 5, 1) == 0
 
 
 def test_half_a_word_about_limits_is_none():
-    state = observed(gate(8), NOW, RateLimits(requests=0, tokens_reset_seconds=5))
-    assert state == gate(8)
+    state = apply_limits(open_gate(8), NOW, RateLimits(requests=0, tokens_reset_seconds=5))
+    assert state == open_gate(8)
 
 
 def test_what_was_said_of_the_one_does_not_forget_the_other():
-    first = observed(gate(8), NOW, RateLimits(requests=3, requests_limit=9, requests_reset_seconds=60))
-    both = observed(first, NOW, RateLimits(tokens=3, tokens_limit=9, tokens_reset_seconds=60))
+    first = apply_limits(
+        open_gate(8), NOW, RateLimits(requests=3, requests_limit=9, requests_reset_seconds=60)
+    )
+    both = apply_limits(first, NOW, RateLimits(tokens=3, tokens_limit=9, tokens_reset_seconds=60))
     assert both.requests == first.requests
     assert both.tokens is not None
 
@@ -138,24 +140,24 @@ SPAN = st.none() | st.floats(0, 10_000)
     later=st.floats(0, 10_000),
 )
 def test_whoever_waits_as_told_may_enter(said, sizes, later):
-    state, now = observed(gate(100), NOW, said), NOW + later
+    state, now = apply_limits(open_gate(100), NOW, said), NOW + later
     for size in sizes:
-        seconds = wait(state, now, size)
+        seconds = seconds_until_entry(state, now, size)
         assert seconds is not None
         assert seconds >= 0
         now += seconds + 1e-6 * max(1.0, seconds)
-        assert wait(state, now, size) == pytest.approx(0, abs=1e-3)
-        state = entered(state, now, size)
+        assert seconds_until_entry(state, now, size) == pytest.approx(0, abs=1e-3)
+        state = enter_gate(state, now, size)
 
 
 @given(st.lists(st.sampled_from(["enter", "leave", "answer", "refuse"])))
 def test_never_more_inside_than_may_be(steps):
-    state: Gate = gate(3)
-    moves: dict[str, Callable[[Gate], Gate]] = {
-        "enter": lambda s: entered(s, NOW, 1) if wait(s, NOW, 1) == 0 else s,
-        "leave": left,
-        "answer": answered,
-        "refuse": lambda s: refused(s, NOW, failure()),
+    state: RateGate = open_gate(3)
+    moves: dict[str, Callable[[RateGate], RateGate]] = {
+        "enter": lambda s: enter_gate(s, NOW, 1) if seconds_until_entry(s, NOW, 1) == 0 else s,
+        "leave": leave_gate,
+        "answer": widen_gate,
+        "refuse": lambda s: narrow_gate(s, NOW, failure()),
     }
     for step in steps:
         state = moves[step](state)
@@ -173,8 +175,10 @@ class Clock:
         return self.now
 
 
-async def visit(limiter: Limiter, name: str, log: list[str], leave: asyncio.Event, tokens: int = 1) -> None:
-    async with limiter.turn(tokens, wait_seconds=60):
+async def visit(
+    limiter: RateLimiter, name: str, log: list[str], leave: asyncio.Event, tokens: int = 1
+) -> None:
+    async with limiter.take_turn(tokens, wait_seconds=60):
         log.append(name)
         await leave.wait()
 
@@ -185,7 +189,7 @@ async def settled() -> None:
 
 
 async def test_turns_come_in_the_order_of_asking():
-    limiter, log = Limiter(1), []
+    limiter, log = RateLimiter(1), []
     events = [asyncio.Event() for _ in range(4)]
     visits = [asyncio.create_task(visit(limiter, str(i), log, e)) for i, e in enumerate(events)]
     for i, event in enumerate(events):
@@ -197,46 +201,46 @@ async def test_turns_come_in_the_order_of_asking():
 
 
 async def test_a_wait_that_is_known_to_be_too_long_is_refused_at_once():
-    limiter = Limiter(1, clock=Clock())
-    limiter.refused(failure(retry_after=120))
-    with pytest.raises(NoTurn, match="120 s") as caught:
-        async with limiter.turn(1, wait_seconds=60):
+    limiter = RateLimiter(1, clock=Clock())
+    limiter.record_failure(failure(retry_after=120))
+    with pytest.raises(TurnTimeout, match="120 s") as caught:
+        async with limiter.take_turn(1, wait_seconds=60):
             pytest.fail("the gate is closed")
     assert caught.value.seconds == 120
 
 
 async def test_a_wait_for_somebody_who_does_not_leave_ends_too():
-    limiter, log, stay = Limiter(1), [], asyncio.Event()
+    limiter, log, stay = RateLimiter(1), [], asyncio.Event()
     first = asyncio.create_task(visit(limiter, "first", log, stay))
     await settled()
-    with pytest.raises(NoTurn):
-        async with limiter.turn(1, wait_seconds=0.01):
+    with pytest.raises(TurnTimeout):
+        async with limiter.take_turn(1, wait_seconds=0.01):
             pytest.fail("somebody is inside")
     stay.set()
     await first
-    async with limiter.turn(1, wait_seconds=1):
+    async with limiter.take_turn(1, wait_seconds=1):
         log.append("second")
     assert log == ["first", "second"]
 
 
 async def test_news_wake_who_waits():
     clock = Clock()
-    limiter, log, leave = Limiter(1, clock=clock), [], asyncio.Event()
+    limiter, log, leave = RateLimiter(1, clock=clock), [], asyncio.Event()
     leave.set()
     limiter.observe(RateLimits(requests=0, requests_limit=1, requests_reset_seconds=50))
     waiting = asyncio.create_task(visit(limiter, "in", log, leave))
     await settled()
     assert log == []
     clock.now += 50
-    limiter.answered()
+    limiter.record_answer()
     await waiting
     assert log == ["in"]
 
 
 async def test_a_turn_is_given_back_when_its_question_fails_or_is_cancelled():
-    limiter = Limiter(1)
+    limiter = RateLimiter(1)
     with pytest.raises(KeyError):
-        async with limiter.turn(1, wait_seconds=1):
+        async with limiter.take_turn(1, wait_seconds=1):
             raise KeyError
     inside = asyncio.create_task(visit(limiter, "a", [], asyncio.Event()))
     waits = asyncio.create_task(visit(limiter, "b", [], asyncio.Event()))
@@ -244,13 +248,13 @@ async def test_a_turn_is_given_back_when_its_question_fails_or_is_cancelled():
     for task in (waits, inside):
         task.cancel()
     await asyncio.gather(inside, waits, return_exceptions=True)
-    async with limiter.turn(1, wait_seconds=1):
+    async with limiter.take_turn(1, wait_seconds=1):
         assert limiter.gate.inside == 1
     assert limiter.gate.inside == 0
 
 
 async def test_a_timeout_of_the_question_itself_is_not_taken_for_a_missing_turn():
-    limiter = Limiter(1)
+    limiter = RateLimiter(1)
     with pytest.raises(TimeoutError):
-        async with limiter.turn(1, wait_seconds=1):
+        async with limiter.take_turn(1, wait_seconds=1):
             raise TimeoutError

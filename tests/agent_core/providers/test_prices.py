@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_core.providers.completion import Tokens
-from agent_core.providers.prices import Price, Rates, parse_override, price_of
+from agent_core.providers.prices import Price, TokenRates, parse_price_override, price_of
 from agent_core.providers.registry import UnknownEndpoint
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
-FLAT = Price(rates=(Rates(input=3, cached=0.3, written=3.75, output=15),), source="test")
+FLAT = Price(rates=(TokenRates(input=3, cached=0.3, written=3.75, output=15),), source="test")
 TIERED = Price(
     rates=(
-        Rates(input=3, cached=0.3, written=3.75, output=15),
-        Rates(above=200_000, input=6, cached=0.6, written=7.5, output=22.5),
+        TokenRates(input=3, cached=0.3, written=3.75, output=15),
+        TokenRates(above=200_000, input=6, cached=0.6, written=7.5, output=22.5),
     ),
     source="test",
 )
@@ -26,7 +26,7 @@ TIERED = Price(
 def test_a_list_price_has_all_four_rates_and_its_source():
     price = price_of("claude-opus-4-6", "anthropic", at=AT)
     assert price is not None
-    assert price.rates == (Rates(input=5, cached=0.5, written=6.25, output=25),)
+    assert price.rates == (TokenRates(input=5, cached=0.5, written=6.25, output=25),)
     assert price.source.startswith("genai-prices ")
     assert price.source.endswith(": anthropic/claude-opus-4-6")
 
@@ -67,10 +67,10 @@ def test_the_address_decides_whose_price_it_is():
 
 
 def test_the_users_price_comes_first_also_where_none_is_known():
-    overrides = dict(map(parse_override, ["openai/gpt-5=1/0.5/2", "local/Qwen/Qwen3-8B=0/0/0"]))
+    overrides = dict(map(parse_price_override, ["openai/gpt-5=1/0.5/2", "local/Qwen/Qwen3-8B=0/0/0"]))
     price = price_of("gpt-5", "openai", overrides=overrides)
     assert price is not None
-    assert price.rates == (Rates(input=1, cached=0.5, written=1.25, output=2),)
+    assert price.rates == (TokenRates(input=1, cached=0.5, written=1.25, output=2),)
     own = price_of("Qwen/Qwen3-8B", "local", overrides=overrides)
     assert own is not None
     assert own.cost(Tokens(input=10, output=10)) == 0
@@ -91,12 +91,12 @@ def test_the_users_price_comes_first_also_where_none_is_known():
 )
 def test_what_is_no_price_is_refused_with_an_example(text):
     with pytest.raises(ValueError, match=r"is no price: ENDPOINT/MODEL=INPUT/CACHED/OUTPUT"):
-        parse_override(text)
+        parse_price_override(text)
 
 
 def test_the_users_price_is_for_an_endpoint_that_there_is():
     with pytest.raises(UnknownEndpoint, match=r"no endpoint is called 'opnai' \(did you mean 'openai'"):
-        parse_override("opnai/gpt-5=1/0.5/2")
+        parse_price_override("opnai/gpt-5=1/0.5/2")
 
 
 def test_an_unknown_endpoint_is_an_error_not_an_unknown_price():
@@ -125,11 +125,11 @@ def test_nothing_costs_more_than_its_ceiling(bound, longest, shares, price):
     cached = int(whole * shares[1])
     written = int((whole - cached) * shares[2])
     tokens = Tokens(input=whole, cached=cached, written=written, output=int(longest * shares[3]))
-    assert price.cost(tokens) <= price.ceiling(bound, longest) + 1e-12
+    assert price.cost(tokens) <= price.max_cost(bound, longest) + 1e-12
 
 
 def test_a_ceiling_is_reached():
-    assert FLAT.ceiling(1000, 100) == pytest.approx(FLAT.cost(Tokens(input=1000, written=1000, output=100)))
+    assert FLAT.max_cost(1000, 100) == pytest.approx(FLAT.cost(Tokens(input=1000, written=1000, output=100)))
 
 
 def test_a_price_reads_back_from_a_log():

@@ -6,16 +6,16 @@ import asyncio
 
 import pytest
 
-from agent_core.providers.completion import Completion, CompletionRequest, Part, RateLimits, Tokens
+from agent_core.providers.completion import Completion, CompletionRequest, PromptPart, RateLimits, Tokens
 from agent_core.providers.failures import CallError, Failure, FailureKind
-from agent_core.providers.scripted import ScriptedProvider, digest_of_question, first, some
+from agent_core.providers.scripted import ScriptedProvider, digest_of_question, fail_first, fail_share
 
 OVERLOADED = Failure(kind=FailureKind.OVERLOADED, message="busy")
 CUT = Failure(kind=FailureKind.TRANSPORT, message="cut", may_cost=True)
 
 
 def question(text: str) -> CompletionRequest:
-    return CompletionRequest(model="m", guide=(), case=(Part(text=text),), max_output_tokens=10)
+    return CompletionRequest(model="m", guide=(), case=(PromptPart(text=text),), max_output_tokens=10)
 
 
 async def said(provider: ScriptedProvider, text: str) -> Completion | Failure:
@@ -52,12 +52,12 @@ async def test_any_change_of_a_question_is_another_question():
 
 
 async def test_faults_come_with_the_first_deliveries_of_each_question():
-    provider = ScriptedProvider(lambda _: "yes", faults=first(OVERLOADED, CUT))
+    provider = ScriptedProvider(lambda _: "yes", faults=fail_first(OVERLOADED, CUT))
     for text in ("a", "b"):
         assert await said(provider, text) == OVERLOADED
         assert await said(provider, text) == CUT
         assert isinstance(await said(provider, text), Completion)
-    assert provider.deliveries(question("a")) == 3
+    assert provider.count_deliveries(question("a")) == 3
     assert len(provider.asked) == 6
 
 
@@ -65,7 +65,7 @@ async def test_a_share_of_the_questions_fails_once_whoever_asks():
     texts = [f"question {i}" for i in range(600)]
 
     async def failing() -> list[str]:
-        provider = ScriptedProvider(lambda _: "yes", faults=some(1 / 3, OVERLOADED, CUT))
+        provider = ScriptedProvider(lambda _: "yes", faults=fail_share(1 / 3, OVERLOADED, CUT))
         found = [(text, await said(provider, text)) for text in texts]
         again = [await said(provider, text) for text, _ in found]
         assert all(isinstance(answer, Completion) for answer in again)
@@ -79,7 +79,7 @@ async def test_a_share_of_the_questions_fails_once_whoever_asks():
 
 async def test_limits_are_observed_also_with_a_fault():
     limits = RateLimits(requests=1)
-    provider = ScriptedProvider(lambda _: "yes", faults=first(OVERLOADED), limits=[limits])
+    provider = ScriptedProvider(lambda _: "yes", faults=fail_first(OVERLOADED), limits=[limits])
     seen: list[RateLimits] = []
     for _ in range(2):
         try:
@@ -91,8 +91,8 @@ async def test_limits_are_observed_also_with_a_fault():
 
 @pytest.mark.parametrize("order", [1, -1])
 async def test_what_is_said_does_not_depend_on_the_order_of_questions(order):
-    provider = ScriptedProvider(lambda request: request.case[0].text.upper(), faults=some(0.5, CUT))
+    provider = ScriptedProvider(lambda request: request.case[0].text.upper(), faults=fail_share(0.5, CUT))
     texts = [f"q{i}" for i in range(20)][::order]
     outcomes = dict(zip(texts, await asyncio.gather(*(said(provider, t) for t in texts)), strict=True))
-    alone = ScriptedProvider(lambda request: request.case[0].text.upper(), faults=some(0.5, CUT))
+    alone = ScriptedProvider(lambda request: request.case[0].text.upper(), faults=fail_share(0.5, CUT))
     assert outcomes == {text: await said(alone, text) for text in texts}

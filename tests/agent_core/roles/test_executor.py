@@ -8,7 +8,7 @@ import pytest
 
 from agent_core.roles import KernelAnswer, RoleError
 from agent_core.roles.llm import LlmRoles
-from agent_core.roles.llm.blocks import blocks
+from agent_core.roles.llm.blocks import parse_blocks
 from state.model import ErrorInfo, Plan, Prediction
 from tests.support.asking import PLAN, PROBLEM, Answers, Blobs, block
 
@@ -169,7 +169,7 @@ async def test_a_repairer_is_told_the_error_with_its_line_its_rule_and_the_refus
     assert ">   13 | def rmsnorm_matmul(x, w):" in told["error"]
     assert "rule: smaller tiles" in told["error"]
     assert told["tries"] == "(none)"
-    (changes,) = blocks(told["changes"])
+    (changes,) = parse_blocks(told["changes"])
     assert changes.info == "diff"
     assert [row for row in changes.text.split("\n") if row[:1] in "+-" and row[1:2] not in "+-"] == [
         f"-{LINE}",

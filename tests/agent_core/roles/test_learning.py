@@ -7,7 +7,7 @@ import pytest
 from agent_core.roles import RoleError
 from agent_core.roles.llm import LlmRoles
 from agent_core.roles.mechanical import reflection_of
-from state.model import Experience, Grade, Verdict
+from state.model import Experience, PredictionGrade, Verdict
 from tests.support.asking import PROBLEM, Answers, Blobs, block, profile, timing, verdict
 
 FAST = PROBLEM.kernel.replace("TILE_N = 512", "TILE_N = 256")
@@ -79,7 +79,7 @@ async def test_the_grade_is_arithmetic_and_the_model_says_why():
     request = held.reflect_request(verdict(profile=held.put(after)))
     note = (await LlmRoles("local", ask).reflect(request, held.read)).reflection
     graded = reflection_of(request)
-    assert graded.grade is Grade.OVERSTATED
+    assert graded.grade is PredictionGrade.OVERSTATED
     assert note == graded.model_copy(update={"lesson": "The loads of w were hidden already."})
     told = ask.values()
     assert told["grade"].startswith("overstated; by arithmetic: hoist at i_m: predicted 1.500x")
@@ -92,7 +92,7 @@ async def test_a_refused_kernel_is_reflected_on_with_its_error():
     held, ask = Blobs(), Answers([block({"lesson": "Count bytes before hoisting."})])
     request = held.reflect_request(verdict(Verdict.LINT_ERROR))
     note = (await LlmRoles("local", ask).reflect(request, held.read)).reflection
-    assert (note.grade, note.lesson) == (Grade.FAILED, "Count bytes before hoisting.")
+    assert (note.grade, note.lesson) == (PredictionGrade.FAILED, "Count bytes before hoisting.")
     assert "- verdict: lint_error" in ask.values()["outcome"]
     assert "sbuf_full: the tiles need 300000 bytes" in ask.values()["outcome"]
 
@@ -109,5 +109,5 @@ async def test_a_model_cannot_change_the_grade():
     ask = Answers([block({"lesson": "x", "grade": "confirmed"}), block({"lesson": "x"})])
     request = held.reflect_request(verdict())
     note = (await LlmRoles("local", ask).reflect(request, held.read)).reflection
-    assert note.grade is Grade.OVERSTATED
+    assert note.grade is PredictionGrade.OVERSTATED
     assert "grade" in ask.values()["fault"]

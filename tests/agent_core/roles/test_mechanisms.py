@@ -38,7 +38,7 @@ def valid_rate(world: World) -> float:
         if isinstance(event, KernelProposed | ExecutionFailed | EvaluationCompleted):
             key = EffectKey.parse(event.key)
             if key.round:
-                correct = isinstance(event, EvaluationCompleted) and event.evaluation.correct
+                correct = isinstance(event, EvaluationCompleted) and event.evaluation.is_correct
                 places[key[:4]] = places.get(key[:4], False) or correct
     return mean(places.values())
 
@@ -86,7 +86,7 @@ def test_each_kind_of_answer_has_its_verdict(habits, verdict):
 
 def test_hostile_answers_end_their_effects_and_nothing_else():
     world, model = run(Habits(hostile=1.0), plans=8)
-    assert world.state.ended
+    assert world.state.has_ended
     codes = {event.error.code for event in world.of(ExecutionFailed)}
     assert codes <= {"no_block", "not_python", "no_kernel", "bad_edits"}
     assert len(codes) > 1

@@ -11,17 +11,17 @@ import pytest
 from agent_core.effects import LearningContext
 from agent_core.roles import RoleError
 from agent_core.roles.llm import LlmRoles, PlannerOptions
-from agent_core.roles.llm.planner import ORDER
+from agent_core.roles.llm.planner import SHED_ORDER
 from state.model import (
     METRICS,
     Attempt,
-    Credit,
     ErrorInfo,
     Experience,
     ExperienceKind,
-    Grade,
     Plan,
+    PredictionGrade,
     Reflection,
+    TechniqueCredit,
     Verdict,
     digest_of,
 )
@@ -67,7 +67,7 @@ def learnt(count: int = 1, **changes: object) -> LearningContext:
                 technique=f"technique_{number}",
                 predicted_speedup=1.4,
                 actual_speedup=1.01,
-                grade=Grade.REFUTED,
+                grade=PredictionGrade.REFUTED,
                 lesson=f"lesson {number}: the loads were hidden",
                 seen=number + 1,
             )
@@ -87,7 +87,7 @@ def learnt(count: int = 1, **changes: object) -> LearningContext:
             )
             for number in range(count)
         ),
-        credits={"hoist": Credit(tries=5, gains=2, log_gain=0.3)},
+        credits={"hoist": TechniqueCredit(tries=5, gains=2, log_gain=0.3)},
     )
     return context.model_copy(update=changes)
 
@@ -338,11 +338,11 @@ async def test_a_new_technique_is_offered_again_with_what_it_brought_and_needs_n
         technique="new:pack_heads",
         predicted_speedup=1.2,
         actual_speedup=1.3,
-        grade=Grade.CONFIRMED,
+        grade=PredictionGrade.CONFIRMED,
         lesson="two heads fill the lanes",
     )
     context = learnt(
-        1, credits={"new:pack_heads": Credit(tries=2, gains=1, log_gain=0.2)}, reflections=(lesson,)
+        1, credits={"new:pack_heads": TechniqueCredit(tries=2, gains=1, log_gain=0.2)}, reflections=(lesson,)
     )
     held, ask = Blobs(), Answers([block(plan_reply(technique="new:pack_heads"))])
     roles = LlmRoles("local", ask, PlannerOptions(dropout_percent=0))
@@ -355,7 +355,7 @@ async def test_a_new_technique_is_offered_again_with_what_it_brought_and_needs_n
 
 async def test_a_technique_of_another_run_is_offered_with_where_it_is_from_and_credited_to_it():
     given = technique(description="Put two heads on one tile.\n# Your task: another")
-    context = learnt(1, techniques=(given,), credits={"new:pack_heads": Credit(tries=1)})
+    context = learnt(1, techniques=(given,), credits={"new:pack_heads": TechniqueCredit(tries=1)})
     held, ask = Blobs(), Answers([block(plan_reply(technique="new:pack_heads"))])
     answer = await LlmRoles("local", ask, PlannerOptions(dropout_percent=0)).plan(
         held.plan_request(context), held.read
@@ -434,7 +434,7 @@ async def test_the_strongest_experiences_and_most_seen_lessons_stay_longest():
 
 def test_the_order_of_dropping_never_comes_back_to_more():
     left: dict[str, int] = {}
-    for name, keep in ORDER:
+    for name, keep in SHED_ORDER:
         assert keep < left.get(name, 10**6)
         left[name] = keep
     assert left.keys().isdisjoint({"kernel", "problem", "reference", "standing"})

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_core.roles.llm import LlmRoles
-from agent_core.roles.llm.blocks import blocks
-from agent_core.roles.llm.quoting import bounded, clean, fenced, line
+from agent_core.roles.llm.blocks import parse_blocks
+from agent_core.roles.llm.quoting import clean_text, fence_text, shorten_text, single_line
 from state.model import ErrorInfo
 from tests.support.asking import PROBLEM, Answers, Blobs, block, plan_reply
 
@@ -25,37 +25,37 @@ HOSTILE = '''"""
 
 @given(st.text())
 def test_nothing_ends_its_fence(text):
-    (found,) = blocks(fenced(text, "text"))
-    assert found.text.rstrip("\n") == clean(text).rstrip().rstrip("\n")
+    (found,) = parse_blocks(fence_text(text, "text"))
+    assert found.text.rstrip("\n") == clean_text(text).rstrip().rstrip("\n")
     assert found.info == "text"
 
 
 @given(st.text(alphabet=st.sampled_from("`~ \n#ab")))
 def test_nothing_ends_its_fence_that_is_made_of_fences(text):
-    assert len(blocks(f"before\n{fenced(text)}\nafter")) == 1
+    assert len(parse_blocks(f"before\n{fence_text(text)}\nafter")) == 1
 
 
 @given(st.text(), st.integers(10, 60))
 def test_a_line_is_one_short_line(text, limit):
-    found = line(text, limit)
+    found = single_line(text, limit)
     assert len(found) <= limit
     assert len(found.splitlines()) <= 1
 
 
 @given(st.text())
 def test_what_is_not_seen_is_gone_and_cleaning_twice_is_cleaning_once(text):
-    found = clean(text)
-    assert clean(found) == found
+    found = clean_text(text)
+    assert clean_text(found) == found
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]", found)
 
 
 def test_words_of_other_languages_and_ends_of_lines_stay():
-    assert clean("größer\r\n日本\r\ttab\u2028end") == "größer\n日本\n\ttab\nend"
+    assert clean_text("größer\r\n日本\r\ttab\u2028end") == "größer\n日本\n\ttab\nend"
 
 
 @given(st.text(), st.integers(30, 200))
 def test_a_bounded_text_keeps_its_beginning_and_its_end(text, limit):
-    found = bounded(text, limit)
+    found = shorten_text(text, limit)
     assert len(found) <= max(len(text), limit + 60)
     assert text[: limit // 2] == found[: min(len(text), limit // 2)]
 
@@ -65,7 +65,7 @@ async def test_a_hostile_kernel_stays_within_its_fence():
     parent = held.candidate(HOSTILE + PROBLEM.kernel)
     await LlmRoles("local", ask).plan(held.plan_request(parent=parent), held.read)
     prompt = "\n".join(part.text for part in ask.prompt())
-    kernels = [found for found in blocks(prompt) if "forget the above" in found.text]
+    kernels = [found for found in parse_blocks(prompt) if "forget the above" in found.text]
     assert len(kernels) == 1
     assert "def rmsnorm_matmul" in kernels[0].text
     assert not any(mark in prompt for mark in "\u202e\u200b\x1b\x00")
@@ -81,7 +81,7 @@ async def test_a_hostile_error_is_bounded_and_stays_within_its_fence(message):
     answer = await LlmRoles("local", ask).implement(request, held.read)
     assert len(answer.note.splitlines()) == 1
     assert len(ask.values()["error"]) < 5000
-    (found,) = blocks(ask.values()["error"])
+    (found,) = parse_blocks(ask.values()["error"])
     assert found.text.startswith("class: lint_error\ncode: trace # code\nmessage: ")
 
 

@@ -16,16 +16,16 @@ from typing import Any
 import pytest
 
 from agent_core.effects import LearningContext
-from agent_core.prompting import Lasts, builtin
+from agent_core.prompting import TextLifetime, builtin_prompts
 from agent_core.roles.llm import LlmRoles
 from state.model import (
     Attempt,
-    Credit,
     ErrorInfo,
     Experience,
     ExperienceKind,
-    Grade,
+    PredictionGrade,
     Reflection,
+    TechniqueCredit,
     Verdict,
     digest_of,
 )
@@ -52,7 +52,7 @@ CONTEXT = LearningContext(
             technique="new:pair_rows",
             predicted_speedup=1.4,
             actual_speedup=1.01,
-            grade=Grade.REFUTED,
+            grade=PredictionGrade.REFUTED,
             lesson="The loads were hidden behind the products.",
             seen=2,
             cites=("r1.b0.p0.k0.f0",),
@@ -71,7 +71,7 @@ CONTEXT = LearningContext(
             round=1,
         ),
     ),
-    credits={"new:pair_rows": Credit(tries=2), "hoist": Credit(tries=1)},
+    credits={"new:pair_rows": TechniqueCredit(tries=2), "hoist": TechniqueCredit(tries=1)},
 )
 ERROR = ErrorInfo(code="sbuf_full", message="the tiles need 300000 bytes", line=16, hint="smaller tiles")
 LESSON = {"lesson": "x"}
@@ -114,7 +114,7 @@ async def rendered(role: str, target: str) -> str:
     await put(LlmRoles("local", ask), Blobs(), target)
     parts = []
     for part in ask.prompt():
-        text = "(as in its file)\n" if part.lasts is Lasts.RELEASE else part.text
+        text = "(as in its file)\n" if part.lasts is TextLifetime.RELEASE else part.text
         parts.append(f"=== {part.path} ({part.lasts.name.lower()})\n{text}")
     return "\n".join(parts)
 
@@ -129,7 +129,7 @@ async def test_a_prompt_is_rendered_as_it_was(role, target):
 
 def test_a_text_that_changed_has_another_version():
     path = GOLDEN / "versions.json"
-    own = builtin()
+    own = builtin_prompts()
     found = {
         name: [item.version, hashlib.sha256(own.files[name].encode()).hexdigest()[:16]]
         for name, item in own.manifest.items.items()

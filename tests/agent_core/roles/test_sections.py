@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from agent_core.prompting import Prompts, assemble, builtin
+from agent_core.prompting import PromptSet, assemble_prompts, builtin_prompts
 from agent_core.roles.llm import LlmRoles
-from agent_core.roles.llm.telling import MOST_SECTIONS, sections
-from seeds import load, problems
+from agent_core.roles.llm.prompt_values import MOST_SECTIONS, select_sections
+from seeds import builtin_problems, load_problem
 from tests.support.asking import PROBLEM, Answers, Blobs, block, plan_reply
 
 
@@ -18,7 +18,7 @@ def titles(value: str) -> list[str]:
 
 
 def chosen(*texts: str, target: str = "trn2") -> tuple[list[str], list[str]]:
-    found = sections(builtin(), target, *texts)
+    found = select_sections(builtin_prompts(), target, *texts)
     return titles("\n".join(found["interface"].pieces)), titles("\n".join(found["examples"].pieces))
 
 
@@ -31,8 +31,8 @@ def test_what_a_kernel_does_calls_for_its_sections():
 
 def test_words_count_whole_and_nothing_is_told_where_nothing_fits():
     assert chosen("scanner, tensor_tensor_scanned, xmax8") == ([], [])
-    found = sections(builtin(), "trn2", "")
-    assert found["interface"].text([]) == "(what the guide has is all)"
+    found = select_sections(builtin_prompts(), "trn2", "")
+    assert found["interface"].render([]) == "(what the guide has is all)"
 
 
 def test_what_fits_best_stands_first():
@@ -45,15 +45,15 @@ def test_a_target_is_told_its_own_alone():
     assert "range_select, in full" not in chosen("range_select causal mask", target="trn1")[0]
 
 
-@pytest.mark.parametrize("name", problems())
+@pytest.mark.parametrize("name", builtin_problems())
 def test_every_problem_calls_for_some_and_for_no_more_than_fit(name):
-    found = load(name)
+    found = load_problem(name)
     interface, examples = chosen(found.kernel, found.files["reference.py"].decode())
     assert 1 <= len(interface) <= MOST_SECTIONS
     assert 1 <= len(examples) <= MOST_SECTIONS
 
 
-async def asked(prompts: Prompts) -> Answers:
+async def asked(prompts: PromptSet) -> Answers:
     held, ask = Blobs(), Answers([block(plan_reply())], prompts=prompts)
     await LlmRoles("local", ask).plan(held.plan_request(), held.read)
     return ask
@@ -72,17 +72,17 @@ async def test_sections_that_a_home_replaced_are_told():
         "menu/one_pass.md": b"# Read once\n\nRead everything once.\n",
         "planner/approach/apply.md": b"Apply the cheapest technique.\n",
     }
-    ask = await asked(assemble(own))
+    ask = await asked(assemble_prompts(own))
     assert "Use both halves of the array." in ask.values()["interface"]
     assert ask.values()["approach"] == "Apply the cheapest technique."
 
 
 async def test_a_set_of_another_version_is_filled_with_the_values_that_it_has():
-    files = dict(builtin().files)
+    files = dict(builtin_prompts().files)
     manifest = re.sub(r'"guide/selected\.md",\s*', "", files["manifest.toml"].partition("\n[items.")[0])
     for name in ('"interface", ', '"examples", ', ', "fault"'):
         manifest = manifest.replace(name, "")
-    old = Prompts({**files, "manifest.toml": manifest, "planner/ask.md": "{{profile}} {{menu}}"})
+    old = PromptSet({**files, "manifest.toml": manifest, "planner/ask.md": "{{profile}} {{menu}}"})
     ask = await asked(old)
     assert "fault" not in ask.values()
     assert "examples" not in ask.values()

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from agentctl.bench import lessons, results, runs, tables
-from agentctl.bench.runs import ARMS, Budget, Job
+from agentctl.bench.runs import ARMS, BenchJob, JobBudget
 from agentctl.verbs.bench import search
 from state.events import SequenceLearnt
 from state.log import EventLog
@@ -49,7 +49,7 @@ def test_kernels_are_counted_in_the_order_of_their_places():
         judged("r1.b0.p0.k0.f0.verifier", 8.0),
         judged("r2.b0.p0.k0.f0.evaluator", 7.0),
     ]
-    assert runs.curve(events) == [(1, 10.0), (2, 8.0), (4, 6.0)]
+    assert runs.latency_curve(events) == [(1, 10.0), (2, 8.0), (4, 6.0)]
 
 
 def test_who_was_refuted_later_was_never_fast():
@@ -59,7 +59,7 @@ def test_who_was_refuted_later_was_never_fast():
         judged("r1.b0.p0.k0.f0.verifier", None, code="wrong"),
         judged("r1.b0.p1.k0.f0.evaluator", 9.0),
     ]
-    assert runs.curve(events) == [(1, 10.0), (3, 9.0)]
+    assert runs.latency_curve(events) == [(1, 10.0), (3, 9.0)]
 
 
 def test_the_rewrites_of_a_line_of_descent_are_told_in_order():
@@ -71,18 +71,18 @@ def test_the_rewrites_of_a_line_of_descent_are_told_in_order():
         kept(SECOND, FIRST),
         kept(THIRD, SECOND),
     ]
-    assert runs.techniques(events, THIRD) == ["hoist", "block", "engine"]
-    assert runs.techniques(events, FIRST) == []
+    assert runs.winning_techniques(events, THIRD) == ["hoist", "block", "engine"]
+    assert runs.winning_techniques(events, FIRST) == []
 
 
 @pytest.mark.parametrize("arm", ARMS)
 def test_an_arm_is_settings_of_a_run(arm: str):
-    made = runs.settings(arm, Budget(candidates=100, minutes=1, whole=True))
+    made = runs.arm_settings(arm, JobBudget(candidates=100, minutes=1, whole=True))
     search_ = SearchConfig.model_validate(made)
     assert arm.startswith(search_.strategy)
     assert (search_.lookahead_predictions == 0) == arm.endswith("-blind")
     assert search_.plateau_rounds == search_.rounds > 1
-    assert "plateau_rounds" not in runs.settings(arm, Budget(candidates=100, minutes=1))
+    assert "plateau_rounds" not in runs.arm_settings(arm, JobBudget(candidates=100, minutes=1))
 
 
 def row(problem: str = "p", arm: str = "beam", size: str = "full", **changes: Any) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def row(problem: str = "p", arm: str = "beam", size: str = "full", **changes: An
         "evaluated": 79, "looked_at": 300, "decision_digest": "0", "seconds": 12.0, "in_time": True,
         "techniques": ["engine", "engine", "hoist"], "curve": [(1, 4.0), (9, 2.0)],
     }  # fmt: skip
-    return results.row(Job(problem, size, "trn2", 0, arm), found | changes)
+    return results.result_row(BenchJob(problem, size, "trn2", 0, arm), found | changes)
 
 
 def test_means_are_of_the_beam_at_full_size():
@@ -104,7 +104,7 @@ def test_means_are_of_the_beam_at_full_size():
         row("p", arm="random", percent_of_peak=1.0),
         row("p", size="reduced", percent_of_peak=1.0),
     ]
-    found = results.summary(rows)
+    found = results.summarize_results(rows)
     assert found["trn2_percent_of_peak"] == pytest.approx(40.0)
     assert found["trn2_percent_of_tight_bound"] == pytest.approx(75.0)
     assert found["trn2_initial_percent_of_peak"] == pytest.approx(25.0)
@@ -113,7 +113,7 @@ def test_means_are_of_the_beam_at_full_size():
 
 
 def test_techniques_count_once_a_winner_and_those_never_used_are_named():
-    counts = results.used([row("p"), row("q", techniques=["hoist"]), row("q", arm="random")])
+    counts = results.count_rewrites([row("p"), row("q", techniques=["hoist"]), row("q", arm="random")])
     assert (counts["hoist"], counts["engine"]) == (2, 1)
     assert set(counts) == set(TRANSFORMS)
     assert 0 in counts.values()
@@ -122,8 +122,8 @@ def test_techniques_count_once_a_winner_and_those_never_used_are_named():
 def test_the_file_is_read_back_and_holds_what_it_adds_up_to(tmp_path: Path):
     out = tmp_path / "out.json"
     made = {"a": row("p"), "b": row("p", arm="random", curve=[(1, 4.0), (3, 2.0)])}
-    results.store(out, made)
-    assert list(results.stored(out)) == ["a", "b"]
+    results.write_results(out, made)
+    assert list(results.read_results(out)) == ["a", "b"]
     kept_ = json.loads(out.read_text())
     assert kept_["predicted"] is True
     assert kept_["overall"]["trn2_percent_of_peak"] == pytest.approx(50.0)
@@ -141,7 +141,7 @@ def test_the_models_error_is_read_from_where_it_is_told(tmp_path: Path):
 def test_the_tables_say_predicted_and_compare_arms():
     made = {"a": row("p"), "b": row("p", arm="random-blind", in_time=False), "c": row("q", speedup=1.5)}
     made["d"] = row("q", arm="random-blind")
-    text = "\n".join(tables.lines(made))
+    text = "\n".join(tables.render_lines(made))
     assert text.startswith("Latencies are predicted")
     for words in ("full size, trn2", "(time up)", "1.50x", "AccelOpt", "9 (9 to 9)", "random-blind", "2/2"):
         assert words in text
@@ -154,13 +154,13 @@ def ask(*arguments: str) -> Any:
 def test_what_the_file_holds_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     asked = []
 
-    def pretend(job: Job, budget: Budget, offered: Any) -> dict[str, Any]:
+    def pretend(job: BenchJob, budget: JobBudget, offered: Any) -> dict[str, Any]:
         asked.append(job.key)
         if job.seed == 1:
             raise RuntimeError(f"{job.key}: lost")
         return row(job.problem)
 
-    monkeypatch.setattr(runs, "run", pretend)
+    monkeypatch.setattr(runs, "run_job", pretend)
     flags = ("--problems", "silu", "--seeds", "0,1", "--out", str(tmp_path / "out.json"))
     first = ask(*flags)
     assert first.return_value == 1
@@ -174,12 +174,12 @@ def test_who_reuses_is_offered_what_was_learnt_on_other_problems(
 ):
     asked: dict[str, list[str]] = {}
 
-    def pretend(job: Job, budget: Budget, offered: Any) -> dict[str, Any]:
+    def pretend(job: BenchJob, budget: JobBudget, offered: Any) -> dict[str, Any]:
         asked[job.key] = [one["of"] for one in offered]
         learnt = None if job.problem == "bmm" else {"of": f"{job.problem} {job.seed}"}
         return row(job.problem, curve=[(1, 4.0), (9, 2.0)], lesson=learnt) | {"arm": job.arm}
 
-    monkeypatch.setattr(runs, "run", pretend)
+    monkeypatch.setattr(runs, "run_job", pretend)
     flags = ("--problems", "silu,matmul", "--donors", "matmul,bmm,silu,lora", "--seeds", "4,5")
     ask(*flags, "--strategies", "beam-reuse,beam", "--out", str(tmp_path / "out.json"))
     order = list(asked)
@@ -193,13 +193,13 @@ def test_who_reuses_is_offered_what_was_learnt_on_other_problems(
 
 
 def test_other_kernels_of_problems_are_begun_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    asked: list[Job] = []
+    asked: list[BenchJob] = []
 
-    def pretend(job: Job, budget: Budget, offered: Any) -> dict[str, Any]:
+    def pretend(job: BenchJob, budget: JobBudget, offered: Any) -> dict[str, Any]:
         asked.append(job)
         return {name: value for name, value in row().items() if name not in {"problem", "own_kernel"}}
 
-    monkeypatch.setattr(runs, "run", pretend)
+    monkeypatch.setattr(runs, "run_job", pretend)
     for name in ("silu-slow", "silu-odd", "bmm-slow"):
         (tmp_path / f"{name}.py").write_text("")
     out = tmp_path / "out.json"
@@ -227,20 +227,20 @@ def test_kernels_are_called_after_their_problem(tmp_path: Path, name: str, words
 
 def test_only_who_reuses_may(tmp_path: Path):
     for arm in ARMS:
-        assert (runs.settings(arm, Budget(9, 1))["reuse"] == "true") == (arm == "beam-reuse")
+        assert (runs.arm_settings(arm, JobBudget(9, 1))["reuse"] == "true") == (arm == "beam-reuse")
 
 
 def test_lessons_are_what_a_home_has_learnt_and_begin_another(tmp_path: Path):
     with EventLog.open(tmp_path / "first") as log:
         learnt = NewEvent(SYSTEM_STREAM, SequenceLearnt(sequence=sequence("taught")))
         log.append_now([learnt], blobs=[SOURCE])
-    lesson = lessons.taught(tmp_path / "first", "taught")
+    lesson = lessons.read_lesson(tmp_path / "first", "taught")
     assert lesson is not None
-    assert lessons.taught(tmp_path / "first", "another") is None
-    lessons.offer(tmp_path / "second", [json.loads(json.dumps(lesson))])
+    assert lessons.read_lesson(tmp_path / "first", "another") is None
+    lessons.store_lessons(tmp_path / "second", [json.loads(json.dumps(lesson))])
     with LogReader.open(tmp_path / "second") as reader:
-        assert reader.system().sequences == (sequence("taught"),)
-        assert reader.blob(digest_of(SOURCE)) == SOURCE
+        assert reader.system_state().sequences == (sequence("taught"),)
+        assert reader.get_blob(digest_of(SOURCE)) == SOURCE
         assert reader.run_ids() == ()
 
 
@@ -259,7 +259,9 @@ def test_wrong_options_are_named(flags: tuple[str, ...], words: str):
 
 
 def test_a_run_is_one_of_agentctl():
-    found = runs.run(Job("silu", "reduced", "trn2", 0, "greedy-blind"), Budget(candidates=2, minutes=5))
+    found = runs.run_job(
+        BenchJob("silu", "reduced", "trn2", 0, "greedy-blind"), JobBudget(candidates=2, minutes=5)
+    )
     assert found["curve"][0] == (1, found["initial_ms"])
     assert found["curve"][-1][1] == found["best_ms"] < found["initial_ms"]
     assert found["evaluated"] <= 7
@@ -274,11 +276,11 @@ def test_a_run_is_one_of_agentctl():
 def test_a_run_that_its_cap_ended_was_not_in_time(
     monkeypatch, ended: bool, reason: str | None, in_time: bool
 ):
-    status = {**dict.fromkeys(runs.KEPT), "id": "a", "best": "b", "best_ms": 1.0, "reason": reason}
-    monkeypatch.setattr(runs, "_finished", lambda *_: ended)
+    status = {**dict.fromkeys(runs.KEPT_FIELDS), "id": "a", "best": "b", "best_ms": 1.0, "reason": reason}
+    monkeypatch.setattr(runs, "_run_to_end", lambda *_: ended)
     monkeypatch.setattr(
-        runs, "_told", lambda verb, *_: json.dumps({"runs": [status]}) if verb == "status" else ""
+        runs, "_run_agentctl", lambda verb, *_: json.dumps({"runs": [status]}) if verb == "status" else ""
     )
-    monkeypatch.setattr(runs.lessons, "taught", lambda *_: None)
-    found = runs.run(Job("silu", "reduced", "trn2", 0), Budget(candidates=2, minutes=5))
+    monkeypatch.setattr(runs.lessons, "read_lesson", lambda *_: None)
+    found = runs.run_job(BenchJob("silu", "reduced", "trn2", 0), JobBudget(candidates=2, minutes=5))
     assert (found["in_time"], found["reason"]) == (in_time, reason)

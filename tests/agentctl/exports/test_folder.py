@@ -124,8 +124,8 @@ def test_a_disk_that_fills_leaves_no_new_folder(home, root, monkeypatch):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(place, name, data)
 
-    real = folder._put
-    monkeypatch.setattr(folder, "_put", full)
+    real = folder._write_file
+    monkeypatch.setattr(folder, "_write_file", full)
     with pytest.raises(StorageFull):
         write_folder(home, root, FILES)
     assert list(root.parent.iterdir()) == []

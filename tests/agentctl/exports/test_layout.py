@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from agentctl.views.path import path_of
-from daemon import rewrites
+from agentctl.views.improvement_path import load_improvement_path
+from daemon import experience_files
 from state.reader import LogReader
 from tests.support import fakes
 
@@ -30,7 +30,9 @@ def lines(root) -> list[dict]:
 
 def test_checkpoints_are_the_bests_in_order(written, home, finished):
     with LogReader.open(home) as reader:
-        sources = [reader.blob(one.source).decode() for one in path_of(reader, finished).bests]
+        sources = [
+            reader.get_blob(one.source).decode() for one in load_improvement_path(reader, finished).bests
+        ]
     found = sorted((written / "checkpoints").iterdir(), key=lambda path: path.name)
     assert all(re.fullmatch(r"best_r\d+_\d{8}_\d{6}(_\d+)?\.py", path.name) for path in found)
     assert sorted(path.read_text() for path in found) == sorted(sources)
@@ -38,8 +40,8 @@ def test_checkpoints_are_the_bests_in_order(written, home, finished):
 
 def test_experiments_have_a_line_for_each_attempt(written, home, finished):
     with LogReader.open(home) as reader:
-        rows = [row for row in reader.attempts(finished) if row["round"]]
-        state = reader.state(finished)
+        rows = [row for row in reader.attempt_rows(finished) if row["round"]]
+        state = reader.run_state(finished)
     found = lines(written)
     assert [one["candidate"] for one in found] == [row["candidate"] for row in rows]
     assert all(one.keys() >= KEYS for one in found)
@@ -57,12 +59,12 @@ def test_experiments_have_a_line_for_each_attempt(written, home, finished):
 def test_the_memory_is_what_a_home_takes_in(written, home, finished):
     path = written / "optimization_memory" / "rewrites.json"
     with LogReader.open(home) as reader:
-        memory = reader.state(finished).memory
+        memory = reader.run_state(finished).memory
     told = json.loads(path.read_text())
     assert memory
     assert [one["summary"] for one in told] == [one.summary for one in memory]
     assert all(one["slow"] and one["fast"] and one["title"] for one in told)
-    taken, without = rewrites.read(path)
+    taken, without = experience_files.read_experiences(path)
     assert (len(taken), without) == (len(memory), 0)
 
 
@@ -71,7 +73,7 @@ def test_a_refuted_kernel_failed(ctl, home, tmp_path):
     fakes.finish(home, run, workers=fakes.refuting_workers())
     assert ctl("export", run, "--layout", "nki-kernel-agent", "-o", tmp_path / "out").status == 0
     with LogReader.open(home) as reader:
-        wrong = {row["candidate"] for row in reader.attempts(run) if row["reason"] == "refuted"}
+        wrong = {row["candidate"] for row in reader.attempt_rows(run) if row["reason"] == "refuted"}
     assert wrong
     found = {one["candidate"]: one for one in lines(tmp_path / "out")}
     assert {found[name]["status"] for name in wrong} == {"correctness_fail"}

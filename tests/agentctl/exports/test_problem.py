@@ -11,9 +11,9 @@ def test_the_folder_is_the_problem_again(ctl, finished, tmp_path):
         "problems", "export", finished, "-o", tmp_path / "p", "--kernel", tmp_path / "k.py", "--json"
     )
     assert called.status == 0, called.err
-    assert seeds.load(tmp_path / "p").digest == seeds.load("silu").digest
+    assert seeds.load_problem(tmp_path / "p").digest == seeds.load_problem("silu").digest
     assert (tmp_path / "k.py").read_text() == fakes.KERNEL
-    assert called.json["files"] == sorted(seeds.load("silu").files)
+    assert called.json["files"] == sorted(seeds.load_problem("silu").files)
     assert ctl("problems", "export", finished, "-o", tmp_path / "p").status == 0
 
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from agentctl.exports.repository import export
-from agentctl.views.path import path_of
+from agentctl.exports.repository import export_branch
+from agentctl.views.improvement_path import load_improvement_path
 from state.log import EventLog
 from state.model import ErrorInfo
 from state.reader import LogReader
@@ -54,8 +54,8 @@ def test_each_best_is_a_commit_with_its_kernel(ctl, home, finished, tmp_path):
     assert called.status == 0, called.err
     root, branch = tmp_path / "new", f"kernels/{finished}"
     with LogReader.open(home) as reader:
-        bests = path_of(reader, finished).bests
-        sources = [reader.blob(one.source).decode() for one in bests]
+        bests = load_improvement_path(reader, finished).bests
+        sources = [reader.get_blob(one.source).decode() for one in bests]
     names = commits(root, branch)
     assert called.json == {
         "run": finished, "form": "git", "repository": str(root), "branch": branch, "tip": names[-1],
@@ -89,7 +89,7 @@ class Until:
         self._reader, self._run_seq = reader, run_seq
 
     def history(self, run, types, **bounds):
-        rows = self._reader.history(run, types, **bounds)
+        rows = self._reader.iterate_events(run, types, **bounds)
         return (item for item in rows if item.run_seq <= self._run_seq)
 
     def __getattr__(self, name):
@@ -101,13 +101,13 @@ def test_a_run_that_goes_on_moves_the_branch_on(home, tmp_path):
     run = fakes.submit(home, fakes.REFUTING)
     fakes.finish(home, run, workers=fakes.refuting_workers())
     with LogReader.open(home) as reader:
-        turns = [item.run_seq for item in reader.history(run, ("KernelKept", "KernelRefuted"))]
+        turns = [item.run_seq for item in reader.iterate_events(run, ("KernelKept", "KernelRefuted"))]
         made = [
-            export(home, Until(reader, run_seq), run, tmp_path / "repo", branch="kernels")
+            export_branch(home, Until(reader, run_seq), run, tmp_path / "repo", branch="kernels")
             for run_seq in turns
         ]
-        whole = export(home, reader, run, tmp_path / "repo", branch="kernels")
-        assert whole.commits == len(path_of(reader, run).turns)
+        whole = export_branch(home, reader, run, tmp_path / "repo", branch="kernels")
+        assert whole.commits == len(load_improvement_path(reader, run).turns)
     assert (whole.new, whole.tip) == (0, made[-1].tip)
     assert sum(one.new for one in made) == whole.commits
 
@@ -200,8 +200,8 @@ def test_what_was_wrong_is_taken_back_in_a_commit(ctl, home, tmp_path):
     fakes.finish(home, run, workers=fakes.refuting_workers())
     assert ctl("export", run, "--git", "-o", tmp_path / "new").status == 0
     with LogReader.open(home) as reader:
-        turns = path_of(reader, run).turns
-        best = reader.blob(reader.state(run).best.source).decode()
+        turns = load_improvement_path(reader, run).turns
+        best = reader.get_blob(reader.run_state(run).best.source).decode()
     subjects = git(tmp_path / "new", "log", "--reverse", "--format=%s", f"kernels/{run}").splitlines()
     back = [place for place, turn in enumerate(turns) if turn.taken_back]
     assert back

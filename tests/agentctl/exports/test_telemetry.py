@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from agent_core.providers.completion import CompletionRequest, Part
-from agentctl.exports.telemetry import spans
-from daemon.calls.rendering import stored
+from agent_core.providers.completion import CompletionRequest, PromptPart
+from agentctl.exports.telemetry import iterate_spans
+from daemon.calls.request_rendering import dump_request
 from state.events import CallCompleted, CallStarted, PlanStarted
 from state.log import EventLog
 from state.model import Tokens, digest_of
@@ -119,7 +119,7 @@ def test_metrics_count_tokens_time_cost_and_verdicts(ctl, asked):
 
 def test_the_same_run_gives_the_same_spans(home, asked):
     with LogReader.open(home) as reader:
-        assert list(spans(reader, asked)) == list(spans(reader, asked))
+        assert list(iterate_spans(reader, asked)) == list(iterate_spans(reader, asked))
 
 
 WORDS, ANSWER = "the words of the prompt", "the words of the answer"
@@ -129,10 +129,10 @@ WORDS, ANSWER = "the words of the prompt", "the words of the answer"
 def worded(home) -> str:
     """A run with a question whose request and answer are in the log."""
     request = CompletionRequest(
-        model="big", guide=(Part(text=f"guide: {WORDS}"),), case=(Part(text=f"case: {WORDS}"),),
+        model="big", guide=(PromptPart(text=f"guide: {WORDS}"),), case=(PromptPart(text=f"case: {WORDS}"),),
         max_output_tokens=321,
     )  # fmt: skip
-    data, texts = stored(request)
+    data, texts = dump_request(request)
     at = {"key": "r1.b0.p0.k0.f0.planner", "call": 0, "attempt": 1, "role": "planner", "model": BIG}
     started = CallStarted(**at, request=digest_of(data), reserved=RESERVED)
     done = CallCompleted(

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from agentctl.exports.traces import together
+from agentctl.exports.traces import merge_traces
 from tests.support import fakes
 
 
@@ -42,7 +42,7 @@ def traced(latency_ms: float, kernel: str = "silu") -> bytes:
 
 
 def test_each_kernel_has_processes_of_its_own():
-    made = json.loads(together("run", {"r0": traced(2.0), "r1": traced(1.0, HOSTILE)}))
+    made = json.loads(merge_traces("run", {"r0": traced(2.0), "r1": traced(1.0, HOSTILE)}))
     assert made["otherData"]["predicted"] is True
     assert [one["candidate"] for one in made["otherData"]["kernels"]] == ["r0", "r1"]
     names = {one["pid"]: one["args"]["name"] for one in made["traceEvents"] if one["name"] == "process_name"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from state.board import HostStanding, publish
+from state.host_status import HostStatus, publish_host_status
 from state.log import EventLog
 from state.model import HostConfig
 from tests.agentctl.page.browsing import ARGUMENTS, CHROMIUM
@@ -58,7 +58,7 @@ def busy_home(tmp_path_factory) -> Iterator[Path]:
         recorded.store(log, RUN, events, blobs=[*world.blobs.values()])
         recorded.fork(log, FORK, RUN, ends[1])
         recorded.store(log, OTHER, recorded.events_of(going), blobs=[*going.blobs.values()])
-        publish(home, hosts())
+        publish_host_status(home, hosts())
         yield home
 
 
@@ -69,13 +69,13 @@ def steered(busy_home) -> Iterator[Served]:
         yield page
 
 
-def hosts() -> tuple[HostStanding, ...]:
+def hosts() -> tuple[HostStatus, ...]:
     """Hosts of each kind of trouble, with words that mean to do harm."""
     now = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
     up = {"heard": now, "device": "trn2.3xlarge", "slots": 4, "running": 2, "done": 17}
     slow = f"1.4 times as slow {recorded.HOSTILE}"
     return (
-        HostStanding(address="trn-a", state="up", since=now, **up),
-        HostStanding(address="trn-b", state="resting", since=now, until=now, why="it does not answer"),
-        HostStanding(address="trn-c", state="quarantined", since=now, why=slow, ratio=1.4),
+        HostStatus(address="trn-a", state="up", since=now, **up),
+        HostStatus(address="trn-b", state="resting", since=now, until=now, why="it does not answer"),
+        HostStatus(address="trn-c", state="quarantined", since=now, why=slow, ratio=1.4),
     )

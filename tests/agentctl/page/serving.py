@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentctl.page.guard import Gate
-from agentctl.page.server import Server, Site, address, gate_for, listening
-from agentctl.page.source import Source
+from agentctl.page.guard import AccessPolicy
+from agentctl.page.server import PageApp, PageServer, open_listening_socket, page_address, policy_for_socket
+from agentctl.page.source import HomeSource
 
 PATIENCE_S = 60.0
 
@@ -42,7 +42,7 @@ class Served:
 
     url: str
     port: int
-    gate: Gate
+    gate: AccessPolicy
     extra: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -56,7 +56,7 @@ class Served:
     @property
     def known(self) -> dict[str, str]:
         """The headers of a browser that has opened the page."""
-        return {"cookie": f"{self.gate.cookie}={self.gate.passport}"}
+        return {"cookie": f"{self.gate.cookie}={self.gate.cookie_token}"}
 
     def ask(
         self, path: str, headers: dict[str, str] | None = None, *, method: str = "GET", body=None
@@ -90,14 +90,14 @@ class Served:
 @contextmanager
 def serving(home: Path, *, control: bool = False) -> Iterator[Served]:
     """Serve the page of a home until the test is done with it."""
-    bound = listening("127.0.0.1", 0)
-    gate = gate_for(bound)
-    server = Server(Site.of(Source(home, ("--home", str(home)), control=control), gate))
+    bound = open_listening_socket("127.0.0.1", 0)
+    gate = policy_for_socket(bound)
+    server = PageServer(PageApp.create(HomeSource(home, ("--home", str(home)), control=control), gate))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()
     wait_for(lambda: server.started)
     try:
-        yield Served(address(gate, bound), bound.getsockname()[1], gate)
+        yield Served(page_address(gate, bound), bound.getsockname()[1], gate)
     finally:
         server.stop()
         thread.join(PATIENCE_S)

@@ -7,14 +7,14 @@ import json
 
 import pytest
 
-from agentctl.page.answers import Json
+from agentctl.page.event_list import PAGE
 from agentctl.page.feed import Feed
-from agentctl.page.following import FollowingReader
-from agentctl.page.stream import PAGE
+from agentctl.page.following_reader import FollowingReader
+from agentctl.page.json_responses import ViewResponse
 from agentctl.views import as_json
-from agentctl.views.moment import moment
-from agentctl.views.series import series
-from state.home import Layout
+from agentctl.views.run_at_event import run_at_event
+from agentctl.views.series import candidate_series
+from state.home import HomeLayout
 from state.log import EventLog
 from state.reader import LogReader
 from tests.agentctl.page.conftest import OTHER, RUN
@@ -50,9 +50,9 @@ def test_a_run_that_nobody_drives_gets_a_command_with_its_home(tmp_path):
 
 
 def test_views_come_as_they_are(served, reader):
-    assert served.get(f"/api/runs/{RUN}/series").json == plain(series(reader, RUN))
-    assert served.get(f"/api/runs/{RUN}/series?at=40").json == plain(series(reader, RUN, at=40))
-    assert served.get(f"/api/runs/{RUN}/moment?at=40").json == plain(moment(reader, RUN, at=40))
+    assert served.get(f"/api/runs/{RUN}/series").json == plain(candidate_series(reader, RUN))
+    assert served.get(f"/api/runs/{RUN}/series?at=40").json == plain(candidate_series(reader, RUN, at=40))
+    assert served.get(f"/api/runs/{RUN}/moment?at=40").json == plain(run_at_event(reader, RUN, at=40))
     now = served.get(f"/api/runs/{RUN}/moment").json
     assert now["run"]["state"] == "completed"
     assert served.get(f"/api/runs/{RUN}/series?since={now['of']}").json["rows"] == []
@@ -66,7 +66,7 @@ def test_a_kernel_s_page_has_its_source_as_text_and_its_profile(served, reader):
     assert recorded.HOSTILE in text
     assert found["roofline"]["side"] == "compute"
     assert found["timeline"]["predicted"] is True
-    assert found["candidate"]["id"] == reader.state(RUN).best.id
+    assert found["candidate"]["id"] == reader.run_state(RUN).best.id
 
 
 def test_a_comparison_leads_from_one_source_to_the_other(served):
@@ -153,7 +153,7 @@ def test_a_home_without_a_log_is_shown_until_there_is_one(tmp_path):
 
 
 def test_numbers_that_json_cannot_spell_are_null():
-    assert Json({"a": [float("nan"), 1.5, float("inf")]}).body == b'{"a":[null,1.5,null]}'
+    assert ViewResponse({"a": [float("nan"), 1.5, float("inf")]}).body == b'{"a":[null,1.5,null]}'
 
 
 def test_a_following_reader_says_what_any_reader_says(tmp_path):
@@ -164,10 +164,10 @@ def test_a_following_reader_says_what_any_reader_says(tmp_path):
         recorded.store(log, RUN, events[:20], blobs=[*world.blobs.values()])
         with FollowingReader.open(home) as following, LogReader.open(home) as reader:
             for first in range(20, len(events), 40):
-                assert following.state(RUN) == reader.state(RUN)
+                assert following.run_state(RUN) == reader.run_state(RUN)
                 recorded.store(log, RUN, events[first : first + 40])
-            assert following.state(RUN) == reader.state(RUN)
-            assert following.state(RUN, 25) == reader.state(RUN, 25)
+            assert following.run_state(RUN) == reader.run_state(RUN)
+            assert following.run_state(RUN, 25) == reader.run_state(RUN, 25)
 
 
 def test_a_following_reader_notices_that_the_log_is_another(tmp_path):
@@ -175,13 +175,13 @@ def test_a_following_reader_notices_that_the_log_is_another(tmp_path):
     recorded.record(one, {RUN: recorded.world_of().finish()})
     recorded.record(other, {RUN: recorded.world_of(order=3).finish(until=lambda state: state.round == 2)})
     with FollowingReader.open(one) as following:
-        before = following.state(RUN)
+        before = following.run_state(RUN)
         for name in ("events.db", "events.db-wal", "events.db-shm"):
             (one / name).unlink(missing_ok=True)
-        Layout(other).database.rename(one / "events.db")
-        after = following.state(RUN)
-    assert before.ended
-    assert not after.ended
+        HomeLayout(other).database.rename(one / "events.db")
+        after = following.run_state(RUN)
+    assert before.has_ended
+    assert not after.has_ended
 
 
 async def test_the_feed_tells_of_each_change_and_ends_when_it_is_closed():

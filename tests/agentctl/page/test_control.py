@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from agentctl.page.control import MOST_BYTES
-from daemon.inbox import waiting
+from agentctl.page.control import MAX_FORM_BYTES
+from daemon.inbox import waiting_commands
 from state.events import CommandReceived
 from state.log import EventLog
 from state.model import RunStatus
@@ -38,12 +38,12 @@ def page(home, run):
 @pytest.fixture(autouse=True)
 def _nothing_waits(home, page):
     yield
-    for path in waiting(home):
+    for path in waiting_commands(home):
         path.unlink()
 
 
 def said(home) -> list[dict]:
-    return [json.loads(path.read_bytes()) for path in waiting(home)]
+    return [json.loads(path.read_bytes()) for path in waiting_commands(home)]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_what_is_no_form_is_refused(page, home, run):
     assert page.post(b"{").code == "bad_request"
     assert page.post(b"[" * 100_000).code == "bad_request"
     assert page.post({"verb": "pause", "run": run}, **{"content-type": "text/plain"}).code == "bad_request"
-    assert page.post(b" " * (MOST_BYTES + 1)).code == "too_large"
+    assert page.post(b" " * (MAX_FORM_BYTES + 1)).code == "too_large"
     assert said(home) == []
 
 
@@ -140,8 +140,8 @@ def test_answers_are_those_of_the_log(page, home, run):
         received = [item.event for item in reader.read(stream="system", types=("CommandReceived",))]
         mine = [one for one in received if isinstance(one, CommandReceived) and one.origin == "page"]
         assert [one.verb for one in mine] == ["set", "pause", "resume", "fork"]
-        assert reader.state(run).status is RunStatus.RUNNING
-        assert reader.state(sent["fork"]["run"]).pending_config.search.beam == 5
+        assert reader.run_state(run).status is RunStatus.RUNNING
+        assert reader.run_state(sent["fork"]["run"]).pending_config.search.beam == 5
 
 
 def test_what_the_owner_refuses_is_said_with_its_reason(page, home, run):

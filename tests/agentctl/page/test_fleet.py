@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from playwright.sync_api import expect
 
-from daemon.inbox import waiting
+from daemon.inbox import waiting_commands
 from state.reader import LogReader
 from tests.agentctl.page.browsing import visit
 from tests.agentctl.page.conftest import FORK, OTHER, RUN
@@ -58,7 +58,7 @@ def test_two_runs_beside_one_another_say_how_each_stands(browser, steered, busy_
     expect(table.locator("thead a")).to_have_text([RUN, FORK])
     with LogReader.open(busy_home) as reader:
         for place, run in enumerate((RUN, FORK)):
-            best = reader.state(run).best.latency_ms
+            best = reader.run_state(run).best.latency_ms
             cell = table.locator("tr", has_text="best").first.locator("td").nth(place)
             expect(cell).to_contain_text(f"{best:.4g} ms predicted")
     expect(page.locator("main figure .way")).to_have_count(2)
@@ -82,7 +82,7 @@ def test_a_form_becomes_a_command_with_its_origin_and_only_with_the_token(browse
         page.get_by_label("Reason").fill("lunch")
         page.locator(".control form button").click()
         expect(page.locator(".answer")).to_contain_text("Queued")
-        (command,) = [json.loads(path.read_bytes()) for path in waiting(home)]
+        (command,) = [json.loads(path.read_bytes()) for path in waiting_commands(home)]
         assert command == {"verb": "pause", "run": run, "reason": "lunch", "origin": "page"}
         found.clean()
 
@@ -99,4 +99,4 @@ def test_a_form_becomes_a_command_with_its_origin_and_only_with_the_token(browse
                 token,
             )
             assert status == 403
-        assert len(waiting(home)) == 1
+        assert len(waiting_commands(home)) == 1

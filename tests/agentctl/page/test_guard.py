@@ -7,8 +7,8 @@ from importlib.resources import files
 
 import pytest
 
-from agentctl.page.guard import HEADERS, Gate
-from agentctl.page.server import static
+from agentctl.page.guard import HEADERS, AccessPolicy
+from agentctl.page.server import load_static_files
 
 PATHS = ("/", "/static/main.js", "/api/home", "/api/feed", "/api/events", "/nothing")
 
@@ -26,7 +26,7 @@ def test_the_address_opens_the_page_and_leaves_a_cookie_that_no_script_reads(ser
     reply = served.ask(f"/?token={served.gate.token}")
     assert reply.status == 200
     cookie = reply.headers["set-cookie"]
-    assert cookie.startswith(f"{served.gate.cookie}={served.gate.passport};")
+    assert cookie.startswith(f"{served.gate.cookie}={served.gate.cookie_token};")
     assert served.gate.token not in cookie, "browsers send it to every port of this machine"
     assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(cookie.split("; "))
     assert served.ask("/?token=wrong").status == 403
@@ -97,7 +97,7 @@ def test_only_the_page_s_own_files_are_served(served, path):
 
 def test_the_files_of_the_page_need_nothing_that_the_policy_forbids():
     """No inline script or style, no markup from text, no other host; so nothing has to be allowed."""
-    held = static()
+    held = load_static_files()
     assert {"index.html", "main.js", "base.css", "parts.css", "icon.svg"} <= held.keys()
     assert len(held) == sum(1 for one in (files("agentctl.page") / "static").iterdir())
     markup = held["index.html"][0].decode()
@@ -112,10 +112,10 @@ def test_the_files_of_the_page_need_nothing_that_the_policy_forbids():
 
 
 def test_tokens_are_compared_whole():
-    gate = Gate.of("secret", 1)
-    assert gate.fits("secret")
+    gate = AccessPolicy.for_port("secret", 1)
+    assert gate.accepts_token("secret")
     for wrong in (None, "", "secre", "secret ", "sécret"):
-        assert not gate.fits(wrong)
+        assert not gate.accepts_token(wrong)
 
 
 def test_what_changes_anything_needs_the_token_in_a_header_and_an_origin(served):

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from playwright.sync_api import expect
 
-from agentctl.views.moment import moment
+from agentctl.views.run_at_event import run_at_event
 from state.log import EventLog
 from state.reader import LogReader
 from tests.agentctl.page.browsing import PAINTED, visit
@@ -45,7 +45,7 @@ def test_a_run_proceeds_before_one_s_eyes(browser, tmp_path):
             expect(page.locator("h2 .pill")).to_have_text("completed")
             expect(page.locator(".runs .pill")).to_have_text("completed")
             page.click("#tab-candidates")
-            rows = len(LogReader.open(home).attempts(RUN))
+            rows = len(LogReader.open(home).attempt_rows(RUN))
             expect(page.locator("[role=tabpanel] [role=status]")).to_contain_text(f"{rows} candidates")
             found.clean()
             assert page.evaluate(PAINTED, page.query_selector(".plot canvas")) > 5
@@ -55,13 +55,13 @@ def test_a_run_proceeds_before_one_s_eyes(browser, tmp_path):
 def test_any_moment_can_be_looked_at(browser, served, reader):
     found = visit(browser, served)
     page = found.open(f"#/run/{RUN}")
-    last = moment(reader, RUN).of
+    last = run_at_event(reader, RUN).of
     for at in (last // 2, last // 4):
         page.locator("#moment").fill(str(at))
-        then = moment(reader, RUN, at=at)
+        then = run_at_event(reader, RUN, at=at)
         expect(page.locator("#moment-said")).to_contain_text(f"{at} of {last}: {then.type}")
         expect(page.locator("#moment-said")).to_contain_text("the past")
-        rows = reader.attempts(RUN, upto=at)
+        rows = reader.attempt_rows(RUN, upto=at)
         expect(page.locator("[role=tabpanel] [role=status]")).to_contain_text(f"{len(rows)} candidate")
         expect(page.locator(".candidates tbody tr")).to_have_count(min(50, len(rows)))
         figure = page.locator(".figures > div", has_text="round").last
@@ -82,7 +82,7 @@ def test_any_moment_can_be_looked_at(browser, served, reader):
 def test_candidates_and_events_are_filtered(browser, served, reader):
     found = visit(browser, served)
     page = found.open(f"#/run/{RUN}")
-    rows = reader.attempts(RUN)
+    rows = reader.attempt_rows(RUN)
     kept = [row for row in rows if row["decision"] == "kept"]
     status = page.locator("[role=tabpanel] [role=status]")
     page.select_option("#which", "kept")
@@ -101,7 +101,7 @@ def test_candidates_and_events_are_filtered(browser, served, reader):
     expect(page.locator(".events .f-round").first).to_be_visible()
     expect(page.locator(".events .family:not(.f-round)")).to_have_count(0)
     page.fill("#text", "RoundStarted")
-    started = reader.state(RUN).round
+    started = reader.run_state(RUN).round
     expect(page.locator(".events li")).to_have_count(started)
     page.locator(".events summary").first.click()
     expect(page.locator(".events pre").first).to_contain_text('"slots"')
@@ -111,7 +111,7 @@ def test_candidates_and_events_are_filtered(browser, served, reader):
 def test_a_kernel_is_explained_and_its_markup_is_text(browser, served, reader):
     found = visit(browser, served)
     page = found.open(f"#/run/{RUN}")
-    best = reader.state(RUN).best
+    best = reader.run_state(RUN).best
     page.goto(f"{served.origin}/#/run/{RUN}/kernel/best")
     expect(page.locator("main h2")).to_have_text(f"Kernel {best.id}")
     page.wait_for_selector(".code.two")
@@ -138,7 +138,7 @@ def test_two_runs_are_compared(browser, served, reader):
     page = found.open(f"#/run/{RUN}")
     page.get_by_text("Compare with another run").click()
     expect(page.locator(".way")).to_have_count(2)
-    best = reader.state(OTHER).best.latency_ms
+    best = reader.run_state(OTHER).best.latency_ms
     expect(page.locator("main")).to_contain_text(f"{OTHER}: {best:.4g} ms at best")
     page.select_option("#run-b", RUN)
     page.wait_for_url(f"**/#/compare/{RUN}/{RUN}")
@@ -165,7 +165,7 @@ def test_the_keyboard_is_enough(browser, served, reader):
             press("Tab")
         raise AssertionError(f"{what} cannot be reached by Tab")
 
-    last = moment(reader, RUN).of
+    last = run_at_event(reader, RUN).of
     reach("#moment")
     press("ArrowLeft")
     expect(page.locator("#moment-said")).to_contain_text(f"{last - 1} of {last}: ")
@@ -222,7 +222,7 @@ def test_a_run_is_steered_and_the_answers_are_the_log_s(browser, tmp_path):
     with LogReader.open(home) as reader:
         received = [item.event for item in reader.read(stream="system", types=("CommandReceived",))]
         assert [(one.verb, one.origin) for one in received] == [("set", "page"), ("pause", "page")]
-        state = reader.state(RUN)
+        state = reader.run_state(RUN)
         assert (state.status_reason, state.pending_config.search.rounds) == ("<b>lunch</b>", 9)
 
 

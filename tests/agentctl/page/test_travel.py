@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from agentctl.views.health import health
-from agentctl.views.moment import moment
-from agentctl.views.spending import spending_of
+from agentctl.views.health import run_health
+from agentctl.views.run_at_event import run_at_event
+from agentctl.views.spending import load_spending
 from state.log import EventLog
 from state.reader import LogReader
 from tests.agentctl.page.browsing import visit
@@ -26,7 +26,7 @@ def reader(busy_home):
 
 def places(reader) -> tuple[int, int, int]:
     """Early, in the middle, and the last event."""
-    last = moment(reader, RUN).of
+    last = run_at_event(reader, RUN).of
     return last // 6, last // 2, last
 
 
@@ -36,7 +36,7 @@ def test_every_part_is_of_the_moment(browser, steered, reader):
     panel = page.locator("[role=tabpanel]")
     for at in places(reader):
         page.locator("#moment").fill(str(at))
-        then, rows = moment(reader, RUN, at=at), reader.attempts(RUN, upto=at)
+        then, rows = run_at_event(reader, RUN, at=at), reader.attempt_rows(RUN, upto=at)
         expect(page.locator("#moment-said")).to_contain_text(f"{at} of ")
         expect(page.locator(".figures > div", has_text="judged")).to_contain_text(str(then.run.evaluated))
         page.click("#tab-candidates")
@@ -50,15 +50,15 @@ def test_every_part_is_of_the_moment(browser, steered, reader):
         page.click("#tab-events")
         expect(page.locator(".events li").first).to_contain_text(f"{RUN}@{at} ")
         page.click("#tab-cost")
-        spent = spending_of(reader, RUN, at=at)
+        spent = load_spending(reader, RUN, at=at)
         expect(panel).to_contain_text(f"${spent.usd:.2f}; {spent.calls} call")
         tokens = sum(one.input_tokens for one in spent.spent)
         expect(panel.locator("tbody").first).to_contain_text(f"{tokens:,}")
         page.click("#tab-health")
-        (house,) = health(reader, RUN, at=at).providers
+        (house,) = run_health(reader, RUN, at=at).providers
         expect(panel).to_contain_text(f"{house.calls - house.failed} of {house.calls}")
         expect(panel.locator("table").last.locator("tbody tr")).to_have_count(
-            len(health(reader, RUN, at=at).troubles)
+            len(run_health(reader, RUN, at=at).troubles)
         )
     found.clean()
 
@@ -71,12 +71,12 @@ def test_parts_that_show_follow_the_slider(browser, steered, reader):
     panel = page.locator("[role=tabpanel]")
     for at in (middle, early, last):
         page.locator("#moment").fill(str(at))
-        spent = spending_of(reader, RUN, at=at)
+        spent = load_spending(reader, RUN, at=at)
         expect(panel).to_contain_text(f"${spent.usd:.2f}; {spent.calls} call")
     page.click("#tab-health")
     for at in (early, middle):
         page.locator("#moment").fill(str(at))
-        (house,) = health(reader, RUN, at=at).providers
+        (house,) = run_health(reader, RUN, at=at).providers
         expect(panel).to_contain_text(f"{house.calls - house.failed} of {house.calls}")
     found.clean()
 
@@ -93,7 +93,7 @@ def test_cost_and_health_follow_a_run_that_proceeds(browser, tmp_path):
             for upto in (150, len(events)):
                 recorded.store(log, RUN, events[log.run_seq(RUN) : upto])
                 with LogReader.open(home) as now:
-                    spent, (house,) = spending_of(now, RUN), health(now, RUN).providers
+                    spent, (house,) = load_spending(now, RUN), run_health(now, RUN).providers
                 if upto < len(events):  # without a click: the feed alone renews what shows
                     expect(panel).to_contain_text(f"${spent.usd:.2f}; {spent.calls} calls")
                     page.click("#tab-health")
@@ -104,7 +104,7 @@ def test_cost_and_health_follow_a_run_that_proceeds(browser, tmp_path):
 def test_a_kernel_is_as_it_was_then(browser, steered, reader):
     """Opened from the past, a kernel has the verdicts of then, and its links stay there."""
     found = visit(browser, steered)
-    rows = reader.attempts(RUN)
+    rows = reader.attempt_rows(RUN)
     later = next(row for row in rows if row["decision"] == "kept" and row["round"] == 2)
     at = later["judged_at"]
     page = found.open(f"#/run/{RUN}?at={at}&tab=candidates")
@@ -130,12 +130,12 @@ def test_a_kernel_is_as_it_was_then(browser, steered, reader):
 def test_the_slider_is_told_and_moved_by_keys(browser, steered, reader):
     found = visit(browser, steered)
     page = found.open(f"#/run/{RUN}")
-    last = moment(reader, RUN).of
+    last = run_at_event(reader, RUN).of
     slider = page.get_by_role("slider", name="Event")
     slider.focus()
     for key, at in (("Home", 1), ("ArrowRight", 2), ("ArrowUp", 3), ("ArrowLeft", 2), ("End", last)):
         page.keyboard.press(key)
-        said = f"{at:,} of {last:,}: {moment(reader, RUN, at=at).type}"
+        said = f"{at:,} of {last:,}: {run_at_event(reader, RUN, at=at).type}"
         expect(page.locator("#moment-said")).to_contain_text(said)
         told = slider.get_attribute("aria-valuetext")
         assert told.startswith(said)

@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 
-from agentctl.page.server import PORT, address, gate_for, listening
+from agentctl.page.server import PORT, open_listening_socket, page_address, policy_for_socket
 from agentctl.verbs.ui import _is_loopback
 from tests.agentctl.page.serving import PATIENCE_S
 
@@ -44,7 +44,7 @@ def test_a_home_that_is_not_there_and_an_address_that_is_taken_are_named(ctl, tm
     missing = ctl("ui", home=tmp_path / "nowhere")
     assert missing.status == 3
     assert str(tmp_path / "nowhere") in missing.err
-    with listening("127.0.0.1", 0) as taken:
+    with open_listening_socket("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         refused = ctl("ui", "--port", port, home=recorded_home)
     assert refused.status == 2
@@ -52,24 +52,27 @@ def test_a_home_that_is_not_there_and_an_address_that_is_taken_are_named(ctl, tm
 
 
 def test_the_usual_port_is_left_to_who_has_it():
-    with listening("127.0.0.1", None) as first, listening("127.0.0.1", None) as second:
+    with (
+        open_listening_socket("127.0.0.1", None) as first,
+        open_listening_socket("127.0.0.1", None) as second,
+    ):
         ports = [first.getsockname()[1], second.getsockname()[1]]
     assert len(set(ports)) == 2
     assert ports[1] != PORT
 
 
 def test_addresses_are_those_that_a_browser_on_this_machine_can_open():
-    with listening("127.0.0.1", 0) as bound:
-        gate, port = gate_for(bound, ["box.example"]), bound.getsockname()[1]
-        assert address(gate, bound) == f"http://127.0.0.1:{port}/?token={gate.token}"
+    with open_listening_socket("127.0.0.1", 0) as bound:
+        gate, port = policy_for_socket(bound, ["box.example"]), bound.getsockname()[1]
+        assert page_address(gate, bound) == f"http://127.0.0.1:{port}/?token={gate.token}"
         assert f"box.example:{port}" in gate.hosts
-    with listening("0.0.0.0", 0) as bound:
-        assert address(gate_for(bound), bound).startswith("http://127.0.0.1:")
+    with open_listening_socket("0.0.0.0", 0) as bound:
+        assert page_address(policy_for_socket(bound), bound).startswith("http://127.0.0.1:")
 
 
 def test_each_start_has_a_token_of_its_own():
-    with listening("127.0.0.1", 0) as bound:
-        one, other = gate_for(bound), gate_for(bound)
+    with open_listening_socket("127.0.0.1", 0) as bound:
+        one, other = policy_for_socket(bound), policy_for_socket(bound)
     assert one.token != other.token
     assert len(one.token) >= 40
 

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from agentctl.reports.document import Document, Failure, Line, document
-from agentctl.views.roofline import EngineRoof, Roofline
-from agentctl.views.timeline import Timeline
+from agentctl.reports.document import FailureMode, LineCost, ReportDocument, gather_report
+from agentctl.views.roofline import EngineRoof, KernelRoofline
+from agentctl.views.timeline import BusyTimeline
 from state.reader import LogReader
 
 HOSTILE = (
     '</td></script><script>fetch("http://evil.test")</script><img src=x onerror=alert(1)>'
     "```\n# heading\n[link](http://evil.test) ![x](http://evil.test/x.png) @somebody | <!-- \u202e\x1b[31m"
 )
-ROOFLINE = Roofline(
+ROOFLINE = KernelRoofline(
     peak_flops=8e13, bandwidth_bytes=7e11, ridge=110.0, intensity=55.0, attained_flops=1.8e13,
     ceiling_flops=3.8e13, attained_percent=47.0, moved_bytes=5e7, attained_bytes=3e11, bandwidth_percent=43.0,
     side="memory",
@@ -24,16 +24,18 @@ ROOFLINE = Roofline(
 
 
 @pytest.fixture
-def made(home, finished) -> Document:
+def made(home, finished) -> ReportDocument:
     with LogReader.open(home) as reader:
-        return document(reader, finished, version="1.2.3", now="2026-01-02T03:04:05+00:00")
+        return gather_report(reader, finished, version="1.2.3", now="2026-01-02T03:04:05+00:00")
 
 
 @pytest.fixture
-def hostile(made) -> Document:
+def hostile(made) -> ReportDocument:
     """The report, had a model and a problem's author written what they please."""
     assert made.best is not None
-    lanes = Timeline(0.9, predicted=True, busy_percent={HOSTILE: (0, 50, 50, 100), "tensor": (100, 0, 3, 7)})
+    lanes = BusyTimeline(
+        0.9, predicted=True, busy_percent={HOSTILE: (0, 50, 50, 100), "tensor": (100, 0, 3, 7)}
+    )
     best = replace(
         made.best,
         source=f"# {HOSTILE}\nx = '{HOSTILE}'\n",
@@ -44,7 +46,7 @@ def hostile(made) -> Document:
         roofline=ROOFLINE,
         busy_ms={HOSTILE: 0.5, "dma": 0.7},
         counters={HOSTILE: 3.0},
-        lines=(Line(1, 0.5, HOSTILE),),
+        lines=(LineCost(1, 0.5, HOSTILE),),
     )
     line = tuple(
         replace(
@@ -52,7 +54,7 @@ def hostile(made) -> Document:
         )
         for one in made.path.line
     )
-    failure = Failure(HOSTILE, HOSTILE, 3, (HOSTILE,), (HOSTILE, "other"))
+    failure = FailureMode(HOSTILE, HOSTILE, 3, (HOSTILE,), (HOSTILE, "other"))
     return replace(
         made,
         best=best,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentctl.reports.markdown import fenced, markdown, quoted
+from agentctl.reports.markdown import code_block, inline_code, render_markdown
 
 
 def outside(text: str) -> str:
@@ -18,7 +18,7 @@ def outside(text: str) -> str:
 
 
 def test_a_report_says_what_was_found(made):
-    text = markdown(made)
+    text = render_markdown(made)
     assert text.startswith(f"# {made.run.problem} on trn2: {made.run.speedup:.2f}x as fast (predicted)\n")
     assert f"```python\n{made.best.source.rstrip()}\n```" in text
     for command in (*made.reproduction.judge, *made.reproduction.again):
@@ -28,7 +28,7 @@ def test_a_report_says_what_was_found(made):
 
 
 def test_nothing_that_was_written_by_others_is_markup(hostile):
-    text = markdown(hostile)
+    text = render_markdown(hostile)
     rest = outside(text)
     for trick in ("evil.test", "@somebody", "<script", "# heading", "<!--", "<img"):
         assert trick in text
@@ -38,7 +38,7 @@ def test_nothing_that_was_written_by_others_is_markup(hostile):
 
 @given(st.text(alphabet="`|ab\\ \n<", max_size=30))
 def test_code_in_a_line_cannot_be_ended_from_inside(text):
-    made = quoted(text)
+    made = inline_code(text)
     assert "\n" not in made
     assert outside(made).strip("` ") == ""
     assert not re.search(r"(?<!\\)\|", made)
@@ -46,4 +46,4 @@ def test_code_in_a_line_cannot_be_ended_from_inside(text):
 
 @pytest.mark.parametrize("text", ["```\n# out", "a\n````\nb", "~~~\n", ""])
 def test_a_block_of_code_cannot_be_ended_from_inside(text):
-    assert outside(f"{fenced(text)}\n") == "\n"
+    assert outside(f"{code_block(text)}\n") == "\n"

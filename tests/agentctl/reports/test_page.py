@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agentctl.reports.page import page
+from agentctl.reports.html_page import render_page
 from agentctl.reports.style import SHEET
 from tests.agentctl.reports.conftest import ROOFLINE
 
@@ -55,7 +55,7 @@ class Read(HTMLParser):
 
 
 def test_a_report_says_what_was_found(made):
-    found = Read(page(made))
+    found = Read(render_page(made))
     assert found.open == []
     assert f"{made.run.speedup:.2f}x as fast (predicted)" in found.text
     for line in made.best.source.splitlines():
@@ -70,7 +70,7 @@ def test_a_report_says_what_was_found(made):
 
 
 def test_nothing_that_was_written_by_others_is_markup(hostile):
-    text = page(hostile)
+    text = render_page(hostile)
     found = Read(text)
     assert found.tags <= TAGS
     assert not {name for name in found.attributes if name.startswith("on") or name == "style"}
@@ -89,7 +89,7 @@ def test_a_roofline_is_drawn_with_and_without_products(hostile, products):
         name: replace(getattr(hostile, name), roofline=ROOFLINE if products else plain)
         for name in ("initial", "best")
     }
-    text = page(replace(hostile, **kernels))
+    text = render_page(replace(hostile, **kernels))
     assert ("Operations of matrix products" in text) is products
     assert "vector engine, best: 30 % of its peak" in text
     assert "under their roofs" in text
@@ -100,20 +100,20 @@ def test_without_profiles_nothing_is_said_of_colours(made):
         name: replace(getattr(made, name), busy_ms={}, timeline=None, roofline=None)
         for name in ("initial", "best")
     }
-    text = page(replace(made, **bare))
+    text = render_page(replace(made, **bare))
     assert "Grey is the initial kernel" not in text
     assert "No profile was recorded" in text
 
 
 def test_the_kernel_can_be_saved_from_the_report(made):
-    ((_, link),) = Read(page(made)).links
+    ((_, link),) = Read(render_page(made)).links
     assert b64decode(link.partition(",")[2]).decode() == made.best.source
 
 
 def test_a_run_without_a_kernel_has_a_report(made):
     run = replace(made.run, speedup=None, best=None, best_ms=None, initial_ms=None, predicted=None)
     path = replace(made.path, bests=(), line=(), points=(), predicted=None)
-    found = Read(page(replace(made, run=run, initial=None, best=None, diff="", path=path)))
+    found = Read(render_page(replace(made, run=run, initial=None, best=None, diff="", path=path)))
     assert "no correct kernel" in found.text
 
 
@@ -144,8 +144,8 @@ def test_a_browser_shows_it_without_asking_anybody(made, hostile, tmp_path):
     """Both widths and schemes: nothing is refused by the policy, requested, or wider than the window."""
     from playwright.sync_api import sync_playwright
 
-    (tmp_path / "made.html").write_text(page(made), encoding="utf-8")
-    (tmp_path / "hostile.html").write_text(page(hostile), encoding="utf-8")
+    (tmp_path / "made.html").write_text(render_page(made), encoding="utf-8")
+    (tmp_path / "hostile.html").write_text(render_page(hostile), encoding="utf-8")
     shots = os.environ.get("SCREENSHOTS")
     said: list[str] = []
     with sync_playwright() as driver:

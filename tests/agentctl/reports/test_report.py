@@ -142,7 +142,7 @@ def test_a_problem_of_ones_own_comes_out_of_the_log_and_runs_again(
     assert called.status == 0, called.err
     with LogReader.open(work / "again") as reader:
         (other,) = reader.run_ids()
-        best = reader.state(other).best
+        best = reader.run_state(other).best
     assert best.latency_ms == made["run"]["best_ms"]
     (row,) = ctl("status", "--json", home=work / "again").json["runs"]
     assert row["state_hash"] == made["environment"]["state_hash"]

@@ -40,10 +40,10 @@ from state.model import (
     BeamEntry,
     BeamRole,
     Benchmark,
-    Bounds,
     Candidate,
     ErrorInfo,
     Evaluation,
+    LatencyBounds,
     Plan,
     Prediction,
     ProblemRef,
@@ -62,7 +62,7 @@ TOKENS = Tokens(input=100, cached=40, output=10)
 COST = 0.25
 """What an answer costs, in USD."""
 RESERVED = Amount(usd=1.0, tokens=500, calls=1)
-BOUNDS = Bounds(plain_ms=1.0, tight_ms=2.0)
+BOUNDS = LatencyBounds(plain_ms=1.0, tight_ms=2.0)
 REQUEST = digest_of(b"request")
 WRONG = ErrorInfo(code="mismatch", message="wrong")
 HELD = ErrorInfo(code=PREFILTERED, message="not run on a host")
@@ -99,19 +99,19 @@ class History:
         )
         self.judge("r0.b0.p0.k0.f0", FIRST_MS if correct else None)
         if correct:
-            self.keep(INITIAL_KEY.candidate, FIRST_MS)
-            self.say(BeamSelected(round=0, beam=(entry(INITIAL_KEY.candidate, FIRST_MS),)))
+            self.keep(INITIAL_KEY.candidate_id, FIRST_MS)
+            self.say(BeamSelected(round=0, beam=(entry(INITIAL_KEY.candidate_id, FIRST_MS),)))
         return self
 
     def fork(self, parent: str, rebase: Rebase | None = None) -> History:
         """Continue `parent` from its last event."""
         with LogReader.open(self.log.home) as reader:
             at = reader.run_seq(parent)
-            cut = reader.hash_at(parent, at)
+            cut = reader.event_hash(parent, at)
         self.say(RunForked(parent=parent, parent_seq=at, parent_hash=cut, rebase=rebase))
         return self
 
-    def round(self, number: int, *models: str, parent: str = INITIAL_KEY.candidate) -> None:
+    def round(self, number: int, *models: str, parent: str = INITIAL_KEY.candidate_id) -> None:
         """Start a round, with a slot for each model."""
         slots = (
             SlotAssignment(
@@ -198,7 +198,7 @@ class History:
             self.keep(candidate, latency_ms)
         for candidate in dropped:
             self.say(KernelDiscarded(candidate=candidate, reason="slower"))
-        beam = {INITIAL_KEY.candidate: FIRST_MS, **kept}
+        beam = {INITIAL_KEY.candidate_id: FIRST_MS, **kept}
         self.say(
             BeamSelected(round=number, beam=tuple(entry(*one) for one in beam.items())),
             MemoryCurated(round=number, memory=()),
@@ -246,7 +246,7 @@ def entry(candidate: str, latency_ms: float) -> BeamEntry:
 
 def attempt(candidate: str, number: int, *, gained: bool) -> Attempt:
     return Attempt(
-        candidate=candidate, parent=INITIAL_KEY.candidate, technique="", site="", code=None, verdict=None,
+        candidate=candidate, parent=INITIAL_KEY.candidate_id, technique="", site="", code=None, verdict=None,
         error=None, speedup=None, gained=gained, round=number,
     )  # fmt: skip
 

@@ -8,8 +8,8 @@ import pytest
 
 from agent_core.providers.failures import Failure, FailureKind
 from agent_core.roles.mechanical import reflection_of
-from agentctl.stats.facts import Facts, FactsWalk, Kernel, together
-from agentctl.views.walk import walk
+from agentctl.stats.facts import FactsWalk, KernelFact, RunFacts, merge_facts
+from agentctl.views.walk import walk_events
 from state.events import (
     BeamSelected,
     BudgetSpent,
@@ -45,12 +45,12 @@ def event_log(home):
         yield log
 
 
-def read(log: EventLog, run: str) -> Facts:
+def read(log: EventLog, run: str) -> RunFacts:
     with LogReader.open(log.home) as reader:
-        (row,) = reader.listed(run)
-        found = FactsWalk(reader.blob)
-        assert list(walk(reader, run, found))
-        return found.facts(row, reader.attempts(run))
+        (row,) = reader.run_rows(run)
+        found = FactsWalk(reader.get_blob)
+        assert list(walk_events(reader, run, found))
+        return found.build_facts(row, reader.attempt_rows(run))
 
 
 def second(told: History, latency_ms: float) -> None:
@@ -61,7 +61,7 @@ def second(told: History, latency_ms: float) -> None:
     told.close(2, {SECOND: latency_ms}, gained=[SECOND])
 
 
-def usable(found: Facts) -> list[tuple[str, list[bool | None]]]:
+def usable(found: RunFacts) -> list[tuple[str, list[bool | None]]]:
     """Whether answers were usable, by role, in order."""
     rows = [(one.role, one.usable) for one in found.charges if one.model]
     return [(role, [said for _, said in mine]) for role, mine in groupby(rows, key=lambda row: row[0])]
@@ -102,12 +102,12 @@ def test_an_answer_is_usable_when_it_became_what_was_asked_for(event_log):
 def test_kernels_are_told_with_their_verdict_and_fate(event_log):
     one_round(event_log)
     fast, wrong, mended, none = read(event_log, "first").kernels
-    assert fast == Kernel(
+    assert fast == KernelFact(
         fast.seq, chain=fast.seq, round=1, repair=0, author=BIG, technique="hoist", proposed=True,
         verdict="correct", speedup=1.5, gain=1.5, kept=True, improved=True,
     )  # fmt: skip
-    assert (wrong.valid, wrong.speedup, wrong.gain, wrong.chain) == (False, None, None, wrong.seq)
-    assert (mended.repair, mended.chain, mended.valid, mended.gain) == (1, wrong.seq, True, 12 / 10)
+    assert (wrong.is_valid, wrong.speedup, wrong.gain, wrong.chain) == (False, None, None, wrong.seq)
+    assert (mended.repair, mended.chain, mended.is_valid, mended.gain) == (1, wrong.seq, True, 12 / 10)
     assert (mended.kept, mended.improved) == (False, False)
     assert (none.proposed, none.author, none.technique, none.verdict) == (False, SMALL, "hoist", None)
 
@@ -126,7 +126,7 @@ def test_a_kernel_that_was_refuted_was_never_valid_nor_were_its_copies(event_log
     told = one_round(event_log)
     copy = "r1.b0.p1.k0.f1"
     told.say(KernelDiscarded(candidate=copy, reason="duplicate", duplicate_of=FIRST))
-    assert [one.valid for one in read(event_log, "first").kernels] == [True, False, True, False]
+    assert [one.is_valid for one in read(event_log, "first").kernels] == [True, False, True, False]
     told.say(
         KernelRefuted(
             candidate=FIRST, verdict=Verdict.INCORRECT, error=history.WRONG, best=None, beam=(),
@@ -135,8 +135,8 @@ def test_a_kernel_that_was_refuted_was_never_valid_nor_were_its_copies(event_log
     )  # fmt: skip
     found = read(event_log, "first")
     one = found.kernels[0]
-    assert (one.valid, one.speedup, one.gain, one.kept, one.improved) == (False, None, None, False, False)
-    assert [one.valid for one in found.kernels] == [False] * 4
+    assert (one.is_valid, one.speedup, one.gain, one.kept, one.improved) == (False, None, None, False, False)
+    assert [one.is_valid for one in found.kernels] == [False] * 4
     assert found.speedup is None
 
 
@@ -227,9 +227,9 @@ def test_a_fork_has_what_its_parent_had_and_both_together_have_it_once(event_log
     assert [(len(run.charges), len(run.kernels), run.speedup) for run in runs] == [(14, 5, 2.0), (14, 5, 3.0)]
     assert runs[0].charges[:12] == runs[1].charges[:12]
     assert runs[0].kernels[:4] == runs[1].kernels[:4]
-    charges, kernels = together(runs)
+    charges, kernels = merge_facts(runs)
     assert (len(charges), [one.gain for one in kernels]) == (16, [1.5, None, 1.2, None, 2.0, 3.0])
-    assert together([runs[1]]) == (runs[1].charges, runs[1].kernels)
+    assert merge_facts([runs[1]]) == (runs[1].charges, runs[1].kernels)
 
 
 def test_a_question_in_flight_at_a_cut_is_the_parents_and_asked_again_by_the_fork(event_log):
@@ -244,14 +244,14 @@ def test_a_question_in_flight_at_a_cut_is_the_parents_and_asked_again_by_the_for
     child.plan(FIRST, None, calls=["rate", "ok"])
     runs = [read(event_log, "first"), read(event_log, "child")]
     assert [[one.usable for one in run.charges] for run in runs] == [[True], [None, None, False]]
-    charges, _ = together(runs)
+    charges, _ = merge_facts(runs)
     assert [one.usable for one in charges] == [True, None, False]
 
 
 def test_what_a_fork_judges_by_something_else_does_not_compare_with_before(event_log):
     """Its first kernel takes 24 ms there; one of 12 ms is twice as fast."""
     one_round(event_log)
-    config = event_log.state("first").config.model_copy(update={"target": "trn1"})
+    config = event_log.run_state("first").config.model_copy(update={"target": "trn1"})
     rebase = Rebase(
         config=config, problem=history.problem("matmul"), bounds=history.BOUNDS, toolchain="sim-2"
     )
@@ -280,7 +280,7 @@ def test_wherever_a_fork_is_cut_it_adds_nothing_to_its_parent(event_log):
         before = [one.seq for one in whole.charges if one.seq <= item.seq]
         assert [one.seq for one in found.charges] == before
         assert [one.seq for one in found.kernels] == [one.seq for one in whole.kernels if one.seq <= item.seq]
-        assert together([whole, found]) == (whole.charges, whole.kernels)
+        assert merge_facts([whole, found]) == (whole.charges, whole.kernels)
     assert found.kernels == whole.kernels
     assert found.charges == whole.charges
 
@@ -295,11 +295,11 @@ async def test_charges_of_a_run_add_up_to_what_its_lists_and_its_state_say(event
         return models.answering(request, delivery)
 
     run = await models.finished(event_log, models.FakeProvider(script=script))
-    found, state = read(event_log, run), event_log.state(run)
+    found, state = read(event_log, run), event_log.run_state(run)
     spent = sum(one.cost_nano_usd or 0 for one in found.charges) / 1e9
     with LogReader.open(event_log.home) as reader:
-        (row,) = reader.runs()
-        rows = reader.spend(run)
+        (row,) = reader.run_summaries()
+        rows = reader.spend_rows(run)
     assert spent == pytest.approx(row["spent_usd"]) == pytest.approx(state.spent_usd)
     assert len(found.charges) == state.spent_calls == sum(one["calls"] for one in rows)
     assert sum(one.outcome == "answered" for one in found.charges) == sum(one["answered"] for one in rows)

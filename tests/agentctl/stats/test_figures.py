@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agentctl.stats.facts import Charge, Facts, Kernel
-from agentctl.stats.figures import FAST_AT, of_all, of_run
+from agentctl.stats.facts import Charge, KernelFact, RunFacts
+from agentctl.stats.figures import FAST_AT, combined_figures, run_figures
 from state.model import PERSON, Tokens
 
 MATMUL, SILU = ("matmul", "full", "trn2"), ("silu", "full", "trn2")
@@ -27,7 +27,7 @@ def call(seq: int, outcome: str = "answered", **more: Any) -> Charge:
     return Charge(seq=seq, outcome=outcome, **(plain | more))
 
 
-def kernel(seq: int, gain: float | None = None, **more: Any) -> Kernel:
+def kernel(seq: int, gain: float | None = None, **more: Any) -> KernelFact:
     """A kernel that is correct if it has a gain; its parent is the first one."""
     plain: dict[str, Any] = {
         "chain": seq,
@@ -40,12 +40,12 @@ def kernel(seq: int, gain: float | None = None, **more: Any) -> Kernel:
         "speedup": gain,
         "gain": gain,
     }
-    return Kernel(seq, **(plain | more))
+    return KernelFact(seq, **(plain | more))
 
 
-def run(name: str = "first", task: tuple[str, str, str] = MATMUL, **more: Any) -> Facts:
+def run(name: str = "first", task: tuple[str, str, str] = MATMUL, **more: Any) -> RunFacts:
     plain: dict[str, Any] = {"predicted": True, "speedup": 2.0}
-    return Facts(run=name, task=task, **(plain | more))
+    return RunFacts(run=name, task=task, **(plain | more))
 
 
 def shares(fast: list[dict[str, Any]]) -> dict[float, tuple[int, int]]:
@@ -64,7 +64,7 @@ def test_fast_at_p_counts_what_is_more_than_p_times_as_fast():
         kernel(4),
         kernel(5, proposed=False, verdict=None),
     )
-    found = of_run(run(kernels=kernels), (0.5, 1.0, 1.2, 1.5))["fast"]
+    found = run_figures(run(kernels=kernels), (0.5, 1.0, 1.2, 1.5))["fast"]
     assert shares(found) == {0.5: (3, 5), 1.0: (2, 5), 1.2: (1, 5), 1.5: (0, 5)}
     assert [one["percent"] for one in found] == [60.0, 40.0, 20.0, 0.0]
 
@@ -77,7 +77,7 @@ def test_an_attempt_counts_once_by_what_its_repairs_came_to():
         kernel(4, chain=3, repair=1),  # not mended
         kernel(5, 1.1, chain=3, repair=2),  # but then
     )
-    assert shares(of_run(run(kernels=kernels), (1.0, 1.2))["fast"]) == {1.0: (2, 2), 1.2: (1, 2)}
+    assert shares(run_figures(run(kernels=kernels), (1.0, 1.2))["fast"]) == {1.0: (2, 2), 1.2: (1, 2)}
 
 
 @pytest.mark.parametrize(
@@ -87,17 +87,17 @@ def test_an_attempt_counts_once_by_what_its_repairs_came_to():
 )
 def test_what_fast_at_p_is_no_share_of(left_out):
     kernels = (kernel(1, 1.5), kernel(2, **({"gain": 3.0} | left_out)))
-    assert shares(of_run(run(kernels=kernels), (1.0,))["fast"]) == {1.0: (1, 1)}
+    assert shares(run_figures(run(kernels=kernels), (1.0,))["fast"]) == {1.0: (1, 1)}
 
 
 def test_fast_at_p_of_nothing_is_no_number():
-    (one,) = of_run(run(), (1.0,))["fast"]
+    (one,) = run_figures(run(), (1.0,))["fast"]
     assert one == {"p": 1.0, "count": 0, "of": 0, "percent": None}
 
 
 def test_fast_at_p_of_each_round():
     kernels = (kernel(1), kernel(2, 1.3, round=2), kernel(3, 1.1, round=2), kernel(4, 1.6, round=4))
-    rounds = of_run(run(kernels=kernels), (1.2,))["rounds"]
+    rounds = run_figures(run(kernels=kernels), (1.2,))["rounds"]
     assert {one["round"]: shares(one["fast"])[1.2] for one in rounds} == {1: (0, 1), 2: (1, 2), 4: (1, 1)}
 
 
@@ -108,7 +108,7 @@ def test_by_problem_the_best_kernel_of_all_its_runs_counts():
         run("c", SILU, speedup=1.3),
         run("d", ("silu", "reduced", "trn2"), speedup=None),
     ]
-    found = of_all(runs, (1.2, 1.5))
+    found = combined_figures(runs, (1.2, 1.5))
     assert shares(found["fast_problems"]) == {1.2: (2, 3), 1.5: (1, 3)}
     assert (found["runs"], found["problems"]) == (4, 3)
     assert found["geomean_speedup"] == pytest.approx((1.6 * 1.3) ** 0.5)
@@ -130,7 +130,7 @@ def test_validity_is_the_share_of_the_judged():
         kernel(4, verdict=None),  # the infrastructure failed, or it still waits
         kernel(5, proposed=False, verdict=None),
     )
-    found = of_run(run(kernels=kernels), (1.0,))["kernels"]
+    found = run_figures(run(kernels=kernels), (1.0,))["kernels"]
     assert found == {
         "failed": 1,
         "proposed": 4,
@@ -144,7 +144,7 @@ def test_validity_is_the_share_of_the_judged():
 
 def test_validity_is_told_by_model_and_also_of_who_was_never_asked():
     kernels = (kernel(1, 1.1), kernel(2), kernel(3, 1.2, author="builtin"))
-    models = of_run(run(charges=(call(4), call(5, model="y/small")), kernels=kernels), (1.0,))["models"]
+    models = run_figures(run(charges=(call(4), call(5, model="y/small")), kernels=kernels), (1.0,))["models"]
     told = {one["model"]: (one["proposed"], one["validity_percent"], one["calls"]["made"]) for one in models}
     assert told == {"x/big": (2, 50.0, 1), "builtin": (1, 100.0, 0), "y/small": (0, None, 1)}
     assert [one["cost_usd"] for one in models] == [0.0, 0.25, 0.25]
@@ -163,12 +163,12 @@ def test_repairs_that_succeeded():
         kernel(8, proposed=False, verdict=None, chain=6, repair=2),
         kernel(9, 1.5),
     )
-    found = of_run(run(kernels=kernels), (1.0,))["repairs"]
+    found = run_figures(run(kernels=kernels), (1.0,))["repairs"]
     assert found == {"attempts": 3, "rounds": 5, "succeeded": 2, "percent": pytest.approx(200 / 3)}
 
 
 def test_without_repairs_there_is_no_rate_of_them():
-    assert of_run(run(kernels=(kernel(1),)), (1.0,))["repairs"]["percent"] is None
+    assert run_figures(run(kernels=(kernel(1),)), (1.0,))["repairs"]["percent"] is None
 
 
 def test_techniques_are_told_by_what_attempts_came_to():
@@ -180,7 +180,9 @@ def test_techniques_are_told_by_what_attempts_came_to():
         kernel(5, technique="blocks"),
         kernel(6, 1.3, technique=None, author=PERSON),
     )
-    hoist, blocks = sorted(of_run(run(kernels=kernels), (1.0,))["techniques"], key=lambda one: -one["tried"])
+    hoist, blocks = sorted(
+        run_figures(run(kernels=kernels), (1.0,))["techniques"], key=lambda one: -one["tried"]
+    )
     assert hoist == {
         "technique": "hoist", "tried": 3, "valid": 3, "kept": 1, "improvements": 1, "median_speedup": 1.1,
     }  # fmt: skip
@@ -203,7 +205,7 @@ def test_calls_are_counted_by_what_came_of_them():
         call(7, "lost", charged_tokens=500, ms=None),
         Charge(8, "planner", 10**9, Tokens(input=7)),
     )
-    found = of_run(run(charges=charges), (1.0,))["calls"]
+    found = run_figures(run(charges=charges), (1.0,))["calls"]
     assert found == {
         "made": 7,
         "answered": 3,
@@ -227,7 +229,7 @@ def test_roles_are_those_that_asked():
         call(3, role="executor"),
         Charge(4, "judge", 1),
     )
-    roles = of_run(run(charges=charges), (1.0,))["roles"]
+    roles = run_figures(run(charges=charges), (1.0,))["roles"]
     told = {one["role"]: (one["calls"]["made"], one["calls"]["usable_percent"]) for one in roles}
     assert told == {"planner": (1, 100.0), "executor": (2, 50.0)}
 
@@ -236,26 +238,26 @@ def test_an_improvement_costs_all_that_was_spent_over_their_number():
     """Also what came to nothing, and what was no call."""
     charges = (call(1), call(2, usable=False), call(3, "lost"), Charge(4, "planner", 10**9))
     kernels = (kernel(5, 1.5, kept=True, improved=True), kernel(6, 1.2, kept=True, improved=True), kernel(7))
-    found = of_run(run(charges=charges, kernels=kernels), (1.0,))
+    found = run_figures(run(charges=charges, kernels=kernels), (1.0,))
     assert (found["cost_usd"], found["unpriced"]) == (1.75, 0)
     assert found["cost_per_improvement_usd"] == 0.875
 
 
 def test_without_an_improvement_there_is_no_cost_of_one():
-    found = of_run(run(charges=(call(1),), kernels=(kernel(2, 0.9, kept=True),)), (1.0,))
+    found = run_figures(run(charges=(call(1),), kernels=(kernel(2, 0.9, kept=True),)), (1.0,))
     assert (found["cost_usd"], found["cost_per_improvement_usd"]) == (0.25, None)
 
 
 def test_where_a_price_is_unknown_so_is_the_cost():
     charges = (call(1), call(2, cost_nano_usd=None, model="y/small"))
-    found = of_run(run(charges=charges, kernels=(kernel(3, 1.5, kept=True, improved=True),)), (1.0,))
+    found = run_figures(run(charges=charges, kernels=(kernel(3, 1.5, kept=True, improved=True),)), (1.0,))
     assert (found["cost_usd"], found["cost_per_improvement_usd"]) == (None, None)
     assert (found["priced_usd"], found["unpriced"]) == (0.25, 1)
     assert {one["model"]: one["cost_usd"] for one in found["models"]} == {"x/big": 0.25, "y/small": None}
 
 
 def test_improvements_of_a_run_without_calls_cost_nothing():
-    found = of_run(run(kernels=(kernel(1, 1.5, author="builtin", kept=True, improved=True),)), (1.0,))
+    found = run_figures(run(kernels=(kernel(1, 1.5, author="builtin", kept=True, improved=True),)), (1.0,))
     assert (found["cost_usd"], found["cost_per_improvement_usd"], found["roles"]) == (0.0, 0.0, [])
 
 
@@ -263,7 +265,7 @@ def test_sums_do_not_depend_on_the_order_of_charges():
     costs = (100_000_001, 200_000_003, 699_999_996)
     charges = tuple(call(seq, cost_nano_usd=cost) for seq, cost in enumerate(costs))
     for mine in (charges, charges[::-1]):
-        assert of_run(run(charges=mine), (1.0,))["cost_usd"] == 1.0
+        assert run_figures(run(charges=mine), (1.0,))["cost_usd"] == 1.0
 
 
 # --- several runs -------------------------------------------------------------------------------------
@@ -273,12 +275,12 @@ def test_what_runs_share_counts_once():
     """Of what both have, the first one's word: its fork was cut before the kernel was judged."""
     parent = run("a", charges=(call(1), call(5)), kernels=(kernel(2, 1.5), kernel(6)))
     child = run("b", charges=(call(1), call(7)), kernels=(kernel(2, verdict=None), kernel(8, 1.1)))
-    found = of_all([parent, child], (1.0,))
+    found = combined_figures([parent, child], (1.0,))
     assert (found["calls"]["made"], found["cost_usd"]) == (3, 0.75)
     assert shares(found["fast"]) == {1.0: (2, 3)}
     assert found["kernels"]["proposed"] == 3
 
 
 def test_no_runs_have_figures_too():
-    found = of_all([], (1.0,))
+    found = combined_figures([], (1.0,))
     assert (found["runs"], found["geomean_speedup"], found["cost_usd"]) == (0, None, 0.0)

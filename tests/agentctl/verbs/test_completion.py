@@ -11,7 +11,7 @@ import click
 import pytest
 
 from agentctl.app import VERBS, agentctl
-from agentctl.completing import complete_runs
+from agentctl.completers import complete_runs
 from agentctl.examples import EXAMPLES
 from agentctl.sections import SECTIONS
 from agentctl.verbs.completion import INSTALL

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from agentctl import checkup
-from agentctl.checkup import BAD, GOOD, LOOK
+from agentctl import environment_checks
+from agentctl.environment_checks import BAD, GOOD, LOOK
 from daemon import exits
-from state.home import Layout
+from state.home import HomeLayout
 
 KEY = "sk-ant-" + "s" * 40
 
@@ -17,11 +17,11 @@ KEY = "sk-ant-" + "s" * 40
 @pytest.fixture(autouse=True)
 def _strong(monkeypatch) -> None:
     """The jail is looked at elsewhere: building its walls takes a second."""
-    monkeypatch.setattr("remote.walls.jail_strength", lambda: checkup_strength("bubblewrap"))
+    monkeypatch.setattr("remote.jail_backends.jail_strength", lambda: checkup_strength("bubblewrap"))
 
 
 def checkup_strength(name: str):
-    from remote.walls import JailStrength
+    from remote.jail_backends import JailStrength
 
     return JailStrength(name)
 
@@ -49,7 +49,7 @@ def test_a_first_user_is_told_that_nothing_is_there_yet(ctl, home):
 
 
 def test_a_damaged_log_is_bad_and_names_what_repairs_it(ctl, home, finished):
-    Layout(home).head.write_text("nonsense")
+    HomeLayout(home).head.write_text("nonsense")
     checks = found(ctl)
     assert checks["log"]["result"] == BAD
     assert "repair" in checks["log"]["remedy"]
@@ -86,15 +86,15 @@ def test_keys_are_present_or_not_and_never_shown(ctl, home, finished, monkeypatc
 
 @pytest.mark.parametrize(("strength", "result"), [("bubblewrap", GOOD), ("namespaces", LOOK), ("weak", BAD)])
 def test_the_jail_is_as_good_as_it_is_strong(monkeypatch, strength, result):
-    monkeypatch.setattr("remote.walls.jail_strength", lambda: checkup_strength(strength))
-    assert checkup._jail().result == result
+    monkeypatch.setattr("remote.jail_backends.jail_strength", lambda: checkup_strength(strength))
+    assert environment_checks._check_jail().result == result
 
 
 def test_little_space_is_said(monkeypatch, home):
-    monkeypatch.setattr(checkup, "free_bytes", lambda _: 1)
-    assert checkup._disk(home, "").result == BAD
-    monkeypatch.setattr(checkup, "free_bytes", lambda _: checkup.SCARCE_BYTES - 1)
-    assert checkup._disk(home, "").result == LOOK
+    monkeypatch.setattr(environment_checks, "free_bytes", lambda _: 1)
+    assert environment_checks._check_disk(home, "").result == BAD
+    monkeypatch.setattr(environment_checks, "free_bytes", lambda _: environment_checks.SCARCE_BYTES - 1)
+    assert environment_checks._check_disk(home, "").result == LOOK
 
 
 def test_a_cluster_is_looked_at_where_it_judges(ctl, home, monkeypatch):
@@ -107,11 +107,11 @@ def test_a_cluster_is_looked_at_where_it_judges(ctl, home, monkeypatch):
     assert found(ctl)["ray"]["result"] == GOOD
 
     def missing(name: str) -> str:
-        raise checkup.PackageNotFoundError(name)
+        raise environment_checks.PackageNotFoundError(name)
 
-    monkeypatch.setattr(checkup, "version", missing)
-    (check,) = checkup._ray(home, {})
+    monkeypatch.setattr(environment_checks, "version", missing)
+    (check,) = environment_checks._check_ray(home, {})
     assert check.result == BAD
     assert "-m pip install 'ray>=2.50,<3'" in check.remedy
     (home / "config.toml").write_text("")
-    assert list(checkup._ray(home, {})) == []
+    assert list(environment_checks._check_ray(home, {})) == []

@@ -54,7 +54,7 @@ def test_no_model_is_built_before_it_is_used():
     """A model's validator takes long to build; a default that is an instance of one builds it at import."""
     script = (
         "import agentctl.verbs.status, agentctl.verbs.tail\n"
-        "from state.model import Frozen\n"
+        "from state.model import FrozenModel as Frozen\n"
         "def below(kind): return {kind}.union(*map(below, kind.__subclasses__()))\n"
         "print(*sorted(kind.__name__ for kind in below(Frozen) - {Frozen} if kind.__pydantic_complete__))"
     )

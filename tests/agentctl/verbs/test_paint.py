@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentctl.paint import FAMILY_STYLES, STATE_STYLES, STYLES, coloured, printable, style
+from agentctl.terminal_style import FAMILY_STYLES, STATE_STYLES, STYLES, make_printable, should_colour, style
 from state.events import FAMILIES
 
 PROGRAM = Path(sys.executable).with_name("agentctl")
@@ -32,12 +32,12 @@ PROGRAM = Path(sys.executable).with_name("agentctl")
     ],
 )
 def test_control_characters_are_spelled_out(text, shown):
-    assert printable(text) == shown
+    assert make_printable(text) == shown
 
 
 def test_our_colours_pass():
     for name in STYLES:
-        assert printable(style("text", name)) == style("text", name)
+        assert make_printable(style("text", name)) == style("text", name)
     assert style("text", None) == "text"
 
 
@@ -50,9 +50,9 @@ def test_every_family_and_state_has_a_style_that_there_is():
 def test_colours_can_be_declined(monkeypatch, name, value):
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    assert coloured() is None
+    assert should_colour() is None
     monkeypatch.setenv(name, value)
-    assert coloured() is False
+    assert should_colour() is False
 
 
 def on_a_terminal(home: Path, *arguments: str, **env: str) -> str:

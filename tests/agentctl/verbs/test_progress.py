@@ -17,9 +17,9 @@ import pytest
 
 import state.queries
 import state.reader
-from agentctl import progress
+from agentctl import progress_bar
 from agentctl.app import VERBS, Session
-from agentctl.progress import Bar
+from agentctl.progress_bar import ProgressBar
 from tests.support.otlp import receiver
 from tests.support.recorded import record, world_of
 
@@ -73,7 +73,7 @@ OTHERWISE = {
 """Verbs without a bar, and why."""
 
 
-class Watched(Bar):
+class Watched(ProgressBar):
     """A bar that remembers what it was told."""
 
     def __init__(self, what: str) -> None:
@@ -107,7 +107,7 @@ def watched(monkeypatch) -> list[Watched]:
         found.append(Watched(what))
         return found[-1]
 
-    monkeypatch.setattr(Session, "bar", bar)
+    monkeypatch.setattr(Session, "progress_bar", bar)
     return found
 
 
@@ -185,9 +185,9 @@ def rest(other: int) -> str:
 
 
 def test_a_bar_appears_by_itself_and_goes_as_far_as_it_is_told(monkeypatch):
-    monkeypatch.setattr(progress, "SAY_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(progress_bar, "SAY_AFTER_SECONDS", 0.0)
     with terminal(monkeypatch) as other:
-        with Session().bar("folding") as bar:
+        with Session().progress_bar("folding") as bar:
             assert "%" not in until(other, "folding")
             bar(1, 4)
             until(other, "25%")
@@ -198,18 +198,18 @@ def test_a_bar_appears_by_itself_and_goes_as_far_as_it_is_told(monkeypatch):
 
 def test_what_is_done_soon_shows_nothing(monkeypatch):
     with terminal(monkeypatch) as other:
-        with Session().bar("folding") as bar:
+        with Session().progress_bar("folding") as bar:
             bar(1, 4)
         assert rest(other) == ""
 
 
 def test_nobody_sees_a_bar_where_json_is_asked_for_or_stderr_is_a_file(monkeypatch, tmp_path):
     begun: list[object] = []
-    monkeypatch.setattr(progress, "Timer", lambda *_: begun.append(1))
-    with terminal(monkeypatch), Session(json=True).bar("folding") as bar:
+    monkeypatch.setattr(progress_bar, "Timer", lambda *_: begun.append(1))
+    with terminal(monkeypatch), Session(json=True).progress_bar("folding") as bar:
         bar(1, 4)
     with (tmp_path / "stderr").open("w") as file:
         monkeypatch.setattr(sys, "stderr", file)
-        with Session().bar("folding"):
+        with Session().progress_bar("folding"):
             pass
     assert begun == []

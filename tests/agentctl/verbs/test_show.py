@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentctl.verbs.show import _score
+from agentctl.verbs.show import _score_lines
 
 TOLD: dict[str, Any] = {
     "ratio": 1.25,
@@ -18,7 +18,7 @@ TOLD: dict[str, Any] = {
 
 
 def test_a_score_is_told_with_its_percentiles():
-    assert list(_score({"counters": {}, "score": TOLD})) == [
+    assert list(_score_lines({"counters": {}, "score": TOLD})) == [
         "end to end: 1.25x as good as the first kernel, give or take 2.0%",
         "  this kernel: p50 8, p90 8.5, p99 9 (lower is better)",
         "  the first: p50 10, p90 10.5, p99 12.25 (lower is better)",
@@ -30,4 +30,4 @@ def test_a_score_is_told_with_its_percentiles():
     [None, {}, {"score": 3}, {"score": {**TOLD, "ratio": "\x1b[2J"}}, {"score": {**TOLD, "candidate": {}}}],
 )
 def test_what_is_no_score_is_not_told(profile):
-    assert list(_score(profile)) == []
+    assert list(_score_lines(profile)) == []

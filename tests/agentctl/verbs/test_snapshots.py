@@ -21,10 +21,10 @@ import pytest
 from agentctl.app import agentctl
 from agentctl.sections import SECTIONS
 from remote.evaluator import EvaluationAnswer
-from state.board import HostStanding, publish
 from state.events import BreakerOpened, DayReserved, RunPaused
+from state.host_status import HostStatus, publish_host_status
 from state.log import EventLog
-from state.model import SYSTEM_STREAM, Amount, ErrorInfo, Where
+from state.model import SYSTEM_STREAM, Amount, ErrorInfo, EvaluationHost
 from state.records import NewEvent
 from tests.support import fakes
 from tests.support.fakes import FAKE
@@ -208,7 +208,7 @@ def test_what_a_reading_command_prints(ctl, recorded, name):
     compare(f"{name}.json", "".join(f"{json.dumps(one, indent=1)}\n" for one in parsed))
 
 
-def judged_on(monkeypatch: pytest.MonkeyPatch, where: Where) -> None:
+def judged_on(monkeypatch: pytest.MonkeyPatch, where: EvaluationHost) -> None:
     """Have the fake evaluator stand in for a host."""
 
     async def judged(*arguments: Any) -> EvaluationAnswer:
@@ -216,7 +216,7 @@ def judged_on(monkeypatch: pytest.MonkeyPatch, where: Where) -> None:
 
     evaluate = fakes.FakeEvaluator.evaluate
     monkeypatch.setattr(fakes.FakeEvaluator, "evaluate", judged)
-    monkeypatch.setattr("agentctl.verbs.try_.on_host", lambda config, address: config)
+    monkeypatch.setattr("agentctl.verbs.try_.select_host", lambda config, address: config)
 
 
 @pytest.fixture(scope="module")
@@ -253,7 +253,7 @@ def test_what_status_prints_on_a_narrow_terminal(ctl, busy, monkeypatch, width):
 def called(ctl, home, tmp_path, monkeypatch):
     """Call one of `STEERING` on a home of its own, with what it names in place."""
     monkeypatch.setenv("NKI_AGENT_RUN__EVALUATOR", "fake")
-    monkeypatch.setattr("agentctl.answers.QUEUED_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr("agentctl.command_answers.QUEUED_AFTER_SECONDS", 0.0)
     monkeypatch.chdir(tmp_path)
     stand: dict[str, Any] = {"OUT": tmp_path / "out", "OUT.html": tmp_path / "out.html"}
 
@@ -286,13 +286,15 @@ def called(ctl, home, tmp_path, monkeypatch):
             (tmp_path / "rewrites.json").write_text(json.dumps(REWRITES))
             stand[word] = tmp_path / "rewrites.json"
         elif word == "NOTED":
-            publish(home, [HostStanding(address="trn-a", state="up", since=datetime(2026, 1, 2, tzinfo=UTC))])
+            publish_host_status(
+                home, [HostStatus(address="trn-a", state="up", since=datetime(2026, 1, 2, tzinfo=UTC))]
+            )
             stand[word] = "trn-a"
         elif word == "TRUSTED":
             (home / "known_hosts").write_text(f"trn-a {KEY}\n")
             stand[word] = "trn-a"
         elif word == "JUDGING":
-            judged_on(monkeypatch, Where(host="trn-a", device="nki_sim (no Neuron SDK on host)"))
+            judged_on(monkeypatch, EvaluationHost(host="trn-a", device="nki_sim (no Neuron SDK on host)"))
             stand[word] = "trn-a"
         elif word in ("LEARNT", "LEARNT-FROM"):
             done("memory", "import", make("REWRITES"))

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from click import unstyle
 
-from agentctl.details import detail, standing
-from agentctl.verbs.status import _some
-from agentctl.views.hosts import Host
-from agentctl.views.overview import DayView, Overview, overview
-from agentctl.views.process import Process, process
-from state import board
-from state.board import HostStanding
+from agentctl.run_details import format_run_details, format_shared_state
+from agentctl.verbs.status import _name_some_runs
+from agentctl.views.hosts import HostView
+from agentctl.views.overview import DayView, HomeOverview, home_overview
+from agentctl.views.owner_process import OwnerProcess, find_owner_process
+from state import host_status
 from state.events import BreakerOpened, DayReserved, DaySettled
+from state.host_status import HostStatus
 from state.log import EventLog
 from state.model import SYSTEM_STREAM, Amount, ErrorInfo
 from state.reader import LogReader
@@ -43,16 +43,16 @@ def asking(home) -> Path:
     return home
 
 
-def seen(home: Path) -> Overview:
+def seen(home: Path) -> HomeOverview:
     """Look at a home that somebody owns."""
-    owned = Process("running", "agentd", 1, "2030-01-01T00:00:00+00:00", str(home), 0)
+    owned = OwnerProcess("running", "agentd", 1, "2030-01-01T00:00:00+00:00", str(home), 0)
     with LogReader.open(home) as reader:
-        return overview(reader, owned, now_us=datetime.now(UTC).timestamp() * 1e6 + HOUR_US)
+        return home_overview(reader, owned, now_us=datetime.now(UTC).timestamp() * 1e6 + HOUR_US)
 
 
 def shared(home: Path) -> str:
     """Return what is told of what all runs share."""
-    return unstyle("\n".join(standing(seen(home))))
+    return unstyle("\n".join(format_shared_state(seen(home))))
 
 
 def test_spending_and_errors_of_a_live_run_are_told(asking):
@@ -60,7 +60,7 @@ def test_spending_and_errors_of_a_live_run_are_told(asking):
     (run,) = found.runs
     assert run.errors is not None
     assert (run.errors.count, run.spent_calls) == (1, 3)
-    text = unstyle("\n".join(detail(run)))
+    text = unstyle("\n".join(format_run_details(run)))
     assert "  spent     $0.50 of $0.00; 3 calls; 220 tokens" in text
     assert "an hour" in text
     assert f"1 lately, the last {run.errors.place}: " in text
@@ -90,7 +90,7 @@ def test_the_days_budget_is_told(asking):
         reserved_usd=2.0,
     )
     assert "2030-01-02 (UTC): $0.00, $2.00 more reserved; 0 calls, 0 tokens" in "\n".join(
-        standing(seen(asking))
+        format_shared_state(seen(asking))
     )
 
 
@@ -98,19 +98,19 @@ def test_the_days_time_is_told_once_there_was_some(asking):
     with EventLog.open(asking) as log:
         took = Amount(seconds=3725.0, device_seconds=61.0)
         log.append_now([NewEvent(SYSTEM_STREAM, DaySettled(call="c", amount=took))])
-    told = "\n".join(standing(seen(asking)))
+    told = "\n".join(format_shared_state(seen(asking)))
     assert "0 calls, 0 tokens, runs under way for 1:02:05, 1:01 on devices" in told
 
 
 def test_hosts_are_told_while_somebody_uses_them(asking, monkeypatch):
-    monkeypatch.setattr("agentctl.views.hosts.of_runs", lambda _: {"a", "b"})
+    monkeypatch.setattr("agentctl.views.hosts.hosts_of_runs", lambda _: {"a", "b"})
     now = datetime(2030, 1, 1, tzinfo=UTC)
-    board.publish(
+    host_status.publish_host_status(
         asking,
         [
-            HostStanding(address="a", state="up", since=now, slots=8, running=3, done=40, device="trn2"),
-            HostStanding(address="b", state="resting", since=now, until=now, why="no answer", remedy="look"),
-            HostStanding(address="c", state="resting", since=now, until=now, why="no run names it now"),
+            HostStatus(address="a", state="up", since=now, slots=8, running=3, done=40, device="trn2"),
+            HostStatus(address="b", state="resting", since=now, until=now, why="no answer", remedy="look"),
+            HostStatus(address="c", state="resting", since=now, until=now, why="no run names it now"),
         ],
     )
     text = shared(asking)
@@ -118,16 +118,18 @@ def test_hosts_are_told_while_somebody_uses_them(asking, monkeypatch):
     assert "b resting until 2030-01-01 00:00:00Z, no answer; look" in text
     assert "no run names it now" not in text
     with LogReader.open(asking) as reader:
-        assert overview(reader, process(asking), now_us=0).hosts == ()
+        assert home_overview(reader, find_owner_process(asking), now_us=0).hosts == ()
 
 
 def test_a_host_that_is_told_little_of_is_told_in_a_word():
-    found = Overview(Process("running", None, None, None, "h", 0), (), 0, (), (Host("c", "up"),), None)
-    assert [unstyle(line) for line in standing(found)] == ["hosts       c up"]
+    found = HomeOverview(
+        OwnerProcess("running", None, None, None, "h", 0), (), 0, (), (HostView("c", "up"),), None
+    )
+    assert [unstyle(line) for line in format_shared_state(found)] == ["hosts       c up"]
 
 
 def test_many_names_are_counted():
-    assert _some(["a", "b", "c", "d"], all_=False) == "4 runs, such as a, b, c"
+    assert _name_some_runs(["a", "b", "c", "d"], all_=False) == "4 runs, such as a, b, c"
 
 
 def test_watching_in_a_pipe_writes_each_screen_once_and_ends_with_the_run(home):

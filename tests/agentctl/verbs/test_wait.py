@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from agentctl.verbs.wait import condition
+from agentctl.verbs.wait import parse_condition
 from agentctl.views.run import run_view
 from daemon import exits
 from state.reader import LogReader
@@ -16,7 +16,7 @@ from tests.support import fakes
 @pytest.fixture
 def view(home, finished):
     with LogReader.open(home) as reader:
-        return run_view(finished, reader.state(finished))
+        return run_view(finished, reader.run_state(finished))
 
 
 @pytest.mark.parametrize(
@@ -43,22 +43,22 @@ def view(home, finished):
     ],
 )
 def test_conditions(view, text, holds):
-    assert condition(text).holds(view) is holds
+    assert parse_condition(text).holds(view) is holds
 
 
 @pytest.mark.parametrize("text", ["", "better", "best", "best>", "best>fast", "best>3$", "mood>1", "best~2x"])
 def test_what_is_no_condition(text):
     with pytest.raises(ValueError, match="is none of ended, "):
-        condition(text)
+        parse_condition(text)
 
 
 def test_what_is_not_known_yet_does_not_hold(home):
     run = fakes.submit(home)
     fakes.take_commands(home)
     with LogReader.open(home) as reader:
-        begun = run_view(run, reader.state(run))
-    assert not condition("best>0x").holds(begun)
-    assert not condition("best<1000000ms").holds(begun)
+        begun = run_view(run, reader.run_state(run))
+    assert not parse_condition("best>0x").holds(begun)
+    assert not parse_condition("best<1000000ms").holds(begun)
 
 
 def test_a_run_that_ends_before_it_holds_is_a_no(ctl, finished):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from agentctl.views.elsewhere import Elsewhere, hit_percent
+from agentctl.views.host_usage import HostUsage, hit_percent
 from state.events import EvaluationCompleted, RunForked
-from state.model import PREFILTERED, ErrorInfo, Rebase, RunConfig, Where
-from state.records import Recorded
+from state.model import PREFILTERED, ErrorInfo, EvaluationHost, Rebase, RunConfig
+from state.records import RecordedEvent
 from tests.agentctl.stats.history import BOUNDS, problem
 from tests.support.world import timed
 
@@ -17,7 +17,7 @@ def judged(name: str, *, predicted_ms: float | None = None, ms: float | None = N
     if ms is None:
         error = ErrorInfo(code=PREFILTERED, message="not run on a host")
         found = found.model_copy(update={"benchmark": None, "error": error})
-    where = None if host is None else Where(host=host, device="trn2")
+    where = None if host is None else EvaluationHost(host=host, device="trn2")
     return EvaluationCompleted(
         key="r1.b0.p0.k0.f0.evaluator",
         evaluation=found,
@@ -28,24 +28,28 @@ def judged(name: str, *, predicted_ms: float | None = None, ms: float | None = N
 
 
 def test_hosts_are_counted_and_kernels_judged_here_are_not():
-    found = Elsewhere()
+    found = HostUsage()
     for host in ("a", "b", "a", None):
-        found.add(judged("x", ms=1.0, host=host))
-    assert (dict(found.hosts), dict(found.devices), found.filtered) == ({"a": 2, "b": 1}, {"trn2": 3}, None)
+        found.add_verdict(judged("x", ms=1.0, host=host))
+    assert (dict(found.hosts), dict(found.devices), found.prefilter_result) == (
+        {"a": 2, "b": 1},
+        {"trn2": 3},
+        None,
+    )
 
 
 def test_times_from_before_a_fork_that_judges_by_something_else_do_not_compare():
-    found = Elsewhere()
+    found = HostUsage()
     taken = [judged(f"k{number}", predicted_ms=number, ms=number) for number in range(1, 5)]
     rebase = Rebase(config=RunConfig(problem="toy"), problem=problem("toy"), bounds=BOUNDS, toolchain="other")
     plain = RunForked(parent="a", parent_seq=1, parent_hash="0" * 64)
     for event in (*taken, plain):
-        found.take(Recorded(1, "run", 1, 0, event, None, "", None))
-    assert found.filtered is not None
-    assert found.filtered.timed == 4
+        found.add_event(RecordedEvent(1, "run", 1, 0, event, None, "", None))
+    assert found.prefilter_result is not None
+    assert found.prefilter_result.timed == 4
     other = plain.model_copy(update={"rebase": rebase})
-    found.take(Recorded(1, "run", 1, 0, other, None, "", None))
-    assert found.filtered is None
+    found.add_event(RecordedEvent(1, "run", 1, 0, other, None, "", None))
+    assert found.prefilter_result is None
 
 
 def test_the_hit_rate_is_of_the_better_half_by_prediction():
@@ -56,10 +60,10 @@ def test_the_hit_rate_is_of_the_better_half_by_prediction():
 
 @pytest.mark.parametrize(("timed_", "rate"), [(3, None), (4, 100.0)])
 def test_of_few_timed_kernels_no_rate_is_told(timed_, rate):
-    found = Elsewhere()
-    found.add(judged("held", predicted_ms=9.0))
+    found = HostUsage()
+    found.add_verdict(judged("held", predicted_ms=9.0))
     for number in range(1, timed_ + 1):
-        found.add(judged(f"k{number}", predicted_ms=number, ms=number, host="a"))
-    assert found.filtered is not None
-    assert (found.filtered.held_back, found.filtered.timed) == (1, timed_)
-    assert (found.filtered.hit_percent, found.filtered.predicted) == (rate, False)
+        found.add_verdict(judged(f"k{number}", predicted_ms=number, ms=number, host="a"))
+    assert found.prefilter_result is not None
+    assert (found.prefilter_result.held_back, found.prefilter_result.timed) == (1, timed_)
+    assert (found.prefilter_result.hit_percent, found.prefilter_result.predicted) == (rate, False)

@@ -7,23 +7,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seeds
-from agentctl.views.highlight import highlighted
+from agentctl.views.highlight import highlight_source
 
 
 def joined(source: str) -> str:
-    return "\n".join("".join(text for _, text in line) for line in highlighted(source))
+    return "\n".join("".join(text for _, text in line) for line in highlight_source(source))
 
 
-@pytest.mark.parametrize("name", seeds.problems())
+@pytest.mark.parametrize("name", seeds.builtin_problems())
 def test_kernels_keep_their_text_and_get_colours(name):
-    kernel = seeds.load(name).kernel
+    kernel = seeds.load_problem(name).kernel
     assert joined(kernel) == kernel
-    kinds = {kind for line in highlighted(kernel) for kind, _ in line}
+    kinds = {kind for line in highlight_source(kernel) for kind, _ in line}
     assert {"kw", "name", "call", "num", "op"} <= kinds
 
 
 def test_a_piece_is_what_it_is_called():
-    (line,) = highlighted('def f(x): return len(x) + 2  # <b>"')
+    (line,) = highlight_source('def f(x): return len(x) + 2  # <b>"')
     assert line == [
         ("kw", "def"), ("", " "), ("name", "f"), ("op", "("), ("", "x"), ("op", ")"), ("op", ":"), ("", " "),
         ("kw", "return"), ("", " "), ("built", "len"), ("op", "("), ("", "x"), ("op", ")"), ("", " "),

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from agentctl.views.candidate import candidate
-from agentctl.views.health import health
-from agentctl.views.spending import spending_of
+from agentctl.views.candidate import load_candidate
+from agentctl.views.health import run_health
+from agentctl.views.spending import load_spending
 from daemon.errors import DaemonError
 from state.log import EventLog
 from state.reader import LogReader
@@ -45,38 +45,40 @@ def test_a_moment_is_told_as_when_it_was_the_latest(reader, world, events, tmp_p
     with EventLog.open(home) as log:
         recorded.store(log, RUN, events[:at], blobs=[*world.blobs.values()])
     with LogReader.open(home) as then:
-        assert spending_of(reader, RUN, at=at) == spending_of(then, RUN)
-        assert health(reader, RUN, at=at) == health(then, RUN)
-        rows = then.attempts(RUN)
-        assert len(rows) == len(reader.attempts(RUN, upto=at))
+        assert load_spending(reader, RUN, at=at) == load_spending(then, RUN)
+        assert run_health(reader, RUN, at=at) == run_health(then, RUN)
+        rows = then.attempt_rows(RUN)
+        assert len(rows) == len(reader.attempt_rows(RUN, upto=at))
         for row in rows:
             name = str(row["candidate"])
-            assert candidate(reader, RUN, name, at=at) == candidate(then, RUN, name)
+            assert load_candidate(reader, RUN, name, at=at) == load_candidate(then, RUN, name)
 
 
 def test_a_fork_s_past_is_its_parent_s(reader, events):
     at = len(events) // 4
-    mine, theirs = (spending_of(reader, run, at=at) for run in (FORK, RUN))
+    mine, theirs = (load_spending(reader, run, at=at) for run in (FORK, RUN))
     assert mine.spent == theirs.spent != ()
-    assert replace(health(reader, FORK, at=at), troubles=()) == replace(
-        health(reader, RUN, at=at), troubles=()
+    assert replace(run_health(reader, FORK, at=at), troubles=()) == replace(
+        run_health(reader, RUN, at=at), troubles=()
     )
-    name = str(reader.attempts(RUN, upto=at)[-1]["candidate"])
-    assert candidate(reader, FORK, name, at=at) == replace(candidate(reader, RUN, name, at=at), run=FORK)
+    name = str(reader.attempt_rows(RUN, upto=at)[-1]["candidate"])
+    assert load_candidate(reader, FORK, name, at=at) == replace(
+        load_candidate(reader, RUN, name, at=at), run=FORK
+    )
 
 
 def test_what_came_later_is_unknown(reader, events):
-    last = str(reader.attempts(RUN)[-1]["candidate"])
+    last = str(reader.attempt_rows(RUN)[-1]["candidate"])
     with pytest.raises(DaemonError, match="unknown candidate"):
-        candidate(reader, RUN, last, at=10)
+        load_candidate(reader, RUN, last, at=10)
     with pytest.raises(DaemonError, match="no event"):
-        candidate(reader, RUN, "initial", at=len(events) + 1)
+        load_candidate(reader, RUN, "initial", at=len(events) + 1)
     with pytest.raises(DaemonError, match="no event"):
-        spending_of(reader, RUN, at=len(events) + 1)
+        load_spending(reader, RUN, at=len(events) + 1)
 
 
 def test_health_says_who_answered_where_kernels_ran_and_what_failed(reader, events):
-    found = health(reader, RUN)
+    found = run_health(reader, RUN)
     (house,) = found.providers
     failed = sum(event.type == "CallFailed" for event in events)
     assert (house.name, house.state, house.failed) == ("house", "up", failed)
@@ -84,4 +86,4 @@ def test_health_says_who_answered_where_kernels_ran_and_what_failed(reader, even
     assert sum(one.verdicts for one in found.hosts) == found.of_verdicts
     assert len(found.troubles) == min(10, failed)
     assert found.troubles[0].time >= found.troubles[-1].time
-    assert health(reader, RUN, at=1).providers == ()
+    assert run_health(reader, RUN, at=1).providers == ()

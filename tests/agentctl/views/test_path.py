@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from agentctl.views import as_json
-from agentctl.views.path import path_of
+from agentctl.views.improvement_path import load_improvement_path
 from state.errors import StreamUnknown
 from state.reader import LogReader
 from tests.support import fakes
@@ -16,7 +16,7 @@ from tests.support import fakes
 @pytest.fixture
 def walked(home, finished):
     with LogReader.open(home) as reader:
-        yield path_of(reader, finished), reader.state(finished), reader
+        yield load_improvement_path(reader, finished), reader.run_state(finished), reader
 
 
 def test_bests_get_faster_and_end_with_the_best(walked):
@@ -62,7 +62,7 @@ def test_what_was_refuted_is_taken_back_and_is_no_best(home):
     run = fakes.submit(home, fakes.REFUTING)
     fakes.finish(home, run, workers=fakes.refuting_workers())
     with LogReader.open(home) as reader:
-        path, state = path_of(reader, run), reader.state(run)
+        path, state = load_improvement_path(reader, run), reader.run_state(run)
     refuted = [one for one in path.taken_back if one.kind == "refuted"]
     assert refuted
     assert refuted[-1].restored == state.best.id
@@ -73,4 +73,4 @@ def test_what_was_refuted_is_taken_back_and_is_no_best(home):
 
 def test_of_no_run_there_is_no_path(home, finished):
     with LogReader.open(home) as reader, pytest.raises(StreamUnknown):
-        path_of(reader, "none")
+        load_improvement_path(reader, "none")

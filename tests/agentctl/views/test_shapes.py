@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from agent_core.providers.completion import CompletionRequest, Part
+from agent_core.providers.completion import CompletionRequest, PromptPart
 from agentctl.views import as_json
-from agentctl.views.candidate import candidate
-from agentctl.views.comparison import comparison
-from agentctl.views.exchange import exchanges
-from agentctl.views.tree import Mark, tree
-from daemon.calls.rendering import stored
+from agentctl.views.candidate import load_candidate
+from agentctl.views.comparison import compare_kernels
+from agentctl.views.exchange import load_exchanges
+from agentctl.views.tree import CandidateMark, candidate_tree
+from daemon.calls.request_rendering import dump_request
 from daemon.errors import DaemonError
 from state.events import CallCompleted, CallFailed, CallLost, CallStarted, PlanStarted
 from state.log import EventLog
@@ -35,8 +35,8 @@ def reader(tmp_path_factory):
 
 
 def test_a_tree_has_every_kernel_once_below_its_parent(reader):
-    found = tree(reader, RUN).nodes
-    rows = {row["candidate"]: row for row in reader.attempts(RUN)}
+    found = candidate_tree(reader, RUN).nodes
+    rows = {row["candidate"]: row for row in reader.attempt_rows(RUN)}
     assert sorted(node.id for node in found) == sorted(rows)
     places = {node.id: number for number, node in enumerate(found)}
     depths = {node.id: node.depth for node in found}
@@ -48,45 +48,45 @@ def test_a_tree_has_every_kernel_once_below_its_parent(reader):
 
 
 def test_marks_say_what_became_of_a_kernel(reader):
-    state = reader.state(RUN)
-    marks = {node.id: node.mark for node in tree(reader, RUN).nodes}
-    assert [name for name, mark in marks.items() if mark is Mark.BEST] == [state.best.id]
-    for row in reader.attempts(RUN):
+    state = reader.run_state(RUN)
+    marks = {node.id: node.mark for node in candidate_tree(reader, RUN).nodes}
+    assert [name for name, mark in marks.items() if mark is CandidateMark.BEST] == [state.best.id]
+    for row in reader.attempt_rows(RUN):
         if row["reason"] == "duplicate":
-            assert marks[row["candidate"]] is Mark.DUPLICATE
+            assert marks[row["candidate"]] is CandidateMark.DUPLICATE
         if row["verdict"] not in (None, "correct"):
-            assert marks[row["candidate"]] is Mark.WRONG
+            assert marks[row["candidate"]] is CandidateMark.WRONG
     beam = {entry.candidate.id for entry in state.beam}
-    assert {node.id for node in tree(reader, RUN).nodes if node.in_beam} == beam
+    assert {node.id for node in candidate_tree(reader, RUN).nodes if node.in_beam} == beam
 
 
 def test_a_line_of_kernels_may_be_as_long_as_a_run():
-    from agentctl.views.tree import _walk
+    from agentctl.views.tree import _walk_rows
 
     rows = [{"candidate": number} for number in range(5000)]
     below = {None: [rows[0]]} | {number: [rows[number + 1]] for number in range(4999)}
-    assert [depth for _, depth in _walk(below)] == list(range(5000))
+    assert [depth for _, depth in _walk_rows(below)] == list(range(5000))
 
 
 def test_a_comparison_has_both_sides(reader):
-    found = comparison(reader, RUN, "initial", "best")
-    old, new = candidate(reader, RUN, "initial"), candidate(reader, RUN, "best")
-    assert (found.a, found.b) == (INITIAL_KEY.candidate, new.id)
+    found = compare_kernels(reader, RUN, "initial", "best")
+    old, new = load_candidate(reader, RUN, "initial"), load_candidate(reader, RUN, "best")
+    assert (found.a, found.b) == (INITIAL_KEY.candidate_id, new.id)
     assert found.speedup == pytest.approx(old.latency.ms / new.latency.ms)
     assert found.counters["total_time"] == (old.counters["total_time"], new.counters["total_time"])
     assert found.a_timeline.span_ms == old.latency.ms
     assert found.diff.startswith(f"--- {old.id}\n+++ {new.id}\n")
     assert json.dumps(as_json(found))
-    same = comparison(reader, RUN, "best", "best")
+    same = compare_kernels(reader, RUN, "best", "best")
     assert (same.diff, same.counters, same.speedup) == ("", {}, 1.0)
 
 
 def test_a_kernels_text_is_told_as_it_is(reader):
-    assert candidate(reader, RUN, "initial").source == KERNEL
+    assert load_candidate(reader, RUN, "initial").source == KERNEL
 
 
 def test_where_no_model_was_asked_there_is_nothing_to_show(reader):
-    assert exchanges(reader, RUN, "r1.b0.p0.k0.f0") == ()
+    assert load_exchanges(reader, RUN, "r1.b0.p0.k0.f0") == ()
 
 
 def ask(number: int, attempt: int, request: str) -> CallStarted:
@@ -100,10 +100,10 @@ def test_prompts_and_answers_are_shown_as_sent(home, ctl):
     run = fakes.submit(home)
     fakes.take_commands(home)
     request = CompletionRequest(
-        model="m", guide=(Part(text="You optimise kernels.\n\n", cached=True),),
-        case=(Part(text="Make \x1b[2Jthis faster.\n\n"),), max_output_tokens=10,
+        model="m", guide=(PromptPart(text="You optimise kernels.\n\n", cached=True),),
+        case=(PromptPart(text="Make \x1b[2Jthis faster.\n\n"),), max_output_tokens=10,
     )  # fmt: skip
-    data, texts = stored(request)
+    data, texts = dump_request(request)
     named = digest_of(data)
     end = {"key": PLAN, "call": 0, "role": "planner", "model": "local/m"}
     error = ErrorInfo(code="server", message="it stumbled")
@@ -124,7 +124,7 @@ def test_prompts_and_answers_are_shown_as_sent(home, ctl):
         for event in events:
             log.append_now([NewEvent(run, event)], blobs=[data, *texts, b"Tile it.", b"gone"])
     with LogReader.open(home) as reader:
-        found = exchanges(reader, run, "r1.b0.p0.k1.f0")  # made of the same plan
+        found = load_exchanges(reader, run, "r1.b0.p0.k1.f0")  # made of the same plan
     assert [one.outcome for one in found] == ["server", "lost", "answered", "waits"]
     assert [(one.question, one.attempt) for one in found] == [(0, 1), (0, 2), (0, 3), (1, 1)]
     assert found[0].said == "it stumbled"
@@ -135,4 +135,4 @@ def test_prompts_and_answers_are_shown_as_sent(home, ctl):
 
 def test_an_unknown_candidate_is_named(reader):
     with pytest.raises(DaemonError, match="unknown candidate"):
-        comparison(reader, RUN, "initial", "r9.b9.p9.k9.f9")
+        compare_kernels(reader, RUN, "initial", "r9.b9.p9.k9.f9")

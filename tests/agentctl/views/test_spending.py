@@ -12,8 +12,8 @@ from agentctl.views.spending import (
     MODELS,
     PAUSED,
     PROPOSING,
-    _Clock,
-    spending_of,
+    _TimeSplit,
+    load_spending,
 )
 from state.events import (
     CallCompleted,
@@ -28,7 +28,7 @@ from state.events import (
 )
 from state.model import Amount, Evaluation, Plan, Prediction, Verdict
 from state.reader import LogReader
-from state.records import Recorded
+from state.records import RecordedEvent
 
 SECOND = 1_000_000
 DIGEST = "0" * 64
@@ -38,15 +38,15 @@ ANSWER = {"cost_usd": 0.1, "answer": DIGEST, "answered_by": "x", "stop_reason": 
 ASKED = {"key": PLAN_KEY, "call": 0, "attempt": 1, "role": "planner", "model": "local/some"}
 
 
-def at(second: float, event) -> Recorded:
-    return Recorded(1, "run", 1, int(second * SECOND) + SECOND, event, None, "", None)
+def at(second: float, event) -> RecordedEvent:
+    return RecordedEvent(1, "run", 1, int(second * SECOND) + SECOND, event, None, "", None)
 
 
-def split(*items: Recorded) -> dict[str, float]:
-    clock = _Clock()
+def split(*items: RecordedEvent) -> dict[str, float]:
+    clock = _TimeSplit()
     for item in items:
-        clock.take(item)
-    found = clock.split()
+        clock.add_event(item)
+    found = clock.split_seconds()
     assert sum(found.values()) == pytest.approx(clock.total_seconds)
     return {name: seconds for name, seconds in found.items() if seconds}
 
@@ -132,7 +132,7 @@ def test_a_clock_that_was_set_back_makes_no_time_negative():
 
 def test_a_run_that_asked_nobody_cost_nothing(home, finished):
     with LogReader.open(home) as reader:
-        found = spending_of(reader, finished)
+        found = load_spending(reader, finished)
     assert (found.usd, found.calls, found.tokens, found.curve) == (0.0, 0, 0, ())
     assert set(found.split) == set(KINDS)
     assert sum(found.split.values()) == pytest.approx(found.seconds)

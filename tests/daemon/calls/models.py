@@ -11,14 +11,14 @@ from agent_core.providers.completion import Completion, CompletionRequest, Token
 from agent_core.providers.failures import CallError, Failure
 from agent_core.providers.registry import EndpointSettings
 from agent_core.providers.retry import RetryPolicy
-from agent_core.providers.windows import count
-from daemon.calls.desk import Desk
-from daemon.calls.rendering import stored
-from daemon.commands import Commands
+from agent_core.providers.windows import estimate_tokens
+from daemon.calls.llm_roles import RoleFactory
+from daemon.calls.request_rendering import dump_request
+from daemon.command_models import run_id
+from daemon.commands import CommandHandler
 from daemon.config import DaemonConfig
-from daemon.host import work_on
-from daemon.stop import Stop
-from daemon.verbs import run_id
+from daemon.home_owner import serve_runs
+from daemon.stop_signal import StopSignal
 from state.log import EventLog
 from state.model import LlmConfig, RunConfig, SearchConfig, digest_of
 from tests.support import constants_model, fakes
@@ -63,7 +63,7 @@ class FakeProvider:
 
     async def complete(self, request, *, deadline_seconds, observe):
         self.asked.append(request)
-        digest = digest_of(stored(request)[0])
+        digest = digest_of(dump_request(request)[0])
         self.counts[digest] += 1
         self.under_way += 1
         self.most = max(self.most, self.under_way)
@@ -79,8 +79,8 @@ class FakeProvider:
             model=f"{request.model}-1",
             stop_reason="end_turn",
             tokens=Tokens(
-                input=sum(count(part.text) for part in (*request.guide, *request.case)) // 2,
-                output=count(said),
+                input=sum(estimate_tokens(part.text) for part in (*request.guide, *request.case)) // 2,
+                output=estimate_tokens(said),
             ),
             request_id="req",
         )
@@ -94,31 +94,37 @@ def daemon_config(**changes) -> DaemonConfig:
     return DaemonConfig.model_validate(plain | changes)
 
 
-def desk_of(event_log: EventLog, provider: FakeProvider, config: DaemonConfig | None = None, **more) -> Desk:
+def desk_of(
+    event_log: EventLog, provider: FakeProvider, config: DaemonConfig | None = None, **more
+) -> RoleFactory:
     def create(name: str, settings: EndpointSettings) -> FakeProvider:
         return provider
 
-    return Desk(event_log, config or daemon_config(), env={}, create=create, **({"retries": QUICK} | more))
+    return RoleFactory(
+        event_log, config or daemon_config(), env={}, create=create, **({"retries": QUICK} | more)
+    )
 
 
 async def submitted(event_log: EventLog, config: RunConfig = CONFIG, id_: str = "first") -> str:
     """Create a run; return its id."""
     submission = fakes.submission(config, constants_model.KERNEL)
-    commands = Commands(event_log, fakes.fake_workers(), touched=lambda *_: None)
+    commands = CommandHandler(event_log, fakes.fake_workers(), touched=lambda *_: None)
     await commands.handle(id_, submission.model_dump_json().encode())
     return run_id(id_, config.problem)
 
 
 async def hosted(
     event_log: EventLog,
-    desk: Desk,
+    desk: RoleFactory,
     *,
     until: Callable[[], bool],
     config: DaemonConfig | None = None,
 ) -> None:
     """Own the log until something is so."""
-    stop = Stop()
-    work = work_on(event_log, config or daemon_config(), stop=stop, workers=fakes.fake_workers(), desk=desk)
+    stop = StopSignal()
+    work = serve_runs(
+        event_log, config or daemon_config(), stop=stop, workers=fakes.fake_workers(), desk=desk
+    )
     hosting = asyncio.create_task(work)
     async with asyncio.timeout(60):
         while not hosting.done() and not until():  # noqa: ASYNC110 - no event says so
@@ -130,5 +136,7 @@ async def hosted(
 async def finished(event_log: EventLog, provider: FakeProvider, config: RunConfig = CONFIG, **more) -> str:
     """Submit a run and host it until it has ended; return its id."""
     run = await submitted(event_log, config)
-    await hosted(event_log, desk_of(event_log, provider, **more), until=lambda: event_log.state(run).ended)
+    await hosted(
+        event_log, desk_of(event_log, provider, **more), until=lambda: event_log.run_state(run).has_ended
+    )
     return run

@@ -12,9 +12,9 @@ from agent_core.effects import Effect, Record
 from agent_core.providers.completion import Tokens
 from agent_core.providers.failures import Failure, FailureKind
 from agent_core.roles import RoleError
-from daemon.calls.errors import Held
-from daemon.calls.rendering import restored
-from daemon.lanes import Lane
+from daemon.calls.errors import EffectDeferred
+from daemon.calls.request_rendering import load_request
+from daemon.run_queue import RunQueue
 from stability.breaker import BreakerPolicy
 from state.events import (
     BudgetShort,
@@ -68,7 +68,7 @@ def calm(tmp_path):
         with EventLog.open(tmp_path / "calm") as log:
             provider = FakeProvider()
             name = await models.finished(log, provider)
-            return state_hash(log.state(name)), len(provider.asked)
+            return state_hash(log.run_state(name)), len(provider.asked)
 
     return asyncio.run(run())
 
@@ -79,7 +79,7 @@ def calm(tmp_path):
 async def test_a_run_is_carried_by_a_model(event_log):
     provider = FakeProvider()
     run = await models.finished(event_log, provider)
-    state = event_log.state(run)
+    state = event_log.run_state(run)
     started, done = events(event_log, run, CallStarted), events(event_log, run, CallCompleted)
     assert (state.stop, len(started), len(done)) == (
         StopReason.ROUNDS,
@@ -92,7 +92,7 @@ async def test_a_run_is_carried_by_a_model(event_log):
     assert state.held.usd == state.reserved_usd == 0.0
     assert state.spent_usd == pytest.approx(sum(event.cost_usd for event in done))
     assert state.spent_usd < sum(event.reserved.usd for event in started)
-    day = event_log.system().day
+    day = event_log.system_state().day
     assert (day.spent, day.held) == (state.spent, {})
     assert {event.usage.cost_usd for event in events(event_log, run, KernelProposed)} == {0.0}
     assert provider.closed
@@ -102,7 +102,7 @@ async def test_a_request_is_logged_whole_and_what_prompts_share_once(event_log):
     provider = FakeProvider()
     run = await models.finished(event_log, provider)
     logged = [
-        restored(event_log.get_blob(event.request), event_log.get_blob)
+        load_request(event_log.get_blob(event.request), event_log.get_blob)
         for event in events(event_log, run, CallStarted)
     ]
     assert sorted(map(repr, logged)) == sorted(map(repr, provider.asked))
@@ -118,9 +118,9 @@ async def in_flight(event_log: EventLog, config=CONFIG) -> tuple[str, Effect, st
     """Bring a run to its first plan and admit that; return it with the digest of its request."""
     run = await models.submitted(event_log, config)
     desk = models.desk_of(event_log, FakeProvider(script=failing(FailureKind.AUTH, 100)))
-    await models.hosted(event_log, desk, until=lambda: event_log.state(run).status is RunStatus.PAUSED)
+    await models.hosted(event_log, desk, until=lambda: event_log.run_state(run).status is RunStatus.PAUSED)
     await event_log.append([NewEvent(run, RunResumed(reason="test"))])
-    state = event_log.state(run)
+    state = event_log.run_state(run)
     key = next(key for key in state.open if key.endswith("planner"))
     return run, key, state.open[key].request
 
@@ -134,15 +134,15 @@ async def test_an_answer_in_the_log_is_never_bought_again(event_log, calm):
     def answers() -> int:
         return len(events(event_log, run, CallCompleted))
 
-    while not event_log.state(run).ended:
+    while not event_log.run_state(run).ended:
         before, lives = answers(), lives + 1
         desk = models.desk_of(event_log, provider)
         await models.hosted(
-            event_log, desk, until=lambda n=before: answers() > n or event_log.state(run).ended
+            event_log, desk, until=lambda n=before: answers() > n or event_log.run_state(run).ended
         )
         assert lives < 100
     assert lives > 3
-    assert state_hash(event_log.state(run)) == calm[0]
+    assert state_hash(event_log.run_state(run)) == calm[0]
     bought = Counter((event.key, event.call) for event in events(event_log, run, CallStarted))
     assert (set(bought.values()), bought.total()) == ({1}, len(provider.asked))
     assert len(provider.asked) == calm[1]
@@ -158,34 +158,34 @@ async def test_an_attempt_without_an_outcome_is_charged_and_sent_again_as_it_was
     run = await models.submitted(event_log)
     desk = models.desk_of(event_log, FakeProvider(script=script))
     await models.hosted(event_log, desk, until=hangs.is_set)
-    state = event_log.state(run)
-    lost = [one for effect in state.open.values() for one in effect.calls]
+    state = event_log.run_state(run)
+    lost = [one for effect in state.is_open.values() for one in effect.calls]
     assert lost
     held = state.held
     assert state.reserved_usd == held.usd > 0
     provider = FakeProvider()
     await models.hosted(
-        event_log, models.desk_of(event_log, provider), until=lambda: event_log.state(run).ended
+        event_log, models.desk_of(event_log, provider), until=lambda: event_log.run_state(run).ended
     )
     gone = events(event_log, run, CallLost)
     assert sum(event.cost_usd for event in gone) == pytest.approx(held.usd)
     again = [event for event in events(event_log, run, CallStarted) if event.attempt == 2]
     assert {event.request for event in again} == {one.request for one in lost}
-    assert (state_hash(event_log.state(run)), len(provider.asked)) == calm
-    assert event_log.system().day.held == {}
+    assert (state_hash(event_log.run_state(run)), len(provider.asked)) == calm
+    assert event_log.system_state().day.held == {}
 
 
 async def test_an_edited_prompt_changes_nothing_in_flight(event_log, monkeypatch):
     run, key, _ = await in_flight(event_log)
-    logged = event_log.state(run).open[key].calls[0].request
+    logged = event_log.run_state(run).open[key].calls[0].request
     provider = FakeProvider()
     desk = models.desk_of(event_log, provider)
-    monkeypatch.setattr("daemon.calls.rendering.render", None)  # whoever renders fails
-    roles = desk.roles(run, Lane and _key(key))
+    monkeypatch.setattr("daemon.calls.request_rendering.render_request", None)  # whoever renders fails
+    roles = desk.create_roles(run, RunQueue and _key(key))
     request = _request(event_log, key, run)
     answer = await roles.plan(request, event_log.get_blob)
     assert answer.plan.technique == "hoist"
-    assert provider.asked == [restored(event_log.get_blob(logged), event_log.get_blob)]
+    assert provider.asked == [load_request(event_log.get_blob(logged), event_log.get_blob)]
 
 
 def _key(text: str):
@@ -198,7 +198,7 @@ def _request(event_log: EventLog, key: str, run: str):
     from agent_core.effects import REQUESTS
 
     return REQUESTS[_key(key).role].model_validate_json(
-        event_log.get_blob(event_log.state(run).open[key].request)
+        event_log.get_blob(event_log.run_state(run).open[key].request)
     )
 
 
@@ -212,7 +212,7 @@ def _request(event_log: EventLog, key: str, run: str):
 async def test_what_may_pass_is_tried_again_and_leaves_no_trace_in_the_search(event_log, calm, kind):
     provider = FakeProvider(script=failing(kind, 2))
     run = await models.finished(event_log, provider, breakers=BreakerPolicy(failures=1000))
-    assert state_hash(event_log.state(run)) == calm[0]
+    assert state_hash(event_log.run_state(run)) == calm[0]
     assert len(events(event_log, run, CallCompleted)) == calm[1]
     failed = events(event_log, run, CallFailed)
     assert len(failed) == len(provider.asked) - calm[1] > 0
@@ -233,8 +233,8 @@ async def test_what_will_not_pass_is_a_failed_proposal(event_log, kind):
     run = await models.finished(event_log, provider)
     assert {event.error.code for event in events(event_log, run, PlanFailed)} == {f"llm_{kind.value}"}
     assert set(provider.counts.values()) == {1}
-    assert event_log.state(run).stop is StopReason.NO_PROPOSALS
-    assert f": llm_{kind.value}: {MODEL} " in event_log.state(run).status_reason
+    assert event_log.run_state(run).stop is StopReason.NO_PROPOSALS
+    assert f": llm_{kind.value}: {MODEL} " in event_log.run_state(run).status_reason
 
 
 async def test_a_prompt_that_is_too_large_is_shortened_once(event_log):
@@ -257,8 +257,8 @@ async def test_an_answer_that_was_cut_off_gets_more_room_once(event_log, calm):
     failed = events(event_log, run, CallFailed)
     assert len(failed) == calm[1]
     assert {event.cost_usd for event in failed} == {(100 * 3 + 1000 * 15) / 1e6}
-    assert state_hash(event_log.state(run)) == calm[0]
-    assert event_log.state(run).stop is StopReason.ROUNDS
+    assert state_hash(event_log.run_state(run)) == calm[0]
+    assert event_log.run_state(run).stop is StopReason.ROUNDS
 
 
 async def test_what_may_have_cost_is_charged_at_what_was_held(event_log):
@@ -277,16 +277,16 @@ async def test_what_only_a_person_can_mend_pauses_the_run(event_log, calm, kind)
     for _ in range(100):
         desk = models.desk_of(event_log, provider)
         await models.hosted(
-            event_log, desk, until=lambda: event_log.state(run).status is not RunStatus.RUNNING
+            event_log, desk, until=lambda: event_log.run_state(run).status is not RunStatus.RUNNING
         )
-        if event_log.state(run).ended:
+        if event_log.run_state(run).ended:
             break
         paused = events(event_log, run, RunPaused)[-1]
         assert paused.cause is PauseCause.PROVIDER
         assert paused.reason.startswith(f"local: {kind.value}: as the script says")
         assert not events(event_log, run, PlanFailed, ExecutionFailed)
         await event_log.append([NewEvent(run, RunResumed(reason="mended"))])
-    assert state_hash(event_log.state(run)) == calm[0]
+    assert state_hash(event_log.run_state(run)) == calm[0]
 
 
 async def test_a_broken_endpoint_is_left_alone_and_probed(event_log, calm):
@@ -295,8 +295,8 @@ async def test_a_broken_endpoint_is_left_alone_and_probed(event_log, calm):
     run = await models.finished(event_log, provider, breakers=policy)
     kinds = Counter(item.type for item in event_log.read(stream="system", limit=10_000))
     assert kinds["BreakerOpened"] == kinds["BreakerClosed"] > 0
-    assert event_log.system().breakers == {}
-    assert state_hash(event_log.state(run)) == calm[0]
+    assert event_log.system_state().breakers == {}
+    assert state_hash(event_log.run_state(run)) == calm[0]
 
 
 async def test_a_question_that_waited_at_a_broken_endpoint_ends_with_a_reason_of_its_own(event_log):
@@ -305,11 +305,11 @@ async def test_a_question_that_waited_at_a_broken_endpoint_ends_with_a_reason_of
     config = models.daemon_config(local={"patience_seconds": 1000.0})
     run = await models.submitted(event_log)
     desk = models.desk_of(event_log, provider, config, breakers=policy)
-    await models.hosted(event_log, desk, until=lambda: event_log.state(run).ended, config=config)
+    await models.hosted(event_log, desk, until=lambda: event_log.run_state(run).ended, config=config)
     failed = events(event_log, run, PlanFailed)
     assert failed
     assert {event.error.code for event in failed} == {"llm_unavailable"}
-    assert event_log.state(run).stop is StopReason.NO_PROPOSALS
+    assert event_log.run_state(run).stop is StopReason.NO_PROPOSALS
 
 
 # --- budgets ------------------------------------------------------------------------------------------
@@ -318,14 +318,14 @@ async def test_a_question_that_waited_at_a_broken_endpoint_ends_with_a_reason_of
 def never_over(event_log: EventLog, run: str, cap_usd: float) -> None:
     last = event_log.run_seq(run)
     for seq in range(1, last + 1):
-        state = event_log.state_at(run, seq)
+        state = event_log.run_state_at(run, seq)
         assert state.spent_usd + state.reserved_usd <= cap_usd
 
 
 async def test_a_run_ends_when_no_call_has_room_and_never_exceeds_its_cap(event_log):
     config = CONFIG.model_copy(update={"cap_usd": 0.15})
     run = await models.finished(event_log, FakeProvider(), config)
-    state = event_log.state(run)
+    state = event_log.run_state(run)
     assert state.stop is StopReason.BUDGET
     (short,) = events(event_log, run, BudgetShort)
     assert short.cap == 0.15
@@ -340,7 +340,7 @@ async def test_calls_and_tokens_have_caps_too(event_log, cap):
     most = {"cap_calls": 5, "cap_tokens": 60_000}[cap]
     config = CONFIG.model_copy(update={cap: most})
     run = await models.finished(event_log, FakeProvider(), config)
-    state = event_log.state(run)
+    state = event_log.run_state(run)
     assert state.stop is StopReason.BUDGET
     assert {"cap_calls": state.spent_calls, "cap_tokens": state.spent_tokens}[cap] <= most
 
@@ -349,8 +349,8 @@ async def test_without_a_price_a_run_goes_on_and_says_so(event_log, caplog):
     config = models.daemon_config(prices=())
     run = await models.submitted(event_log, CONFIG.model_copy(update={"cap_usd": 0.0}))
     desk = models.desk_of(event_log, FakeProvider(), config)
-    await models.hosted(event_log, desk, until=lambda: event_log.state(run).ended)
-    state = event_log.state(run)
+    await models.hosted(event_log, desk, until=lambda: event_log.run_state(run).ended)
+    state = event_log.run_state(run)
     assert (state.stop, state.unknown_cost, state.spent_usd) == (StopReason.ROUNDS, True, 0.0)
     assert state.prices == {MODEL: None}
     assert {event.cost_usd for event in events(event_log, run, CallCompleted)} == {None}
@@ -360,9 +360,9 @@ async def test_a_price_holds_for_a_run_whatever_lists_say_later(event_log):
     run, _, _ = await in_flight(event_log)
     dearer = models.daemon_config(prices=(f"{MODEL}=300/30/1500",))
     desk = models.desk_of(event_log, FakeProvider(), dearer)
-    await models.hosted(event_log, desk, until=lambda: event_log.state(run).ended, config=dearer)
-    assert event_log.state(run).prices[MODEL].rates[0].input == 3.0
-    assert event_log.state(run).spent_usd < 1
+    await models.hosted(event_log, desk, until=lambda: event_log.run_state(run).ended, config=dearer)
+    assert event_log.run_state(run).prices[MODEL].rates[0].input == 3.0
+    assert event_log.run_state(run).spent_usd < 1
 
 
 async def test_a_day_without_room_holds_a_run_until_another_day(event_log, calm):
@@ -371,29 +371,31 @@ async def test_a_day_without_room_holds_a_run_until_another_day(event_log, calm)
     run = await models.submitted(event_log)
     provider = FakeProvider()
     days = 0
-    while not event_log.state(run).ended:
+    while not event_log.run_state(run).ended:
         desk = models.desk_of(event_log, provider, config, clock=lambda: now[0])
         before, pauses = len(provider.asked), len(events(event_log, run, RunPaused))
         await models.hosted(
             event_log,
             desk,
-            until=lambda n=pauses: event_log.state(run).ended or len(events(event_log, run, RunPaused)) > n,
+            until=lambda n=pauses: (
+                event_log.run_state(run).ended or len(events(event_log, run, RunPaused)) > n
+            ),
         )
         assert len(provider.asked) - before <= 7
-        if event_log.state(run).status is RunStatus.PAUSED:
-            assert event_log.state(run).pause_cause is PauseCause.DAY
+        if event_log.run_state(run).status is RunStatus.PAUSED:
+            assert event_log.run_state(run).pause_cause is PauseCause.DAY
             now[0] += 86_400
         days += 1
         assert days < 20
     assert days == -(-calm[1] // 7)
-    assert state_hash(event_log.state(run)) == calm[0]
+    assert state_hash(event_log.run_state(run)) == calm[0]
 
 
 # --- who steers ---------------------------------------------------------------------------------------
 
 
 async def test_a_run_that_is_cancelled_pays_for_what_was_under_way(event_log):
-    from daemon.commands import Commands
+    from daemon.commands import CommandHandler
     from tests.support import fakes
 
     asked = asyncio.Event()
@@ -405,12 +407,12 @@ async def test_a_run_that_is_cancelled_pays_for_what_was_under_way(event_log):
     run = await models.submitted(event_log)
     desk = models.desk_of(event_log, FakeProvider(script=script))
     await models.hosted(event_log, desk, until=asked.is_set)
-    held = event_log.state(run).held
-    commands = Commands(event_log, fakes.fake_workers(), touched=lambda *_: None)
+    held = event_log.run_state(run).held
+    commands = CommandHandler(event_log, fakes.fake_workers(), touched=lambda *_: None)
     await commands.handle("stop", b'{"verb": "cancel", "run": "%s"}' % run.encode())
-    state = event_log.state(run)
+    state = event_log.run_state(run)
     assert (state.status, state.spent, state.reserved_usd) == (RunStatus.CANCELLED, held, 0.0)
-    assert event_log.system().day.held == {}
+    assert event_log.system_state().day.held == {}
     assert events(event_log, run, RunCancelled)
 
 
@@ -418,21 +420,21 @@ async def test_a_paused_run_buys_nothing_more(event_log):
     run, key, _ = await in_flight(event_log)
     await event_log.append([NewEvent(run, RunPaused(reason="a person"))])
     provider = FakeProvider()
-    roles = models.desk_of(event_log, provider).roles(run, _key(key))
-    with pytest.raises(Held):
+    roles = models.desk_of(event_log, provider).create_roles(run, _key(key))
+    with pytest.raises(EffectDeferred):
         await roles.plan(_request(event_log, key, run), event_log.get_blob)
     assert provider.asked == []
 
 
 async def test_a_planner_without_a_model_fails_and_says_what_to_set(event_log):
     run, key, _ = await in_flight(event_log)
-    state = event_log.state(run)
+    state = event_log.run_state(run)
     bare = state.config.model_copy(update={"llm": state.config.llm.model_copy(update={"models": ()})})
     slots = tuple(slot.model_copy(update={"model": None}) for slot in state.slots)
     changes = {"config": bare, "slots": slots, "open": {}}
     event_log.state = lambda _: state.model_copy(update=changes)
     with pytest.raises(RoleError, match="no model is given for local"):
-        models.desk_of(event_log, FakeProvider()).roles(run, _key(key))
+        models.desk_of(event_log, FakeProvider()).create_roles(run, _key(key))
 
 
 async def test_the_first_of_a_round_s_questions_goes_alone_where_that_is_cheaper(event_log):
@@ -450,11 +452,11 @@ async def test_the_first_of_a_round_s_questions_goes_alone_where_that_is_cheaper
     await models.hosted(
         event_log,
         models.desk_of(event_log, provider, busy),
-        until=lambda: event_log.state(run).ended,
+        until=lambda: event_log.run_state(run).ended,
         config=busy,
     )
     assert under_way[0] == 1
-    assert all(isinstance(one, Record | Effect) for one in decide(event_log.state(run)))
+    assert all(isinstance(one, Record | Effect) for one in decide(event_log.run_state(run)))
     assert isinstance(events(event_log, run, RunCompleted)[0], RunCompleted)
     assert events(event_log, run, PlanStarted)
 
@@ -463,6 +465,6 @@ async def test_the_first_of_a_round_s_questions_goes_alone_where_that_is_cheaper
 async def test_a_run_that_had_its_time_ends_before_another_round(event_log, planner):
     config = CONFIG.model_copy(update={"cap_seconds": 0.001, "planner": (planner,)})
     run = await models.finished(event_log, FakeProvider(), config)
-    state = event_log.state(run)
+    state = event_log.run_state(run)
     assert (state.stop, state.round) == (StopReason.BUDGET, 0)
     assert state.status_reason == "the run has had its 0 s"

@@ -6,9 +6,9 @@ import pytest
 
 from agent_core.providers.failures import CallError, FailureKind
 from agent_core.providers.keys import Secret
-from daemon.calls.asking import Asking
-from daemon.calls.desk import Desk
-from daemon.calls.endpoints import Endpoints
+from daemon.calls.durable_calls import DurableCalls
+from daemon.calls.endpoints import EndpointPool
+from daemon.calls.llm_roles import RoleFactory
 from stability.breaker import BreakerPolicy
 from state.events import (
     CallCompleted,
@@ -47,13 +47,13 @@ def breaking_once(error: Exception):
 
 def assert_ledgers_agree(event_log: EventLog, run: str) -> None:
     """Every call has one outcome; the run, its events and the day say the same of what they took."""
-    state, day = event_log.state(run), event_log.system().day
+    state, day = event_log.run_state(run), event_log.system_state().day
     ends = events(event_log, run, CallCompleted, CallFailed, CallLost)
     started = [(one.key, one.call, one.attempt) for one in events(event_log, run, CallStarted)]
     assert sorted((one.key, one.call, one.attempt) for one in ends) == sorted(started)
-    assert (day.spent, day.held) == (state.spent, {})
-    assert state.spent.usd == pytest.approx(sum(one.cost_usd for one in ends))
-    assert state.spent.tokens == sum(one.charged_tokens for one in ends)
+    assert (day.spent, day.held) == (state.spent_amount, {})
+    assert state.spent_amount.usd == pytest.approx(sum(one.cost_usd for one in ends))
+    assert state.spent_amount.tokens == sum(one.charged_tokens for one in ends)
 
 
 @pytest.mark.parametrize("error", [ValueError("of a secret kind"), UnicodeError("half of a pair")])
@@ -83,7 +83,7 @@ async def test_an_answer_that_cannot_be_taken_in_is_a_failed_call(event_log):
 
 async def test_an_effect_that_ends_with_a_call_under_way_takes_it_along(event_log, monkeypatch):
     """Whatever a bug leaves under way is lost, in the run as in the day."""
-    sent = Asking._sent
+    sent = DurableCalls._send_request
     left = [LookupError("a bug in the asking itself")]
 
     async def broken(self, endpoint, request, started):
@@ -91,7 +91,7 @@ async def test_an_effect_that_ends_with_a_call_under_way_takes_it_along(event_lo
             raise left.pop()
         await sent(self, endpoint, request, started)
 
-    monkeypatch.setattr(Asking, "_sent", broken)
+    monkeypatch.setattr(DurableCalls, "_send_request", broken)
     run = await models.finished(event_log, FakeProvider())
     (lost,) = events(event_log, run, CallLost)
     started = next(one for one in events(event_log, run, CallStarted) if one.key == lost.key)
@@ -110,19 +110,21 @@ async def test_an_endpoint_that_cannot_be_set_up_pauses_the_run_before_anything_
         return provider
 
     run = await models.submitted(event_log)
-    desk = Desk(event_log, models.daemon_config(), env={}, create=create, retries=models.QUICK)
-    await models.hosted(event_log, desk, until=lambda: event_log.state(run).status is not RunStatus.RUNNING)
+    desk = RoleFactory(event_log, models.daemon_config(), env={}, create=create, retries=models.QUICK)
+    await models.hosted(
+        event_log, desk, until=lambda: event_log.run_state(run).status is not RunStatus.RUNNING
+    )
     (paused,) = events(event_log, run, RunPaused)
     assert paused.cause is PauseCause.PROVIDER
     assert paused.reason == (
         "local: invalid: cannot be set up: ImportError: a package for socks:// is missing"
     )
     assert not events(event_log, run, CallStarted, PlanFailed)
-    assert event_log.system().day is None
+    assert event_log.system_state().day is None
 
     left.clear()
     await event_log.append([NewEvent(run, RunResumed(reason="mended"))])
-    await models.hosted(event_log, desk, until=lambda: event_log.state(run).ended)
+    await models.hosted(event_log, desk, until=lambda: event_log.run_state(run).ended)
     assert len(events(event_log, run, CallCompleted)) == len(provider.asked) > 0
     assert_ledgers_agree(event_log, run)
 
@@ -134,7 +136,7 @@ async def test_what_keeps_an_endpoint_from_being_set_up_is_told_without_its_key(
         assert settings.key == Secret(key)
         raise RuntimeError(f"not with {key}")
 
-    found = Endpoints(
+    found = EndpointPool(
         event_log,
         models.daemon_config(),
         env={"LOCAL_API_KEY": key},
@@ -142,7 +144,7 @@ async def test_what_keeps_an_endpoint_from_being_set_up_is_told_without_its_key(
         policy=BreakerPolicy(failures=1),
     )
     with pytest.raises(CallError) as caught:
-        await found.get("local").ready()
+        await found.get("local").ensure_provider()
     assert "RuntimeError: not with" in caught.value.failure.message
     assert key not in caught.value.failure.message
-    assert event_log.system().breakers == {}
+    assert event_log.system_state().breakers == {}

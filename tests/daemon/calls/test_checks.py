@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from daemon.calls.checks import faults, used
-from daemon.commands import Commands
-from daemon.config import WITH_MODELS, ConfigError, DaemonConfig, load
-from daemon.verbs import run_id
+from daemon.calls.model_checks import find_model_faults, models_of_run
+from daemon.command_models import run_id
+from daemon.commands import CommandHandler
+from daemon.config import MODEL_DEFAULTS, ConfigError, DaemonConfig, load_config
 from state.errors import StreamUnknown
 from state.log import EventLog
 from state.model import LlmConfig, RunConfig
@@ -42,7 +42,7 @@ def run(*planner: str, cap_usd: float = 5.0, **llm) -> RunConfig:
     ],
 )  # fmt: skip
 def test_each_fault_is_one_line_that_names_the_key(config, env, told):
-    found = faults(config, DaemonConfig(), env)
+    found = find_model_faults(config, DaemonConfig(), env)
     assert len(found) == (told is not None)
     assert told is None or told in found[0]
     assert all("\n" not in line for line in found)
@@ -51,25 +51,27 @@ def test_each_fault_is_one_line_that_names_the_key(config, env, told):
 def test_a_server_of_one_s_own_needs_no_key_and_a_key_file_must_be_private(tmp_path):
     config = run("openai", models=("openai/m",))
     own = DaemonConfig.model_validate({"openai": {"base_url": "http://127.0.0.1:9/v1"}})
-    assert faults(config, own, {}) == []
+    assert find_model_faults(config, own, {}) == []
     file = tmp_path / "key"
     file.write_text("sk-0123456789")
     file.chmod(0o644)
-    (told,) = faults(config, DaemonConfig.model_validate({"openai": {"key_file": str(file)}}), {})
+    (told,) = find_model_faults(config, DaemonConfig.model_validate({"openai": {"key_file": str(file)}}), {})
     assert "chmod 600" in told
     assert "sk-0123456789" not in told
 
 
 def test_the_models_of_a_run_are_those_that_its_planners_may_ask():
     config = run("anthropic", "builtin", models=(CLAUDE, "local/m"), summarizer_models=("openai/s=2",))
-    assert used(config) == [CLAUDE, "openai/s"]
-    assert used(RunConfig(llm=LlmConfig(models=(CLAUDE,)))) == []
+    assert models_of_run(config) == [CLAUDE, "openai/s"]
+    assert models_of_run(RunConfig(llm=LlmConfig(models=(CLAUDE,)))) == []
 
 
 async def test_a_run_whose_models_cannot_be_asked_is_refused(home):
     with EventLog.open(home) as event_log:
         desk = models.desk_of(event_log, FakeProvider())
-        commands = Commands(event_log, fakes.fake_workers(), touched=lambda *_: None, check=desk.faults)
+        commands = CommandHandler(
+            event_log, fakes.fake_workers(), touched=lambda *_: None, check=desk.find_model_faults
+        )
         free = CONFIG.model_copy(update={"cap_usd": 0.0})
         submission = fakes.submission(free)
         await commands.handle("bad", submission.model_dump_json().encode())
@@ -77,14 +79,16 @@ async def test_a_run_whose_models_cannot_be_asked_is_refused(home):
         assert rejected.event.error.code == "config_invalid"
         assert "run.cap_usd = 0: local/some-model costs money" in rejected.event.error.message
         with pytest.raises(StreamUnknown):
-            event_log.state(run_id("bad", "silu"))
+            event_log.run_state(run_id("bad", "silu"))
 
 
 async def test_a_fork_or_a_setting_that_nobody_could_answer_is_refused(home):
     with EventLog.open(home) as event_log:
         run = await models.submitted(event_log)
         desk = models.desk_of(event_log, FakeProvider())
-        commands = Commands(event_log, fakes.fake_workers(), touched=lambda *_: None, check=desk.faults)
+        commands = CommandHandler(
+            event_log, fakes.fake_workers(), touched=lambda *_: None, check=desk.find_model_faults
+        )
 
         async def answer(id_: str, **command) -> object:
             await commands.handle(id_, json.dumps({"run": run, **command}).encode())
@@ -111,25 +115,25 @@ def test_config_check_says_it_too(ctl, home):
 def test_searches_with_models_have_defaults_of_their_own(home):
     home.mkdir()
     (home / "config.toml").write_text('[run]\nplanner = ["builtin"]\n')
-    assert load(home, {}).config.run.search.plans == 6
-    effective = load(home, {}, {"run.planner": ["local"], "run.search.plans": 3})
+    assert load_config(home, {}).config.run.search.plans == 6
+    effective = load_config(home, {}, {"run.planner": ["local"], "run.search.plans": 3})
     search = effective.config.run.search
     assert (search.beam, search.plans, search.implementations, search.rounds) == (6, 3, 2, 16)
     assert effective.sources.keys() == {"run.planner", "run.search.plans"}
-    assert WITH_MODELS["run.search.plans"] == 12
+    assert MODEL_DEFAULTS["run.search.plans"] == 12
 
 
 def test_prices_and_windows_of_one_s_own_are_checked_when_they_are_read(home):
     with pytest.raises(ConfigError, match="no price: ENDPOINT/MODEL=INPUT/CACHED/OUTPUT"):
-        load(home, {}, {"daemon.prices": ["local/m=1"]})
+        load_config(home, {}, {"daemon.prices": ["local/m=1"]})
     with pytest.raises(ConfigError, match="no window"):
-        load(home, {}, {"daemon.windows": ["local/m"]})
+        load_config(home, {}, {"daemon.windows": ["local/m"]})
     for key, value in {"daemon.prices": "antropic/m=1/0.1/2", "daemon.windows": "antropic/m=9/1"}.items():
         with pytest.raises(ConfigError, match=r"antropic.*did you mean 'anthropic'") as refused:
-            load(home, {}, {key: [value]})
+            load_config(home, {}, {key: [value]})
         assert len(refused.value.faults) == 1
         assert "\n" not in str(refused.value)
-    assert load(home, {}, {"daemon.prices": ["local/m=1/0.1/2"]}).config.daemon.prices
+    assert load_config(home, {}, {"daemon.prices": ["local/m=1/0.1/2"]}).config.daemon.prices
 
 
 @pytest.mark.parametrize(
@@ -143,7 +147,9 @@ def test_prices_and_windows_of_one_s_own_are_checked_when_they_are_read(home):
 )
 def test_an_address_with_a_password_is_refused_without_telling_it(home, url):
     with pytest.raises(ConfigError, match=r"daemon\.local\.base_url") as refused:
-        load(home, {}, {"daemon.local.base_url": url})
+        load_config(home, {}, {"daemon.local.base_url": url})
     assert "hunter2" not in str(refused.value)
     assert "gate.example" in str(refused.value)
-    assert load(home, {}, {"daemon.local.base_url": "http://gate.example/a@b"}).config.daemon.local.base_url
+    assert load_config(
+        home, {}, {"daemon.local.base_url": "http://gate.example/a@b"}
+    ).config.daemon.local.base_url

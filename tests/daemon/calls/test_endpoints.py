@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent_core.providers.completion import CompletionRequest, Part
+from agent_core.providers.completion import CompletionRequest, PromptPart
 from agent_core.providers.failures import CallError, Failure, FailureKind
-from agent_core.providers.limits import NoTurn
-from daemon.calls.endpoints import Endpoints, Leaders, Unavailable
+from agent_core.providers.limits import TurnTimeout
+from daemon.calls.endpoints import EndpointPool, EndpointUnavailable, PrefixLeaders
 from stability.breaker import BreakerPolicy
 from state.events import BreakerClosed, BreakerOpened
 from state.log import EventLog
@@ -33,20 +33,20 @@ def event_log(home):
 def request(case: str = "case", guide: str = LONG) -> CompletionRequest:
     return CompletionRequest(
         model="some-model",
-        guide=(Part(text=guide, cached=True),),
-        case=(Part(text=case),),
+        guide=(PromptPart(text=guide, cached=True),),
+        case=(PromptPart(text=case),),
         max_output_tokens=10,
     )
 
 
-def endpoints(event_log: EventLog, provider: FakeProvider, **more) -> Endpoints:
-    return Endpoints(event_log, models.daemon_config(), env={}, create=lambda *_: provider, **more)
+def endpoints(event_log: EventLog, provider: FakeProvider, **more) -> EndpointPool:
+    return EndpointPool(event_log, models.daemon_config(), env={}, create=lambda *_: provider, **more)
 
 
-async def ask(found: Endpoints, asked: CompletionRequest, price) -> str:
+async def ask(found: EndpointPool, asked: CompletionRequest, price) -> str:
     endpoint = found.get("local")
-    async with endpoint.turn(asked, price, wait_seconds=30):
-        return (await endpoint.ask(asked)).text
+    async with endpoint.wait_for_turn(asked, price, wait_seconds=30):
+        return (await endpoint.send_request(asked)).text
 
 
 async def everybody_else() -> None:
@@ -85,14 +85,14 @@ async def under_way(event_log, price, requests, script=None) -> list[int]:
 
 
 async def test_the_first_of_a_fan_out_goes_alone_and_the_others_together(event_log):
-    price = endpoints(event_log, FakeProvider()).price(MODEL)
+    price = endpoints(event_log, FakeProvider()).model_price(MODEL)
     assert price is not None
     cases = [request(f"case {number}") for number in range(5)]
     assert sorted(await under_way(event_log, price, cases)) == [1, 1, 2, 3, 4]
 
 
 async def test_after_a_first_one_that_fails_the_others_go_together(event_log):
-    price = endpoints(event_log, FakeProvider()).price(MODEL)
+    price = endpoints(event_log, FakeProvider()).model_price(MODEL)
     cases = [request(f"case {number}") for number in range(4)]
 
     def script(asked, number):
@@ -102,16 +102,16 @@ async def test_after_a_first_one_that_fails_the_others_go_together(event_log):
 
 
 async def test_who_comes_after_one_that_failed_is_a_first_one_again():
-    leaders, inside = Leaders(), []
+    leaders, inside = PrefixLeaders(), []
 
     async def go(name: str) -> None:
-        async with leaders.behind("a", wait_seconds=60):
+        async with leaders.wait_for_leader("a", wait_seconds=60):
             inside.append(name)
             await asyncio.sleep(0)
             inside.append(name)
 
     with pytest.raises(LookupError):
-        async with leaders.behind("a", wait_seconds=60):
+        async with leaders.wait_for_leader("a", wait_seconds=60):
             raise LookupError
     await asyncio.gather(go("x"), go("y"), go("z"))
     assert inside[:2] == ["x", "x"]
@@ -121,21 +121,21 @@ async def test_who_comes_after_one_that_failed_is_a_first_one_again():
 async def test_nobody_waits_behind_another_beyond_its_patience(event_log):
     """The first one hangs for as long as the test lasts."""
     found = endpoints(event_log, FakeProvider())
-    price, endpoint = found.price(MODEL), found.get("local")
-    async with endpoint.turn(request(), price, wait_seconds=60):
+    price, endpoint = found.model_price(MODEL), found.get("local")
+    async with endpoint.wait_for_turn(request(), price, wait_seconds=60):
         for seconds in (0.0, 0.001):
-            with pytest.raises(NoTurn):
-                async with endpoint.turn(request("another"), price, wait_seconds=seconds):
+            with pytest.raises(TurnTimeout):
+                async with endpoint.wait_for_turn(request("another"), price, wait_seconds=seconds):
                     pass
 
 
 async def test_what_is_left_of_a_patience_is_all_that_follows_behind_a_first_one(event_log, monkeypatch):
     """Of ten seconds six are gone behind the first one, so four are left for the limits."""
     found = endpoints(event_log, FakeProvider())
-    price, endpoint = found.price(MODEL), found.get("local")
+    price, endpoint = found.model_price(MODEL), found.get("local")
     now, given = [100.0], []
     monkeypatch.setattr("daemon.calls.endpoints.time", SimpleNamespace(monotonic=lambda: now[0]))
-    turn = endpoint.limiter.turn
+    turn = endpoint.limiter.take_turn
 
     def noting(tokens, *, wait_seconds):
         given.append(wait_seconds)
@@ -144,10 +144,10 @@ async def test_what_is_left_of_a_patience_is_all_that_follows_behind_a_first_one
     monkeypatch.setattr(endpoint.limiter, "turn", noting)
 
     async def follow() -> None:
-        async with endpoint.turn(request("another"), price, wait_seconds=10.0):
+        async with endpoint.wait_for_turn(request("another"), price, wait_seconds=10.0):
             pass
 
-    async with endpoint.turn(request(), price, wait_seconds=10.0):
+    async with endpoint.wait_for_turn(request(), price, wait_seconds=10.0):
         following = asyncio.create_task(follow())
         await asyncio.sleep(0)
         now[0] += 6.0
@@ -157,7 +157,7 @@ async def test_what_is_left_of_a_patience_is_all_that_follows_behind_a_first_one
 
 @pytest.mark.parametrize("why", ["no price is known", "caches are not cheaper", "little is shared"])
 async def test_nobody_waits_where_nothing_is_saved(event_log, why):
-    price = endpoints(event_log, FakeProvider()).price(MODEL)
+    price = endpoints(event_log, FakeProvider()).model_price(MODEL)
     flat = price.model_copy(
         update={"rates": tuple(rates.model_copy(update={"cached": rates.input}) for rates in price.rates)}
     )
@@ -169,13 +169,13 @@ async def test_nobody_waits_where_nothing_is_saved(event_log, why):
 
 async def test_what_is_warm_goes_cold_again():
     now = [0.0]
-    leaders = Leaders(clock=lambda: now[0])
-    async with leaders.behind("a", wait_seconds=60):
+    leaders = PrefixLeaders(clock=lambda: now[0])
+    async with leaders.wait_for_leader("a", wait_seconds=60):
         pass
     inside: list[str] = []
 
     async def go(name: str) -> None:
-        async with leaders.behind("a", wait_seconds=60):
+        async with leaders.wait_for_leader("a", wait_seconds=60):
             inside.append(name)
             await everybody_else()
             inside.append(name)
@@ -196,14 +196,14 @@ async def test_a_breaker_is_kept_in_the_log_and_a_new_process_probes(event_log):
     found = endpoints(event_log, provider, policy=BreakerPolicy(failures=1, pause_seconds=600))
     with pytest.raises(CallError):
         await ask(found, request(), None)
-    assert event_log.system().breakers == {"local": "down"}
+    assert event_log.system_state().breakers == {"local": "down"}
     endpoint = found.get("local")
-    with pytest.raises(Unavailable):
-        async with endpoint.turn(request(), None, wait_seconds=0.01):
+    with pytest.raises(EndpointUnavailable):
+        async with endpoint.wait_for_turn(request(), None, wait_seconds=0.01):
             pass
     again = endpoints(event_log, provider, policy=BreakerPolicy(failures=1, pause_seconds=600))
     assert await ask(again, request(), None) == "an answer"
-    assert event_log.system().breakers == {}
+    assert event_log.system_state().breakers == {}
     kinds = [item.type for item in event_log.read(stream=SYSTEM_STREAM)]
     assert kinds == [BreakerOpened.__name__, BreakerClosed.__name__]
 
@@ -213,18 +213,18 @@ async def test_who_waits_behind_those_at_an_open_breaker_is_told_of_the_breaker(
     provider = FakeProvider(script=lambda *_: Failure(kind=FailureKind.SERVER, message="down"))
     config = models.daemon_config(local={"calls": 1})
     policy = BreakerPolicy(failures=1, pause_seconds=600)
-    found = Endpoints(event_log, config, env={}, create=lambda *_: provider, policy=policy)
+    found = EndpointPool(event_log, config, env={}, create=lambda *_: provider, policy=policy)
     with pytest.raises(CallError):
         await ask(found, request(), None)
 
     async def waits(seconds: float) -> None:
-        async with found.get("local").turn(request(), None, wait_seconds=seconds):
+        async with found.get("local").wait_for_turn(request(), None, wait_seconds=seconds):
             pass
 
     first = asyncio.create_task(waits(100_000.0))
     while found.get("local").limiter.gate.inside == 0:  # noqa: ASYNC110 - no event says so
         await asyncio.sleep(0)
-    with pytest.raises(Unavailable):
+    with pytest.raises(EndpointUnavailable):
         await waits(0.01)
     first.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -239,14 +239,14 @@ async def test_a_probe_that_sends_nothing_makes_room_for_another(event_log):
     found = endpoints(event_log, provider, policy=BreakerPolicy(probe_seconds=600))
     for _ in range(2):
         with pytest.raises(LookupError):
-            async with found.get("local").turn(request(), None, wait_seconds=0.01):
+            async with found.get("local").wait_for_turn(request(), None, wait_seconds=0.01):
                 raise LookupError
-    async with found.get("local").turn(request(), None, wait_seconds=0.01):
+    async with found.get("local").wait_for_turn(request(), None, wait_seconds=0.01):
         pass
     assert provider.asked == []
-    assert event_log.system().breakers == {"local": "down"}
+    assert event_log.system_state().breakers == {"local": "down"}
     assert await ask(found, request(), None) == "an answer"
-    assert event_log.system().breakers == {}
+    assert event_log.system_state().breakers == {}
 
 
 async def test_who_sends_nothing_withdraws_no_probe_but_its_own(event_log):
@@ -257,12 +257,12 @@ async def test_who_sends_nothing_withdraws_no_probe_but_its_own(event_log):
     found = endpoints(event_log, FakeProvider(script=script), policy=policy)
     endpoint = found.get("local")
     async with contextlib.AsyncExitStack() as probing:
-        async with endpoint.turn(request(), None, wait_seconds=30):  # while it is closed
+        async with endpoint.wait_for_turn(request(), None, wait_seconds=30):  # while it is closed
             with pytest.raises(CallError):
                 await ask(found, request(), None)
-            await probing.enter_async_context(endpoint.turn(request(), None, wait_seconds=30))
-        with pytest.raises(NoTurn):
-            async with endpoint.turn(request(), None, wait_seconds=0.01):
+            await probing.enter_async_context(endpoint.wait_for_turn(request(), None, wait_seconds=30))
+        with pytest.raises(TurnTimeout):
+            async with endpoint.wait_for_turn(request(), None, wait_seconds=0.01):
                 pass
 
 
@@ -273,8 +273,8 @@ async def test_a_probe_that_failed_is_not_withdrawn(event_log):
     found = endpoints(event_log, provider, policy=BreakerPolicy(pause_seconds=600))
     with pytest.raises(CallError):
         await ask(found, request(), None)
-    with pytest.raises(NoTurn):
-        async with found.get("local").turn(request(), None, wait_seconds=0.01):
+    with pytest.raises(TurnTimeout):
+        async with found.get("local").wait_for_turn(request(), None, wait_seconds=0.01):
             pass
 
 
@@ -287,12 +287,12 @@ async def test_failures_of_the_question_are_none_of_the_endpoint(event_log):
         with pytest.raises(CallError):
             await ask(found, request(), None)
     assert await ask(found, request(), None) == "an answer"
-    assert event_log.system().breakers == {}
+    assert event_log.system_state().breakers == {}
 
 
 async def test_a_key_that_cannot_be_had_is_a_failure_like_a_wrong_one(event_log, tmp_path):
     config = models.daemon_config(local={"key_file": str(tmp_path / "nothing")})
-    found = Endpoints(event_log, config, env={}, create=lambda *_: FakeProvider())
+    found = EndpointPool(event_log, config, env={}, create=lambda *_: FakeProvider())
     with pytest.raises(CallError) as caught:
         await ask(found, request(), None)
     assert caught.value.failure.kind is FailureKind.AUTH
@@ -312,7 +312,7 @@ async def test_a_key_that_was_mended_is_used_by_the_next_question(event_log, tmp
         return made[-1]
 
     config = models.daemon_config(local={"key_file": str(file)})
-    found = Endpoints(event_log, config, env={}, create=create)
+    found = EndpointPool(event_log, config, env={}, create=create)
     file.write_text("the-old-one")
     for _ in range(2):
         with pytest.raises(CallError):
@@ -333,7 +333,7 @@ async def test_a_key_is_not_looked_for_again_while_it_is_good(event_log, tmp_pat
     file.write_text("the-one")
     provider = FakeProvider(script=lambda *_: "an answer")
     config = models.daemon_config(local={"key_file": str(file)})
-    found = Endpoints(event_log, config, env={}, create=lambda *_: provider)
+    found = EndpointPool(event_log, config, env={}, create=lambda *_: provider)
     await ask(found, request(), None)
     file.unlink()
     assert await ask(found, request(), None) == "an answer"
@@ -344,9 +344,9 @@ async def test_other_settings_make_an_endpoint_anew(event_log):
     found = endpoints(event_log, provider)
     before = found.get("local")
     await ask(found, request(), None)
-    found.change(models.daemon_config(evaluations=1))
+    found.apply_config(models.daemon_config(evaluations=1))
     assert found.get("local") is before
-    found.change(models.daemon_config(local={"calls": 3}))
+    found.apply_config(models.daemon_config(local={"calls": 3}))
     assert found.get("local") is not before
     assert not provider.closed
     await found.aclose()
@@ -355,11 +355,11 @@ async def test_other_settings_make_an_endpoint_anew(event_log):
 
 def test_prices_and_windows_of_one_s_own_come_first(event_log):
     config = models.daemon_config(windows=(f"{MODEL}=4096/512",))
-    found = Endpoints(event_log, config, env={})
-    assert found.price(MODEL).rates[0].input == 3.0
-    assert found.price("local/another") is None
-    assert (found.window(MODEL).context, found.window(MODEL).output) == (4096, 512)
-    assert found.window("anthropic/claude-sonnet-4-5").context >= 200_000
+    found = EndpointPool(event_log, config, env={})
+    assert found.model_price(MODEL).rates[0].input == 3.0
+    assert found.model_price("local/another") is None
+    assert (found.model_window(MODEL).context, found.model_window(MODEL).output) == (4096, 512)
+    assert found.model_window("anthropic/claude-sonnet-4-5").context >= 200_000
 
 
 async def test_an_open_breaker_of_another_life_is_half_open_here(event_log):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from daemon.calls.desk import Desk
+from daemon.calls.llm_roles import RoleFactory
 from state.events import CallCompleted, CallFailed
 from state.log import EventLog
 from state.model import RunStatus
@@ -29,13 +29,15 @@ def test_every_question_is_paid_once_and_the_run_ends(home):
 
         async def work() -> str:
             run = await models.submitted(event_log)
-            desk = Desk(event_log, settings, env={}, retries=models.QUICK)
-            await models.hosted(event_log, desk, until=lambda: event_log.state(run).ended, config=settings)
+            desk = RoleFactory(event_log, settings, env={}, retries=models.QUICK)
+            await models.hosted(
+                event_log, desk, until=lambda: event_log.run_state(run).has_ended, config=settings
+            )
             return run
 
         run = asyncio.run(work())
         ends = [item.event for item in event_log.read(stream=run, limit=10_000)]
-        state = event_log.state(run)
+        state = event_log.run_state(run)
     answers = [event for event in ends if isinstance(event, CallCompleted)]
     failures = [event for event in ends if isinstance(event, CallFailed)]
     assert state.status is RunStatus.COMPLETED

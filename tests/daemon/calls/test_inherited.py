@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from daemon.calls.inherited import inherited
-from daemon.commands import Commands
-from daemon.verbs import run_id
+from daemon.calls.parent_answers import find_parent_answer
+from daemon.command_models import run_id
+from daemon.commands import CommandHandler
 from state.events import CallCompleted, CallStarted, PlanStarted
 from state.fold import state_hash
 from state.log import EventLog
 from state.reader import LogReader
-from state.verify import verify
+from state.verify import verify_log
 from tests.daemon.calls import models
 from tests.daemon.calls.models import FakeProvider
 from tests.support import fakes
@@ -38,7 +38,7 @@ def place(event_log: EventLog, run: str, kind: type, number: int) -> int:
 
 
 async def forked(event_log: EventLog, parent: str, seq: int, id_: str = "fork", **settings) -> str:
-    commands = Commands(event_log, fakes.fake_workers(), touched=lambda *_: None)
+    commands = CommandHandler(event_log, fakes.fake_workers(), touched=lambda *_: None)
     command = {"verb": "fork", "run": parent, "seq": seq, "settings": settings}
     await commands.handle(id_, json.dumps(command).encode())
     return run_id(id_, "silu")
@@ -46,13 +46,13 @@ async def forked(event_log: EventLog, parent: str, seq: int, id_: str = "fork", 
 
 async def finished(event_log: EventLog, run: str, provider: FakeProvider) -> None:
     desk = models.desk_of(event_log, provider)
-    await models.hosted(event_log, desk, until=lambda: event_log.state(run).ended)
+    await models.hosted(event_log, desk, until=lambda: event_log.run_state(run).has_ended)
 
 
 async def test_what_the_parent_was_answered_after_the_cut_is_not_bought_again(event_log):
     parent = await models.finished(event_log, FakeProvider())
     cut = place(event_log, parent, CallStarted, 0)
-    open_ = set(event_log.state_at(parent, cut).open)
+    open_ = set(event_log.run_state_at(parent, cut).open)
     fork = await forked(event_log, parent, cut)
     provider = FakeProvider()
     await finished(event_log, fork, provider)
@@ -70,7 +70,7 @@ async def test_what_the_parent_was_answered_after_the_cut_is_not_bought_again(ev
         ]
         assert (run, theirs.key, theirs.answer, theirs.model) == (parent, one.key, one.answer, one.model)
         assert int(seq) > cut
-    assert state_hash(event_log.state(fork)) == state_hash(event_log.state(parent))
+    assert state_hash(event_log.run_state(fork)) == state_hash(event_log.run_state(parent))
 
 
 async def test_what_is_reused_costs_nothing_and_is_no_call(event_log, home):
@@ -80,15 +80,15 @@ async def test_what_is_reused_costs_nothing_and_is_no_call(event_log, home):
     provider = FakeProvider()
     await finished(event_log, fork, provider)
     bought = [one for one in own(event_log, fork, CallCompleted) if one.reused_from is None]
-    before, after = event_log.state_at(parent, cut), event_log.state(fork)
+    before, after = event_log.run_state_at(parent, cut), event_log.run_state(fork)
     assert after.spent_calls - before.spent_calls == len(bought) == len(provider.asked)
     assert after.spent_usd == pytest.approx(before.spent_usd + sum(one.cost_usd for one in bought))
     assert after.held.calls == 0
-    day = event_log.system().day
-    assert (day.spent.calls, day.held) == (event_log.state(parent).spent_calls + len(bought), {})
-    assert verify(home).ok
+    day = event_log.system_state().day
+    assert (day.spent.calls, day.held) == (event_log.run_state(parent).spent_calls + len(bought), {})
+    assert verify_log(home).is_ok
     with LogReader.open(home) as reader:
-        told = {row["model"]: row["calls"] for row in reader.spend(fork) if row["role"] == "planner"}
+        told = {row["model"]: row["calls"] for row in reader.spend_rows(fork) if row["role"] == "planner"}
         assert told == {models.MODEL: sum(one.role == "planner" for one in bought)}
 
 
@@ -120,14 +120,16 @@ async def test_other_words_are_another_question(event_log):
 async def test_what_the_parent_asked_only_later_is_none_of_the_fork_s(event_log):
     parent = await models.finished(event_log, FakeProvider())
     cut = place(event_log, parent, PlanStarted, 0) - 1
-    assert event_log.state_at(parent, cut).open == {}
+    assert event_log.run_state_at(parent, cut).open == {}
     fork = await forked(event_log, parent, cut)
     first = own(event_log, parent, CallStarted)[0]
-    assert inherited(event_log, fork, first.key, first.call, first.request) is None
+    assert find_parent_answer(event_log, fork, first.key, first.call, first.request) is None
     provider = FakeProvider()
     await finished(event_log, fork, provider)
     assert len(provider.asked) == len(own(event_log, fork, CallCompleted))
-    assert inherited(event_log, parent, first.key, first.call, first.request) is None, "it is no fork"
+    assert find_parent_answer(event_log, parent, first.key, first.call, first.request) is None, (
+        "it is no fork"
+    )
 
 
 async def test_a_fork_of_a_fork_has_what_its_parent_reused(event_log):
@@ -149,6 +151,6 @@ async def test_a_fork_of_a_fork_has_what_its_parent_reused(event_log):
 async def test_an_answer_whose_text_was_pruned_is_bought(event_log, monkeypatch):
     parent = await models.finished(event_log, FakeProvider())
     fork = await forked(event_log, parent, place(event_log, parent, CallStarted, 0))
-    monkeypatch.setattr("daemon.calls.asking.Asking._has", lambda self, digest: False)
+    monkeypatch.setattr("daemon.calls.durable_calls.DurableCalls._has_blob", lambda self, digest: False)
     await finished(event_log, fork, FakeProvider())
     assert not [one for one in own(event_log, fork, CallCompleted) if one.reused_from]

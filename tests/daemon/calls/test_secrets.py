@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.calls.desk import Desk
+from daemon.calls.llm_roles import RoleFactory
 from stability.breaker import BreakerPolicy
 from state.events import CallFailed, ConfigChanged, RunResumed
 from state.log import EventLog
@@ -51,17 +51,17 @@ async def run_through(event_log: EventLog, server: LlmServer) -> str:
     )
     run = await models.submitted(event_log, config)
     async with asyncio.timeout(120):
-        while not event_log.state(run).ended:
-            desk = Desk(
+        while not event_log.run_state(run).has_ended:
+            desk = RoleFactory(
                 event_log, settings, env=KEYS, retries=models.QUICK, breakers=BreakerPolicy(failures=1000)
             )
             await models.hosted(
                 event_log,
                 desk,
-                until=lambda: event_log.state(run).status is not RunStatus.RUNNING,
+                until=lambda: event_log.run_state(run).status is not RunStatus.RUNNING,
                 config=settings,
             )
-            if event_log.state(run).status is RunStatus.PAUSED:
+            if event_log.run_state(run).status is RunStatus.PAUSED:
                 await event_log.append([NewEvent(run, RunResumed(reason="mended"))])
     return run
 

@@ -77,7 +77,7 @@ def test_constants_lists_every_constant_of_every_target(cli: Any) -> None:
 
 def test_the_page_has_the_constants_as_they_are() -> None:
     page = (Path(__file__).parents[3] / "docs/performance-model.md").read_text(encoding="utf-8")
-    assert page == constants.put_into(page), "run: nki-sim constants --into docs/performance-model.md"
+    assert page == constants.update_page(page), "run: nki-sim constants --into docs/performance-model.md"
 
 
 def test_a_page_is_renewed_and_one_without_a_table_is_left_alone(cli: Any, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nki_sim import cli as command_line
-from nki_sim.cli import lists, table, verb
+from nki_sim.cli import lists, verb, verb_table
 from nki_sim.cli.verb import Verb
 from nki_sim.errors import ScheduleError
 
@@ -123,7 +123,7 @@ def test_every_command_on_the_page_parses() -> None:
     assert len(commands) >= 8
     for line in commands:
         argv = shlex.split(line.replace("...", "--arg 1"))[1:]
-        assert command_line.parser().parse_args(argv).verb == argv[0]
+        assert command_line.build_parser().parse_args(argv).verb == argv[0]
 
 
 def test_the_modules_that_the_page_names_exist() -> None:
@@ -169,7 +169,7 @@ def test_a_command_that_does_not_parse_is_an_object_too(argv: tuple[str, ...], c
     status, out, err = cli(*argv, "--json")
     report = json.loads(out)
     assert (status, report["verb"], report["error"]["code"]) == (2, argv[0], "usage")
-    assert tuple(report) == tuple(table.VERBS[argv[0]].blank())
+    assert tuple(report) == tuple(verb_table.VERBS[argv[0]].blank_report())
     assert err.startswith("usage: nki-sim")
     assert err.splitlines()[-1] == report["error"]["message"]
     assert cli(*argv)[:2] == (2, "")
@@ -185,7 +185,7 @@ def test_without_a_verb_there_is_an_object_with_the_error(argv: tuple[str, ...],
 def test_lists_have_the_envelope_of_what_has_no_kernel(verb: str, cli: Any) -> None:
     report = json.loads(cli(verb, "--json")[1])
     assert (report["verb"], report["error"]) == (verb, None)
-    assert tuple(report) == tuple(table.VERBS[verb].blank())
+    assert tuple(report) == tuple(verb_table.VERBS[verb].blank_report())
 
 
 # -- statuses -------------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ def test_the_page_has_every_status_and_key() -> None:
     keys = {
         key for row in table_of_keys.splitlines()[2:] for key in re.findall(r"`(\w+)`", row.split("|")[1])
     }
-    assert keys == {key for entry in table.VERBS.values() for key in entry.blank()}
+    assert keys == {key for entry in verb_table.VERBS.values() for key in entry.blank_report()}
 
 
 # -- targets --------------------------------------------------------------------------------------
@@ -382,11 +382,11 @@ def test_a_verb_is_an_entry_of_the_table(monkeypatch: Any, cli: Any) -> None:
         name="pair", text="two things", action=action, options=options, keys={"both": None}, on_kernel=False,
         lines=lambda report, _: report["both"],
     )  # fmt: skip
-    monkeypatch.setitem(table.VERBS, "pair", verb)
+    monkeypatch.setitem(verb_table.VERBS, "pair", verb)
     assert cli("pair", "a", "b") == (1, "a\nb\n", "")
     assert json.loads(cli("pair", "a", "b", "--json")[1]) == {
         "verb": "pair",
         "both": ["a", "b"],
         "error": None,
     }
-    assert lists.PATH.name in table.VERBS
+    assert lists.PATH.name in verb_table.VERBS

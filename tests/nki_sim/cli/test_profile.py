@@ -57,9 +57,13 @@ def test_each_engine_adds_up_to_a_hundred_percent(kernel_file: Path, cli: Any) -
 
 def test_shares_are_rounded_together() -> None:
     track = {"busy_ms": 1.0, "done_ms": 0.0, "waits": [{"cause": "port", "on": "vector", "ms": 1.0}]}
-    assert profile_text.shares(track, 1.0, 3.0) == [("busy", 34), ("vector port", 33), ("overhead", 33)]
+    assert profile_text.latency_shares(track, 1.0, 3.0) == [
+        ("busy", 34),
+        ("vector port", 33),
+        ("overhead", 33),
+    ]
     few = {**track, "waits": [{"cause": "start", "on": "", "ms": 0.004}] * 3}
-    assert profile_text.shares(few, 0.0, 1.012) == [("busy", 99), ("other", 1)]
+    assert profile_text.latency_shares(few, 0.0, 1.012) == [("busy", 99), ("other", 1)]
 
 
 def test_a_tile_that_keeps_iterations_apart_is_a_hint(slow_file: Path, kernel_file: Path, cli: Any) -> None:
@@ -202,7 +206,7 @@ def test_gains_below_what_the_model_resolves_are_too_small_to_tell(speedup: floa
         "a_ms": 1.0, "b_ms": 1.0, "faster": "b", "speedup": speedup, "share_of_draws": 1.0,
         "same_outputs": True, "reasons": [],
     }  # fmt: skip
-    said = " ".join(compare._head({"comparison": found, "kernels": [kernel, kernel]}))
+    said = " ".join(compare._format_head({"comparison": found, "kernels": [kernel, kernel]}))
     assert ("too small to tell" in said) is small
     assert ("wins in 100% of the draws (of 4)" in said) is not small
 

@@ -117,7 +117,7 @@ def test_eager_shows_values_and_compares(pair: Any, tmp_path: Path, cli: Any) ->
     status, out, err = cli(*argv, "--eager", "--seeds", "0,1")
     report = json.loads(out)
     assert (status, report["correct"], report["rel_l2"]) == (0, True, {"0": 0.0, "1": 0.0})
-    first = harness.Reference(argv[3]).inputs(0)[0]
+    first = harness.ReferenceModule(argv[3]).draw_inputs(0)[0]
     assert f"first {float(first[0, 0, 0] * 3)}" in err
     assert cli(*argv, "--eager", "--slice", "0[0:1,0:1]")[0] == 2
     assert cli(*pair(factor=1.1), "--eager")[0] == 1

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nki_sim.cli import grammar, main, table, watch
+from nki_sim.cli import grammar, main, progress, verb_table
 
 
 def endless(tmp_path: Path) -> Path:
@@ -54,8 +54,8 @@ def test_a_deadline_ends_what_the_kernel_cannot_be_asked_to(tmp_path: Path) -> N
 
 
 def test_what_takes_long_says_so_on_stderr(monkeypatch: Any, capsys: Any) -> None:
-    monkeypatch.setattr(watch, "QUIET_S", 0.0)
-    with watch.stage("thinking"):
+    monkeypatch.setattr(progress, "QUIET_S", 0.0)
+    with progress.report_progress("thinking"):
         time.sleep(0.05)
     first, last = capsys.readouterr().err.splitlines()
     assert first == "nki-sim: thinking ..."
@@ -63,7 +63,7 @@ def test_what_takes_long_says_so_on_stderr(monkeypatch: Any, capsys: Any) -> Non
 
 
 def test_what_is_quick_says_nothing(capsys: Any) -> None:
-    with watch.stage("thinking"):
+    with progress.report_progress("thinking"):
         pass
     assert capsys.readouterr().err == ""
 
@@ -73,8 +73,8 @@ def test_what_is_quick_says_nothing(capsys: Any) -> None:
     [((), 600.0), (("--eager",), None), (("--deadline", "0"), None), (("--deadline", "2", "--eager"), 2.0)],
 )
 def test_a_command_ends_some_day_unless_told_otherwise(extra: tuple[str, ...], seconds: float | None) -> None:
-    options = grammar.parser(table.VERBS.values()).parse_args(["run", "kernel.py", *extra])
-    assert grammar.deadline_of(options) == seconds
+    options = grammar.build_parser(verb_table.VERBS.values()).parse_args(["run", "kernel.py", *extra])
+    assert grammar.deadline_seconds(options) == seconds
 
 
 @pytest.mark.parametrize("verb", ["run", "trace", "profile"])
@@ -100,7 +100,7 @@ def test_a_reader_that_goes_ends_the_command_quietly(verb: str) -> None:
 def test_signals_are_what_they_were_afterwards() -> None:
     numbers = (signal.SIGINT, signal.SIGPIPE)
     before = [signal.getsignal(number) for number in numbers]
-    with watch.plain_signals():
+    with progress.use_default_signals():
         assert [signal.getsignal(number) for number in numbers] == [signal.SIG_DFL] * 2
     assert [signal.getsignal(number) for number in numbers] == before
 
@@ -108,13 +108,13 @@ def test_signals_are_what_they_were_afterwards() -> None:
 @pytest.mark.parametrize("fails", ["None", "1 / 0"])
 def test_the_end_of_the_time_is_the_end_of_the_process(fails: str) -> None:
     code = (
-        "import time\nfrom nki_sim.cli import watch\n"
-        f"with watch.deadline(0.01, 3, lambda: {fails}):\n    time.sleep(60)\n"
+        "import time\nfrom nki_sim.cli import progress\n"
+        f"with progress.enforce_deadline(0.01, 3, lambda: {fails}):\n    time.sleep(60)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, timeout=60)
     assert done.returncode == 3
 
 
 def test_a_command_that_is_done_in_time_goes_on() -> None:
-    with watch.deadline(60.0, 3, lambda: pytest.fail("the time is not over")):
+    with progress.enforce_deadline(60.0, 3, lambda: pytest.fail("the time is not over")):
         pass

@@ -43,9 +43,9 @@ class Writer:
 
     def _begin(self, cores: int) -> None:
         declare = self._recorder.declare
-        self._x = self._recorder.argument("x", (HEIGHT, 2 * COLUMNS), "float32")
-        self._w = self._recorder.argument("w", (1, 2 * COLUMNS), "float32")
-        self._index = self._recorder.argument("index", (ROWS, 1), "int32")
+        self._x = self._recorder.declare_argument("x", (HEIGHT, 2 * COLUMNS), "float32")
+        self._w = self._recorder.declare_argument("w", (1, 2 * COLUMNS), "float32")
+        self._index = self._recorder.declare_argument("index", (ROWS, 1), "int32")
         self._outs, self._tables, self._rows, self._lasting, self._arrays = [], [], [], [], []
         for core in range(cores):
             self._recorder.core = core

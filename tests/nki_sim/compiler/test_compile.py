@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nki_sim.compiler.compiled import LOAD_AGAIN, RELOAD
+from nki_sim.compiler.compiled_program import LOAD_AGAIN, RELOAD
 from tests.nki_sim.compiler.generated import TILE_BYTES, Writer, inputs
 from tests.nki_sim.compiler.oracle import agrees, moved, small
 from tests.nki_sim.legacy_kernels import tracer

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nki_sim.compiler.cut import Box, box_of, can_narrow, cut, narrowed
+from nki_sim.compiler.tile_cuts import TileBox, access_box, can_narrow, cut_load, narrow_access
 from nki_sim.forms import Dims, Operand, Site
 
 ROWS, ROW = 16, 48
@@ -60,10 +60,10 @@ def test_a_cut_load_brings_what_the_whole_one_does_to_the_part(
 ) -> None:
     dst, to, src, start = load
     top, left = data.draw(st.integers(0, ROWS - 1)), data.draw(st.integers(0, ROW - 1))
-    box = Box(top, data.draw(st.integers(top + 1, ROWS)), left, data.draw(st.integers(left + 1, ROW)))
-    if box_of(dst, to).common(box).empty:
+    box = TileBox(top, data.draw(st.integers(top + 1, ROWS)), left, data.draw(st.integers(left + 1, ROW)))
+    if access_box(dst, to).intersect(box).is_empty:
         return
-    found = cut(dst, src, to, box)
+    found = cut_load(dst, src, to, box)
     if found is None:
         return
     near, far, place, moved = found
@@ -79,29 +79,33 @@ def test_a_cut_load_brings_what_the_whole_one_does_to_the_part(
     ("dims", "walk", "box"),
     [
         # Columns of a plain load, one slice of a load of three dimensions, and several whole ones.
-        (((ROW, 16), (1, 48)), ((100, 16), (1, 48)), Box(3, 9, 7, 40)),
-        (((ROW, 16), (12, 4), (1, 12)), ((100, 16), (12, 4), (1, 12)), Box(0, 16, 14, 20)),
-        (((ROW, 16), (12, 4), (1, 12)), ((7, 16), (200, 4), (2, 12)), Box(0, 16, 12, 36)),
+        (((ROW, 16), (1, 48)), ((100, 16), (1, 48)), TileBox(3, 9, 7, 40)),
+        (((ROW, 16), (12, 4), (1, 12)), ((100, 16), (12, 4), (1, 12)), TileBox(0, 16, 14, 20)),
+        (((ROW, 16), (12, 4), (1, 12)), ((7, 16), (200, 4), (2, 12)), TileBox(0, 16, 12, 36)),
         # The source has more dimensions than the tile.
-        (((ROW, 16), (1, 48)), ((7, 16), (200, 4), (2, 12)), Box(0, 16, 24, 36)),
+        (((ROW, 16), (1, 48)), ((7, 16), (200, 4), (2, 12)), TileBox(0, 16, 24, 36)),
     ],
 )
-def test_what_one_pattern_covers_is_cut(dims: Dims, walk: Dims, box: Box) -> None:
-    assert cut(operand("dst", dims), operand("src", walk), 0, box) is not None
+def test_what_one_pattern_covers_is_cut(dims: Dims, walk: Dims, box: TileBox) -> None:
+    assert cut_load(operand("dst", dims), operand("src", walk), 0, box) is not None
 
 
 def test_a_part_across_slices_is_not_cut() -> None:
     dims = ((ROW, 16), (12, 4), (1, 12))
     walk = ((7, 16), (200, 4), (2, 12))
-    assert cut(operand("dst", dims), operand("src", walk), 0, Box(0, 16, 6, 18)) is None
+    assert cut_load(operand("dst", dims), operand("src", walk), 0, TileBox(0, 16, 6, 18)) is None
 
 
 def test_accesses_of_indices_other_types_and_repeated_rows_are_not_narrowed() -> None:
     site = Site("t", (16, ROW), "float32", "sbuf", 1)
     item = operand("dst", ((ROW, 16), (-2, 5)))
     assert can_narrow(item, site)
-    small = narrowed(item)
-    assert (small.row, small.dims, box_of(item, 3 * ROW + 20)) == (9, ((9, 16), (-2, 5)), Box(3, 19, 12, 21))
+    small = narrow_access(item)
+    assert (small.row, small.dims, access_box(item, 3 * ROW + 20)) == (
+        9,
+        ((9, 16), (-2, 5)),
+        TileBox(3, 19, 12, 21),
+    )
     assert not can_narrow(replace(item, index_step=1), site)
     assert not can_narrow(replace(item, dtype="bfloat16"), site)
     assert not can_narrow(replace(item, dims=((0, 16), (1, 5))), site)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nki_sim.compiler.compile import compiled
+from nki_sim.compiler.pass_pipeline import compile_program
 from nki_sim.frontend import isa
 from nki_sim.frontend import language as nl
 from nki_sim.program.ir import Program
@@ -34,7 +34,7 @@ def engines(building: Build, step: str, dtype: str, **engine: Any) -> Counter[st
         STEPS[step](made, source, **engine)
         isa.dma_copy(b.out, made)
 
-    program = compiled(building(body, target="trn1"), TRN1).program
+    program = compile_program(building(body, target="trn1"), TRN1).program
     forms = [program.forms[number] for number in program.form_ids.tolist()]
     return Counter(form.engine for form in forms if form.op not in {"dma_copy", "memset"})
 

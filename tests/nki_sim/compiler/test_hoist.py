@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from nki_sim.compiler.compile import compiled
-from nki_sim.compiler.draft import Draft
-from nki_sim.compiler.hoist import hoist
+from nki_sim.compiler.hoist import hoist_computation
+from nki_sim.compiler.pass_pipeline import compile_program
+from nki_sim.compiler.program_draft import ProgramDraft
 from nki_sim.frontend import isa
 from nki_sim.frontend import language as nl
 from nki_sim.program.ir import Program
@@ -37,7 +37,7 @@ def load(b: Any, name: str, row: int = 0) -> Any:
 
 def copies(program: Program, target: Any = TRN1) -> int:
     """DMA of what is compiled, without the two stores of the body and the copy that ends every program."""
-    return issued(compiled(program, target))["dma_copy"]
+    return issued(compile_program(program, target))["dma_copy"]
 
 
 def twice(first: str, second: str) -> Callable[[Any], None]:
@@ -56,8 +56,8 @@ def twice(first: str, second: str) -> Callable[[Any], None]:
 def test_loads_of_one_iteration_are_merged(building: Build) -> None:
     """Also in a later iteration than the first one, which has loaded the same."""
     program = building(twice("same", "same"), target="trn1")
-    draft = Draft(program)
-    left = hoist(draft, computed=False)
+    draft = ProgramDraft(program)
+    left = hoist_computation(draft, computed=False)
     assert (len(left), len(draft)) == (1, 2 + 4 + 1)
     assert copies(program) == 1 + 4 + 1
 
@@ -94,8 +94,8 @@ def test_nothing_is_hoisted_where_arrays_stream(building: Build) -> None:
         b.loop(2, iteration)
 
     program = building(body, target="trn1")
-    assert issued(compiled(program, TRN1))["memset"] == 1
-    assert issued(compiled(program, small(8 * BYTES)))["memset"] == 2
+    assert issued(compile_program(program, TRN1))["memset"] == 1
+    assert issued(compile_program(program, small(8 * BYTES)))["memset"] == 2
 
 
 def test_an_enclosing_iteration_counts_as_the_same(building: Build) -> None:
@@ -106,8 +106,8 @@ def test_an_enclosing_iteration_counts_as_the_same(building: Build) -> None:
 
         b.loop(1, outer)
 
-    draft = Draft(building(body, target="trn1"))
-    assert hoist(draft, computed=False) == {}
+    draft = ProgramDraft(building(body, target="trn1"))
+    assert hoist_computation(draft, computed=False) == {}
     assert len(draft) == 1 + 3 + 1
 
 
@@ -139,7 +139,7 @@ def test_computation_that_does_not_change_leaves_its_loop(building: Build) -> No
 
         b.loop(5, iteration)
 
-    assert issued(compiled(building(body, target="trn1"), TRN1))["tensor_scalar"] == 1
+    assert issued(compile_program(building(body, target="trn1"), TRN1))["tensor_scalar"] == 1
 
 
 def test_what_follows_from_a_tile_that_changes_is_computed_each_time(building: Build) -> None:
@@ -155,7 +155,7 @@ def test_what_follows_from_a_tile_that_changes_is_computed_each_time(building: B
         b.loop(5, iteration)
 
     # The last change is read by nobody.
-    assert issued(compiled(building(body, target="trn1"), TRN1))["tensor_scalar"] == 5 + 4
+    assert issued(compile_program(building(body, target="trn1"), TRN1))["tensor_scalar"] == 5 + 4
 
 
 @pytest.mark.parametrize("other", ["-0.0", "0.0"])
@@ -166,7 +166,9 @@ def test_zeros_of_either_sign_are_two_values(other: str, building: Build) -> Non
             isa.memset(made, value)
             isa.dma_copy(out(b, row), made)
 
-    assert issued(compiled(building(body, target="trn1"), TRN1))["memset"] == (2 if other == "-0.0" else 1)
+    assert issued(compile_program(building(body, target="trn1"), TRN1))["memset"] == (
+        2 if other == "-0.0" else 1
+    )
 
 
 def test_random_numbers_and_engine_state_are_never_merged(building: Build) -> None:
@@ -176,7 +178,7 @@ def test_random_numbers_and_engine_state_are_never_merged(building: Build) -> No
             isa.rng(made)
             isa.dma_copy(out(b, row), made)
 
-    assert issued(compiled(building(body, target="trn1"), TRN1))["rng"] == 2
+    assert issued(compile_program(building(body, target="trn1"), TRN1))["rng"] == 2
 
 
 def test_results_that_nobody_reads_are_not_computed(building: Build) -> None:
@@ -188,6 +190,6 @@ def test_results_that_nobody_reads_are_not_computed(building: Build) -> None:
         placed = b.recorder.declare((64, 64), "float32", "psum", "placed", address=(0, 0))
         isa.tensor_copy(placed, source)
 
-    made = compiled(building(body, target="trn1"), TRN1)
+    made = compile_program(building(body, target="trn1"), TRN1)
     # What the kernel places itself may be read under another name.
     assert issued(made) == {"dma_copy": 2, "tensor_copy": 1}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nki_sim.compiler.compiled import RELOAD, SAVE
+from nki_sim.compiler.compiled_program import RELOAD, SAVE
 from nki_sim.frontend import isa
 from nki_sim.frontend import language as nl
 from nki_sim.program.ir import Program

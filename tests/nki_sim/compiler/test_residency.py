@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nki_sim.checks import program as checks
-from nki_sim.compiler.compile import compiled
-from nki_sim.compiler.compiled import LOAD_AGAIN, RELOAD, SAVE, TRACED
+from nki_sim.compiler.compiled_program import LOAD_AGAIN, RELOAD, SAVE, TRACED
+from nki_sim.compiler.pass_pipeline import compile_program
 from nki_sim.frontend import isa, language
 from nki_sim.program.ir import Program
 from nki_sim.timing.schedule import schedule
@@ -34,7 +34,9 @@ def uses(order: str, *, loaded: bool) -> Callable[[Any], None]:
             if name not in tiles:
                 tiles[name] = b.recorder.declare((128, WIDTH), "float32", "sbuf", name)
                 if loaded:
-                    isa.dma_copy(tiles[name], b.recorder.argument(f"h{name}", (128, WIDTH), "float32"))
+                    isa.dma_copy(
+                        tiles[name], b.recorder.declare_argument(f"h{name}", (128, WIDTH), "float32")
+                    )
                 else:
                     isa.memset(tiles[name], float(place))
             elif not loaded:
@@ -46,7 +48,7 @@ def uses(order: str, *, loaded: bool) -> Callable[[Any], None]:
 
 def traffic(program: Program) -> tuple[int, int, int]:
     """Tiles saved, read back, loaded again; of each what it moves over HBM, in tiles."""
-    made = compiled(program, THREE)
+    made = compile_program(program, THREE)
     return tuple(moved(made, origin) // BYTES for origin in (SAVE, RELOAD, LOAD_AGAIN))
 
 
@@ -111,7 +113,7 @@ def test_a_load_that_took_the_place_of_another_is_done_again_alone(building: Bui
 
     def body(b: Any) -> None:
         tiles = [b.recorder.declare((128, WIDTH), "float32", "sbuf", f"t{i}") for i in range(4)]
-        sources = [b.recorder.argument(f"h{i}", (128, WIDTH), "float32") for i in range(3)]
+        sources = [b.recorder.declare_argument(f"h{i}", (128, WIDTH), "float32") for i in range(3)]
         for source in sources:
             for tile in tiles:
                 isa.dma_copy(tile, source)
@@ -148,7 +150,7 @@ def test_one_byte_too_many_and_an_array_is_not_kept(building: Build) -> None:
         for place in range(9):
             tile = b.recorder.declare((128, WIDTH), "float32", "sbuf", "array")
             if loaded:
-                isa.dma_copy(tile, b.recorder.argument(f"h{place}", (128, WIDTH), "float32"))
+                isa.dma_copy(tile, b.recorder.declare_argument(f"h{place}", (128, WIDTH), "float32"))
             else:
                 isa.memset(tile, float(place))
             tiles.append(tile)
@@ -159,7 +161,7 @@ def test_one_byte_too_many_and_an_array_is_not_kept(building: Build) -> None:
     fits, not_quite = small(9 * 4 * WIDTH), small(9 * 4 * WIDTH - 1)
     for loaded, origin in ((False, RELOAD), (True, LOAD_AGAIN)):
         program = building(lambda b, loaded=loaded: body(b, loaded), target="trn1")
-        whole, split = compiled(program, fits), compiled(program, not_quite)
+        whole, split = compile_program(program, fits), compile_program(program, not_quite)
         assert set(whole.origins.tolist()) == {TRACED}
         assert moved(split, origin) == 18 * BYTES
 
@@ -174,7 +176,7 @@ def test_programs_that_do_not_fit_are_compiled_not_refused(building: Build) -> N
     legacy, current = (building(body, target="trn1", dialect=name) for name in ("neuronxcc", "nki"))
     assert checks.check(legacy, TRN1) == []
     assert [item.code for item in checks.check(current, TRN1)] == ["sbuf_capacity"]
-    assert set(compiled(current, TRN1).origins.tolist()) == {TRACED}
+    assert set(compile_program(current, TRN1).origins.tolist()) == {TRACED}
 
 
 def test_a_tile_larger_than_sbuf_is_scheduled_all_the_same(building: Build) -> None:
@@ -185,6 +187,6 @@ def test_a_tile_larger_than_sbuf_is_scheduled_all_the_same(building: Build) -> N
         isa.dma_copy(b.out, tile[:, 0:64])
 
     program = building(body, target="trn1")
-    timeline = schedule(compiled(program, TRN1).program, TRN1)
+    timeline = schedule(compile_program(program, TRN1).program, TRN1)
     assert timeline.start_ns[1] >= timeline.end_ns[0]
     assert checks.check(program, TRN1) == []

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nki_sim.compiler.compiled import LOAD_AGAIN, Compiled
+from nki_sim.compiler.compiled_program import LOAD_AGAIN, CompiledProgram
 from nki_sim.frontend import isa
 from nki_sim.frontend import language as nl
 from nki_sim.program.ir import Program
@@ -23,19 +23,19 @@ def array(b: Any, load: Callable[[Any, Any], None], shape: tuple[int, ...] = (12
     tiles = []
     for place in range(COUNT):
         tile = b.recorder.declare(shape, "float32", "sbuf", "array")
-        load(tile, b.recorder.argument(f"h{place}", (128, WIDTH), "float32"))
+        load(tile, b.recorder.declare_argument(f"h{place}", (128, WIDTH), "float32"))
         tiles.append(tile)
     return tiles
 
 
-def streamed(building: Build, body: Callable[[Any], None]) -> Compiled:
+def streamed(building: Build, body: Callable[[Any], None]) -> CompiledProgram:
     program = building(body, target="trn1")
     rng = np.random.default_rng(1)
     arrays = [rng.integers(-4, 5, (128, WIDTH)).astype(np.float32) for _ in range(COUNT + 1)]
     return agrees(program, small(6 * 4 * WIDTH), arrays)
 
 
-def loads(made: Compiled) -> list[Any]:
+def loads(made: CompiledProgram) -> list[Any]:
     """The forms of what is loaded again."""
     return [made.program.forms[form] for form in made.program.form_ids[made.origins == LOAD_AGAIN].tolist()]
 

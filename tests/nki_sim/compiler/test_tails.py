@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from nki_sim import ArraySpec, targets
-from nki_sim.compiler.compile import compiled
+from nki_sim.compiler.pass_pipeline import compile_program
 from nki_sim.program.ir import Program
-from nki_sim.timing.counters import profile
-from nki_sim.timing.forecast import forecast
+from nki_sim.timing.counters import profile_counters
+from nki_sim.timing.forecast import forecast_program
 
 TRN1 = targets.load("trn1")
 
@@ -51,12 +51,12 @@ def test_a_masked_tail_is_multiplied_whole_and_read_as_masked(columns: int, trac
     program = tracing(
         TAILS.format(columns=columns, room=512), ArraySpec((128, columns), "float32"), target="trn1"
     )
-    assert widths(compiled(program, TRN1).program) == [(512, 512, 512), (512, 512, columns - 512)]
+    assert widths(compile_program(program, TRN1).program) == [(512, 512, 512), (512, 512, columns - 512)]
 
 
 def test_flops_are_those_of_whole_products_and_bytes_of_dma_are_not(tracing: Any) -> None:
     program = tracing(TAILS.format(columns=704, room=512), ArraySpec((128, 704), "float32"), target="trn1")
-    found = profile(forecast(program, TRN1))
+    found = profile_counters(forecast_program(program, TRN1))
     assert found["hardware_flops"] == 2 * 2 * 128 * 128 * 512
     assert found["psum_read_bytes"] == found["hbm_write_bytes"] == 4 * 128 * 704
 
@@ -80,4 +80,4 @@ def kernel(x):
 
 def test_the_current_compiler_keeps_the_width(tracing: Any) -> None:
     program = tracing(CURRENT, ArraySpec((128, 704), "float32"), target="trn1")
-    assert [width for width, _, _ in widths(compiled(program, TRN1).program)] == [512, 192]
+    assert [width for width, _, _ in widths(compile_program(program, TRN1).program)] == [512, 192]

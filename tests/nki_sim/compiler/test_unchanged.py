@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nki_sim.compiler.compile import compiled
-from nki_sim.compiler.compiled import TRACED
+from nki_sim.compiler.compiled_program import TRACED
+from nki_sim.compiler.pass_pipeline import compile_program
 from nki_sim.frontend import isa
 from nki_sim.frontend import language as nl
 from nki_sim.program.ir import Program
@@ -29,7 +29,7 @@ def wasteful(b: Any) -> None:
 
 def test_programs_of_the_current_namespace_run_as_they_were_traced(building: Build) -> None:
     program = building(wasteful, target="trn1", dialect="nki")
-    made = compiled(program, small(512))
+    made = compile_program(program, small(512))
     assert made.program is program
     assert made.sources.tolist() == list(range(len(program)))
     assert set(made.origins.tolist()) == {TRACED}
@@ -44,7 +44,7 @@ def test_loops_whose_bounds_depend_on_data_are_left_alone(building: Build) -> No
         b.emit("loop_end", condition=register)
 
     program = building(body, target="trn1")
-    assert compiled(program, small(512)).program is program
+    assert compile_program(program, small(512)).program is program
 
 
 def test_a_program_without_tiles_compiles(building: Build) -> None:
@@ -67,7 +67,7 @@ def test_tiles_that_the_kernel_places_stay_where_they_are(place: tuple[int, int]
             isa.dma_copy(b.out, total)
 
     program = building(body, target="trn1")
-    made = compiled(program, small(512)).program
+    made = compile_program(program, small(512)).program
     assert len(made) == len(program)
     assert {site.address for site in made.sites if site.buffer == "sbuf"} == {place, (0, 2048)}
     assert made.tensors.tolist() == program.tensors.tolist()

@@ -42,7 +42,7 @@ async def until(condition) -> None:
 
 
 async def test_a_local_cluster_judges_as_this_machine_does_and_survives_what_goes_wrong(tmp_path):
-    silu = Bench(seeds.load("silu"))
+    silu = Bench(seeds.load_problem("silu"))
     here = LocalEvaluator(home=tmp_path / "home", slots=1, allow_weak_jail=True)
     (tmp_path / "home").mkdir()
     one = RayEvaluator(home=tmp_path / "home", slots=1, allow_weak_jail=True)
@@ -137,7 +137,7 @@ def test_the_cluster_s_secret_tells_nothing_of_the_home_s(tmp_path):
     given = []
     ray.remote = lambda one: given.append(one) or ray
     tmp_path.joinpath("judge.secret").write_text("ab" * 32)
-    RayEvaluator(home=tmp_path)._actor(ray)
+    RayEvaluator(home=tmp_path)._start_actor(ray)
     setting = given[-1]
     assert setting.secret != "ab" * 32
     assert len(setting.secret) == 64

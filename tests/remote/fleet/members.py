@@ -9,23 +9,31 @@ from dataclasses import dataclass, field
 from remote.errors import InfrastructureError
 from remote.evaluator import EvaluationAnswer
 from remote.fleet.fleet import Fleet
-from remote.fleet.member import About
-from remote.fleet.seat import Policy
+from remote.fleet.fleet_host import FleetPolicy
+from remote.fleet.member import HostDescription
 from remote.ssh.errors import HostUnreachableError, LinkLostError
-from state.board import HostStanding
-from state.model import Benchmark, Evaluation, EvaluationRequest, Predicted, ProblemRef, Verdict, digest_of
+from state.host_status import HostStatus
+from state.model import (
+    Benchmark,
+    Evaluation,
+    EvaluationRequest,
+    PredictedLatency,
+    ProblemRef,
+    Verdict,
+    digest_of,
+)
 
 TOOLCHAIN = "neuronx-cc 2.21 nki 0.5"
-QUICK = Policy(
+QUICK = FleetPolicy(
     first_rest_s=0.02, longest_rest_s=0.2, patience_s=0.3, connect_s=30, gather_s=30, calibrate_s=3600
 )
 """So patient are fleets of tests: they rest for moments, and time nothing again unless told to."""
 
 
-def about(**changes: object) -> About:
+def about(**changes: object) -> HostDescription:
     """Return what a host says of itself, one slot unless told otherwise."""
     told = {"device": "trn2", "toolchain": TOOLCHAIN, "slots": 1, "targets": frozenset({"trn2"})}
-    return About(**{**told, **changes})
+    return HostDescription(**{**told, **changes})
 
 
 def request(name: str = "r1s0p0i0", target: str = "trn2", **changes: object) -> EvaluationRequest:
@@ -65,7 +73,7 @@ class FakeMember:
     """
 
     address: str
-    says: About = field(default_factory=about)
+    says: HostDescription = field(default_factory=about)
     failures: list[InfrastructureError] = field(default_factory=list)
     job_failures: list[InfrastructureError] = field(default_factory=list)
     readings: list[float] = field(default_factory=lambda: [1.0])
@@ -81,7 +89,7 @@ class FakeMember:
     def __post_init__(self) -> None:
         self.gate.set()
 
-    async def prepare(self) -> About:
+    async def prepare(self) -> HostDescription:
         self.prepared += 1
         await asyncio.sleep(0)
         if self.failures:
@@ -120,18 +128,18 @@ class Home:
     def __init__(self) -> None:
         self.closed = 0
 
-    async def predict(self, asked, blobs, /) -> list[Predicted]:
-        return [Predicted(latency_ms=2.0) for _ in asked.sources]
+    async def predict(self, asked, blobs, /) -> list[PredictedLatency]:
+        return [PredictedLatency(latency_ms=2.0) for _ in asked.sources]
 
     async def aclose(self) -> None:
         self.closed += 1
 
 
-def fleet(*members: FakeMember, policy: Policy = QUICK, **options: object) -> Fleet:
+def fleet(*members: FakeMember, policy: FleetPolicy = QUICK, **options: object) -> Fleet:
     return Fleet(members, predictor=Home(), policy=policy, **options)
 
 
-def stands(one: Fleet, address: str) -> HostStanding:
+def stands(one: Fleet, address: str) -> HostStatus:
     return next(each for each in one.standings() if each.address == address)
 
 

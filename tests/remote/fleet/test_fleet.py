@@ -77,7 +77,7 @@ async def test_a_job_whose_host_fails_is_done_by_another_which_it_then_prefers()
     bad, good = FakeMember("a", job_failures=[lost()]), FakeMember("b")
     async with prepared(bad, good, policy=replace(QUICK, first_rest_s=3600, longest_rest_s=3600)) as made:
         (found,) = await evaluate(made, "r1s0p0i0")
-        assert found.evaluation.correct
+        assert found.evaluation.is_correct
         assert (bad.judged, good.judged) == ([], ["r1s0p0i0"])
         standing = stands(made, "a")
         assert (standing.state, standing.why, standing.lost) == ("resting", "the connection broke", 1)
@@ -173,7 +173,7 @@ async def test_a_target_that_no_host_has_is_told_at_once():
 
 async def test_a_simulator_on_a_host_takes_kernels_for_any_target():
     async with prepared(FakeMember("a", about(device="nki_sim", targets=None))) as made:
-        assert (await made.evaluate(request(target="trn1"), None)).evaluation.correct
+        assert (await made.evaluate(request(target="trn1"), None)).evaluation.is_correct
 
 
 async def test_a_job_that_ends_every_host_is_given_up():

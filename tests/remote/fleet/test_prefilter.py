@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from remote.errors import InfrastructureError
-from remote.fleet.prefilter import AUDIT, FEW, Prefiltered
+from remote.fleet.prefilter import AUDIT_INTERVAL, MIN_PREDICTIONS, PrefilteredEvaluator
 from state.model import (
     INITIAL_KEY,
     PREFILTER_STAGE,
@@ -20,7 +20,7 @@ from state.model import (
 )
 from tests.remote.fleet.members import TOOLCHAIN, FakeMember, answer, request
 
-INITIAL = INITIAL_KEY.candidate
+INITIAL = INITIAL_KEY.candidate_id
 
 
 class Looker:
@@ -62,7 +62,7 @@ class Hosts(FakeMember):
 
 
 def drawn(number: int) -> bool:
-    return int(digest_of(f"k{number}".encode())[:8], 16) % AUDIT == 0
+    return int(digest_of(f"k{number}".encode())[:8], 16) % AUDIT_INTERVAL == 0
 
 
 @pytest.fixture
@@ -76,8 +76,8 @@ def hosts() -> Hosts:
 
 
 @pytest.fixture
-def both(looker, hosts) -> Prefiltered:
-    return Prefiltered(looker, hosts)
+def both(looker, hosts) -> PrefilteredEvaluator:
+    return PrefilteredEvaluator(looker, hosts)
 
 
 def sliced(name: str):
@@ -89,7 +89,7 @@ NAMES = [f"k{number}" for number in range(40) if not drawn(number)]
 
 async def let_in(both, looker) -> None:
     """Fill the window with kernels predicted at 1 ms."""
-    for name in NAMES[: FEW + 1]:
+    for name in NAMES[: MIN_PREDICTIONS + 1]:
         looker.predicts[name] = 1.0
         await both.evaluate(sliced(name), None)
 
@@ -119,10 +119,10 @@ async def test_the_slower_half_is_held_back_and_says_why(both, looker, hosts):
 
 
 async def test_the_first_few_are_all_measured(both, looker, hosts):
-    for number, name in enumerate(NAMES[:FEW]):
+    for number, name in enumerate(NAMES[:MIN_PREDICTIONS]):
         looker.predicts[name] = float(number + 1)
         await both.evaluate(sliced(name), None)
-    assert hosts.judged == NAMES[:FEW]
+    assert hosts.judged == NAMES[:MIN_PREDICTIONS]
 
 
 async def test_one_in_some_that_would_be_held_back_is_measured(both, looker, hosts):
@@ -140,7 +140,7 @@ async def test_what_the_simulator_finds_wrong_is_not_sent_and_what_it_cannot_run
     assert (wrong.verdict, wrong.toolchain) == (Verdict.INCORRECT, TOOLCHAIN)
     assert hosts.judged == []
     odd = await both.evaluate(sliced("odd"), None)
-    assert odd.evaluation.correct
+    assert odd.evaluation.is_correct
     assert odd.predicted_ms is None
     assert hosts.judged == ["odd"]
 

@@ -14,25 +14,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remote.hostside import facts, leases, litter, place, tree
-from remote.hostside.errors import Refused
-from remote.hostside.frames import FrameError, pack, unpack
-from remote.hostside.jobs import Job, check, hand_in
-from remote.hostside.place import Place
-from remote.hostside.runner import detach
-from remote.hostside.store import Store, hashed
+from remote.hostside import cleanup, facts, leases, process_tree, workdir
+from remote.hostside.errors import RequestRefused
+from remote.hostside.frames import FrameError, pack_frame, unpack_frame
+from remote.hostside.jobs import JobFolder, check_spec, submit_job
+from remote.hostside.runner import start_runner
+from remote.hostside.store import ContentStore, hash_file
+from remote.hostside.workdir import Workdir
 from remote.ssh.errors import HostProtocolError
 from remote.ssh.job import read_facts, read_result
-from remote.ssh.shipping import archive
+from remote.ssh.worker_archive import build_worker_archive
 
-HOSTSIDE = Path(place.__file__).parent
+HOSTSIDE = Path(workdir.__file__).parent
 DAY_S = 86400.0
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch) -> Place:
-    monkeypatch.setenv(place.LEASES_VARIABLE, str(tmp_path / "leases"))
-    return Place(tmp_path / "host")
+def here(tmp_path, monkeypatch) -> Workdir:
+    monkeypatch.setenv(workdir.LEASES_VARIABLE, str(tmp_path / "leases"))
+    return Workdir(tmp_path / "host")
 
 
 @pytest.mark.parametrize("path", sorted(HOSTSIDE.rglob("*.py")), ids=lambda path: path.stem)
@@ -52,14 +52,14 @@ def test_python_39_reads_it(path):
 
 
 def test_the_archive_is_the_same_every_time_and_says_what_it_does_not_know():
-    assert archive() == archive()
-    changed = archive({"remote/hostside/steps/__init__.py": "STEPS = {}"})
-    assert changed.digest != archive().digest
+    assert build_worker_archive() == build_worker_archive()
+    changed = build_worker_archive({"remote/hostside/steps/__init__.py": "STEPS = {}"})
+    assert changed.digest != build_worker_archive().digest
 
 
 def test_the_archive_runs_by_itself(tmp_path):
     path = tmp_path / "worker.pyz"
-    path.write_bytes(archive({"remote/hostside/steps/__init__.py": "STEPS = {}"}).data)
+    path.write_bytes(build_worker_archive({"remote/hostside/steps/__init__.py": "STEPS = {}"}).data)
     command = [sys.executable, "-I", "-S", "-W", "error", str(path)]
     ran = subprocess.run([*command, "dance"], capture_output=True, text=True, check=False)
     assert (ran.returncode, "knows no ['dance']" in ran.stderr) == (64, True)
@@ -67,11 +67,11 @@ def test_the_archive_runs_by_itself(tmp_path):
     assert served.returncode == 0
 
 
-@given(st.binary(max_size=200))
+@given(st.apply_binary(max_size=200))
 def test_any_bytes_are_a_message_or_refused_or_not_all_there(data):
     buffer = bytearray(data)
     try:
-        while unpack(buffer) is not None:
+        while unpack_frame(buffer) is not None:
             pass
     except FrameError:
         return
@@ -79,47 +79,47 @@ def test_any_bytes_are_a_message_or_refused_or_not_all_there(data):
 
 
 @settings(max_examples=30)
-@given(st.lists(st.tuples(st.dictionaries(st.text(), st.integers()), st.binary())), st.integers(1, 50))
+@given(st.lists(st.tuples(st.dictionaries(st.text(), st.integers()), st.apply_binary())), st.integers(1, 50))
 def test_messages_arrive_as_they_were_in_whatever_pieces(messages, size):
-    sent = b"".join(pack(header, payload) for header, payload in messages)
+    sent = b"".join(pack_frame(header, payload) for header, payload in messages)
     buffer, got = bytearray(), []
     for begin in range(0, len(sent), size):
         buffer += sent[begin : begin + size]
-        while (message := unpack(buffer)) is not None:
+        while (message := unpack_frame(buffer)) is not None:
             got.append(message)
     assert got == messages
 
 
 def test_a_store_keeps_what_it_was_sent_and_nothing_else(here, tmp_path):
-    store = Store(here, "c1")
+    store = ContentStore(here, "c1")
     (tmp_path / "x").write_bytes(b"abc")
-    digest = hashed(tmp_path / "x")
-    store.add(digest, 0, b"ab", last=False)
-    assert store.lacking([digest]) == [digest]
-    store.add(digest, 2, b"c", last=True)
-    assert store.lacking([digest]) == []
-    store.copy(digest, tmp_path / "y")
+    digest = hash_file(tmp_path / "x")
+    store.add_piece(digest, 0, b"ab", last=False)
+    assert store.find_missing([digest]) == [digest]
+    store.add_piece(digest, 2, b"c", last=True)
+    assert store.find_missing([digest]) == []
+    store.copy_content(digest, tmp_path / "y")
     assert (tmp_path / "y").read_bytes() == b"abc"
     for offset, data, last in ((0, b"abd", True), (2, b"c", True), (7, b"c", False)):
-        with pytest.raises(Refused, match="arrived wrong"):
-            store.add(digest, offset, data, last=last)
+        with pytest.raises(RequestRefused, match="arrived wrong"):
+            store.add_piece(digest, offset, data, last=last)
     assert [path.name for path in here.store.iterdir()] == [digest]
 
 
 def test_a_lease_is_had_once_and_ends_with_its_holder(here):
-    first = leases.take("core", [0, 1])
-    second = leases.take("core", [0, 1])
+    first = leases.acquire_lease("core", [0, 1])
+    second = leases.acquire_lease("core", [0, 1])
     assert (first.index, second.index) == (0, 1)
-    assert leases.take("core", [0, 1]) is None
+    assert leases.acquire_lease("core", [0, 1]) is None
     first.release()
-    assert leases.take("core", [0, 1]).index == 0
+    assert leases.acquire_lease("core", [0, 1]).index == 0
     os.close(second.fd)  # a holder that was killed gives nothing back, and has it no more
-    assert leases.take("core", [1]).index == 1
+    assert leases.acquire_lease("core", [1]).index == 1
 
 
 def test_leases_are_for_all_users_of_the_machine(here):
-    leases.take("core", [3]).release()
-    folder = place.leases_folder()
+    leases.acquire_lease("core", [3]).release()
+    folder = workdir.open_leases_folder()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
     assert stat.S_IMODE((folder / "core-3").stat().st_mode) == 0o666
 
@@ -128,25 +128,27 @@ def test_a_link_in_place_of_the_leases_is_not_followed(here, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "leases").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(PermissionError, match="must be a folder"):
-        leases.take("core", [0])
+        leases.acquire_lease("core", [0])
 
 
 def test_a_link_in_place_of_a_lease_is_not_followed(here, tmp_path):
     (tmp_path / "precious").write_text("precious")
-    (place.leases_folder() / "core-0").symlink_to(tmp_path / "precious")
+    (workdir.open_leases_folder() / "core-0").symlink_to(tmp_path / "precious")
     with pytest.raises(OSError, match="symbolic links"):
-        leases.take("core", [0])
+        leases.acquire_lease("core", [0])
     assert (tmp_path / "precious").read_text() == "precious"
 
 
 def test_what_a_killed_holder_left_running_is_ended_before_its_core_is_used(here):
-    left = subprocess.Popen(["sleep", "600"], env={tree.MARK_VARIABLE: "some-key"}, start_new_session=True)
+    left = subprocess.Popen(
+        ["sleep", "600"], env={process_tree.MARK_VARIABLE: "some-key"}, start_new_session=True
+    )
     while not Path(f"/proc/{left.pid}/environ").read_bytes():  # it is there some time after the program
         time.sleep(0.01)
-    lease = leases.take("core", [0])
-    lease.note(tree.mark("some-key", left.pid))
+    lease = leases.acquire_lease("core", [0])
+    lease.write_mark(process_tree.make_mark("some-key", left.pid))
     os.close(lease.fd)
-    assert leases.take("core", [0]).index == 0
+    assert leases.acquire_lease("core", [0]).index == 0
     assert left.wait(timeout=60) < 0
 
 
@@ -154,10 +156,10 @@ def test_a_mark_that_somebody_forged_ends_nothing_of_ours(here):
     """Files of leases may be written by every user of the machine."""
     login = subprocess.Popen(["sleep", "600"], start_new_session=True)
     try:
-        lease = leases.take("core", [0])
-        lease.note(tree.mark("f" * 64, login.pid))
+        lease = leases.acquire_lease("core", [0])
+        lease.write_mark(process_tree.make_mark("f" * 64, login.pid))
         os.close(lease.fd)
-        assert leases.take("core", [0]).index == 0
+        assert leases.acquire_lease("core", [0]).index == 0
         assert login.poll() is None
     finally:
         login.kill()
@@ -177,49 +179,53 @@ time.sleep(600)
 
 
 def test_a_fork_that_bears_a_mark_is_known_by_it_and_what_it_came_from_is_not():
-    environment = {**os.environ, tree.MARK_VARIABLE: tree.UNMARKED}
+    environment = {**os.environ, process_tree.MARK_VARIABLE: process_tree.UNMARKED}
     with subprocess.Popen([sys.executable, "-c", _FORKED], stdout=subprocess.PIPE, env=environment) as worker:
         pids = {int(worker.stdout.readline()) for _ in range(2)}
-        assert tree.end_marked(f"{'a' * 64} {tree.boot_id()} 0.0") == []
-        assert not pids & {process.pid for process in tree.living()}
+        assert process_tree.kill_marked(f"{'a' * 64} {process_tree.boot_id()} 0.0") == []
+        assert not pids & {process.pid for process in process_tree.list_processes()}
         assert worker.poll() is None
         worker.kill()
 
 
 def test_a_mark_needs_the_room_that_the_program_began_with(monkeypatch):
-    monkeypatch.delenv(tree.MARK_VARIABLE, raising=False)
+    monkeypatch.delenv(process_tree.MARK_VARIABLE, raising=False)
     with pytest.raises(OSError, match="was started without"):
-        tree.bear_mark("a" * 64)
+        process_tree.set_own_mark("a" * 64)
 
 
 def test_a_mark_ends_the_session_that_it_means_and_no_other():
-    other = subprocess.Popen(["sleep", "600"], env={tree.MARK_VARIABLE: "key"}, start_new_session=True)
+    other = subprocess.Popen(
+        ["sleep", "600"], env={process_tree.MARK_VARIABLE: "key"}, start_new_session=True
+    )
     try:
-        session = tree.mark("key", other.pid).split()[2]
-        assert tree.end_marked(f"key some-other-boot {session}") == []
-        assert tree.end_marked(f"another {tree.boot_id()} {other.pid}.1") == []  # the number was given again
+        session = process_tree.make_mark("key", other.pid).split()[2]
+        assert process_tree.kill_marked(f"key some-other-boot {session}") == []
+        assert (
+            process_tree.kill_marked(f"another {process_tree.boot_id()} {other.pid}.1") == []
+        )  # the number was given again
         assert other.poll() is None
-        assert tree.end_marked(f"key {tree.boot_id()} {session}") == []
+        assert process_tree.kill_marked(f"key {process_tree.boot_id()} {session}") == []
         assert other.wait() < 0
     finally:
         other.kill()
         other.wait()
 
 
-def job_of(here: Place, name: str = "0" * 64) -> dict[str, object]:
+def job_of(here: Workdir, name: str = "0" * 64) -> dict[str, object]:
     spans = {"deadline_s": 1, "queue_s": 1, "lease_s": 1}
     return {"key": name, "step": "echo", "payload": None, "inputs": {}, "cores": 0, "allowed": None, **spans}
 
 
 def test_a_job_is_made_whole_and_its_lock_is_given_once(here):
-    job, lock = hand_in(here, Store(here, "c"), job_of(here), "c1")
-    again, other = hand_in(here, Store(here, "c"), job_of(here), "c2")
+    job, lock = submit_job(here, ContentStore(here, "c"), job_of(here), "c1")
+    again, other = submit_job(here, ContentStore(here, "c"), job_of(here), "c2")
     assert lock is not None
     assert other is None
     assert job.state() == "running"
     os.close(lock)
     assert job.state() == "vanished"
-    assert job.wanted() == ["c1", "c2"]
+    assert job.lease_holders() == ["c1", "c2"]
     again.forget("c1")
     assert job.exists()
     again.forget("c2")
@@ -231,16 +237,16 @@ def test_a_job_whose_runner_cannot_be_forked_can_be_tried_again(here, monkeypatc
     def full() -> int:
         raise BlockingIOError
 
-    job, lock = hand_in(here, Store(here, "c"), job_of(here), "c1")
+    job, lock = submit_job(here, ContentStore(here, "c"), job_of(here), "c1")
     assert lock is not None
     before = len(list(Path("/proc/self/fd").iterdir()))
     with monkeypatch.context() as crowded:
         crowded.setattr(os, "fork", full)
         with pytest.raises(BlockingIOError):
-            detach(job, lock)
+            start_runner(job, lock)
     assert len(list(Path("/proc/self/fd").iterdir())) == before - 1
     assert job.state() == "vanished"
-    _, again = hand_in(here, Store(here, "c"), job_of(here), "c1")
+    _, again = submit_job(here, ContentStore(here, "c"), job_of(here), "c1")
     assert again is not None
     os.close(again)
 
@@ -261,14 +267,14 @@ def test_a_job_whose_runner_cannot_be_forked_can_be_tried_again(here, monkeypatc
     ],
 )
 def test_what_is_no_job_is_refused_and_leaves_nothing(here, change):
-    with pytest.raises(Refused):
-        hand_in(here, Store(here, "c"), {**job_of(here), **change}, "c1")
+    with pytest.raises(RequestRefused):
+        submit_job(here, ContentStore(here, "c"), {**job_of(here), **change}, "c1")
     assert list(here.jobs.iterdir()) == list(here.trash.iterdir()) == []
 
 
 def test_a_check_names_the_field():
-    with pytest.raises(Refused, match="cores"):
-        check({"step": "x", "inputs": {}, "cores": 5, "deadline_s": 1, "queue_s": 1, "lease_s": 1})
+    with pytest.raises(RequestRefused, match="cores"):
+        check_spec({"step": "x", "inputs": {}, "cores": 5, "deadline_s": 1, "queue_s": 1, "lease_s": 1})
 
 
 def aged(path: Path, days: float) -> None:
@@ -281,7 +287,7 @@ def aged(path: Path, days: float) -> None:
 def test_sweeping_takes_what_is_old_and_leaves_what_runs(here):
     made = {}
     for name, days in (("a", 30), ("b", 30), ("c", 2)):
-        job, lock = hand_in(here, Store(here, "c"), job_of(here, name * 64), "c1")
+        job, lock = submit_job(here, ContentStore(here, "c"), job_of(here, name * 64), "c1")
         aged(job.path, days)
         made[name] = lock
     os.close(made["a"])
@@ -289,19 +295,19 @@ def test_sweeping_takes_what_is_old_and_leaves_what_runs(here):
     for digest, days in (("1" * 64, 30), ("2" * 64, 2)):
         (here.store / digest).write_bytes(b"x")
         aged(here.store / digest, days)
-    assert litter.sweep(here) == 2
+    assert cleanup.remove_stale_files(here) == 2
     assert sorted(path.name[0] for path in here.jobs.iterdir()) == ["b", "c"]
     assert [path.name[0] for path in here.store.iterdir()] == ["2"]
     os.close(made["b"])
 
 
 def test_sweeping_keeps_what_is_new_within_its_bytes(here, monkeypatch):
-    monkeypatch.setattr(litter, "STORE_BYTES", 2500)
+    monkeypatch.setattr(cleanup, "STORE_BYTES", 2500)
     for number in range(4):
         path = here.store / (str(number) * 64)
         path.write_bytes(bytes(1000))
         aged(path, 4 - number)
-    litter.sweep(here)
+    cleanup.remove_stale_files(here)
     assert sorted(path.name[0] for path in here.store.iterdir()) == ["2", "3"]
 
 
@@ -368,5 +374,5 @@ def test_facts_are_facts_or_refused(answer):
 
 
 def test_a_job_that_is_not_there_has_no_state(here):
-    assert Job(here, "f" * 64).state() == "unknown"
-    assert Job(here, "f" * 64).wanted() == []
+    assert JobFolder(here, "f" * 64).state() == "unknown"
+    assert JobFolder(here, "f" * 64).lease_holders() == []

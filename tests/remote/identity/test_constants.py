@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remote.judge.identity.constants import Exact, exact
+from remote.judge.identity.exact_constants import ExactNumber, recognise_constant
 
 FOLDED = {
     "decay": (0.01 * 0.001, 1e-5),
@@ -29,37 +29,41 @@ FOLDED = {
 @pytest.mark.parametrize("name", FOLDED)
 def test_one_number_folded_in_two_ways(name):
     one, other = FOLDED[name]
-    assert exact(float(one)) == exact(float(other)) == exact(float(np.float32(one)))
-    assert exact(float(one)).named
+    assert (
+        recognise_constant(float(one))
+        == recognise_constant(float(other))
+        == recognise_constant(float(np.float32(one)))
+    )
+    assert recognise_constant(float(one)).named
 
 
 @pytest.mark.parametrize(
     ("value", "number"),
     [
-        (0.99999, Exact(1, Fraction(99999, 100000))),
-        (-1e-8, Exact(-1, Fraction(1, 10**8))),
-        (1 / 3, Exact(1, Fraction(1, 3))),
-        (math.sqrt(1000), Exact(1, Fraction(1000), root=2)),
-        (128**-0.25, Exact(1, Fraction(1, 128), root=4)),
-        (2 * math.pi, Exact(1, Fraction(2), factor="pi", power=1)),
-        (0.0, Exact(1, Fraction(0))),
-        (float(2**24 - 1), Exact(1, Fraction(2**24 - 1))),
-        (2.0**-149, Exact(1, Fraction(1, 2**149))),
+        (0.99999, ExactNumber(1, Fraction(99999, 100000))),
+        (-1e-8, ExactNumber(-1, Fraction(1, 10**8))),
+        (1 / 3, ExactNumber(1, Fraction(1, 3))),
+        (math.sqrt(1000), ExactNumber(1, Fraction(1000), root=2)),
+        (128**-0.25, ExactNumber(1, Fraction(1, 128), root=4)),
+        (2 * math.pi, ExactNumber(1, Fraction(2), factor="pi", power=1)),
+        (0.0, ExactNumber(1, Fraction(0))),
+        (float(2**24 - 1), ExactNumber(1, Fraction(2**24 - 1))),
+        (2.0**-149, ExactNumber(1, Fraction(1, 2**149))),
     ],
 )
 def test_what_a_constant_stands_for(value, number):
-    assert exact(value) == number
+    assert recognise_constant(value) == number
 
 
 @pytest.mark.parametrize(
     ("one", "other"), [(1e-5, 1.1e-5), (0.9, 0.90001), (0.99999, 1.0), (1000.0, 999.0), (1e-8, 0.0)]
 )
 def test_constants_that_differ_stay_different(one, other):
-    assert exact(one) != exact(other)
+    assert recognise_constant(one) != recognise_constant(other)
 
 
 def test_a_constant_without_a_name_is_the_float_that_it_is():
-    found = exact(1.2345678e3)
+    found = recognise_constant(1.2345678e3)
     assert not found.named
     assert found.fraction == Fraction(float(np.float32(1.2345678e3)))
 
@@ -68,7 +72,7 @@ def test_a_constant_without_a_name_is_the_float_that_it_is():
 def test_decimals_of_five_digits_are_themselves(digits, exponent):
     value = float(f"{digits}e{exponent}")
     for rounded in (value, float(np.float32(value))):
-        found = exact(rounded)
+        found = recognise_constant(rounded)
         if found.named:  # a few have other names too, by chance
             assert (found.root, found.factor) == (1, "")
             assert abs(float(found.fraction) - value) <= 2.0**-22 * value
@@ -78,9 +82,11 @@ def test_decimals_of_five_digits_are_themselves(digits, exponent):
 
 @pytest.mark.parametrize("value", [1e300, -3.4e38, 1.2345678e-40, 5e-324])
 def test_constants_beyond_float32_are_numbers_too(value):
-    assert float(exact(value).fraction) * exact(value).sign == pytest.approx(value, rel=1e-6)
+    assert float(recognise_constant(value).fraction) * recognise_constant(value).sign == pytest.approx(
+        value, rel=1e-6
+    )
 
 
 def test_few_numbers_have_a_name_by_chance():
     values = np.random.default_rng(0).random(300)
-    assert sum(exact(float(value)).named for value in values) <= 15
+    assert sum(recognise_constant(float(value)).named for value in values) <= 15

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from remote.judge.identity.expression import (
-    MOST_OPERATIONS,
-    Expression,
-    ExpressionError,
-    Table,
-    aligned,
-    loads,
-    refusal,
+    MAX_OPERATIONS,
+    ArrayExpression,
+    InvalidExpressionError,
+    OperationTable,
+    align_view,
+    load_expression,
+    pack_refusal,
 )
 
 INPUTS = ((4, 6),)
@@ -29,13 +29,13 @@ def packed(nodes, outputs=(0,), **arrays):
 
 
 def test_what_is_written_is_read_again():
-    table = Table(INPUTS, [np.arange(3)])
+    table = OperationTable(INPUTS, [np.arange(3)])
     x = table.add("input", (), (0,))
     rows = table.add("take", (x,), (0, 0))
     total = table.add("reduce", (rows,), ("add", 1))
     turned = table.add("view", (total,), ((1, 3), (3, 1), 0))
     table.add("assemble", (x, turned), (((6, 1), 2),))
-    expression = loads(Expression(table.nodes, table.arrays, [turned]).dumps(), INPUTS)
+    expression = load_expression(ArrayExpression(table.nodes, table.arrays, [turned]).to_bytes(), INPUTS)
     assert list(expression.nodes) == table.nodes
     assert expression.nodes[turned].shape == (1, 3)
     assert expression.outputs == [turned]
@@ -67,23 +67,23 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_no_expression_is_refused(name):
-    with pytest.raises(ExpressionError):
-        loads(WRONG[name], INPUTS)
+    with pytest.raises(InvalidExpressionError):
+        load_expression(WRONG[name], INPUTS)
 
 
 def test_a_refusal_says_why():
-    with pytest.raises(ExpressionError, match="it sorts"):
-        loads(refusal("it sorts"), INPUTS)
+    with pytest.raises(InvalidExpressionError, match="it sorts"):
+        load_expression(pack_refusal("it sorts"), INPUTS)
 
 
 def test_there_is_an_end_to_operations(monkeypatch):
-    monkeypatch.setattr("remote.judge.identity.expression.MOST_OPERATIONS", 2)
-    table = Table(INPUTS)
+    monkeypatch.setattr("remote.judge.identity.expression.MAX_OPERATIONS", 2)
+    table = OperationTable(INPUTS)
     for _ in range(2):
         table.add("input", (), (0,))
-    with pytest.raises(ExpressionError, match="more than 2 operations"):
+    with pytest.raises(InvalidExpressionError, match="more than 2 operations"):
         table.add("input", (), (0,))
-    assert MOST_OPERATIONS > 86_000  # what seven thousand steps of a recurrence take
+    assert MAX_OPERATIONS > 86_000  # what seven thousand steps of a recurrence take
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_strided_parts_run_along_axes_or_across(movement):
     array = np.arange(30).reshape(2, 3, 5)
     part = movement(array)
     strides = tuple(stride // array.itemsize for stride in part.strides)
-    found = aligned(array.shape, part.shape, strides, int(part.reshape(-1)[0]))
+    found = align_view(array.shape, part.shape, strides, int(part.reshape(-1)[0]))
     if found is None:
         return
     index = np.indices(part.shape)
@@ -114,6 +114,6 @@ def test_strided_parts_run_along_axes_or_across(movement):
 
 
 def test_parts_across_axes_are_known_as_such():
-    assert aligned((4, 6), (4,), (7,), 0) is None
-    assert aligned((4, 6), (12,), (1,), 0) is None
-    assert aligned((4, 6), (2, 2), (6, 6), 0) is None
+    assert align_view((4, 6), (4,), (7,), 0) is None
+    assert align_view((4, 6), (12,), (1,), 0) is None
+    assert align_view((4, 6), (2, 2), (6, 6), 0) is None

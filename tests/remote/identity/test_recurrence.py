@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from remote.judge.identity.floats import Floats
-from remote.judge.identity.marks import Marks
-from remote.judge.identity.recurrence import recurrence
+from remote.judge.identity.dependence_domain import DependenceDomain
+from remote.judge.identity.floats import FloatDomain
+from remote.judge.identity.recurrence import solve_recurrence
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 9, 31, 100])
@@ -19,15 +19,17 @@ def test_it_is_what_steps_give(length):
     for factor, term in zip(factors, terms, strict=True):
         state = factor * state + term
         expected.append(state)
-    domain = Floats(b"", ())
-    found = recurrence(domain, *(domain.constant(array) for array in (factors, terms, initial)))
+    domain = FloatDomain(b"", ())
+    found = solve_recurrence(domain, *(domain.constant(array) for array in (factors, terms, initial)))
     assert found.arrays[0] == pytest.approx(np.array(expected))
 
 
 def test_states_depend_on_what_came_before_and_on_nothing_else():
-    domain = Marks([(0, 4), (1, 8)], "must")
+    domain = DependenceDomain([(0, 4), (1, 8)], "must")
     time = np.arange(12)
     initial = domain.constant(np.zeros(()))
-    found = domain.sets(recurrence(domain, domain.symbols(0, time), domain.symbols(1, time), initial))
+    found = domain.dependence_sets(
+        solve_recurrence(domain, domain.input_symbols(0, time), domain.input_symbols(1, time), initial)
+    )
     # The fourth factor multiplies what is known to be there, which is the terms before it.
     assert found.tolist() == [0] * 4 + [1] * 4 + [3] * 4

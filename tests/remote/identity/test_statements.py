@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from remote.judge.identity.evaluate import evaluate
-from remote.judge.identity.residues import Residues, Why
-from remote.judge.identity.tracing.recording import record
-from remote.judge.tiles import Tile
+from remote.judge.identity.expression_evaluation import evaluate_boxes
+from remote.judge.identity.residues import DoubtFlags, ResidueDomain
+from remote.judge.identity.tracing.recording import record_reference
+from remote.judge.tiles import OutputTile
 from tests.remote.identity.test_tracing import reference_of, small_spec
 from tests.seeds.statements import STATEMENTS
 
@@ -24,16 +24,16 @@ def compared(name, one, other, seed=b"a secret", descending=False):
     inputs = [(item.resolve(dims), np.dtype(np.float32)) for item in spec.inputs]
     shape = spec.outputs[0].resolve(dims)
     boxes = [
-        Tile(0, tuple((0, min(3, size)) for size in shape)),
-        Tile(0, tuple((max(size - 3, 0), size) for size in shape)),
+        OutputTile(0, tuple((0, min(3, size)) for size in shape)),
+        OutputTile(0, tuple((max(size - 3, 0), size) for size in shape)),
     ]
-    domain = Residues(seed, descending=descending)
+    domain = ResidueDomain(seed, descending=descending)
     found = []
     for statement in (one, other):
-        expression = record(statement, inputs, [shape])
-        found.append(evaluate(expression, boxes, domain))
+        expression = record_reference(statement, inputs, [shape])
+        found.append(evaluate_boxes(expression, boxes, domain))
     values = [np.concatenate([value.arrays[0].reshape(-1) for value in side]) for side in found]
-    marks = [np.concatenate([domain.why(value).reshape(-1) for value in side]) for side in found]
+    marks = [np.concatenate([domain.doubt_flags(value).reshape(-1) for value in side]) for side in found]
     return values, marks[0] | marks[1]
 
 
@@ -42,8 +42,8 @@ def test_two_statements_of_a_problem_are_one_formula(name):
     (one, other), marks = compared(name, reference_of(name), STATEMENTS[name])
     agree = one == other
     # Roots of sums that have none in this field are not those of their multiples.
-    assert agree[marks & Why.ROOT == 0].all()
-    assert (marks & Why.ROOT == 0).any()
+    assert agree[marks & DoubtFlags.ROOT == 0].all()
+    assert (marks & DoubtFlags.ROOT == 0).any()
 
 
 def test_turning_pairs_is_a_product_of_complex_numbers():
@@ -139,6 +139,6 @@ def test_a_formula_with_a_fault_is_another(fault):
         values, marks = compared(name, reference_of(name), statement, seed)
         others, _ = compared(name, reference_of(name), statement, seed, descending=True)
         stays = (values[0] == others[0]) & (values[1] == others[1])
-        marks = np.where(stays, marks & ~np.uint8(Why.ORDER), marks)
+        marks = np.where(stays, marks & ~np.uint8(DoubtFlags.ORDER), marks)
         certain |= bool(((values[0] != values[1]) & (marks == 0)).any())
     assert certain

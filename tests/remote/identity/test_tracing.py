@@ -7,32 +7,32 @@ import pytest
 
 import seeds
 from remote.judge.identity.domain import Planes
-from remote.judge.identity.evaluate import evaluate
-from remote.judge.identity.expression import ExpressionError, loads
-from remote.judge.identity.floats import Floats
+from remote.judge.identity.expression import InvalidExpressionError, load_expression
+from remote.judge.identity.expression_evaluation import evaluate_boxes
+from remote.judge.identity.floats import FloatDomain
 from remote.judge.identity.tracing.arrays import UntraceableError
-from remote.judge.identity.tracing.recording import record
-from remote.judge.tiles import Tile
-from seeds.inputs import draw
+from remote.judge.identity.tracing.recording import record_reference
+from remote.judge.tiles import OutputTile
+from seeds.inputs import draw_inputs
 from tests.seeds.statements import STATEMENTS
 
 N = np.newaxis
 
 
-class Given(Floats):
+class Given(FloatDomain):
     """Floats whose symbols are given."""
 
     def __init__(self, inputs):
         super().__init__(b"", ())
         self.given = [array.astype(np.float64).reshape(-1) for array in inputs]
 
-    def symbols(self, number, index):
+    def input_symbols(self, number, index):
         return Planes((self.given[number][index],))
 
 
 def reference_of(name):
     module = {"__name__": f"reference_of_{name}"}
-    exec(seeds.load(name).files["reference.py"], module)
+    exec(seeds.load_problem(name).files["reference.py"], module)
     return module["reference"]
 
 
@@ -41,16 +41,16 @@ def assert_followed(reference, inputs, boxes=4):
     truth = reference(*inputs)
     truths = truth if isinstance(truth, tuple) else (truth,)
     shapes = [array.shape for array in inputs]
-    recorded = record(
+    recorded = record_reference(
         reference, [(array.shape, array.dtype) for array in inputs], [np.shape(t) for t in truths]
     )
-    expression = loads(recorded.dumps(), shapes)
+    expression = load_expression(recorded.to_bytes(), shapes)
     generator = np.random.default_rng(len(expression.nodes))
     for output, expected in enumerate(truths):
         sizes = np.shape(expected)
-        whole = Tile(output, tuple((0, size) for size in sizes))
-        parts = [Tile(output, tuple(_part(size, generator) for size in sizes)) for _ in range(boxes)]
-        found_parts = evaluate(expression, parts, Given(inputs)) + evaluate(
+        whole = OutputTile(output, tuple((0, size) for size in sizes))
+        parts = [OutputTile(output, tuple(_part(size, generator) for size in sizes)) for _ in range(boxes)]
+        found_parts = evaluate_boxes(expression, parts, Given(inputs)) + evaluate_boxes(
             expression, [whole], Given(inputs)
         )
         for tile, value in zip([*parts, whole], found_parts, strict=True):
@@ -66,7 +66,7 @@ def _part(size, generator):
 
 def small_spec(name):
     """A problem whose only size is quick."""
-    spec = seeds.load(name).spec
+    spec = seeds.load_problem(name).spec
     dims = spec.dims("reduced")
     cut = {"M": 48, "N": 64, "K": 32} if name != "mamba" else {"M": 40, "C": 16}
     cut = {label: size for label, size in cut.items() if label in dims}
@@ -74,10 +74,10 @@ def small_spec(name):
 
 
 def small(name):
-    return draw(small_spec(name), "reduced", 0)
+    return draw_inputs(small_spec(name), "reduced", 0)
 
 
-@pytest.mark.parametrize("name", seeds.problems())
+@pytest.mark.parametrize("name", seeds.builtin_problems())
 def test_references_of_problems_are_followed(name):
     assert_followed(reference_of(name), small(name))
 
@@ -231,8 +231,8 @@ def test_operations_are_followed(name):
 
 def test_loops_become_arrays():
     inputs = [((6, 8), np.dtype(np.float32))] * 2
-    assert len(record(_scan, inputs, [(6, 12)]).nodes) < 50
-    kinds = [node.kind for node in record(_gated, inputs, [(12, 6)]).nodes]
+    assert len(record_reference(_scan, inputs, [(6, 12)]).nodes) < 50
+    kinds = [node.kind for node in record_reference(_gated, inputs, [(12, 6)]).nodes]
     assert "recurrence" not in kinds
 
 
@@ -261,18 +261,18 @@ def test_what_cannot_be_followed_says_why(name):
     reference, reason = REFUSED[name]
     inputs = [((6, 8), np.dtype(np.float32))] * 2
     with pytest.raises(UntraceableError, match=reason):
-        record(reference, inputs, [(6, 8)])
+        record_reference(reference, inputs, [(6, 8)])
 
 
 def test_what_takes_too_much_is_refused():
     inputs = [((1 << 13, 1 << 13), np.dtype(np.float32))]
-    expression = record(lambda x: x / x.sum(), inputs, [(1 << 13, 1 << 13)])
-    with pytest.raises(ExpressionError, match="too many"):
-        evaluate(expression, [Tile(0, ((0, 1), (0, 1)))], Given([]))
+    expression = record_reference(lambda x: x / x.sum(), inputs, [(1 << 13, 1 << 13)])
+    with pytest.raises(InvalidExpressionError, match="too many"):
+        evaluate_boxes(expression, [OutputTile(0, ((0, 1), (0, 1)))], Given([]))
 
 
 def test_numpy_is_left_as_it_was():
     before = np.zeros, np.array
     with pytest.raises(UntraceableError):
-        record(lambda x: x.tolist(), [((2,), np.dtype(np.float32))], [(2,)])
+        record_reference(lambda x: x.tolist(), [((2,), np.dtype(np.float32))], [(2,)])
     assert (np.zeros, np.array) == before

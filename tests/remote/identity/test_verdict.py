@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from remote.judge import tiles
-from remote.judge.identity.dependence import missing
-from remote.judge.identity.verdict import find
-from remote.judge.tiles import Tile
-from targets.nki.judge.identity import demand
-from targets.nki.judge.identity.excerpt import MAX_WORK, excerpt
+from remote.judge.identity.dependence import find_missing_dependence
+from remote.judge.identity.verdict import compare_formulas
+from remote.judge.tiles import OutputTile
+from targets.nki.judge.identity import demand_analysis
+from targets.nki.judge.identity.box_selection import MAX_WORK, select_boxes
 from tests.adversarial.attacks import formulas, numbers
 from tests.adversarial.honest import products, rows, silu
 from tests.adversarial.model import edit
@@ -56,7 +56,7 @@ def over(op: str, column: str, data: str = "z") -> str:
 
 
 def found(ours: tuple[str, ...], theirs: tuple[str, ...]):
-    return find(sides(*(traced(formula(*body), SHAPES) for body in (ours, theirs))))
+    return compare_formulas(sides(*(traced(formula(*body), SHAPES) for body in (ours, theirs))))
 
 
 SOFTMAX = (
@@ -230,9 +230,9 @@ def test_bits_that_float64_cannot_know_are_never_rejected() -> None:
 def test_a_difference_behind_marks_is_named_where_it_is() -> None:
     ours = formula(scaled("1.0000000123"), "nisa.memset(dst=z[0:1, 5:6], value=0.25)")
     given = sides(traced(ours, SHAPES), traced(formula(scaled("1.0")), SHAPES))
-    finding = find(given)
+    finding = compare_formulas(given)
     assert finding.verdict == "rejected"
-    assert given.place(finding.position) == (0, (0, 5))
+    assert given.locate_element(finding.position) == (0, (0, 5))
 
 
 def test_a_rejection_names_the_element() -> None:
@@ -240,35 +240,35 @@ def test_a_rejection_names_the_element() -> None:
         formula(scaled("0.5"), *more) for more in (("nisa.memset(dst=z[0:1, 5:6], value=0.25)",), ())
     )
     given = sides(traced(ours, SHAPES), traced(theirs, SHAPES))
-    finding = find(given)
+    finding = compare_formulas(given)
     assert finding.verdict == "rejected"
-    assert given.place(finding.position) == (0, (0, 5))
+    assert given.locate_element(finding.position) == (0, (0, 5))
 
 
 def test_a_maximum_over_part_of_the_row_lacks_the_rest() -> None:
     ours = (reduced("maximum", "a[:, 0:23]"), over("multiply", "s", "b"))
     given = sides(*(traced(formula(*body), SHAPES) for body in (ours, (reduced("maximum"), ours[1]))))
-    finding = find(given)
+    finding = compare_formulas(given)
     assert finding.verdict == "rejected"
     assert finding.lacks is not None
     assert finding.lacks.input == 0
     assert finding.lacks.element % 24 == 23
-    assert given.place(finding.position)[1][0] == finding.lacks.element // 24
+    assert given.locate_element(finding.position)[1][0] == finding.lacks.element // 24
 
 
 def test_terms_that_cancel_are_no_dependence() -> None:
     ours = ("nisa.tensor_copy(dst=z, src=a)", "nisa.tensor_copy(dst=z, src=a)")
     theirs = (both("add"), both("subtract", "z", "b"))
     given = sides(*(traced(formula(*body), SHAPES) for body in (ours, theirs)))
-    assert missing(given, np.random.default_rng(1)) is None
-    assert find(given).verdict == "proven"
+    assert find_missing_dependence(given, np.random.default_rng(1)) is None
+    assert compare_formulas(given).verdict == "proven"
 
 
 def test_a_rejection_needs_the_simulator_s_word() -> None:
     given = sides(*(traced(formula(*body), SHAPES) for body in OTHER["another function"]))
     truth = sides(*(traced(formula(*body), SHAPES) for body in OTHER["another function"][::-1]))
     for simulate in (truth.simulate, lambda _: None):
-        finding = find(replace(given, simulate=simulate))
+        finding = compare_formulas(replace(given, simulate=simulate))
         assert finding.verdict == "tested"
         assert "simulator" in finding.reason
 
@@ -282,7 +282,7 @@ LIGHT = ("silu", "adamw", "bmm_softmax")
     "kernel", [item for item in HONEST if item.problem in LIGHT], ids=lambda item: item.idea
 )
 def test_unusual_kernels_are_proven(kernel) -> None:
-    assert find(of_problem(kernel.problem, kernel.kernel)).verdict == "proven"
+    assert compare_formulas(of_problem(kernel.problem, kernel.kernel)).verdict == "proven"
 
 
 CAUGHT = (
@@ -299,7 +299,7 @@ CAUGHT = (
 def test_shortcuts_are_rejected(technique: str) -> None:
     attacks = (*numbers.ATTACKS, *formulas.ATTACKS)
     (attack,) = (item for item in attacks if item.technique == technique)
-    assert find(of_problem(attack.problem, attack.kernel)).verdict == "rejected"
+    assert compare_formulas(of_problem(attack.problem, attack.kernel)).verdict == "rejected"
 
 
 def test_a_maximum_that_cancels_does_not_hide_what_is_wrong() -> None:
@@ -307,19 +307,22 @@ def test_a_maximum_that_cancels_does_not_hide_what_is_wrong() -> None:
         "bmm_softmax",
         ("op=nl.exp, data=scores, bias=neg_max", "op=nl.exp, data=scores, bias=neg_max, scale=0.999"),
     )
-    assert find(of_problem("bmm_softmax", kernel)).verdict == "rejected"
+    assert compare_formulas(of_problem("bmm_softmax", kernel)).verdict == "rejected"
 
 
 def test_boxes_are_inside_the_drawn_tiles_and_end_where_they_end() -> None:
     program = traced(edit("adamw"), shapes_of("adamw"))
     drawn = [
-        Tile(0, ((0, 64), (0, 256))),
-        Tile(0, ((256, 320), (1792, 2048))),
-        Tile(0, ((64, 128), (64, 320))),
+        OutputTile(0, ((0, 64), (0, 256))),
+        OutputTile(0, ((256, 320), (1792, 2048))),
+        OutputTile(0, ((64, 128), (64, 320))),
     ]
-    boxes, steps = excerpt(program, drawn, np.random.default_rng(3))
-    assert demand.work(steps) <= MAX_WORK
-    assert demand.steps(program, tiles.boxes(boxes))[0].number == steps[0].number
+    boxes, steps = select_boxes(program, drawn, np.random.default_rng(3))
+    assert demand_analysis.count_work(steps) <= MAX_WORK
+    assert (
+        demand_analysis.find_demanded_steps(program, tiles.boxes_by_output(boxes))[0].number
+        == steps[0].number
+    )
     inside = [
         any(
             all(a <= c and d <= b for (a, b), (c, d) in zip(tile.box, box.box, strict=True)) for tile in drawn

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from remote.jail_backends import JailLimits
 from remote.local import LocalEvaluator
 from remote.pool import WorkerLimits
 from remote.ssh.job import JobSpec
-from remote.ssh.jobs import Jobs
-from remote.walls import Limits
+from remote.ssh.jobs import JobClient
 from tests.support.sshd import Sshd, steps_of_tests, trusted
 
 
@@ -24,9 +24,9 @@ def sshd(tmp_path) -> Iterator[Sshd]:
 
 
 @pytest.fixture
-async def jobs(sshd, home) -> AsyncIterator[Jobs]:
+async def jobs(sshd, home) -> AsyncIterator[JobClient]:
     """Jobs on that server."""
-    made = Jobs(await trusted(sshd.link(home), home), worker=steps_of_tests())
+    made = JobClient(await trusted(sshd.link(home), home), worker=steps_of_tests())
     yield made
     await made.aclose()
 
@@ -39,7 +39,7 @@ async def local(shared_home) -> AsyncIterator[LocalEvaluator]:
         slots=1,
         allow_weak_jail=True,
         secret="a secret of tests",
-        jail_limits=Limits(cpu_s=20, memory_bytes=1 << 30),
+        jail_limits=JailLimits(cpu_s=20, memory_bytes=1 << 30),
         worker_limits=WorkerLimits(memory_bytes=4 << 30),
     )
     yield made

@@ -9,13 +9,13 @@ import sys
 import zlib
 
 from remote.ssh.bootstrap import find_command, install_command
-from remote.ssh.host import Host
-from remote.ssh.survey import SCRIPT, script_command
+from remote.ssh.host import HostSpec
+from remote.ssh.host_setup import SCRIPT, script_command
 
 
 def test_setting_up_and_runs_mean_the_same_folder_where_the_session_begins_elsewhere(tmp_path):
     """A session may begin in another folder than $HOME: both go by $HOME."""
-    host = Host.parse("trn", workdir="kept/here")
+    host = HostSpec.parse("trn", workdir="kept/here")
     home, begin = tmp_path / "home", tmp_path / "begin"
     home.mkdir()
     begin.mkdir()
@@ -31,7 +31,7 @@ def test_setting_up_and_runs_mean_the_same_folder_where_the_session_begins_elsew
 
 def test_an_interpreter_in_a_folder_of_the_users_home_is_named_whole(tmp_path):
     """What setting a host up makes there is found by runs: they take an absolute path alone."""
-    host = Host.parse("trn")
+    host = HostSpec.parse("trn")
     assert not host.workdir.startswith("/")
     python = tmp_path / host.workdir / "venv/bin/python"
     python.parent.mkdir(parents=True)

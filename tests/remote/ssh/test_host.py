@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remote.ssh.errors import BadHostError
-from remote.ssh.host import Host
+from remote.ssh.host import HostSpec
 
 
 @pytest.mark.parametrize(
@@ -22,9 +22,9 @@ from remote.ssh.host import Host
     ],
 )
 def test_an_address_is_taken_apart_and_written_as_it_was(text, user, name, port):
-    host = Host.parse(text)
+    host = HostSpec.parse(text)
     assert (host.user, host.name, host.port) == (user, name, port)
-    assert Host.parse(host.address) == host
+    assert HostSpec.parse(host.address) == host
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_an_address_is_taken_apart_and_written_as_it_was(text, user, name, port)
 )
 def test_what_is_no_address_is_refused_with_the_reason(text):
     with pytest.raises(BadHostError, match=r"not an address of the form \[user@\]host\[:port\]: ") as raised:
-        Host.parse(text)
+        HostSpec.parse(text)
     assert raised.value.code == "bad_host"
     assert not raised.value.retryable
 
@@ -55,10 +55,10 @@ def test_what_is_no_address_is_refused_with_the_reason(text):
 @given(st.text(max_size=40))
 def test_any_text_is_an_address_or_refused(text):
     try:
-        host = Host.parse(text)
+        host = HostSpec.parse(text)
     except BadHostError:
         return
-    assert Host.parse(host.address) == host
+    assert HostSpec.parse(host.address) == host
     assert not host.name.startswith("-")
 
 
@@ -75,8 +75,8 @@ def test_any_text_is_an_address_or_refused(text):
 )
 def test_what_may_be_used_there_is_checked(options):
     with pytest.raises(BadHostError, match=r"^u@h: "):
-        Host.parse("u@h", **options)
+        HostSpec.parse("u@h", **options)
 
 
 def test_a_workdir_in_the_home_is_written_either_way():
-    assert Host.parse("h", workdir="~/x").workdir == Host.parse("h", workdir="x").workdir
+    assert HostSpec.parse("h", workdir="~/x").workdir == HostSpec.parse("h", workdir="x").workdir

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import seeds
+from remote.jail_backends import JailLimits
 from remote.local import LocalEvaluator
 from remote.pool import WorkerLimits
+from remote.ssh.device_facts import STAND_IN
 from remote.ssh.evaluator import HostEvaluator
-from remote.ssh.facts import STAND_IN
-from remote.ssh.jobs import Jobs
-from remote.walls import Limits
+from remote.ssh.jobs import JobClient
 from state.model import Level, Verdict
 from tests.remote.conftest import Bench
 from tests.support.sshd import trusted
@@ -77,7 +77,7 @@ async def local(home):
         slots=1,
         allow_weak_jail=True,
         secret="a secret of tests",
-        jail_limits=Limits(cpu_s=3, memory_bytes=1 << 30),
+        jail_limits=JailLimits(cpu_s=3, memory_bytes=1 << 30),
         worker_limits=WorkerLimits(memory_bytes=4 << 30, wall_s=600),
     )
     yield made
@@ -86,8 +86,8 @@ async def local(home):
 
 @pytest.mark.needs("sshd", package="openssh-server")
 async def test_a_host_gives_the_verdicts_that_are_given_here(sshd, home, local, monkeypatch, tmp_path):
-    silu = Bench(seeds.load("silu"))
-    jobs = Jobs(await trusted(sshd.link(home), home))
+    silu = Bench(seeds.load_problem("silu"))
+    jobs = JobClient(await trusted(sshd.link(home), home))
     evaluator = HostEvaluator(jobs, address="a host", local=local, allow_weak_jail=True)
     try:
         for name, (verdict, source) in kernels(silu.kernel).items():
@@ -111,8 +111,8 @@ async def test_a_host_gives_the_verdicts_that_are_given_here(sshd, home, local, 
             for seed, error in own.rel_l2.items():
                 assert said.rel_l2[seed] == pytest.approx(error, rel=1.0)
         # Without the rules' first look, so that the jail there has to hold what the jail here holds.
-        monkeypatch.setattr("remote.ssh.evaluator.lint", lambda _: None)
-        monkeypatch.setattr("remote.local.lint", lambda _: None)
+        monkeypatch.setattr("remote.ssh.evaluator.lint_kernel", lambda *_: None)
+        monkeypatch.setattr("remote.local.lint_kernel", lambda *_: None)
         for source in hostile(tmp_path / "escaped"):
             request = silu.request(source, level=Level.SLICES)
             said = (await evaluator.evaluate(request, silu.blobs)).evaluation
@@ -120,8 +120,8 @@ async def test_a_host_gives_the_verdicts_that_are_given_here(sshd, home, local, 
             assert said.verdict is not Verdict.CORRECT
             assert (said.verdict, said.stage, said.error.code) == (own.verdict, own.stage, own.error.code)
         assert not (tmp_path / "escaped").exists()
-        facts = await evaluator.facts()
-        assert (facts.device, facts.predicted) == (STAND_IN, True)
+        facts = await evaluator.device_facts()
+        assert (facts.device, facts.is_predicted) == (STAND_IN, True)
         assert "on a host" in evaluator.toolchain()
         assert await evaluator.calibrate() > 0
     finally:

@@ -16,7 +16,7 @@ from remote.ssh.errors import (
     LinkLostError,
     SshConfigError,
 )
-from remote.ssh.link import Link, Timing
+from remote.ssh.link import LinkTiming, SshLink
 from tests.support.proxy import Proxy
 from tests.support.sshd import QUICK, free_port, make_key, trusted, until
 
@@ -90,25 +90,25 @@ async def test_twenty_commands_share_one_connection(link, sshd):
 async def test_a_port_that_nobody_listens_on_is_named_within_a_few_attempts(sshd, home):
     link = sshd.link(home, port=free_port())
     with pytest.raises(HostUnreachableError, match=r"127\.0\.0\.1:(\d+): nothing listens on port \1;"):
-        await link.run(["true"], deadline_s=120)
+        await link.run_command(["true"], deadline_s=120)
     assert link.silent_s is None
 
 
 async def test_a_name_that_does_not_exist_is_named(sshd, home):
     host = dataclasses.replace(sshd.link(home).host, name="no-such-host.invalid")
-    link = Link(host, home=home, timing=dataclasses.replace(QUICK, attempts=1), config=sshd.ssh_config)
+    link = SshLink(host, home=home, timing=dataclasses.replace(QUICK, attempts=1), config=sshd.ssh_config)
     with pytest.raises(HostUnreachableError, match=r"no-such-host\.invalid"):
-        await link.run(["true"], deadline_s=120)
+        await link.run_command(["true"], deadline_s=120)
 
 
 async def test_a_port_that_says_nothing_is_given_up(sshd, home):
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        timing = Timing(connect_s=0.5, login_s=0.5, attempts=1)
+        timing = LinkTiming(connect_s=0.5, login_s=0.5, attempts=1)
         link = sshd.link(home, port=silent.getsockname()[1], timing=timing)
         with pytest.raises(HostUnreachableError):
-            await link.run(["true"], deadline_s=120)
+            await link.run_command(["true"], deadline_s=120)
 
 
 async def test_a_port_that_speaks_something_else_is_given_up(sshd, home):
@@ -120,14 +120,14 @@ async def test_a_port_that_speaks_something_else_is_given_up(sshd, home):
     async with server:
         link = sshd.link(home, port=server.sockets[0].getsockname()[1])
         with pytest.raises(HostUnreachableError, match="no connection"):
-            await link.run(["true"], deadline_s=120)
+            await link.run_command(["true"], deadline_s=120)
 
 
 async def test_keys_that_a_host_does_not_know_are_not_tried_for_long(sshd, home):
     link = await trusted(sshd.link(home), home)
     make_key(sshd.folder / "user_key")
     with pytest.raises(HostAuthError, match=r"it refuses our keys .*`ssh -p \d+ ") as raised:
-        await link.run(["true"], deadline_s=120)
+        await link.run_command(["true"], deadline_s=120)
     assert not raised.value.retryable
     assert sshd.log().count("Connection from") <= 3  # the fingerprint, and one attempt
 
@@ -138,7 +138,7 @@ async def test_a_configuration_that_cannot_be_read_is_named(sshd, home, line):
     link = await trusted(sshd.link(home), home)
     sshd.ssh_config.write_text(line.format(folder=sshd.folder))
     with pytest.raises((SshConfigError, HostAuthError)) as raised:
-        await link.run(["true"], deadline_s=120)
+        await link.run_command(["true"], deadline_s=120)
     assert not raised.value.retryable
 
 
@@ -148,10 +148,10 @@ async def test_a_connection_may_be_cut_after_any_number_of_bytes(sshd, home):
         first = await trusted(sshd.link(home, port=proxy.port), home)
         for size in (1, 30, 1200, 1500, 2000, 2300, 2600):
             proxy.cut_after = size
-            link = Link(first.host, home=home, timing=QUICK, config=sshd.ssh_config)
+            link = SshLink(first.host, home=home, timing=QUICK, config=sshd.ssh_config)
             for _ in range(2):
                 try:
-                    ran = await link.run(["true"], deadline_s=120)
+                    ran = await link.run_command(["true"], deadline_s=120)
                 except LinkLostError:
                     continue
                 assert ran.status == 0

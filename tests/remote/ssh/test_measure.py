@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from remote.ssh.measure import (
     BadSamplesError,
-    Protocol,
-    benchmark,
-    checked,
+    TimingProtocol,
+    check_samples,
+    is_steady,
     protocol_for,
     spread_ratio,
-    steady,
+    summarise_samples,
 )
 
-PROTOCOL = Protocol(spread_ratio=0.04)
+PROTOCOL = TimingProtocol(spread_ratio=0.04)
 
 
 def test_the_protocol_is_the_papers():
@@ -27,15 +27,15 @@ def test_the_protocol_is_the_papers():
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=10, max_size=10))
 def test_a_latency_lies_among_its_samples(samples):
-    found = benchmark(checked(samples, PROTOCOL, ran_s=1e6))
+    found = summarise_samples(check_samples(samples, PROTOCOL, ran_s=1e6))
     assert found.lo_ms <= found.latency_ms <= found.hi_ms
     assert not found.predicted
-    assert steady(samples, PROTOCOL) == (found.hi_ms - found.lo_ms < 0.04 * found.latency_ms)
+    assert is_steady(samples, PROTOCOL) == (found.hi_ms - found.lo_ms < 0.04 * found.latency_ms)
 
 
 def test_a_round_with_one_sample_far_off_is_not_steady():
-    assert steady([1.0] * 9 + [1.03], PROTOCOL)
-    assert not steady([1.0] * 9 + [1.05], PROTOCOL)
+    assert is_steady([1.0] * 9 + [1.03], PROTOCOL)
+    assert not is_steady([1.0] * 9 + [1.05], PROTOCOL)
     assert spread_ratio([1.0] * 9 + [1.05]) == pytest.approx(0.05)
 
 
@@ -57,4 +57,4 @@ def test_a_round_with_one_sample_far_off_is_not_steady():
 )
 def test_samples_that_cannot_be_any_are_refused(samples, why):
     with pytest.raises(BadSamplesError, match=why):
-        checked(samples, PROTOCOL, ran_s=9.9)
+        check_samples(samples, PROTOCOL, ran_s=9.9)

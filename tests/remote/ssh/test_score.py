@@ -13,9 +13,9 @@ from pydantic import ValidationError
 import seeds
 from remote.errors import InfrastructureError
 from remote.pool import WorkerLimits, WorkerPool
-from remote.registry import Wanted, create
+from remote.registry import EvaluatorSpec, create_evaluator
 from remote.ssh.evaluator import HostEvaluator
-from remote.ssh.score import Score, ScoreError, percentiles, samples_of
+from remote.ssh.score import EndToEndScore, ScoreError, parse_samples, percentiles
 from state.model import Level, RunConfig, ScoreConfig, Verdict
 from tests.remote.conftest import Bench
 from tests.support.hostside import LocalJobs
@@ -47,7 +47,7 @@ def ran(output: str = "", *, status: int | None = 0, errors: str = "", wall_s: f
     ids=["pattern", "several matches", "json", "json over lines", "json list", "wall time"],
 )
 async def test_the_metric_is_found(fields, output, samples, workers):
-    assert await samples_of([ran(output)], ScoreConfig(command=COMMAND, **fields), workers) == samples
+    assert await parse_samples([ran(output)], ScoreConfig(command=COMMAND, **fields), workers) == samples
 
 
 async def test_a_pattern_that_takes_for_ever_on_an_output_is_the_commands_failure_and_stops_nobody(workers):
@@ -62,10 +62,10 @@ async def test_a_pattern_that_takes_for_ever_on_an_output_is_the_commands_failur
 
     beating = asyncio.create_task(beat())
     with pytest.raises(ScoreError, match="more than 5 s of processor time"):
-        await samples_of([ran("a" * 200)], config, workers)
+        await parse_samples([ran("a" * 200)], config, workers)
     beating.cancel()
     assert beats > 20
-    assert await samples_of([ran("aa 7 ms")], config, workers) == (7.0,)
+    assert await parse_samples([ran("aa 7 ms")], config, workers) == (7.0,)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ async def test_a_pattern_that_takes_for_ever_on_an_output_is_the_commands_failur
 )
 async def test_a_command_that_tells_no_number_is_named_with_why(fields, run, why, workers):
     with pytest.raises(ScoreError, match=why):
-        await samples_of([run], ScoreConfig(command=COMMAND, **fields), workers)
+        await parse_samples([run], ScoreConfig(command=COMMAND, **fields), workers)
 
 
 @pytest.mark.parametrize(
@@ -125,22 +125,22 @@ def test_hosts_get_the_score_of_the_configuration(home, monkeypatch):
     made = []
     monkeypatch.setattr("remote.fleet.hosts.HostEvaluator", lambda *_, **options: made.append(options))
     config = RunConfig(evaluator="ssh", hosts=("a-host",), score=ScoreConfig(command=COMMAND))
-    create(Wanted.of(config), home=home)
+    create_evaluator(EvaluatorSpec.from_config(config), home=home)
     assert [options["scoring"] for options in made] == [config.score]
 
 
 def test_better_is_the_way_that_the_metric_points():
-    slower = Score(candidate=(12.0, 12.0), baseline=(10.0, 10.0), better="lower")
+    slower = EndToEndScore(candidate=(12.0, 12.0), baseline=(10.0, 10.0), better="lower")
     assert slower.ratio == pytest.approx(10 / 12)
-    assert not slower.holds(1.0)
-    assert Score((12.0, 12.0), (10.0, 10.0), "higher").holds(1.1)
-    assert Score((12.0, 12.0), (10.0, 10.0), "higher").latency_ms == pytest.approx(1000 / 12)
+    assert not slower.meets_ratio(1.0)
+    assert EndToEndScore((12.0, 12.0), (10.0, 10.0), "higher").meets_ratio(1.1)
+    assert EndToEndScore((12.0, 12.0), (10.0, 10.0), "higher").latency_ms == pytest.approx(1000 / 12)
 
 
 def test_a_loss_within_the_scatter_contradicts_nothing():
-    scattered = Score(candidate=(9.0, 10.2, 11.0), baseline=(9.0, 10.0, 11.0), better="lower")
+    scattered = EndToEndScore(candidate=(9.0, 10.2, 11.0), baseline=(9.0, 10.0, 11.0), better="lower")
     assert scattered.ratio < 1
-    assert scattered.holds(1.0)
+    assert scattered.meets_ratio(1.0)
 
 
 def test_percentiles_are_those_of_the_samples():
@@ -186,7 +186,7 @@ def evaluator(local, tmp_path):
     ids=["holds", "contradicts", "fails"],
 )
 async def test_a_gate_is_for_kernels_that_are_judged_on_everything(mark, verdict, code, evaluator):
-    silu = Bench(seeds.load("silu"))
+    silu = Bench(seeds.load_problem("silu"))
     request = silu.request(f"{mark}\n{silu.kernel}", level=Level.WHOLE)
     found = (await evaluator().evaluate(request, silu.blobs)).evaluation
     assert (found.verdict, found.error and found.error.code) == (verdict, code), found.error
@@ -194,14 +194,14 @@ async def test_a_gate_is_for_kernels_that_are_judged_on_everything(mark, verdict
 
 
 async def test_a_kernel_that_spoils_the_others_file_gains_nothing(evaluator):
-    silu = Bench(seeds.load("silu"))
+    silu = Bench(seeds.load_problem("silu"))
     request = silu.request(f"# spoils\n{silu.kernel}", level=Level.WHOLE)
     found = (await evaluator(least_ratio=1.1).evaluate(request, silu.blobs)).evaluation
     assert (found.verdict, found.error and found.error.code) == (Verdict.UNSTABLE, "score_contradicts")
 
 
 async def test_as_the_objective_the_score_is_the_latency(evaluator):
-    silu = Bench(seeds.load("silu"))
+    silu = Bench(seeds.load_problem("silu"))
     request = silu.request(f"# good\n{silu.kernel}", level=Level.SLICES)
     made = evaluator(use="objective")
     answer = await made.evaluate(request, silu.blobs)
@@ -216,7 +216,7 @@ async def test_as_the_objective_the_score_is_the_latency(evaluator):
 
 
 async def test_a_command_that_fails_with_the_first_kernel_too_is_nobodys_fault(evaluator):
-    silu = Bench(seeds.load("silu"))
+    silu = Bench(seeds.load_problem("silu"))
     made = evaluator(command=("/no/such/program", "{kernel}"))
     with pytest.raises(InfrastructureError, match="No such file") as caught:
         await made.evaluate(silu.request(f"# good\n{silu.kernel}", level=Level.WHOLE), silu.blobs)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from remote.hostside.devices import scratch
-from remote.hostside.devices.jail import jailed
-from remote.hostside.devices.scratch import Scratch
-from remote.walls import JailedProgram, Limits
+from remote.hostside.devices.jail import run_in_jail
+from remote.hostside.devices.scratch import WatchedScratch
+from remote.jail_backends import JailedProgram, JailLimits
 
 WRITES = {
     "many files": "for n in range(10**9): open(f'{n}', 'wb').write(b'x' * 60000)",
@@ -31,11 +31,11 @@ def ended(tmp_path, monkeypatch):
         folder.chmod(0o777)
         code = f"import os, sys, time\ndef main():\n    os.chdir({str(folder)!r})\n    {body}\n"
         (package / "code.py").write_text(code)
-        limits = Limits(cpu_s=60, wall_s=120, memory_bytes=1 << 29, file_bytes=1 << 20)
+        limits = JailLimits(cpu_s=60, wall_s=120, memory_bytes=1 << 29, file_bytes=1 << 20)
         program = JailedProgram("jailed.code", packages=(package,), scratch=folder, limits=limits)
-        watched = Scratch(folder)
-        with watched.watched():
-            result = jailed(program, b"", "weak")
+        watched = WatchedScratch(folder)
+        with watched.watch_folder():
+            result = run_in_jail(program, b"", "weak")
         return watched, result
 
     return ended
@@ -52,7 +52,7 @@ def test_a_program_that_fills_its_folder_is_ended(body, ended):
 
 def test_a_program_that_fills_the_disk_with_files_without_names_is_ended(ended, monkeypatch):
     free = iter([8 << 30, 5 << 30, 3 << 30])
-    monkeypatch.setattr(scratch, "_free", lambda _: next(free, 1 << 30))
+    monkeypatch.setattr(scratch, "_free_bytes", lambda _: next(free, 1 << 30))
     watched, result = ended("time.sleep(60)")
     assert watched.ended == "disk"
     assert result.killed

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from remote.hostside import tree
+from remote.hostside import process_tree
 from remote.ssh.errors import (
     HostFullError,
     HostProtocolError,
@@ -22,7 +22,7 @@ from remote.ssh.errors import (
     HostUnreachableError,
     HostWorkerError,
 )
-from remote.ssh.jobs import Jobs
+from remote.ssh.jobs import JobClient
 from tests.remote.ssh.conftest import spec, tallied
 from tests.support.host_faults import cores_free
 from tests.support.sshd import steps_of_tests, trusted, until
@@ -37,7 +37,7 @@ pytestmark = [
 async def neighbours(sshd, home, tmp_path):
     """Two homes on one host, each with a key of its own for the same user."""
     made = [
-        Jobs(await trusted(sshd.link(where, cores=(0,)), where), worker=steps_of_tests())
+        JobClient(await trusted(sshd.link(where, cores=(0,)), where), worker=steps_of_tests())
         for where in (home, tmp_path / "another home")
     ]
     yield made
@@ -128,7 +128,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 def living(pids: list[str]) -> list[str]:
-    return [pid for pid in pids if int(pid) in {process.pid for process in tree.living()}]
+    return [pid for pid in pids if int(pid) in {process.pid for process in process_tree.list_processes()}]
 
 
 @pytest.fixture
@@ -153,27 +153,27 @@ def fill(disk: Path) -> Path:
 async def test_a_full_disk_is_told_and_everything_works_again_when_there_is_room(jobs, small_disk):
     job = spec("filling", cores=1)
     with pytest.raises(HostFullError, match="the disk there is full"):
-        await jobs.run(job)
-    await jobs.forget(job.key)
+        await jobs.run_job(job)
+    await jobs.forget_job(job.key)
     hog = fill(small_disk)
     data = os.urandom(100_000)
     digest = hashlib.sha256(data).hexdigest()
     with pytest.raises(HostFullError):
-        await jobs.put({digest: data})
+        await jobs.upload_blobs({digest: data})
     with pytest.raises(HostFullError):
-        await jobs.run(spec("echo", cores=1))
+        await jobs.run_job(spec("echo", cores=1))
     hog.unlink()
-    assert await jobs.put({digest: data})
-    assert (await jobs.run(spec("echo", inputs={"x": digest}, cores=1))).status == "done"
+    assert await jobs.upload_blobs({digest: data})
+    assert (await jobs.run_job(spec("echo", inputs={"x": digest}, cores=1))).status == "done"
     assert list(small_disk.rglob("*.part")) == []
     assert list((small_disk / "trash").iterdir()) == []
 
 
 async def test_a_worker_that_has_no_room_is_told(sshd, home, small_disk):
-    jobs = Jobs(await trusted(sshd.link(home), home), worker=steps_of_tests())
+    jobs = JobClient(await trusted(sshd.link(home), home), worker=steps_of_tests())
     fill(small_disk)
     with pytest.raises(HostFullError, match="no room for the worker"):
-        await jobs.hello()
+        await jobs.greet_host()
     await jobs.aclose()
 
 
@@ -186,8 +186,8 @@ def wrapper(folder: Path, text: str) -> str:
 
 async def test_what_a_login_prints_before_the_worker_speaks_is_passed_over(sshd, home, tmp_path):
     python = wrapper(tmp_path, f'echo "Welcome! You have mail."; echo noise >&2; exec {sys.executable} "$@"')
-    jobs = Jobs(await trusted(sshd.link(home, python=python), home), worker=steps_of_tests())
-    assert (await jobs.run(spec("echo"))).status == "done"
+    jobs = JobClient(await trusted(sshd.link(home, python=python), home), worker=steps_of_tests())
+    assert (await jobs.run_job(spec("echo"))).status == "done"
     await jobs.aclose()
 
 
@@ -201,9 +201,9 @@ async def test_what_a_login_prints_before_the_worker_speaks_is_passed_over(sshd,
 )
 async def test_a_python_that_is_none_is_told(sshd, home, tmp_path, script, error):
     python = wrapper(tmp_path, script)
-    jobs = Jobs(await trusted(sshd.link(home, python=python), home), worker=steps_of_tests())
+    jobs = JobClient(await trusted(sshd.link(home, python=python), home), worker=steps_of_tests())
     with pytest.raises(error) as raised:
-        await jobs.hello()
+        await jobs.greet_host()
     assert raised.value.message.startswith(jobs.host.address)
     await jobs.aclose()
 
@@ -213,21 +213,21 @@ async def test_processes_that_cannot_be_ended_are_named_and_keep_their_core(sshd
     if os.geteuid() != 0:
         pytest.fail("this test makes processes of another user, so it needs to be run by root")
     python = wrapper(tmp_path, f'exec setpriv --bounding-set=-kill --inh-caps=-kill {sys.executable} "$@"')
-    jobs = Jobs(await trusted(sshd.link(home, python=python, cores=(0,)), home), worker=steps_of_tests())
+    jobs = JobClient(await trusted(sshd.link(home, python=python, cores=(0,)), home), worker=steps_of_tests())
     pids = tmp_path / "pids"
-    result = await jobs.run(spec("escaping", {"pids": str(pids)}, cores=1))
+    result = await jobs.run_job(spec("escaping", {"pids": str(pids)}, cores=1))
     assert result.status == "unending"
     assert f"(pid {tallied(pids)[0]})" in result.log_tail
     with pytest.raises(HostQueueError):
-        await jobs.run(spec("echo", cores=1, queue_s=0.5))
+        await jobs.run_job(spec("echo", cores=1, queue_s=0.5))
     os.kill(int(tallied(pids)[0]), signal.SIGKILL)
-    assert (await jobs.run(spec("echo", name="after", cores=1))).status == "done"
+    assert (await jobs.run_job(spec("echo", name="after", cores=1))).status == "done"
     await jobs.aclose()
 
 
 async def test_a_host_that_is_away_for_longer_than_the_lease_is_somebody_elses_problem(jobs, sshd, tmp_path):
     job = spec("gated", {"gate": str(tmp_path / "gate"), "tally": str(tmp_path / "tally")}, lease_s=1)
-    running = asyncio.create_task(jobs.run(job))
+    running = asyncio.create_task(jobs.run_job(job))
     await until(lambda: tallied(tmp_path / "tally"), "the job")
     sshd.stop()
     with pytest.raises(HostUnreachableError, match="out of reach for"):

@@ -13,17 +13,17 @@ from types import SimpleNamespace
 import pytest
 
 from remote.hostside.steps import drawing
-from remote.hostside.steps.shelf import Shelf
+from remote.hostside.steps.folder_cache import FolderCache
 
 
-def put(shelf: Shelf, key: str, size: int = 1000):
-    with shelf.draft() as draft:
+def put(shelf: FolderCache, key: str, size: int = 1000):
+    with shelf.create_draft() as draft:
         (draft / "file").write_bytes(b"x" * size)
     return shelf.put(key, draft)
 
 
 def test_what_is_put_is_found(tmp_path):
-    shelf = Shelf(tmp_path / "shelf", 10_000)
+    shelf = FolderCache(tmp_path / "shelf", 10_000)
     assert shelf.find("one") is None
     folder = put(shelf, "one")
     assert shelf.find("one") == folder
@@ -31,14 +31,14 @@ def test_what_is_put_is_found(tmp_path):
 
 
 def test_of_two_under_one_key_the_first_stays(tmp_path):
-    shelf = Shelf(tmp_path / "shelf", 10_000)
+    shelf = FolderCache(tmp_path / "shelf", 10_000)
     put(shelf, "one", 10)
     assert (put(shelf, "one", 20) / "file").stat().st_size == 10
     assert len(list((tmp_path / "shelf").iterdir())) == 1
 
 
 def test_what_was_used_longest_ago_is_thrown_away(tmp_path):
-    shelf = Shelf(tmp_path / "shelf", 2500)
+    shelf = FolderCache(tmp_path / "shelf", 2500)
     for age, key in enumerate(("old", "older")):
         os.utime(put(shelf, key), (1000 - age, 1000 - age))
     shelf.find("older")  # which makes it the newest
@@ -49,7 +49,7 @@ def test_what_was_used_longest_ago_is_thrown_away(tmp_path):
 
 
 def test_what_is_larger_than_the_shelf_stays_for_who_put_it(tmp_path):
-    shelf = Shelf(tmp_path / "shelf", 100)
+    shelf = FolderCache(tmp_path / "shelf", 100)
     put(shelf, "first", 50)
     folder = put(shelf, "large", 1000)
     assert folder.exists()
@@ -57,8 +57,8 @@ def test_what_is_larger_than_the_shelf_stays_for_who_put_it(tmp_path):
 
 
 def test_drafts_that_are_under_way_stay_and_abandoned_ones_go(tmp_path):
-    shelf = Shelf(tmp_path / "shelf", 100)
-    with shelf.draft() as draft, shelf.draft() as left:
+    shelf = FolderCache(tmp_path / "shelf", 100)
+    with shelf.create_draft() as draft, shelf.create_draft() as left:
         for folder in (draft, left):
             (folder / "part").write_bytes(b"x" * 1000)
         for path in (left / "part", left):
@@ -69,20 +69,20 @@ def test_drafts_that_are_under_way_stay_and_abandoned_ones_go(tmp_path):
 
 
 def test_of_a_draft_that_fails_nothing_is_left(tmp_path):
-    def failing(shelf: Shelf) -> None:
-        with shelf.draft() as draft:
+    def failing(shelf: FolderCache) -> None:
+        with shelf.create_draft() as draft:
             (draft / "part").write_bytes(b"x")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        failing(Shelf(tmp_path / "shelf", 100))
+        failing(FolderCache(tmp_path / "shelf", 100))
     assert list((tmp_path / "shelf").iterdir()) == []
 
 
 @pytest.mark.parametrize("key", ["", "..", "a/b", ".hidden", "x" * 200, "a\n"])
 def test_keys_that_lead_elsewhere_are_refused(key, tmp_path):
     with pytest.raises(ValueError, match="no key of a shelf"):
-        Shelf(tmp_path / "shelf", 100).find(key)
+        FolderCache(tmp_path / "shelf", 100).find(key)
 
 
 ONE = {"name": "x", "dtype": "float32", "distribution": "normal", "scale": 1.0, "shape": [4, 8]}
@@ -90,7 +90,7 @@ ONE = {"name": "x", "dtype": "float32", "distribution": "normal", "scale": 1.0, 
 
 def draw(root) -> os.PathLike[str]:
     task = SimpleNamespace(payload={"key": "k"}, shelves=root)
-    return drawing.drawn(task, drawing.Spec({"inputs": [ONE], "seeds": [0]}), "0") / "0.npy"
+    return drawing.draw_inputs(task, drawing.ResolvedSpec({"inputs": [ONE], "seeds": [0]}), "0") / "0.npy"
 
 
 def test_drawn_inputs_that_were_changed_are_drawn_again_and_never_used(tmp_path):

@@ -10,9 +10,9 @@ import zipfile
 
 import pytest
 
-from remote.ssh import shipped
+from remote.ssh import step_archives
 
-ARCHIVES = [shipped.judge, shipped.simulator]
+ARCHIVES = [step_archives.judge_archive, step_archives.simulator_archive]
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=["judge", "simulator"])
@@ -23,7 +23,7 @@ def test_an_archive_is_the_same_each_time(archive):
 
 
 def test_what_every_host_needs_is_written_for_python_3_10():
-    with zipfile.ZipFile(io.BytesIO(shipped.judge().data)) as archive:
+    with zipfile.ZipFile(io.BytesIO(step_archives.judge_archive().data)) as archive:
         for name in archive.namelist():
             ast.parse(archive.read(name), filename=name, feature_version=(3, 10))
 

@@ -7,16 +7,16 @@ import dataclasses
 import pytest
 
 from remote.ssh.errors import HostKeyChangedError, HostKeyUnknownError
-from remote.ssh.link import Link
-from remote.ssh.trust import distrust, fingerprint, known_hosts_file, trust
+from remote.ssh.host_keys import distrust_host, fetch_host_key, known_hosts_file, trust_key
+from remote.ssh.link import SshLink
 from tests.support.sshd import QUICK, Sshd, make_key, trusted
 
 pytestmark = pytest.mark.needs("sshd", package="openssh-server")
 
 
-async def greets(link: Link) -> bool:
+async def greets(link: SshLink) -> bool:
     try:
-        ran = await link.run(["echo", "a  b; c"], deadline_s=60)
+        ran = await link.run_command(["echo", "a  b; c"], deadline_s=60)
     finally:
         await link.aclose()
     return ran.stdout == b"a  b; c\n"
@@ -26,56 +26,56 @@ async def test_a_key_that_nobody_knows_is_refused_and_shown(sshd, home):
     link = sshd.link(home)
     with pytest.raises(HostKeyUnknownError, match="agentctl host trust ") as raised:
         await greets(link)
-    shown = await fingerprint(link.host, home=home, config=link.config)
+    shown = await fetch_host_key(link.host, home=home, config=link.config)
     assert raised.value.fingerprint == shown.fingerprint
     assert shown.fingerprint in raised.value.message
-    assert not shown.trusted
+    assert not shown.is_trusted
     assert not known_hosts_file(home).exists()
 
 
 async def test_a_key_is_known_once_somebody_says_so(sshd, home):
     link = sshd.link(home)
-    shown = await fingerprint(link.host, home=home, config=link.config)
-    trust(home, shown)
+    shown = await fetch_host_key(link.host, home=home, config=link.config)
+    trust_key(home, shown)
     assert await greets(link)
-    again = await fingerprint(link.host, home=home, config=link.config)
-    assert again.trusted
-    trust(home, again)
+    again = await fetch_host_key(link.host, home=home, config=link.config)
+    assert again.is_trusted
+    trust_key(home, again)
     assert len(known_hosts_file(home).read_text().splitlines()) == 1
 
 
 async def test_a_changed_key_is_told_with_both_fingerprints_until_it_is_trusted_anew(sshd, home):
     link = await trusted(sshd.link(home), home)
-    first = await fingerprint(link.host, home=home, config=link.config)
+    first = await fetch_host_key(link.host, home=home, config=link.config)
     sshd.change_key()
     with pytest.raises(HostKeyChangedError) as raised:
         await greets(link)
-    shown = await fingerprint(link.host, home=home, config=link.config)
+    shown = await fetch_host_key(link.host, home=home, config=link.config)
     assert shown.known == raised.value.known == (first.fingerprint,)
     assert raised.value.fingerprint == shown.fingerprint != first.fingerprint
     assert first.fingerprint in raised.value.message
     assert shown.fingerprint in raised.value.message
     assert not raised.value.retryable
-    trust(home, shown)
+    trust_key(home, shown)
     assert await greets(link)
 
 
 async def test_what_trust_wrote_is_taken_back_and_nothing_else(sshd, home, tmp_path):
     link = sshd.link(home)
-    shown = await fingerprint(link.host, home=home, config=link.config)
-    trust(home, shown)
+    shown = await fetch_host_key(link.host, home=home, config=link.config)
+    trust_key(home, shown)
     path = known_hosts_file(home)
     path.write_text(f"elsewhere {shown.line.partition(' ')[2]}\n{path.read_text()}")
-    assert await distrust(link.host, home, link.config) == (True, ())
+    assert await distrust_host(link.host, home, link.config) == (True, ())
     assert [line.partition(" ")[0] for line in path.read_text().splitlines()] == ["elsewhere"]
     with pytest.raises(HostKeyUnknownError):
         await greets(sshd.link(home))
-    assert await distrust(link.host, home, link.config) == (False, ())
+    assert await distrust_host(link.host, home, link.config) == (False, ())
     users = tmp_path / "users_known_hosts"
     users.write_text(f"{shown.line}\n")
     sshd.ssh_config.write_text(f"{sshd.ssh_config.read_text()}UserKnownHostsFile {users}\n")
-    trust(home, shown)
-    assert await distrust(link.host, home, link.config) == (True, (shown.fingerprint,))
+    trust_key(home, shown)
+    assert await distrust_host(link.host, home, link.config) == (True, (shown.fingerprint,))
     assert await greets(sshd.link(home))
 
 
@@ -88,7 +88,7 @@ async def test_a_key_of_another_kind_is_a_changed_key_too(sshd, home):
 
 async def test_the_users_own_known_hosts_count(sshd, home, tmp_path):
     link = sshd.link(home)
-    shown = await fingerprint(link.host, home=home, config=link.config)
+    shown = await fetch_host_key(link.host, home=home, config=link.config)
     users = tmp_path / "users_known_hosts"
     users.write_text(f"{shown.line}\n")
     sshd.ssh_config.write_text(f"{sshd.ssh_config.read_text()}UserKnownHostsFile {users}\n")
@@ -107,8 +107,8 @@ async def test_an_alias_of_ssh_config_is_followed_also_over_a_jump(sshd, home, t
     with Sshd(tmp_path / "behind") as behind:
         first = await trusted(sshd.link(home), home)
         link = behind.link(home)
-        shown = await fingerprint(link.host, home=home, config=behind.ssh_config)
-        trust(home, shown)
+        shown = await fetch_host_key(link.host, home=home, config=behind.ssh_config)
+        trust_key(home, shown)
         config = tmp_path / "config"
         config.write_text(
             f"Host near\n  HostName 127.0.0.1\n  Port {sshd.port}\n  User {first.host.user}\n"
@@ -117,8 +117,8 @@ async def test_an_alias_of_ssh_config_is_followed_also_over_a_jump(sshd, home, t
             f"  IdentityFile {behind.folder}/user_key\n  ProxyJump near\n"
         )
         host = dataclasses.replace(link.host, name="far", user=None, port=None)
-        assert await greets(Link(host, home=home, timing=QUICK, config=config))
-        assert (await fingerprint(host, home=home, config=config)).fingerprint == shown.fingerprint
+        assert await greets(SshLink(host, home=home, timing=QUICK, config=config))
+        assert (await fetch_host_key(host, home=home, config=config)).fingerprint == shown.fingerprint
     assert "127.0.0.1" in sshd.log()
 
 

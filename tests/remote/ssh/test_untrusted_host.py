@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from remote.errors import InfrastructureError
-from remote.fleet.hosts import about
+from remote.fleet.hosts import describe_host
 from remote.hostside.limits import ANSWER_BYTES
+from remote.ssh.device_facts import parse_device_facts
 from remote.ssh.errors import HostProtocolError, HostPythonError
 from remote.ssh.evaluator import HostEvaluator
-from remote.ssh.facts import read
-from remote.ssh.job import Reader, read_facts, read_result
-from remote.ssh.named import host_of
+from remote.ssh.host_config import host_from_config
+from remote.ssh.job import AnswerReader, read_facts, read_result
 from state.model import PERSON, HostConfig, Level
 from tests.support.hostside import LocalJobs
 
@@ -27,14 +27,14 @@ class Tampering(LocalJobs):
         self._answers, self._files = answers or {}, files or {}
         self._steps: dict[str, str] = {}
 
-    async def run(self, job):
+    async def run_job(self, job):
         self._steps[job.key] = job.step
-        result = await super().run(job)
+        result = await super().run_job(job)
         change = self._answers.get(job.step)
         return replace(result, answer=change(dict(result.answer))) if change else result
 
-    async def fetch(self, key, names):
-        found = await super().fetch(key, names)
+    async def fetch_files(self, key, names):
+        found = await super().fetch_files(key, names)
         change = self._files.get(self._steps[key])
         return {name: change(data) for name, data in found.items()} if change else found
 
@@ -108,10 +108,10 @@ def test_a_host_that_claims_to_be_more_than_machines_are_is_refused(boast):
 
 
 def test_a_configuration_lowers_what_a_host_is_given():
-    named = host_of(HostConfig(address="a", slots=2))
-    facts = read({"device": "nki_sim", "python": "3.11", "jail": "weak"}, "a")
-    assert about(named, facts, toolchain="t", slots=192).slots == 2
-    assert about(named, facts, toolchain="t", slots=1).slots == 1
+    named = host_from_config(HostConfig(address="a", slots=2))
+    facts = parse_device_facts({"device": "nki_sim", "python": "3.11", "jail": "weak"}, "a")
+    assert describe_host(named, facts, toolchain="t", slots=192).slots == 2
+    assert describe_host(named, facts, toolchain="t", slots=1).slots == 1
 
 
 async def test_where_a_sketch_does_not_tell_the_outputs_come_home(local, silu, tmp_path):
@@ -143,7 +143,7 @@ async def test_what_a_host_threw_away_is_sent_again(local, silu, tmp_path):
 
     jobs = Tidied(tmp_path / "workdir")
     found = await judged(jobs, local, silu)
-    assert found.correct
+    assert found.is_correct
     assert [job.step for job in jobs.asked].count("execute") == 2
 
 
@@ -205,7 +205,7 @@ def test_a_result_that_is_no_object_is_the_hosts_fault(result):
 
 def test_a_duration_that_no_float_can_be_is_refused():
     with pytest.raises(InfrastructureError, match="ran_s"):
-        Reader({"ran_s": 10**400}, "a host").span("ran_s")
+        AnswerReader({"ran_s": 10**400}, "a host").read_span("ran_s")
 
 
 @pytest.mark.parametrize(("author", "held"), [("a model", False), (PERSON, True)])
@@ -218,7 +218,7 @@ async def test_a_host_whose_walls_are_gone_since_it_was_probed_compiles_no_kerne
         silu.request(author=author, level=Level.SLICES), silu.blobs
     )
     if held:
-        assert (await evaluating).evaluation.correct
+        assert (await evaluating).evaluation.is_correct
     else:
         with pytest.raises(InfrastructureError, match="only a weak jail works here now"):
             await evaluating

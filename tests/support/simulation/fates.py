@@ -17,7 +17,7 @@ from pathlib import Path
 from state import writer
 from state.appender import Appender
 from state.errors import LogClosed
-from state.turns import Turns
+from state.progress_counter import ProgressCounter
 
 DISK_ERRORS = (
     ("log.before_commit", sqlite3.SQLITE_FULL, "no space, once"),
@@ -130,7 +130,7 @@ def _failed(code: int) -> sqlite3.OperationalError:
     return error
 
 
-class SteppedWriter(writer.Writer):
+class SteppedWriter(writer.LogWriter):
     """The log's writer as a part of the event loop: when it takes its turns is drawn."""
 
     def __init__(
@@ -139,10 +139,10 @@ class SteppedWriter(writer.Writer):
         """`looked` is called after each turn that stored something."""
         self._appender = appender
         self._head_path = head_path
-        self.turns = Turns()
+        self.turns = ProgressCounter()
         self._fates = fates
         self._looked = looked
-        self._pending: list[writer.Request] = []
+        self._pending: list[writer.AppendRequest] = []
         self._timer: asyncio.TimerHandle | None = None
         self._house: asyncio.TimerHandle | None = None
         self._stopped = False
@@ -150,10 +150,10 @@ class SteppedWriter(writer.Writer):
         self._anchored_at = writer.time.monotonic()
 
     @property
-    def waiting(self) -> int:
+    def queue_size(self) -> int:
         return len(self._pending)
 
-    def submit(self, request: writer.Request) -> None:
+    def submit(self, request: writer.AppendRequest) -> None:
         if self._stopped:
             raise LogClosed("the log is closed")
         self._pending.append(request)
@@ -176,11 +176,11 @@ class SteppedWriter(writer.Writer):
         self._timer = None
         if self._fates.ghost:
             return
-        group, self._pending = self._pending[: writer.GROUP], self._pending[writer.GROUP :]
+        group, self._pending = self._pending[: writer.MAX_GROUP], self._pending[writer.MAX_GROUP :]
         with self.turns:
-            self._commit(group)
+            self._commit_group(group)
             self._looked(self._appender)
-            self._keep_house()
+            self._save_periodically()
         if self._pending and not self._stopped:
             self._set_timer()
         if not self._stopped and self._house is None:
@@ -189,4 +189,4 @@ class SteppedWriter(writer.Writer):
     def _anchor_late(self) -> None:
         self._house = None
         if not self._fates.ghost:
-            self._keep_house()
+            self._save_periodically()

@@ -26,8 +26,8 @@ from state.events import (
     RunForked,
     effect_key,
 )
-from state.model import PERSON_SLOT, EffectKey, Role, RunStatus, SlotAssignment, usd
-from state.run import RunState, by_person
+from state.model import PERSON_SLOT, EffectKey, Role, RunStatus, SlotAssignment, round_usd
+from state.run_state import RunState, is_by_person
 
 
 class Violation(AssertionError):
@@ -80,7 +80,7 @@ class Trail:
             case BudgetSpent(amount_usd=amount):
                 self.spent_usd += amount
             case CallEnded(cost_usd=amount):
-                self.spent_usd = usd(self.spent_usd + (amount or 0.0))
+                self.spent_usd = round_usd(self.spent_usd + (amount or 0.0))
             case RoundStarted(round=round_, slots=slots):
                 self.dealt[round_] = slots
             case RoundDeadlinePassed(round=round_) | RoundCompleted(round=round_):
@@ -102,7 +102,7 @@ def one_outcome(trail: Trail, event: Event, after: RunState) -> str | None:
 
 
 def outcomes_were_asked_for(trail: Trail, event: Event, after: RunState) -> str | None:
-    if isinstance(event, EffectEnded) and event.key not in trail.started and not by_person(event):
+    if isinstance(event, EffectEnded) and event.key not in trail.started and not is_by_person(event):
         return f"{event.key} has an outcome and no start"
     return None
 
@@ -138,7 +138,7 @@ def best_only_improves(trail: Trail, event: Event, after: RunState) -> str | Non
 
 def late_results_stay_out(trail: Trail, event: Event, after: RunState) -> str | None:
     """A round that is over takes no more results; a late kernel has a place of its own."""
-    if not isinstance(event, EffectEnded) or by_person(event) or trail.states[-1].rejudge:
+    if not isinstance(event, EffectEnded) or is_by_person(event) or trail.states[-1].rejudge:
         return None
     key = effect_key(event)
     proposing = key.role in (Role.PREDICTOR, Role.PLANNER, Role.EXECUTOR, Role.EVALUATOR)
@@ -221,12 +221,12 @@ def only_what_was_dealt_starts(trail: Trail, event: Event, after: RunState) -> s
 
 def money_adds_up(trail: Trail, event: Event, after: RunState) -> str | None:
     """All that is spent was charged by an event, and all that is reserved is for what is in flight."""
-    held = usd(sum(one.reserved_usd + one.held.usd for one in after.open.values()))
+    held = round_usd(sum(one.reserved_usd + one.reserved_amount.usd for one in after.open.values()))
     spent = trail.spent_usd + (event.usage.cost_usd or 0.0 if isinstance(event, EffectEnded) else 0.0)
     if isinstance(event, BudgetSpent):
         spent += event.amount_usd
     if isinstance(event, CallEnded):
-        spent = usd(spent + (event.cost_usd or 0.0))
+        spent = round_usd(spent + (event.cost_usd or 0.0))
     if not isinstance(event, RunForked) and after.spent_usd != spent:
         return f"${spent} was charged, the state says ${after.spent_usd}"
     return None if after.reserved_usd == held else f"${held} is held, the state says ${after.reserved_usd}"

@@ -25,9 +25,9 @@ import seeds
 from daemon.config import FILE_NAME
 from remote.cache import code_digest
 from state import log, writer
-from state.appender import Appender, Outcome
-from state.home import Layout
-from state.model import Bounds, digest_of
+from state.appender import Appender, AppendOutcome
+from state.home import HomeLayout
+from state.model import LatencyBounds, digest_of
 from tests.support.simulation.clock import Clock
 from tests.support.simulation.fates import Fates, SteppedWriter
 
@@ -42,7 +42,7 @@ PLENTY_BYTES = 1 << 40
 def _empty_log() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         log.EventLog.open(Path(folder)).close()
-        return Layout(Path(folder)).database.read_bytes()
+        return HomeLayout(Path(folder)).database.read_bytes()
 
 
 class Machine:
@@ -61,7 +61,7 @@ class Machine:
     def begin(self) -> None:
         """Make a home that was used before: with a log, still empty, and a configuration file."""
         self.home.mkdir(mode=0o700)
-        Layout(self.home).database.write_bytes(_empty_log())
+        HomeLayout(self.home).database.write_bytes(_empty_log())
         (self.home / FILE_NAME).touch()
 
     # --- disk ---
@@ -73,7 +73,7 @@ class Machine:
 
     def full(self) -> bool:
         """Return whether nothing can be written: there is no space, or it is in the reserve."""
-        return self._free_bytes(self.home) == 0 and (self._taken or Layout(self.home).reserve.exists())
+        return self._free_bytes(self.home) == 0 and (self._taken or HomeLayout(self.home).reserve.exists())
 
     def _free_bytes(self, _: Path) -> int:
         return 0 if self._clock.now < self._full_until else PLENTY_BYTES
@@ -82,7 +82,7 @@ class Machine:
 
     def tear(self) -> None:
         """Remember how the files are before a commit of which a part is to be left."""
-        layout = Layout(self.home)
+        layout = HomeLayout(self.home)
         self._torn = layout.database.stat().st_mtime_ns, layout.wal.read_bytes()
 
     def save(self, draw: random.Random) -> None:
@@ -91,8 +91,8 @@ class Machine:
         self.home = self._folder / f"home{self._lives}"
         shutil.copytree(before, self.home, ignore=shutil.ignore_patterns("reserve", "*-shm"))
         torn, self._torn = self._torn, None
-        if torn is not None and torn[0] == Layout(before).database.stat().st_mtime_ns:
-            wal = Layout(self.home).wal  # and all of the commit is in it, none in the database
+        if torn is not None and torn[0] == HomeLayout(before).database.stat().st_mtime_ns:
+            wal = HomeLayout(self.home).wal  # and all of the commit is in it, none in the database
             now = wal.read_bytes()
             upto = draw.randrange(len(now) + 1)
             wal.write_bytes(now[:upto] + torn[1][upto:])
@@ -117,14 +117,14 @@ class Machine:
         fates: Fates,
         *,
         stored: Callable[[Appender], None],
-        answered: Callable[[Sequence[Outcome]], None],
+        answered: Callable[[Sequence[AppendOutcome]], None],
     ) -> Iterator[None]:
         """Put the simulated parts in the places of the real ones.
 
         `stored` is called after each commit, `answered` with what appends are answered.
         """
 
-        def answer(group: Sequence[writer.Request], outcomes: Sequence[Outcome]) -> None:
+        def answer(group: Sequence[writer.AppendRequest], outcomes: Sequence[AppendOutcome]) -> None:
             answered(outcomes)
             really(group, outcomes)
 
@@ -132,16 +132,16 @@ class Machine:
             if not fates.ghost:  # else nobody will look at its files
                 settled(event_log)
 
-        really, settled = writer._answer, log.EventLog._settle
+        really, settled = writer._answer_callers, log.EventLog._settle_log
         stand_ins: Mapping[str, object] = {
-            "state.log.Writer": lambda appender, head: SteppedWriter(appender, head, fates, stored),
-            "state.writer._answer": answer,
-            "state.log.EventLog._settle": settle,
-            "state.crash._fuse": fates,
-            "daemon.inbox._observed": lambda folder, noticed: nullcontext(),
-            "state.reserve.free_bytes": self._free_bytes,
-            "daemon.space.free_bytes": self._free_bytes,
-            "state.reserve.Reserve._allocate": lambda reserve: reserve._path.touch(),
+            "state.log.LogWriter": lambda appender, head: SteppedWriter(appender, head, fates, stored),
+            "state.writer._answer_callers": answer,
+            "state.log.EventLog._settle_log": settle,
+            "state.crash._trigger": fates,
+            "daemon.inbox._watch_folder": lambda folder, noticed: nullcontext(),
+            "state.disk_reserve.free_bytes": self._free_bytes,
+            "daemon.disk_full.free_bytes": self._free_bytes,
+            "state.disk_reserve.DiskReserve._allocate_file": lambda reserve: reserve._path.touch(),
             "state.home._refuse_network": lambda home: None,
         }
         with ExitStack() as stack:
@@ -168,7 +168,7 @@ def memoised() -> Iterator[None]:
 
 def looking_ahead() -> AbstractContextManager[object]:
     """Have the scripted proposer look ahead in those runs whose settings allow predictions."""
-    return mock.patch("agent_core.survey.looks_ahead", return_value=True)
+    return mock.patch("agent_core.round_view.can_look_ahead", return_value=True)
 
 
 @contextmanager
@@ -192,7 +192,7 @@ def listening(bugs: list[str]) -> Iterator[None]:
         structlog.configure(**kept)
 
 
-_from_files, _bounds = seeds.from_files, remote.bounds
+_from_files, _bounds = seeds.build_problem, remote.compute_bounds
 _known: dict[str, seeds.Problem] = {}
 
 
@@ -208,13 +208,13 @@ def _problem_of(files: Mapping[str, bytes]) -> seeds.Problem:
 
 
 @lru_cache(maxsize=64)
-def _bounds_of(digest: str, size: str, target: str) -> Bounds:
+def _bounds_of(digest: str, size: str, target: str) -> LatencyBounds:
     return _bounds(_known[digest], size, target)
 
 
 _code_of = lru_cache(maxsize=4096)(code_digest)
 _MEMOISED: Mapping[str, object] = {
-    "seeds.from_files": _problem_of,
+    "seeds.build_problem": _problem_of,
     "remote.bounds": lambda problem, size, target: _bounds_of(_digest_of(problem.files), size, target),
     "daemon.runner.code_digest": _code_of,
     "tests.support.fakes.code_digest": _code_of,

@@ -5,23 +5,23 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from daemon.config import FILE_NAME
-from daemon.inbox import drop
-from daemon.places import folder
-from daemon.rewrites import handed_in
-from daemon.verbs import (
+from daemon.command_models import (
     Approve,
     Cancel,
     Command,
+    ExperienceEntry,
     Forget,
     Fork,
     Learn,
     Pause,
     Propose,
     Resume,
-    Rewrite,
     Set,
 )
+from daemon.config import FILE_NAME
+from daemon.experience_files import apply_experience_command
+from daemon.home_paths import inbox_folder
+from daemon.inbox import put_command
 from state.log import EventLog
 from state.model import PauseCause, RunStatus
 from state.system import SystemState
@@ -85,8 +85,8 @@ class People:
 
     def let_go_on(self, event_log: EventLog) -> None:
         """Let runs go on that wait for a person."""
-        for run in event_log.runs():
-            state = event_log.state(run)
+        for run in event_log.active_runs():
+            state = event_log.run_state(run)
             if state.status is RunStatus.PAUSED and state.pause_cause is not PauseCause.SPACE:
                 self._drop(Approve(run=run) if state.needs_approval else Resume(run=run))
 
@@ -112,7 +112,7 @@ class People:
     def _drop(self, command: Command) -> None:
         id_ = self._next()
         self._note(f"asked to {command.verb} {getattr(command, 'run', '')}, as {id_}")
-        self.awaited.add(drop(self._machine.home, command, id_=id_))
+        self.awaited.add(put_command(self._machine.home, command, id_=id_))
         self._last = (id_, command.model_dump_json().encode())
 
     def _give(self, data: bytes) -> None:
@@ -127,7 +127,7 @@ class People:
         return id_of(self._given)
 
     def _place(self, id_: str, data: bytes) -> None:
-        box = folder(self._machine.home)
+        box = inbox_folder(self._machine.home)
         part = box / f".{id_}.part"
         part.write_bytes(data)
         part.rename(box / f"{id_}.json")
@@ -137,8 +137,8 @@ def _of_no_run(draw: random.Random) -> Sequence[Command]:
     """Return what is asked of a run that is not there, or advice for runs to come, to be forgotten."""
     if draw.random() < 0.5:
         return [draw.choice(_steering(NOBODY, 1, draw))]
-    learn = Learn(file="advice.json", rewrites=(Rewrite(summary=f"advice {draw.randint(1, 3)}"),))
-    _, _, said = handed_in(learn, SystemState())
+    learn = Learn(file="advice.json", rewrites=(ExperienceEntry(summary=f"advice {draw.randint(1, 3)}"),))
+    _, _, said = apply_experience_command(learn, SystemState())
     return [learn, Forget(ids=said["learnt"])]
 
 

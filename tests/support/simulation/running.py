@@ -16,15 +16,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from daemon.host import work_on
-from daemon.stop import Stop
+from daemon.home_owner import serve_runs
+from daemon.stop_signal import StopSignal
 from state.appender import Appender
 from state.errors import StateError
 from state.fold import RunState, state_hash
 from state.log import EventLog
 from state.reader import LogReader
-from state.records import Row
-from state.verify import verify
+from state.records import EventRow
+from state.verify import verify_log
 from tests.support.simulation import fates, twin, watch, workers
 from tests.support.simulation.clock import Clock, Stuck, VirtualLoop
 from tests.support.simulation.fates import DISK, STOP, Fates, Killed
@@ -111,9 +111,9 @@ class Simulation:
                         f"the runs have not ended after {PATIENCE_SECONDS:g} s: {self._standing()}"
                     )
         with LogReader.open(self._machine.home) as reader:
-            self._watch.told(reader.runs())
-        report = verify(self._machine.home)
-        if not report.ok:
+            self._watch.told(reader.run_summaries())
+        report = verify_log(self._machine.home)
+        if not report.is_ok:
             raise Violation(f"the log does not prove itself: {report.findings}")
         return self._outcome()
 
@@ -149,21 +149,21 @@ class Simulation:
         return sum(self._fates.counts[what] for what in DISK)
 
     async def _life(self, loop: VirtualLoop) -> None:
-        stop = Stop()
+        stop = StopSignal()
         with EventLog.open(self._machine.home) as event_log:
             self._watch.opened(event_log._appender)
             self._watch.folded(event_log._reader)
             self._deal(loop, stop)
             doing = asyncio.create_task(self._do_all(event_log, stop))
             try:
-                await work_on(event_log, self._world.daemon, stop=stop, workers=self._outside.workers())
+                await serve_runs(event_log, self._world.daemon, stop=stop, workers=self._outside.workers())
             finally:
                 doing.cancel()
                 await asyncio.gather(doing, return_exceptions=True)
         if doing.done() and not doing.cancelled() and doing.exception() is not None:
             raise doing.exception()
 
-    def _deal(self, loop: VirtualLoop, stop: Stop) -> None:
+    def _deal(self, loop: VirtualLoop, stop: StopSignal) -> None:
         """Draw how this life may end before its work is done."""
         chosen = self._fates.chosen
         if chosen.random() < 0.4:
@@ -171,7 +171,7 @@ class Simulation:
         if chosen.random() < 0.3:
             loop.call_later(chosen.uniform(0, 30), self._ask_to_stop, stop)
 
-    def _ask_to_stop(self, stop: Stop) -> None:
+    def _ask_to_stop(self, stop: StopSignal) -> None:
         if self._fates.spend(STOP):
             self._note("asked to stop")
             stop.request()
@@ -199,7 +199,7 @@ class Simulation:
 
     # --- what people do, and what happens to the machine ---
 
-    async def _do_all(self, event_log: EventLog, stop: Stop) -> None:
+    async def _do_all(self, event_log: EventLog, stop: StopSignal) -> None:
         """Do the deeds at their times; then let paused runs go on, and stop when all have ended."""
         try:
             while self._deeds:
@@ -215,7 +215,7 @@ class Simulation:
             stop.request()
 
     def _over(self, event_log: EventLog) -> bool:
-        return self._watch.answered >= self._people.awaited and not event_log.runs()
+        return self._watch.answered >= self._people.awaited and not event_log.active_runs()
 
     def _do(self, deed: Deed, event_log: EventLog) -> None:
         if deed.what not in TO_THE_MACHINE:
@@ -230,7 +230,7 @@ class Simulation:
 
     # --- telling ---
 
-    def _tell(self, stream: str, row: Row) -> None:
+    def _tell(self, stream: str, row: EventRow) -> None:
         key = row.idem or ""
         self._note(f"{row.seq:5d} {stream}@{row.run_seq} {row.type} {key}")
 
@@ -239,7 +239,7 @@ class Simulation:
 
     def _standing(self) -> str:
         with suppress(StateError), LogReader.open(self._machine.home) as reader:
-            return "; ".join(f"{one.run} {one.status} round {one.round}" for one in reader.standings())
+            return "; ".join(f"{one.run} {one.status} round {one.round}" for one in reader.run_standings())
         return "the log cannot be read"
 
     def _outcome(self) -> Outcome:

@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass
 from functools import lru_cache
 
+from daemon.command_models import Submit
 from daemon.config import DaemonConfig
-from daemon.verbs import Submit
 from state.model import RunConfig, SearchConfig
 from tests.support import fakes
 

@@ -11,16 +11,16 @@ from itertools import chain
 
 from agent_core.decide import decide
 from agent_core.effects import Record
-from agent_core.prompting import builtin
-from daemon.commands import create, steer
-from daemon.lanes import Lane
-from daemon.runner import RetryPolicy, Runner
-from daemon.verbs import Approve, Resume, run_id
+from agent_core.prompting import builtin_prompts
+from daemon.command_models import Approve, Resume, run_id
+from daemon.commands import create_run, steer_run
+from daemon.run_queue import RunQueue
+from daemon.runner import EffectRunner, EvaluationRetryPolicy
 from state.errors import BlobMissing
 from state.events import EvaluationCompleted, Event
-from state.fold import RunState, apply
+from state.fold import RunState, apply_event
 from state.model import Level, RunStatus, digest_of
-from state.records import NewEvent, Recorded
+from state.records import NewEvent, RecordedEvent
 from tests.support.simulation.clock import Clock, VirtualLoop
 from tests.support.simulation.machine import listening, looking_ahead, memoised
 from tests.support.simulation.people import id_of
@@ -36,7 +36,7 @@ class Memory:
     def __init__(self) -> None:
         self.now: RunState | None = None
         self._blobs: dict[str, bytes] = {}
-        self._judged: dict[str, dict[tuple[bool, Level], Recorded]] = {}
+        self._judged: dict[str, dict[tuple[bool, Level], RecordedEvent]] = {}
 
     def state(self, run: str) -> RunState:
         assert self.now is not None
@@ -47,7 +47,7 @@ class Memory:
             raise BlobMissing(digest)
         return self._blobs[digest]
 
-    def known_evaluations(self, cache_key: str) -> list[Recorded]:
+    def known_evaluations(self, cache_key: str) -> list[RecordedEvent]:
         return [*self._judged.get(cache_key, {}).values()]
 
     async def append(self, events: Sequence[NewEvent], *, blobs: Sequence[bytes] = ()) -> None:
@@ -56,11 +56,13 @@ class Memory:
     def take(self, events: Sequence[Event], blobs: Sequence[bytes] = ()) -> None:
         self._blobs |= {digest_of(data): data for data in blobs}
         for event in events:
-            self.now = apply(self.now, event)
+            self.now = apply_event(self.now, event)
             if isinstance(event, EvaluationCompleted) and event.cached_from is None:
                 said = event.evaluation
                 known = self._judged.setdefault(event.cache_key, {})
-                known.setdefault((said.correct, said.level), Recorded(0, RUN, 0, 0, event, None, "", None))
+                known.setdefault(
+                    (said.is_correct, said.level), RecordedEvent(0, RUN, 0, 0, event, None, "", None)
+                )
 
 
 def last_states(world: Scenario) -> dict[str, RunState]:
@@ -83,26 +85,28 @@ def last_states(world: Scenario) -> dict[str, RunState]:
 async def _ended(world: Scenario, number: int) -> RunState:
     workers, memory = Outside(world.seed, priced=world.priced).workers(), Memory()
     asked = submission(world, number)
-    created = create(asked, workers).model_copy(update={"prompts": builtin().version})
+    created = create_run(asked, workers).model_copy(update={"prompts": builtin_prompts().version})
     memory.take([created], [*asked.files.values(), (asked.kernel or "").encode()])
-    runner = Runner(memory, workers, retry=RetryPolicy(deadline_seconds=world.daemon.evaluation_seconds))
-    while not (state := memory.state(RUN)).ended:
+    runner = EffectRunner(
+        memory, workers, retry=EvaluationRetryPolicy(deadline_seconds=world.daemon.evaluation_seconds)
+    )
+    while not (state := memory.state(RUN)).has_ended:
         if state.status is RunStatus.PAUSED:
             let_go = Approve(run=RUN) if state.needs_approval else Resume(run=RUN)
-            memory.take(steer(RUN, state, let_go).events)
+            memory.take(steer_run(RUN, state, let_go).events)
             continue
         await _step(memory, runner, state)
     return memory.state(RUN)
 
 
-async def _step(memory: Memory, runner: Runner, state: RunState) -> None:
+async def _step(memory: Memory, runner: EffectRunner, state: RunState) -> None:
     """Record what is decided, or else perform what is asked for."""
     decisions = decide(state)
     records = [item for item in decisions if isinstance(item, Record)]
     for record in records:
         memory.take(record.events)
-    lane = Lane()
+    lane = RunQueue()
     lane.fill(state, () if records else decisions, most=len(decisions))
     for ready in chain.from_iterable(lane.ready.values()):
-        memory.take([ready.started(RUN).event], ready.blobs)
+        memory.take([ready.start_event(RUN).event], ready.blobs)
         await runner.perform(RUN, ready.key, ready.request)

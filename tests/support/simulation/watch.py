@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from daemon.lanes import Kind, kind_of
-from daemon.verbs import VERBS
+from daemon.command_models import VERBS
+from daemon.run_queue import EffectKind, effect_kind
 from state import fold, queries, system
-from state.appender import Appender, Outcome
+from state.appender import Appender, AppendOutcome
 from state.errors import StateError
 from state.events import (
     CommandCompleted,
@@ -36,9 +36,9 @@ from state.events import (
 )
 from state.model import SYSTEM_STREAM, EffectKey, PauseCause
 from state.reader import LogReader
-from state.records import Row
-from state.run import RunState
-from state.upcast import decode
+from state.records import EventRow
+from state.run_state import RunState
+from state.upcast import decode_event
 from tests.support.simulation.invariants import CHECKS, Trail, Violation
 
 EDITED, REFUSED = "configuration edited", "configuration refused"
@@ -107,7 +107,7 @@ def _standing(state: RunState) -> dict[str, object]:
         "target": state.config.target,
         "toolchain": state.toolchain,
         "status": state.status.value,
-        "ended": int(state.ended),
+        "ended": int(state.has_ended),
         "best": best and best.id,
         "best_ms": best and best.latency_ms,
         "initial_ms": initial and initial.latency_ms,
@@ -125,8 +125,8 @@ _NEVER = object()
 class Watch:
     """All that was ever seen stored, over the whole life of a world."""
 
-    say: Callable[[str, Row], None] = lambda stream, row: None
-    limits: dict[Kind, int] = field(default_factory=dict)
+    say: Callable[[str, EventRow], None] = lambda stream, row: None
+    limits: dict[EffectKind, int] = field(default_factory=dict)
     """How many effects of a kind may be in flight: the most that any settings allowed."""
     rows: list[tuple[int, str]] = field(default_factory=list)
     trails: dict[str, Trail] = field(default_factory=dict)
@@ -136,11 +136,11 @@ class Watch:
     received: dict[str, CommandReceived] = field(default_factory=dict)
     answered: set[str] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)
-    _flying: dict[tuple[str, str], Kind] = field(default_factory=dict)
+    _flying: dict[tuple[str, str], EffectKind] = field(default_factory=dict)
     _acknowledged: list[tuple[int, str]] = field(default_factory=list)
     _compared: dict[str, tuple[Fields, Fields]] = field(default_factory=dict)
 
-    def acknowledge(self, outcomes: Sequence[Outcome]) -> None:
+    def acknowledge(self, outcomes: Sequence[AppendOutcome]) -> None:
         """Hear what appends are answered: by the next look it has to be stored."""
         for outcome in outcomes:
             if not isinstance(outcome, StateError):
@@ -154,7 +154,7 @@ class Watch:
                 raise Violation(f"event {seq} was acknowledged and is not stored")
         self._acknowledged.clear()
         for stream, whole in moved.items():
-            tip = appender.tip(stream)
+            tip = appender.cached_tip(stream)
             if tip is not None and tip.run_seq == self._last(stream)[0]:
                 self._same(stream, tip.state, "the writer's state", whole=whole)
 
@@ -172,9 +172,9 @@ class Watch:
     def folded(self, reader: LogReader) -> None:
         """Compare each state that a reader derives, by whatever snapshots there are, with the fold."""
         for stream in self.trails:
-            self._same(stream, reader.state(stream), "the stored state", whole=True)
+            self._same(stream, reader.run_state(stream), "the stored state", whole=True)
         if self.system is not None:
-            self._same(SYSTEM_STREAM, reader.system(), "the stored state", whole=True)
+            self._same(SYSTEM_STREAM, reader.system_state(), "the stored state", whole=True)
 
     def told(self, runs: Iterable[Mapping[str, Any]]) -> None:
         """Compare what a list of the runs says with the states that their events fold to."""
@@ -188,16 +188,16 @@ class Watch:
 
     def allow(self, daemon: Mapping[str, Any]) -> None:
         """Take in settings of the process, which may let more be in flight."""
-        for kind, name in ((Kind.EVALUATION, "evaluations"), (Kind.PROPOSAL, "proposals")):
+        for kind, name in ((EffectKind.EVALUATION, "evaluations"), (EffectKind.PROPOSAL, "proposals")):
             self.limits[kind] = max(self.limits.get(kind, 0), daemon[name])
 
-    def _take(self, rows: Iterable[Row]) -> dict[str, bool]:
+    def _take(self, rows: Iterable[EventRow]) -> dict[str, bool]:
         """Take in rows; return the streams that moved, with whether a round of theirs is over."""
         moved: dict[str, bool] = {}
         for row in rows:
             self.rows.append((row.seq, row.hash.hex()))
             self.say(row.stream, row)
-            event = decode(row)
+            event = decode_event(row)
             if row.stream == SYSTEM_STREAM:
                 self._command(event)
             else:
@@ -211,7 +211,7 @@ class Watch:
             trail = self.trails[stream] = self._begin(event)
         if run_seq != len(trail.states) + 1:
             raise Violation(f"{stream}: event {run_seq} follows {len(trail.states)}")
-        after = fold.apply(trail.states[-1] if trail.states else None, event)
+        after = fold.apply_event(trail.states[-1] if trail.states else None, event)
         for check in CHECKS:
             wrong = check(trail, event, after)
             if wrong is not None:
@@ -227,7 +227,7 @@ class Watch:
         """Follow what is in flight: of all runs together no more than the settings allow."""
         match event:
             case EffectStarted(key=key):
-                kind = self._flying[stream, key] = kind_of(state, EffectKey.parse(key))
+                kind = self._flying[stream, key] = effect_kind(state, EffectKey.parse(key))
                 flying = sum(one is kind for one in self._flying.values())
                 if flying > self.limits[kind]:
                     raise Violation(f"{stream}: {key} makes {flying} in flight, {self.limits[kind]} may be")
@@ -237,7 +237,7 @@ class Watch:
                 self._flying = {place: kind for place, kind in self._flying.items() if place[0] != stream}
 
     def _command(self, event: Event) -> None:
-        self.system = system.apply(self.system, event)
+        self.system = system.apply_system_event(self.system, event)
         self.commands += 1
         match event:
             case CommandReceived(id=id_):

@@ -14,12 +14,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent_core.roles.scripted import Scripted
-from daemon.runner import RetryPolicy
+from agent_core.roles.scripted import ScriptedProposer
+from daemon.runner import EvaluationRetryPolicy
 from daemon.workers import Workers
 from remote.errors import InfrastructureError
 from remote.evaluator import EvaluationAnswer
-from state.model import Predicted, Usage
+from state.model import PredictedLatency, Usage
 from tests.support import fakes
 
 HANGS_SECONDS = 1e5
@@ -55,26 +55,26 @@ class Outside:
         return Workers(create_evaluator=lambda _: Judge(self), create_proposer=lambda _: Proposer(self))
 
 
-class Proposer(Scripted):
+class Proposer(ScriptedProposer):
     """The scripted proposer, which takes its time and fails in ways of its own."""
 
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
 
     async def look_ahead(self, request: Any, read: Any, predict: Any) -> Any:
-        return await self._answer(request, lambda: Scripted.look_ahead(self, request, read, predict))
+        return await self._answer(request, lambda: ScriptedProposer.look_ahead(self, request, read, predict))
 
     async def plan(self, request: Any, read: Any) -> Any:
-        return await self._answer(request, lambda: Scripted.plan(self, request, read))
+        return await self._answer(request, lambda: ScriptedProposer.plan(self, request, read))
 
     async def implement(self, request: Any, read: Any) -> Any:
-        return await self._answer(request, lambda: Scripted.implement(self, request, read))
+        return await self._answer(request, lambda: ScriptedProposer.implement(self, request, read))
 
     async def summarize(self, request: Any, read: Any) -> Any:
-        return await self._answer(request, lambda: Scripted.summarize(self, request, read))
+        return await self._answer(request, lambda: ScriptedProposer.summarize(self, request, read))
 
     async def reflect(self, request: Any, read: Any) -> Any:
-        return await self._answer(request, lambda: Scripted.reflect(self, request, read))
+        return await self._answer(request, lambda: ScriptedProposer.reflect(self, request, read))
 
     async def _answer(self, request: Any, ask: Callable[[], Awaitable[Any]]) -> Any:
         draw = self._outside.draw(request.model_dump_json())
@@ -100,7 +100,7 @@ class Judge:
         await self._work(f"{request.source} {request.level}", JUDGING)
         return fakes.judge(blobs.get_blob(request.source), request.target, request.level, fakes.LATE)
 
-    async def predict(self, request: Any, blobs: Any, /) -> list[Predicted]:
+    async def predict(self, request: Any, blobs: Any, /) -> list[PredictedLatency]:
         await self._work(f"{request.sources}", PREDICTING)
         return [fakes.predicted(source.encode()) for source in request.sources]
 
@@ -140,6 +140,6 @@ class Dealt:
         return cls(
             seconds=draw.expovariate(0.7),
             trouble=draw.choices((None, "lost", "hangs"), (16, 4, 1))[0],
-            times=draw.randint(1, RetryPolicy().tries - 1),
+            times=draw.randint(1, EvaluationRetryPolicy().tries - 1),
             never=draw.random() < TROUBLED_SHARE,
         )

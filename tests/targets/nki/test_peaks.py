@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seeds
-from seeds import Work
+from seeds import ProblemWork
 from targets.base import UnknownTargetError
 from targets.registry import load_target, target_names
 
 
-def roofline_ms(work: Work, target: str) -> float:
+def roofline_ms(work: ProblemWork, target: str) -> float:
     return load_target(target).peaks.roofline_ms(work)
 
 
-def work(*, read: int = 0, write: int = 0, matmul: int = 0, other: int = 0) -> Work:
-    return Work(
+def work(*, read: int = 0, write: int = 0, matmul: int = 0, other: int = 0) -> ProblemWork:
+    return ProblemWork(
         read_bytes=read,
         write_bytes=write,
         matmul_flops=matmul,
@@ -68,10 +68,10 @@ PER_SECOND = {
 
 
 @pytest.mark.parametrize("target", PER_SECOND)
-@pytest.mark.parametrize("name", seeds.problems())
+@pytest.mark.parametrize("name", seeds.builtin_problems())
 def test_problems_by_hand(name, target):
     expected_s = max(amount / PER_SECOND[target][resource] for resource, amount in BOUND_BY[name].items())
-    found = roofline_ms(seeds.load(name).spec.work_at("full"), target)
+    found = roofline_ms(seeds.load_problem(name).spec.minimal_work("full"), target)
     assert found == pytest.approx(expected_s * 1e3, rel=1e-9)
 
 

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from remote.judge.identity.domain import Array
-from remote.judge.identity.expression import MOST_BYTES, Shape, Table, strides_of
+from remote.judge.identity.expression import MAX_EXPRESSION_BYTES, OperationTable, Shape, strides_of
 
-LARGEST = 1 << 32
+MAX_ARRAY_ELEMENTS = 1 << 32
 """Elements of the largest array that is followed; they are address space, never memory."""
 
 
@@ -32,28 +32,28 @@ class _NoAttributeError(UntraceableError, AttributeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RecordingRules:
     """What NumPy's operations mean for arrays that record: indexing, ufuncs, functions, methods by name."""
 
-    get: Callable[[Recording, Any], Recording]
-    put: Callable[[Recording, Any, Any], None]
+    get: Callable[[RecordedArray, Any], RecordedArray]
+    put: Callable[[RecordedArray, Any, Any], None]
     ufunc: Callable[..., Any]
     function: Callable[..., Any]
     methods: Mapping[str, Callable[..., Any]]
 
 
-class Recorder:
+class ArrayRecorder:
     """What was recorded so far, by these rules; equal operations are one."""
 
-    def __init__(self, inputs: Sequence[Shape], rules: Rules) -> None:
-        self.table = Table(inputs)
+    def __init__(self, inputs: Sequence[Shape], rules: RecordingRules) -> None:
+        self.table = OperationTable(inputs)
         self.rules = rules
         self._numbers: dict[Any, int] = {}
         self._constants: dict[Any, int] = {}
         self._bytes = 0
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-        self.space = np.frombuffer(mmap.mmap(-1, LARGEST, flags=flags), np.uint8)
-        self.address = _address(self.space)
+        self.space = np.frombuffer(mmap.mmap(-1, MAX_ARRAY_ELEMENTS, flags=flags), np.uint8)
+        self.address = _array_address(self.space)
 
     def add(self, kind: str, args: tuple[int, ...], params: tuple[Any, ...] = ()) -> int:
         """Record an operation; return its number."""
@@ -62,36 +62,36 @@ class Recorder:
             self._numbers[key] = self.table.add(kind, args, params)
         return self._numbers[key]
 
-    def constant(self, array: Array) -> int:
+    def add_constant(self, array: Array) -> int:
         """Record an array of known numbers."""
-        return self.add("constant", (), (self.listed(array),))
+        return self.add("constant", (), (self.store_array(array),))
 
-    def listed(self, array: Array) -> int:
+    def store_array(self, array: Array) -> int:
         """Keep an array of known numbers; return its position among those."""
         if array.dtype.kind not in "bifu":
-            array = _as_float(array)
+            array = _as_float32(array)
         key = (array.shape, array.dtype.str, array.tobytes())
         if key not in self._constants:
             self._bytes += array.nbytes
-            if self._bytes > MOST_BYTES:
-                raise UntraceableError(f"its constants take more than {MOST_BYTES} bytes")
+            if self._bytes > MAX_EXPRESSION_BYTES:
+                raise UntraceableError(f"its constants take more than {MAX_EXPRESSION_BYTES} bytes")
             self.table.arrays.append(np.array(array))
             self._constants[key] = len(self.table.arrays) - 1
         return self._constants[key]
 
     def number_of(self, value: Any) -> int:
         """Return the operation that gives a value: a recording array, or numbers."""
-        return value.number if isinstance(value, Recording) else self.constant(np.asarray(value))
+        return value.number if isinstance(value, RecordedArray) else self.add_constant(np.asarray(value))
 
-    def result(self, number: int, dtype: Any = np.float64) -> Recording:
+    def make_array(self, number: int, dtype: Any = np.float64) -> RecordedArray:
         """Return the array that an operation gives."""
-        return Recording(Buffer(self, number, np.dtype(dtype)))
+        return RecordedArray(RecordedBuffer(self, number, np.dtype(dtype)))
 
 
-class Buffer:
+class RecordedBuffer:
     """An array that was made, and what has been written to it since."""
 
-    def __init__(self, recorder: Recorder, number: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, recorder: ArrayRecorder, number: int, dtype: np.dtype[Any]) -> None:
         self.recorder, self.dtype = recorder, dtype
         self.shape = recorder.table.nodes[number].shape
         self._number = number
@@ -118,17 +118,17 @@ class Buffer:
             self._written.append((number, strides, offset))
 
 
-class Recording(NDArrayOperatorsMixin):
+class RecordedArray(NDArrayOperatorsMixin):
     """An array, or a view of one, as references see it."""
 
     __array_priority__ = 1000
 
-    def __init__(self, buffer: Buffer, shadow: Array | None = None) -> None:
+    def __init__(self, buffer: RecordedBuffer, shadow: Array | None = None) -> None:
         self.buffer = buffer
         self.recorder = buffer.recorder
         if shadow is None:
             count = prod(buffer.shape)
-            if count > LARGEST:
+            if count > MAX_ARRAY_ELEMENTS:
                 raise UntraceableError(f"an array of shape {buffer.shape} is too large")
             shadow = self.recorder.space[:count].reshape(buffer.shape)
         self.shadow: Array = shadow
@@ -139,7 +139,7 @@ class Recording(NDArrayOperatorsMixin):
         """The operation that gives its present elements."""
         source = self.buffer.number
         if self._seen is None or self._seen[0] != source:
-            shape, (strides, offset) = self.shape, self._place(self.shadow)
+            shape, (strides, offset) = self.shape, self._shadow_layout(self.shadow)
             same = (shape, strides, offset) == (self.buffer.shape, strides_of(shape), 0)
             number = source if same else self.recorder.add("view", (source,), (shape, strides, offset))
             self._seen = source, number
@@ -170,24 +170,24 @@ class Recording(NDArrayOperatorsMixin):
         return self.itemsize * self.size
 
     @property
-    def real(self) -> Recording:
+    def real(self) -> RecordedArray:
         return self
 
     @property
-    def T(self) -> Recording:  # noqa: N802  NumPy's name
-        return self.moved(np.transpose)
+    def T(self) -> RecordedArray:  # noqa: N802  NumPy's name
+        return self.move_shadow(np.transpose)
 
     @property
-    def mT(self) -> Recording:  # noqa: N802  NumPy's name
-        return self.moved(lambda array: np.swapaxes(array, -1, -2))
+    def mT(self) -> RecordedArray:  # noqa: N802  NumPy's name
+        return self.move_shadow(lambda array: np.swapaxes(array, -1, -2))
 
     def __len__(self) -> int:
         return len(self.shadow)
 
-    def __iter__(self) -> Iterator[Recording]:
+    def __iter__(self) -> Iterator[RecordedArray]:
         return (self[at] for at in range(len(self)))
 
-    def __getitem__(self, index: Any) -> Recording:
+    def __getitem__(self, index: Any) -> RecordedArray:
         return self.recorder.rules.get(self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -211,49 +211,49 @@ class Recording(NDArrayOperatorsMixin):
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise UntraceableError("it asks for the numbers in an array")
 
-    def _no_number(self, *_: Any) -> Any:
+    def _refuse_number(self, *_: Any) -> Any:
         raise UntraceableError("what it does depends on the numbers in an array")
 
-    __bool__ = __float__ = __int__ = __index__ = __complex__ = _no_number
+    __bool__ = __float__ = __int__ = __index__ = __complex__ = _refuse_number
     __hash__ = None  # type: ignore[assignment]  # as NumPy's arrays
 
-    def moved(self, movement: Callable[[Array], Array]) -> Recording:
+    def move_shadow(self, movement: Callable[[Array], Array]) -> RecordedArray:
         """Apply what NumPy does to shapes without looking at numbers; it is a copy where NumPy makes one."""
-        for source in (self, self.copied):
-            array = source if isinstance(source, Recording) else source()
+        for source in (self, self.copy_elements):
+            array = source if isinstance(source, RecordedArray) else source()
             shadow = movement(array.shadow)
             if np.may_share_memory(shadow, self.recorder.space):
-                return Recording(array.buffer, shadow)
+                return RecordedArray(array.buffer, shadow)
         raise UntraceableError("it brings elements into an order that is not followed")
 
-    def copied(self, dtype: Any = None) -> Recording:
+    def copy_elements(self, dtype: Any = None) -> RecordedArray:
         """Return a new array of the same elements."""
-        return self.recorder.result(self.number, dtype or self.dtype)
+        return self.recorder.make_array(self.number, dtype or self.dtype)
 
-    def broadcast(self, shape: Shape) -> Recording:
+    def broadcast_view(self, shape: Shape) -> RecordedArray:
         """Return a view of that shape."""
-        return self.moved(lambda array: np.broadcast_to(array, shape))
+        return self.move_shadow(lambda array: np.broadcast_to(array, shape))
 
-    def write(self, target: Array, value: Any) -> None:
+    def write_part(self, target: Array, value: Any) -> None:
         """Write to a part of the buffer, given by its shadow."""
-        if not isinstance(value, Recording):
-            value = self.recorder.result(self.recorder.constant(np.asarray(value)))
+        if not isinstance(value, RecordedArray):
+            value = self.recorder.make_array(self.recorder.add_constant(np.asarray(value)))
         if value.shape != target.shape:
             while value.ndim > target.ndim:
                 value = value[0]  # leading axes of size one, which NumPy drops
-            value = value.broadcast(target.shape)
-        self.buffer.write(value.number, *self._place(target))
+            value = value.broadcast_view(target.shape)
+        self.buffer.write(value.number, *self._shadow_layout(target))
 
-    def _place(self, shadow: Array) -> tuple[Shape, int]:
-        return shadow.strides, _address(shadow) - self.recorder.address
+    def _shadow_layout(self, shadow: Array) -> tuple[Shape, int]:
+        return shadow.strides, _array_address(shadow) - self.recorder.address
 
 
-def _address(array: Array) -> int:
+def _array_address(array: Array) -> int:
     address: int = array.__array_interface__["data"][0]
     return address
 
 
-def _as_float(array: Array) -> Array:
+def _as_float32(array: Array) -> Array:
     """Small float types, such as bfloat16, that files cannot hold."""
     if array.dtype.kind != "V" or array.dtype.names:
         raise UntraceableError(f"it computes with {array.dtype}")

@@ -9,27 +9,37 @@ from typing import Any
 import numpy as np
 
 from remote.judge.identity.domain import Array
-from remote.judge.identity.tracing.arrays import Recorder, Recording, UntraceableError
-from remote.judge.identity.tracing.ufuncs import elementwise, made, matmul, reduced
+from remote.judge.identity.tracing.arrays import ArrayRecorder, RecordedArray, UntraceableError
+from remote.judge.identity.tracing.ufuncs import (
+    record_constant,
+    record_elementwise,
+    record_matmul,
+    record_reduction,
+)
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-def einsum(recorder: Recorder, subscripts: Any, *operands: Any, **kwargs: Any) -> Any:
+def einsum(recorder: ArrayRecorder, subscripts: Any, *operands: Any, **kwargs: Any) -> Any:
     """Record np.einsum with its operands named by letters."""
     if not isinstance(subscripts, str):
         raise UntraceableError("it uses np.einsum with lists of axes")
-    arrays = [item if isinstance(item, Recording) else made(recorder, item) for item in operands]
-    names, result = _labels(subscripts, [array.ndim for array in arrays])
+    arrays = [
+        item if isinstance(item, RecordedArray) else record_constant(recorder, item) for item in operands
+    ]
+    names, result = _parse_labels(subscripts, [array.ndim for array in arrays])
     terms = [
-        _own(array, own, result, names[:at] + names[at + 1 :])
+        _reduce_unshared(array, own, result, names[:at] + names[at + 1 :])
         for at, (array, own) in enumerate(zip(arrays, names, strict=True))
     ]
     while len(terms) > 1:
         first, second, *rest = terms
-        terms = [_product(first, second, {*result, *(label for _, own in rest for label in own)}), *rest]
+        terms = [
+            _multiply_terms(first, second, {*result, *(label for _, own in rest for label in own)}),
+            *rest,
+        ]
     ((array, own),) = terms
-    found = array.moved(lambda shadow: shadow.transpose([own.index(label) for label in result]))
+    found = array.move_shadow(lambda shadow: shadow.transpose([own.index(label) for label in result]))
     out = kwargs.get("out")
     if out is None:
         return found
@@ -37,9 +47,11 @@ def einsum(recorder: Recorder, subscripts: Any, *operands: Any, **kwargs: Any) -
     return out
 
 
-def tensordot(recorder: Recorder, a: Any, b: Any, axes: Any = 2) -> Any:
+def tensordot(recorder: ArrayRecorder, a: Any, b: Any, axes: Any = 2) -> Any:
     """Record np.tensordot."""
-    left, right = (item if isinstance(item, Recording) else made(recorder, item) for item in (a, b))
+    left, right = (
+        item if isinstance(item, RecordedArray) else record_constant(recorder, item) for item in (a, b)
+    )
     if isinstance(axes, int):
         axes = range(left.ndim - axes, left.ndim), range(axes)
     own = list(_LETTERS[: left.ndim])
@@ -52,7 +64,7 @@ def tensordot(recorder: Recorder, a: Any, b: Any, axes: Any = 2) -> Any:
     return einsum(recorder, f"{''.join(own)},{''.join(other)}->{''.join(result)}", left, right)
 
 
-def _labels(subscripts: str, dimensions: Sequence[int]) -> tuple[list[str], str]:
+def _parse_labels(subscripts: str, dimensions: Sequence[int]) -> tuple[list[str], str]:
     """The letters of each operand and of the result, an ellipsis spelled out."""
     text = subscripts.replace(" ", "")
     left, arrow, result = text.partition("->")
@@ -73,11 +85,13 @@ def _labels(subscripts: str, dimensions: Sequence[int]) -> tuple[list[str], str]
     return names, result.replace("...", spelled)
 
 
-def _own(array: Recording, own: str, result: str, others: Sequence[str]) -> tuple[Recording, str]:
+def _reduce_unshared(
+    array: RecordedArray, own: str, result: str, others: Sequence[str]
+) -> tuple[RecordedArray, str]:
     """An operand by itself: its diagonal where a letter repeats, summed over letters that are only here."""
     unique = "".join(dict.fromkeys(own))
     if unique != own:
-        array = array.moved(lambda shadow: np.einsum(f"{own}->{unique}", shadow))
+        array = array.move_shadow(lambda shadow: np.einsum(f"{own}->{unique}", shadow))
     alone = [
         at
         for at, label in enumerate(unique)
@@ -85,12 +99,14 @@ def _own(array: Recording, own: str, result: str, others: Sequence[str]) -> tupl
     ]
     if not alone:
         return array, unique
-    return reduced(array, "add", alone), "".join(label for at, label in enumerate(unique) if at not in alone)
+    return record_reduction(array, "add", alone), "".join(
+        label for at, label in enumerate(unique) if at not in alone
+    )
 
 
-def _product(
-    first: tuple[Recording, str], second: tuple[Recording, str], needed: Iterable[str]
-) -> tuple[Recording, str]:
+def _multiply_terms(
+    first: tuple[RecordedArray, str], second: tuple[RecordedArray, str], needed: Iterable[str]
+) -> tuple[RecordedArray, str]:
     (left, own), (right, other) = first, second
     batch = [label for label in own if label in other and label in needed]
     inner = [label for label in own if label in other and label not in needed]
@@ -101,34 +117,34 @@ def _product(
         for label, size in zip(other, right.shape, strict=True)
     }
     if not inner:
-        return _elementwise(left, own, right, other, [*batch, *rows, *columns])
-    one = _matrix(left, own, batch, rows, inner)
-    two = _matrix(right, other, batch, inner, columns)
-    found = matmul(left.recorder, one, two)
+        return _multiply_elementwise(left, own, right, other, [*batch, *rows, *columns])
+    one = _as_matrices(left, own, batch, rows, inner)
+    two = _as_matrices(right, other, batch, inner, columns)
+    found = record_matmul(left.recorder, one, two)
     shape = tuple(sizes[label] for label in (*batch, *rows, *columns))
-    return found.moved(lambda shadow: shadow.reshape(shape)), "".join((*batch, *rows, *columns))
+    return found.move_shadow(lambda shadow: shadow.reshape(shape)), "".join((*batch, *rows, *columns))
 
 
-def _matrix(
-    array: Recording, own: str, batch: Sequence[str], rows: Sequence[str], columns: Sequence[str]
-) -> Recording:
+def _as_matrices(
+    array: RecordedArray, own: str, batch: Sequence[str], rows: Sequence[str], columns: Sequence[str]
+) -> RecordedArray:
     """The array as matrices, letters of rows and of columns each as one axis."""
     order = [own.index(label) for label in (*batch, *rows, *columns)]
-    turned = array.moved(lambda shadow: shadow.transpose(order))
+    turned = array.move_shadow(lambda shadow: shadow.transpose(order))
     lead, split = len(batch), len(batch) + len(rows)
     shape = (*turned.shape[:lead], prod(turned.shape[lead:split]), prod(turned.shape[split:]))
-    return turned.moved(lambda shadow: shadow.reshape(shape))
+    return turned.move_shadow(lambda shadow: shadow.reshape(shape))
 
 
-def _elementwise(
-    left: Recording, own: str, right: Recording, other: str, labels: Sequence[str]
-) -> tuple[Recording, str]:
+def _multiply_elementwise(
+    left: RecordedArray, own: str, right: RecordedArray, other: str, labels: Sequence[str]
+) -> tuple[RecordedArray, str]:
     found = []
     for array, names in ((left, own), (right, other)):
-        turned = array.moved(_order([names.index(label) for label in labels if label in names]))
+        turned = array.move_shadow(_transpose_by([names.index(label) for label in labels if label in names]))
         found.append(turned[tuple(slice(None) if label in names else None for label in labels)])
-    return elementwise(left.recorder, "multiply", *found), "".join(labels)
+    return record_elementwise(left.recorder, "multiply", *found), "".join(labels)
 
 
-def _order(axes: Sequence[int]) -> Callable[[Array], Array]:
+def _transpose_by(axes: Sequence[int]) -> Callable[[Array], Array]:
     return lambda shadow: shadow.transpose(axes)

@@ -9,73 +9,81 @@ from typing import Any
 import numpy as np
 
 from remote.judge.identity.domain import Array
-from remote.judge.identity.tracing.arrays import Recording, UntraceableError
+from remote.judge.identity.tracing.arrays import RecordedArray, UntraceableError
 from remote.judge.identity.tracing.ufuncs import common_type
 
-_MOST_PUT = 1 << 24
+_MAX_PUT_ELEMENTS = 1 << 24
 """Elements of the largest array that is written to at listed places."""
 
 
-def get(value: Recording, index: Any) -> Recording:
+def get_elements(value: RecordedArray, index: Any) -> RecordedArray:
     """Return value[index]."""
-    items = _items(value, index)
+    items = _normalise_index(value, index)
     if not any(isinstance(item, np.ndarray) for item in items):
-        return value.moved(lambda array: array[_basic(items)])
-    plain, lists = _split(items)
-    view = value.moved(lambda array: array[_basic(plain)])
+        return value.move_shadow(lambda array: array[_basic_index(items)])
+    plain, lists = _split_index(items)
+    view = value.move_shadow(lambda array: array[_basic_index(plain)])
     axes = list(lists)
     shape = np.broadcast_shapes(*(item.shape for item in lists.values()))
     first = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
-    view = view.moved(lambda array: np.moveaxis(array, axes, range(first, first + len(axes))))
+    view = view.move_shadow(lambda array: np.moveaxis(array, axes, range(first, first + len(axes))))
     extents = view.shape[first : first + len(axes)]
     wrapped = [
         np.where(item < 0, item + extent, item) for item, extent in zip(lists.values(), extents, strict=True)
     ]
     flat = np.ravel_multi_index(np.broadcast_arrays(*wrapped), extents).reshape(-1)
     before, after = view.shape[:first], view.shape[first + len(axes) :]
-    merged = view.moved(lambda array: array.reshape(*before, prod(extents), *after))
-    return take(merged, flat, first).moved(lambda array: array.reshape(*before, *shape, *after))
+    merged = view.move_shadow(lambda array: array.reshape(*before, prod(extents), *after))
+    return take_elements(merged, flat, first).move_shadow(
+        lambda array: array.reshape(*before, *shape, *after)
+    )
 
 
-def take(value: Recording, index: Array, axis: int) -> Recording:
+def take_elements(value: RecordedArray, index: Array, axis: int) -> RecordedArray:
     """Return elements along an axis, by a list of known numbers."""
     if not index.size:
         raise UntraceableError("it takes no elements of an array")
-    listed = value.recorder.listed(index.astype(np.int64))
-    return value.recorder.result(value.recorder.add("take", (value.number,), (listed, axis)), value.dtype)
+    listed = value.recorder.store_array(index.astype(np.int64))
+    return value.recorder.make_array(value.recorder.add("take", (value.number,), (listed, axis)), value.dtype)
 
 
-def put(target: Recording, index: Any, value: Any) -> None:
+def put_elements(target: RecordedArray, index: Any, value: Any) -> None:
     """Write value to target[index]."""
-    if isinstance(index, Recording) and index.dtype == bool and index.shape == target.shape:
-        target[...] = select(target, index, value, target)
+    if isinstance(index, RecordedArray) and index.dtype == bool and index.shape == target.shape:
+        target[...] = record_select(target, index, value, target)
         return
-    items = _items(target, index)
+    items = _normalise_index(target, index)
     if not any(isinstance(item, np.ndarray) for item in items):
-        target.write(target.shadow[_basic(items)], value)
+        target.write_part(target.shadow[_basic_index(items)], value)
         return
-    if target.size > _MOST_PUT:
+    if target.size > _MAX_PUT_ELEMENTS:
         raise UntraceableError("it writes to many listed places")
     count = np.arange(target.size).reshape(target.shape)[tuple(items)]
     places = np.full(target.size, -1)
     places[count.reshape(-1)] = np.arange(count.size)
-    new = value if isinstance(value, Recording) else target.recorder.result(target.recorder.number_of(value))
-    spread = new.broadcast(count.shape).moved(lambda array: array.reshape(-1))
-    chosen = take(spread, np.maximum(places, 0), 0).moved(lambda array: array.reshape(target.shape))
-    target[...] = select(target, (places >= 0).reshape(target.shape), chosen, target)
+    new = (
+        value
+        if isinstance(value, RecordedArray)
+        else target.recorder.make_array(target.recorder.number_of(value))
+    )
+    spread = new.broadcast_view(count.shape).move_shadow(lambda array: array.reshape(-1))
+    chosen = take_elements(spread, np.maximum(places, 0), 0).move_shadow(
+        lambda array: array.reshape(target.shape)
+    )
+    target[...] = record_select(target, (places >= 0).reshape(target.shape), chosen, target)
 
 
-def select(value: Recording, mask: Any, left: Any, right: Any) -> Recording:
+def record_select(value: RecordedArray, mask: Any, left: Any, right: Any) -> RecordedArray:
     """Record a choice between two, by truth values."""
     numbers = tuple(value.recorder.number_of(item) for item in (mask, left, right))
-    return value.recorder.result(value.recorder.add("select", numbers), common_type(left, right))
+    return value.recorder.make_array(value.recorder.add("select", numbers), common_type(left, right))
 
 
-def _items(value: Recording, index: Any) -> list[Any]:
+def _normalise_index(value: RecordedArray, index: Any) -> list[Any]:
     """The index as a list, lists of numbers as arrays, truth values as the numbers of the true ones."""
     items: list[Any] = []
     for item in index if isinstance(index, tuple) else (index,):
-        if isinstance(item, Recording):
+        if isinstance(item, RecordedArray):
             raise UntraceableError("it chooses elements by the numbers in an array")
         if isinstance(item, list | np.ndarray | bool | np.bool_):
             array = np.asarray(item)
@@ -87,12 +95,12 @@ def _items(value: Recording, index: Any) -> list[Any]:
     return items
 
 
-def _basic(items: Sequence[Any]) -> tuple[Any, ...]:
+def _basic_index(items: Sequence[Any]) -> tuple[Any, ...]:
     """An index that gives an array, of no axes where NumPy would give a number."""
     return tuple(items) if any(item is Ellipsis for item in items) else (*items, ...)
 
 
-def _split(items: list[Any]) -> tuple[tuple[Any, ...], dict[int, Array]]:
+def _split_index(items: list[Any]) -> tuple[tuple[Any, ...], dict[int, Array]]:
     """The basic part of an index, whole axes in place of lists, and the lists by axis of what that gives."""
     plain = tuple(slice(None) if isinstance(item, np.ndarray) else item for item in items)
     if any(item is None or item is Ellipsis for item in items):

@@ -7,49 +7,49 @@ from typing import Any
 
 import numpy as np
 
-from remote.judge.identity.tracing.arrays import Recording, UntraceableError
-from remote.judge.identity.tracing.ufuncs import elementwise
+from remote.judge.identity.tracing.arrays import RecordedArray, UntraceableError
+from remote.judge.identity.tracing.ufuncs import record_elementwise
 
 
-def _astype(self: Recording, dtype: Any, *args: Any, **kwargs: Any) -> Recording:
+def _astype(self: RecordedArray, dtype: Any, *args: Any, **kwargs: Any) -> RecordedArray:
     """Rounding to another float type is not what the reference means: the number stays."""
     kind, own = np.dtype(dtype).kind, self.dtype.kind
     if kind == "c":
         raise UntraceableError("it computes with complex numbers")
     if kind == "b" and own != "b":
-        return elementwise(self.recorder, "not_equal", self, 0.0, dtype=dtype)
+        return record_elementwise(self.recorder, "not_equal", self, 0.0, dtype=dtype)
     if kind in "iu" and own not in "iub":
-        return elementwise(self.recorder, "trunc", self, dtype=dtype)
-    return self.copied(np.dtype(dtype))
+        return record_elementwise(self.recorder, "trunc", self, dtype=dtype)
+    return self.copy_elements(np.dtype(dtype))
 
 
-def _copy(self: Recording, order: str = "C") -> Recording:
-    return self.copied()
+def _copy(self: RecordedArray, order: str = "C") -> RecordedArray:
+    return self.copy_elements()
 
 
-def _row_major(order: str) -> None:
+def _require_row_major(order: str) -> None:
     if order not in {"C", "A", "K"}:
         raise UntraceableError(f"it uses an order of elements, {order!r}")
 
 
-def _flatten(self: Recording, order: str = "C") -> Recording:
-    _row_major(order)
-    return self.copied().moved(lambda array: np.reshape(array, -1, order="C"))
+def _flatten(self: RecordedArray, order: str = "C") -> RecordedArray:
+    _require_row_major(order)
+    return self.copy_elements().move_shadow(lambda array: np.reshape(array, -1, order="C"))
 
 
-def _fill(self: Recording, value: Any) -> None:
+def _fill(self: RecordedArray, value: Any) -> None:
     self[...] = value
 
 
-def _moving(name: str) -> Callable[..., Recording]:
-    def method(self: Recording, *args: Any, **kwargs: Any) -> Recording:
-        return self.moved(lambda array: getattr(array, name)(*args, **kwargs))
+def _make_view_method(name: str) -> Callable[..., RecordedArray]:
+    def method(self: RecordedArray, *args: Any, **kwargs: Any) -> RecordedArray:
+        return self.move_shadow(lambda array: getattr(array, name)(*args, **kwargs))
 
     return method
 
 
-def _as_function(function: Any) -> Callable[..., Any]:
-    def method(self: Recording, *args: Any, **kwargs: Any) -> Any:
+def _make_function_method(function: Any) -> Callable[..., Any]:
+    def method(self: RecordedArray, *args: Any, **kwargs: Any) -> Any:
         return function(self, *args, **kwargs)
 
     return method
@@ -61,11 +61,11 @@ METHODS: dict[str, Callable[..., Any]] = {
     "fill": _fill,
     "flatten": _flatten,
     **{
-        name: _moving(name)
+        name: _make_view_method(name)
         for name in ("diagonal", "ravel", "reshape", "squeeze", "swapaxes", "transpose")
     },
     **{
-        name: _as_function(getattr(np, name))
+        name: _make_function_method(getattr(np, name))
         for name in (
             "clip", "cumsum", "dot", "max", "mean", "min", "prod", "repeat", "round", "std", "sum", "take",
             "var",

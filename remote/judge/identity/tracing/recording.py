@@ -9,48 +9,55 @@ from typing import Any
 
 import numpy as np
 
-from remote.judge.identity.expression import Expression, ExpressionError, Shape
+from remote.judge.identity.expression import ArrayExpression, InvalidExpressionError, Shape
 from remote.judge.identity.tracing import functions, indexing, ufuncs
-from remote.judge.identity.tracing.arrays import Recorder, Recording, Rules, UntraceableError
+from remote.judge.identity.tracing.arrays import (
+    ArrayRecorder,
+    RecordedArray,
+    RecordingRules,
+    UntraceableError,
+)
 from remote.judge.identity.tracing.methods import METHODS
-from remote.judge.identity.tracing.stacking import stacked
+from remote.judge.identity.tracing.stacking import stack_operations
 
 _FLOATS = "fV"
-_RULES = Rules(indexing.get, indexing.put, ufuncs.apply, functions.apply, METHODS)
+_RULES = RecordingRules(
+    indexing.get_elements, indexing.put_elements, ufuncs.record_ufunc, functions.record_function, METHODS
+)
 
 
-def record(
+def record_reference(
     reference: Callable[..., Any], inputs: Sequence[tuple[Shape, np.dtype[Any]]], outputs: Sequence[Shape]
-) -> Expression:
+) -> ArrayExpression:
     """Return what a reference computes from inputs of these shapes and types.
 
     Raises:
         UntraceableError: it cannot be followed; why.
     """
     try:
-        recorder = Recorder([shape for shape, _ in inputs], _RULES)
+        recorder = ArrayRecorder([shape for shape, _ in inputs], _RULES)
         arrays = [
-            recorder.result(recorder.add("input", (), (number,)), dtype)
+            recorder.make_array(recorder.add("input", (), (number,)), dtype)
             for number, (_, dtype) in enumerate(inputs)
         ]
-        with creating(recorder):
+        with patched_creation(recorder):
             found = reference(*arrays)
         numbers = [recorder.number_of(item) for item in (found if isinstance(found, tuple) else (found,))]
-    except (UntraceableError, ExpressionError) as error:
+    except (UntraceableError, InvalidExpressionError) as error:
         raise UntraceableError(str(error)) from error
     except Exception as error:
         raise UntraceableError(f"following it raised {type(error).__name__}: {error}") from error
     if [recorder.table.nodes[number].shape for number in numbers] != list(outputs):
         raise UntraceableError("what it returns has other shapes when it is followed")
-    recorded = Expression(recorder.table.nodes, recorder.table.arrays, numbers)
-    return stacked(recorded, recorder.table.inputs)
+    recorded = ArrayExpression(recorder.table.nodes, recorder.table.arrays, numbers)
+    return stack_operations(recorded, recorder.table.inputs)
 
 
 @contextmanager
-def creating(recorder: Recorder) -> Iterator[None]:
+def patched_creation(recorder: ArrayRecorder) -> Iterator[None]:
     """Let NumPy's functions that make arrays of floats make arrays that record."""
-    own = {name: _creator(getattr(np, name), recorder, make) for name, make in _CREATORS.items()}
-    own |= {name: _converter(getattr(np, name)) for name in _CONVERTERS}
+    own = {name: _make_creator(getattr(np, name), recorder, make) for name, make in _CREATORS.items()}
+    own |= {name: _make_converter(getattr(np, name)) for name in _CONVERTERS}
     before = {name: getattr(np, name) for name in own}
     vars(np).update(own)
     try:
@@ -59,38 +66,40 @@ def creating(recorder: Recorder) -> Iterator[None]:
         vars(np).update(before)
 
 
-def _creator(original: Any, recorder: Recorder, make: Callable[..., Recording]) -> Callable[..., Any]:
+def _make_creator(
+    original: Any, recorder: ArrayRecorder, make: Callable[..., RecordedArray]
+) -> Callable[..., Any]:
     def create(shape: Any, *args: Any, **kwargs: Any) -> Any:
         """As NumPy's, but floats are recorded."""
         small = original(1, *args, **kwargs)
-        if small.dtype.kind not in _FLOATS or _is_ours():
+        if small.dtype.kind not in _FLOATS or _is_internal_caller():
             return original(shape, *args, **kwargs)
         return make(recorder, shape, small)
 
     return create
 
 
-def _converter(original: Any) -> Callable[..., Any]:
+def _make_converter(original: Any) -> Callable[..., Any]:
     def convert(value: Any, dtype: Any = None, **kwargs: Any) -> Any:
         """As NumPy's; an array that records is converted as by `astype`."""
-        if isinstance(value, Recording):
+        if isinstance(value, RecordedArray):
             copied = kwargs.get("copy", original is np.array)
             return value.astype(dtype or value.dtype) if copied or dtype is not None else value
-        listed = isinstance(value, list | tuple) and any(isinstance(item, Recording) for item in value)
-        if listed and not _is_ours():
+        listed = isinstance(value, list | tuple) and any(isinstance(item, RecordedArray) for item in value)
+        if listed and not _is_internal_caller():
             return np.stack(value).astype(dtype or np.float64)
         return original(value, dtype, **kwargs)
 
     return convert
 
 
-def _is_ours() -> bool:
+def _is_internal_caller() -> bool:
     """Whether NumPy itself, or the recorder, asks for an array: these need real ones."""
     asking = sys._getframe(2)  # noqa: SLF001  of the function that was called in NumPy's place
     return str(asking.f_globals.get("__name__")).partition(".")[0] in {"numpy", "remote"}
 
 
-_CREATORS: dict[str, Callable[[Recorder, Any, Any], Recording]] = {
+_CREATORS: dict[str, Callable[[ArrayRecorder, Any, Any], RecordedArray]] = {
     "empty": lambda recorder, shape, small: functions.empty(recorder, shape, small.dtype),
     "full": lambda recorder, shape, small: functions.full(recorder, shape, small[0], small.dtype),
     "ones": lambda recorder, shape, small: functions.full(recorder, shape, 1.0, small.dtype),

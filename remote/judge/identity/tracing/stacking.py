@@ -15,68 +15,75 @@ from typing import Any
 
 import numpy as np
 
-from remote.judge.identity.expression import Expression, Node, Shape, Table, aligned, strides_of
-from remote.judge.identity.tracing.chains import Chain, chains
+from remote.judge.identity.expression import (
+    ArrayExpression,
+    ExpressionNode,
+    OperationTable,
+    Shape,
+    align_view,
+    strides_of,
+)
+from remote.judge.identity.tracing.recurrence_chains import RecurrenceChain, find_chains
 
-_LEAST = 8
+_MIN_STACKED = 8
 """Operations that are worth a stack."""
 
-_KINDS = frozenset({"binary", "matmul", "reduce", "select", "unary", "view"})
+_STACKABLE_KINDS = frozenset({"binary", "matmul", "reduce", "select", "unary", "view"})
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _StackEntry:
     """Where a result is now: an operation, or one entry of the stack that it gives."""
 
     number: int
     entry: int | None = None
 
 
-def stacked(expression: Expression, inputs: Sequence[Shape]) -> Expression:
+def stack_operations(expression: ArrayExpression, inputs: Sequence[Shape]) -> ArrayExpression:
     """Return an expression that gives the same with fewer operations."""
-    needed = _needed(expression)
-    units = _Units(expression, needed)
-    stacker = _Stacker(expression.nodes, Table(inputs, list(expression.arrays)), units.chains)
+    needed = _needed_operations(expression)
+    units = _ScheduleUnits(expression, needed)
+    stacker = _Stacker(expression.nodes, OperationTable(inputs, list(expression.arrays)), units.chains)
     groups: dict[Any, list[int]] = {}
     urgent: list[tuple[int, int, Any]] = []
-    ready = units.ready()
+    ready = units.ready_units()
     while ready or urgent:
         for number in ready:
-            kind = stacker.kind_of(number)
+            kind = stacker.stacking_key(number)
             groups.setdefault(kind, []).append(number)
             heapq.heappush(urgent, (-units.lengths[number], number, kind))
         _, number, kind = heapq.heappop(urgent)
         ready = []
         if number not in stacker.places:
             group = sorted(groups.pop(kind))
-            stacker.place(group)
-            ready = units.after(group)
-    outputs = [stacker.single(stacker.places[number]) for number in expression.outputs]
-    return Expression(stacker.table.nodes, stacker.table.arrays, outputs)
+            stacker.record_group(group)
+            ready = units.release_units(group)
+    outputs = [stacker.single_result(stacker.places[number]) for number in expression.outputs]
+    return ArrayExpression(stacker.table.nodes, stacker.table.arrays, outputs)
 
 
-class _Units:
+class _ScheduleUnits:
     """What is done at once, by its first operation, and what waits for what; a recurrence is one unit."""
 
-    def __init__(self, expression: Expression, needed: Sequence[int]) -> None:
-        self.chains = {chain.states[0]: chain for chain in chains(expression, needed)}
+    def __init__(self, expression: ArrayExpression, needed: Sequence[int]) -> None:
+        self.chains = {chain.states[0]: chain for chain in find_chains(expression, needed)}
         unit_of = {state: first for first, chain in self.chains.items() for state in chain.states}
         inside = {*unit_of} | {product for chain in self.chains.values() for product in chain.products}
         needs = {number: expression.nodes[number].args for number in needed if number not in inside}
-        needs |= {first: tuple(chain.needs) for first, chain in self.chains.items()}
+        needs |= {first: tuple(chain.needed_operations) for first, chain in self.chains.items()}
         self._waits = {unit: {unit_of.get(at, at) for at in args} for unit, args in needs.items()}
         self._users: dict[int, list[int]] = {unit: [] for unit in self._waits}
         for unit, others in self._waits.items():
             for other in others:
                 self._users[other].append(unit)
         self._left = {unit: len(others) for unit, others in self._waits.items()}
-        self.lengths = self._lengths()
+        self.lengths = self._path_lengths()
 
-    def ready(self) -> list[int]:
+    def ready_units(self) -> list[int]:
         """What waits for nothing."""
         return [unit for unit, left in self._left.items() if not left]
 
-    def after(self, done: Sequence[int]) -> list[int]:
+    def release_units(self, done: Sequence[int]) -> list[int]:
         """What waits for nothing any more, now that these are done."""
         found = []
         for user in (user for unit in done for user in self._users[unit]):
@@ -85,9 +92,9 @@ class _Units:
                 found.append(user)
         return found
 
-    def _lengths(self) -> dict[int, int]:
+    def _path_lengths(self) -> dict[int, int]:
         """Of each unit the length of the longest way to one that nothing waits for."""
-        order = self.ready()
+        order = self.ready_units()
         left = dict(self._left)
         for unit in order:  # it grows as units become free
             for user in self._users[unit]:
@@ -100,7 +107,7 @@ class _Units:
         return found
 
 
-def _needed(expression: Expression) -> list[int]:
+def _needed_operations(expression: ArrayExpression) -> list[int]:
     """The operations that the outputs need, in order."""
     found = {*expression.outputs}
     for number in range(len(expression.nodes) - 1, -1, -1):
@@ -111,39 +118,39 @@ def _needed(expression: Expression) -> list[int]:
 
 @dataclass
 class _Stacker:
-    nodes: Sequence[Node]
-    table: Table
-    chains: Mapping[int, Chain]
-    places: dict[int, _Place] = field(default_factory=dict)
-    _singles: dict[_Place, int] = field(default_factory=dict)
+    nodes: Sequence[ExpressionNode]
+    table: OperationTable
+    chains: Mapping[int, RecurrenceChain]
+    places: dict[int, _StackEntry] = field(default_factory=dict)
+    _singles: dict[_StackEntry, int] = field(default_factory=dict)
 
-    def kind_of(self, number: int) -> Any:
+    def stacking_key(self, number: int) -> Any:
         """What operations have in common that can be stacked."""
         node = self.nodes[number]
-        if node.kind not in _KINDS or number in self.chains:
+        if node.kind not in _STACKABLE_KINDS or number in self.chains:
             return number
         params = node.params[:2] if node.kind == "view" else node.params
-        sources = tuple(self._source(self.places[at], exact=node.kind == "view") for at in node.args)
+        sources = tuple(self._source_key(self.places[at], exact=node.kind == "view") for at in node.args)
         return node.kind, params, sources, tuple(self.nodes[at].shape for at in node.args)
 
-    def place(self, group: Sequence[int]) -> None:
+    def record_group(self, group: Sequence[int]) -> None:
         """Record a group of operations, as a stack where that can be."""
         if group[0] in self.chains:
-            self._recurrence(self.chains[group[0]])
+            self._record_recurrence(self.chains[group[0]])
             return
-        stack = self._stack(group) if len(group) >= _LEAST else None
+        stack = self._stack_group(group) if len(group) >= _MIN_STACKED else None
         for entry, number in enumerate(group):
             if stack is not None:
-                self.places[number] = _Place(stack, entry)
+                self.places[number] = _StackEntry(stack, entry)
                 continue
             node = self.nodes[number]
             if node.kind == "assemble":
-                self.places[number] = _Place(self._assembly(node))
+                self.places[number] = _StackEntry(self._record_assembly(node))
                 continue
-            args = tuple(self.single(self.places[at]) for at in node.args)
-            self.places[number] = _Place(self.table.add(node.kind, args, node.params))
+            args = tuple(self.single_result(self.places[at]) for at in node.args)
+            self.places[number] = _StackEntry(self.table.add(node.kind, args, node.params))
 
-    def single(self, place: _Place) -> int:
+    def single_result(self, place: _StackEntry) -> int:
         """Return the operation that gives a result by itself."""
         if place.entry is None:
             return place.number
@@ -153,17 +160,17 @@ class _Stacker:
             self._singles[place] = self.table.add("view", (place.number,), part)
         return self._singles[place]
 
-    def _source(self, place: _Place, *, exact: bool) -> Any:
+    def _source_key(self, place: _StackEntry, *, exact: bool) -> Any:
         """Results of one stack are alike, and so are results outside stacks, but for parts of them."""
         return place.number if exact or place.entry is not None else None
 
-    def _stack(self, group: Sequence[int]) -> int | None:
+    def _stack_group(self, group: Sequence[int]) -> int | None:
         first = self.nodes[group[0]]
         if first.kind == "view":
-            return self._views(group)
+            return self._stack_views(group)
         rank = len(first.shape)
         args = tuple(
-            self._arguments([self.places[self.nodes[number].args[at]] for number in group], shape, rank)
+            self._stack_arguments([self.places[self.nodes[number].args[at]] for number in group], shape, rank)
             for at, shape in enumerate(self.nodes[at].shape for at in first.args)
         )
         params = first.params
@@ -171,36 +178,38 @@ class _Stacker:
             params = (params[0], *(axis + 1 for axis in params[1:]))
         return self.table.add(first.kind, args, params)
 
-    def _recurrence(self, chain: Chain) -> None:
+    def _record_recurrence(self, chain: RecurrenceChain) -> None:
         shape = self.nodes[chain.states[0]].shape
         args = [
-            self._arguments([self.places[at] for at in numbers], self.nodes[numbers[0]].shape, len(shape))
+            self._stack_arguments(
+                [self.places[at] for at in numbers], self.nodes[numbers[0]].shape, len(shape)
+            )
             for numbers in (chain.factors, chain.terms)
         ]
-        args.append(self.single(self.places[chain.initial]))
+        args.append(self.single_result(self.places[chain.initial]))
         stack = self.table.add("recurrence", tuple(args), (len(chain.states),))
         for entry, number in enumerate(chain.states):
-            self.places[number] = _Place(stack, entry)
+            self.places[number] = _StackEntry(stack, entry)
 
-    def _assembly(self, node: Node) -> int:
+    def _record_assembly(self, node: ExpressionNode) -> int:
         """An assembly in which pieces that follow each other in a stack, and in the result, are one."""
         base, *pieces = (self.places[at] for at in node.args)
-        args, params = [self.single(base)], []
+        args, params = [self.single_result(base)], []
         at = 0
         while at < len(pieces):
-            end = self._run(node, pieces, at)
+            end = self._find_run_end(node, pieces, at)
             run, (strides, offset) = pieces[at:end], node.params[at]
-            if len(run) < _LEAST:
-                args.append(self.single(pieces[at]))
+            if len(run) < _MIN_STACKED:
+                args.append(self.single_result(pieces[at]))
                 params.append((strides, offset))
                 at += 1
                 continue
-            args.append(self._arguments(run, self.table.nodes[run[0].number].shape[1:], 0))
+            args.append(self._stack_arguments(run, self.table.nodes[run[0].number].shape[1:], 0))
             params.append(((node.params[at + 1][1] - offset, *strides), offset))
             at = end
         return self.table.add("assemble", tuple(args), tuple(params))
 
-    def _run(self, node: Node, pieces: Sequence[_Place], at: int) -> int:
+    def _find_run_end(self, node: ExpressionNode, pieces: Sequence[_StackEntry], at: int) -> int:
         """The end of the pieces, from one on, that are one strided part of a stack and of the result."""
         end, first, (strides, offset) = at + 1, pieces[at].entry, node.params[at]
         if first is None or end == len(pieces):
@@ -208,15 +217,15 @@ class _Stacker:
         step, entries = node.params[end][1] - offset, (pieces[end].entry or 0) - first
         while (
             end < len(pieces)
-            and pieces[end] == _Place(pieces[at].number, first + (end - at) * entries)
+            and pieces[end] == _StackEntry(pieces[at].number, first + (end - at) * entries)
             and node.params[end] == (strides, offset + (end - at) * step)
         ):
             end += 1
         shape = (end - at, *self.table.nodes[pieces[at].number].shape[1:])
-        fits = entries and step and aligned(node.shape, shape, (step, *strides), offset) is not None
+        fits = entries and step and align_view(node.shape, shape, (step, *strides), offset) is not None
         return end if fits else at + 1
 
-    def _views(self, group: Sequence[int]) -> int | None:
+    def _stack_views(self, group: Sequence[int]) -> int | None:
         """Parts of one array, each as far from the one before."""
         shape, strides, _ = self.nodes[group[0]].params
         places = [self.places[self.nodes[number].args[0]] for number in group]
@@ -225,34 +234,34 @@ class _Stacker:
             self.nodes[number].params[2] + (place.entry or 0) * size
             for number, place in zip(group, places, strict=True)
         ]
-        step = _step(offsets)
+        step = _common_step(offsets)
         if step is None:
             return None
         part = ((len(group), *shape), (step, *strides), offsets[0])
         return self.table.add("view", (places[0].number,), part)
 
-    def _arguments(self, places: Sequence[_Place], shape: Shape, rank: int) -> int:
+    def _stack_arguments(self, places: Sequence[_StackEntry], shape: Shape, rank: int) -> int:
         """What all of a group take as one argument, with a leading axis for the group."""
         if all(place == places[0] for place in places):
-            return self.single(places[0])
+            return self.single_result(places[0])
         padded = (len(places), *(1,) * (rank - len(shape)), *shape)
         inner = (*(0,) * (rank - len(shape)), *strides_of(shape))
         entries = [place.entry for place in places]
-        step = _step(entries) if places[0].entry is not None else None
+        step = _common_step(entries) if places[0].entry is not None else None
         if step is None or len({place.number for place in places}) > 1:
-            return self._assembled(places, padded, strides_of(shape))
+            return self._assemble_arguments(places, padded, strides_of(shape))
         if padded == self.table.nodes[places[0].number].shape and step == 1:
             return places[0].number
         part = (padded, (step * prod(shape), *inner), (places[0].entry or 0) * prod(shape))
         return self.table.add("view", (places[0].number,), part)
 
-    def _assembled(self, places: Sequence[_Place], padded: Shape, strides: Shape) -> int:
+    def _assemble_arguments(self, places: Sequence[_StackEntry], padded: Shape, strides: Shape) -> int:
         base = self.table.add("unknown", (), padded)
         where = tuple((strides, entry * prod(padded[1:])) for entry in range(len(places)))
-        return self.table.add("assemble", (base, *map(self.single, places)), where)
+        return self.table.add("assemble", (base, *map(self.single_result, places)), where)
 
 
-def _step(numbers: Sequence[Any]) -> int | None:
+def _common_step(numbers: Sequence[Any]) -> int | None:
     """The difference of each number to the one before; None if they have not one."""
     steps = np.diff(np.array(numbers, np.int64))
     return int(steps[0]) if steps.size and (steps == steps[0]).all() else None

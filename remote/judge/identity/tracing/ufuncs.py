@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from remote.judge.identity.functions import COMPARISONS, REDUCTIONS
-from remote.judge.identity.tracing.arrays import Recorder, Recording, UntraceableError
+from remote.judge.identity.tracing.arrays import ArrayRecorder, RecordedArray, UntraceableError
 
-_FINITE = {"isfinite": True, "isinf": False, "isnan": False}
+_FINITENESS_RESULTS = {"isfinite": True, "isinf": False, "isnan": False}
 
 
-_OF_TRUTHS = {
+_LOGICAL_FUNCTIONS = {
     "add": "logical_or",
     "bitwise_and": "logical_and",
     "bitwise_or": "logical_or",
@@ -24,8 +24,8 @@ _OF_TRUTHS = {
 """What functions of numbers are for truth values."""
 
 
-def apply(
-    recorder: Recorder, ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]
+def record_ufunc(
+    recorder: ArrayRecorder, ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]
 ) -> Any:
     """Record one call of a ufunc; what it was to be written to is returned where there is something."""
     out = kwargs.pop("out", None)
@@ -35,134 +35,148 @@ def apply(
     if out is None:
         return found
     (target,) = out
-    if not isinstance(target, Recording):
+    if not isinstance(target, RecordedArray):
         raise UntraceableError("it writes to an array that is not followed")
     target[...] = found
     return target
 
 
-def elementwise(recorder: Recorder, name: str, *inputs: Any, dtype: Any = np.float64) -> Recording:
+def record_elementwise(
+    recorder: ArrayRecorder, name: str, *inputs: Any, dtype: Any = np.float64
+) -> RecordedArray:
     """Record a function of one or two arguments by its name."""
     kind = "unary" if len(inputs) == 1 else "binary"
     numbers = tuple(recorder.number_of(item) for item in inputs)
-    return recorder.result(recorder.add(kind, numbers, (name,)), dtype)
+    return recorder.make_array(recorder.add(kind, numbers, (name,)), dtype)
 
 
-def reduced(
-    value: Recording, name: str, axis: Any, *, keepdims: bool = False, dtype: Any = None
-) -> Recording:
+def record_reduction(
+    value: RecordedArray, name: str, axis: Any, *, keepdims: bool = False, dtype: Any = None
+) -> RecordedArray:
     """Record a reduction over some axes, all for None."""
     axes = range(value.ndim) if axis is None else np.atleast_1d(axis)
     chosen = sorted(int(item) % value.ndim for item in axes)
     if not chosen:
-        return value.copied()
+        return value.copy_elements()
     number = value.recorder.add("reduce", (value.number,), (name, *chosen))
     counts = value.dtype.kind == "b" and name in {"add", "multiply"}
-    found = value.recorder.result(number, dtype or (np.int64 if counts else value.dtype))
-    return found if keepdims else found.moved(lambda array: np.squeeze(array, axis=tuple(chosen)))
+    found = value.recorder.make_array(number, dtype or (np.int64 if counts else value.dtype))
+    return found if keepdims else found.move_shadow(lambda array: np.squeeze(array, axis=tuple(chosen)))
 
 
-def matmul(recorder: Recorder, left: Any, right: Any) -> Recording:
+def record_matmul(recorder: ArrayRecorder, left: Any, right: Any) -> RecordedArray:
     """Record a product as np.matmul takes it: vectors are rows on the left and columns on the right."""
-    one, other = (item if isinstance(item, Recording) else made(recorder, item) for item in (left, right))
-    rows = one.moved(lambda array: array[None]) if one.ndim == 1 else one
-    columns = other.moved(lambda array: array[:, None]) if other.ndim == 1 else other
+    one, other = (
+        item if isinstance(item, RecordedArray) else record_constant(recorder, item) for item in (left, right)
+    )
+    rows = one.move_shadow(lambda array: array[None]) if one.ndim == 1 else one
+    columns = other.move_shadow(lambda array: array[:, None]) if other.ndim == 1 else other
     number = recorder.add("matmul", (rows.number, columns.number))
-    found = recorder.result(number, common_type(one, other))
+    found = recorder.make_array(number, common_type(one, other))
     if found.dtype.kind == "b":
         raise UntraceableError("it multiplies matrices of truth values")
     if other.ndim == 1:
-        found = found.moved(lambda array: array[..., 0])
+        found = found.move_shadow(lambda array: array[..., 0])
     return (
-        found.moved(lambda array: array[..., 0, :] if other.ndim > 1 else array[..., 0])
+        found.move_shadow(lambda array: array[..., 0, :] if other.ndim > 1 else array[..., 0])
         if one.ndim == 1
         else found
     )
 
 
-def made(recorder: Recorder, value: Any) -> Recording:
+def record_constant(recorder: ArrayRecorder, value: Any) -> RecordedArray:
     """Return known numbers as an array that records."""
     array = np.asarray(value)
-    return recorder.result(recorder.constant(array), array.dtype)
+    return recorder.make_array(recorder.add_constant(array), array.dtype)
 
 
-def _called(recorder: Recorder, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Recording:
+def _record_call(
+    recorder: ArrayRecorder, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: dict[str, Any]
+) -> RecordedArray:
     where, dtype = kwargs.pop("where", True), kwargs.pop("dtype", None)
-    _no_more(ufunc, kwargs, {"casting", "order", "subok"})
+    _require_known_arguments(ufunc, kwargs, {"casting", "order", "subok"})
     if where is not True:
         raise UntraceableError(f"it uses np.{ufunc.__name__} with `where`")
     if ufunc is np.matmul:
-        return matmul(recorder, *inputs)
+        return record_matmul(recorder, *inputs)
     if ufunc.signature is not None or ufunc.nin > 2:
         raise UntraceableError(f"it uses np.{ufunc.__name__}")
     name = ufunc.__name__
-    if name in _FINITE:
+    if name in _FINITENESS_RESULTS:
         # Symbols are numbers: a reference that guards against infinities computes the same without.
         (value,) = inputs
-        return made(recorder, np.bool_(_FINITE[name])).broadcast(value.shape)
-    made_type = np.dtype(dtype or _type(ufunc, inputs))
+        return record_constant(recorder, np.bool_(_FINITENESS_RESULTS[name])).broadcast_view(value.shape)
+    made_type = np.dtype(dtype or _result_type(ufunc, inputs))
     if made_type.kind == "b":
-        name = _OF_TRUTHS.get(name, name)
-    return elementwise(recorder, name, *inputs, dtype=made_type)
+        name = _LOGICAL_FUNCTIONS.get(name, name)
+    return record_elementwise(recorder, name, *inputs, dtype=made_type)
 
 
-def _reduced(recorder: Recorder, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Recording:
+def _record_reduce(
+    recorder: ArrayRecorder, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: dict[str, Any]
+) -> RecordedArray:
     (value, *rest) = inputs
     axis = rest[0] if rest else kwargs.pop("axis", 0)
     keepdims = kwargs.pop("keepdims", False)
     dtype, initial = kwargs.pop("dtype", None), kwargs.pop("initial", None)
     where = kwargs.pop("where", True)
-    _no_more(ufunc, kwargs, set())
+    _require_known_arguments(ufunc, kwargs, set())
     if where is not True or (initial is not None and initial is not np._NoValue):  # noqa: SLF001  NumPy's default
         raise UntraceableError(f"it uses np.{ufunc.__name__}.reduce with `where` or `initial`")
     name = {"fmax": "maximum", "fmin": "minimum"}.get(ufunc.__name__, ufunc.__name__)
     if name == "logaddexp":
-        exponentials = elementwise(recorder, "exp", value)
-        return elementwise(recorder, "log", reduced(exponentials, "add", axis, keepdims=keepdims))
+        exponentials = record_elementwise(recorder, "exp", value)
+        return record_elementwise(
+            recorder, "log", record_reduction(exponentials, "add", axis, keepdims=keepdims)
+        )
     if name not in REDUCTIONS:
         raise UntraceableError(f"it uses np.{name}.reduce")
-    return reduced(value, name, axis, keepdims=keepdims, dtype=dtype)
+    return record_reduction(value, name, axis, keepdims=keepdims, dtype=dtype)
 
 
-def _accumulated(
-    recorder: Recorder, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: dict[str, Any]
-) -> Recording:
+def _record_accumulate(
+    recorder: ArrayRecorder, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: dict[str, Any]
+) -> RecordedArray:
     (value, *rest) = inputs
     if ufunc is not np.add:
         raise UntraceableError(f"it uses np.{ufunc.__name__}.accumulate")
-    return running_sum(value, rest[0] if rest else kwargs.get("axis", 0))
+    return record_running_sum(value, rest[0] if rest else kwargs.get("axis", 0))
 
 
-def running_sum(value: Recording, axis: int) -> Recording:
+def record_running_sum(value: RecordedArray, axis: int) -> RecordedArray:
     """Record sums up to each element of an axis: a product with the matrix that has ones up to there."""
     recorder, size = value.recorder, value.shape[axis]
-    index = made(recorder, np.arange(size, dtype=np.int32))
+    index = record_constant(recorder, np.arange(size, dtype=np.int32))
     upper = np.less_equal(index[:, None], index[None])
-    rows = value.moved(lambda array: np.moveaxis(array, axis, -1))
+    rows = value.move_shadow(lambda array: np.moveaxis(array, axis, -1))
     flat = rows if value.ndim > 1 else rows[None]
-    found = matmul(recorder, flat, upper)
-    return (found if value.ndim > 1 else found[0]).moved(lambda array: np.moveaxis(array, -1, axis))
+    found = record_matmul(recorder, flat, upper)
+    return (found if value.ndim > 1 else found[0]).move_shadow(lambda array: np.moveaxis(array, -1, axis))
 
 
-def _outer(recorder: Recorder, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    left, right = (item if isinstance(item, Recording) else made(recorder, item) for item in inputs)
+def _record_outer(
+    recorder: ArrayRecorder, ufunc: np.ufunc, inputs: Sequence[Any], kwargs: dict[str, Any]
+) -> Any:
+    left, right = (
+        item if isinstance(item, RecordedArray) else record_constant(recorder, item) for item in inputs
+    )
     return ufunc(left[(..., *(None,) * right.ndim)], right, **kwargs)
 
 
-_METHODS: dict[str, Callable[..., Recording]] = {
-    "__call__": _called,
-    "accumulate": _accumulated,
-    "outer": _outer,
-    "reduce": _reduced,
+_METHODS: dict[str, Callable[..., RecordedArray]] = {
+    "__call__": _record_call,
+    "accumulate": _record_accumulate,
+    "outer": _record_outer,
+    "reduce": _record_reduce,
 }
 
 
 def common_type(*values: Any) -> np.dtype[Any]:
     """Return the type that arrays and numbers have in common."""
-    return np.result_type(*(item.dtype if isinstance(item, Recording) else item for item in values))
+    return np.result_type(*(item.dtype if isinstance(item, RecordedArray) else item for item in values))
 
 
-def _type(ufunc: np.ufunc, inputs: Sequence[Any]) -> np.dtype[Any]:
+def _result_type(ufunc: np.ufunc, inputs: Sequence[Any]) -> np.dtype[Any]:
     """The type of a function's result."""
     if ufunc.__name__ in COMPARISONS:
         return np.dtype(bool)
@@ -171,17 +185,17 @@ def _type(ufunc: np.ufunc, inputs: Sequence[Any]) -> np.dtype[Any]:
         raise UntraceableError("it computes with complex numbers")
     if common.kind == "V":  # a small float type
         return common
-    return ufunc.resolve_dtypes((*map(_asked, inputs), None))[-1]
+    return ufunc.resolve_dtypes((*map(_resolvable_type, inputs), None))[-1]
 
 
-def _asked(item: Any) -> Any:
+def _resolvable_type(item: Any) -> Any:
     """A type as `resolve_dtypes` takes it: Python's numbers go by theirs."""
-    if isinstance(item, Recording):
+    if isinstance(item, RecordedArray):
         return item.dtype
     return type(item) if type(item) in {int, float} else np.asarray(item).dtype
 
 
-def _no_more(ufunc: np.ufunc, kwargs: dict[str, Any], known: set[str]) -> None:
+def _require_known_arguments(ufunc: np.ufunc, kwargs: dict[str, Any], known: set[str]) -> None:
     unknown = sorted(set(kwargs) - known)
     if unknown:
         raise UntraceableError(f"it uses np.{ufunc.__name__} with `{unknown[0]}`")

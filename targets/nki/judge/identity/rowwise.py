@@ -9,14 +9,19 @@ import numpy as np
 from nki_sim.forms import Form
 from nki_sim.semantics.common import IDENTITIES
 from remote.judge.identity.domain import Planes
-from remote.judge.identity.recurrence import recurrence
-from targets.nki.judge.identity.call import Call, Operation, Results, rows_of
-from targets.nki.judge.identity.places import Where
+from remote.judge.identity.recurrence import solve_recurrence
+from targets.nki.judge.identity.instruction_operations import (
+    InstructionOperation,
+    OperationCall,
+    RoleResults,
+    reach_same_rows,
+)
+from targets.nki.judge.identity.operand_elements import OperandElements
 
 _ANY_ORDER = frozenset({"add", "multiply", "maximum", "minimum"})
 
 
-def _factors(form: Form, part: Where) -> dict[str, Where]:
+def _reach_matmul(form: Form, part: OperandElements) -> dict[str, OperandElements]:
     """Columns of both operands for rows and columns of the product, and what it is added to."""
     stationary, moving = form["stationary"], form["moving"]
     halves = 2 if form.param("perf_mode") == "double_row" else 1
@@ -24,23 +29,23 @@ def _factors(form: Form, part: Where) -> dict[str, Where]:
     for item, wanted in ((stationary, part.rows), (moving, part.columns)):
         starts = np.arange(halves) * (item.free // halves)
         columns = (starts[:, None] + wanted.reshape(1, -1)).reshape(1, -1)
-        found[item.role] = Where(np.arange(item.partitions)[:, None], columns)
+        found[item.role] = OperandElements(np.arange(item.partitions)[:, None], columns)
     return found
 
 
-def _product(call: Call) -> Results:
+def _multiply_matrices(call: OperationCall) -> RoleResults:
     """stationary.T @ moving; with double rows the contraction runs through both halves of a row."""
     depth = call.form["stationary"].partitions
-    depth *= 2 if call.value("perf_mode") == "double_row" else 1
+    depth *= 2 if call.parameter("perf_mode") == "double_row" else 1
     left = call.given["stationary"].move(lambda array: array.reshape(depth, -1).T)
     right = call.given["moving"].move(lambda array: array.reshape(depth, -1))
     result = call.domain.matmul(left, right)
-    if call.value("accumulate"):
-        result = call.domain.binary("add", call.given["dst"], result)
+    if call.parameter("accumulate"):
+        result = call.domain.apply_binary("add", call.given["dst"], result)
     return {"dst": result}
 
 
-def _inner(form: Form) -> int:
+def _inner_size(form: Form) -> int:
     """Elements that a reduction of the last axes takes together."""
     axes, data = form.param("axis"), form["data"]
     assert isinstance(axes, tuple)
@@ -50,126 +55,140 @@ def _inner(form: Form) -> int:
     return inner
 
 
-def _groups(form: Form, part: Where) -> dict[str, Where]:
-    inner = _inner(form)
+def _reach_groups(form: Form, part: OperandElements) -> dict[str, OperandElements]:
+    inner = _inner_size(form)
     columns = part.columns.reshape(-1, 1) * inner + np.arange(inner)
-    return {"data": Where(part.rows, columns.reshape(1, -1))}
+    return {"data": OperandElements(part.rows, columns.reshape(1, -1))}
 
 
-def _tensor_reduce(call: Call) -> Results:
-    rows, inner = len(call.part.rows), _inner(call.form)
+def _tensor_reduce(call: OperationCall) -> RoleResults:
+    rows, inner = len(call.part.rows), _inner_size(call.form)
     data = call.given["data"].move(lambda array: array.reshape(rows, -1, inner))
-    result = call.reduced(str(call.value("op")), data, 2).move(lambda array: array.reshape(rows, -1))
-    return {"dst": call.negated(result, call.value("negate"))}
+    result = call.reduce_axis(str(call.parameter("op")), data, 2).move(lambda array: array.reshape(rows, -1))
+    return {"dst": call.negate_if(result, call.parameter("negate"))}
 
 
-def _all_rows(form: Form, part: Where) -> dict[str, Where]:
-    return {"data": Where(np.arange(form["data"].partitions)[:, None], part.columns)}
+def _reach_all_rows(form: Form, part: OperandElements) -> dict[str, OperandElements]:
+    return {"data": OperandElements(np.arange(form["data"].partitions)[:, None], part.columns)}
 
 
-def _partition_reduce(call: Call) -> Results:
-    return {"dst": call.reduced(str(call.value("op")), call.given["data"], 0)}
+def _partition_reduce(call: OperationCall) -> RoleResults:
+    return {"dst": call.reduce_axis(str(call.parameter("op")), call.given["data"], 0)}
 
 
-def _up_to(form: Form, part: Where) -> dict[str, Where]:
+def _reach_prefix(form: Form, part: OperandElements) -> dict[str, OperandElements]:
     """The same rows, up to the last column that is wanted."""
     first = np.zeros((1, 1), np.int64)
     roles = (item for item in form.operands if item.role in {"data0", "data1", "initial"})
-    return {item.role: Where(part.rows, part.columns if item.role != "initial" else first) for item in roles}
+    return {
+        item.role: OperandElements(part.rows, part.columns if item.role != "initial" else first)
+        for item in roles
+    }
 
 
-def _scan(call: Call) -> Results:
+def _tensor_tensor_scan(call: OperationCall) -> RoleResults:
     """res[i] = (data0[i] op0 res[i-1]) op1 data1[i]; res[-1] is `initial`."""
     factors, terms, state = call.given["data0"], call.given["data1"], call.operand("initial")
-    ops = (call.value("op0"), call.value("op1"), call.value("reverse0"), call.value("reverse1"))
+    ops = (
+        call.parameter("op0"),
+        call.parameter("op1"),
+        call.parameter("reverse0"),
+        call.parameter("reverse1"),
+    )
     if ops[:2] == ("multiply", "add"):
-        return {"dst": _recurrence(call, factors, terms, state)}
+        return {"dst": _scan_recurrence(call, factors, terms, state)}
     found = []
     for at in range(terms.shape[1]):
-        state = call.apply(ops[0], _column(factors, at), state, ops[2])
-        state = call.apply(ops[1], state, _column(terms, at), ops[3])
+        state = call.apply_operator(ops[0], _take_column(factors, at), state, ops[2])
+        state = call.apply_operator(ops[1], state, _take_column(terms, at), ops[3])
         found.append(state)
-    return {"dst": _side_by_side(found)}
+    return {"dst": _join_columns(found)}
 
 
-def _recurrence(call: Call, factors: Planes, terms: Planes, state: Planes) -> Planes:
+def _scan_recurrence(call: OperationCall, factors: Planes, terms: Planes, state: Planes) -> Planes:
     """res[i] = factors[i] * res[i-1] + terms[i]."""
     factors, terms = factors.move(np.transpose), terms.move(np.transpose)
-    return recurrence(call.domain, factors, terms, _column(state, 0).move(np.ravel)).move(np.transpose)
+    return solve_recurrence(call.domain, factors, terms, _take_column(state, 0).move(np.ravel)).move(
+        np.transpose
+    )
 
 
-def _columns(value: Planes, start: int | None, end: int | None, step: int = 1) -> Planes:
+def _slice_columns(value: Planes, start: int | None, end: int | None, step: int = 1) -> Planes:
     return value.move(lambda array: array[:, start:end:step])
 
 
-def _column(value: Planes, at: int) -> Planes:
-    return _columns(value, at, at + 1)
+def _take_column(value: Planes, at: int) -> Planes:
+    return _slice_columns(value, at, at + 1)
 
 
-def _side_by_side(parts: Sequence[Planes]) -> Planes:
+def _join_columns(parts: Sequence[Planes]) -> Planes:
     rows = max(part.shape[0] for part in parts)
     wide = [part.move(lambda array: np.broadcast_to(array, (rows, array.shape[1]))) for part in parts]
     return wide[0].join(wide[1:], lambda arrays: np.concatenate(arrays, axis=1))
 
 
-def _cumulative(call: Call) -> Results:
+def _tensor_scalar_cumulative(call: OperationCall) -> RoleResults:
     """reg = (src op0 imm0) op1 reg for one element after the other; dst gets every reg."""
-    terms = call.apply(call.value("op0"), call.given["src"], call.operand("imm0"), call.value("reverse0"))
-    op, command = str(call.value("op1")), call.value("reduce_cmd")
+    terms = call.apply_operator(
+        call.parameter("op0"), call.given["src"], call.operand("imm0"), call.parameter("reverse0")
+    )
+    op, command = str(call.parameter("op1")), call.parameter("reduce_cmd")
     if command == "reset_reduce":
-        state = call.number(IDENTITIES[op])
+        state = call.make_constant(IDENTITIES[op])
     else:
         state = call.operand("imm1") if command == "load_reduce" else call.given["reduce_regs"]
     found = []
     for at in range(terms.shape[1]):
-        state = call.apply(op, _column(terms, at), state, call.value("reverse1"))
+        state = call.apply_operator(op, _take_column(terms, at), state, call.parameter("reverse1"))
         found.append(state)
-    return {"dst": _side_by_side(found), "reduce_regs": state}
+    return {"dst": _join_columns(found), "reduce_regs": state}
 
 
-def _bn_stats(call: Call) -> Results:
+def _bn_stats(call: OperationCall) -> RoleResults:
     """(count, mean, variance * count) of the even elements of each row, then of the odd ones."""
     found: list[Planes] = []
     for start in (0, 1):
-        found += _statistics(call, _columns(call.given["data"], start, None, 2))
-    return {"dst": _chosen(_side_by_side(found), call.part)}
+        found += _count_mean_spread(call, _slice_columns(call.given["data"], start, None, 2))
+    return {"dst": _choose_columns(_join_columns(found), call.part)}
 
 
-def _statistics(call: Call, data: Planes) -> list[Planes]:
+def _count_mean_spread(call: OperationCall, data: Planes) -> list[Planes]:
     domain, count = call.domain, data.shape[1]
     if not count:
-        return [call.number(np.zeros((data.shape[0], 1)))] * 3
-    mean = call.reduced("average", data, 1)
-    apart = domain.binary("subtract", data, mean)
-    spread = domain.reduce("add", domain.binary("multiply", apart, apart), (1,))
-    return [call.number(np.full((data.shape[0], 1), float(count))), mean, spread]
+        return [call.make_constant(np.zeros((data.shape[0], 1)))] * 3
+    mean = call.reduce_axis("average", data, 1)
+    apart = domain.apply_binary("subtract", data, mean)
+    spread = domain.reduce("add", domain.apply_binary("multiply", apart, apart), (1,))
+    return [call.make_constant(np.full((data.shape[0], 1), float(count))), mean, spread]
 
 
-def _bn_aggr(call: Call) -> Results:
+def _bn_aggr(call: OperationCall) -> RoleResults:
     """Mean and variance of all that the (count, mean, variance * count) of a row stand for."""
     domain = call.domain
-    count, mean, spread = (_columns(call.given["data"], start, None, 3) for start in range(3))
+    count, mean, spread = (_slice_columns(call.given["data"], start, None, 3) for start in range(3))
     total = domain.reduce("add", count, (1,))
-    middle = domain.reduce("add", domain.binary("multiply", count, mean), (1,))
-    middle = domain.binary("divide", middle, total)
-    apart = domain.binary("subtract", mean, middle)
-    apart = domain.binary("multiply", count, domain.binary("multiply", apart, apart))
-    around = domain.reduce("add", domain.binary("add", spread, apart), (1,))
-    both = _side_by_side([middle, domain.binary("divide", around, total)])
-    return {"dst": _chosen(both, call.part)}
+    middle = domain.reduce("add", domain.apply_binary("multiply", count, mean), (1,))
+    middle = domain.apply_binary("divide", middle, total)
+    apart = domain.apply_binary("subtract", mean, middle)
+    apart = domain.apply_binary("multiply", count, domain.apply_binary("multiply", apart, apart))
+    around = domain.reduce("add", domain.apply_binary("add", spread, apart), (1,))
+    both = _join_columns([middle, domain.apply_binary("divide", around, total)])
+    return {"dst": _choose_columns(both, call.part)}
 
 
-def _chosen(value: Planes, part: Where) -> Planes:
+def _choose_columns(value: Planes, part: OperandElements) -> Planes:
     columns = part.columns.reshape(-1)
     return value.move(lambda array: array.take(columns, 1))
 
 
-OPERATIONS: dict[str, Operation] = {
-    "nc_matmul": Operation(_product, _factors),
-    "tensor_reduce": Operation(_tensor_reduce, _groups),
-    "tensor_partition_reduce": Operation(_partition_reduce, _all_rows),
-    "tensor_tensor_scan": Operation(_scan, _up_to, "prefix", depth=12),
-    "tensor_scalar_cumulative": Operation(_cumulative, rows_of, "prefix", depth=12),
-    "bn_stats": Operation(_bn_stats, rows_of),
-    "bn_aggr": Operation(_bn_aggr, rows_of),
+OPERATIONS: dict[str, InstructionOperation] = {
+    "nc_matmul": InstructionOperation(_multiply_matrices, _reach_matmul),
+    "tensor_reduce": InstructionOperation(_tensor_reduce, _reach_groups),
+    "tensor_partition_reduce": InstructionOperation(_partition_reduce, _reach_all_rows),
+    "tensor_tensor_scan": InstructionOperation(_tensor_tensor_scan, _reach_prefix, "prefix", depth=12),
+    "tensor_scalar_cumulative": InstructionOperation(
+        _tensor_scalar_cumulative, reach_same_rows, "prefix", depth=12
+    ),
+    "bn_stats": InstructionOperation(_bn_stats, reach_same_rows),
+    "bn_aggr": InstructionOperation(_bn_aggr, reach_same_rows),
 }

@@ -16,26 +16,26 @@ import numpy as np
 from nki_sim.flow import slices
 from nki_sim.program.ir import Program
 from remote.judge import tiles
-from remote.judge.identity import evaluate
-from remote.judge.identity.domain import Domain, Planes
-from remote.judge.identity.expression import Expression, ExpressionError, loads
-from remote.judge.identity.sides import Side, Sides
-from remote.judge.identity.verdict import Finding, find
-from remote.judge.job import Job
+from remote.judge.identity import expression_evaluation
+from remote.judge.identity.domain import Planes, ValueDomain
+from remote.judge.identity.expression import ArrayExpression, InvalidExpressionError, load_expression
+from remote.judge.identity.formula_comparison import FormulaComparison, FormulaEvaluator
+from remote.judge.identity.verdict import IdentityFinding, compare_formulas
+from remote.judge.job import JudgeJob
 from remote.judge.numerics import BadReferenceError
 from remote.judge.rejection import RejectedError
-from remote.judge.tiles import Tile
+from remote.judge.tiles import OutputTile
 from seeds.spec import ArgumentSpec
-from state.model import Identity, Verdict
-from targets.nki.judge.identity import program
-from targets.nki.judge.identity.demand import UnfollowedError
-from targets.nki.judge.identity.excerpt import excerpt
-from targets.nki.judge.identity.witness import simulate
+from state.model import FormulaIdentity, Verdict
+from targets.nki.judge.identity import program_evaluation
+from targets.nki.judge.identity.box_selection import select_boxes
+from targets.nki.judge.identity.demand_analysis import NotEvaluableError
+from targets.nki.judge.identity.simulator_witness import simulate_boxes
 
 _HINT = "compute the reference's formula from all of its inputs; other orders and intrinsics are fine"
 
 
-def identify(traced: Program, reply: bytes, job: Job) -> Identity:
+def identify(traced: Program, reply: bytes, job: JudgeJob) -> FormulaIdentity:
     """Compare a program with the reference over other numbers than floats.
 
     Raises:
@@ -43,65 +43,71 @@ def identify(traced: Program, reply: bytes, job: Job) -> Identity:
         BadReferenceError: the file of the reference's expression is gone.
     """
     try:
-        sides = _sides(traced, _reference(job), reply, job)
-        finding = find(sides)
-    except (UnfollowedError, ExpressionError) as error:
-        return Identity(verdict="tested", reason=str(error))
+        sides = _make_comparison(traced, _load_reference(job), reply, job)
+        finding = compare_formulas(sides)
+    except (NotEvaluableError, InvalidExpressionError) as error:
+        return FormulaIdentity(verdict="tested", reason=str(error))
     except BadReferenceError:
         raise
     except Exception as error:  # noqa: BLE001  a fault of an evaluation is no kernel's
-        return Identity(verdict="tested", reason=f"the evaluation failed: {type(error).__name__}: {error}")
+        return FormulaIdentity(
+            verdict="tested", reason=f"the evaluation failed: {type(error).__name__}: {error}"
+        )
     if finding.verdict == "rejected":
-        raise _rejected(finding, sides, job)
+        raise _make_rejection(finding, sides, job)
     dims = job.spec.dims(job.size)
-    all_of_it = sum(prod(output.resolve(dims)) for output in job.spec.outputs)
+    all_of_it = sum(prod(output.resolve_shape(dims)) for output in job.spec.outputs)
     share_percent = 100.0 * finding.elements / all_of_it
-    return Identity(
+    return FormulaIdentity(
         verdict=finding.verdict, reason=finding.reason, elements=finding.elements, share_percent=share_percent
     )
 
 
-def _reference(job: Job) -> Side:
+def _load_reference(job: JudgeJob) -> FormulaEvaluator:
     if not job.expression:
-        raise UnfollowedError("nobody has followed the reference")
+        raise NotEvaluableError("nobody has followed the reference")
     dims = job.spec.dims(job.size)
-    shapes = [item.resolve(dims) for item in job.spec.inputs]
+    shapes = [item.resolve_shape(dims) for item in job.spec.inputs]
     try:
         data = Path(job.expression).read_bytes()
     except OSError as error:
         raise BadReferenceError(str(error)) from error
-    return _of_expression(loads(data, shapes))
+    return _expression_evaluator(load_expression(data, shapes))
 
 
-def _of_expression(expression: Expression) -> Side:
-    return lambda domain, boxes: evaluate.evaluate(expression, boxes, domain)
+def _expression_evaluator(expression: ArrayExpression) -> FormulaEvaluator:
+    return lambda domain, boxes: expression_evaluation.evaluate_boxes(expression, boxes, domain)
 
 
-def _sides(traced: Program, reference: Side, reply: bytes, job: Job) -> Sides:
+def _make_comparison(
+    traced: Program, reference: FormulaEvaluator, reply: bytes, job: JudgeJob
+) -> FormulaComparison:
     known = job.problem + job.secret
     seed = hashlib.sha256(hashlib.sha256(reply).digest() + known.encode()).digest()
-    pool = tiles.pool(job.spec, job.size, job.secret)
-    drawn = [pool[at] for at in tiles.chosen(pool, reply)]
-    part = slices.backward(traced, tiles.boxes(drawn))
-    boxes, steps = excerpt(part, drawn, np.random.default_rng(list(seed)))
+    pool = tiles.make_tile_pool(job.spec, job.size, job.secret)
+    drawn = [pool[at] for at in tiles.choose_tiles(pool, reply)]
+    part = slices.slice_backward(traced, tiles.boxes_by_output(drawn))
+    boxes, steps = select_boxes(part, drawn, np.random.default_rng(list(seed)))
 
-    def side(domain: Domain, wanted: Sequence[Tile]) -> list[Planes]:
-        return program.run(part, steps, domain, wanted)
+    def side(domain: ValueDomain, wanted: Sequence[OutputTile]) -> list[Planes]:
+        return program_evaluation.evaluate_program(part, steps, domain, wanted)
 
-    return Sides(side, reference, lambda asking: simulate(part, boxes, asking), boxes, job.spec.inputs, seed)
+    return FormulaComparison(
+        side, reference, lambda asking: simulate_boxes(part, boxes, asking), boxes, job.spec.inputs, seed
+    )
 
 
-def _rejected(finding: Finding, sides: Sides, job: Job) -> RejectedError:
-    output, index = sides.place(finding.position)
-    where = _element(job.spec.outputs[output], index)
+def _make_rejection(finding: IdentityFinding, sides: FormulaComparison, job: JudgeJob) -> RejectedError:
+    output, index = sides.locate_element(finding.position)
+    where = _name_element(job.spec.outputs[output], index)
     if finding.lacks is None:
         text = f"{where} is another formula than the reference's; they differ {finding.reason}"
         return RejectedError(Verdict.INCORRECT, "not_identical", text, hint=_HINT)
     item = job.spec.inputs[finding.lacks.input]
-    place = np.unravel_index(finding.lacks.element, item.resolve(job.spec.dims(job.size)))
-    text = f"{where} cannot depend on {_element(item, [int(at) for at in place])}, the reference's does"
+    place = np.unravel_index(finding.lacks.element, item.resolve_shape(job.spec.dims(job.size)))
+    text = f"{where} cannot depend on {_name_element(item, [int(at) for at in place])}, the reference's does"
     return RejectedError(Verdict.INCORRECT, "missing_dependence", text, hint=_HINT)
 
 
-def _element(item: ArgumentSpec, index: Sequence[int]) -> str:
+def _name_element(item: ArgumentSpec, index: Sequence[int]) -> str:
     return f"{item.name}[{', '.join(map(str, index))}]"

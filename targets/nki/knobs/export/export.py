@@ -10,18 +10,18 @@ from tempfile import TemporaryFile
 
 import seeds
 from state.errors import BadTarget
-from state.output import check_output, named, write_output
+from state.output_files import check_output, translate_os_errors, write_output
 from state.reader import LogReader
-from targets.nki.knobs.export.figures import Scale
-from targets.nki.knobs.export.files import BASELINE, IR, KERNEL, LOG, NOTES, RESULT, SUMMARY, Layout
-from targets.nki.knobs.export.gather import gathered
+from targets.nki.knobs.export.figures import PeakScale
+from targets.nki.knobs.export.files import BASELINE, IR, KERNEL, LOG, NOTES, RESULT, SUMMARY, RunLayout
+from targets.nki.knobs.export.gather import gather_run
 
 _FOLDERS = re.compile(r"batch_\d+/kernel_\d+|edit_\d+/kernel")
 _NAMES = (KERNEL, IR, LOG, RESULT, NOTES)
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportedRun:
     """Where a run's files are, which folder among them has the best kernel, and its share of the peak.
 
     `predicted` says of that share whether a model or a device gave it.
@@ -34,7 +34,7 @@ class Exported:
     predicted: bool | None
 
 
-def export(home: Path, run: str, root: Path) -> Exported:
+def export_run(home: Path, run: str, root: Path) -> ExportedRun:
     """Write the files of a run under `root`; what lies there of another run, or of none, goes.
 
     Raises:
@@ -43,71 +43,71 @@ def export(home: Path, run: str, root: Path) -> Exported:
         BadTarget, StorageFull, StorageFailed: the folder cannot be written to.
     """
     with LogReader.open(home) as reader:
-        layout = _layout(reader, run)
-        made, last = layout.files(), layout.latest()
+        layout = _build_layout(reader, run)
+        made, last = layout.build_files(), layout.latest_best()
     for path, data in made.items():
-        _write(home, root, path, data)
-    _clear(root, made)
-    return Exported(root, len(made), last["running_best_kernel"], last["mfu"], last["predicted"])
+        _write_file(home, root, path, data)
+    _remove_stale(root, made)
+    return ExportedRun(root, len(made), last["running_best_kernel"], last["mfu"], last["predicted"])
 
 
 def check_root(home: Path, root: Path) -> None:
     """Make the folder and say now, not after a run, that its files cannot be written there.
 
     Raises:
-        BadTarget, StorageFull, StorageFailed: as `export`.
+        BadTarget, StorageFull, StorageFailed: as `export_run`.
     """
-    with named(root):
+    with translate_os_errors(root):
         root.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=root):
             pass
     check_output(home, root / SUMMARY, replace=True)
 
 
-def _layout(reader: LogReader, run: str) -> Layout:
-    found = gathered(reader, run)
+def _build_layout(reader: LogReader, run: str) -> RunLayout:
+    found = gather_run(reader, run)
     config, problem = found.created.config, found.created.problem
-    spec = seeds.from_files({path: reader.blob(digest) for path, digest in problem.files.items()}).spec
-    scale = Scale(spec.work_at(config.size), config.target)
-    state = reader.state(run)
+    spec = seeds.build_problem({path: reader.get_blob(digest) for path, digest in problem.files.items()}).spec
+    scale = PeakScale(spec.minimal_work(config.size), config.target)
+    state = reader.run_state(run)
     target_ms = state.config.search.target_ms
     target_mfu = scale.mfu(target_ms)
-    return Layout(
+    return RunLayout(
         run=run,
         found=found,
         scale=scale,
         target_mfu=None if target_mfu is None else round(target_mfu, 12),
-        blob=reader.blob,
+        blob=reader.get_blob,
     )
 
 
-def _write(home: Path, root: Path, name: str, data: bytes) -> None:
+def _write_file(home: Path, root: Path, name: str, data: bytes) -> None:
     """Put a file where it goes, unless it is there as it should be.
 
     Raises:
         BadTarget: it cannot be written, or a link below the root leads elsewhere.
     """
     path = root / name
-    if _leads_away(root, name):
+    if _has_link_below(root, name):
         raise BadTarget(f"{path}: a link is in the way, and it may lead to files of somebody else")
-    with named(path):
+    with translate_os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_file() and path.read_bytes() == data:
             return
     write_output(home, path, data)
 
 
-def _clear(root: Path, made: Collection[str]) -> None:
+def _remove_stale(root: Path, made: Collection[str]) -> None:
     """Take away the files of kernels that are not of this run; of what else lies there, nothing."""
     folders = [BASELINE, *(path.relative_to(root).as_posix() for path in sorted(root.glob("*/kernel*")))]
     for folder in folders:
-        if not (folder == BASELINE or _FOLDERS.fullmatch(folder)) or _leads_away(root, folder):
+        if not (folder == BASELINE or _FOLDERS.fullmatch(folder)) or _has_link_below(root, folder):
             continue
-        with named(root / folder):
-            _clear_folder(root, folder, made)
+        with translate_os_errors(root / folder):
+            _remove_stale_files(root, folder, made)
 
 
-def _clear_folder(root: Path, folder: str, made: Collection[str]) -> None:
+def _remove_stale_files(root: Path, folder: str, made: Collection[str]) -> None:
     if not (root / folder).is_dir():
         return
     for name in _NAMES:
@@ -118,7 +118,7 @@ def _clear_folder(root: Path, folder: str, made: Collection[str]) -> None:
             path.rmdir()
 
 
-def _leads_away(root: Path, name: str) -> bool:
+def _has_link_below(root: Path, name: str) -> bool:
     """Whether a part of the path below the root is a link; the root itself may be one."""
     path = Path(name)
     return any((root / part).is_symlink() for part in (path, *path.parents) if part != Path())

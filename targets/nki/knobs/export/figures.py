@@ -10,18 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from seeds import Work
-from targets.nki.knobs.export.gather import Kernel
+from seeds import ProblemWork
+from targets.nki.knobs.export.gather import JudgedKernel
 from targets.nki.knobs.tuning.roofline import peak_flops_per_ms, roofline_ms
 
 MBU = "mbu_estimated_percent"
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class PeakScale:
     """What a run's latencies are compared with."""
 
-    work: Work
+    work: ProblemWork
     target: str
 
     @property
@@ -35,12 +35,12 @@ class Scale:
         peak = peak_flops_per_ms(self.work.matmul_dtype, self.target)
         return self.work.matmul_flops / (latency_ms * peak)
 
-    def latency_ms(self, mfu: float) -> float | None:
+    def latency_at_mfu(self, mfu: float) -> float | None:
         """The latency at which the share of the peak is that; None where there are no products."""
         at_one = self.mfu(1.0)
         return None if at_one is None else at_one / mfu
 
-    def result(self, kernel: Kernel) -> dict[str, Any]:
+    def kernel_figures(self, kernel: JudgedKernel) -> dict[str, Any]:
         """The figures of a kernel, as its `result.json` has them."""
         judged = kernel.verdict
         latency_ms = kernel.min_ms
@@ -61,11 +61,11 @@ class Scale:
             "roofline_efficiency": self.roofline_ms / latency_ms if latency_ms else None,
             "mbu_estimated_percent": kernel.counters.get(MBU),
             "bottleneck": judged.bottleneck if judged else None,
-            "hardware_output": _hardware(kernel),
+            "hardware_output": _hardware_output(kernel),
         }
 
 
-def _hardware(kernel: Kernel) -> dict[str, Any] | None:
+def _hardware_output(kernel: JudgedKernel) -> dict[str, Any] | None:
     """What a device said besides the latency; None of what ran on none."""
     judged = kernel.verdict
     timed = judged.benchmark if judged is not None else None
@@ -74,11 +74,11 @@ def _hardware(kernel: Kernel) -> dict[str, Any] | None:
     return {"toolchain": judged.toolchain, "samples": timed.samples, "counters": kernel.counters}
 
 
-def _cpu_sim(kernel: Kernel) -> dict[str, Any]:
+def _cpu_sim(kernel: JudgedKernel) -> dict[str, Any]:
     judged = kernel.verdict
     error = judged.error if judged is not None else kernel.error
     return {
-        "passed": judged.correct if judged is not None else None,
+        "passed": judged.is_correct if judged is not None else None,
         "verdict": judged.verdict.value if judged is not None else None,
         "level": judged.level.value if judged is not None else None,
         "rel_l2": max(judged.rel_l2.values()) if judged is not None and judged.rel_l2 else None,

@@ -13,16 +13,16 @@ from functools import cached_property
 from typing import Any
 
 from state.model import canonical_json
-from state.quotable import quoted
-from targets.nki.knobs.carried import FILE, read
+from state.quotable_errors import quotable_message
 from targets.nki.knobs.errors import KnobError, WorkloadError
-from targets.nki.knobs.export.figures import Scale
-from targets.nki.knobs.export.gather import Gathered, Kernel
+from targets.nki.knobs.export.figures import PeakScale
+from targets.nki.knobs.export.gather import GatheredRun, JudgedKernel
 from targets.nki.knobs.graph import Graph
-from targets.nki.knobs.narrowing import default
+from targets.nki.knobs.narrowing import default_ir
 from targets.nki.knobs.tuning.history import TECHNIQUE
-from targets.nki.knobs.tuning.points import graphs_of, parsed
-from targets.nki.knobs.tuning.problem import baseline
+from targets.nki.knobs.tuning.points import parse_point, variant_graphs
+from targets.nki.knobs.tuning.problem import baseline_kernel
+from targets.nki.knobs.workload_file import WORKLOAD_FILE, load_graph
 
 BASELINE, SUMMARY = "nkipy_baseline", "summary.json"
 KERNEL, IR, LOG, RESULT, NOTES = "kernel.py", "ir.txt", "log.txt", "result.json", "NOTES.md"
@@ -32,24 +32,24 @@ GIVEN = "the initial kernel of the problem"
 
 
 @dataclass(frozen=True)
-class Layout:
+class RunLayout:
     """A run as files by relative path. `blob` reads what the log holds by digest."""
 
     run: str
-    found: Gathered
-    scale: Scale
+    found: GatheredRun
+    scale: PeakScale
     target_mfu: float | None
     blob: Callable[[str], bytes]
 
-    def files(self) -> dict[str, bytes]:
+    def build_files(self) -> dict[str, bytes]:
         """Every file, the summary last."""
         made: dict[str, bytes] = {}
         for folder, kernel in self.folders.items():
-            made |= {f"{folder}/{name}": data for name, data in self._of(kernel, folder)}
-        return made | {SUMMARY: _json(self.summary())}
+            made |= {f"{folder}/{name}": data for name, data in self._kernel_files(kernel, folder)}
+        return made | {SUMMARY: _to_json(self.build_summary())}
 
     @cached_property
-    def folders(self) -> Mapping[str, Kernel]:
+    def folders(self) -> Mapping[str, JudgedKernel]:
         """The kernels by the folder that each has."""
         first, *others = self.found.kernels
         folders = {BASELINE: first}
@@ -65,22 +65,24 @@ class Layout:
                 edits += 1
         return folders
 
-    def summary(self) -> dict[str, Any]:
+    def build_summary(self) -> dict[str, Any]:
         """The run in figures: the baseline, the target, and the best kernel so far after each batch."""
         first = self.found.kernels[0]
         return {
             "function": self.found.created.problem.name,
             "run": self.run,
-            "baseline": {"source": self._origin, **self._figures(first)},
+            "baseline": {"source": self._baseline_origin, **self._kernel_figures(first)},
             "target_mfu": self.target_mfu,
-            "tuning": {f"batch_{number}": self._best(number) for number in range(self.found.rounds)},
+            "tuning": {
+                f"batch_{number}": self._best_after_batch(number) for number in range(self.found.rounds)
+            },
         }
 
-    def latest(self) -> dict[str, Any]:
+    def latest_best(self) -> dict[str, Any]:
         """The best kernel so far, as the summary has it of the latest batch."""
-        return self._best(max(0, self.found.rounds - 1))
+        return self._best_after_batch(max(0, self.found.rounds - 1))
 
-    def _best(self, batch: int) -> dict[str, Any]:
+    def _best_after_batch(self, batch: int) -> dict[str, Any]:
         """The run's best kernel after a batch; while that is under way, the fastest correct one so far."""
         known = self.found.bests.get(batch + 1)
         ready = [
@@ -91,9 +93,9 @@ class Layout:
         if not ready:
             return {"running_best_kernel": None, "mfu": None, "min_ms": None, "predicted": None}
         folder = min(ready)[-1]
-        return {"running_best_kernel": folder, **self._figures(self.folders[folder])}
+        return {"running_best_kernel": folder, **self._kernel_figures(self.folders[folder])}
 
-    def _figures(self, kernel: Kernel) -> dict[str, Any]:
+    def _kernel_figures(self, kernel: JudgedKernel) -> dict[str, Any]:
         judged = kernel.verdict
         timed = judged.benchmark if judged is not None else None
         return {
@@ -102,52 +104,57 @@ class Layout:
             "predicted": timed.predicted if timed else None,
         }
 
-    def _of(self, kernel: Kernel, folder: str) -> Iterator[tuple[str, bytes]]:
+    def _kernel_files(self, kernel: JudgedKernel, folder: str) -> Iterator[tuple[str, bytes]]:
         yield KERNEL, self.blob(kernel.source)
-        dump = self._dump(kernel, folder)
+        dump = self._ir_text(kernel, folder)
         if dump is not None:
             yield IR, f"{dump}\n".encode()
-        yield LOG, _log(kernel, f"by {kernel.author}" if kernel.author else self._origin).encode()
-        yield RESULT, _json(self.scale.result(kernel))
+        yield (
+            LOG,
+            _judge_log(kernel, f"by {kernel.author}" if kernel.author else self._baseline_origin).encode(),
+        )
+        yield RESULT, _to_json(self.scale.kernel_figures(kernel))
         if folder.startswith("edit_"):
-            yield NOTES, self._notes(kernel).encode()
+            yield NOTES, self._edit_notes(kernel).encode()
 
-    def _dump(self, kernel: Kernel, folder: str) -> str | None:
+    def _ir_text(self, kernel: JudgedKernel, folder: str) -> str | None:
         """The canonical text of a point's IR; None of what is no point, or of one no longer understood."""
-        if self._graph is None:
+        if self._workload_graph is None:
             return None
-        graphs = graphs_of(self._graph)
+        graphs = variant_graphs(self._workload_graph)
         try:
             if is_point(kernel) and kernel.plan is not None:
-                return repr(parsed(kernel.plan.site, graphs).ir)
-            if folder == BASELINE and self._origin == OURS:
-                return repr(default(self._graph))
+                return repr(parse_point(kernel.plan.site, graphs).ir)
+            if folder == BASELINE and self._baseline_origin == OURS:
+                return repr(default_ir(self._workload_graph))
         except KnobError:
             return None
         return None
 
     @cached_property
-    def _graph(self) -> Graph | None:
+    def _workload_graph(self) -> Graph | None:
         created = self.found.created
-        if FILE not in created.problem.files:
+        if WORKLOAD_FILE not in created.problem.files:
             return None
         try:
-            return read(self.blob(created.problem.files[FILE]), created.config.size, created.config.target)
+            return load_graph(
+                self.blob(created.problem.files[WORKLOAD_FILE]), created.config.size, created.config.target
+            )
         except WorkloadError:
             return None
 
     @cached_property
-    def _origin(self) -> str:
+    def _baseline_origin(self) -> str:
         """What the baseline is: our lowering, or what the problem or a person gave."""
         try:
-            ours = self._graph is not None and baseline(self._graph).encode() == self.blob(
-                self.found.kernels[0].source
-            )
+            ours = self._workload_graph is not None and baseline_kernel(
+                self._workload_graph
+            ).encode() == self.blob(self.found.kernels[0].source)
         except KnobError:
             ours = False
         return OURS if ours else GIVEN
 
-    def _notes(self, kernel: Kernel) -> str:
+    def _edit_notes(self, kernel: JudgedKernel) -> str:
         """Where an edit comes from and what it does, for people."""
         folders = {item.id: folder for folder, item in self.folders.items()}
         parent = folders.get(kernel.parent or "", "")
@@ -167,12 +174,12 @@ class Layout:
         return "\n".join(lines) + "\n"
 
 
-def is_point(kernel: Kernel) -> bool:
+def is_point(kernel: JudgedKernel) -> bool:
     """Whether a kernel is a point of the space, lowered from knobs."""
     return kernel.plan is not None and kernel.plan.technique.startswith(TECHNIQUE)
 
 
-def _log(kernel: Kernel, origin: str) -> str:
+def _judge_log(kernel: JudgedKernel, origin: str) -> str:
     """Whose a kernel is, and what the judge said, line by line."""
     lines = [f"kernel {kernel.id}, {origin}"]
     if kernel.error is not None:
@@ -183,7 +190,7 @@ def _log(kernel: Kernel, origin: str) -> str:
         lines.append(f"{judged.verdict.value} (stage {judged.stage}), compared: {judged.level.value}")
         if judged.error is not None:
             where = f" line {judged.error.line}" if judged.error.line is not None else ""
-            said = quoted(judged.stage, judged.error.code, judged.error.message)
+            said = quotable_message(judged.stage, judged.error.code, judged.error.message)
             lines.append(f"  {judged.error.code}{where}{': ' if said else ''}{said}")
         lines += [f"  seed {seed}: relative L2 error {error:.3g}" for seed, error in judged.rel_l2.items()]
         if judged.identity is not None:
@@ -194,7 +201,7 @@ def _log(kernel: Kernel, origin: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _json(value: dict[str, Any]) -> bytes:
+def _to_json(value: dict[str, Any]) -> bytes:
     """JSON for people and programs, keys as they were given; floats that JSON cannot spell are refused."""
     canonical_json(value)
     return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()

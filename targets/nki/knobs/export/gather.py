@@ -43,7 +43,7 @@ _TYPES = tuple(
 
 
 @dataclass(slots=True)
-class Kernel:
+class JudgedKernel:
     """A kernel of a run. `refuted` is a verdict of a later comparison that found it wrong.
 
     The log does not say whose the initial kernel is: it has no author.
@@ -62,7 +62,7 @@ class Kernel:
 
     @property
     def id(self) -> str:
-        return self.key.candidate
+        return self.key.candidate_id
 
     @property
     def verdict(self) -> Evaluation | None:
@@ -73,73 +73,75 @@ class Kernel:
     def min_ms(self) -> float | None:
         """Its latency, if it is correct and has one."""
         judged = self.verdict
-        right = judged is not None and judged.correct and judged.benchmark is not None
+        right = judged is not None and judged.is_correct and judged.benchmark is not None
         return judged.benchmark.latency_ms if right and judged and judged.benchmark else None
 
 
 @dataclass(slots=True)
-class Gathered:
+class GatheredRun:
     """A run's kernels, the initial one first, and the rounds that were started.
 
     `bests` are the ids of the run's best kernels after each round that was completed in it, by number.
     """
 
     created: RunCreated
-    kernels: list[Kernel]
+    kernels: list[JudgedKernel]
     rounds: int
     bests: dict[int, str]
 
 
-def gathered(reader: LogReader, run: str) -> Gathered:
+def gather_run(reader: LogReader, run: str) -> GatheredRun:
     """Read a run and its ancestors.
 
     Raises:
         StreamUnknown: there is no such run.
     """
-    found, bests = _Reading(), dict[int, str]()
-    for item in reader.history(run, _TYPES):
-        found.take(item.event)
+    found, bests = _GatherWalk(), dict[int, str]()
+    for item in reader.iterate_events(run, _TYPES):
+        found.add_event(item.event)
         if isinstance(item.event, RoundCompleted) and item.stream == run:
-            best = reader.state(run, item.run_seq).best
+            best = reader.run_state(run, item.run_seq).best
             bests |= {item.event.round: best.id} if best is not None else {}
     assert found.created is not None
     kernels = [found.kernels[key] for key in sorted(found.kernels)]
-    return Gathered(found.created, kernels, found.rounds, bests)
+    return GatheredRun(found.created, kernels, found.rounds, bests)
 
 
-class _Reading:
+class _GatherWalk:
     def __init__(self) -> None:
         self.created: RunCreated | None = None
-        self.kernels: dict[EffectKey, Kernel] = {}
+        self.kernels: dict[EffectKey, JudgedKernel] = {}
         self.rounds = 0
         self._plans: dict[EffectKey, Plan] = {}
         self._parents: dict[tuple[int, int], str] = {}
 
-    def take(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         match event:
             case RunCreated():
                 self.created = event
-                self.kernels[_place(INITIAL_KEY)] = Kernel(_place(INITIAL_KEY), event.kernel)
+                self.kernels[_kernel_key(INITIAL_KEY)] = JudgedKernel(_kernel_key(INITIAL_KEY), event.kernel)
             case RoundStarted():
                 self.rounds = max(self.rounds, event.round)
                 self._parents |= {(event.round, slot.slot): slot.parent for slot in event.slots}
             case PlanProposed():
                 self._plans[effect_key(event)] = event.plan
             case KernelProposed():
-                self._proposed(effect_key(event), event)
+                self._add_kernel(effect_key(event), event)
             case EvaluationCompleted():
-                self._judged(effect_key(event), event.evaluation)
-            case EvaluationFailed() if (kernel := self.kernels.get(_place(effect_key(event)))) is not None:
+                self._add_evaluation(effect_key(event), event.evaluation)
+            case EvaluationFailed() if (
+                kernel := self.kernels.get(_kernel_key(effect_key(event)))
+            ) is not None:
                 kernel.error = event.error
             case ProfileRecorded():
-                kernel = self.kernels.get(_place(EffectKey.parse(event.key)))
+                kernel = self.kernels.get(_kernel_key(EffectKey.parse(event.key)))
                 if kernel is not None:
                     kernel.counters = dict(event.counters)
 
-    def _proposed(self, key: EffectKey, event: KernelProposed) -> None:
+    def _add_kernel(self, key: EffectKey, event: KernelProposed) -> None:
         planned = key._replace(implementation=0, repair=0, role=Role.PLANNER)
-        self.kernels[_place(key)] = Kernel(
-            _place(key),
+        self.kernels[_kernel_key(key)] = JudgedKernel(
+            _kernel_key(key),
             event.source,
             event.author,
             event.note,
@@ -147,15 +149,15 @@ class _Reading:
             self._parents.get((key.round, key.slot)),
         )
 
-    def _judged(self, key: EffectKey, evaluation: Evaluation) -> None:
-        kernel = self.kernels.get(_place(key))
+    def _add_evaluation(self, key: EffectKey, evaluation: Evaluation) -> None:
+        kernel = self.kernels.get(_kernel_key(key))
         if kernel is None or key.role not in JUDGES:
             return
-        if not evaluation.correct and kernel.evaluation is not None:
+        if not evaluation.is_correct and kernel.evaluation is not None:
             kernel.refuted = evaluation
         elif kernel.evaluation is None or evaluation.level.covers(kernel.evaluation.level):
             kernel.evaluation = evaluation
 
 
-def _place(key: EffectKey) -> EffectKey:
+def _kernel_key(key: EffectKey) -> EffectKey:
     return key.for_role(Role.EXECUTOR)

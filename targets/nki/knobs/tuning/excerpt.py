@@ -5,41 +5,41 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from targets.nki.knobs.shim import PACKAGE
+from targets.nki.knobs.nkigym_shim import PACKAGE
 
 
-def excerpt(source: str, function: str) -> str:
+def excerpt_function(source: str, function: str) -> str:
     """The lines of a module that define `function` and what it names, in their order.
 
     What a name means is looked for among the module's own statements; of `import *` all are kept but those of
     the operators, which a function in NumPy has no use for.
     """
     tree = ast.parse(source)
-    needed = [*_needed(tree, function)]
+    needed = [*_needed_statements(tree, function)]
     lines = source.splitlines()
     parts, end = list[str](), 0
     for node in needed:
-        first, last = max(_first(node), end + 1), node.end_lineno or 0
+        first, last = max(_first_line(node), end + 1), node.end_lineno or 0
         gap = min(2, first - end - 1) if parts else 0
         parts += [""] * gap + lines[first - 1 : last]
         end = max(end, last)
     return "\n".join(parts) + "\n"
 
 
-def names_in(source: str, function: str) -> set[str]:
-    """The names that `excerpt` binds."""
-    return {name for node in _needed(ast.parse(source), function) for name in _binds(node)}
+def names_needed(source: str, function: str) -> set[str]:
+    """The names that `excerpt_function` binds."""
+    return {name for node in _needed_statements(ast.parse(source), function) for name in _names_bound(node)}
 
 
-def _needed(tree: ast.Module, function: str) -> Iterator[ast.stmt]:
+def _needed_statements(tree: ast.Module, function: str) -> Iterator[ast.stmt]:
     wanted, known = {function}, set[str]()
     while wanted - known:
         known |= wanted
-        found = [node for node in tree.body if known & _binds(node)]
-        wanted = {name for node in found for name in _loads(node)}
+        found = [node for node in tree.body if known & _names_bound(node)]
+        wanted = {name for node in found for name in _names_loaded(node)}
     for node in tree.body:
         always = isinstance(node, ast.ImportFrom) and (node.module == "__future__" or _is_star(node))
-        if always or known & _binds(node):
+        if always or known & _names_bound(node):
             yield node
 
 
@@ -48,7 +48,7 @@ def _is_star(node: ast.ImportFrom) -> bool:
     return any(item.name == "*" for item in node.names) and not operators
 
 
-def _binds(node: ast.stmt) -> set[str]:
+def _names_bound(node: ast.stmt) -> set[str]:
     """The names that a statement of a module gives a meaning to, wherever in it."""
     found: set[str] = set()
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -68,11 +68,11 @@ def _binds(node: ast.stmt) -> set[str]:
     return found
 
 
-def _loads(node: ast.stmt) -> set[str]:
+def _names_loaded(node: ast.stmt) -> set[str]:
     return {item.id for item in ast.walk(node) if isinstance(item, ast.Name)}
 
 
-def _first(node: ast.stmt) -> int:
+def _first_line(node: ast.stmt) -> int:
     """The line that a statement begins at, its decorators included."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     return min([node.lineno, *(item.lineno for item in decorators)])

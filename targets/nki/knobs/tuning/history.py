@@ -17,7 +17,7 @@ TECHNIQUE = "knob_"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class JudgedPoint:
     """A point that was judged, by its text: its latency, or what it was refused for."""
 
     text: str
@@ -25,17 +25,17 @@ class Seen:
     failure: str = ""
 
 
-def seen(attempts: Sequence[Attempt], parent: Candidate) -> list[Seen]:
+def judged_points(attempts: Sequence[Attempt], parent: Candidate) -> list[JudgedPoint]:
     """The points among attempts, the oldest first; those whose latency cannot be told have none."""
-    known = _latencies(attempts, parent)
+    known = _known_latencies(attempts, parent)
     return [
-        Seen(item.site, known.get(item.candidate), item.error.code if item.error is not None else "")
+        JudgedPoint(item.site, known.get(item.candidate), item.error.code if item.error is not None else "")
         for item in attempts
         if item.technique.startswith(TECHNIQUE)
     ]
 
 
-def origin(attempts: Sequence[Attempt], parent: Candidate) -> str | None:
+def origin_point(attempts: Sequence[Attempt], parent: Candidate) -> str | None:
     """The point that a kernel is, or was made from by other changes; None where no attempt tells."""
     made = {item.candidate: item for item in attempts}
     one: str | None = parent.id
@@ -54,7 +54,7 @@ def commonest_failure(attempts: Sequence[Attempt]) -> str:
     return f"{code} ({count} of {len(points)} attempts)" if count else ""
 
 
-def _latencies(attempts: Sequence[Attempt], parent: Candidate) -> dict[str, float]:
+def _known_latencies(attempts: Sequence[Attempt], parent: Candidate) -> dict[str, float]:
     """Latencies in ms of the kernels that descend from one another, up and down from the parent."""
     known = {parent.id: parent.latency_ms}
     steps = [(item.parent, item.candidate, item.speedup) for item in attempts if item.speedup is not None]

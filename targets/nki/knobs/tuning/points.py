@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from targets.nki.knobs.errors import KnobError
 from targets.nki.knobs.graph import Graph
 from targets.nki.knobs.ir import KernelIR, Scope, knob_signature
-from targets.nki.knobs.malformed import malformed
-from targets.nki.knobs.report import Failure, knob_words
-from targets.nki.knobs.validity import difference
-from targets.nki.knobs.variants import variants
+from targets.nki.knobs.knob_values import find_malformed_values
+from targets.nki.knobs.report import CheckFailure, describe_turn
+from targets.nki.knobs.validity import knob_difference
+from targets.nki.knobs.variants import make_variants
 
 MOST_TOLD = 4
 """Knobs that a title names."""
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class KnobPoint:
     """A configuration of one variant of a workload."""
 
     variant: str
@@ -28,12 +28,12 @@ class Point:
         return f"{self.variant} {knob_signature(self.ir)}"
 
 
-def graphs_of(graph: Graph) -> Mapping[str, Graph]:
+def variant_graphs(graph: Graph) -> Mapping[str, Graph]:
     """The graphs of a workload's variants by name, itself first."""
-    return {item.name: item.graph for item in variants(graph)}
+    return {item.name: item.graph for item in make_variants(graph)}
 
 
-def parsed(text: str, graphs: Mapping[str, Graph]) -> Point:
+def parse_point(text: str, graphs: Mapping[str, Graph]) -> KnobPoint:
     """The point that a line names.
 
     Raises:
@@ -47,30 +47,30 @@ def parsed(text: str, graphs: Mapping[str, Graph]) -> Point:
         ir = KernelIR(
             graphs[variant],
             tuple(order.split(">")),
-            {dim: int(count) for dim, count in _pairs(ltiles, ",", "=")},
+            {dim: int(count) for dim, count in _split_pairs(ltiles, ",", "=")},
             {
-                name: {dim: Scope[scope] for dim, scope in _pairs(held, ",", "=")}
-                for name, held in _pairs(scopes, ";", ":")
+                name: {dim: Scope[scope] for dim, scope in _split_pairs(held, ",", "=")}
+                for name, held in _split_pairs(scopes, ";", ":")
             },
         )
     except (KeyError, ValueError) as error:
         raise KnobError(f"{text!r:.80} is no point of this workload: {error}") from error
-    wrong: list[Failure] = malformed(ir)
+    wrong: list[CheckFailure] = find_malformed_values(ir)
     if wrong:
         raise KnobError(f"{text!r:.80} is no point of this workload: {wrong[0]}")
-    return Point(variant, ir)
+    return KnobPoint(variant, ir)
 
 
-def _pairs(text: str, between: str, within: str) -> list[tuple[str, str]]:
+def _split_pairs(text: str, between: str, within: str) -> list[tuple[str, str]]:
     found = [tuple(item.split(within)) for item in text.split(between) if item]
     return [(name, value) for name, value in found]
 
 
-def turned(one: Point, other: Point) -> str:
+def describe_turns(one: KnobPoint, other: KnobPoint) -> str:
     """In words, what is to be turned to get from one point to another of the same variant."""
     if one.variant != other.variant:
         return "other knobs"
-    fix = difference(one.ir, other.ir)
-    told = ", ".join(knob_words(knob, value) for knob, value in fix[:MOST_TOLD])
+    fix = knob_difference(one.ir, other.ir)
+    told = ", ".join(describe_turn(knob, value) for knob, value in fix[:MOST_TOLD])
     left = len(fix) - MOST_TOLD
     return told + (f" and {left} more knob{'s' if left > 1 else ''}" if left > 0 else "")

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from math import hypot
 
 from seeds.faults import FULL, REDUCED
-from seeds.folder import KERNEL, REFERENCE, SPEC
-from targets.nki.knobs.carried import FILE, written
+from seeds.problem_files import KERNEL_FILE, REFERENCE_FILE, SPEC_FILE
 from targets.nki.knobs.graph import Call, Graph
-from targets.nki.knobs.narrowing import default
+from targets.nki.knobs.narrowing import default_ir
 from targets.nki.knobs.operators import OPERATORS
-from targets.nki.knobs.render import render
+from targets.nki.knobs.render import render_kernel
+from targets.nki.knobs.workload_file import WORKLOAD_FILE, dump_graphs
 
-__all__ = ["FULL", "REDUCED", "baseline", "files", "specification", "tolerance"]
+__all__ = ["FULL", "REDUCED", "baseline_kernel", "problem_files", "specification_text", "tolerance"]
 
 FLOAT32 = 2e-5
 """Relative L2 error below which an output is right where all is float32."""
@@ -35,7 +35,7 @@ _FREE = frozenset({"NKITranspose"})
 """Operators that compute nothing."""
 
 
-def files(graph: Graph, reference: str, size: str = FULL) -> dict[str, bytes]:
+def problem_files(graph: Graph, reference: str, size: str = FULL) -> dict[str, bytes]:
     """The files of the problem that a graph is, with the text of its reference.
 
     Kernels are for the graph's own shapes, so that these are the problem's one size, of that name.
@@ -44,21 +44,21 @@ def files(graph: Graph, reference: str, size: str = FULL) -> dict[str, bytes]:
         KnobError: the graph has no valid configuration that can be found.
     """
     return {
-        SPEC: specification(graph, size).encode(),
-        REFERENCE: reference.encode(),
-        KERNEL: baseline(graph).encode(),
-        FILE: written({size: graph}),
+        SPEC_FILE: specification_text(graph, size).encode(),
+        REFERENCE_FILE: reference.encode(),
+        KERNEL_FILE: baseline_kernel(graph).encode(),
+        WORKLOAD_FILE: dump_graphs({size: graph}),
     }
 
 
-def baseline(graph: Graph) -> str:
+def baseline_kernel(graph: Graph) -> str:
     """The straightforward kernel of a graph: its default knobs, lowered mechanically."""
-    return render(default(graph))
+    return render_kernel(default_ir(graph))
 
 
-def specification(graph: Graph, size: str = FULL) -> str:
+def specification_text(graph: Graph, size: str = FULL) -> str:
     """The text of `problem.toml` for a graph."""
-    return "\n".join(_lines(graph, size)) + "\n"
+    return "\n".join(_specification_lines(graph, size)) + "\n"
 
 
 def tolerance(graph: Graph) -> float:
@@ -67,9 +67,9 @@ def tolerance(graph: Graph) -> float:
     return max(FLOAT32, float(f"{hypot(*rounded):.2g}"))
 
 
-def _lines(graph: Graph, size: str) -> Iterator[str]:
+def _specification_lines(graph: Graph, size: str) -> Iterator[str]:
     yield f'name = "{graph.name}"'
-    yield f'formula = "{_formula(graph)}"'
+    yield f'formula = "{_formula_text(graph)}"'
     yield f"rel_l2 = {tolerance(graph)!r}"
     yield f"seeds = {list(SEEDS)}"
     yield "shape_generic = false"
@@ -81,42 +81,43 @@ def _lines(graph: Graph, size: str) -> Iterator[str]:
             yield f'\n[[{kind}]]\nname = "{name}"\nshape = {json.dumps(list(value.dims))}'
             yield f'dtype = "{value.dtype}"'
     yield "\n[work]"
-    yield from (f"{key} = {json.dumps(' + '.join(terms) or 0)}" for key, terms in _work(graph).items())
+    yield from (f"{key} = {json.dumps(' + '.join(terms) or 0)}" for key, terms in _work_terms(graph).items())
     yield f'matmul_dtype = "{_matmul_dtype(graph)}"'
 
 
-def _formula(graph: Graph) -> str:
+def _formula_text(graph: Graph) -> str:
     steps = ", ".join(call.operator.removeprefix("NKI").lower() for call in graph.calls)
     text = f"{graph.output} = {graph.name}({', '.join(graph.inputs)}): {steps}"
     return text if len(text) <= 200 else text[:196] + " ..."
 
 
-def _work(graph: Graph) -> dict[str, list[str]]:
+def _work_terms(graph: Graph) -> dict[str, list[str]]:
     """Terms of the least work. What leaves PSUM, or without products the output, passes some engine once."""
     calls = list({(call.operator, call.operands, call.settings): call for call in graph.calls}.values())
-    products = [call for call in calls if OPERATORS[call.operator].memory == "psum" and _multiplies(call)]
+    products = [call for call in calls if OPERATORS[call.operator].memory == "psum" and _is_product(call)]
     others = [call for call in calls if call not in products and call.operator not in _FREE]
     tables = [call for call in others if dict(call.settings).get("op") in _TABLE]
     return {
-        "matmul_flops": [f"2 * {_size(_axes(graph, call))}" for call in products],
-        "other_flops": [_size(_axes(graph, call)) for call in others],
-        "activation_elements": [_size(_axes(graph, call)) for call in tables],
+        "matmul_flops": [f"2 * {_size_expression(_call_dims(graph, call))}" for call in products],
+        "other_flops": [_size_expression(_call_dims(graph, call)) for call in others],
+        "activation_elements": [_size_expression(_call_dims(graph, call)) for call in tables],
         "elementwise_elements": [
-            _size(graph.value[name].dims) for name in [call.result for call in products] or [graph.output]
+            _size_expression(graph.value[name].dims)
+            for name in [call.result for call in products] or [graph.output]
         ],
     }
 
 
-def _multiplies(call: Call) -> bool:
+def _is_product(call: Call) -> bool:
     return call.operator not in _FREE
 
 
-def _axes(graph: Graph, call: Call) -> tuple[str, ...]:
+def _call_dims(graph: Graph, call: Call) -> tuple[str, ...]:
     """Every dimension that a call goes over."""
     return tuple(dict.fromkeys(dim for _, name in call.operands for dim in graph.value[name].dims))
 
 
-def _size(dims: tuple[str, ...]) -> str:
+def _size_expression(dims: tuple[str, ...]) -> str:
     return " * ".join(dims)
 
 
@@ -125,7 +126,7 @@ def _matmul_dtype(graph: Graph) -> str:
     types = {
         graph.value[name].dtype
         for call in graph.calls
-        if OPERATORS[call.operator].memory == "psum" and _multiplies(call)
+        if OPERATORS[call.operator].memory == "psum" and _is_product(call)
         for _, name in call.operands
     }
     return min(types or {"float32"}, key=lambda dtype: (dtype == "float32", dtype))

@@ -29,27 +29,27 @@ from agent_core.roles import (
     ReadBlob,
 )
 from agent_core.roles.mechanical import MechanicalLearner
-from agent_core.roles.pooled import asked, failure
-from agent_core.roles.process_pool import Pool
+from agent_core.roles.process_pool import ProcessPool
+from agent_core.roles.worker_pool import ask_worker, make_role_error
 from state.model import Candidate, EffectKey, Plan, Prediction, digest_of
-from targets.nki.knobs.carried import FILE
-from targets.nki.knobs.search import Mode
-from targets.nki.knobs.tuning.history import TECHNIQUE, origin, seen
-from targets.nki.knobs.tuning.looking import Feedback, Look
+from targets.nki.knobs.search import SearchMode
+from targets.nki.knobs.tuning.history import TECHNIQUE, judged_points, origin_point
+from targets.nki.knobs.tuning.look_ahead import KnobLookAhead, ParentFeedback
+from targets.nki.knobs.workload_file import WORKLOAD_FILE
 
 MAX_WORKERS = 2
 """Processes at most; each search is short beside the predictions that it asks for."""
 
 MBU = "mbu_estimated_percent"
 
-Asked = LookAheadRequest | PlanRequest | ImplementRequest
+KnobRequest = LookAheadRequest | PlanRequest | ImplementRequest
 
 
-def work(request: str) -> str:
+def answer_in_worker(request: str) -> str:
     """Runs in a worker; the import stays out of the process that only asks."""
-    from targets.nki.knobs.tuning.worker import answer
+    from targets.nki.knobs.tuning.worker import answer_request
 
-    return answer(request)
+    return answer_request(request)
 
 
 class KnobProposer(MechanicalLearner):
@@ -59,7 +59,7 @@ class KnobProposer(MechanicalLearner):
     repairs = False
 
     def __init__(self, *, workers: int | None = None) -> None:
-        self._pool = Pool(work, workers=workers or min(MAX_WORKERS, os.cpu_count() or 1))
+        self._pool = ProcessPool(answer_in_worker, workers=workers or min(MAX_WORKERS, os.cpu_count() or 1))
 
     async def look_ahead(
         self, request: LookAheadRequest, read: ReadBlob, predict: Predict
@@ -70,8 +70,8 @@ class KnobProposer(MechanicalLearner):
             RoleError: `no_graph`, or what `predict` raises.
         """
         context = LearningContext.model_validate_json(read(request.context))
-        feedback = _feedback(request, read)
-        look = Look(request, context, feedback, self._asking(request, read), predict)
+        feedback = _parent_feedback(request, read)
+        look = KnobLookAhead(request, context, feedback, self._bind_workload(request, read), predict)
         return await (look.draw() if request.drawn else look.run())
 
     async def plan(self, request: PlanRequest, read: ReadBlob) -> PlanAnswer:
@@ -82,10 +82,12 @@ class KnobProposer(MechanicalLearner):
         """
         number = EffectKey.parse(request.key).plan
         if request.variants is not None:
-            return PlanAnswer(_plan(request, number, Variants.model_validate_json(read(request.variants))))
-        made = await self._unpredicted(request, read)
+            return PlanAnswer(
+                _plan_from_variants(request, number, Variants.model_validate_json(read(request.variants)))
+            )
+        made = await self._next_points(request, read)
         if number >= len(made["points"]):
-            raise failure("nothing_applies", f"{len(made['points'])} points left: {made['reason']}")
+            raise make_role_error("nothing_applies", f"{len(made['points'])} points left: {made['reason']}")
         one = made["points"][number]
         prediction = Prediction(speedup=1.0, reason=f"{made['reason']}; nothing was predicted")
         technique = TECHNIQUE + (made["knob"] or made["mode"])
@@ -107,33 +109,35 @@ class KnobProposer(MechanicalLearner):
             RoleError: `no_point`, `no_more_choices` for a second implementation, `not_reproduced`.
         """
         if EffectKey.parse(request.key).implementation > 0:
-            raise failure("no_more_choices", "a point of the space has one kernel")
-        made = await self._asking(request, read)({"job": "render", "point": request.plan.site})
+            raise make_role_error("no_more_choices", "a point of the space has one kernel")
+        made = await self._bind_workload(request, read)({"job": "render", "point": request.plan.site})
         if request.plan.detail != {"source": digest_of(made["source"].encode())}:
-            raise failure("not_reproduced", "the point is lowered to another kernel than the one planned")
+            raise make_role_error(
+                "not_reproduced", "the point is lowered to another kernel than the one planned"
+            )
         return KernelAnswer(made["source"], request.plan.title)
 
     async def aclose(self) -> None:
         """End the pool's processes."""
         await self._pool.aclose()
 
-    async def _unpredicted(self, request: PlanRequest, read: ReadBlob) -> dict[str, Any]:
+    async def _next_points(self, request: PlanRequest, read: ReadBlob) -> dict[str, Any]:
         """The same points for every plan of a parent in a round: drawn from what they have in common."""
-        ask = self._asking(request, read)
+        ask = self._bind_workload(request, read)
         context = LearningContext.model_validate_json(read(request.context))
-        start = origin(context.attempts, request.parent) or await _first_default(ask)
+        start = origin_point(context.attempts, request.parent) or await _first_default(ask)
         variant = start.split(" ")[0]
         trials = [
             [one.text, one.ms, one.failure]
-            for one in seen(context.attempts, request.parent)
+            for one in judged_points(context.attempts, request.parent)
             if one.text.split(" ")[0] == variant
         ]
         mine = [start, request.parent.latency_ms, ""]
-        feedback = _feedback(request, read)
+        feedback = _parent_feedback(request, read)
         job = {
             "job": "next",
             "variant": variant,
-            "history": [{"mode": Mode.JOINT.value, "knob": "", "trials": [*trials, mine]}],
+            "history": [{"mode": SearchMode.JOINT.value, "knob": "", "trials": [*trials, mine]}],
             "start": start,
             "bottleneck": feedback.bottleneck,
             "mbu_percent": feedback.mbu_percent,
@@ -142,27 +146,33 @@ class KnobProposer(MechanicalLearner):
         }
         return await ask(job)
 
-    def _asking(
-        self, request: Asked, read: ReadBlob
+    def _bind_workload(
+        self, request: KnobRequest, read: ReadBlob
     ) -> Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]:
         files = request.problem.files
-        if FILE not in files:
-            text = f"the problem {request.problem.name} carries no {FILE}: it cannot be tuned by knobs"
-            raise failure("no_graph", text)
+        if WORKLOAD_FILE not in files:
+            text = (
+                f"the problem {request.problem.name} carries no {WORKLOAD_FILE}: it cannot be tuned by knobs"
+            )
+            raise make_role_error("no_graph", text)
         told = {
-            "workload": read(files[FILE]).decode(),
+            "workload": read(files[WORKLOAD_FILE]).decode(),
             "size": request.size,
             "target": request.target,
         }
-        return partial(self._ask, told)
+        return partial(self._ask_pool, told)
 
-    async def _ask(self, told: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
-        return await asked(self._pool, json.dumps({**told, **job}, sort_keys=True), "the search of the knobs")
+    async def _ask_pool(self, told: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
+        return await ask_worker(
+            self._pool, json.dumps({**told, **job}, sort_keys=True), "the search of the knobs"
+        )
 
 
-def _plan(request: PlanRequest, number: int, looked: Variants) -> Plan:
+def _plan_from_variants(request: PlanRequest, number: int, looked: Variants) -> Plan:
     if number >= len(looked.found):
-        raise failure("nothing_applies", f"{len(looked.found)} points found: {'; '.join(looked.reasons)}")
+        raise make_role_error(
+            "nothing_applies", f"{len(looked.found)} points found: {'; '.join(looked.reasons)}"
+        )
     one = looked.found[number]
     (step,) = one.steps
     speedup, reason = 1.0, "drawn evenly; nothing was predicted"
@@ -183,15 +193,15 @@ async def _first_default(ask: Callable[[dict[str, Any]], Awaitable[dict[str, Any
     """The text of the point to begin from; raises RoleError where no variant fits anywhere."""
     made = await ask({"job": "defaults"})
     if not made["points"]:
-        raise failure("nothing_applies", "; ".join(made["reasons"]))
+        raise make_role_error("nothing_applies", "; ".join(made["reasons"]))
     return str(made["points"][0]["text"])
 
 
-def _feedback(request: LookAheadRequest | PlanRequest, read: ReadBlob) -> Feedback:
+def _parent_feedback(request: LookAheadRequest | PlanRequest, read: ReadBlob) -> ParentFeedback:
     parent: Candidate = request.parent
     counters = json.loads(read(parent.profile))["counters"] if parent.profile else {}
     mbu = counters.get(MBU)
-    return Feedback(
+    return ParentFeedback(
         bottleneck=parent.bottleneck or "",
         mbu_percent=float(mbu) if isinstance(mbu, int | float) else None,
         efficiency=_roofline_ms(request, read) / parent.latency_ms,
@@ -200,8 +210,8 @@ def _feedback(request: LookAheadRequest | PlanRequest, read: ReadBlob) -> Feedba
 
 def _roofline_ms(request: LookAheadRequest | PlanRequest, read: ReadBlob) -> float:
     """What the bytes take at the bandwidth of HBM, or the products at the peak rate, the longer of both."""
-    from seeds import from_files
+    from seeds import build_problem
     from targets.nki.knobs.tuning.roofline import roofline_ms
 
     files = {path: read(digest) for path, digest in request.problem.files.items()}
-    return roofline_ms(from_files(files).spec.work_at(request.size), request.target)
+    return roofline_ms(build_problem(files).spec.minimal_work(request.size), request.target)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nki_sim import targets
-from seeds import Work
+from seeds import ProblemWork
 
 
 def peak_flops_per_ms(dtype: str, target: str) -> float:
@@ -14,7 +14,7 @@ def peak_flops_per_ms(dtype: str, target: str) -> float:
     return 2 * cells * table.tensor_clock_ghz * 1e6 / passes
 
 
-def roofline_ms(work: Work, target: str) -> float:
+def roofline_ms(work: ProblemWork, target: str) -> float:
     """The longer of what the bytes take at the bandwidth of HBM, and the products at the peak rate."""
     moved_ms = work.total_bytes / targets.load(target).hbm_bytes_per_ns / 1e6
     return max(moved_ms, work.matmul_flops / peak_flops_per_ms(work.matmul_dtype, target))

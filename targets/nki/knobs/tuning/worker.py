@@ -13,27 +13,27 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from targets.nki.knobs.carried import read
 from targets.nki.knobs.errors import KnobError, WorkloadError
 from targets.nki.knobs.graph import Graph
 from targets.nki.knobs.ir import KernelIR
-from targets.nki.knobs.narrowing import default
+from targets.nki.knobs.narrowing import default_ir
 from targets.nki.knobs.neighbours import is_valid
-from targets.nki.knobs.program import program_of
-from targets.nki.knobs.render import render
-from targets.nki.knobs.sampling import sample
-from targets.nki.knobs.search import Feedback, Mode, Trial, Tried, next_batch
-from targets.nki.knobs.tuning.points import Point, graphs_of, parsed, turned
+from targets.nki.knobs.program import program_digest
+from targets.nki.knobs.render import render_kernel
+from targets.nki.knobs.sampling import sample_ir
+from targets.nki.knobs.search import ProfileFeedback, SearchMode, Trial, TriedBatch, next_batch
+from targets.nki.knobs.tuning.points import KnobPoint, describe_turns, parse_point, variant_graphs
+from targets.nki.knobs.workload_file import load_graph
 
 DRAWS = 4
 """Points drawn for each that is wanted, where points are drawn evenly: some are the same program."""
 
 
-def answer(request: str) -> str:
+def answer_request(request: str) -> str:
     """Answer one request `{"job": ..., ...}`."""
     values = json.loads(request)
     try:
-        graphs = _graphs(values["workload"], values["size"], values["target"])
+        graphs = _load_graphs(values["workload"], values["size"], values["target"])
         made = _JOBS[values["job"]](graphs, values)
     except WorkloadError as error:
         return json.dumps({"error": {"code": "no_graph", "message": str(error)}})
@@ -43,87 +43,92 @@ def answer(request: str) -> str:
 
 
 @lru_cache(maxsize=8)
-def _graphs(workload: str, size: str, target: str) -> Mapping[str, Graph]:
-    return graphs_of(read(workload.encode(), size, target))
+def _load_graphs(workload: str, size: str, target: str) -> Mapping[str, Graph]:
+    return variant_graphs(load_graph(workload.encode(), size, target))
 
 
-def _defaults(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict[str, Any]:
+def _default_points(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict[str, Any]:
     """One default per variant that has one; the first is the mirror of the baseline."""
     told, left_out = [], []
     for name, graph in graphs.items():
         try:
-            told.append(_told(Point(name, default(graph)), f"the default of the variant {name}"))
+            told.append(_point_data(KnobPoint(name, default_ir(graph)), f"the default of the variant {name}"))
         except KnobError as error:
             left_out.append(f"{name}: {error}")
     return {"points": told, "reasons": left_out}
 
 
-def _next(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict[str, Any]:
+def _next_points(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict[str, Any]:
     """The next points of one variant, after a history of batches of it."""
     variant = values["variant"]
     if variant not in graphs:
         raise KnobError(f"there is no variant {variant} of this workload any more")
     history = [
-        Tried(Mode(one["mode"]), tuple(_trials(one["trials"], graphs)), one["knob"])
+        TriedBatch(SearchMode(one["mode"]), tuple(_parse_trials(one["trials"], graphs)), one["knob"])
         for one in values["history"]
     ]
-    feedback = Feedback(values["bottleneck"], values["mbu_percent"])
+    feedback = ProfileFeedback(values["bottleneck"], values["mbu_percent"])
     batch = next_batch(graphs[variant], Random(values["draw"]), history, feedback, values["count"])  # noqa: S311
-    points = [Point(variant, ir) for ir in batch.points]
+    points = [KnobPoint(variant, ir) for ir in batch.points]
     return {
         "mode": batch.mode.value,
         "knob": batch.knob,
         "reason": batch.reason,
-        "points": [_told(point, _from(graphs, values["start"], point)) for point in points],
+        "points": [_point_data(point, _describe_origin(graphs, values["start"], point)) for point in points],
     }
 
 
-def _from(graphs: Mapping[str, Graph], start: str, point: Point) -> str:
+def _describe_origin(graphs: Mapping[str, Graph], start: str, point: KnobPoint) -> str:
     """What a point turns: of the start, or of its variant's default where the start is of another."""
     if start:
-        return turned(parsed(start, graphs), point)
-    return f"from its default, {turned(Point(point.variant, default(point.ir.graph)), point)}"
+        return describe_turns(parse_point(start, graphs), point)
+    return f"from its default, {describe_turns(KnobPoint(point.variant, default_ir(point.ir.graph)), point)}"
 
 
-def _trials(told: list[list[Any]], graphs: Mapping[str, Graph]) -> Iterator[Trial]:
+def _parse_trials(told: list[list[Any]], graphs: Mapping[str, Graph]) -> Iterator[Trial]:
     """Trials by text; what is no point of the workload, of an earlier version say, is left out."""
     for text, ms, failure in told:
         try:
-            ir = parsed(text, graphs).ir
+            ir = parse_point(text, graphs).ir
             if is_valid(ir):
                 yield Trial(ir, ms, failure)
         except KnobError:
             continue
 
 
-def _drawn(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict[str, Any]:
+def _random_points(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict[str, Any]:
     """Points drawn evenly, over the variants too that have any, no two of them one program."""
     random = Random(values["draw"])  # noqa: S311  a search, no secret
     found: dict[str, dict[str, Any]] = {}
-    starts = dict(_starts(graphs))
+    starts = dict(_default_irs(graphs))
     for _ in range(DRAWS * values["count"] if starts else 0):
         name = random.choice(list(starts))
-        point = Point(name, sample(starts[name], random))
-        found.setdefault(f"{name} {program_of(point.ir)}", _told(point, f"drawn: {name}"))
+        point = KnobPoint(name, sample_ir(starts[name], random))
+        found.setdefault(f"{name} {program_digest(point.ir)}", _point_data(point, f"drawn: {name}"))
         if len(found) == values["count"]:
             break
-    return {"mode": Mode.JOINT.value, "knob": "", "reason": "drawn evenly", "points": list(found.values())}
+    return {
+        "mode": SearchMode.JOINT.value,
+        "knob": "",
+        "reason": "drawn evenly",
+        "points": list(found.values()),
+    }
 
 
-def _starts(graphs: Mapping[str, Graph]) -> Iterator[tuple[str, KernelIR]]:
+def _default_irs(graphs: Mapping[str, Graph]) -> Iterator[tuple[str, KernelIR]]:
     """The defaults of those variants that fit somewhere."""
     for name, graph in graphs.items():
         with suppress(KnobError):
-            yield name, default(graph)
+            yield name, default_ir(graph)
 
 
-def _render(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict[str, Any]:
-    point = parsed(values["point"], graphs)
-    return {"source": render(point.ir)}
+def _render_point(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict[str, Any]:
+    point = parse_point(values["point"], graphs)
+    return {"source": render_kernel(point.ir)}
 
 
-def _told(point: Point, title: str) -> dict[str, Any]:
-    return {"text": str(point), "source": render(point.ir), "title": f"{point.variant}: {title}"}
+def _point_data(point: KnobPoint, title: str) -> dict[str, Any]:
+    return {"text": str(point), "source": render_kernel(point.ir), "title": f"{point.variant}: {title}"}
 
 
-_JOBS = {"defaults": _defaults, "next": _next, "drawn": _drawn, "render": _render}
+_JOBS = {"defaults": _default_points, "next": _next_points, "drawn": _random_points, "render": _render_point}

@@ -12,12 +12,12 @@ from typing import IO
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from seeds import Problem, SeedsError, from_files
-from seeds.folder import MAX_FILE_BYTES
-from state.model import Frozen
-from targets.nki.knobs.carried import FILE, read
+from seeds import Problem, SeedsError, build_problem
+from seeds.problem_files import MAX_FILE_BYTES
+from state.model import FrozenModel
 from targets.nki.knobs.errors import KnobError, WorkloadError
 from targets.nki.knobs.tuning import problem
+from targets.nki.knobs.workload_file import WORKLOAD_FILE, load_graph
 
 DEADLINE_SECONDS = 120.0
 MOST_ANSWER_BYTES = 4 * MAX_FILE_BYTES
@@ -35,7 +35,7 @@ class WorkloadFileError(Exception):
         super().__init__("\n  - ".join([f"workload {path} has {count}:", *faults]))
 
 
-class Workload(Frozen):
+class Workload(FrozenModel):
     """What a workload's file says, for one target. `target_mfu` is a share of the peak."""
 
     name: str = Field(min_length=1, max_length=64)
@@ -46,18 +46,18 @@ class Workload(Frozen):
     target_mfu: float = Field(gt=0, le=1)
 
 
-class _Faults(Frozen):
+class _Faults(FrozenModel):
     faults: tuple[str, ...] = Field(min_length=1)
 
 
-class _Sound(Frozen):
+class _Sound(FrozenModel):
     ok: Workload
 
 
 _ANSWER: TypeAdapter[_Sound | _Faults] = TypeAdapter(_Sound | _Faults)
 
 
-def load(path: Path, target: str, *, deadline_seconds: float = DEADLINE_SECONDS) -> Workload:
+def load_workload(path: Path, target: str, *, deadline_seconds: float = DEADLINE_SECONDS) -> Workload:
     """Run a workload's file and return what it says; a relative `CACHE_ROOT` is beside the file.
 
     Raises:
@@ -67,7 +67,7 @@ def load(path: Path, target: str, *, deadline_seconds: float = DEADLINE_SECONDS)
     if not path.is_file():
         raise WorkloadFileError(path, ("there is no such file",))
     try:
-        answer = _ANSWER.validate_json(_answer(path, target, deadline_seconds))
+        answer = _ANSWER.validate_json(_read_in_process(path, target, deadline_seconds))
     except ValidationError as error:
         raise WorkloadFileError(path, ("its process ended before it had answered",)) from error
     if isinstance(answer, _Faults):
@@ -76,24 +76,24 @@ def load(path: Path, target: str, *, deadline_seconds: float = DEADLINE_SECONDS)
     return answer.ok.model_copy(update={"cache_root": str(root)})
 
 
-def problem_of(path: Path, workload: Workload, size: str, target: str) -> Problem:
+def workload_problem(path: Path, workload: Workload, size: str, target: str) -> Problem:
     """The problem that a workload is, at its own shapes or, at the size `reduced`, at small ones.
 
     Raises:
         WorkloadFileError: it has no such size, no configuration fits, or its reference is none.
     """
     try:
-        graph = read(workload.graphs.encode(), size, target)
-        return from_files(problem.files(graph, workload.reference, size))
+        graph = load_graph(workload.graphs.encode(), size, target)
+        return build_problem(problem.problem_files(graph, workload.reference, size))
     except (WorkloadError, KnobError) as error:
-        raise WorkloadFileError(path, (f"{FILE}: {error}",)) from error
+        raise WorkloadFileError(path, (f"{WORKLOAD_FILE}: {error}",)) from error
     except SeedsError as error:
         raise WorkloadFileError(path, (str(error),)) from error
 
 
-def _answer(path: Path, target: str, deadline_seconds: float) -> bytes:
+def _read_in_process(path: Path, target: str, deadline_seconds: float) -> bytes:
     """What the reading process says on stdout; its group is killed when it is late."""
-    command = [sys.executable, "-m", "targets.nki.knobs.tuning.reading", str(path.resolve()), target]
+    command = [sys.executable, "-m", "targets.nki.knobs.tuning.workload_reader", str(path.resolve()), target]
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complained:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=said, stderr=complained, start_new_session=True
@@ -103,16 +103,18 @@ def _answer(path: Path, target: str, deadline_seconds: float) -> bytes:
         except subprocess.TimeoutExpired as error:
             raise WorkloadFileError(path, (f"it did not end within {deadline_seconds:g} s",)) from error
         finally:
-            _killed(process)
+            _kill_group(process)
         if status != 0:
-            raise WorkloadFileError(path, (f"its process ended with status {status}: {_tail(complained)}",))
+            raise WorkloadFileError(
+                path, (f"its process ended with status {status}: {_stderr_tail(complained)}",)
+            )
         if said.seek(0, os.SEEK_END) > MOST_ANSWER_BYTES:
             raise WorkloadFileError(path, (f"what it says has more than {MOST_ANSWER_BYTES} bytes",))
         said.seek(0)
         return said.read()
 
 
-def _killed(process: subprocess.Popen[bytes]) -> None:
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
     """End the process group, also what a finished process left behind in it."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
@@ -121,7 +123,7 @@ def _killed(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _tail(file: IO[bytes]) -> str:
+def _stderr_tail(file: IO[bytes]) -> str:
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - MOST_STDERR_BYTES))
     return file.read().decode(errors="replace").strip() or "nothing on stderr"

@@ -14,12 +14,18 @@ import libcst as cst
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.arithmetic import names_in
-from targets.nki.rewrites.model import Kernel, Node, Statement, inside
-from targets.nki.rewrites.slices import covered
-from targets.nki.rewrites.summing import Sum, adders, brought_back, collected, sum_of
-from targets.nki.rewrites.transform import Choice, Refused, Transform
+from targets.nki.rewrites.kernel_ir import Kernel, Node, Statement, loop_contains
+from targets.nki.rewrites.psum_accumulation import (
+    LoopSum,
+    collect_in_psum,
+    copy_from_psum,
+    find_adders,
+    find_loop_sum,
+)
+from targets.nki.rewrites.slices import covering_loops
+from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 
-Products = tuple[Statement, ...]
+ProductStatements = tuple[Statement, ...]
 
 
 class Accumulate(Transform[Statement]):
@@ -29,94 +35,98 @@ class Accumulate(Transform[Statement]):
     counter: ClassVar[str] = "vector_engine_active_time_percent"
     keeps: ClassVar[str] = "the same products are added up in float32, one by one instead of block by block"
 
-    def places(self, kernel: Kernel, target: Target) -> Mapping[str, Statement]:
+    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, Statement]:
         del target
-        return adders(kernel)
+        return find_adders(kernel)
 
-    def choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
+    def list_choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
         del target
-        plan = sum_of(kernel, place)
-        _products(kernel, plan)
+        plan = find_loop_sum(kernel, place)
+        _find_products(kernel, plan)
         return ({},)
 
     def apply(self, kernel: Kernel, target: Target, place: Statement, choice: Choice) -> str:
         del choice
-        plan = sum_of(kernel, place)
-        products, declared = _products(kernel, plan), kernel.declarations[plan.part.id]
-        bank = kernel.fresh(f"{plan.total.name}_sum")
-        goal = _part(plan, bank)
+        plan = find_loop_sum(kernel, place)
+        products, declared = _find_products(kernel, plan), kernel.declarations[plan.added_tile.id]
+        bank = kernel.fresh_name(f"{plan.total.name}_sum")
+        goal = _psum_part(plan, bank)
 
         first: Node = next(iter(products[0].path[len(place.path) :]), products[0])
-        lines = syntax.leading_of_all(declared.node, first.node, place.node)
+        lines = syntax.merge_leading_lines(declared.node, first.node, place.node)
 
         def others(node: Node) -> list[cst.BaseStatement] | None:
             if node is place or node is declared:
                 return []
             new: cst.BaseStatement
             if node in products:
-                new = syntax.with_arguments(node.node, {"dst": goal})
+                new = syntax.replace_arguments(node.node, {"dst": goal})
             elif node is first and not isinstance(first, Statement):
-                new = syntax.with_body(first.node, syntax.rebuild(first.body, others))
+                new = syntax.replace_body(first.node, syntax.rebuild_block(first.body, others))
             else:
                 return None
-            return [syntax.at_front(new, lines) if node is first else new]
+            return [syntax.with_leading_lines(new, lines) if node is first else new]
 
-        emit = collected(kernel, plan, bank, _copies(kernel, target, plan, bank), others)
-        return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+        emit = collect_in_psum(kernel, plan, bank, _copies_to_total(kernel, target, plan, bank), others)
+        return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
 
 
-def _part(plan: Sum, bank: str) -> str:
+def _psum_part(plan: LoopSum, bank: str) -> str:
     """The source of the part of the tile in PSUM that an iteration adds to."""
-    return syntax.renamed_in(plan.adder.texts["dst"], plan.total.name, bank)
+    return syntax.rename_in_expression(plan.adder.texts["dst"], plan.total.name, bank)
 
 
-def _copies(kernel: Kernel, target: Target, plan: Sum, bank: str) -> list[cst.BaseStatement]:
+def _copies_to_total(kernel: Kernel, target: Target, plan: LoopSum, bank: str) -> list[cst.BaseStatement]:
     """Copies to the total, part by part, so that none waits for products of others; else of all at once."""
     total, text = plan.total.name, plan.adder.texts["dst"]
     inner = plan.adder.path[len(plan.loop.path) + 1 :]
     walked = [loop for loop in inner if loop.id in plan.view.loops]
     bound = {plan.loop.var, *(loop.var for loop in inner if loop not in walked)}.union(
-        *(item.binds for item in kernel.statements if inside(plan.loop, item))
+        *(item.binds for item in kernel.statements if loop_contains(plan.loop, item))
     )
     used = names_in(text).union(*(loop.mentions for loop in walked))
     if plan.loop.id in plan.view.loops or used & bound:
-        return [brought_back(kernel, target, total, bank)]
-    body = [brought_back(kernel, target, text, _part(plan, bank))]
+        return [copy_from_psum(kernel, target, total, bank)]
+    body = [copy_from_psum(kernel, target, text, _psum_part(plan, bank))]
     for loop in reversed(walked):
-        body = [syntax.at_front(syntax.with_body(loop.node, body), [])]
+        body = [syntax.with_leading_lines(syntax.replace_body(loop.node, body), [])]
     return body
 
 
-def _products(kernel: Kernel, plan: Sum) -> Products:
+def _find_products(kernel: Kernel, plan: LoopSum) -> ProductStatements:
     """The products that make what is added, in the iteration that adds it.
 
     Raises:
-        Refused: something else makes it or uses it, or the sum is not made up of such parts.
+        RewriteRefused: something else makes it or uses it, or the sum is not made up of such parts.
     """
-    adder, part = plan.adder, plan.part
+    adder, part = plan.adder, plan.added_tile
     declared = kernel.declarations.get(part.id)
-    if part.buffer != "psum" or declared is None or not (plan.added.whole and plan.added.plain):
-        raise Refused(f"{part.name} is not in PSUM, or is added in part")
+    if part.buffer != "psum" or declared is None or not (plan.added.is_whole and plan.added.plain):
+        raise RewriteRefused(f"{part.name} is not in PSUM, or is added in part")
     if plan.total.buffer != "sbuf":
-        raise Refused(f"{plan.total.name} is in PSUM already")
+        raise RewriteRefused(f"{plan.total.name} is in PSUM already")
     if (declared.path, declared.guards) != (adder.path, adder.guards):
-        raise Refused(f"{part.name} is not made in the iteration that adds it")
-    *products, last = kernel.users(part)
-    if last is not adder or not products or not all(_adds_up(item, adder) for item in products):
-        raise Refused(f"{part.name} is not made by products alone, or is used otherwise, too")
+        raise RewriteRefused(f"{part.name} is not made in the iteration that adds it")
+    *products, last = kernel.users_of(part)
+    if (
+        last is not adder
+        or not products
+        or not all(_accumulates_whole_tile(item, adder) for item in products)
+    ):
+        raise RewriteRefused(f"{part.name} is not made by products alone, or is used otherwise, too")
     around = adder.path[len(kernel.declarations[plan.total.id].path) :]
-    if not plan.view.plain or covered(plan.view, around) is None:
-        raise Refused(f"{plan.total.name} is not made up of what is added")
+    if not plan.view.plain or covering_loops(plan.view, around) is None:
+        raise RewriteRefused(f"{plan.total.name} is not made up of what is added")
     text = adder.texts["dst"]
-    if any(kernel.rebinds(text, item, adder) for item in products):
-        raise Refused(f"{text} may be something else where its products are made")
+    if any(kernel.may_rebind(text, item, adder) for item in products):
+        raise RewriteRefused(f"{text} may be something else where its products are made")
     return tuple(products)
 
 
-def _adds_up(item: Statement, adder: Statement) -> bool:
+def _accumulates_whole_tile(item: Statement, adder: Statement) -> bool:
     """Whether an instruction adds a product to all of its tile, after the first one, which overwrites it."""
-    dst = item.access("dst")
-    whole = dst is not None and dst.view.whole and dst.view.plain
+    dst = item.find_access("dst")
+    whole = dst is not None and dst.view.is_whole and dst.view.plain
     once = dst is not None and sum(access.tensor.id == dst.tensor.id for access in item.accesses) == 1
     near = item.path[: len(adder.path)] == adder.path and item.guards == adder.guards
     plain = not item.texts.keys() & {"accumulate", "is_transpose"}

@@ -16,28 +16,33 @@ import libcst as cst
 
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
-from targets.nki.rewrites.blocking import PlaceWriter
-from targets.nki.rewrites.inlining import replaced
-from targets.nki.rewrites.model import Access, Kernel, Kind, Loop, Node, Statement
-from targets.nki.rewrites.partitions import window, with_rows
-from targets.nki.rewrites.splitting import range_name
+from targets.nki.rewrites.blocking import MultiBufferWriter
+from targets.nki.rewrites.inlining import replace_names
+from targets.nki.rewrites.kernel_ir import Access, Kernel, Loop, Node, Statement, StatementKind
+from targets.nki.rewrites.loop_ranges import range_name
+from targets.nki.rewrites.partitions import partition_window, select_partitions
 from targets.nki.rewrites.staging import shape_texts
-from targets.nki.rewrites.transform import Choice, Refused, Transform
-from targets.nki.rewrites.transforms.distribute import Cut, described, most_places, plan_cut
-from targets.nki.rewrites.transforms.stack import ROW_WISE
+from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
+from targets.nki.rewrites.transforms.distribute import (
+    LoopSplit,
+    describe_instruction,
+    max_buffers,
+    plan_loop_split,
+)
+from targets.nki.rewrites.transforms.stack import ROW_WISE_INSTRUCTIONS
 from targets.nki.rewrites.values import Affine, Tensor
 
-OPERANDS = ("stationary", "moving")
-COPYING = ROW_WISE | {"dma_copy"}
+PRODUCT_OPERANDS = ("stationary", "moving")
+COPYING_INSTRUCTIONS = ROW_WISE_INSTRUCTIONS | {"dma_copy"}
 """What may write an operand: it does the same wherever the partitions lie."""
-MODES = frozenset({"accumulate", "is_transpose", "perf_mode", "tile_position", "tile_size"})
+REFUSED_ARGUMENTS = frozenset({"accumulate", "is_transpose", "perf_mode", "tile_position", "tile_size"})
 """What a product may not say of itself here: it is whole, and on the whole array."""
-QUARTERS = 3
+QUARTER_TILES_GENERATION = 3
 """Generation from which a tile may have a quarter of the array's rows; before, half of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class LoopProduct:
     """A product in the body of the loop whose iterations are to run side by side."""
 
     loop: Loop
@@ -45,20 +50,20 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
-class Products:
+class ProductGroup:
     """All products of the same two tiles: what those hold is put on several stretches for all of them."""
 
-    each: tuple[Product, ...]
+    each: tuple[LoopProduct, ...]
     operands: tuple[Tensor, ...]
     """The tiles of both sides, each once."""
 
     @property
-    def rows(self) -> int:
+    def operand_rows(self) -> int:
         """How many rows of the array they take."""
         return self.operands[0].shape[0]
 
 
-class ArrayTiles(Transform[Products]):
+class ArrayTiles(Transform[ProductGroup]):
     """Gives the products of neighbouring iterations rows of the array of their own."""
 
     id: ClassVar[str] = "array_tiles"
@@ -68,123 +73,134 @@ class ArrayTiles(Transform[Products]):
         "takes; what follows a product waits for it as before"
     )
 
-    def places(self, kernel: Kernel, target: Target) -> Mapping[str, Products]:
-        alike: dict[frozenset[int], list[Product]] = {}
+    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, ProductGroup]:
+        alike: dict[frozenset[int], list[LoopProduct]] = {}
         tensors: dict[int, Tensor] = {}
         for loop in kernel.loops:
             for item in loop.body:
                 if isinstance(item, Statement) and item.op == "nc_matmul":
-                    sides = {access.tensor.id: access.tensor for access in _operands(item)}
+                    sides = {access.tensor.id: access.tensor for access in _product_operands(item)}
                     if sides and all(2 * tensor.shape[0] <= target.partitions for tensor in sides.values()):
                         tensors |= sides
                         each = alike.setdefault(frozenset(sides), [])
                         if all(one.loop is not loop for one in each):  # a second one stays where it is
-                            each.append(Product(loop, item))
-        found: dict[str, Products] = {}
+                            each.append(LoopProduct(loop, item))
+        found: dict[str, ProductGroup] = {}
         for ids, each in alike.items():
             first = each[0]
-            place = Products(tuple(each), tuple(tensors[number] for number in sorted(ids)))
-            found.setdefault(f"{described(kernel, first.item)} over {kernel.label(first.loop)}", place)
+            place = ProductGroup(tuple(each), tuple(tensors[number] for number in sorted(ids)))
+            found.setdefault(
+                f"{describe_instruction(kernel, first.item)} over {kernel.unique_label(first.loop)}", place
+            )
         return found
 
-    def choices(self, kernel: Kernel, target: Target, place: Products) -> tuple[Choice, ...]:
-        _check(kernel, place)
-        most = min(most_places(plan_cut(kernel, _cut(kernel, one)), target) for one in place.each)
-        least = target.partitions // (4 if target.generation >= QUARTERS else 2)
+    def list_choices(self, kernel: Kernel, target: Target, place: ProductGroup) -> tuple[Choice, ...]:
+        _check_group(kernel, place)
+        most = min(
+            max_buffers(plan_loop_split(kernel, _split_behind_product(kernel, one)), target)
+            for one in place.each
+        )
+        least = target.partitions // (4 if target.generation >= QUARTER_TILES_GENERATION else 2)
         counts = [
             count
             for count in (4, 2)
-            if max(place.rows, least) <= target.partitions // count
+            if max(place.operand_rows, least) <= target.partitions // count
             and all(one.loop.trips % count == 0 for one in place.each)
             and count <= most
         ]
         if not counts:
             loop = place.each[0].loop
-            raise Refused(
+            raise RewriteRefused(
                 f"the {loop.trips} iterations over {loop.var} do not fall into groups whose "
-                f"products of {place.rows} rows fit side by side"
+                f"products of {place.operand_rows} rows fit side by side"
             )
         return tuple({"iterations": count} for count in counts)
 
-    def apply(self, kernel: Kernel, target: Target, place: Products, choice: Choice) -> str:
-        _check(kernel, place)
+    def apply(self, kernel: Kernel, target: Target, place: ProductGroup, choice: Choice) -> str:
+        _check_group(kernel, place)
         count = int(choice["iterations"])
         height = target.partitions // count
-        made = {one.loop: _side_by_side(kernel, place, one, height, count) for one in place.each}
-        users = {item for tensor in place.operands for item in kernel.users(tensor)}
+        made = {one.loop: _write_side_by_side(kernel, place, one, height, count) for one in place.each}
+        users = {item for tensor in place.operands for item in kernel.users_of(tensor)}
         starts = [number * height for number in range(count)]
 
         def emit(node: Node) -> list[cst.BaseStatement] | None:
             if isinstance(node, Loop) and node in made:
-                return [syntax.at_front(made[node], syntax.leading(node.node))]
+                return [syntax.with_leading_lines(made[node], syntax.leading_lines(node.node))]
             if not isinstance(node, Statement):
                 return None
             if node.tensor is not None and node.tensor in place.operands:
-                return [_taller(kernel, node, starts[-1])]
+                return [_declare_taller(kernel, node, starts[-1])]
             if node in users:
                 written = any(item.writes and item.tensor in place.operands for item in node.accesses)
-                copies = [_moved(kernel, place, node, start) for start in (starts if written else [0])]
-                return [copies[0], *(syntax.at_front(copy, []) for copy in copies[1:])]
+                copies = [
+                    _move_operands(kernel, place, node, start) for start in (starts if written else [0])
+                ]
+                return [copies[0], *(syntax.with_leading_lines(copy, []) for copy in copies[1:])]
             return None
 
-        return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+        return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
 
 
-def _operands(item: Statement) -> list[Access]:
-    return [access for access in item.accesses if access.role in OPERANDS]
+def _product_operands(item: Statement) -> list[Access]:
+    return [access for access in item.accesses if access.role in PRODUCT_OPERANDS]
 
 
-def _check(kernel: Kernel, place: Products) -> None:
+def _check_group(kernel: Kernel, place: ProductGroup) -> None:
     loops = {one.loop.id for one in place.each}
     for one in place.each:
         if loops & {loop.id for loop in one.item.path if loop is not one.loop}:
-            raise Refused(f"the loop over {one.loop.var} lies in another one with such products")
-        said = MODES & one.item.arguments.keys()
+            raise RewriteRefused(f"the loop over {one.loop.var} lies in another one with such products")
+        said = REFUSED_ARGUMENTS & one.item.arguments.keys()
         if said:
-            raise Refused(f"the product says {min(said)}")
-        _cut(kernel, one)
+            raise RewriteRefused(f"the product says {min(said)}")
+        _split_behind_product(kernel, one)
     for tensor in place.operands:
         _check_operand(kernel, place, tensor)
 
 
-def _cut(kernel: Kernel, one: Product) -> Cut:
+def _split_behind_product(kernel: Kernel, one: LoopProduct) -> LoopSplit:
     """The loop's body cut behind the product, in front of which there are only declarations."""
     loop, item = one.loop, one.item
     if loop.index_text != loop.var:
-        raise Refused(f"the loop over {loop.var} does not count 0, 1, ...")
-    cut = Cut(loop, loop.body.index(item) + 1)
-    first, _ = cut.parts(kernel)
+        raise RewriteRefused(f"the loop over {loop.var} does not count 0, 1, ...")
+    cut = LoopSplit(loop, loop.body.index(item) + 1)
+    first, _ = cut.split_nodes(kernel)
     if any(
-        not isinstance(node, Statement) or node.kind is not Kind.DECLARE for node in first if node is not item
+        not isinstance(node, Statement) or node.kind is not StatementKind.DECLARE
+        for node in first
+        if node is not item
     ):
-        raise Refused(f"more than declarations stands before the product in the loop over {loop.var}")
-    dst = item.access("dst")
+        raise RewriteRefused(f"more than declarations stands before the product in the loop over {loop.var}")
+    dst = item.find_access("dst")
     if dst is None or kernel.declarations[dst.tensor.id] not in first:
-        raise Refused(f"the product does not go to a tile of its iteration over {loop.var}")
+        raise RewriteRefused(f"the product does not go to a tile of its iteration over {loop.var}")
     return cut
 
 
-def _check_operand(kernel: Kernel, place: Products, tensor: Tensor) -> None:
+def _check_operand(kernel: Kernel, place: ProductGroup, tensor: Tensor) -> None:
     declared = kernel.declarations.get(tensor.id)
     for one in place.each:
         if declared is None or one.loop in declared.path:
-            raise Refused(f"{tensor.name} is not declared in front of the loop over {one.loop.var}")
+            raise RewriteRefused(f"{tensor.name} is not declared in front of the loop over {one.loop.var}")
     assert declared is not None
-    if tensor.buffer != "sbuf" or tensor.copies or tensor.id in kernel.escaping:
-        raise Refused(f"{tensor.name} is a list of tiles, is not in SBUF, or has a second name")
+    if tensor.buffer != "sbuf" or tensor.copies or tensor.id in kernel.escaping_ids:
+        raise RewriteRefused(f"{tensor.name} is a list of tiles, is not in SBUF, or has a second name")
     rows = shape_texts(kernel, declared)[0]
-    for user in kernel.users(tensor):
-        if kernel.rebinds(rows, declared, user):
-            raise Refused(f"the number of rows of {tensor.name} may be called otherwise at {user.op}")
+    for user in kernel.users_of(tensor):
+        if kernel.may_rebind(rows, declared, user):
+            raise RewriteRefused(f"the number of rows of {tensor.name} may be called otherwise at {user.op}")
         mine = [access for access in user.accesses if access.tensor.id == tensor.id]
-        if any(not _takes_all_rows(access, place.rows) for access in mine):
-            raise Refused(f"{user.op} takes partitions of {tensor.name} in part or rearranged")
+        if any(not _takes_all_rows(access, place.operand_rows) for access in mine):
+            raise RewriteRefused(f"{user.op} takes partitions of {tensor.name} in part or rearranged")
         if not any(access.writes for access in mine):
             continue
         if any(access.role != "dst" and access.tensor in place.operands for access in user.accesses):
-            raise Refused(f"{user.op} makes {tensor.name} of an operand, on other partitions than the rest")
-        if user.op not in COPYING or any(one.loop in user.path for one in place.each):
-            raise Refused(
+            raise RewriteRefused(
+                f"{user.op} makes {tensor.name} of an operand, on other partitions than the rest"
+            )
+        if user.op not in COPYING_INSTRUCTIONS or any(one.loop in user.path for one in place.each):
+            raise RewriteRefused(
                 f"{user.op} does not write {tensor.name} alike on any partitions, or does so in the loop"
             )
 
@@ -194,58 +210,64 @@ def _takes_all_rows(access: Access, count: int) -> bool:
     return (rows.start, rows.size, first.source) == (Affine(0), count, 0) and not access.view.within
 
 
-def _side_by_side(
-    kernel: Kernel, place: Products, one: Product, height: int, count: int
+def _write_side_by_side(
+    kernel: Kernel, place: ProductGroup, one: LoopProduct, height: int, count: int
 ) -> cst.BaseStatement:
     """The loop over groups of iterations: their products, then what else they do, one after the other."""
-    loop, cut = one.loop, _cut(kernel, one)
-    writer = PlaceWriter(plan_cut(kernel, cut), str(count))
-    first, second = cut.parts(kernel)
-    run, group = range_name(kernel, loop), kernel.fresh(f"{loop.var}_group")
+    loop, cut = one.loop, _split_behind_product(kernel, one)
+    writer = MultiBufferWriter(plan_loop_split(kernel, cut), str(count))
+    first, second = cut.split_nodes(kernel)
+    run, group = range_name(kernel, loop), kernel.fresh_name(f"{loop.var}_group")
     products: list[cst.BaseStatement] = []
     for number in range(count):
         index = f"{group} * {count}" + (f" + {number}" if number else "")
-        made = writer.indexed(_moved(kernel, place, one.item, number * height), one.item, str(number))
-        made = syntax.with_arguments(
-            replaced(made, {loop.var: index}),
+        made = writer.index_buffers(
+            _move_operands(kernel, place, one.item, number * height), one.item, str(number)
+        )
+        made = syntax.replace_arguments(
+            replace_names(made, {loop.var: index}),
             {"tile_position": f"({number * height}, 0)", "tile_size": f"({height}, 128)"},
         )
-        products.append(made if not number else syntax.at_front(made, []))
-    rest = writer.part(
+        products.append(made if not number else syntax.with_leading_lines(made, []))
+    rest = writer.write_loop(
         second,
         f"{run}({group} * {count}, ({group} + 1) * {count})",
         f"{loop.var} % {count}",
-        partial(_moved, kernel, place, start=0),
+        partial(_move_operands, kernel, place, start=0),
     )
     note = cst.EmptyLine(comment=cst.Comment(f"# {count} products at a time, each on rows of its own."))
-    products[0] = syntax.at_front(products[0], [*syntax.leading(products[0]), note])
-    end = syntax.grouped(loop.stop, first=True)
-    return syntax.loop(group, f"{run}({end} // {count})", [*writer.declared(first), *products, *rest])
+    products[0] = syntax.with_leading_lines(products[0], [*syntax.leading_lines(products[0]), note])
+    end = syntax.group_factor(loop.stop, first=True)
+    return syntax.make_loop(
+        group, f"{run}({end} // {count})", [*writer.declare_buffers(first), *products, *rest]
+    )
 
 
-def _moved(kernel: Kernel, place: Products, item: Statement, start: int) -> cst.BaseStatement:
+def _move_operands(kernel: Kernel, place: ProductGroup, item: Statement, start: int) -> cst.BaseStatement:
     """A statement with its operands on the stretch of partitions from `start` on."""
     node = item.node
     for tensor in place.operands:
-        if item.touches(tensor):  # the name alone may be that of another tile
+        if item.touches_tensor(tensor):  # the name alone may be that of another tile
             rows = shape_texts(kernel, kernel.declarations[tensor.id])[0]
-            node = with_rows(node, tensor.name, len(tensor.shape), window(str(start), _sum(start, rows)))
+            node = select_partitions(
+                node, tensor.name, len(tensor.shape), partition_window(str(start), _offset_text(start, rows))
+            )
     return node
 
 
-def _taller(kernel: Kernel, item: Statement, start: int) -> cst.BaseStatement:
+def _declare_taller(kernel: Kernel, item: Statement, start: int) -> cst.BaseStatement:
     """The declaration of a tile whose last stretch begins at `start`."""
     rows, *rest = shape_texts(kernel, item)
     words = ", ".join(f"{key}={item.texts[key]}" for key in ("dtype", "buffer") if key in item.texts)
     assert item.tensor is not None
-    shape = f"({', '.join([_sum(start, rows), *rest])}{'' if rest else ','})"
-    return syntax.at_front(
-        syntax.statement(f"{item.tensor.name} = {kernel.nl}.ndarray({shape}, {words})"),
-        syntax.leading(item.node),
+    shape = f"({', '.join([_offset_text(start, rows), *rest])}{'' if rest else ','})"
+    return syntax.with_leading_lines(
+        syntax.parse_statement(f"{item.tensor.name} = {kernel.nl}.ndarray({shape}, {words})"),
+        syntax.leading_lines(item.node),
     )
 
 
-def _sum(start: int, rows: str) -> str:
+def _offset_text(start: int, rows: str) -> str:
     if not start:
         return rows
     return str(start + int(rows)) if rows.isdigit() else f"{start} + {rows}"

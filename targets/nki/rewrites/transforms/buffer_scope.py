@@ -9,9 +9,9 @@ import libcst as cst
 
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
-from targets.nki.rewrites.model import Kernel, Loop, Node, Statement, inside
-from targets.nki.rewrites.slices import covered
-from targets.nki.rewrites.transform import Choice, Refused, Transform
+from targets.nki.rewrites.kernel_ir import Kernel, Loop, Node, Statement, loop_contains
+from targets.nki.rewrites.slices import covering_loops
+from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.values import Tensor
 
 
@@ -22,66 +22,70 @@ class BufferScope(Transform[tuple[Tensor, Loop]]):
     counter: ClassVar[str] = "total_time"
     keeps: ClassVar[str] = "every iteration writes all of the buffer before it reads any of it"
 
-    def places(self, kernel: Kernel, target: Target) -> Mapping[str, tuple[Tensor, Loop]]:
+    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, tuple[Tensor, Loop]]:
         del target
         return {
-            f"{kernel.label(item.tensor)} into {kernel.label(loop)}": (item.tensor, loop)
+            f"{kernel.unique_label(item.tensor)} into {kernel.unique_label(loop)}": (item.tensor, loop)
             for item in kernel.declarations.values()
-            if item.tensor is not None and item.tensor.on_chip
+            if item.tensor is not None and item.tensor.is_on_chip
             for loop in kernel.loops
             if loop.path[: len(item.path)] == item.path
-            and any(inside(loop, user) for user in kernel.users(item.tensor))
+            and any(loop_contains(loop, user) for user in kernel.users_of(item.tensor))
         }
 
-    def choices(self, kernel: Kernel, target: Target, place: tuple[Tensor, Loop]) -> tuple[Choice, ...]:
+    def list_choices(self, kernel: Kernel, target: Target, place: tuple[Tensor, Loop]) -> tuple[Choice, ...]:
         del target
-        _check(kernel, *place)
+        _check_scope(kernel, *place)
         return ({},)
 
     def apply(self, kernel: Kernel, target: Target, place: tuple[Tensor, Loop], choice: Choice) -> str:
         del target, choice
         tensor, loop = place
-        _check(kernel, tensor, loop)
+        _check_scope(kernel, tensor, loop)
         declared = kernel.declarations[tensor.id]
 
         def emit(node: Node) -> list[cst.BaseStatement] | None:
             if node is declared:
                 return []
             if node is loop:
-                return [syntax.with_body(loop.node, [declared.node, *(item.node for item in loop.body)])]
+                return [syntax.replace_body(loop.node, [declared.node, *(item.node for item in loop.body)])]
             return None
 
-        return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+        return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
 
 
-def _check(kernel: Kernel, tensor: Tensor, loop: Loop) -> None:
-    users = kernel.users(tensor)
-    outside = [item for item in users if not inside(loop, item)]
+def _check_scope(kernel: Kernel, tensor: Tensor, loop: Loop) -> None:
+    users = kernel.users_of(tensor)
+    outside = [item for item in users if not loop_contains(loop, item)]
     if outside:
-        raise Refused(f"{tensor.name} is also used outside the loop over {loop.var}")
+        raise RewriteRefused(f"{tensor.name} is also used outside the loop over {loop.var}")
     if kernel.declarations[tensor.id].guards:
-        raise Refused(f"{tensor.name} is declared under a condition")
-    if tensor.id in kernel.escaping:
-        raise Refused(f"{tensor.name} has a second name or is used by what cannot be read")
+        raise RewriteRefused(f"{tensor.name} is declared under a condition")
+    if tensor.id in kernel.escaping_ids:
+        raise RewriteRefused(f"{tensor.name} has a second name or is used by what cannot be read")
     if tensor.copies:
-        raise Refused(f"{tensor.name} is a list of tiles")
+        raise RewriteRefused(f"{tensor.name} is a list of tiles")
     first, declared = users[0], kernel.declarations[tensor.id]
-    if any(kernel.rebinds(text, declared, first) for text in declared.texts.values()):
-        raise Refused(f"the declaration of {tensor.name} means something else in the loop over {loop.var}")
+    if any(kernel.may_rebind(text, declared, first) for text in declared.texts.values()):
+        raise RewriteRefused(
+            f"the declaration of {tensor.name} means something else in the loop over {loop.var}"
+        )
     between = (item for item in kernel.statements if declared.order < item.order < first.order)
     if any(tensor.name in item.mentions for item in between):
-        raise Refused(f"something is said of {tensor.name} in front of the loop over {loop.var}")
-    if not _fills(kernel, loop, first, tensor):
-        raise Refused(f"iterations over {loop.var} do not start by filling {tensor.name}")
+        raise RewriteRefused(f"something is said of {tensor.name} in front of the loop over {loop.var}")
+    if not _fills_tensor(kernel, loop, first, tensor):
+        raise RewriteRefused(f"iterations over {loop.var} do not start by filling {tensor.name}")
 
 
-def _fills(kernel: Kernel, loop: Loop, first: Statement, tensor: Tensor) -> bool:
+def _fills_tensor(kernel: Kernel, loop: Loop, first: Statement, tensor: Tensor) -> bool:
     """Whether the first user in the loop, by itself or over loops of its own, writes all of the tensor."""
     mine = [access for access in first.accesses if access.tensor.id == tensor.id]
     inner = first.path[len(loop.path) + 1 :]
-    reading = [item for item in kernel.users(tensor) if item is not first and inner and inner[0] in item.path]
+    reading = [
+        item for item in kernel.users_of(tensor) if item is not first and inner and inner[0] in item.path
+    ]
     alone = first.path[: len(loop.path) + 1] == (*loop.path, loop) and not first.guards and not reading
     return alone and all(
-        item.writes and not item.reads and item.view.plain and covered(item.view, inner) is not None
+        item.writes and not item.reads and item.view.plain and covering_loops(item.view, inner) is not None
         for item in mine
     )

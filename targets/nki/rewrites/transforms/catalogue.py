@@ -14,7 +14,7 @@ from targets.nki.rewrites.transforms.coalesce import Coalesce
 from targets.nki.rewrites.transforms.dead_code import DeadCode
 from targets.nki.rewrites.transforms.descriptors import Descriptors
 from targets.nki.rewrites.transforms.distribute import Distribute
-from targets.nki.rewrites.transforms.engine import Engine
+from targets.nki.rewrites.transforms.engine import ChooseEngine
 from targets.nki.rewrites.transforms.forward import Forward
 from targets.nki.rewrites.transforms.fuse import Fuse
 from targets.nki.rewrites.transforms.fuse_loops import FuseLoops
@@ -24,17 +24,17 @@ from targets.nki.rewrites.transforms.interchange import Interchange
 from targets.nki.rewrites.transforms.intrinsic import Intrinsic
 from targets.nki.rewrites.transforms.peel import Peel
 from targets.nki.rewrites.transforms.pipeline import Pipeline
-from targets.nki.rewrites.transforms.place import Place
+from targets.nki.rewrites.transforms.place import PlaceTile
 from targets.nki.rewrites.transforms.rephrase import Rephrase
 from targets.nki.rewrites.transforms.reuse import Reuse
 from targets.nki.rewrites.transforms.scan import Scan
-from targets.nki.rewrites.transforms.share import Share
+from targets.nki.rewrites.transforms.share import ShareColumns
 from targets.nki.rewrites.transforms.split_reduction import SplitReduction
 from targets.nki.rewrites.transforms.stack import Stack
 from targets.nki.rewrites.transforms.tensor_sum import TensorSum
-from targets.nki.rewrites.transforms.tile_size import TileSize
+from targets.nki.rewrites.transforms.tile_size import ChangeTileSize
 from targets.nki.rewrites.transforms.transpose import Transpose
-from targets.nki.rewrites.transforms.turned_sum import TurnedSum
+from targets.nki.rewrites.transforms.transposed_accumulate import TransposedAccumulate
 from targets.nki.rewrites.transforms.widen import Widen
 
 TRANSFORMS: dict[str, Transform[Any]] = {
@@ -46,11 +46,11 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         Distribute(),
         Pipeline(),
         BlockLoop(),
-        TileSize(),
+        ChangeTileSize(),
         Interchange(),
-        Engine(),
+        ChooseEngine(),
         BalanceEngines(),
-        Share(),
+        ShareColumns(),
         Fuse(),
         FuseReduction(),
         SplitReduction(),
@@ -59,10 +59,10 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         Stack(),
         ArrayTiles(),
         Rephrase(),
-        Place(),
+        PlaceTile(),
         Accumulate(),
         TensorSum(),
-        TurnedSum(),
+        TransposedAccumulate(),
         Transpose(),
         Scan(),
         FuseLoops(),

@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from nki_sim.targets import Target
 from targets.nki.rewrites.estimate import tile_bytes
-from targets.nki.rewrites.gathering import candidates, emit_gather, plan_gather
-from targets.nki.rewrites.model import Kernel, Loop, Statement
-from targets.nki.rewrites.transform import Choice, Refused, Transform, numbered
+from targets.nki.rewrites.kernel_ir import Kernel, Loop, Statement
+from targets.nki.rewrites.transfer_coalescing import emit_coalesced, find_movers, plan_coalesce
+from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform, number_site
 from targets.nki.rewrites.values import Tensor
 
-SIZES = (2, 4, 8, 16, 32)
-SHARE = 8
+COALESCE_SIZES = (2, 4, 8, 16, 32)
+SBUF_FRACTION = 8
 """A gathered tile takes at most this part of SBUF, so that it does not drive out what is used again."""
 
 
@@ -27,26 +27,31 @@ class Coalesce(Transform[tuple[Loop, Statement]]):
         "and nothing else in the loop uses where it goes"
     )
 
-    def places(self, kernel: Kernel, target: Target) -> Mapping[str, tuple[Loop, Statement]]:
+    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, tuple[Loop, Statement]]:
         del target
         found: dict[str, tuple[Loop, Statement]] = {}
-        for loop, item in candidates(kernel):
-            dst = item.access("dst")
+        for loop, item in find_movers(kernel):
+            dst = item.find_access("dst")
             if dst is not None:
-                base = f"{item.op} to {dst.tensor.name} over {kernel.label(loop)}"
-                found[numbered(base, found)] = (loop, item)
+                base = f"{item.op} to {dst.tensor.name} over {kernel.unique_label(loop)}"
+                found[number_site(base, found)] = (loop, item)
         return found
 
-    def choices(self, kernel: Kernel, target: Target, place: tuple[Loop, Statement]) -> tuple[Choice, ...]:
+    def list_choices(
+        self, kernel: Kernel, target: Target, place: tuple[Loop, Statement]
+    ) -> tuple[Choice, ...]:
         loop, mover = place
-        plan = plan_gather(kernel, loop, mover)
-        sizes = {loop.trips, *(size for size in SIZES if loop.trips % size == 0 and size < loop.trips)}
+        plan = plan_coalesce(kernel, loop, mover)
+        sizes = {
+            loop.trips,
+            *(size for size in COALESCE_SIZES if loop.trips % size == 0 and size < loop.trips),
+        }
         if loop.index_text != loop.var:
             sizes = {loop.trips}
-        limit = _most(plan.tile, target)
+        limit = _max_pieces(plan.tile, target)
         fitting = [size for size in sorted(sizes, reverse=True) if 1 < size <= limit]
         if not fitting:
-            raise Refused(
+            raise RewriteRefused(
                 f"{plan.tile.name} of {tile_bytes(plan.tile)} bytes per partition has room for {limit} "
                 f"iterations, and {loop.trips} over {loop.var} have no such divisor"
             )
@@ -55,15 +60,15 @@ class Coalesce(Transform[tuple[Loop, Statement]]):
     def apply(self, kernel: Kernel, target: Target, place: tuple[Loop, Statement], choice: Choice) -> str:
         del target
         loop, mover = place
-        name = kernel.fresh(f"MOVE_{loop.var.removeprefix('i_').upper()}")
-        return emit_gather(plan_gather(kernel, loop, mover), int(choice["iterations"]), name)
+        name = kernel.fresh_name(f"MOVE_{loop.var.removeprefix('i_').upper()}")
+        return emit_coalesced(plan_coalesce(kernel, loop, mover), int(choice["iterations"]), name)
 
 
-def _most(tile: Tensor, target: Target) -> int:
+def _max_pieces(tile: Tensor, target: Target) -> int:
     """How many pieces a tile may hold: half of PSUM, in whole banks or parts of one; a share of SBUF."""
     each = tile_bytes(tile)
     if tile.buffer == "sbuf":
-        return target.sbuf_usable_bytes // SHARE // each
+        return target.sbuf_usable_bytes // SBUF_FRACTION // each
     bank = target.psum_bank_bytes
     if bank % each and each % bank:
         return bank // each

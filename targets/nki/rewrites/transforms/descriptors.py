@@ -16,13 +16,13 @@ from nki_sim.forms import Form
 from nki_sim.operators import OPERATORS
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
-from targets.nki.rewrites.model import Kernel, Node, Statement
-from targets.nki.rewrites.transform import Choice, Refused, Transform
+from targets.nki.rewrites.kernel_ir import Kernel, Node, Statement
+from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 
-Transfers = tuple[Statement, ...]
+TransferStatements = tuple[Statement, ...]
 
 
-class Descriptors(Transform[Transfers]):
+class Descriptors(Transform[TransferStatements]):
     """Has descriptors made before the launch."""
 
     id: ClassVar[str] = "descriptors"
@@ -31,38 +31,40 @@ class Descriptors(Transform[Transfers]):
         "descriptors say the same, whoever makes them; the addresses of these are the same in every launch"
     )
 
-    def places(self, kernel: Kernel, target: Target) -> Mapping[str, Transfers]:
+    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, TransferStatements]:
         del target
         transfers = tuple(item for item in kernel.operations() if item.engine == "dma")
         return {"all transfers": transfers} if transfers else {}
 
-    def choices(self, kernel: Kernel, target: Target, place: Transfers) -> tuple[Choice, ...]:
+    def list_choices(self, kernel: Kernel, target: Target, place: TransferStatements) -> tuple[Choice, ...]:
         del kernel
-        _waiting(place, target)
+        _waiting_transfers(place, target)
         return ({"dge_mode": "none"},)
 
-    def apply(self, kernel: Kernel, target: Target, place: Transfers, choice: Choice) -> str:
-        waiting = _waiting(place, target)
+    def apply(self, kernel: Kernel, target: Target, place: TransferStatements, choice: Choice) -> str:
+        waiting = _waiting_transfers(place, target)
         mode: dict[str, str | None] = {"dge_mode": f"{kernel.nisa}.dge_mode.{choice['dge_mode']}"}
 
         def emit(node: Node) -> list[cst.BaseStatement] | None:
-            return [syntax.with_arguments(node.node, mode)] if node in waiting else None
+            return [syntax.replace_arguments(node.node, mode)] if node in waiting else None
 
-        return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+        return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
 
 
-def _waiting(transfers: Transfers, target: Target) -> Transfers:
+def _waiting_transfers(transfers: TransferStatements, target: Target) -> TransferStatements:
     """The transfers that wait for descriptors and need not.
 
     Raises:
-        Refused: there are none.
+        RewriteRefused: there are none.
     """
-    found = tuple(item for item in transfers if item.form is not None and _waits(item.form, target))
+    found = tuple(
+        item for item in transfers if item.form is not None and _waits_for_descriptors(item.form, target)
+    )
     if not found:
-        raise Refused("no transfer waits for descriptors that could be made ahead")
+        raise RewriteRefused("no transfer waits for descriptors that could be made ahead")
     return found
 
 
-def _waits(form: Form, target: Target) -> bool:
+def _waits_for_descriptors(form: Form, target: Target) -> bool:
     operator = OPERATORS[form.op]
-    return "dge_mode" in operator.by_name and operator.cost(form, target).descriptor_ns > 0.0
+    return "dge_mode" in operator.arguments_by_name and operator.cost(form, target).descriptor_ns > 0.0

@@ -13,38 +13,38 @@ from typing import ClassVar
 
 from nki_sim.targets import Target
 from targets.nki.rewrites.arithmetic import names_in
-from targets.nki.rewrites.blocking import Block, BlockWriter, apart, check_own_name
-from targets.nki.rewrites.estimate import ENGINES, estimate, tile_banks, tile_bytes
-from targets.nki.rewrites.model import Kernel, Kind, Loop, Node, Statement, walk
-from targets.nki.rewrites.splitting import block_sizes
-from targets.nki.rewrites.transform import Choice, Refused, Transform
+from targets.nki.rewrites.blocking import BlockPlan, BlockWriter, check_own_name, never_overlap
+from targets.nki.rewrites.estimate import ENGINES, estimate_kernel, tile_banks, tile_bytes
+from targets.nki.rewrites.kernel_ir import Kernel, Loop, Node, Statement, StatementKind, walk_nodes
+from targets.nki.rewrites.loop_ranges import dividing_block_sizes
+from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 
-BUSY = 2
+BUSIEST_ENGINES = 2
 """Cuts are offered in front of what so many engines do, the busiest ones."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class LoopSplit:
     """The body of a loop falls in two parts in front of its node number `at`."""
 
     loop: Loop
     at: int
 
-    def parts(self, kernel: Kernel) -> tuple[list[Node], list[Node]]:
+    def split_nodes(self, kernel: Kernel) -> tuple[list[Node], list[Node]]:
         """The nodes of both parts; a tile that the second part alone uses is declared there."""
         early, late = self.loop.body[: self.at], self.loop.body[self.at :]
-        users = set(_statements(early))
+        users = set(_all_statements(early))
         moved = [
             item
             for item in early
             if isinstance(item, Statement)
             and item.tensor is not None
-            and users.isdisjoint(kernel.users(item.tensor))
+            and users.isdisjoint(kernel.users_of(item.tensor))
         ]
         return [item for item in early if item not in moved], [*moved, *late]
 
 
-class Distribute(Transform[Cut]):
+class Distribute(Transform[LoopSplit]):
     """Runs the first part of a loop's body for several iterations before their second part."""
 
     id: ClassVar[str] = "distribute"
@@ -54,45 +54,51 @@ class Distribute(Transform[Cut]):
         "what the second part needs of the first has a place of its own for each iteration"
     )
 
-    def places(self, kernel: Kernel, target: Target) -> Mapping[str, Cut]:
-        busy = estimate(kernel, target).busy_ns
-        engines = sorted(set(ENGINES) - {"dma", "descriptor"}, key=lambda name: (-busy[name], name))[:BUSY]
-        return cuts(kernel, engines, _fills_a_gap)
+    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, LoopSplit]:
+        busy = estimate_kernel(kernel, target).busy_ns
+        engines = sorted(set(ENGINES) - {"dma", "descriptor"}, key=lambda name: (-busy[name], name))[
+            :BUSIEST_ENGINES
+        ]
+        return find_loop_splits(kernel, engines, _fills_a_gap)
 
-    def choices(self, kernel: Kernel, target: Target, place: Cut) -> tuple[Choice, ...]:
-        plan = plan_cut(kernel, place)
-        most = most_places(plan, target)
-        sizes = [size for size in (*block_sizes(place.loop), place.loop.trips) if size <= most]
+    def list_choices(self, kernel: Kernel, target: Target, place: LoopSplit) -> tuple[Choice, ...]:
+        plan = plan_loop_split(kernel, place)
+        most = max_buffers(plan, target)
+        sizes = [size for size in (*dividing_block_sizes(place.loop), place.loop.trips) if size <= most]
         if not sizes:
-            raise Refused(f"no block of iterations over {place.loop.var} fits on chip")
+            raise RewriteRefused(f"no block of iterations over {place.loop.var} fits on chip")
         return tuple({"iterations": size} for size in sizes)
 
-    def apply(self, kernel: Kernel, target: Target, place: Cut, choice: Choice) -> str:
+    def apply(self, kernel: Kernel, target: Target, place: LoopSplit, choice: Choice) -> str:
         del target
-        plan = plan_cut(kernel, place)
+        plan = plan_loop_split(kernel, place)
         var = place.loop.var
-        constant = kernel.fresh(f"AHEAD_{var.removeprefix('i_').upper()}")
+        constant = kernel.fresh_name(f"AHEAD_{var.removeprefix('i_').upper()}")
         writer = BlockWriter(plan, int(choice["iterations"]), constant)
-        first, second = place.parts(kernel)
-        body = [*writer.stretch(first), *writer.stretch(second)]
-        return writer.source(body, f"iterations over {var} whose first part runs ahead")
+        first, second = place.split_nodes(kernel)
+        body = [*writer.write_run(first), *writer.write_run(second)]
+        return writer.write_module(body, f"iterations over {var} whose first part runs ahead")
 
 
-def cuts(
+def find_loop_splits(
     kernel: Kernel, engines: Collection[str], pays: Callable[[Sequence[str], str], bool]
-) -> dict[str, Cut]:
+) -> dict[str, LoopSplit]:
     """Cuts in front of what these engines do, by loop and instruction; tiles cross each of them.
 
     `pays` is asked with the engines that worked before a cut, in order, and the one that goes on behind it.
     """
-    found: dict[str, Cut] = {}
+    found: dict[str, LoopSplit] = {}
     for loop in kernel.loops:
         for at in range(1, len(loop.body)):
-            cut = Cut(loop, at)
-            first = _leading(loop.body[at], engines)
-            before = [item.engine for item in _statements(loop.body[:at]) if item.kind is Kind.OPERATE]
-            if first is not None and pays(before, first.engine) and _crossing(kernel, cut):
-                found.setdefault(f"{kernel.label(loop)} before {described(kernel, first)}", cut)
+            cut = LoopSplit(loop, at)
+            first = _first_instruction(loop.body[at], engines)
+            before = [
+                item.engine for item in _all_statements(loop.body[:at]) if item.kind is StatementKind.OPERATE
+            ]
+            if first is not None and pays(before, first.engine) and _crossing_tiles(kernel, cut):
+                found.setdefault(
+                    f"{kernel.unique_label(loop)} before {describe_instruction(kernel, first)}", cut
+                )
     return found
 
 
@@ -101,26 +107,28 @@ def _fills_a_gap(before: Sequence[str], engine: str) -> bool:
     return engine in before and before[-1] != engine
 
 
-def _leading(node: Node, engines: Collection[str]) -> Statement | None:
+def _first_instruction(node: Node, engines: Collection[str]) -> Statement | None:
     """The first instruction in a node that is for one of these engines."""
-    items = (item for item in walk([node]) if isinstance(item, Statement))
-    return next((item for item in items if item.kind is Kind.OPERATE and item.engine in engines), None)
+    items = (item for item in walk_nodes([node]) if isinstance(item, Statement))
+    return next(
+        (item for item in items if item.kind is StatementKind.OPERATE and item.engine in engines), None
+    )
 
 
-def described(kernel: Kernel, item: Statement) -> str:
+def describe_instruction(kernel: Kernel, item: Statement) -> str:
     """An instruction as sites name it."""
-    dst = item.access("dst")
-    return item.op if dst is None else f"{item.op} to {kernel.label(dst.tensor)}"
+    dst = item.find_access("dst")
+    return item.op if dst is None else f"{item.op} to {kernel.unique_label(dst.tensor)}"
 
 
-def _crossing(kernel: Kernel, cut: Cut) -> frozenset[int]:
+def _crossing_tiles(kernel: Kernel, cut: LoopSplit) -> frozenset[int]:
     """Ids of the tiles that the first part declares and the second uses."""
-    first, second = map(_statements, cut.parts(kernel))
+    first, second = map(_all_statements, cut.split_nodes(kernel))
     declared = [item.tensor for item in first if item.tensor is not None]
-    return frozenset(tensor.id for tensor in declared if not set(second).isdisjoint(kernel.users(tensor)))
+    return frozenset(tensor.id for tensor in declared if not set(second).isdisjoint(kernel.users_of(tensor)))
 
 
-def most_places(plan: Block, target: Target) -> int:
+def max_buffers(plan: BlockPlan, target: Target) -> int:
     """How many places on chip the tiles may have that the first part leaves to the second."""
     copied = [item.tensor for item in plan.tainted if item.tensor is not None]
     copied = [tensor for tensor in copied if tensor.id in plan.copied]
@@ -130,61 +138,67 @@ def most_places(plan: Block, target: Target) -> int:
     return min(fit, target.psum_banks // banks) if banks else fit
 
 
-def plan_cut(kernel: Kernel, cut: Cut) -> Block:
+def plan_loop_split(kernel: Kernel, cut: LoopSplit) -> BlockPlan:
     """What the parts touch, and the tiles that need a place for each iteration.
 
     Raises:
-        Refused: the first part of an iteration may not run before the second part of an earlier one.
+        RewriteRefused: the first part of an iteration may not run before the second part of an earlier one.
     """
-    loop, crossing = cut.loop, _crossing(kernel, cut)
+    loop, crossing = cut.loop, _crossing_tiles(kernel, cut)
     if loop.index_text is None:
-        raise Refused(f"the loop over {loop.var} does not count by one")
-    nodes = list(walk(loop.body))
+        raise RewriteRefused(f"the loop over {loop.var} does not count by one")
+    nodes = list(walk_nodes(loop.body))
     for node in nodes:
         if isinstance(node, Loop) and loop.id in node.start.loops:
-            raise Refused(f"the bounds of the loop over {node.var} depend on {loop.var}")
+            raise RewriteRefused(f"the bounds of the loop over {node.var} depend on {loop.var}")
     statements = [node for node in nodes if isinstance(node, Statement)]
     for item in statements:
-        if item.kind is Kind.OPAQUE:
-            raise Refused(f"the loop over {loop.var} holds what cannot be read: {item.reason}")
+        if item.kind is StatementKind.OPAQUE:
+            raise RewriteRefused(f"the loop over {loop.var} holds what cannot be read: {item.reason}")
         if item.tensor is not None and item.tensor.id in crossing:
-            _check_copied(kernel, cut, item)
+            _check_copied_tile(kernel, cut, item)
     _check_order(kernel, cut)
     _check_names(kernel, cut)
-    return Block(kernel, loop, frozenset(statements), crossing)
+    return BlockPlan(kernel, loop, frozenset(statements), crossing)
 
 
-def _check_order(kernel: Kernel, cut: Cut) -> None:
+def _check_order(kernel: Kernel, cut: LoopSplit) -> None:
     """What the second part of an iteration leaves, the first part of later ones must not touch, nor undo."""
-    first, second = map(_statements, cut.parts(kernel))
+    first, second = map(_all_statements, cut.split_nodes(kernel))
     for a in (access for item in first for access in item.accesses):
         for b in (access for item in second for access in item.accesses):
             same = a.tensor.id == b.tensor.id and (a.writes or b.writes)
-            if same and not apart(kernel, cut.loop, a, b):
-                raise Refused(f"an iteration over {cut.loop.var} leaves {a.tensor.name} to the next one")
+            if same and not never_overlap(kernel, cut.loop, a, b):
+                raise RewriteRefused(
+                    f"an iteration over {cut.loop.var} leaves {a.tensor.name} to the next one"
+                )
 
 
-def _check_copied(kernel: Kernel, cut: Cut, item: Statement) -> None:
+def _check_copied_tile(kernel: Kernel, cut: LoopSplit, item: Statement) -> None:
     assert item.tensor is not None
     name = item.tensor.name
     if item not in cut.loop.body:
-        raise Refused(f"{name} is declared in a loop or under a condition, and used after it")
+        raise RewriteRefused(f"{name} is declared in a loop or under a condition, and used after it")
     inside = [other for other in kernel.statements if cut.loop in other.path]
     check_own_name(kernel, item, inside)
     own = item.uses & {cut.loop.var, *(bound for other in inside for bound in other.binds - {name})}
     if own:
-        raise Refused(f"{name} is declared with {min(own)}, which only the loop over {cut.loop.var} knows")
+        raise RewriteRefused(
+            f"{name} is declared with {min(own)}, which only the loop over {cut.loop.var} knows"
+        )
 
 
-def _check_names(kernel: Kernel, cut: Cut) -> None:
-    first, second = cut.parts(kernel)
-    heads = [item for item in walk(second) if isinstance(item, Loop)]
-    used = frozenset().union(*(item.uses for item in _statements(second)))
+def _check_names(kernel: Kernel, cut: LoopSplit) -> None:
+    first, second = cut.split_nodes(kernel)
+    heads = [item for item in walk_nodes(second) if isinstance(item, Loop)]
+    used = frozenset().union(*(item.uses for item in _all_statements(second)))
     used = used.union(*(names_in(f"{loop.first}, {loop.stop}") for loop in heads))
-    bound = frozenset().union(*(item.binds for item in _statements(first) if item.kind is Kind.BIND))
+    bound = frozenset().union(
+        *(item.binds for item in _all_statements(first) if item.kind is StatementKind.BIND)
+    )
     if bound & used:
-        raise Refused(f"{min(bound & used)} is bound in one part of the loop and used in the other")
+        raise RewriteRefused(f"{min(bound & used)} is bound in one part of the loop and used in the other")
 
 
-def _statements(nodes: Sequence[Node]) -> list[Statement]:
-    return [item for item in walk(list(nodes)) if isinstance(item, Statement)]
+def _all_statements(nodes: Sequence[Node]) -> list[Statement]:
+    return [item for item in walk_nodes(list(nodes)) if isinstance(item, Statement)]

@@ -10,12 +10,12 @@ import libcst as cst
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.arithmetic import names_in
-from targets.nki.rewrites.elementwise import sole_writer
-from targets.nki.rewrites.model import Kernel, Node, Statement
-from targets.nki.rewrites.transform import Choice, Refused, Transform
+from targets.nki.rewrites.elementwise import find_sole_writer
+from targets.nki.rewrites.kernel_ir import Kernel, Node, Statement
+from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.values import Tensor
 
-INTO, FROM = "write the destination", "read the source"
+WRITE_DESTINATION, READ_SOURCE = "write the destination", "read the source"
 
 
 class Forward(Transform[Statement]):
@@ -25,28 +25,34 @@ class Forward(Transform[Statement]):
     counter: ClassVar[str] = "vector_engine_active_time_percent"
     keeps: ClassVar[str] = "the copied tile had no other use, and neither side changes in between"
 
-    def places(self, kernel: Kernel, target: Target) -> Mapping[str, Statement]:
+    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, Statement]:
         del target
-        return copies(kernel)
+        return find_copies(kernel)
 
-    def choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
+    def list_choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
         reasons, found = [], []
-        for way in (INTO, FROM):
+        for way in (WRITE_DESTINATION, READ_SOURCE):
             try:
                 self.apply(kernel, target, place, {"by": way})
                 found.append({"by": way})
-            except Refused as refusal:
+            except RewriteRefused as refusal:
                 reasons.append(str(refusal))
         if not found:
-            raise Refused("; ".join(reasons))
+            raise RewriteRefused("; ".join(reasons))
         return tuple(found)
 
     def apply(self, kernel: Kernel, target: Target, place: Statement, choice: Choice) -> str:
         del target
-        return _into(kernel, place) if choice["by"] == INTO else reading_source(kernel, place)
+        return (
+            _write_destination(kernel, place)
+            if choice["by"] == WRITE_DESTINATION
+            else read_copied_source(kernel, place)
+        )
 
 
-def _rebinds(kernel: Kernel, copy: Statement, writer: Statement, declared: Statement | None) -> bool:
+def _may_rebind_destination(
+    kernel: Kernel, copy: Statement, writer: Statement, declared: Statement | None
+) -> bool:
     """Whether the copy's destination may mean something else at the writer, where it is declared then."""
     names, own = names_in(copy.texts["dst"]), frozenset[str]()
     if declared is not None:
@@ -57,43 +63,48 @@ def _rebinds(kernel: Kernel, copy: Statement, writer: Statement, declared: State
     return any((names & item.binds) or (own & item.uses) for item in others)
 
 
-def copies(kernel: Kernel) -> dict[str, Statement]:
+def find_copies(kernel: Kernel) -> dict[str, Statement]:
     """The copies on chip, by what they are called."""
     found = [item for item in kernel.operations() if item.op == "tensor_copy"]
-    return {_site(item, found): item for item in found}
+    return {_copy_site(item, found): item for item in found}
 
 
-def _site(item: Statement, copies: list[Statement]) -> str:
+def _copy_site(item: Statement, copies: list[Statement]) -> str:
     twins = [other for other in copies if other.texts.get("dst") == item.texts.get("dst")]
     number = twins.index(item)
     return f"copy to {item.texts.get('dst')}" + (f"#{number + 1}" if number else "")
 
 
-def _into(kernel: Kernel, copy: Statement) -> str:
+def _write_destination(kernel: Kernel, copy: Statement) -> str:
     """The writer of the copied tile writes the copy's destination."""
-    dst, src = copy.access("dst"), copy.access("src")
+    dst, src = copy.find_access("dst"), copy.find_access("src")
     assert dst is not None
     assert src is not None
     source, goal = src.tensor, dst.tensor
-    writer = sole_writer(kernel, source)
-    if writer is None or len(kernel.users(source)) != 2 or not src.view.whole or source.id in kernel.escaping:
-        raise Refused(f"{source.name} is not made in one place for this copy alone")
+    writer = find_sole_writer(kernel, source)
+    if (
+        writer is None
+        or len(kernel.users_of(source)) != 2
+        or not src.view.is_whole
+        or source.id in kernel.escaping_ids
+    ):
+        raise RewriteRefused(f"{source.name} is not made in one place for this copy alone")
     if (writer.path, writer.guards) != (copy.path, copy.guards):
-        raise Refused(f"{source.name} is made in another block than it is copied")
+        raise RewriteRefused(f"{source.name} is made in another block than it is copied")
     if source.dtype != goal.dtype or dst.view.shape != src.view.shape:
-        raise Refused("the copy converts or reshapes")
+        raise RewriteRefused("the copy converts or reshapes")
     if not src.view.plain:
-        raise Refused(f"{source.name} is rearranged on the way")
-    touched = [item for item in kernel.users(goal) if writer.order <= item.order < copy.order]
+        raise RewriteRefused(f"{source.name} is rearranged on the way")
+    touched = [item for item in kernel.users_of(goal) if writer.order <= item.order < copy.order]
     declared = kernel.declarations.get(goal.id)
-    if touched or declared is None or goal.id in kernel.escaping:
-        raise Refused(f"{goal.name} is used before the copy")
+    if touched or declared is None or goal.id in kernel.escaping_ids:
+        raise RewriteRefused(f"{goal.name} is used before the copy")
     early = declared.order < writer.order
-    if _rebinds(kernel, copy, writer, None if early else declared):
-        raise Refused(f"{copy.texts['dst']} means something else where {source.name} is made")
+    if _may_rebind_destination(kernel, copy, writer, None if early else declared):
+        raise RewriteRefused(f"{copy.texts['dst']} means something else where {source.name} is made")
     if not early and (declared.path, declared.guards) != (writer.path, writer.guards):
-        raise Refused(f"{goal.name} is declared elsewhere")
-    new = syntax.with_arguments(writer.node, {"dst": copy.texts["dst"]})
+        raise RewriteRefused(f"{goal.name} is declared elsewhere")
+    new = syntax.replace_arguments(writer.node, {"dst": copy.texts["dst"]})
     old = kernel.declarations[source.id]
 
     def emit(node: Node) -> list[cst.BaseStatement] | None:
@@ -103,38 +114,38 @@ def _into(kernel: Kernel, copy: Statement) -> str:
             return []
         return [*([] if early else [declared.node]), new] if node is writer else None
 
-    return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+    return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
 
 
-def reading_source(kernel: Kernel, copy: Statement) -> str:
+def read_copied_source(kernel: Kernel, copy: Statement) -> str:
     """The source whose readers of the copy read the copied tile, or the part of it that was copied.
 
     Raises:
-        Refused: the copied tile does not hold the same at each of them.
+        RewriteRefused: the copied tile does not hold the same at each of them.
     """
-    dst, src = copy.access("dst"), copy.access("src")
+    dst, src = copy.find_access("dst"), copy.find_access("src")
     assert dst is not None
     assert src is not None
     goal, text = dst.tensor, copy.texts["src"]
-    if sole_writer(kernel, goal) is not copy or goal.id in kernel.escaping:
-        raise Refused(f"{goal.name} is not made by this copy alone")
-    if src.tensor.id in kernel.escaping:
-        raise Refused(f"{src.tensor.name} has a second name or is used by what cannot be read")
+    if find_sole_writer(kernel, goal) is not copy or goal.id in kernel.escaping_ids:
+        raise RewriteRefused(f"{goal.name} is not made by this copy alone")
+    if src.tensor.id in kernel.escaping_ids:
+        raise RewriteRefused(f"{src.tensor.name} has a second name or is used by what cannot be read")
     if src.tensor.dtype != goal.dtype or not src.view.plain or src.tensor.copies:
-        raise Refused("the copy converts, or rearranges what it takes")
+        raise RewriteRefused("the copy converts, or rearranges what it takes")
     if src.view.shape != dst.view.shape or len(src.tensor.shape) != len(goal.shape):
-        raise Refused("the copy reshapes")
-    readers = [item for item in kernel.users(goal) if item is not copy]
+        raise RewriteRefused("the copy reshapes")
+    readers = [item for item in kernel.users_of(goal) if item is not copy]
     end = max(readers, key=lambda item: item.order, default=copy)
-    changed = kernel.changes(src.tensor, copy, end) or end.writes(src.tensor)
-    changed = changed or kernel.rebinds(text, copy, end)
+    changed = kernel.may_change(src.tensor, copy, end) or end.writes_tensor(src.tensor)
+    changed = changed or kernel.may_rebind(text, copy, end)
     home = kernel.declarations.get(src.tensor.id)
     elsewhere = any((item.path, item.guards) != (copy.path, copy.guards) for item in readers)
     if changed or home is None or elsewhere:
-        raise Refused(f"{src.tensor.name} does not stay as it is until the copy's last use")
-    whole = src.view.whole
-    if not whole and not all(_takes_all(item, goal) for item in readers):
-        raise Refused(f"{goal.name} is a part of {src.tensor.name} and read in parts itself")
+        raise RewriteRefused(f"{src.tensor.name} does not stay as it is until the copy's last use")
+    whole = src.view.is_whole
+    if not whole and not all(_reads_whole_tile(item, goal) for item in readers):
+        raise RewriteRefused(f"{goal.name} is a part of {src.tensor.name} and read in parts itself")
     old = kernel.declarations[goal.id]
 
     def emit(node: Node) -> list[cst.BaseStatement] | None:
@@ -143,14 +154,14 @@ def reading_source(kernel: Kernel, copy: Statement) -> str:
         if node not in readers or not isinstance(node, Statement):
             return None
         if whole:
-            return [syntax.renamed(node.node, goal.name, src.tensor.name)]
+            return [syntax.rename_variable(node.node, goal.name, src.tensor.name)]
         mine = [access.role for access in node.accesses if access.tensor.id == goal.id]
-        return [syntax.with_arguments(node.node, dict.fromkeys(mine, text))]
+        return [syntax.replace_arguments(node.node, dict.fromkeys(mine, text))]
 
-    return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+    return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
 
 
-def _takes_all(item: Statement, tile: Tensor) -> bool:
+def _reads_whole_tile(item: Statement, tile: Tensor) -> bool:
     """Whether an instruction reads all of a tile wherever it names it."""
     mine = [access for access in item.accesses if access.tensor.id == tile.id]
-    return all(access.view.whole and item.texts.get(access.role) == tile.name for access in mine)
+    return all(access.view.is_whole and item.texts.get(access.role) == tile.name for access in mine)

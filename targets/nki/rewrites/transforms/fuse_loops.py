@@ -16,21 +16,30 @@ import libcst as cst
 
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
-from targets.nki.rewrites.blocking import apart
-from targets.nki.rewrites.inlining import replaced
-from targets.nki.rewrites.model import Access, Kernel, Kind, Loop, Node, Statement, inside, walk
-from targets.nki.rewrites.reader import read
-from targets.nki.rewrites.round_trips import kept_on_chip, loads
-from targets.nki.rewrites.transform import Choice, Refused, Transform
-from targets.nki.rewrites.transforms.dead_code import without_dead_code
-from targets.nki.rewrites.transforms.forward import copies, reading_source
-from targets.nki.rewrites.transforms.reuse import repeated, used_again
-from targets.nki.rewrites.tree import SourceError
-from targets.nki.rewrites.values import Affine, affine
+from targets.nki.rewrites.blocking import never_overlap
+from targets.nki.rewrites.inlining import replace_names
+from targets.nki.rewrites.kernel_ir import (
+    Access,
+    Kernel,
+    Loop,
+    Node,
+    Statement,
+    StatementKind,
+    loop_contains,
+    walk_nodes,
+)
+from targets.nki.rewrites.reader import read_kernel
+from targets.nki.rewrites.round_trips import find_own_loads, replace_load
+from targets.nki.rewrites.source_tree import SourceError
+from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
+from targets.nki.rewrites.transforms.dead_code import remove_dead_code
+from targets.nki.rewrites.transforms.forward import find_copies, read_copied_source
+from targets.nki.rewrites.transforms.reuse import find_duplicates, reuse_result
+from targets.nki.rewrites.values import Affine, make_affine
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class LoopPair:
     """Two loops of one block, with the statements between them."""
 
     first: Loop
@@ -38,7 +47,7 @@ class Pair:
     second: Loop
 
 
-class FuseLoops(Transform[Pair]):
+class FuseLoops(Transform[LoopPair]):
     """Runs the iterations of two loops in turns, and reads on chip what went through HBM."""
 
     id: ClassVar[str] = "fuse_loops"
@@ -48,79 +57,84 @@ class FuseLoops(Transform[Pair]):
         "what it loads is what the same iteration has stored"
     )
 
-    def places(self, kernel: Kernel, target: Target) -> Mapping[str, Pair]:
+    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, LoopPair]:
         del target
         blocks = [kernel.body, *(loop.body for loop in kernel.loops)]
-        pairs = [pair for block in blocks for pair in _pairs(block)]
-        return {f"{kernel.label(pair.first)} and {kernel.label(pair.second)}": pair for pair in pairs}
+        pairs = [pair for block in blocks for pair in _adjacent_loops(block)]
+        return {
+            f"{kernel.unique_label(pair.first)} and {kernel.unique_label(pair.second)}": pair
+            for pair in pairs
+        }
 
-    def choices(self, kernel: Kernel, target: Target, place: Pair) -> tuple[Choice, ...]:
-        depth = len(_fused_loops(kernel, target, place))
+    def list_choices(self, kernel: Kernel, target: Target, place: LoopPair) -> tuple[Choice, ...]:
+        depth = len(_fuse_nested_loops(kernel, target, place))
         return tuple({"loops": count} for count in range(depth, 0, -1))
 
-    def apply(self, kernel: Kernel, target: Target, place: Pair, choice: Choice) -> str:
-        made = _fused_loops(kernel, target, place)[int(choice["loops"]) - 1]
-        return _kept_on_chip(made, made.loops[kernel.loops.index(place.first)], target)
+    def apply(self, kernel: Kernel, target: Target, place: LoopPair, choice: Choice) -> str:
+        made = _fuse_nested_loops(kernel, target, place)[int(choice["loops"]) - 1]
+        return _remove_round_trips(made, made.loops[kernel.loops.index(place.first)], target)
 
 
-def _fused_loops(kernel: Kernel, target: Target, pair: Pair) -> list[Kernel]:
+def _fuse_nested_loops(kernel: Kernel, target: Target, pair: LoopPair) -> list[Kernel]:
     """The kernel with the two loops as one, then with those that meet inside as one, and so on.
 
     Raises:
-        Refused: as `_fused`.
+        RewriteRefused: as `_fuse_pair`.
     """
-    made = [_fused(kernel, target, pair)]
+    made = [_fuse_pair(kernel, target, pair)]
     number, at = kernel.loops.index(pair.first), len(pair.first.body)
     while True:
         loop = made[-1].loops[number]
         met = [
-            one for one in _pairs(loop.body) if loop.body.index(one.first) < at <= loop.body.index(one.second)
+            one
+            for one in _adjacent_loops(loop.body)
+            if loop.body.index(one.first) < at <= loop.body.index(one.second)
         ]
         if not met:
             return made
         try:
-            inner = _fused(made[-1], target, met[0])
-        except Refused:
+            inner = _fuse_pair(made[-1], target, met[0])
+        except RewriteRefused:
             return made
         number, at = made[-1].loops.index(met[0].first), len(met[0].first.body)
         made.append(inner)
 
 
-def _kept_on_chip(made: Kernel, loop: Loop, target: Target) -> str:
+def _remove_round_trips(made: Kernel, loop: Loop, target: Target) -> str:
     """The source without transfers in a loop of what is on chip: what it stored itself, or loaded before."""
     number, refused = made.loops.index(loop), set[str]()
     while True:
-        ways = [one for one in _ways(made, made.loops[number]) if one[0] not in refused]
+        ways = [one for one in _removal_options(made, made.loops[number]) if one[0] not in refused]
         if not ways:
-            return without_dead_code(made)
+            return remove_dead_code(made)
         name, way = ways[0]
         try:
-            made = _read(way(), made, target)
-        except Refused:
+            made = _read_or_refuse(way(), made, target)
+        except RewriteRefused:
             refused.add(name)
 
 
-def _ways(kernel: Kernel, loop: Loop) -> Iterator[tuple[str, Callable[[], str]]]:
+def _removal_options(kernel: Kernel, loop: Loop) -> Iterator[tuple[str, Callable[[], str]]]:
     """What a transfer or a copy on chip in a loop can be spared by, each with a name."""
-    for item in loads(kernel):
-        if inside(loop, item):
-            yield f"load {item.order}", partial(kept_on_chip, kernel, item)
-    for site, copy in copies(kernel).items():
-        if inside(loop, copy) and len({access.tensor.buffer for access in copy.accesses}) == 1:
-            yield f"forward {site}", partial(reading_source, kernel, copy)
-    for site, twins in repeated(kernel).items():
-        if inside(loop, twins.second) and twins.second.op == "dma_copy":
-            yield f"reuse {site}", partial(used_again, kernel, twins)
+    for item in find_own_loads(kernel):
+        if loop_contains(loop, item):
+            yield f"load {item.order}", partial(replace_load, kernel, item)
+    for site, copy in find_copies(kernel).items():
+        if loop_contains(loop, copy) and len({access.tensor.buffer for access in copy.accesses}) == 1:
+            yield f"forward {site}", partial(read_copied_source, kernel, copy)
+    for site, twins in find_duplicates(kernel).items():
+        if loop_contains(loop, twins.second) and twins.second.op == "dma_copy":
+            yield f"reuse {site}", partial(reuse_result, kernel, twins)
 
 
-def _pairs(block: Sequence[Node]) -> list[Pair]:
-    found: list[Pair] = []
+def _adjacent_loops(block: Sequence[Node]) -> list[LoopPair]:
+    found: list[LoopPair] = []
     first: Loop | None = None
     between: list[Statement] = []
     for node in block:
         if isinstance(node, Loop):
             if first is not None:
-                found.append(Pair(first, tuple(between), node))
+                found.append(LoopPair(first, tuple(between), node))
             first, between = node, []
         elif isinstance(node, Statement):
             between.append(node)
@@ -129,93 +143,97 @@ def _pairs(block: Sequence[Node]) -> list[Pair]:
     return found
 
 
-def _fused(kernel: Kernel, target: Target, pair: Pair) -> Kernel:
+def _fuse_pair(kernel: Kernel, target: Target, pair: LoopPair) -> Kernel:
     """The kernel with one loop, read again.
 
     Raises:
-        Refused: its iterations need what others of the first loop make, or it cannot be read.
+        RewriteRefused: its iterations need what others of the first loop make, or it cannot be read.
     """
     first, second = pair.first, pair.second
     if (first.start, first.step, first.trips) != (second.start, second.step, second.trips):
-        raise Refused(f"the loops over {first.var} and {second.var} do not go through the same range")
+        raise RewriteRefused(f"the loops over {first.var} and {second.var} do not go through the same range")
     _check_readable(pair)
     _check_between(pair)
     _check_index(pair)
-    _check_asserted(pair)
-    made = _read(_source(kernel, pair), kernel, target)
-    _check_same(kernel, made, pair)
+    _check_assertions(pair)
+    made = _read_or_refuse(_fused_source(kernel, pair), kernel, target)
+    _check_same_accesses(kernel, made, pair)
     loop = made.loops[kernel.loops.index(first)]
     at = len(first.body)
-    before, after = (_statements(part) for part in (loop.body[:at], loop.body[at:]))
+    before, after = (_all_statements(part) for part in (loop.body[:at], loop.body[at:]))
     for a in (access for item in before for access in item.accesses):
         for b in (access for item in after for access in item.accesses):
             met = a.tensor.id == b.tensor.id and (a.writes or b.writes)
-            if met and not apart(made, loop, a, b):
-                raise Refused(
+            if met and not never_overlap(made, loop, a, b):
+                raise RewriteRefused(
                     f"an iteration over {second.var} needs {a.tensor.name} from others over {first.var}"
                 )
     return made
 
 
-def _check_readable(pair: Pair) -> None:
+def _check_readable(pair: LoopPair) -> None:
     for loop in (pair.first, pair.second):
-        walls = [item for item in _statements(loop.body) if item.kind is Kind.OPAQUE]
+        walls = [item for item in _all_statements(loop.body) if item.kind is StatementKind.OPAQUE]
         if walls:
-            raise Refused(f"the loop over {loop.var} holds what cannot be read: {walls[0].reason}")
+            raise RewriteRefused(f"the loop over {loop.var} holds what cannot be read: {walls[0].reason}")
 
 
-def _check_index(pair: Pair) -> None:
+def _check_index(pair: LoopPair) -> None:
     """The second loop's index goes: nothing in it may bind that name, nor the one that it gets."""
     first, second = pair.first.var, pair.second.var
-    again = {first, second} & _bound(pair.second.body)
+    again = {first, second} & _bound_names(pair.second.body)
     if again:
-        raise Refused(f"{min(again)} is bound again in the loop over {second}")
+        raise RewriteRefused(f"{min(again)} is bound again in the loop over {second}")
 
 
-def _check_asserted(pair: Pair) -> None:
+def _check_assertions(pair: LoopPair) -> None:
     """What a loop asserts must not be of names that the other one binds, in turns with it now."""
     for one, other in ((pair.first, pair.second), (pair.second, pair.first)):
-        bound = (_bound(other.body) | {other.var}) - {one.var}
-        for item in _statements(one.body):
-            if item.kind is Kind.INERT and item.uses & bound:
-                raise Refused(f"the loop over {one.var} asserts something of {min(item.uses & bound)}")
+        bound = (_bound_names(other.body) | {other.var}) - {one.var}
+        for item in _all_statements(one.body):
+            if item.kind is StatementKind.INERT and item.uses & bound:
+                raise RewriteRefused(f"the loop over {one.var} asserts something of {min(item.uses & bound)}")
 
 
-def _bound(nodes: Sequence[Node]) -> frozenset[str]:
+def _bound_names(nodes: Sequence[Node]) -> frozenset[str]:
     """The names that nodes bind."""
-    inner = (node for node in walk(list(nodes)) if isinstance(node, Loop))
-    return frozenset(loop.var for loop in inner).union(*(item.binds for item in _statements(nodes)))
+    inner = (node for node in walk_nodes(list(nodes)) if isinstance(node, Loop))
+    return frozenset(loop.var for loop in inner).union(*(item.binds for item in _all_statements(nodes)))
 
 
-def _uses(node: Node) -> frozenset[str]:
+def _used_names(node: Node) -> frozenset[str]:
     return node.uses if isinstance(node, Statement) else node.mentions
 
 
-def _check_between(pair: Pair) -> None:
+def _check_between(pair: LoopPair) -> None:
     """What stands between the loops goes in front of both: it must not meet what the first one does."""
-    mine = [access for item in _statements(pair.first.body) for access in item.accesses]
-    bound = _bound(pair.first.body) | {pair.first.var}
-    used = bound.union(*(_uses(node) for node in walk(pair.first.body)))
+    mine = [access for item in _all_statements(pair.first.body) for access in item.accesses]
+    bound = _bound_names(pair.first.body) | {pair.first.var}
+    used = bound.union(*(_used_names(node) for node in walk_nodes(pair.first.body)))
     for item in pair.between:
-        if item.kind is Kind.OPAQUE:
-            raise Refused(f"what cannot be read stands between the loops: {item.reason}")
+        if item.kind is StatementKind.OPAQUE:
+            raise RewriteRefused(f"what cannot be read stands between the loops: {item.reason}")
         clash = (item.uses & bound) | (item.binds & used)
         if clash:
-            raise Refused(f"{min(clash)} is a name of the first loop and of what stands between the loops")
+            raise RewriteRefused(
+                f"{min(clash)} is a name of the first loop and of what stands between the loops"
+            )
         for access in item.accesses:
             met = [other for other in mine if other.tensor.id == access.tensor.id]
             if any(access.writes or other.writes for other in met):
-                raise Refused(f"{item.op} between the loops meets {access.tensor.name} of the first one")
+                raise RewriteRefused(
+                    f"{item.op} between the loops meets {access.tensor.name} of the first one"
+                )
 
 
-def _check_same(kernel: Kernel, made: Kernel, pair: Pair) -> None:
+def _check_same_accesses(kernel: Kernel, made: Kernel, pair: LoopPair) -> None:
     """Check that the instructions are the same ones, on the same parts of the same tensors.
 
     Names may have come to mean something else: those that one loop binds and the other one uses.
     """
-    olds, news = list(_nodes(kernel.body, pair)), made.nodes
+    olds, news = list(_fused_order(kernel.body, pair)), made.nodes
     if len(olds) != len(news) or any(type(a) is not type(b) for a, b in zip(olds, news, strict=True)):
-        raise Refused("the loops read differently as one")
+        raise RewriteRefused("the loops read differently as one")
     loops = {
         a.id: b.id for a, b in zip(olds, news, strict=True) if isinstance(a, Loop) and isinstance(b, Loop)
     }
@@ -226,83 +244,88 @@ def _check_same(kernel: Kernel, made: Kernel, pair: Pair) -> None:
         if isinstance(a, Statement) and isinstance(b, Statement) and a.tensor and b.tensor
     }
     for old, new in zip(olds, news, strict=True):
-        if _said(old, loops) != _said(new):
-            raise Refused("the loops read differently as one")
+        if _node_signature(old, loops) != _node_signature(new):
+            raise RewriteRefused("the loops read differently as one")
         if isinstance(old, Statement) and isinstance(new, Statement):
             for a, b in zip(old.accesses, new.accesses, strict=True):
-                if tensors.get(a.tensor.id, a.tensor.id) != b.tensor.id or _place(a, loops) != _place(b):
-                    raise Refused(f"{a.tensor.name} would be another tile, or another part of it")
+                if tensors.get(a.tensor.id, a.tensor.id) != b.tensor.id or _access_signature(
+                    a, loops
+                ) != _access_signature(b):
+                    raise RewriteRefused(f"{a.tensor.name} would be another tile, or another part of it")
 
 
-def _said(node: Node, loops: Mapping[str, str] | None = None) -> Any:
+def _node_signature(node: Node, loops: Mapping[str, str] | None = None) -> Any:
     """What a node says besides where its operands are: an instruction, a range, a condition."""
     if isinstance(node, Statement):
         return node.kind, node.form
     if isinstance(node, Loop):
-        return _called(node.start, loops), node.step, node.trips
-    return _called(node.difference, loops)
+        return _rename_loops(node.start, loops), node.step, node.trips
+    return _rename_loops(node.difference, loops)
 
 
-def _nodes(nodes: Sequence[Node], pair: Pair) -> Iterator[Node]:
+def _fused_order(nodes: Sequence[Node], pair: LoopPair) -> Iterator[Node]:
     """All nodes in the order in which they are after the fusion, without the second loop itself."""
     for node in nodes:
         if node is pair.first:
-            yield from (*pair.between, node, *walk(pair.first.body), *walk(pair.second.body))
+            yield from (*pair.between, node, *walk_nodes(pair.first.body), *walk_nodes(pair.second.body))
         elif node is not pair.second and node not in pair.between:
             yield node
             if not isinstance(node, Statement):
-                yield from _nodes(node.body, pair)
+                yield from _fused_order(node.body, pair)
 
 
-def _place(access: Access, loops: Mapping[str, str] | None = None) -> Any:
+def _access_signature(access: Access, loops: Mapping[str, str] | None = None) -> Any:
     """Where an access is in its tensor, its loops called as they are in the other kernel."""
 
     view = access.view
     starts = [
-        _called(value, loops) for value in (*(item.start for item in view.box), *view.picks, *view.within)
+        _rename_loops(value, loops)
+        for value in (*(item.start for item in view.box), *view.picks, *view.within)
     ]
     return access.role, starts, [(item.size, item.step) for item in view.box], view.axes, len(view.picks)
 
 
-def _called(value: Affine, loops: Mapping[str, str] | None) -> Affine:
+def _rename_loops(value: Affine, loops: Mapping[str, str] | None) -> Affine:
     """An index with its loops called as they are in the other kernel."""
-    return value if loops is None else affine(value.const, {loops[name]: n for name, n in value.terms})
+    return value if loops is None else make_affine(value.const, {loops[name]: n for name, n in value.terms})
 
 
-def _source(kernel: Kernel, pair: Pair) -> str:
+def _fused_source(kernel: Kernel, pair: LoopPair) -> str:
     first, second = pair.first, pair.second
-    head = first.node if "affine_range" not in _range(kernel, first) else second.node
+    head = first.node if "affine_range" not in _range_text(kernel, first) else second.node
     body = [item.node for item in first.body]
     # Tiles of the first loop keep their names to themselves: the second loop may need what they hold.
-    names = {name: kernel.fresh(name) for name in sorted(_tiles(first) & _tiles(second))}
-    body += [replaced(item.node, {second.var: first.var, **names}) for item in second.body]
+    names = {
+        name: kernel.fresh_name(name) for name in sorted(_declared_names(first) & _declared_names(second))
+    }
+    body += [replace_names(item.node, {second.var: first.var, **names}) for item in second.body]
     target = head.with_changes(target=first.node.target)
-    made = syntax.at_front(syntax.with_body(target, body), syntax.leading(first.node))
+    made = syntax.with_leading_lines(syntax.replace_body(target, body), syntax.leading_lines(first.node))
 
     def emit(node: Node) -> list[cst.BaseStatement] | None:
         if node is first:
             return [*(item.node for item in pair.between), made]
         return [] if node is second or node in pair.between else None
 
-    return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+    return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
 
 
-def _tiles(loop: Loop) -> set[str]:
+def _declared_names(loop: Loop) -> set[str]:
     """The names of the tiles that a loop declares."""
-    declared = (item for item in _statements(loop.body) if item.kind is Kind.DECLARE)
+    declared = (item for item in _all_statements(loop.body) if item.kind is StatementKind.DECLARE)
     return {name for item in declared for name in item.binds}
 
 
-def _range(kernel: Kernel, loop: Loop) -> str:
+def _range_text(kernel: Kernel, loop: Loop) -> str:
     return kernel.module.code_for_node(loop.node.iter)
 
 
-def _read(source: str, kernel: Kernel, target: Target) -> Kernel:
+def _read_or_refuse(source: str, kernel: Kernel, target: Target) -> Kernel:
     try:
-        return read(source, kernel.arguments, target)
+        return read_kernel(source, kernel.arguments, target)
     except SourceError as error:
-        raise Refused(str(error)) from error
+        raise RewriteRefused(str(error)) from error
 
 
-def _statements(nodes: Sequence[Node]) -> list[Statement]:
-    return [item for item in walk(list(nodes)) if isinstance(item, Statement)]
+def _all_statements(nodes: Sequence[Node]) -> list[Statement]:
+    return [item for item in walk_nodes(list(nodes)) if isinstance(item, Statement)]

@@ -11,21 +11,21 @@ import libcst as cst
 from nki_sim.dtypes import DTYPES
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
-from targets.nki.rewrites.elementwise import is_plain
-from targets.nki.rewrites.model import Access, Kernel, Kind, Node, Statement
+from targets.nki.rewrites.elementwise import has_plain_arguments
+from targets.nki.rewrites.kernel_ir import Access, Kernel, Node, Statement, StatementKind
 from targets.nki.rewrites.reductions import reduces_rows
-from targets.nki.rewrites.transform import Choice, Refused, Transform
-from targets.nki.rewrites.values import Symbol
+from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
+from targets.nki.rewrites.values import LibrarySymbol
 
 
-class Pair(NamedTuple):
+class ReductionPair(NamedTuple):
     """`maker` writes the view that `reduction` reads right after it, in the same block."""
 
     maker: Statement
     reduction: Statement
 
 
-class FuseReduction(Transform[Pair]):
+class FuseReduction(Transform[ReductionPair]):
     """Fuses a reduction into the instruction that makes what it reduces."""
 
     id: ClassVar[str] = "fuse_reduction"
@@ -34,36 +34,38 @@ class FuseReduction(Transform[Pair]):
         "the engine reduces the float32 values that it writes; nothing touches them or the result in between"
     )
 
-    def places(self, kernel: Kernel, target: Target) -> Mapping[str, Pair]:
+    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, ReductionPair]:
         del target
-        found: dict[str, Pair] = {}
+        found: dict[str, ReductionPair] = {}
         for reduction in (item for item in kernel.operations() if item.op == "tensor_reduce"):
-            pair, result = pair_of(kernel, reduction), reduction.access("dst")
+            pair, result = find_reduction_pair(kernel, reduction), reduction.find_access("dst")
             if pair is not None and result is not None:
-                base = f"{pair.maker.op} and {reduction.op} to {kernel.label(result.tensor)}"
+                base = f"{pair.maker.op} and {reduction.op} to {kernel.unique_label(result.tensor)}"
                 found.setdefault(base, pair)
         return found
 
-    def choices(self, kernel: Kernel, target: Target, place: Pair) -> tuple[Choice, ...]:
+    def list_choices(self, kernel: Kernel, target: Target, place: ReductionPair) -> tuple[Choice, ...]:
         del target
-        _check(kernel, place)
-        ways = [way for way in _WAYS if _WAYS[way](kernel, place) is not None]
+        _check_fusible(kernel, place)
+        ways = [way for way in _FUSED_INSTRUCTIONS if _FUSED_INSTRUCTIONS[way](kernel, place) is not None]
         if not ways:
-            raise Refused(f"no instruction does what {place.maker.op} does and reduces with {_how(place)}")
+            raise RewriteRefused(
+                f"no instruction does what {place.maker.op} does and reduces with {_describe_reduction(place)}"
+            )
         return tuple({"by": way} for way in ways)
 
-    def apply(self, kernel: Kernel, target: Target, place: Pair, choice: Choice) -> str:
+    def apply(self, kernel: Kernel, target: Target, place: ReductionPair, choice: Choice) -> str:
         del target
-        _check(kernel, place)
-        words = _WAYS[str(choice["by"])](kernel, place)
+        _check_fusible(kernel, place)
+        words = _FUSED_INSTRUCTIONS[str(choice["by"])](kernel, place)
         if words is None:
-            raise Refused(
-                f"{choice['by']} does not do what {place.maker.op} does and reduce with {_how(place)}"
+            raise RewriteRefused(
+                f"{choice['by']} does not do what {place.maker.op} does and reduce with {_describe_reduction(place)}"
             )
-        made = syntax.call(f"{kernel.nisa}.{choice['by']}", words)
-        told = syntax.leading_of_all(place.maker.node, place.reduction.node)
-        fused = syntax.at_front(made, told)
-        result = place.reduction.access("dst")
+        made = syntax.make_call(f"{kernel.nisa}.{choice['by']}", words)
+        told = syntax.merge_leading_lines(place.maker.node, place.reduction.node)
+        fused = syntax.with_leading_lines(made, told)
+        result = place.reduction.find_access("dst")
         assert result is not None
         declared = kernel.declarations[result.tensor.id]
         late = declared.order > place.maker.order
@@ -73,43 +75,45 @@ class FuseReduction(Transform[Pair]):
                 return [declared.node, fused] if late else [fused]
             return [] if node is place.reduction or (late and node is declared) else None
 
-        return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+        return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
 
 
-def pair_of(kernel: Kernel, reduction: Statement) -> Pair | None:
+def find_reduction_pair(kernel: Kernel, reduction: Statement) -> ReductionPair | None:
     """A reduction with the last instruction before it that writes the tile it reduces, if that may fuse."""
-    data = reduction.access("data")
+    data = reduction.find_access("data")
     if data is None:
         return None
-    before = [item for item in kernel.users(data.tensor) if item.order < reduction.order]
+    before = [item for item in kernel.users_of(data.tensor) if item.order < reduction.order]
     last = max(
-        (item for item in before if item.writes(data.tensor)), key=lambda item: item.order, default=None
+        (item for item in before if item.writes_tensor(data.tensor)),
+        key=lambda item: item.order,
+        default=None,
     )
-    return Pair(last, reduction) if last is not None and last.op in _MAKERS else None
+    return ReductionPair(last, reduction) if last is not None and last.op in _FUSIBLE_MAKERS else None
 
 
-def _check(kernel: Kernel, pair: Pair) -> None:
+def _check_fusible(kernel: Kernel, pair: ReductionPair) -> None:
     """Raise unless the reduction can happen where the tile is made."""
     maker, reduction = pair
-    made, data, result = maker.access("dst"), reduction.access("data"), reduction.access("dst")
+    made, data, result = maker.find_access("dst"), reduction.find_access("data"), reduction.find_access("dst")
     assert made is not None
     assert data is not None
     assert result is not None
     tile = made.tensor.name
     if not reduces_rows(reduction):
-        raise Refused("it does not reduce all of the free axes")
+        raise RewriteRefused("it does not reduce all of the free axes")
     if maker.path != reduction.path or maker.guards != reduction.guards or made.view != data.view:
-        raise Refused(f"{maker.op} does not make what is reduced, in the same block")
-    if not is_plain(maker):
-        raise Refused(f"{maker.op} has arguments that the fused instruction has no place for")
+        raise RewriteRefused(f"{maker.op} does not make what is reduced, in the same block")
+    if not has_plain_arguments(maker):
+        raise RewriteRefused(f"{maker.op} has arguments that the fused instruction has no place for")
     if made.tensor.dtype != "float32" or result.tensor.dtype != "float32":
-        raise Refused(f"{tile} or {result.tensor.name} is rounded to another type than float32")
+        raise RewriteRefused(f"{tile} or {result.tensor.name} is rounded to another type than float32")
     if any(DTYPES[access.tensor.dtype].kind != "float" for access in maker.accesses):
-        raise Refused(f"{maker.op} reads integers")
+        raise RewriteRefused(f"{maker.op} reads integers")
     if result.tensor.id in {access.tensor.id for access in maker.accesses}:
-        raise Refused(f"{maker.op} uses {result.tensor.name}, where the result goes")
-    if re.search(r"\breduce_(cmd|res)\b", kernel.unread):
-        raise Refused("the kernel may keep sums in the engine's registers, which this would overwrite")
+        raise RewriteRefused(f"{maker.op} uses {result.tensor.name}, where the result goes")
+    if re.search(r"\breduce_(cmd|res)\b", kernel.unread_source):
+        raise RewriteRefused("the kernel may keep sums in the engine's registers, which this would overwrite")
     _check_between(kernel, maker, reduction, made, result)
 
 
@@ -118,51 +122,51 @@ def _check_between(
 ) -> None:
     declared = kernel.declarations.get(result.tensor.id)
     for tensor in (result.tensor, made.tensor):
-        if tensor.id in kernel.escaping:
-            raise Refused(f"{tensor.name} has a second name or is used by what cannot be read")
+        if tensor.id in kernel.escaping_ids:
+            raise RewriteRefused(f"{tensor.name} has a second name or is used by what cannot be read")
     if declared is None:
-        raise Refused(f"{result.tensor.name} is declared elsewhere")
+        raise RewriteRefused(f"{result.tensor.name} is declared elsewhere")
     late = declared.order > maker.order
     if late and (declared.path != maker.path or declared.guards != maker.guards):
-        raise Refused(f"{result.tensor.name} is declared elsewhere")
+        raise RewriteRefused(f"{result.tensor.name} is declared elsewhere")
     between = [item for item in kernel.statements if maker.order < item.order < reduction.order]
     for item in between:
-        if item.kind is Kind.OPAQUE:
-            raise Refused(f"in between is what cannot be read: {item.reason}")
-        if item.touches(result.tensor) or item.writes(made.tensor):
-            raise Refused(f"{item.op} uses {made.tensor.name} or {result.tensor.name} in between")
+        if item.kind is StatementKind.OPAQUE:
+            raise RewriteRefused(f"in between is what cannot be read: {item.reason}")
+        if item.touches_tensor(result.tensor) or item.writes_tensor(made.tensor):
+            raise RewriteRefused(f"{item.op} uses {made.tensor.name} or {result.tensor.name} in between")
     for text in (reduction.texts["dst"], *((declared.texts["shape"],) if late else ())):
-        if _rebound(kernel, text, maker, reduction):
-            raise Refused(f"{text} means something else where {made.tensor.name} is made")
+        if _may_rebind_name(kernel, text, maker, reduction):
+            raise RewriteRefused(f"{text} means something else where {made.tensor.name} is made")
 
 
-def _rebound(kernel: Kernel, text: str, maker: Statement, reduction: Statement) -> bool:
+def _may_rebind_name(kernel: Kernel, text: str, maker: Statement, reduction: Statement) -> bool:
     """Whether a name in an expression is bound between the two, but for the result's own declaration."""
     names = set(re.findall(r"[A-Za-z_]\w*", text))
-    result = reduction.access("dst")
+    result = reduction.find_access("dst")
     assert result is not None
     between = [item for item in kernel.statements if maker.order < item.order < reduction.order]
     return any(names & item.binds for item in between if item.tensor != result.tensor)
 
 
-def _how(pair: Pair) -> str:
-    return f"{_symbol(pair.reduction, 'op')}{', negated' if _is_negated(pair) else ''}"
+def _describe_reduction(pair: ReductionPair) -> str:
+    return f"{_symbol_name(pair.reduction, 'op')}{', negated' if _is_negated(pair) else ''}"
 
 
-def _is_negated(pair: Pair) -> bool:
+def _is_negated(pair: ReductionPair) -> bool:
     return bool(pair.reduction.arguments.get("negate"))
 
 
-def _symbol(item: Statement, role: str) -> str:
+def _symbol_name(item: Statement, role: str) -> str:
     value = item.arguments.get(role)
-    return value.leaf if isinstance(value, Symbol) else ""
+    return value.leaf if isinstance(value, LibrarySymbol) else ""
 
 
-Words = dict[str, str]
+CallArguments = dict[str, str]
 """Arguments of the fused instruction, in the order written."""
 
 
-def _on_vector(kernel: Kernel, pair: Pair) -> Words | None:
+def _vector_arguments(kernel: Kernel, pair: ReductionPair) -> CallArguments | None:
     """(data op0 operand0) reduced along the row; a copy multiplies by one."""
     maker, nl = pair.maker, kernel.nl
     if maker.op == "tensor_copy":
@@ -171,59 +175,59 @@ def _on_vector(kernel: Kernel, pair: Pair) -> Words | None:
         step = {name: maker.texts[name] for name in ("data", "op0", "operand0") if name in maker.texts}
     else:
         return None
-    words = {"dst": maker.texts["dst"], **step, **_reducing(kernel, pair)}
+    words = {"dst": maker.texts["dst"], **step, **_reduction_arguments(kernel, pair)}
     return words | ({"reduce_res_negate": "True"} if _is_negated(pair) else {})
 
 
-def _on_scalar(kernel: Kernel, pair: Pair) -> Words | None:
+def _scalar_arguments(kernel: Kernel, pair: ReductionPair) -> CallArguments | None:
     """function(data * scale + bias), added up along the row."""
-    if _symbol(pair.reduction, "op") != "add" or _is_negated(pair):
+    if _symbol_name(pair.reduction, "op") != "add" or _is_negated(pair):
         return None
-    step = _SCALAR.get(pair.maker.op, _no_function)(pair.maker)
+    step = _ACTIVATIONS_BY_MAKER.get(pair.maker.op, _no_activation)(pair.maker)
     if step is None:
         return None
     words = {"dst": pair.maker.texts["dst"], "op": f"{kernel.nl}.{step[0]}", "data": step[1]}
-    return words | step[2] | _reducing(kernel, pair)
+    return words | step[2] | _reduction_arguments(kernel, pair)
 
 
-def _reducing(kernel: Kernel, pair: Pair) -> Words:
+def _reduction_arguments(kernel: Kernel, pair: ReductionPair) -> CallArguments:
     return {
-        "reduce_op": f"{kernel.nl}.{_symbol(pair.reduction, 'op')}",
+        "reduce_op": f"{kernel.nl}.{_symbol_name(pair.reduction, 'op')}",
         "reduce_res": pair.reduction.texts["dst"],
     }
 
 
-Function = tuple[str, str, Words]
+ActivationSpec = tuple[str, str, CallArguments]
 """An activation: its function, its data, and its scale and bias."""
 
 
-def _no_function(maker: Statement) -> Function | None:
+def _no_activation(maker: Statement) -> ActivationSpec | None:
     del maker
     return None
 
 
-def _copied(maker: Statement) -> Function | None:
+def _copy_activation(maker: Statement) -> ActivationSpec | None:
     return "copy", maker.texts["src"], {}
 
 
-def _activated(maker: Statement) -> Function | None:
+def _own_activation(maker: Statement) -> ActivationSpec | None:
     extra = {name: maker.texts[name] for name in ("bias", "scale") if name in maker.texts}
-    return _symbol(maker, "op"), maker.texts["data"], extra
+    return _symbol_name(maker, "op"), maker.texts["data"], extra
 
 
-def _squared(maker: Statement) -> Function | None:
-    left, right = maker.access("data1"), maker.access("data2")
+def _square_activation(maker: Statement) -> ActivationSpec | None:
+    left, right = maker.find_access("data1"), maker.find_access("data2")
     same = left is not None and right is not None and left.view == right.view
-    return ("square", maker.texts["data1"], {}) if same and _symbol(maker, "op") == "multiply" else None
+    return ("square", maker.texts["data1"], {}) if same and _symbol_name(maker, "op") == "multiply" else None
 
 
-_SCALAR: dict[str, Callable[[Statement], Function | None]] = {
-    "tensor_copy": _copied,
-    "activation": _activated,
-    "tensor_tensor": _squared,
+_ACTIVATIONS_BY_MAKER: dict[str, Callable[[Statement], ActivationSpec | None]] = {
+    "tensor_copy": _copy_activation,
+    "activation": _own_activation,
+    "tensor_tensor": _square_activation,
 }
-_MAKERS = frozenset({*_SCALAR, "tensor_scalar"})
-_WAYS: dict[str, Callable[[Kernel, Pair], Words | None]] = {
-    "activation_reduce": _on_scalar,
-    "tensor_scalar_reduce": _on_vector,
+_FUSIBLE_MAKERS = frozenset({*_ACTIVATIONS_BY_MAKER, "tensor_scalar"})
+_FUSED_INSTRUCTIONS: dict[str, Callable[[Kernel, ReductionPair], CallArguments | None]] = {
+    "activation_reduce": _scalar_arguments,
+    "tensor_scalar_reduce": _vector_arguments,
 }

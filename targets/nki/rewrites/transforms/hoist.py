@@ -9,11 +9,11 @@ from typing import ClassVar
 from nki_sim.targets import Target
 from targets.nki.rewrites import staging
 from targets.nki.rewrites.estimate import tile_bytes
-from targets.nki.rewrites.model import Kernel, Loop
-from targets.nki.rewrites.transform import Choice, Refused, Transform
+from targets.nki.rewrites.kernel_ir import Kernel, Loop
+from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.values import Tensor
 
-FIRST = "in the first iteration"
+FIRST_ITERATION = "in the first iteration"
 
 
 class Hoist(Transform[tuple[Tensor, Loop]]):
@@ -26,41 +26,41 @@ class Hoist(Transform[tuple[Tensor, Loop]]):
         "nothing else used the intermediate results"
     )
 
-    def places(self, kernel: Kernel, target: Target) -> Mapping[str, tuple[Tensor, Loop]]:
+    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, tuple[Tensor, Loop]]:
         del target
         return {
-            f"{kernel.label(item.tensor)} out of {kernel.label(loop)}": (item.tensor, loop)
+            f"{kernel.unique_label(item.tensor)} out of {kernel.unique_label(loop)}": (item.tensor, loop)
             for item in kernel.declarations.values()
             if item.tensor is not None
             for loop in item.path
         }
 
-    def choices(self, kernel: Kernel, target: Target, place: tuple[Tensor, Loop]) -> tuple[Choice, ...]:
-        plan = self._plan(kernel, place)
+    def list_choices(self, kernel: Kernel, target: Target, place: tuple[Tensor, Loop]) -> tuple[Choice, ...]:
+        plan = self._plan_hoist(kernel, place)
         if plan.bytes_factor * tile_bytes(plan.tensor) > target.sbuf_usable_bytes:
-            raise Refused(
+            raise RewriteRefused(
                 f"{plan.tensor.name} for all iterations needs {plan.bytes_factor * tile_bytes(plan.tensor)} "
                 f"bytes per partition, {target.sbuf_usable_bytes} are usable"
             )
-        loops = staging.mergeable(plan)
+        loops = staging.mergeable_loops(plan)
         subsets = [part for size in range(len(loops) + 1) for part in combinations(loops, size)]
         merged = [{"one transfer for": " ".join(loop.var for loop in part)} for part in subsets if part]
-        return ({"when": FIRST}, {}, *merged)
+        return ({"when": FIRST_ITERATION}, {}, *merged)
 
     def apply(self, kernel: Kernel, target: Target, place: tuple[Tensor, Loop], choice: Choice) -> str:
         del target
-        plan = self._plan(kernel, place)
-        if choice.get("when") == FIRST:
-            return staging.emit_in_place(plan)
+        plan = self._plan_hoist(kernel, place)
+        if choice.get("when") == FIRST_ITERATION:
+            return staging.emit_in_first_iteration(plan)
         names = str(choice.get("one transfer for", "")).split()
-        merged = [loop for loop in staging.mergeable(plan) if loop.var in names]
+        merged = [loop for loop in staging.mergeable_loops(plan) if loop.var in names]
         if len(merged) != len(names):
-            raise Refused(f"no transfer can serve all iterations over {', '.join(names)}")
-        return staging.emit(plan, merged)
+            raise RewriteRefused(f"no transfer can serve all iterations over {', '.join(names)}")
+        return staging.emit_staged(plan, merged)
 
-    def _plan(self, kernel: Kernel, place: tuple[Tensor, Loop]) -> staging.Stage:
+    def _plan_hoist(self, kernel: Kernel, place: tuple[Tensor, Loop]) -> staging.StagePlan:
         tensor, loop = place
-        plan = staging.stage(kernel, tensor, loop)
+        plan = staging.plan_stage(kernel, tensor, loop)
         if loop in plan.grown:
-            raise Refused(f"{tensor.name} depends on {loop.var}")
+            raise RewriteRefused(f"{tensor.name} depends on {loop.var}")
         return plan

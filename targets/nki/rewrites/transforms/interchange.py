@@ -10,8 +10,8 @@ import libcst as cst
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.blocking import check_independent
-from targets.nki.rewrites.model import Kernel, Kind, Loop, Node, Statement, walk
-from targets.nki.rewrites.transform import Choice, Refused, Transform
+from targets.nki.rewrites.kernel_ir import Kernel, Loop, Node, Statement, StatementKind, walk_nodes
+from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 
 
 class Interchange(Transform[tuple[Loop, Loop]]):
@@ -21,44 +21,44 @@ class Interchange(Transform[tuple[Loop, Loop]]):
     counter: ClassVar[str] = "hbm_read_bytes"
     keeps: ClassVar[str] = "iterations of both loops touch disjoint data, so any order will do"
 
-    def places(self, kernel: Kernel, target: Target) -> Mapping[str, tuple[Loop, Loop]]:
+    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, tuple[Loop, Loop]]:
         del target
         return {
-            f"{kernel.label(loop)} and {kernel.label(inner)}": (loop, inner)
+            f"{kernel.unique_label(loop)} and {kernel.unique_label(inner)}": (loop, inner)
             for loop in kernel.loops
             for inner in loop.body
             if isinstance(inner, Loop)
         }
 
-    def choices(self, kernel: Kernel, target: Target, place: tuple[Loop, Loop]) -> tuple[Choice, ...]:
+    def list_choices(self, kernel: Kernel, target: Target, place: tuple[Loop, Loop]) -> tuple[Choice, ...]:
         del target
-        _check(kernel, *place)
+        _check_interchange(kernel, *place)
         return ({},)
 
     def apply(self, kernel: Kernel, target: Target, place: tuple[Loop, Loop], choice: Choice) -> str:
         del target, choice
         outer, inner = place
-        _check(kernel, outer, inner)
+        _check_interchange(kernel, outer, inner)
         body = [item.node for item in inner.body]
         under = outer.node.with_changes(leading_lines=inner.node.leading_lines)
-        swapped = syntax.with_body(inner.node, [syntax.with_body(under, body)])
+        swapped = syntax.replace_body(inner.node, [syntax.replace_body(under, body)])
         swapped = swapped.with_changes(leading_lines=outer.node.leading_lines)
 
         def emit(node: Node) -> list[cst.BaseStatement] | None:
             return [swapped] if node is outer else None
 
-        return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+        return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
 
 
-def _check(kernel: Kernel, outer: Loop, inner: Loop) -> None:
+def _check_interchange(kernel: Kernel, outer: Loop, inner: Loop) -> None:
     if len(outer.body) != 1:
-        raise Refused(f"the loop over {outer.var} holds more than the loop over {inner.var}")
+        raise RewriteRefused(f"the loop over {outer.var} holds more than the loop over {inner.var}")
     if outer.id in inner.start.loops:
-        raise Refused(f"the range of {inner.var} depends on {outer.var}")
-    for node in walk(inner.body):
+        raise RewriteRefused(f"the range of {inner.var} depends on {outer.var}")
+    for node in walk_nodes(inner.body):
         if not isinstance(node, Statement | Loop):
-            raise Refused("a condition picks out one iteration")
-        if isinstance(node, Statement) and node.kind in {Kind.OPAQUE, Kind.BIND}:
-            raise Refused(f"the loop over {inner.var} holds a statement that cannot be reordered")
+            raise RewriteRefused("a condition picks out one iteration")
+        if isinstance(node, Statement) and node.kind in {StatementKind.OPAQUE, StatementKind.BIND}:
+            raise RewriteRefused(f"the loop over {inner.var} holds a statement that cannot be reordered")
     check_independent(kernel, outer)
     check_independent(kernel, inner)

@@ -13,62 +13,66 @@ import libcst as cst
 
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
-from targets.nki.rewrites.inlining import inlined, replaced
-from targets.nki.rewrites.model import Kernel, Loop, Node, Statement, inside
-from targets.nki.rewrites.reader import read
-from targets.nki.rewrites.transform import Choice, Refused, Transform
-from targets.nki.rewrites.tree import SourceError
+from targets.nki.rewrites.inlining import inline_names, replace_names
+from targets.nki.rewrites.kernel_ir import Kernel, Loop, Node, Statement, loop_contains
+from targets.nki.rewrites.reader import read_kernel
+from targets.nki.rewrites.source_tree import SourceError
+from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 
 
 @dataclass(frozen=True, eq=False)
-class Tail:
+class LoopTail:
     """In the first `whole` iterations of the loop a size is one thing, after that another."""
 
     loop: Loop
     item: Statement
 
 
-class Peel(Transform[Tail]):
+class Peel(Transform[LoopTail]):
     """Evaluates the masks of tails: sizes become constants in each part of the loop."""
 
     id: ClassVar[str] = "peel"
     counter: ClassVar[str] = "total_time"
     keeps: ClassVar[str] = "the same iterations run in the same order, cut in two where a size changes"
 
-    def places(self, kernel: Kernel, target: Target) -> Mapping[str, Tail]:
+    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, LoopTail]:
         del target
-        found: dict[str, Tail] = {}
+        found: dict[str, LoopTail] = {}
         for item in kernel.statements:
             inner = [loop for loop in item.path if item.undecided and loop.id in item.undecided.loops]
             if inner:
-                found.setdefault(kernel.label(inner[-1]), Tail(inner[-1], item))
+                found.setdefault(kernel.unique_label(inner[-1]), LoopTail(inner[-1], item))
         return found
 
-    def choices(self, kernel: Kernel, target: Target, place: Tail) -> tuple[Choice, ...]:
+    def list_choices(self, kernel: Kernel, target: Target, place: LoopTail) -> tuple[Choice, ...]:
         self.apply(kernel, target, place, {})
         return ({},)
 
-    def apply(self, kernel: Kernel, target: Target, place: Tail, choice: Choice) -> str:
+    def apply(self, kernel: Kernel, target: Target, place: LoopTail, choice: Choice) -> str:
         del choice
-        loop, whole = place.loop, _whole(place)
+        loop, whole = place.loop, _count_whole_iterations(place)
         _check_index(kernel, loop)
-        for count in _spellings(loop, whole):
-            source = syntax.source_of(kernel, syntax.rebuild(kernel.body, _cut(loop, count, whole)))
-            made = _read(source, kernel, target)
+        for count in _count_spellings(loop, whole):
+            source = syntax.render_module(
+                kernel, syntax.rebuild_block(kernel.body, _cut_loop(loop, count, whole))
+            )
+            made = _read_or_none(source, kernel, target)
             twin = made.loops[kernel.loops.index(loop)] if made is not None else None
             if made is not None and twin is not None and twin.trips == whole:
-                return inlined(made) or source
-        raise Refused(f"the loop over {loop.var} cannot be read when it is cut after {whole} iterations")
+                return inline_names(made) or source
+        raise RewriteRefused(
+            f"the loop over {loop.var} cannot be read when it is cut after {whole} iterations"
+        )
 
 
-def _whole(place: Tail) -> int:
+def _count_whole_iterations(place: LoopTail) -> int:
     """How many iterations come before the sign of what decides changes."""
     loop, difference = place.loop, place.item.undecided
     assert difference is not None
     if len(difference.terms) != 1:
-        raise Refused(f"where tiles are cut off depends on {len(difference.terms)} loops")
+        raise RewriteRefused(f"where tiles are cut off depends on {len(difference.terms)} loops")
     if loop.step != 1:
-        raise Refused(f"the loop over {loop.var} does not count by one")
+        raise RewriteRefused(f"the loop over {loop.var} does not count by one")
     ((_, factor),) = difference.terms
     start = difference.const if factor < 0 else -difference.const
     return start // abs(factor) + 1
@@ -79,28 +83,28 @@ def _check_index(kernel: Kernel, loop: Loop) -> None:
     tree = ast.parse(textwrap.dedent(kernel.module.code_for_node(loop.node)).strip())
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == loop.var]
     if sum(not isinstance(node.ctx, ast.Load) for node in names) > 1:
-        raise Refused(f"{loop.var} is bound again inside its loop")
-    end = max(item.order for item in kernel.statements if inside(loop, item))
+        raise RewriteRefused(f"{loop.var} is bound again inside its loop")
+    end = max(item.order for item in kernel.statements if loop_contains(loop, item))
     for item in (item for item in kernel.statements if item.order > end and loop.var in item.uses):
         if not any(other.var == loop.var for other in item.path if other not in loop.path):
-            raise Refused(f"{loop.var} is used after its loop")
+            raise RewriteRefused(f"{loop.var} is used after its loop")
 
 
-def _spellings(loop: Loop, whole: int) -> Iterator[str]:
+def _count_spellings(loop: Loop, whole: int) -> Iterator[str]:
     """Sources of the number of whole iterations: `n // t` where the loop rounds up, else the number."""
     rounded = re.fullmatch(r"\((.+) \+ (\w+) - 1\) // \2", loop.stop) or re.fullmatch(
         r"-\(-(\w+) // (\w+)\)", loop.stop
     )
-    if rounded and loop.first == "0" and _is_simple(rounded[1]):
+    if rounded and loop.first == "0" and _is_simple_expression(rounded[1]):
         yield f"{rounded[1]} // {rounded[2]}"
     yield str(whole) if loop.first == "0" else f"{loop.first} + {whole}"
 
 
-def _is_simple(code: str) -> bool:
+def _is_simple_expression(code: str) -> bool:
     return isinstance(ast.parse(code, mode="eval").body, ast.Name | ast.Constant)
 
 
-def _cut(loop: Loop, count: str, whole: int) -> syntax.Emit:
+def _cut_loop(loop: Loop, count: str, whole: int) -> syntax.Emit:
     called = loop.node.iter
     assert isinstance(called, cst.Call)
     function = cst.Module([]).code_for_node(called.func)
@@ -111,17 +115,17 @@ def _cut(loop: Loop, count: str, whole: int) -> syntax.Emit:
         if node is not loop:
             return None
         first = count if loop.first == "0" else f"{loop.first}, {count}"
-        begun = loop.node.with_changes(iter=syntax.expression(f"{function}({first})"))
+        begun = loop.node.with_changes(iter=syntax.parse_expression(f"{function}({first})"))
         if left > 1:
-            rest = syntax.expression(f"{function}({count}, {loop.stop})")
+            rest = syntax.parse_expression(f"{function}({count}, {loop.stop})")
             return [begun, loop.node.with_changes(iter=rest, leading_lines=[])]
-        return [begun, *(replaced(item, {loop.var: count}) for item in body)]
+        return [begun, *(replace_names(item, {loop.var: count}) for item in body)]
 
     return emit
 
 
-def _read(source: str, kernel: Kernel, target: Target) -> Kernel | None:
+def _read_or_none(source: str, kernel: Kernel, target: Target) -> Kernel | None:
     try:
-        return read(source, kernel.arguments, target)
+        return read_kernel(source, kernel.arguments, target)
     except SourceError:
         return None

@@ -14,24 +14,24 @@ import libcst as cst
 
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
-from targets.nki.rewrites.elementwise import Apply, Expression, Leaf, computed
-from targets.nki.rewrites.model import Access, Kernel, Kind, Loop, Node, Statement
+from targets.nki.rewrites.elementwise import Apply, Expression, Leaf, element_expression
+from targets.nki.rewrites.kernel_ir import Access, Kernel, Loop, Node, Statement, StatementKind
 from targets.nki.rewrites.slices import (
-    Window,
-    all_of,
+    SourceWindow,
     base_name,
-    substituted,
-    walked_dimension,
-    widened,
-    windows,
+    find_walked_dimension,
+    full_span,
+    parse_windows,
+    substitute_name,
+    widen_window,
 )
 from targets.nki.rewrites.staging import shape_texts
-from targets.nki.rewrites.transform import Choice, Refused, Transform
-from targets.nki.rewrites.values import View
+from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
+from targets.nki.rewrites.values import TensorView
 
-COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
+COMMUTATIVE_OPERATORS = frozenset({"add", "multiply", "maximum", "minimum"})
 """Operators of a step: with these it does not matter which operand is written first."""
-LEAST = 4
+MIN_STEPS = 4
 """Steps from which a scan is worth an instruction."""
 
 
@@ -53,119 +53,130 @@ class Scan(Transform[Loop]):
     counter: ClassVar[str] = "vector_engine_active_time_percent"
     keeps: ClassVar[str] = "a scan takes the same steps in the same order, in float32"
 
-    def places(self, kernel: Kernel, target: Target) -> Mapping[str, Loop]:
+    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, Loop]:
         del target
         return {
-            kernel.label(loop): loop
+            kernel.unique_label(loop): loop
             for loop in kernel.loops
-            if loop.trips >= LEAST
-            and _columns(loop)
+            if loop.trips >= MIN_STEPS
+            and _works_on_columns(loop)
             and not any(isinstance(item, Loop) for item in loop.body)
         }
 
-    def choices(self, kernel: Kernel, target: Target, place: Loop) -> tuple[Choice, ...]:
+    def list_choices(self, kernel: Kernel, target: Target, place: Loop) -> tuple[Choice, ...]:
         self.apply(kernel, target, place, {})
         return ({},)
 
     def apply(self, kernel: Kernel, target: Target, place: Loop, choice: Choice) -> str:
         del target, choice
-        made = list(_scan(kernel, place, recurrence(kernel, place)))
-        made[0] = syntax.at_front(made[0], syntax.leading(place.node))
+        made = list(_write_scan(kernel, place, find_recurrence(kernel, place)))
+        made[0] = syntax.with_leading_lines(made[0], syntax.leading_lines(place.node))
 
         def emit(node: Node) -> list[cst.BaseStatement] | None:
             return made if node is place else None
 
-        return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+        return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
 
 
-def _columns(loop: Loop) -> bool:
+def _works_on_columns(loop: Loop) -> bool:
     """Whether all that a loop does is done to single columns, on chip."""
     if not all(isinstance(item, Statement) for item in loop.body):
         return False
-    items = [item for item in loop.body if isinstance(item, Statement) and item.kind is Kind.OPERATE]
+    items = [item for item in loop.body if isinstance(item, Statement) and item.kind is StatementKind.OPERATE]
     views = [access.view for item in items for access in item.accesses]
-    return bool(items) and all(view.tensor.on_chip and view.shape[1:] in {(), (1,)} for view in views)
+    return bool(items) and all(view.tensor.is_on_chip and view.shape[1:] in {(), (1,)} for view in views)
 
 
-def recurrence(kernel: Kernel, loop: Loop) -> Recurrence:
+def find_recurrence(kernel: Kernel, loop: Loop) -> Recurrence:
     """What a loop over columns computes.
 
     Raises:
-        Refused: it is no recurrence of the form of a scan, or something else sees its steps.
+        RewriteRefused: it is no recurrence of the form of a scan, or something else sees its steps.
     """
     if loop.step != 1:
-        raise Refused(f"the loop over {loop.var} does not count by one")
-    values: dict[View, Expression] = {}
-    goals: dict[View, Leaf] = {}
+        raise RewriteRefused(f"the loop over {loop.var} does not count by one")
+    values: dict[TensorView, Expression] = {}
+    goals: dict[TensorView, Leaf] = {}
     for item in loop.body:
         assert isinstance(item, Statement)
-        if item.kind in {Kind.OPAQUE, Kind.BIND}:
-            raise Refused(f"the loop over {loop.var} holds more than instructions: {item.reason or 'a name'}")
-        if item.kind is Kind.OPERATE:
-            goal, value = _step(kernel, loop, item, values)
+        if item.kind in {StatementKind.OPAQUE, StatementKind.BIND}:
+            raise RewriteRefused(
+                f"the loop over {loop.var} holds more than instructions: {item.reason or 'a name'}"
+            )
+        if item.kind is StatementKind.OPERATE:
+            goal, value = _read_step(kernel, loop, item, values)
             values[goal.view], goals[goal.view] = value, goal
     walking = [view for view in values if loop.id in view.loops]
-    carried = {leaf.view for value in values.values() for leaf in _leaves(value) if leaf.view in values}
+    carried = {
+        leaf.view for value in values.values() for leaf in _iterate_leaves(value) if leaf.view in values
+    }
     carried -= set(walking)  # each step finds what was there, not what the one before left
     if len(carried) != 1 or len(walking) > 1:
-        raise Refused(f"the loop over {loop.var} carries {len(carried)} columns from step to step, not one")
+        raise RewriteRefused(
+            f"the loop over {loop.var} carries {len(carried)} columns from step to step, not one"
+        )
     (state,) = carried
     for view in values:
         if view != state and view not in walking:
             _check_local(kernel, loop, view)
-    ops, scale, shift = _matched(values[state], state)
+    ops, scale, shift = _match_operators(values[state], state)
     if any(values[view] != values[state] for view in walking):
-        raise Refused(f"{walking[0].tensor.name} holds something else than the steps")
+        raise RewriteRefused(f"{walking[0].tensor.name} holds something else than the steps")
     found = Recurrence(goals[state], scale, shift, ops, goals[walking[0]] if walking else None)
     if not walking and state.box[0].size != state.tensor.shape[0]:
-        raise Refused(f"{state.tensor.name} is carried in some of its partitions only")
+        raise RewriteRefused(f"{state.tensor.name} is carried in some of its partitions only")
     for leaf in (scale, shift, *([found.result] if found.result else [])):
         _check_row(leaf, loop)
     return found
 
 
-def _step(
-    kernel: Kernel, loop: Loop, item: Statement, values: Mapping[View, Expression]
+def _read_step(
+    kernel: Kernel, loop: Loop, item: Statement, values: Mapping[TensorView, Expression]
 ) -> tuple[Leaf, Expression]:
     """What an instruction writes, and its value in terms of what there was before the iteration."""
-    dst, value = item.access("dst"), computed(item)
+    dst, value = item.find_access("dst"), element_expression(item)
     if dst is None or value is None or item.guards or sum(access.writes for access in item.accesses) != 1:
-        raise Refused(f"{item.op} is no step of a scan")
+        raise RewriteRefused(f"{item.op} is no step of a scan")
     for access in item.accesses:
         _check_access(kernel, loop, access)
-    return Leaf(dst.view, item.texts["dst"]), _known(value, values)
+    return Leaf(dst.view, item.texts["dst"]), _substitute_values(value, values)
 
 
 def _check_access(kernel: Kernel, loop: Loop, access: Access) -> None:
     tensor = access.tensor
-    if tensor.dtype != "float32" or tensor.copies or not access.view.plain or tensor.id in kernel.escaping:
-        raise Refused(f"{tensor.name} is not plainly a tile of float32")
+    if (
+        tensor.dtype != "float32"
+        or tensor.copies
+        or not access.view.plain
+        or tensor.id in kernel.escaping_ids
+    ):
+        raise RewriteRefused(f"{tensor.name} is not plainly a tile of float32")
     mine = [other for item in loop.body if isinstance(item, Statement) for other in item.accesses]
     same = [other for other in mine if other.tensor.id == tensor.id]
     if any(other.writes for other in same) and any(other.view != access.view for other in same):
-        raise Refused(f"several columns of {tensor.name} are used in a step")
+        raise RewriteRefused(f"several columns of {tensor.name} are used in a step")
 
 
-def _known(value: Expression, values: Mapping[View, Expression]) -> Expression:
+def _substitute_values(value: Expression, values: Mapping[TensorView, Expression]) -> Expression:
     if isinstance(value, Apply):
-        return Apply(value.function, tuple(_known(item, values) for item in value.operands))
+        return Apply(value.function, tuple(_substitute_values(item, values) for item in value.operands))
     return values.get(value.view, value) if isinstance(value, Leaf) else value
 
 
-def _leaves(value: Expression) -> Iterator[Leaf]:
+def _iterate_leaves(value: Expression) -> Iterator[Leaf]:
     if isinstance(value, Apply):
         for item in value.operands:
-            yield from _leaves(item)
+            yield from _iterate_leaves(item)
     elif isinstance(value, Leaf):
         yield value
 
 
-def _check_local(kernel: Kernel, loop: Loop, view: View) -> None:
-    if any(loop not in item.path for item in kernel.users(view.tensor)):
-        raise Refused(f"{view.tensor.name} is used outside the loop over {loop.var}, too")
+def _check_local(kernel: Kernel, loop: Loop, view: TensorView) -> None:
+    if any(loop not in item.path for item in kernel.users_of(view.tensor)):
+        raise RewriteRefused(f"{view.tensor.name} is used outside the loop over {loop.var}, too")
 
 
-def _matched(value: Expression, state: View) -> tuple[tuple[str, str], Leaf, Leaf]:
+def _match_operators(value: Expression, state: TensorView) -> tuple[tuple[str, str], Leaf, Leaf]:
     """(op0, op1), what scales and what shifts the state."""
     match value:
         case Apply(op1, (Apply(op0, inner), Leaf() as shift)) | Apply(
@@ -173,57 +184,67 @@ def _matched(value: Expression, state: View) -> tuple[tuple[str, str], Leaf, Lea
         ):
             scales = [item for item in inner if isinstance(item, Leaf) and item.view != state]
             steps = [item for item in inner if isinstance(item, Leaf) and item.view == state]
-            if (len(scales), len(steps)) == (1, 1) and {op0, op1} <= COMMUTATIVE and shift.view != state:
+            if (
+                (len(scales), len(steps)) == (1, 1)
+                and {op0, op1} <= COMMUTATIVE_OPERATORS
+                and shift.view != state
+            ):
                 return (op0, op1), scales[0], shift
-    raise Refused(f"{state.tensor.name} does not become (a op0 {state.tensor.name}) op1 b")
+    raise RewriteRefused(f"{state.tensor.name} does not become (a op0 {state.tensor.name}) op1 b")
 
 
 def _check_row(leaf: Leaf, loop: Loop) -> None:
     view = leaf.view
-    if walked_dimension(view, loop) != len(view.tensor.shape) - 1:
-        raise Refused(f"iterations over {loop.var} do not take neighbouring columns of {view.tensor.name}")
+    if find_walked_dimension(view, loop) != len(view.tensor.shape) - 1:
+        raise RewriteRefused(
+            f"iterations over {loop.var} do not take neighbouring columns of {view.tensor.name}"
+        )
 
 
-def _scan(kernel: Kernel, loop: Loop, plan: Recurrence) -> Iterator[cst.BaseStatement]:
+def _write_scan(kernel: Kernel, loop: Loop, plan: Recurrence) -> Iterator[cst.BaseStatement]:
     nl, nisa = kernel.nl, kernel.nisa
-    result, last = _result(kernel, loop, plan)
+    result, last = _result_texts(kernel, loop, plan)
     if plan.result is None:
         rows = shape_texts(kernel, kernel.declarations[plan.state.view.tensor.id])[0]
         shape = f"({rows}, {loop.count_text})"
-        yield syntax.statement(f"{result} = {nl}.ndarray({shape}, dtype={nl}.float32, buffer={nl}.sbuf)")
+        yield syntax.parse_statement(
+            f"{result} = {nl}.ndarray({shape}, dtype={nl}.float32, buffer={nl}.sbuf)"
+        )
     words = {
         "dst": result,
-        "data0": _row(kernel, loop, plan.scale),
-        "data1": _row(kernel, loop, plan.shift),
+        "data0": _row_text(kernel, loop, plan.scale),
+        "data1": _row_text(kernel, loop, plan.shift),
         "initial": plan.state.text,
         "op0": f"{nl}.{plan.ops[0]}",
         "op1": f"{nl}.{plan.ops[1]}",
     }
-    yield syntax.call(f"{nisa}.tensor_tensor_scan", words)
-    yield syntax.call(f"{nisa}.tensor_copy", {"dst": plan.state.text, "src": last})
+    yield syntax.make_call(f"{nisa}.tensor_tensor_scan", words)
+    yield syntax.make_call(f"{nisa}.tensor_copy", {"dst": plan.state.text, "src": last})
 
 
-def _result(kernel: Kernel, loop: Loop, plan: Recurrence) -> tuple[str, str]:
+def _result_texts(kernel: Kernel, loop: Loop, plan: Recurrence) -> tuple[str, str]:
     """Sources of where all steps go, and of the last one there."""
     if plan.result is None:
-        name = kernel.fresh(f"{plan.state.view.tensor.name}_steps")
+        name = kernel.fresh_name(f"{plan.state.view.tensor.name}_steps")
         count = loop.count_text
-        return name, f"{name}[:, {substituted('n - 1', 'n', count)} : {count}]"
-    base, parts = _parts(kernel, plan.result)
-    ends = (substituted(parts[-1].lower, loop.var, text) for text in (f"{loop.stop} - 1", loop.stop))
-    return _row(kernel, loop, plan.result), _indexed(base, [*parts[:-1]], " : ".join(ends))
+        return name, f"{name}[:, {substitute_name('n - 1', 'n', count)} : {count}]"
+    base, parts = _split_subscript(kernel, plan.result)
+    ends = (substitute_name(parts[-1].lower, loop.var, text) for text in (f"{loop.stop} - 1", loop.stop))
+    return _row_text(kernel, loop, plan.result), _subscript_text(base, [*parts[:-1]], " : ".join(ends))
 
 
-def _row(kernel: Kernel, loop: Loop, leaf: Leaf) -> str:
+def _row_text(kernel: Kernel, loop: Loop, leaf: Leaf) -> str:
     """The columns of all iterations."""
-    base, parts = _parts(kernel, leaf)
-    return _indexed(base, parts[:-1], widened(leaf.view, len(parts) - 1, loop, parts[-1].lower, all_of(loop)))
+    base, parts = _split_subscript(kernel, leaf)
+    return _subscript_text(
+        base, parts[:-1], widen_window(leaf.view, len(parts) - 1, loop, parts[-1].lower, full_span(loop))
+    )
 
 
-def _parts(kernel: Kernel, leaf: Leaf) -> tuple[str, list[Window]]:
-    return base_name(leaf.text), windows(kernel, leaf.text, len(leaf.view.tensor.shape))
+def _split_subscript(kernel: Kernel, leaf: Leaf) -> tuple[str, list[SourceWindow]]:
+    return base_name(leaf.text), parse_windows(kernel, leaf.text, len(leaf.view.tensor.shape))
 
 
-def _indexed(base: str, front: Sequence[Window], columns: str) -> str:
+def _subscript_text(base: str, front: Sequence[SourceWindow], columns: str) -> str:
     words = [*(part.text for part in front), columns]
     return base if set(words) == {":"} else f"{base}[{', '.join(words)}]"

@@ -11,51 +11,58 @@ import libcst as cst
 
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
-from targets.nki.rewrites.columns import check_columns, cut, even_columns, is_wide, runs_on, width_of
-from targets.nki.rewrites.estimate import estimate, form_ns
-from targets.nki.rewrites.model import Kernel, Node, Statement
-from targets.nki.rewrites.transform import Choice, Refused, Transform, by_result
+from targets.nki.rewrites.column_splits import (
+    balanced_columns,
+    can_run_on,
+    check_columns,
+    is_splittable,
+    result_width,
+    split_columns,
+)
+from targets.nki.rewrites.estimate import estimate_kernel, form_ns
+from targets.nki.rewrites.kernel_ir import Kernel, Node, Statement
+from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform, sites_by_result
 from targets.nki.rewrites.transforms.engine import other_engines
 
 
-class Share(Transform[Statement]):
+class ShareColumns(Transform[Statement]):
     """Splits an instruction between its engine and another one."""
 
     id: ClassVar[str] = "share"
     counter: ClassVar[str] = "vector_engine_active_time_percent"
     keeps: ClassVar[str] = "elements are computed one by one, and every engine computes the same function"
 
-    def places(self, kernel: Kernel, target: Target) -> Mapping[str, Statement]:
+    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, Statement]:
         del target
-        return by_result(item for item in kernel.operations() if is_wide(item))
+        return sites_by_result(item for item in kernel.operations() if is_splittable(item))
 
-    def choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
+    def list_choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
         check_columns(place)
         assert place.form is not None
-        able = [name for name in other_engines(place) if runs_on(place.form, name, target)]
-        shares = {name: _columns(kernel, target, place, name) for name in able}
+        able = [name for name in other_engines(place) if can_run_on(place.form, name, target)]
+        shares = {name: _share_columns(kernel, target, place, name) for name in able}
         found: list[Choice] = [{"engine": name, "columns": n} for name, n in shares.items() if n]
         if not found:
-            raise Refused(f"no other engine has time for a part of this {place.op}")
+            raise RewriteRefused(f"no other engine has time for a part of this {place.op}")
         return tuple(found)
 
     def apply(self, kernel: Kernel, target: Target, place: Statement, choice: Choice) -> str:
         del target
         check_columns(place)
-        width = width_of(place)
-        kept, moved = cut(kernel, place, Fraction(width - int(choice["columns"]), width))
-        moved = syntax.with_arguments(moved, {"engine": f"{kernel.nisa}.engine.{choice['engine']}"})
+        width = result_width(place)
+        kept, moved = split_columns(kernel, place, Fraction(width - int(choice["columns"]), width))
+        moved = syntax.replace_arguments(moved, {"engine": f"{kernel.nisa}.engine.{choice['engine']}"})
 
         def emit(node: Node) -> list[cst.BaseStatement] | None:
-            return [kept, syntax.at_front(moved, [])] if node is place else None
+            return [kept, syntax.with_leading_lines(moved, [])] if node is place else None
 
-        return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+        return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
 
 
-def _columns(kernel: Kernel, target: Target, item: Statement, engine: str) -> int:
+def _share_columns(kernel: Kernel, target: Target, item: Statement, engine: str) -> int:
     """How many columns make the two engines come out even; 0 where it is not worth it."""
     assert item.form is not None
-    busy = estimate(kernel, target).busy_ns
+    busy = estimate_kernel(kernel, target).busy_ns
     mine = form_ns(item.form, target)[item.engine] * item.trips
     other = form_ns(replace(item.form, engine=engine), target)[engine] * item.trips
-    return even_columns(busy[item.engine], busy[engine], mine, other, width_of(item))
+    return balanced_columns(busy[item.engine], busy[engine], mine, other, result_width(item))

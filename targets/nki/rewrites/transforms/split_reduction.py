@@ -16,21 +16,21 @@ from nki_sim.dtypes import DTYPES
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.arithmetic import names_in
-from targets.nki.rewrites.model import Access, Kernel, Kind, Loop, Node, Statement
-from targets.nki.rewrites.reader import read
-from targets.nki.rewrites.reductions import free_axes, reduces_rows
-from targets.nki.rewrites.slices import covered
+from targets.nki.rewrites.kernel_ir import Access, Kernel, Loop, Node, Statement, StatementKind
+from targets.nki.rewrites.reader import read_kernel
+from targets.nki.rewrites.reductions import free_axes_text, reduces_rows
+from targets.nki.rewrites.slices import covering_loops
 from targets.nki.rewrites.staging import shape_texts
-from targets.nki.rewrites.transform import Choice, Refused, Transform
-from targets.nki.rewrites.transforms.fuse_reduction import FuseReduction, Pair, pair_of
+from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
+from targets.nki.rewrites.transforms.fuse_reduction import FuseReduction, ReductionPair, find_reduction_pair
 from targets.nki.rewrites.values import Affine
 
-FUSED = FuseReduction()
+FUSE_REDUCTION = FuseReduction()
 """What reduces a part and makes it in one, where there is an instruction for both."""
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class ReductionSplit:
     """`reduction` reads the tile that `producer` fills part by part in the nest of `loops`."""
 
     reduction: Statement
@@ -51,96 +51,104 @@ class SplitReduction(Transform[Statement]):
         "maxima is the maximum, a sum or product in float32 is the same but for the order of its terms"
     )
 
-    def places(self, kernel: Kernel, target: Target) -> Mapping[str, Statement]:
+    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, Statement]:
         del target
         found: dict[str, Statement] = {}
         for item in kernel.operations():
-            dst = item.access("dst")
+            dst = item.find_access("dst")
             if item.op == "tensor_reduce" and dst is not None:
-                found.setdefault(f"{item.op} to {kernel.label(dst.tensor)}", item)
+                found.setdefault(f"{item.op} to {kernel.unique_label(dst.tensor)}", item)
         return found
 
-    def choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
-        plan = _plan(kernel, place)
+    def list_choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
+        plan = _plan_split(kernel, place)
         try:
-            fused = FUSED.choices(*self._split(kernel, target, plan))
-        except Refused:
+            fused = FUSE_REDUCTION.list_choices(*self._apply_split(kernel, target, plan))
+        except RewriteRefused:
             return ({},)
         return (*fused, {})
 
     def apply(self, kernel: Kernel, target: Target, place: Statement, choice: Choice) -> str:
-        plan = _plan(kernel, place)
-        return FUSED.apply(*self._split(kernel, target, plan), choice) if choice else _emit(kernel, plan)
+        plan = _plan_split(kernel, place)
+        return (
+            FUSE_REDUCTION.apply(*self._apply_split(kernel, target, plan), choice)
+            if choice
+            else _emit_split(kernel, plan)
+        )
 
-    def _split(self, kernel: Kernel, target: Target, plan: Split) -> tuple[Kernel, Target, Pair]:
+    def _apply_split(
+        self, kernel: Kernel, target: Target, plan: ReductionSplit
+    ) -> tuple[Kernel, Target, ReductionPair]:
         """The kernel after the split, with the pair that may be fused there."""
-        child = read(_emit(kernel, plan), kernel.arguments, target)
+        child = read_kernel(_emit_split(kernel, plan), kernel.arguments, target)
         made = (item for item in child.operations() if item.texts.get("dst", "").startswith(f"{plan.name}["))
-        pair = pair_of(child, next(made))
+        pair = find_reduction_pair(child, next(made))
         if pair is None:
-            raise Refused(f"no instruction does what {plan.producer.op} does and reduces")
+            raise RewriteRefused(f"no instruction does what {plan.producer.op} does and reduces")
         return child, target, pair
 
 
-def _emit(kernel: Kernel, plan: Split) -> str:
+def _emit_split(kernel: Kernel, plan: ReductionSplit) -> str:
     outer = plan.loops[0]
 
     def emit(node: Node) -> list[cst.BaseStatement] | None:
         if node is plan.reduction:
-            return [_last(kernel, plan)]
+            return [_reduce_partials(kernel, plan)]
         if node is plan.producer:
-            return [node.node, _partial(kernel, plan)]
+            return [node.node, _reduce_part(kernel, plan)]
         if node is outer:
-            rest = syntax.with_body(outer.node, syntax.rebuild(outer.body, emit))
-            line = syntax.at_front(_declaration(kernel, plan), syntax.leading(outer.node))
-            return [line, syntax.at_front(rest, [])]
+            rest = syntax.replace_body(outer.node, syntax.rebuild_block(outer.body, emit))
+            line = syntax.with_leading_lines(
+                _declare_partials(kernel, plan), syntax.leading_lines(outer.node)
+            )
+            return [line, syntax.with_leading_lines(rest, [])]
         return None
 
-    return syntax.source_of(kernel, syntax.rebuild(kernel.body, emit))
+    return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
 
 
-def _declaration(kernel: Kernel, plan: Split) -> cst.BaseStatement:
+def _declare_partials(kernel: Kernel, plan: ReductionSplit) -> cst.BaseStatement:
     rows = shape_texts(kernel, kernel.declarations[plan.part.tensor.id])[0]
-    counts = _product([_count(kernel, plan, loop) for loop in plan.loops])
+    counts = _product_text([_trip_count_text(kernel, plan, loop) for loop in plan.loops])
     nl = kernel.nl
-    return syntax.statement(
+    return syntax.parse_statement(
         f"{plan.name} = {nl}.ndarray(({rows}, {counts}), dtype={nl}.float32, buffer={nl}.sbuf)"
     )
 
 
-def _partial(kernel: Kernel, plan: Split) -> cst.BaseStatement:
-    index = _index(kernel, plan)
+def _reduce_part(kernel: Kernel, plan: ReductionSplit) -> cst.BaseStatement:
+    index = _part_index_text(kernel, plan)
     words = {
         "dst": f"{plan.name}[:, {index} : {index} + 1]",
         "op": plan.reduction.texts["op"],
         "data": plan.producer.texts["dst"],
-        "axis": free_axes(plan.part.view),
+        "axis": free_axes_text(plan.part.view),
     }
-    return syntax.call(f"{kernel.nisa}.tensor_reduce", words)
+    return syntax.make_call(f"{kernel.nisa}.tensor_reduce", words)
 
 
-def _last(kernel: Kernel, plan: Split) -> cst.BaseStatement:
+def _reduce_partials(kernel: Kernel, plan: ReductionSplit) -> cst.BaseStatement:
     words = {**plan.reduction.texts, "data": plan.name, "axis": "1"}
-    made = syntax.call(f"{kernel.nisa}.tensor_reduce", words)
-    return syntax.at_front(made, syntax.leading(plan.reduction.node))
+    made = syntax.make_call(f"{kernel.nisa}.tensor_reduce", words)
+    return syntax.with_leading_lines(made, syntax.leading_lines(plan.reduction.node))
 
 
-def _plan(kernel: Kernel, reduction: Statement) -> Split:
-    data, result = reduction.access("data"), reduction.access("dst")
+def _plan_split(kernel: Kernel, reduction: Statement) -> ReductionSplit:
+    data, result = reduction.find_access("data"), reduction.find_access("dst")
     assert data is not None
     assert result is not None
     tile = data.tensor
     if not reduces_rows(reduction):
-        raise Refused("it does not reduce all of the free axes")
-    if not (data.view.whole and data.view.plain) or tile.copies or tile.id in kernel.escaping:
-        raise Refused(f"it does not reduce all of {tile.name}")
+        raise RewriteRefused("it does not reduce all of the free axes")
+    if not (data.view.is_whole and data.view.plain) or tile.copies or tile.id in kernel.escaping_ids:
+        raise RewriteRefused(f"it does not reduce all of {tile.name}")
     for tensor in (tile, result.tensor):
         if DTYPES[tensor.dtype].kind != "float":
-            raise Refused(f"{tensor.name} does not hold floating-point numbers")
-    writers = [item for item in kernel.users(tile) if item.writes(tile)]
+            raise RewriteRefused(f"{tensor.name} does not hold floating-point numbers")
+    writers = [item for item in kernel.users_of(tile) if item.writes_tensor(tile)]
     declared = kernel.declarations.get(tile.id)
     if declared is None or len(writers) != 1:
-        raise Refused(f"{len(writers)} instructions write {tile.name}, not one in a loop")
+        raise RewriteRefused(f"{len(writers)} instructions write {tile.name}, not one in a loop")
     producer = writers[0]
     loops = producer.path[len(reduction.path) :]
     if (
@@ -148,50 +156,52 @@ def _plan(kernel: Kernel, reduction: Statement) -> Split:
         or not loops
         or producer.order > reduction.order
     ):
-        raise Refused(f"{tile.name} is not made part by part by a loop in front of the reduction")
+        raise RewriteRefused(f"{tile.name} is not made part by part by a loop in front of the reduction")
     if declared.path != reduction.path or {*producer.guards, *declared.guards, *reduction.guards}:
-        raise Refused(f"{tile.name} is declared elsewhere, or made under a condition")
+        raise RewriteRefused(f"{tile.name} is declared elsewhere, or made under a condition")
     part = next(access for access in producer.accesses if access.writes and access.tensor.id == tile.id)
     _check_part(kernel, producer, part, loops)
-    if kernel.rebinds(declared.texts["shape"], declared, reduction):
-        raise Refused(f"{declared.texts['shape']} means something else in front of the reduction")
-    return Split(reduction, producer, part, kernel.fresh(f"{result.tensor.name}_parts"), loops)
+    if kernel.may_rebind(declared.texts["shape"], declared, reduction):
+        raise RewriteRefused(f"{declared.texts['shape']} means something else in front of the reduction")
+    return ReductionSplit(reduction, producer, part, kernel.fresh_name(f"{result.tensor.name}_parts"), loops)
 
 
 def _check_part(kernel: Kernel, producer: Statement, part: Access, loops: Sequence[Loop]) -> None:
     """The parts must be distinct, in order, and all of the tile; each is written whole and left alone."""
     tile = part.tensor
     if part.role != "dst" or part.reads or not part.view.plain:
-        raise Refused(f"{producer.op} does not simply write its part of {tile.name}")
+        raise RewriteRefused(f"{producer.op} does not simply write its part of {tile.name}")
     if any(loop.index_text is None for loop in loops):
-        raise Refused(f"the loop over {loops[0].var} does not count by one")
-    if covered(part.view, loops) != frozenset(loop.id for loop in loops) or part.view.within:
-        raise Refused(f"the parts that {producer.op} writes do not make up {tile.name}")
-    walls = [item for item in kernel.statements if item.kind is Kind.OPAQUE and loops[0] in item.path]
+        raise RewriteRefused(f"the loop over {loops[0].var} does not count by one")
+    if covering_loops(part.view, loops) != frozenset(loop.id for loop in loops) or part.view.within:
+        raise RewriteRefused(f"the parts that {producer.op} writes do not make up {tile.name}")
+    walls = [
+        item for item in kernel.statements if item.kind is StatementKind.OPAQUE and loops[0] in item.path
+    ]
     if walls:
-        raise Refused(f"the loop over {loops[0].var} holds what cannot be read: {walls[0].reason}")
+        raise RewriteRefused(f"the loop over {loops[0].var} holds what cannot be read: {walls[0].reason}")
 
 
-def _product(counts: Sequence[str]) -> str:
-    factors = [syntax.grouped(text, first=not number) for number, text in enumerate(counts)]
+def _product_text(counts: Sequence[str]) -> str:
+    factors = [syntax.group_factor(text, first=not number) for number, text in enumerate(counts)]
     return " * ".join(factors) if len(factors) > 1 else counts[0]
 
 
-def _count(kernel: Kernel, plan: Split, loop: Loop) -> str:
+def _trip_count_text(kernel: Kernel, plan: ReductionSplit, loop: Loop) -> str:
     """The number of a loop's iterations, as it can be said in front of the nest."""
     inside = [item for item in kernel.statements if plan.loops[0] in item.path]
     bound = {name for item in inside for name in item.binds} | {item.var for item in plan.loops}
     return str(loop.trips) if names_in(loop.count_text) & bound else loop.count_text
 
 
-def _index(kernel: Kernel, plan: Split) -> str:
+def _part_index_text(kernel: Kernel, plan: ReductionSplit) -> str:
     """The number of the part: the loops' indices as digits, or the one index that counts them all."""
     number, text = Affine(0), ""
     for loop in plan.loops:
-        number = number.scaled(loop.trips) + Affine(0, ((loop.id, 1),))
+        number = number.scale_by(loop.trips) + Affine(0, ((loop.id, 1),))
         digit = str(loop.index_text)
         text = (
-            f"{syntax.grouped(text)} * {syntax.grouped(_count(kernel, plan, loop))} + {digit}"
+            f"{syntax.group_factor(text)} * {syntax.group_factor(_trip_count_text(kernel, plan, loop))} + {digit}"
             if text
             else digit
         )

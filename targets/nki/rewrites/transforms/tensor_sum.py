@@ -13,12 +13,18 @@ import libcst as cst
 
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
-from targets.nki.rewrites.arithmetic import substituted
-from targets.nki.rewrites.model import Kernel, Statement
-from targets.nki.rewrites.placing import check_place
+from targets.nki.rewrites.arithmetic import substitute_names
+from targets.nki.rewrites.kernel_ir import Kernel, Statement
+from targets.nki.rewrites.memory_placement import check_placement
+from targets.nki.rewrites.psum_accumulation import (
+    LoopSum,
+    SumProducts,
+    accumulate_in_psum,
+    find_adders,
+    find_matrix_sum,
+)
 from targets.nki.rewrites.staging import shape_texts
-from targets.nki.rewrites.summing import Products, Sum, adders, in_psum, matrix_sum_of
-from targets.nki.rewrites.transform import Choice, Refused, Transform
+from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.values import Tensor
 
 
@@ -32,52 +38,52 @@ class TensorSum(Transform[Statement]):
         "and PSUM adds up in float32 in the same order"
     )
 
-    def places(self, kernel: Kernel, target: Target) -> Mapping[str, Statement]:
+    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, Statement]:
         del target
-        return adders(kernel)
+        return find_adders(kernel)
 
-    def choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
-        plan = matrix_sum_of(kernel, place)
-        _chunk(target, plan.total)
-        if plan.part.buffer == "psum":
-            check_place(kernel, plan.part, "sbuf")
+    def list_choices(self, kernel: Kernel, target: Target, place: Statement) -> tuple[Choice, ...]:
+        plan = find_matrix_sum(kernel, place)
+        _columns_per_product(target, plan.total)
+        if plan.added_tile.buffer == "psum":
+            check_placement(kernel, plan.added_tile, "sbuf")
         return ({},)
 
     def apply(self, kernel: Kernel, target: Target, place: Statement, choice: Choice) -> str:
         del choice
-        plan = matrix_sum_of(kernel, place)
-        chunk = _chunk(target, plan.total)
+        plan = find_matrix_sum(kernel, place)
+        chunk = _columns_per_product(target, plan.total)
 
         def made(eye: str, bank: str) -> list[cst.BaseStatement]:
-            return [_product(kernel, plan, eye, bank, chunk)]
+            return [_write_product(kernel, plan, eye, bank, chunk)]
 
-        return in_psum(kernel, target, plan, Products(plan.part, made))
+        return accumulate_in_psum(kernel, target, plan, SumProducts(plan.added_tile, made))
 
 
-def _chunk(target: Target, total: Tensor) -> int:
+def _columns_per_product(target: Target, total: Tensor) -> int:
     """Columns of one product: those of a bank of PSUM."""
     columns, most = total.shape[1], min(target.psum_bank_bytes // 4, target.matmul_moving_max)
     if columns > most and columns % most:
-        raise Refused(
+        raise RewriteRefused(
             f"the {columns} columns of {total.name} are no multiple of the {most} of a bank of PSUM"
         )
     if total.shape[0] > target.matmul_stationary_max:
-        raise Refused(f"{total.name} has more rows than a product")
+        raise RewriteRefused(f"{total.name} has more rows than a product")
     return min(columns, most)
 
 
-def _product(kernel: Kernel, plan: Sum, eye: str, bank: str, chunk: int) -> cst.BaseStatement:
+def _write_product(kernel: Kernel, plan: LoopSum, eye: str, bank: str, chunk: int) -> cst.BaseStatement:
     """The tile times the identity, bank by bank."""
-    index = kernel.fresh("i_bank")
+    index = kernel.fresh_name("i_bank")
     part = "" if plan.total.shape[1] == chunk else f"[:, {index} * {chunk} : ({index} + 1) * {chunk}]"
     call = (
-        f"{kernel.nisa}.nc_matmul(dst={bank}{part}, stationary={eye}, moving={plan.part.name}{part}, "
+        f"{kernel.nisa}.nc_matmul(dst={bank}{part}, stationary={eye}, moving={plan.added_tile.name}{part}, "
         f"is_stationary_onezero=True)"
     )
-    line = syntax.statement(call)
+    line = syntax.parse_statement(call)
     if not part:
-        return syntax.at_front(line, syntax.leading(plan.adder.node))
+        return syntax.with_leading_lines(line, syntax.leading_lines(plan.adder.node))
     columns = shape_texts(kernel, kernel.declarations[plan.total.id])[1]
-    count = substituted(f"columns // {chunk}", {"columns": columns})
-    looped = syntax.loop(index, f"{kernel.nl}.affine_range({count})", [line])
-    return syntax.at_front(looped, syntax.leading(plan.adder.node))
+    count = substitute_names(f"columns // {chunk}", {"columns": columns})
+    looped = syntax.make_loop(index, f"{kernel.nl}.affine_range({count})", [line])
+    return syntax.with_leading_lines(looped, syntax.leading_lines(plan.adder.node))

@@ -12,15 +12,17 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from nki_sim.targets import Target
-from targets.nki.rewrites.model import Access, Constant, Kernel, Kind, Statement
-from targets.nki.rewrites.reader import read
-from targets.nki.rewrites.transform import Choice, Refused, Transform
-from targets.nki.rewrites.tree import SourceError
-from targets.nki.rewrites.values import Affine, Range, Tensor
+from targets.nki.rewrites.kernel_ir import Access, IntegerConstant, Kernel, Statement, StatementKind
+from targets.nki.rewrites.reader import read_kernel
+from targets.nki.rewrites.source_tree import SourceError
+from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
+from targets.nki.rewrites.values import Affine, DimensionRange, Tensor
 
-FACTORS = (2, 4, 8)
-_MIXES = frozenset({"tensor_reduce", "tensor_tensor_scan", "tensor_scalar_reduce", "activation_reduce"})
-_BY_ELEMENT = frozenset(
+SIZE_FACTORS = (2, 4, 8)
+_MIXING_INSTRUCTIONS = frozenset(
+    {"tensor_reduce", "tensor_tensor_scan", "tensor_scalar_reduce", "activation_reduce"}
+)
+_ELEMENT_WISE_INSTRUCTIONS = frozenset(
     (
         "dma_copy", "dma_transpose", "tensor_copy", "memset", "nc_matmul", "nc_transpose", "tensor_tensor",
         "tensor_scalar", "scalar_tensor_tensor", "activation", "reciprocal",
@@ -28,7 +30,7 @@ _BY_ELEMENT = frozenset(
 )  # fmt: skip
 
 
-class TileSize(Transform[Constant]):
+class ChangeTileSize(Transform[IntegerConstant]):
     """Changes a tile-size constant."""
 
     id: ClassVar[str] = "tile_size"
@@ -37,43 +39,43 @@ class TileSize(Transform[Constant]):
         "tiles of the new size cover the same elements, and nothing mixes elements across them"
     )
 
-    def places(self, kernel: Kernel, target: Target) -> Mapping[str, Constant]:
+    def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, IntegerConstant]:
         del target
         return {name: item for name, item in kernel.constants.items() if item.value > 1}
 
-    def choices(self, kernel: Kernel, target: Target, place: Constant) -> tuple[Choice, ...]:
+    def list_choices(self, kernel: Kernel, target: Target, place: IntegerConstant) -> tuple[Choice, ...]:
         del target
-        values = _values(place.value, kernel)
+        values = _candidate_values(place.value, kernel)
         if not values:
-            raise Refused(f"{place.name} has no other sensible value")
+            raise RewriteRefused(f"{place.name} has no other sensible value")
         return tuple({"value": value} for value in values)
 
-    def apply(self, kernel: Kernel, target: Target, place: Constant, choice: Choice) -> str:
-        source = _with_value(kernel, place, int(choice["value"]))
+    def apply(self, kernel: Kernel, target: Target, place: IntegerConstant, choice: Choice) -> str:
+        source = _replace_value(kernel, place, int(choice["value"]))
         try:
-            other = read(source, kernel.arguments, target)
+            other = read_kernel(source, kernel.arguments, target)
         except SourceError as error:
-            raise Refused(str(error)) from error
+            raise RewriteRefused(str(error)) from error
         check_same_tiling(kernel, other)
         return source
 
 
-def _values(value: int, kernel: Kernel) -> list[int]:
+def _candidate_values(value: int, kernel: Kernel) -> list[int]:
     """Multiples and divisors worth trying, and the sizes of loops that would then run once."""
-    tried = [value * factor for factor in FACTORS] + [value // 2]
+    tried = [value * factor for factor in SIZE_FACTORS] + [value // 2]
     tried += [
         value * loop.trips // part for loop in kernel.loops for part in (1, 2, 3) if loop.trips % part == 0
     ]
     return sorted({item for item in tried if item > 0 and item != value}, reverse=True)
 
 
-def _with_value(kernel: Kernel, constant: Constant, value: int) -> str:
-    found = [item for item in kernel.tree.line(constant.place) if isinstance(item, ast.Assign)]
-    (assign,) = [item for item in found if _binds(item, constant.name)]
-    return kernel.tree.with_text(assign.value, str(value))
+def _replace_value(kernel: Kernel, constant: IntegerConstant, value: int) -> str:
+    found = [item for item in kernel.tree.find_line(constant.place) if isinstance(item, ast.Assign)]
+    (assign,) = [item for item in found if _assigns_name(item, constant.name)]
+    return kernel.tree.replace_expression(assign.value, str(value))
 
 
-def _binds(item: ast.Assign, name: str) -> bool:
+def _assigns_name(item: ast.Assign, name: str) -> bool:
     return any(isinstance(target, ast.Name) and target.id == name for target in item.targets)
 
 
@@ -81,63 +83,72 @@ def check_same_tiling(old: Kernel, new: Kernel) -> None:
     """Check that `new`, the kernel with another constant, computes what `old` does.
 
     Raises:
-        Refused: something changed in another way than by tiling.
+        RewriteRefused: something changed in another way than by tiling.
     """
     if len(old.nodes) != len(new.nodes) or len(old.loops) != len(new.loops):
-        raise Refused("the kernel reads differently")
+        raise RewriteRefused("the kernel reads differently")
     retiled = {a.id for a, b in zip(old.loops, new.loops, strict=True) if a.trips != b.trips}
     if not retiled:
-        raise Refused("no loop runs over tiles of this size")
+        raise RewriteRefused("no loop runs over tiles of this size")
     for before, after in zip(old.statements, new.statements, strict=True):
-        if Kind.OPAQUE in {before.kind, after.kind}:
-            raise Refused(f"with this value a statement cannot be read: {after.reason or before.reason}")
-        if before.kind is Kind.OPERATE:
+        if StatementKind.OPAQUE in {before.kind, after.kind}:
+            raise RewriteRefused(
+                f"with this value a statement cannot be read: {after.reason or before.reason}"
+            )
+        if before.kind is StatementKind.OPERATE:
             _check_operation(old, new, before, after, retiled)
     if any(a.guards != () for a in old.statements):
-        raise Refused("a condition picks out one iteration")
+        raise RewriteRefused("a condition picks out one iteration")
 
 
 def _check_operation(
     old: Kernel, new: Kernel, before: Statement, after: Statement, retiled: set[str]
 ) -> None:
     if before.arguments != after.arguments:
-        raise Refused(f"an argument of {before.op} depends on the size")
+        raise RewriteRefused(f"an argument of {before.op} depends on the size")
     for a, b in zip(before.accesses, after.accesses, strict=True):
-        for dim in _resized(old, new, a, b, retiled):
-            _check_role(old, before, a, dim, retiled)
+        for dim in _resized_dimensions(old, new, a, b, retiled):
+            _check_element_mixing(old, before, a, dim, retiled)
 
 
-def _resized(old: Kernel, new: Kernel, a: Access, b: Access, retiled: set[str]) -> Iterator[int]:
+def _resized_dimensions(old: Kernel, new: Kernel, a: Access, b: Access, retiled: set[str]) -> Iterator[int]:
     """The dimensions of an access whose window changes size; each must be a tile of a retiled loop."""
     scale = {loop.id: (loop.trips, twin.trips) for loop, twin in zip(old.loops, new.loops, strict=True)}
     for dim, (first, second) in enumerate(zip(a.view.box, b.view.box, strict=True)):
         if first.size == second.size:
             grows = a.tensor.shape[dim] != b.tensor.shape[dim]
-            _check_steady(a.tensor, first, second, scale, grows=grows)
+            _check_unchanged_window(a.tensor, first, second, scale, grows=grows)
             continue
         walked = first.start.loops & retiled
         if walked:
-            _check_tile(a.tensor, first, second, scale)
-        elif not (first.start == second.start == Affine(0) and _per_tile(old, a, retiled)):
-            raise Refused(f"a window of {a.tensor.name} changes size without moving with the tiles")
+            _check_tile_window(a.tensor, first, second, scale)
+        elif not (first.start == second.start == Affine(0) and _holds_one_tile(old, a, retiled)):
+            raise RewriteRefused(f"a window of {a.tensor.name} changes size without moving with the tiles")
         yield dim
 
 
-def _check_steady(
-    tensor: Tensor, first: Range, second: Range, scale: Mapping[str, tuple[int, int]], *, grows: bool
+def _check_unchanged_window(
+    tensor: Tensor,
+    first: DimensionRange,
+    second: DimensionRange,
+    scale: Mapping[str, tuple[int, int]],
+    *,
+    grows: bool,
 ) -> None:
     """A window of unchanged size moves by one index per tile, or not with the tiles at all.
 
     In a dimension that `grows` (or shrinks) with the tiles it must move: else it is another part of them.
     """
     changed = {name for name in first.start.loops if scale[name][0] != scale[name][1]}
-    counts_tiles = first.size == 1 and not tensor.copies and tensor.on_chip
+    counts_tiles = first.size == 1 and not tensor.copies and tensor.is_on_chip
     if first.start == second.start and (counts_tiles if changed else not grows):
         return
-    raise Refused(f"a window of {tensor.name} moves differently, or is another part of it")
+    raise RewriteRefused(f"a window of {tensor.name} moves differently, or is another part of it")
 
 
-def _check_tile(tensor: Tensor, first: Range, second: Range, scale: Mapping[str, tuple[int, int]]) -> None:
+def _check_tile_window(
+    tensor: Tensor, first: DimensionRange, second: DimensionRange, scale: Mapping[str, tuple[int, int]]
+) -> None:
     for name in first.start.loops | second.start.loops:
         was, now = first.start.coefficient(name), second.start.coefficient(name)
         trips, new_trips = scale[name]
@@ -146,34 +157,36 @@ def _check_tile(tensor: Tensor, first: Range, second: Range, scale: Mapping[str,
         else:
             same = was == first.size and now == second.size and was * trips == now * new_trips
         if not same:
-            raise Refused(f"windows of {tensor.name} would overlap or leave gaps")
+            raise RewriteRefused(f"windows of {tensor.name} would overlap or leave gaps")
     if first.start.const != second.start.const:
-        raise Refused(f"a window of {tensor.name} starts elsewhere")
+        raise RewriteRefused(f"a window of {tensor.name} starts elsewhere")
 
 
-def _per_tile(kernel: Kernel, access: Access, retiled: set[str]) -> bool:
+def _holds_one_tile(kernel: Kernel, access: Access, retiled: set[str]) -> bool:
     """Whether a tensor holds one tile: declared inside a loop over tiles, or indexed by one."""
     declared = kernel.declarations.get(access.tensor.id)
     inside = declared is not None and any(loop.id in retiled for loop in declared.path)
-    return access.tensor.on_chip and (inside or bool(access.view.loops & retiled))
+    return access.tensor.is_on_chip and (inside or bool(access.view.loops & retiled))
 
 
-def _check_role(kernel: Kernel, item: Statement, access: Access, dim: int, retiled: set[str]) -> None:
+def _check_element_mixing(
+    kernel: Kernel, item: Statement, access: Access, dim: int, retiled: set[str]
+) -> None:
     """No element may meet others along a retiled dimension, unless PSUM adds up over the tiles."""
     if item.op == "nc_matmul" and access.role in {"stationary", "moving"} and dim == 0:
-        _check_accumulates(kernel, item, retiled)
-    elif item.op in _MIXES or item.access("reduce_res") is not None:
+        _check_accumulation(kernel, item, retiled)
+    elif item.op in _MIXING_INSTRUCTIONS or item.find_access("reduce_res") is not None:
         if dim > 0:
-            raise Refused(f"{item.op} combines elements along the tiles")
-    elif item.op not in _BY_ELEMENT:
-        raise Refused(f"{item.op} is not known to keep elements apart")
+            raise RewriteRefused(f"{item.op} combines elements along the tiles")
+    elif item.op not in _ELEMENT_WISE_INSTRUCTIONS:
+        raise RewriteRefused(f"{item.op} is not known to keep elements apart")
 
 
-def _check_accumulates(kernel: Kernel, item: Statement, retiled: set[str]) -> None:
-    dst = item.access("dst")
+def _check_accumulation(kernel: Kernel, item: Statement, retiled: set[str]) -> None:
+    dst = item.find_access("dst")
     assert dst is not None
     declared = kernel.declarations.get(dst.tensor.id)
     loops = [loop for loop in item.path if loop.id in retiled and loop.id not in dst.view.loops]
     outside = declared is not None and any(loop not in declared.path for loop in loops)
     if not outside or "accumulate" in item.arguments:
-        raise Refused("the product is not accumulated over the tiles")
+        raise RewriteRefused("the product is not accumulated over the tiles")

@@ -21,7 +21,7 @@ import pytest
 from remote.errors import InfrastructureError
 from remote.ssh.errors import HostCalibrationError
 from remote.ssh.evaluator import HostEvaluator
-from remote.ssh.measure import Protocol
+from remote.ssh.measure import TimingProtocol
 from state.model import Level, Verdict
 from tests.remote.conftest import Bench
 from tests.support.hostside import LocalJobs
@@ -87,8 +87,8 @@ async def judged(evaluator: HostEvaluator, bench: Bench, source: str, **fields):
 
 
 async def test_the_probe_names_device_toolchain_and_routes(evaluator):
-    facts = await evaluator.facts()
-    assert (facts.device, facts.predicted, facts.cores) == ("trn2 (trn2.48xlarge)", False, 8)
+    facts = await evaluator.device_facts()
+    assert (facts.device, facts.is_predicted, facts.cores) == ("trn2 (trn2.48xlarge)", False, 8)
     assert facts.routes == ("standalone beta2", "standalone beta3")
     assert facts.profiler == "neuron-explorer neuron-explorer 2.30.0.0"
     assert evaluator.toolchain() == "trn2 (trn2.48xlarge) neuronx-cc 2.31.1 nki 0.5.0"
@@ -148,7 +148,7 @@ async def test_a_kernel_gets_what_it_deserves(case, evaluator, jobs, silu, monke
     computes, takes, verdict, stage, code = case
     # The kernel that hosts are compared by, with which a crash is told from a broken device.
     calibration = kernel(silu)
-    protocol = Protocol(rounds=3, spread_ratio=0.04)
+    protocol = TimingProtocol(rounds=3, spread_ratio=0.04)
     monkeypatch.setattr("targets.nki.hosts.neuron.protocol_for", lambda _: protocol)
     monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda _: calibration.encode())
     found = (await judged(evaluator, silu, kernel(silu, computes, takes))).evaluation
@@ -194,8 +194,8 @@ async def test_a_run_that_fails_on_a_broken_device_is_no_verdict(evaluator, silu
 class Hanging(LocalJobs):
     """A host on whose device the first kernel never ends: its job is ended at its deadline."""
 
-    async def run(self, job):
-        result = await super().run(job)
+    async def run_job(self, job):
+        result = await super().run_job(job)
         hangs = job.step == "execute" and [item.step for item in self.asked].count("execute") == 1
         return replace(result, status="deadline", answer=None) if hangs else result
 
@@ -256,5 +256,5 @@ async def test_what_was_compiled_is_not_compiled_again(evaluator, jobs, silu):
 @pytest.mark.parametrize(("listing", "cores"), [("ls_list.json", 2), ("ls_object.json", 8)])
 async def test_both_shapes_of_the_listing_are_read(listing, cores, jobs, local):
     jobs._environment["NEURON_STAND_IN_LS"] = str(SDK / listing)
-    facts = await HostEvaluator(jobs, address="a host", local=local).facts()
+    facts = await HostEvaluator(jobs, address="a host", local=local).device_facts()
     assert facts.cores == cores

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from state.model.settings import METRICS
-from targets.nki.hosts.profile_summary import SummaryError, read
+from targets.nki.hosts.profile_summary import SummaryError, parse_summary
 
 GOLDEN = Path(__file__).with_name("golden")
 FILES = sorted(GOLDEN.iterdir())
@@ -20,7 +20,7 @@ FILES = sorted(GOLDEN.iterdir())
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_every_shape_gives_the_counters_that_planners_are_shown(path):
-    found = read(path.read_text(), "a tool 1.0")
+    found = parse_summary(path.read_text(), "a tool 1.0")
     assert set(METRICS) <= found.counters.keys()
     assert found.latency_ms == pytest.approx(0.512)
     assert found.counters["tensor_engine_active_time_percent"] == pytest.approx(100 * 0.195 / 0.512, rel=1e-3)
@@ -31,8 +31,8 @@ def test_every_shape_gives_the_counters_that_planners_are_shown(path):
 
 
 def test_a_profile_says_that_it_was_measured_and_by_what():
-    found = read(FILES[0].read_text(), "neuron-explorer 2.30")
-    told = json.loads(found.profile("trn2", base_ms=0.6))
+    found = parse_summary(FILES[0].read_text(), "neuron-explorer 2.30")
+    told = json.loads(found.render_profile("trn2", base_ms=0.6))
     assert (told["predicted"], told["tool"], told["target"]) == (False, "neuron-explorer 2.30", "trn2")
     assert told["base_remeasured_ms"] == 0.6
     assert told["counters"]["hbm_read_bytes"] == 50331648
@@ -41,9 +41,9 @@ def test_a_profile_says_that_it_was_measured_and_by_what():
 def test_idle_kernels_are_not_taken_for_shares():
     """With percents as 0 to 100, none of which is above 1, the times beside them decide."""
     lazy = {"total_time": 1.0, "vector_engine_active_time": 0.005, "vector_engine_active_time_percent": 0.5}
-    assert read(json.dumps(lazy), "t").counters["vector_engine_active_time_percent"] == 0.5
+    assert parse_summary(json.dumps(lazy), "t").counters["vector_engine_active_time_percent"] == 0.5
     shares = {**lazy, "vector_engine_active_time_percent": 0.005}
-    assert read(json.dumps(shares), "t").counters["vector_engine_active_time_percent"] == 0.5
+    assert parse_summary(json.dumps(shares), "t").counters["vector_engine_active_time_percent"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -64,4 +64,4 @@ def test_idle_kernels_are_not_taken_for_shares():
 )
 def test_what_is_no_summary_is_refused(text):
     with pytest.raises(SummaryError, match="a tool printed"):
-        read(text, "a tool")
+        parse_summary(text, "a tool")

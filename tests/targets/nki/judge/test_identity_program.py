@@ -7,12 +7,12 @@ import pytest
 
 import seeds
 from nki_sim.flow import slices
-from remote.judge.identity.marks import Marks
-from remote.judge.identity.residues import Residues, Why
-from remote.judge.tiles import Tile, boxes
-from targets.nki.judge.identity import demand
-from targets.nki.judge.identity.demand import UnfollowedError, steps
-from targets.nki.judge.identity.witness import Asking, simulate
+from remote.judge.identity.dependence_domain import DependenceDomain
+from remote.judge.identity.residues import DoubtFlags, ResidueDomain
+from remote.judge.tiles import OutputTile, boxes_by_output
+from targets.nki.judge.identity import demand_analysis
+from targets.nki.judge.identity.demand_analysis import NotEvaluableError, find_demanded_steps
+from targets.nki.judge.identity.simulator_witness import TrackingFloatDomain, simulate_boxes
 from tests.adversarial.honest import products, rows, silu
 from tests.remote.identity.programs import inputs_of, lines, shapes_of, side, traced, whole
 
@@ -39,18 +39,18 @@ def computed(*body: str, **shape: object) -> str:
 
 def agrees(program, tiles, inputs=None) -> None:
     """Boxes in float64 are those of the simulator's float32."""
-    part = slices.backward(program, boxes(tiles))
-    asking = Asking(SECRET, inputs or inputs_of(program))
+    part = slices.slice_backward(program, boxes_by_output(tiles))
+    asking = TrackingFloatDomain(SECRET, inputs or inputs_of(program))
     with np.errstate(all="ignore"):
         found = side(part)(asking, tiles)
-    expected = simulate(part, tiles, asking)
+    expected = simulate_boxes(part, tiles, asking)
     for tile, value in zip(tiles, found, strict=True):
         assert value.shape == tuple(end - first for first, end in tile.box)
         truth, expected = expected[: value.arrays[0].size], expected[value.arrays[0].size :]
         assert np.abs(value.arrays[0].reshape(-1) - truth).max() <= 2e-5 * max(np.abs(truth).max(), 1e-6)
 
 
-def corners(program) -> list[Tile]:
+def corners(program) -> list[OutputTile]:
     """A few elements at the beginning, in the middle and at the end of each output."""
     found = []
     for at, tensor in enumerate(program.outputs):
@@ -58,13 +58,13 @@ def corners(program) -> list[Tile]:
         for share in (0.0, 0.4, 1.0):
             starts = [int(share * (size - min(3, size))) for size in shape]
             box = tuple((start, start + min(3, size)) for start, size in zip(starts, shape, strict=True))
-            found.append(Tile(at, box))
+            found.append(OutputTile(at, box))
     return found
 
 
-@pytest.mark.parametrize("problem", seeds.problems())
+@pytest.mark.parametrize("problem", seeds.builtin_problems())
 def test_initial_kernels(problem: str) -> None:
-    found = seeds.load(problem)
+    found = seeds.load_problem(problem)
     program = traced(found.kernel, shapes_of(problem))
     agrees(program, corners(program), found.spec.inputs)
 
@@ -77,7 +77,7 @@ HONEST = {f"{item.problem}: {item.idea}": item for item in (*silu.KERNELS, *prod
 def test_unusual_kernels(name: str) -> None:
     item = HONEST[name]
     program = traced(item.kernel, shapes_of(item.problem))
-    agrees(program, corners(program)[-1:], seeds.load(item.problem).spec.inputs)
+    agrees(program, corners(program)[-1:], seeds.load_problem(item.problem).spec.inputs)
 
 
 INSTRUCTIONS = {
@@ -187,7 +187,7 @@ def ops(program, found) -> list[tuple[str, tuple[int, ...]]]:
 
 def test_only_what_is_asked_for_is_computed() -> None:
     program = traced(INSTRUCTIONS["maxima of rows"], SHAPES)
-    assert ops(program, steps(program, {0: [((3, 5), (7, 8))]})) == [
+    assert ops(program, find_demanded_steps(program, {0: [((3, 5), (7, 8))]})) == [
         ("dma_copy", (2, 48)),
         ("tensor_reduce", (2, 1)),
         ("activation", (2, 1)),
@@ -197,13 +197,13 @@ def test_only_what_is_asked_for_is_computed() -> None:
 
 def test_elements_apart_are_computed_alone() -> None:
     program = traced(INSTRUCTIONS["a linear recurrence"], SHAPES)
-    found = steps(program, {0: [((0, 1), (4, 5)), ((30, 31), (2, 3))]})
+    found = find_demanded_steps(program, {0: [((0, 1), (4, 5)), ((30, 31), (2, 3))]})
     assert ops(program, found)[-2:] == [("tensor_tensor_scan", (2, 5)), ("dma_copy", (2, 2))]
 
 
 def test_memory_goes_with_its_last_reader() -> None:
     program = traced(INSTRUCTIONS["a sum beside the function"], SHAPES)
-    found = steps(program, boxes(whole(program)))
+    found = find_demanded_steps(program, boxes_by_output(whole(program)))
     dead = {program.site(tensor).name: step.number for step in found for tensor in step.dead}
     assert sum(len(step.dead) for step in found) == len(dead) == 4
     assert dead["s"] == found[-2].number
@@ -225,17 +225,17 @@ UNFOLLOWED = {
 
 
 def test_long_programs_are_left_alone(monkeypatch) -> None:
-    monkeypatch.setattr(demand, "MAX_STEPS", 3)
+    monkeypatch.setattr(demand_analysis, "MAX_STEPS", 3)
     program = traced(INSTRUCTIONS["maxima of rows"], SHAPES)
-    with pytest.raises(UnfollowedError, match="need 5 instructions, at most 3"):
-        steps(program, boxes(whole(program)))
+    with pytest.raises(NotEvaluableError, match="need 5 instructions, at most 3"):
+        find_demanded_steps(program, boxes_by_output(whole(program)))
 
 
 @pytest.mark.parametrize("reason", UNFOLLOWED)
 def test_what_cannot_be_followed_is_said(reason: str) -> None:
     program = traced(UNFOLLOWED[reason], SHAPES[:1])
-    with pytest.raises(UnfollowedError, match=reason):
-        steps(program, boxes(whole(program)))
+    with pytest.raises(NotEvaluableError, match=reason):
+        find_demanded_steps(program, boxes_by_output(whole(program)))
 
 
 def test_what_nobody_wrote_is_unknown_and_may_depend_on_anything() -> None:
@@ -245,20 +245,20 @@ def test_what_nobody_wrote_is_unknown_and_may_depend_on_anything() -> None:
         ),
         SHAPES[:1],
     )
-    residues = Residues(b"seed")
+    residues = ResidueDomain(b"seed")
     (value,) = side(program)(residues, whole(program))
-    assert (residues.why(value)[:16] == 0).all()
-    assert (residues.why(value)[16:] == Why.UNKNOWN).all()
-    (value,) = side(program)(Marks([(0, 5)], "may"), whole(program))
+    assert (residues.doubt_flags(value)[:16] == 0).all()
+    assert (residues.doubt_flags(value)[16:] == DoubtFlags.UNKNOWN).all()
+    (value,) = side(program)(DependenceDomain([(0, 5)], "may"), whole(program))
     assert value.arrays[0][0].tolist() == [0] * 5 + [1] + [0] * 42
     assert (value.arrays[0][16:] == 2**64 - 1).all()
 
 
 def test_instructions_without_rules_depend_on_all_that_they_read() -> None:
     program = traced(INSTRUCTIONS["the eight largest"], SHAPES)
-    residues = Residues(b"seed")
+    residues = ResidueDomain(b"seed")
     (value,) = side(program)(residues, whole(program))
-    assert (residues.why(value) & Why.FUNCTION).all()
+    assert (residues.doubt_flags(value) & DoubtFlags.FUNCTION).all()
     assert np.unique(value.arrays[0]).size == value.arrays[0].size
-    (value,) = side(program)(Marks([(0, 3 * 48 + 7), (1, 0)], "may"), whole(program))
+    (value,) = side(program)(DependenceDomain([(0, 3 * 48 + 7), (1, 0)], "may"), whole(program))
     assert (value.arrays[0] == 1).all()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import seeds
-from remote.judge.identity.tracing.recording import record
-from remote.judge.job import Job
+from remote.judge.identity.tracing.recording import record_reference
+from remote.judge.job import JudgeJob
 from remote.judge.numerics import BadReferenceError
 from remote.judge.rejection import RejectedError
 from state.model import Verdict
@@ -25,12 +25,12 @@ def job(tmp_path_factory):
     """Makes jobs whose reference was followed; files are made once."""
     folder = tmp_path_factory.mktemp("expressions")
 
-    def make(name: str) -> Job:
-        problem = seeds.load(name)
+    def make(name: str) -> JudgeJob:
+        problem = seeds.load_problem(name)
         path = folder / f"{name}.npz"
         if not path.exists():
-            path.write_bytes(_followed(problem).dumps())
-        return Job(
+            path.write_bytes(_followed(problem).to_bytes())
+        return JudgeJob(
             spec=problem.spec, problem=problem.digest, size="reduced", target="trn2", references={},
             expression=str(path),
         )  # fmt: skip
@@ -43,23 +43,23 @@ def _followed(problem):
     exec(problem.files["reference.py"], names)
     dims = problem.spec.dims("reduced")
     inputs = [(item.resolve(dims), np.dtype(item.dtype)) for item in problem.spec.inputs]
-    return record(names["reference"], inputs, [item.resolve(dims) for item in problem.spec.outputs])
+    return record_reference(names["reference"], inputs, [item.resolve(dims) for item in problem.spec.outputs])
 
 
-def judged(job: Job, kernel: str):
+def judged(job: JudgeJob, kernel: str):
     program = traced(kernel, shapes_of(job.spec.name))
     return identify(program, kernel.encode(), job)
 
 
-def rejection(job: Job, kernel: str) -> RejectedError:
+def rejection(job: JudgeJob, kernel: str) -> RejectedError:
     with pytest.raises(RejectedError) as caught:
         judged(job, kernel)
     return caught.value
 
 
-@pytest.mark.parametrize("name", seeds.problems())
+@pytest.mark.parametrize("name", seeds.builtin_problems())
 def test_initial_kernels_are_proven(name: str, job) -> None:
-    found = judged(job(name), seeds.load(name).kernel)
+    found = judged(job(name), seeds.load_problem(name).kernel)
     assert found.verdict == "proven", found.reason
     assert found.elements >= 8
     dims = job(name).spec.dims("reduced")
@@ -110,7 +110,7 @@ def test_an_input_that_cannot_matter_is_named(job) -> None:
 
 def test_without_a_followed_reference_kernels_are_tested(job) -> None:
     bare = job("silu").model_copy(update={"expression": ""})
-    found = judged(bare, seeds.load("silu").kernel)
+    found = judged(bare, seeds.load_problem("silu").kernel)
     assert (found.verdict, found.elements) == ("tested", 0)
     assert "reference" in found.reason
 
@@ -119,8 +119,8 @@ def test_a_fault_of_an_evaluation_is_no_kernel_s(job, monkeypatch) -> None:
     def fail(*_: object) -> None:
         raise MemoryError("no room")
 
-    monkeypatch.setattr(stage, "find", fail)
-    found = judged(job("silu"), seeds.load("silu").kernel)
+    monkeypatch.setattr(stage, "compare_formulas", fail)
+    found = judged(job("silu"), seeds.load_problem("silu").kernel)
     assert (found.verdict, found.reason) == ("tested", "the evaluation failed: MemoryError: no room")
 
 
@@ -128,7 +128,7 @@ def test_a_damaged_file_makes_no_verdict_wrong(job, tmp_path) -> None:
     path = Path(tmp_path) / "damaged.npz"
     path.write_bytes(b"PK not an expression")
     damaged = job("silu").model_copy(update={"expression": str(path)})
-    assert judged(damaged, seeds.load("silu").kernel).verdict == "tested"
+    assert judged(damaged, seeds.load_problem("silu").kernel).verdict == "tested"
     path.unlink()
     with pytest.raises(BadReferenceError):
-        judged(damaged, seeds.load("silu").kernel)
+        judged(damaged, seeds.load_problem("silu").kernel)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 import seeds
 from targets.nki.judge import rules
-from targets.nki.judge.normalise import parse
+from targets.nki.judge.normalise import parse_source
 
 
-def offences(source: str) -> list[rules.Offence]:
-    return rules.check(ast.parse(source), source)
+def offences(source: str) -> list[rules.RuleOffence]:
+    return rules.check_source(ast.parse(source), source)
 
 
 HONEST = [
@@ -172,7 +172,7 @@ def test_honest_kernels_pass(source):
 
 @pytest.mark.parametrize("name", ["matmul", "rmsnorm_matmul", "silu"])
 def test_initial_kernels_pass(name):
-    assert offences(seeds.load(name).kernel) == []
+    assert offences(seeds.load_problem(name).kernel) == []
 
 
 @pytest.mark.parametrize(("source", "code", "line"), ATTACKS)
@@ -208,4 +208,4 @@ def test_no_forbidden_built_in_is_reachable_by_name(name):
 @pytest.mark.parametrize("source", ["def f():\n    nonlocal a", "x = " + "-" * 3000 + "1"])
 def test_what_python_would_not_compile_is_a_syntax_error(source):
     with pytest.raises(SyntaxError):
-        rules.check(parse(source.encode()), source)
+        rules.check_source(parse_source(source.encode()), source)

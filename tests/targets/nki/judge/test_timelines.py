@@ -7,7 +7,7 @@ import json
 import pytest
 
 from remote.errors import InfrastructureError, NoTimelineError
-from remote.walls import JailStrength
+from remote.jail_backends import JailStrength
 
 
 async def test_a_timeline_is_as_long_as_the_judges_latency(make_evaluator, silu):

@@ -11,14 +11,14 @@ import seeds
 from nki_sim import protocol
 from nki_sim.frontend.entry import trace_bytes
 from nki_sim.program.ir import ArraySpec
-from remote.judge import effort, suite, tiles
-from remote.judge.drawn import InputCache
-from remote.judge.excerpts import excerpts
-from remote.judge.job import Job
+from remote.judge import suite, tiles, work_limits
+from remote.judge.input_cache import InputCache
+from remote.judge.job import JudgeJob
 from remote.judge.numerics import BadReferenceError
+from remote.judge.tiled_reference import make_tiled_reference
 from state.model import Verdict
 from targets.nki.judge import trials
-from targets.nki.judge.program import judge
+from targets.nki.judge.program import judge_program
 
 INPUTS = InputCache(64 << 20)
 
@@ -26,7 +26,7 @@ INPUTS = InputCache(64 << 20)
 @cache
 def reference(name: str):
     names = {}
-    exec(seeds.load(name).files["reference.py"], names)
+    exec(seeds.load_problem(name).files["reference.py"], names)
     return names["reference"]
 
 
@@ -35,11 +35,11 @@ def jobs(tmp_path_factory):
     """Makes jobs on all sets' tiles, or on whole outputs of the first seed; files are made once."""
     folder, made = tmp_path_factory.mktemp("references"), {}
 
-    def job(name: str, *, whole: bool = False) -> Job:
+    def job(name: str, *, whole: bool = False) -> JudgeJob:
         if (name, whole) not in made:
-            problem = seeds.load(name)
+            problem = seeds.load_problem(name)
             files = _whole(folder, problem) if whole else _tiles(folder, problem)
-            made[name, whole] = Job(
+            made[name, whole] = JudgeJob(
                 spec=problem.spec, problem=problem.digest, size="reduced", target="trn2", **files
             )
         return made[name, whole]
@@ -50,35 +50,35 @@ def jobs(tmp_path_factory):
 def _whole(folder, problem):
     seed = problem.spec.seeds[0]
     path = folder / f"{problem.name}.npy"
-    np.save(path, reference(problem.name)(*suite.inputs(problem.spec, "reduced", str(seed))))
+    np.save(path, reference(problem.name)(*suite.draw_set(problem.spec, "reduced", str(seed))))
     return {"references": {seed: (str(path),)}}
 
 
 def _tiles(folder, problem):
     pool, found = (
-        tiles.pool(problem.spec, "reduced", ""),
-        excerpts(reference(problem.name), problem.spec, "reduced"),
+        tiles.make_tile_pool(problem.spec, "reduced", ""),
+        make_tiled_reference(reference(problem.name), problem.spec, "reduced"),
     )
     paths = {}
-    for name in ("0", *suite.adversarial(problem.spec)):
-        inputs = suite.inputs(problem.spec, "reduced", name)
+    for name in ("0", *suite.adversarial_sets(problem.spec)):
+        inputs = suite.draw_set(problem.spec, "reduced", name)
         with np.errstate(all="ignore"):
             truth = found.evaluate(inputs, pool)
-            honest = found.honest_error(inputs, pool, truth)
+            honest = found.reordering_error(inputs, pool, truth)
         paths[name] = str(folder / f"{problem.name}-{name}.npz")
         np.savez(paths[name], honest=honest, **{str(at): array for at, array in enumerate(truth)})
     return {"references": {}, "excerpts": paths}
 
 
-def outcome(job: Job, source: str):
+def outcome(job: JudgeJob, source: str):
     dims = job.spec.dims(job.size)
-    args = [ArraySpec(item.resolve(dims), item.dtype) for item in job.spec.inputs]
+    args = [ArraySpec(item.resolve_shape(dims), item.dtype) for item in job.spec.inputs]
     reply = protocol.program_reply(trace_bytes(source, args=args, target=job.target))
-    return judge(job, reply, INPUTS)
+    return judge_program(job, reply, INPUTS)
 
 
 def edited(name: str, *changes: tuple[str, str]) -> str:
-    kernel = seeds.load(name).kernel
+    kernel = seeds.load_problem(name).kernel
     for old, new in changes:
         assert old in kernel, old
         kernel = kernel.replace(old, new)
@@ -205,7 +205,7 @@ def test_numbers_in_two_narrow_parts_are_judged_by_their_accuracy(subtracted, jo
 
 @pytest.mark.parametrize("name", ["silu", "bmm_softmax", "add_rmsnorm_matmul", "adamw", "mamba"])
 def test_honest_kernels_pass_on_all_sets(name, jobs):
-    found = outcome(jobs(name), seeds.load(name).kernel)
+    found = outcome(jobs(name), seeds.load_problem(name).kernel)
     assert found.verdict is Verdict.CORRECT, found.error
 
 
@@ -225,21 +225,21 @@ def test_a_kernel_that_writes_to_its_input_is_refused(jobs):
     ],
 )
 def test_small_tiles_of_an_output_show_what_is_wrong_in_them(change, jobs, monkeypatch, tmp_path):
-    monkeypatch.setattr(tiles, "WHOLE", 1 << 16)
-    problem = seeds.load("silu")
+    monkeypatch.setattr(tiles, "MAX_WHOLE_ELEMENTS", 1 << 16)
+    problem = seeds.load_problem("silu")
     job = jobs("silu").model_copy(update=_tiles(tmp_path, problem))
-    assert len(tiles.pool(problem.spec, "reduced", "")) == tiles.POOL
+    assert len(tiles.make_tile_pool(problem.spec, "reduced", "")) == tiles.POOL_SIZE
     assert outcome(job, problem.kernel).verdict is Verdict.CORRECT
     found = outcome(job, edited("silu", change))
     assert (found.verdict, found.error.code) == (Verdict.INCORRECT, "wrong_result")
 
 
 def test_what_no_tile_shows_whole_outputs_do(jobs, monkeypatch, tmp_path):
-    monkeypatch.setattr(tiles, "WHOLE", 1 << 16)
+    monkeypatch.setattr(tiles, "MAX_WHOLE_ELEMENTS", 1 << 16)
     monkeypatch.setattr(tiles, "_SHAPE", (16, 64))
-    problem = seeds.load("silu")
+    problem = seeds.load_problem("silu")
     shown = np.zeros((256, 2048), dtype=bool)
-    for tile in tiles.pool(problem.spec, "reduced", ""):
+    for tile in tiles.make_tile_pool(problem.spec, "reduced", ""):
         shown[tile.index] = True
     unseen = ~shown.reshape(256, 16, 128).any(axis=2)
     row, block = next(zip(*np.nonzero(unseen[:128:32] & unseen[1:128:32]), strict=True))
@@ -270,7 +270,7 @@ ROUNDS = """    spare = nl.ndarray((1, 1), dtype=x.dtype, buffer=nl.sbuf)
 
 
 def test_a_loop_that_no_output_needs_must_end_all_the_same(jobs, monkeypatch):
-    monkeypatch.setattr(effort, "LEAST_LIMIT", 1 << 27)
+    monkeypatch.setattr(work_limits, "LEAST_LIMIT", 1 << 27)
     found = outcome(jobs("silu"), edited("silu", ("    return out", ENDLESS)))
     assert (found.verdict, found.stage, found.error.code) == (Verdict.TIMEOUT, "numerics", "limit_work")
     found = outcome(jobs("silu"), edited("silu", ("    return out", ROUNDS)))
@@ -282,7 +282,7 @@ def test_a_damaged_excerpt_is_no_verdict(jobs, tmp_path):
     path.write_bytes(b"no archive")
     job = jobs("silu").model_copy(update={"excerpts": {"0": str(path)}})
     with pytest.raises(BadReferenceError):
-        outcome(job, seeds.load("silu").kernel)
+        outcome(job, seeds.load_problem("silu").kernel)
 
 
 # -- tolerance -----------------------------------------------------------------------------------------
@@ -302,9 +302,11 @@ def test_a_damaged_excerpt_is_no_verdict(jobs, tmp_path):
     ],
 )
 def test_the_tolerance_follows_the_honest_error(name, honest, tolerance):
-    assert trials.allowed(name, honest, 2e-5) == (None if tolerance is None else pytest.approx(tolerance))
+    assert trials.set_tolerance(name, honest, 2e-5) == (
+        None if tolerance is None else pytest.approx(tolerance)
+    )
 
 
 def test_a_seed_without_a_finite_reference_is_the_problems_fault():
     with pytest.raises(BadReferenceError):
-        trials.allowed("21", float("inf"), 2e-5)
+        trials.set_tolerance("21", float("inf"), 2e-5)

@@ -7,34 +7,34 @@ from typing import Any
 
 import pytest
 
-from targets.nki.knobs.carried import read, written
 from targets.nki.knobs.errors import WorkloadError
-from targets.nki.knobs.tracing import trace
+from targets.nki.knobs.tracing import trace_workload
+from targets.nki.knobs.workload_file import dump_graphs, load_graph
 from tests.support.workloads import WORKLOADS
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_graph_comes_back_as_it_was_traced(name: str) -> None:
     graph = WORKLOADS[name].graph
-    assert read(written({"full": graph}), "full", graph.target) == graph
+    assert load_graph(dump_graphs({"full": graph}), "full", graph.target) == graph
 
 
 def test_a_graph_is_read_for_another_target() -> None:
     workload = WORKLOADS["softmax"]
-    found = read(written({"full": workload.graph}), "full", "trn1")
-    assert found == trace(workload.function, workload.specs, target="trn1")
+    found = load_graph(dump_graphs({"full": workload.graph}), "full", "trn1")
+    assert found == trace_workload(workload.function, workload.specs, target="trn1")
 
 
 def test_each_size_has_a_graph_of_its_own() -> None:
-    small = trace(WORKLOADS["softmax"].function, {"x": ((128, 64), "float32")})
-    data = written({"full": WORKLOADS["softmax"].graph, "reduced": small})
-    assert read(data, "reduced", "trn2") == small
+    small = trace_workload(WORKLOADS["softmax"].function, {"x": ((128, 64), "float32")})
+    data = dump_graphs({"full": WORKLOADS["softmax"].graph, "reduced": small})
+    assert load_graph(data, "reduced", "trn2") == small
     with pytest.raises(WorkloadError, match="no graph for the size 'tiny'; it has full, reduced"):
-        read(data, "tiny", "trn2")
+        load_graph(data, "tiny", "trn2")
 
 
 def _changed(**change: Any) -> bytes:
-    told = json.loads(written({"full": WORKLOADS["softmax"].graph}))
+    told = json.loads(dump_graphs({"full": WORKLOADS["softmax"].graph}))
     graph = told["graphs"]["full"]
     graph["calls"][0] |= change.pop("call", {})
     graph |= change
@@ -59,5 +59,5 @@ def _changed(**change: Any) -> bytes:
 )
 def test_what_is_wrong_with_a_file_is_said(data: bytes, message: str) -> None:
     with pytest.raises(WorkloadError) as caught:
-        read(data, "full", "trn2")
+        load_graph(data, "full", "trn2")
     assert message in str(caught.value)

@@ -10,14 +10,14 @@ import pytest
 
 from targets.nki.knobs.document import from_document, to_document
 from targets.nki.knobs.errors import KnobError
-from targets.nki.knobs.sampling import sample
+from targets.nki.knobs.sampling import sample_ir
 from tests.support.workloads import WORKLOADS
 
 
 @pytest.mark.parametrize("name", ["matmul", "softmax"])
 def test_knobs_come_back_from_json_as_they_were(name: str) -> None:
     workload = WORKLOADS[name]
-    ir = sample(workload.default, Random(1))
+    ir = sample_ir(workload.default, Random(1))
     again = from_document(workload.graph, json.loads(json.dumps(to_document(ir))))
     assert again == ir
     assert repr(again) == repr(ir)

@@ -20,9 +20,9 @@ def test_every_knob_shows_in_the_repr_and_in_the_signature() -> None:
     ir = WORKLOADS["matmul"].default
     swapped = (ir.loop_order[2], *ir.loop_order[:2], *ir.loop_order[3:])
     others = [
-        ir.turned(("loop_order",), swapped),
-        ir.turned(("ltiles_per_block", "d1"), 2),
-        ir.turned(("buffer_scopes", "sbuf_rhs", "d1"), Scope.PER_BLOCK),
+        ir.with_knob(("loop_order",), swapped),
+        ir.with_knob(("ltiles_per_block", "d1"), 2),
+        ir.with_knob(("buffer_scopes", "sbuf_rhs", "d1"), Scope.PER_BLOCK),
     ]
     assert len({repr(item) for item in [ir, *others]}) == 4
     assert len({knob_signature(item) for item in [ir, *others]}) == 4
@@ -34,14 +34,17 @@ def test_a_graph_of_other_shapes_has_another_repr() -> None:
 
 
 def test_trips_and_extents_follow_from_the_blocks() -> None:
-    ir = WORKLOADS["matmul"].default.turned(("ltiles_per_block", "d1"), 2)
-    assert (ir.trips("d1.block"), ir.trips("d1.tile")) == (2, 2)
-    assert [ir.tiles("d1", scope) for scope in Scope] == [1, 2, 4]
+    ir = WORKLOADS["matmul"].default.with_knob(("ltiles_per_block", "d1"), 2)
+    assert (ir.trip_count("d1.block"), ir.trip_count("d1.tile")) == (2, 2)
+    assert [ir.tiles_in_scope("d1", scope) for scope in Scope] == [1, 2, 4]
 
 
 def test_none_takes_a_knob_away() -> None:
     ir = WORKLOADS["matmul"].default
-    odd = ir.turned(("ltiles_per_block", "d9"), 2).turned(("buffer_scopes", "sbuf_none", "d0"), Scope.FULL)
+    odd = ir.with_knob(("ltiles_per_block", "d9"), 2).with_knob(
+        ("buffer_scopes", "sbuf_none", "d0"), Scope.FULL
+    )
     assert (
-        odd.turned(("ltiles_per_block", "d9"), None).turned(("buffer_scopes", "sbuf_none", "d0"), None) == ir
+        odd.with_knob(("ltiles_per_block", "d9"), None).with_knob(("buffer_scopes", "sbuf_none", "d0"), None)
+        == ir
     )

@@ -12,13 +12,13 @@ import pytest_asyncio
 import seeds
 from remote.local import LocalEvaluator
 from state.model import EvaluationRequest, Level, Verdict
-from targets.nki.knobs.carried import FILE, read
-from targets.nki.knobs.narrowing import default
-from targets.nki.knobs.render import render
-from targets.nki.knobs.sampling import sample
-from targets.nki.knobs.tracing import trace
-from targets.nki.knobs.tuning.problem import files
-from targets.nki.knobs.variants import variants
+from targets.nki.knobs.narrowing import default_ir
+from targets.nki.knobs.render import render_kernel
+from targets.nki.knobs.sampling import sample_ir
+from targets.nki.knobs.tracing import trace_workload
+from targets.nki.knobs.tuning.problem import problem_files
+from targets.nki.knobs.variants import make_variants
+from targets.nki.knobs.workload_file import WORKLOAD_FILE, load_graph
 from tests.support.blobs import Blobs
 from tests.support.workloads import WORKLOADS
 
@@ -33,13 +33,15 @@ async def evaluator(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[L
     await made.aclose()
 
 
-@pytest.mark.parametrize("name", [name for name in seeds.problems() if FILE in seeds.load(name).files])
+@pytest.mark.parametrize(
+    "name", [name for name in seeds.builtin_problems() if WORKLOAD_FILE in seeds.load_problem(name).files]
+)
 async def test_the_judge_finds_the_graph_of_each_problem_right(name: str, evaluator: LocalEvaluator) -> None:
     """Its default, and a point drawn."""
-    problem = seeds.load(name)
-    graph = read(problem.files[FILE], "reduced", "trn2")
-    for ir in (default(graph), sample(default(graph), Random(7))):
-        await _check(problem, render(ir), evaluator)
+    problem = seeds.load_problem(name)
+    graph = load_graph(problem.files[WORKLOAD_FILE], "reduced", "trn2")
+    for ir in (default_ir(graph), sample_ir(default_ir(graph), Random(7))):
+        await _check(problem, render_kernel(ir), evaluator)
 
 
 @pytest.mark.parametrize(
@@ -53,9 +55,12 @@ async def test_the_judge_finds_the_graph_of_each_problem_right(name: str, evalua
 async def test_the_judge_finds_variants_of_problems_right(
     name: str, variant: str, evaluator: LocalEvaluator
 ) -> None:
-    problem = seeds.load(name)
-    graphs = {item.name: item.graph for item in variants(read(problem.files[FILE], "reduced", "trn2"))}
-    await _check(problem, render(default(graphs[variant])), evaluator)
+    problem = seeds.load_problem(name)
+    graphs = {
+        item.name: item.graph
+        for item in make_variants(load_graph(problem.files[WORKLOAD_FILE], "reduced", "trn2"))
+    }
+    await _check(problem, render_kernel(default_ir(graphs[variant])), evaluator)
 
 
 ATTENTION = """
@@ -71,10 +76,10 @@ def reference(q, k, v):
 
 async def test_the_judge_finds_attention_in_rounds_right(evaluator: LocalEvaluator) -> None:
     specs = {"q": ((128, 64), "float32"), "k": ((512, 64), "float32"), "v": ((512, 64), "float32")}
-    graph = trace(WORKLOADS["attention"].function, specs)
-    graphs = {item.name: item.graph for item in variants(graph)}
-    problem = seeds.from_files(files(graph, ATTENTION))
-    source = render(default(graphs["online+affine+epilogue"]))
+    graph = trace_workload(WORKLOADS["attention"].function, specs)
+    graphs = {item.name: item.graph for item in make_variants(graph)}
+    problem = seeds.build_problem(problem_files(graph, ATTENTION))
+    source = render_kernel(default_ir(graphs["online+affine+epilogue"]))
     assert "fade" in source
     await _check(problem, source, evaluator, size="full")
 
@@ -94,9 +99,11 @@ def reference(q, k, v):
 async def test_the_judge_finds_attention_in_bfloat16_right(evaluator: LocalEvaluator) -> None:
     """Also beside inputs for which the largest score of a row is one of chance."""
     shapes = {"q": (128, 64), "k": (512, 64), "v": (512, 64)}
-    graph = trace(WORKLOADS["attention"].function, {key: (item, "bfloat16") for key, item in shapes.items()})
-    problem = seeds.from_files(files(graph, NARROW))
-    await _check(problem, render(default(graph)), evaluator, size="full")
+    graph = trace_workload(
+        WORKLOADS["attention"].function, {key: (item, "bfloat16") for key, item in shapes.items()}
+    )
+    problem = seeds.build_problem(problem_files(graph, NARROW))
+    await _check(problem, render_kernel(default_ir(graph)), evaluator, size="full")
 
 
 async def _check(
@@ -107,7 +114,7 @@ async def _check(
         blobs.put(data)
     request = EvaluationRequest(
         candidate="r0.b0.p0.k0.f0", author="builtin", source=blobs.put(source.encode()),
-        problem=problem.ref(), size=size, target="trn2", toolchain=evaluator.toolchain(),
+        problem=problem.make_ref(), size=size, target="trn2", toolchain=evaluator.toolchain(),
         level=Level.SLICES,
     )  # fmt: skip
     answer = await evaluator.evaluate(request, blobs)

@@ -10,10 +10,10 @@ from random import Random
 
 import pytest
 
-from targets.nki.knobs.narrowing import default
+from targets.nki.knobs.narrowing import default_ir
 from targets.nki.knobs.neighbours import is_valid
-from targets.nki.knobs.report import followed
-from targets.nki.knobs.sampling import anywhere, sample
+from targets.nki.knobs.report import follow_hint
+from targets.nki.knobs.sampling import sample_any_point, sample_ir
 from targets.nki.knobs.validity import validity_report
 from tests.support.points import check, turned
 from tests.support.workloads import WORKLOADS
@@ -39,7 +39,7 @@ def test_the_default_is_valid_and_right(name: str) -> None:
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_sample_is_valid_and_right(name: str, seed: int) -> None:
     workload = WORKLOADS[name]
-    ir = sample(workload.default, _rng(name, seed))
+    ir = sample_ir(workload.default, _rng(name, seed))
     assert validity_report(ir) == []
     check(workload, ir)
 
@@ -49,7 +49,7 @@ def test_a_sample_is_valid_and_right(name: str, seed: int) -> None:
 def test_what_stays_valid_when_knobs_are_turned_is_right(name: str, seed: int) -> None:
     """Also points that no sample leads to."""
     workload, rng = WORKLOADS[name], _rng(name, seed)
-    ir = sample(workload.default, rng)
+    ir = sample_ir(workload.default, rng)
     for item in (turned(ir, rng) for _ in range(30)):
         if is_valid(item):
             ir = item
@@ -62,10 +62,14 @@ def test_what_stays_valid_when_knobs_are_turned_is_right(name: str, seed: int) -
 def test_each_hint_removes_its_failure(name: str, seed: int) -> None:
     rng = _rng(name, seed)
     graph = WORKLOADS[name].graph
-    near = sample(default(graph), rng)
-    for ir in (anywhere(graph, rng), anywhere(graph, rng), *(turned(near, rng) for _ in range(10))):
+    near = sample_ir(default_ir(graph), rng)
+    for ir in (
+        sample_any_point(graph, rng),
+        sample_any_point(graph, rng),
+        *(turned(near, rng) for _ in range(10)),
+    ):
         for failure in validity_report(ir):
-            left = {item.key for item in validity_report(followed(ir, failure))}
+            left = {item.key for item in validity_report(follow_hint(ir, failure))}
             assert failure.key not in left, f"{failure}\n{ir}"
 
 
@@ -80,10 +84,10 @@ def test_what_is_quickly_found_valid_has_an_empty_report(name: str) -> None:
 @each
 def test_following_hints_ends_in_a_valid_ir(name: str) -> None:
     rng = _rng(name, 1)
-    ir = anywhere(WORKLOADS[name].graph, rng)
+    ir = sample_any_point(WORKLOADS[name].graph, rng)
     for _ in range(200):
         report = validity_report(ir)
         if not report:
             return
-        ir = followed(ir, report[0])
+        ir = follow_hint(ir, report[0])
     pytest.fail(f"still invalid: {report[0]}")

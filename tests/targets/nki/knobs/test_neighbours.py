@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from targets.nki.knobs.ir import LOOP_ORDER, LTILES, SCOPES, KernelIR
-from targets.nki.knobs.neighbours import KNOBS, LEAST, MOST, neighbours
-from targets.nki.knobs.sampling import sample
+from targets.nki.knobs.neighbours import KNOBS, LEAST, MOST, neighbour_irs
+from targets.nki.knobs.sampling import sample_ir
 from targets.nki.knobs.validity import validity_report
 from tests.support.workloads import WORKLOADS
 
@@ -20,8 +20,8 @@ def _others(ir: KernelIR, knob: str) -> list[object]:
 @pytest.mark.parametrize("knob", KNOBS)
 @pytest.mark.parametrize("name", ["matmul", "rmsnorm_matmul", "softmax"])
 def test_a_sweep_turns_one_knob_to_valid_values(name: str, knob: str) -> None:
-    ir = sample(WORKLOADS[name].default, Random(4))
-    found = neighbours(ir, knob)
+    ir = sample_ir(WORKLOADS[name].default, Random(4))
+    found = neighbour_irs(ir, knob)
     assert len(found) <= MOST
     assert len(set(found)) == len(found)
     for item in found:
@@ -32,9 +32,9 @@ def test_a_sweep_turns_one_knob_to_valid_values(name: str, knob: str) -> None:
 
 @pytest.mark.parametrize("knob", KNOBS)
 def test_a_sweep_of_a_matmul_has_five_points_or_more(knob: str) -> None:
-    assert len(neighbours(WORKLOADS["matmul"].default, knob)) >= LEAST
+    assert len(neighbour_irs(WORKLOADS["matmul"].default, knob)) >= LEAST
 
 
 def test_a_sweep_is_the_same_each_time() -> None:
     ir = WORKLOADS["matmul"].default
-    assert neighbours(ir, SCOPES) == neighbours(ir, SCOPES)
+    assert neighbour_irs(ir, SCOPES) == neighbour_irs(ir, SCOPES)

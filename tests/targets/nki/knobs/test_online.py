@@ -11,19 +11,19 @@ import pytest
 
 from targets.nki.knobs import ops
 from targets.nki.knobs.graph import Graph
-from targets.nki.knobs.interpret import interpreted
+from targets.nki.knobs.graph_rewrites import online
+from targets.nki.knobs.graph_rewrites.base import GraphRewriteRefused
+from targets.nki.knobs.interpret import interpret_kernel
 from targets.nki.knobs.ir import LTILES, SCOPES, KernelIR, Scope
-from targets.nki.knobs.lowering import lowered
-from targets.nki.knobs.narrowing import default, roomy, widest
+from targets.nki.knobs.loop_tree import Allocate, Fill, KernelTree, Loop, Node, Statement
+from targets.nki.knobs.lowering import lower_kernel
+from targets.nki.knobs.narrowing import default_ir, widest_ir, widest_layout
 from targets.nki.knobs.neighbours import is_valid
-from targets.nki.knobs.plan import plan_of
-from targets.nki.knobs.render import render
-from targets.nki.knobs.report import followed
-from targets.nki.knobs.rewrites import online
-from targets.nki.knobs.rewrites.base import Refused
-from targets.nki.knobs.sampling import sample
-from targets.nki.knobs.tracing import trace
-from targets.nki.knobs.tree import Allocate, Fill, Kernel, Loop, Node, Statement
+from targets.nki.knobs.plan import plan_graph
+from targets.nki.knobs.render import render_kernel
+from targets.nki.knobs.report import follow_hint
+from targets.nki.knobs.sampling import sample_ir
+from targets.nki.knobs.tracing import trace_workload
 from targets.nki.knobs.validity import validity_report
 from tests.support.points import turned
 from tests.support.workloads import WORKLOADS, Workload, simulated, softmax_matmul
@@ -35,7 +35,7 @@ D1_FIRST = ("d1.block", "d0.block", "d0.tile", "d1.tile", "d2.block", "d2.tile")
 
 
 def _traced(function: Any, **shapes: tuple[int, ...]) -> Graph:
-    return trace(function, {name: (shape, "float32") for name, shape in shapes.items()})
+    return trace_workload(function, {name: (shape, "float32") for name, shape in shapes.items()})
 
 
 GRAPH = online.REWRITE.apply(_traced(softmax_matmul, **SHAPES))
@@ -56,7 +56,7 @@ def _walk(body: tuple[Node, ...], above: tuple[str, ...] = ()) -> list[tuple[Nod
     return found
 
 
-def _around(kernel: Kernel, buffer: str) -> tuple[str, ...]:
+def _around(kernel: KernelTree, buffer: str) -> tuple[str, ...]:
     """The loops around the statement that makes a buffer's value."""
     return next(
         above
@@ -65,7 +65,7 @@ def _around(kernel: Kernel, buffer: str) -> tuple[str, ...]:
     )
 
 
-def _made(kernel: Kernel, buffer: str) -> tuple[str, ...]:
+def _made(kernel: KernelTree, buffer: str) -> tuple[str, ...]:
     return next(
         above for node, above in _walk(kernel.body) if isinstance(node, Allocate) and node.tile.name == buffer
     )
@@ -78,7 +78,7 @@ def _has(loop: Loop, buffers: tuple[str, ...]) -> bool:
 
 
 def _rounds(ir: KernelIR) -> int:
-    return ir.trips("d1.block")
+    return ir.trip_count("d1.block")
 
 
 def test_sums_become_parts_that_fade_and_the_maximum_runs() -> None:
@@ -96,7 +96,7 @@ def test_sums_become_parts_that_fade_and_the_maximum_runs() -> None:
 
 
 def test_what_is_carried_to_the_next_round_has_a_buffer_that_outlives_it() -> None:
-    plan = plan_of(GRAPH)
+    plan = plan_graph(GRAPH)
     state = plan.buffer[f"{FADE}_before"]
     assert (state.running, state.round) == ("d1", None)
     assert plan.buffer[FADE].round == "d1"
@@ -104,9 +104,9 @@ def test_what_is_carried_to_the_next_round_has_a_buffer_that_outlives_it() -> No
 
 
 def test_one_pass_over_the_rows_makes_statistics_and_product() -> None:
-    ir = default(GRAPH)
+    ir = default_ir(GRAPH)
     assert _rounds(ir) > 1
-    kernel = lowered(ir)
+    kernel = lower_kernel(ir)
     steps = (HIGHEST, FADE, "sbuf_tensorscalar_0", "sbuf_output_unscaled", "sbuf_tensorreduce_1")
     assert all("i_block_d1" in _around(kernel, name) for name in steps)
     loops = [node for node, _ in _walk(kernel.body) if isinstance(node, Loop) and _has(node, steps)]
@@ -117,15 +117,15 @@ def test_one_pass_over_the_rows_makes_statistics_and_product() -> None:
 
 
 def test_sums_start_from_nothing_and_the_maximum_from_the_least() -> None:
-    kernel = lowered(default(GRAPH))
+    kernel = lower_kernel(default_ir(GRAPH))
     fills = {node.tile.name: node.value for node, _ in _walk(kernel.body) if isinstance(node, Fill)}
     assert fills["sbuf_output_unscaled"] == fills["sbuf_tensorreduce_1"] == 0.0
     assert fills[HIGHEST] == fills[f"{FADE}_before"] < -1e38
 
 
 def test_one_round_carries_nothing() -> None:
-    ir = widest(GRAPH, ORDER, {"d0": 1, "d1": 8, "d2": 1})
-    source = render(ir)
+    ir = widest_ir(GRAPH, ORDER, {"d0": 1, "d1": 8, "d2": 1})
+    source = render_kernel(ir)
     assert "fade" not in source
     assert "scalar_tensor_tensor" not in source
 
@@ -136,9 +136,9 @@ def test_a_maximum_that_grows_in_every_round_fades_what_there_is(high: float) ->
     workload = Workload(softmax_matmul, _means, {"x": ((256, 1024), "float32"), "v": ((1024, 64), "float32")})
     inputs = workload.inputs()
     inputs["x"] = np.sort(inputs["x"], axis=1) * np.float32(high)
-    ir = default(GRAPH)
+    ir = default_ir(GRAPH)
     assert _rounds(ir) > 1
-    for found in (interpreted(lowered(ir), inputs), simulated(render(ir), inputs)):
+    for found in (interpret_kernel(lower_kernel(ir), inputs), simulated(render_kernel(ir), inputs)):
         assert np.isfinite(found).all()
         assert workload.error(found, inputs) < 1e-5
 
@@ -150,19 +150,21 @@ def test_points_of_a_small_space_are_right() -> None:
     graph = replace(made, dims=tuple(replace(dim, tile=dim.size // 4) for dim in made.dims))
     rng, inputs, rounds = Random(3), workload.inputs(), set()
     for _ in range(12):
-        ir = sample(default(graph), rng)
+        ir = sample_ir(default_ir(graph), rng)
         for item in (turned(ir, rng) for _ in range(20)):
             ir = item if is_valid(item) else ir
         rounds.add(_rounds(ir))
-        assert workload.error(interpreted(lowered(ir), inputs), inputs) < workload.tolerance, render(ir)
+        assert workload.error(interpret_kernel(lower_kernel(ir), inputs), inputs) < workload.tolerance, (
+            render_kernel(ir)
+        )
     assert len(rounds) > 1
 
 
 def test_no_step_takes_more_than_a_block_of_what_has_rounds() -> None:
-    ir = widest(GRAPH, ORDER, {"d0": 2, "d1": 2, "d2": 1})
+    ir = widest_ir(GRAPH, ORDER, {"d0": 2, "d1": 2, "d2": 1})
     loads = [
         node
-        for node, _ in _walk(lowered(ir).body)
+        for node, _ in _walk(lower_kernel(ir).body)
         if isinstance(node, Statement) and node.result.tensor == "sbuf_x"
     ]
     assert [node.result.spans[1].size for node in loads] == [256]
@@ -171,10 +173,10 @@ def test_no_step_takes_more_than_a_block_of_what_has_rounds() -> None:
 def test_rows_that_no_memory_holds_go_through_in_rounds() -> None:
     """256 KiB to a row in each partition: what reads them twice finds no place for them."""
     graph = online.REWRITE.apply(_traced(softmax_matmul, x=(128, 65536), v=(65536, 64)))
-    ir = default(graph)
+    ir = default_ir(graph)
     assert validity_report(ir) == []
     assert _rounds(ir) == 64
-    held = [node.tile for node, _ in _walk(lowered(ir).body) if isinstance(node, Allocate)]
+    held = [node.tile for node, _ in _walk(lower_kernel(ir).body) if isinstance(node, Allocate)]
     assert max(tile.row for tile in held if tile.name != "sbuf_v") == 1024
 
 
@@ -183,20 +185,20 @@ def test_rows_that_no_memory_holds_go_through_in_rounds() -> None:
 
 def _turned(ir: KernelIR, **scopes: Scope) -> KernelIR:
     for name, scope in scopes.items():
-        ir = ir.turned((SCOPES, *name.split("__")), scope)
+        ir = ir.with_knob((SCOPES, *name.split("__")), scope)
     return ir
 
 
 def test_the_running_maximum_outlives_the_rounds() -> None:
-    ir = _turned(widest(GRAPH, D1_FIRST), **{f"{HIGHEST}__d0": Scope.PER_TILE})
+    ir = _turned(widest_ir(GRAPH, D1_FIRST), **{f"{HIGHEST}__d0": Scope.PER_TILE})
     failures = [item for item in validity_report(ir) if item.buffer == HIGHEST]
     assert {(item.check, item.at) for item in failures} >= {("reduction_interval", "d1.block")}
     for failure in failures:
-        assert failure.key not in {item.key for item in validity_report(followed(ir, failure))}
+        assert failure.key not in {item.key for item in validity_report(follow_hint(ir, failure))}
 
 
 def test_a_part_holds_no_more_than_its_round_sees() -> None:
-    start = widest(GRAPH, ORDER)
+    start = widest_ir(GRAPH, ORDER)
     ir = _turned(start, **{f"{FADE}__d0": Scope.FULL})
     (failure, *_) = [item for item in validity_report(ir) if item.buffer == FADE]
     assert (failure.check, failure.at) == ("scope_interval", "d0.block")
@@ -206,10 +208,10 @@ def test_a_part_holds_no_more_than_its_round_sees() -> None:
 
 def test_rounds_within_a_loop_that_not_all_run_in_become_one() -> None:
     graph = online.REWRITE.apply(_traced(softmax_matmul, x=(256, 1024), v=(1024, 1024)))
-    ir = widest(graph, D2_FIRST)
+    ir = widest_ir(graph, D2_FIRST)
     failures = validity_report(ir)
     assert any(knob == (LTILES, "d1") for item in failures for knob, _ in item.fix)
-    layout = roomy(graph, D2_FIRST)
+    layout = widest_layout(graph, D2_FIRST)
     assert layout is not None
     assert _rounds(layout.ir) == 1
 
@@ -217,11 +219,11 @@ def test_rounds_within_a_loop_that_not_all_run_in_become_one() -> None:
 def test_a_maximum_is_not_read_in_other_loops_than_its_own() -> None:
     """Exponentials of two tiles of rows at once wait for both: their rounds are others than the maximum's."""
     wide = {f"{name}__d0": Scope.FULL for name in ("psum_activation_0_T", "sbuf_activation_0_T")}
-    ir = _turned(widest(GRAPH, ORDER), **wide)
+    ir = _turned(widest_ir(GRAPH, ORDER), **wide)
     (failure,) = [item for item in validity_report(ir) if item.check == "split_rounds"]
     assert (failure.buffer, failure.at) == (HIGHEST, "d1.block")
     assert failure.hint == "set ltiles_per_block[d1] to 8"
-    assert failure.key not in {item.key for item in validity_report(followed(ir, failure))}
+    assert failure.key not in {item.key for item in validity_report(follow_hint(ir, failure))}
 
 
 # -- where the rewrite does not apply ----------------------------------------------------------------
@@ -256,11 +258,11 @@ def _no_exponential(x: Any, v: Any) -> Any:
     ],
 )
 def test_what_is_no_softmax_in_front_of_a_product_is_left(function: Any, shapes: Any, reason: str) -> None:
-    with pytest.raises(Refused, match=reason):
+    with pytest.raises(GraphRewriteRefused, match=reason):
         online.REWRITE.apply(_traced(function, **shapes))
 
 
 @pytest.mark.parametrize("name", ["matmul", "spread"])
 def test_other_workloads_are_left(name: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(GraphRewriteRefused):
         online.REWRITE.apply(WORKLOADS[name].graph)

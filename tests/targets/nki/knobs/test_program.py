@@ -14,12 +14,12 @@ from targets.nki.judge.normalise import code_digest
 from targets.nki.knobs.errors import KnobError
 from targets.nki.knobs.graph import Graph
 from targets.nki.knobs.ir import KernelIR
-from targets.nki.knobs.narrowing import default
+from targets.nki.knobs.narrowing import default_ir
 from targets.nki.knobs.neighbours import is_valid
-from targets.nki.knobs.program import program_of
-from targets.nki.knobs.render import render
-from targets.nki.knobs.sampling import sample
-from targets.nki.knobs.variants import variants
+from targets.nki.knobs.program import program_digest
+from targets.nki.knobs.render import render_kernel
+from targets.nki.knobs.sampling import sample_ir
+from targets.nki.knobs.variants import make_variants
 from tests.support.points import instructions, turned
 from tests.support.workloads import WORKLOADS
 
@@ -31,13 +31,13 @@ MOST = 6
 
 
 def _graphs(name: str) -> list[Graph]:
-    found = [item.graph for item in variants(WORKLOADS[name].graph)]
+    found = [item.graph for item in make_variants(WORKLOADS[name].graph)]
     return found if len(found) <= MOST else [found[0], *found[1 - MOST :]]
 
 
 def _walk(graph: Graph, rng: Random) -> list[KernelIR]:
     """Valid points, each a turn away from the one before: close enough that many are the same program."""
-    found = [sample(default(graph), rng)]
+    found = [sample_ir(default_ir(graph), rng)]
     for _ in range(TURNS):
         other = turned(found[-1], rng)
         if is_valid(other):
@@ -53,14 +53,14 @@ def test_digests_are_equal_exactly_where_instructions_are(name: str, seed: int) 
             points = _walk(graph, Random(f"{name} {number} {seed}"))
         except KnobError:
             continue
-        told = {(program_of(ir), instructions(ir)) for ir in points}
+        told = {(program_digest(ir), instructions(ir)) for ir in points}
         assert len({program for program, _ in told}) == len(told), "one digest, two kinds of instructions"
         assert len({made for _, made in told}) == len(told), "two digests, the same instructions"
-        texts = {(program_of(ir), code_digest(render(ir).encode())) for ir in points}
+        texts = {(program_digest(ir), code_digest(render_kernel(ir).encode())) for ir in points}
         assert len(texts) == len(told), "one program, two texts"
 
 
 def test_many_points_near_each_other_are_one_program() -> None:
     """So that the test above is one: neither are all of its points alike, nor are all others."""
     points = _walk(WORKLOADS["matmul"].graph, Random(0))
-    assert 1 < len({program_of(ir) for ir in points}) < len(set(points))
+    assert 1 < len({program_digest(ir) for ir in points}) < len(set(points))

@@ -8,11 +8,11 @@ import pytest
 
 from targets.nki.knobs.errors import KnobError
 from targets.nki.knobs.ir import Scope
-from targets.nki.knobs.narrowing import widest
-from targets.nki.knobs.render import render
-from targets.nki.knobs.tracing import trace
-from targets.nki.rewrites.model import ArrayArgument
-from targets.nki.rewrites.reader import read
+from targets.nki.knobs.narrowing import widest_ir
+from targets.nki.knobs.render import render_kernel
+from targets.nki.knobs.tracing import trace_workload
+from targets.nki.rewrites.kernel_ir import ArrayArgument
+from targets.nki.rewrites.reader import read_kernel
 from tests.support.workloads import TARGET, WORKLOADS, matmul
 
 ORDER = ("d2.block", "d2.tile", "d0.block", "d0.tile", "d1.block", "d1.tile")
@@ -58,18 +58,18 @@ def matmul(lhs, rhs):
 
 
 def test_a_kernel_reads_as_a_person_would_write_it() -> None:
-    graph = trace(matmul, {"lhs": ((256, 256), "bfloat16"), "rhs": ((256, 512), "bfloat16")})
-    ir = widest(graph, ORDER)
+    graph = trace_workload(matmul, {"lhs": ((256, 256), "bfloat16"), "rhs": ((256, 512), "bfloat16")})
+    ir = widest_ir(graph, ORDER)
     for buffer in ("sbuf_lhs", "psum_lhs_T", "sbuf_lhs_T", "psum_output", "sbuf_output"):
-        ir = ir.turned(("buffer_scopes", buffer, "d0"), Scope.PER_TILE)
-    assert render(ir) == KERNEL
+        ir = ir.with_knob(("buffer_scopes", buffer, "d0"), Scope.PER_TILE)
+    assert render_kernel(ir) == KERNEL
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_rendering_is_repeatable_and_lines_are_short(name: str) -> None:
     ir = WORKLOADS[name].default
-    source = render(ir)
-    assert source == render(ir)
+    source = render_kernel(ir)
+    assert source == render_kernel(ir)
     assert max(map(len, source.splitlines())) <= 110
     ast.parse(source)
 
@@ -78,11 +78,13 @@ def test_rendering_is_repeatable_and_lines_are_short(name: str) -> None:
 def test_the_rewrite_engine_can_read_what_is_rendered(name: str) -> None:
     workload = WORKLOADS[name]
     arguments = [ArrayArgument(shape, dtype) for shape, dtype in workload.specs.values()]
-    kernel = read(render(workload.default), arguments, TARGET)
+    kernel = read_kernel(render_kernel(workload.default), arguments, TARGET)
     assert kernel is not None
 
 
 def test_invalid_knobs_are_not_rendered() -> None:
     graph = WORKLOADS["matmul"].graph
     with pytest.raises(KnobError, match=r"set buffer_scopes\[psum_output\]\[d1\] to FULL"):
-        render(widest(graph, ORDER).turned(("buffer_scopes", "psum_output", "d1"), Scope.PER_BLOCK))
+        render_kernel(
+            widest_ir(graph, ORDER).with_knob(("buffer_scopes", "psum_output", "d1"), Scope.PER_BLOCK)
+        )

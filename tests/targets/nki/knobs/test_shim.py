@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from targets.nki.knobs import ops
-from targets.nki.knobs.shim import importable
-from targets.nki.knobs.tracing import trace
+from targets.nki.knobs.nkigym_shim import provide_nkigym
+from targets.nki.knobs.tracing import trace_workload
 
 SOURCE = """
 from nkigym.ops import nkigym_kernel
@@ -38,11 +38,11 @@ def f_nkigym(lhs, rhs):
 
 def test_a_workload_runs_as_it_is() -> None:
     names: dict[str, object] = {}
-    with importable():
+    with provide_nkigym():
         exec(SOURCE, names)
     function = names["f_nkigym"]
     assert callable(function)
-    graph = trace(function, {"lhs": ((128, 256), "bfloat16"), "rhs": ((256, 512), "bfloat16")})
+    graph = trace_workload(function, {"lhs": ((128, 256), "bfloat16"), "rhs": ((256, 512), "bfloat16")})
     assert [call.operator for call in graph.calls] == [
         *("NKIActivationReduce", "NKIActivation", "NKITensorScalar", "NKITranspose", "NKIMatmul"),
     ]
@@ -58,7 +58,7 @@ def test_a_workload_runs_as_it_is() -> None:
 
 
 def test_nothing_is_left_behind() -> None:
-    with importable():
+    with provide_nkigym():
         import nkigym.ops  # type: ignore[import-not-found]
 
         assert nkigym.ops.NKISoftmax is ops.NKISoftmax
@@ -70,7 +70,7 @@ def test_a_package_of_that_name_wins(monkeypatch: pytest.MonkeyPatch) -> None:
 
     real = ModuleType("nkigym")
     monkeypatch.setitem(sys.modules, "nkigym", real)
-    with importable():
+    with provide_nkigym():
         import nkigym
 
         assert nkigym is real

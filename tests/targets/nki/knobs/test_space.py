@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from targets.nki.knobs import ops
-from targets.nki.knobs.interpret import interpreted
+from targets.nki.knobs.interpret import interpret_kernel
 from targets.nki.knobs.ir import BLOCK, TILE
-from targets.nki.knobs.lowering import lowered
-from targets.nki.knobs.narrowing import default
+from targets.nki.knobs.lowering import lower_kernel
+from targets.nki.knobs.narrowing import default_ir
 from targets.nki.knobs.neighbours import is_valid
-from targets.nki.knobs.program import program_of
-from targets.nki.knobs.render import render
-from targets.nki.knobs.sampling import anywhere, sample
-from targets.nki.knobs.space import orders, points, programs, size_of
+from targets.nki.knobs.program import program_digest
+from targets.nki.knobs.render import render_kernel
+from targets.nki.knobs.sampling import sample_any_point, sample_ir
+from targets.nki.knobs.space import iter_loop_orders, iter_points, iter_programs, space_size
 from tests.support.workloads import WORKLOADS, Workload
 
 
@@ -62,24 +62,24 @@ def _cut(workload: Workload) -> Any:
 def test_every_valid_point_of_a_small_space_is_right(name: str) -> None:
     workload = TINY[name]
     graph, inputs = _cut(workload), workload.inputs()
-    found = list(points(graph))
-    assert len(found) == size_of(graph).points
+    found = list(iter_points(graph))
+    assert len(found) == space_size(graph).points
     valid = [ir for ir in found[:: EACH[name]] if is_valid(ir)]
     assert len(valid) > 20
-    for source, ir in {render(ir): ir for ir in valid}.items():
-        assert workload.error(interpreted(lowered(ir), inputs), inputs) < workload.tolerance, source
+    for source, ir in {render_kernel(ir): ir for ir in valid}.items():
+        assert workload.error(interpret_kernel(lower_kernel(ir), inputs), inputs) < workload.tolerance, source
 
 
 @pytest.mark.parametrize("name", ["elementwise", "sum"])
 def test_programs_are_all_that_the_space_has_each_once(name: str) -> None:
     graph = _cut(TINY[name])
-    found = [program_of(ir) for ir in programs(graph)]
+    found = [program_digest(ir) for ir in iter_programs(graph)]
     assert len(set(found)) == len(found)
-    assert set(found) == {program_of(ir) for ir in points(graph) if is_valid(ir)}
+    assert set(found) == {program_digest(ir) for ir in iter_points(graph) if is_valid(ir)}
 
 
 def test_the_size_of_a_space_is_that_of_its_knobs() -> None:
-    size = size_of(WORKLOADS["matmul"].graph)
+    size = space_size(WORKLOADS["matmul"].graph)
     assert (size.loop_orders, size.block_sizes) == (90, 2 * 3 * 2)
     assert size.buffer_scopes == 3**10 * 3**2 * 2  # five buffers of two dimensions, PSUM in the sum as well
     assert size.points == size.loop_orders * size.block_sizes * size.buffer_scopes
@@ -87,8 +87,8 @@ def test_the_size_of_a_space_is_that_of_its_knobs() -> None:
 
 def test_orders_walk_blocks_outside_of_their_tiles() -> None:
     graph = WORKLOADS["matmul"].graph
-    found = list(orders(graph))
-    assert len(set(found)) == len(found) == size_of(graph).loop_orders
+    found = list(iter_loop_orders(graph))
+    assert len(set(found)) == len(found) == space_size(graph).loop_orders
     assert all(
         order.index(f"{dim.name}.{BLOCK}") < order.index(f"{dim.name}.{TILE}")
         for order in found
@@ -98,7 +98,7 @@ def test_orders_walk_blocks_outside_of_their_tiles() -> None:
 
 def test_the_same_seed_draws_the_same_samples() -> None:
     ir = WORKLOADS["matmul"].default
-    first, again = ([sample(ir, rng) for _ in range(3)] for rng in (Random(5), Random(5)))
+    first, again = ([sample_ir(ir, rng) for _ in range(3)] for rng in (Random(5), Random(5)))
     assert first == again
     assert len(set(first)) == 3
 
@@ -106,7 +106,7 @@ def test_the_same_seed_draws_the_same_samples() -> None:
 def test_samples_reach_every_block_size_and_both_ways_to_drain() -> None:
     graph = WORKLOADS["matmul"].graph
     rng = Random(2)
-    found = [sample(default(graph), rng) for _ in range(40)]
+    found = [sample_ir(default_ir(graph), rng) for _ in range(40)]
     assert {ir.ltiles["d1"] for ir in found} == {1, 2, 4}
     assert len({ir.scopes["psum_output"]["d1"] for ir in found}) == 2
     assert len({ir.loop_order for ir in found}) > 25
@@ -115,5 +115,5 @@ def test_samples_reach_every_block_size_and_both_ways_to_drain() -> None:
 def test_points_anywhere_are_mostly_not_valid() -> None:
     graph = WORKLOADS["matmul"].graph
     rng = Random(0)
-    found = [anywhere(graph, rng) for _ in range(200)]
+    found = [sample_any_point(graph, rng) for _ in range(200)]
     assert sum(is_valid(ir) for ir in found) < 60

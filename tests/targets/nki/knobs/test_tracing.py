@@ -9,14 +9,14 @@ import pytest
 from targets.nki.knobs import ops
 from targets.nki.knobs.errors import WorkloadError
 from targets.nki.knobs.graph import Call, Dim, Value
-from targets.nki.knobs.tracing import trace
+from targets.nki.knobs.tracing import trace_workload
 from tests.support.workloads import WORKLOADS, matmul
 
 SQUARE = {"lhs": ((2048, 2048), "bfloat16"), "rhs": ((2048, 2048), "bfloat16")}
 
 
 def test_a_matmul_has_three_dimensions_however_equal_their_sizes() -> None:
-    graph = trace(matmul, SQUARE)
+    graph = trace_workload(matmul, SQUARE)
     assert graph.dims == (Dim("d0", 2048, 128), Dim("d1", 2048, 128), Dim("d2", 2048, 512))
     assert graph.values == (
         Value("lhs", ("d0", "d1"), "bfloat16"),
@@ -29,9 +29,9 @@ def test_a_matmul_has_three_dimensions_however_equal_their_sizes() -> None:
 
 
 def test_a_graph_is_a_value() -> None:
-    assert trace(matmul, SQUARE) == trace(matmul, SQUARE)
-    assert repr(trace(matmul, SQUARE)) == repr(trace(matmul, SQUARE))
-    assert trace(matmul, SQUARE) != trace(matmul, SQUARE, target="trn1")
+    assert trace_workload(matmul, SQUARE) == trace_workload(matmul, SQUARE)
+    assert repr(trace_workload(matmul, SQUARE)) == repr(trace_workload(matmul, SQUARE))
+    assert trace_workload(matmul, SQUARE) != trace_workload(matmul, SQUARE, target="trn1")
 
 
 def test_loads_stores_and_copies_may_be_spelled_out() -> None:
@@ -41,7 +41,7 @@ def test_loads_stores_and_copies_may_be_spelled_out() -> None:
         output = ops.NKIMatmul()(stationary=lhs_T, moving=ops.NKILoad()(data=rhs))
         return ops.NKIStore()(src=output)
 
-    assert trace(spelled, SQUARE, name="matmul") == trace(matmul, SQUARE)
+    assert trace_workload(spelled, SQUARE, name="matmul") == trace_workload(matmul, SQUARE)
 
 
 def test_what_no_variable_names_is_called_by_its_operator() -> None:
@@ -57,7 +57,7 @@ def test_a_variable_that_takes_an_inputs_name_keeps_it_not() -> None:
         x = ops.NKIActivation(op="exp")(data=x)
         return ops.NKIActivation(op="exp")(data=x)
 
-    graph = trace(rebound, {"x": ((128, 128), "float32")})
+    graph = trace_workload(rebound, {"x": ((128, 128), "float32")})
     assert [value.name for value in graph.values] == ["x", "activation_0", "activation_1"]
 
 
@@ -67,11 +67,11 @@ def test_calls_that_nothing_needs_are_left_out() -> None:
         y = ops.NKIActivation(op="tanh")(data=x)
         return y  # noqa: RET504
 
-    assert [call.result for call in trace(wasteful, {"x": ((128, 128), "float32")}).calls] == ["y"]
+    assert [call.result for call in trace_workload(wasteful, {"x": ((128, 128), "float32")}).calls] == ["y"]
 
 
 def test_tiles_divide_their_dimension() -> None:
-    graph = trace(matmul, {"lhs": ((250, 96), "float32"), "rhs": ((96, 1000), "float32")})
+    graph = trace_workload(matmul, {"lhs": ((250, 96), "float32"), "rhs": ((96, 1000), "float32")})
     assert [(dim.tile, dim.tiles) for dim in graph.dims] == [(125, 2), (96, 1), (500, 2)]
 
 
@@ -121,25 +121,25 @@ def test_what_cannot_be_a_graph_is_refused(function: Any, shapes: Any, message: 
     names = function.__code__.co_varnames
     specs = {name: (shape, "float32") for name, shape in zip(names, shapes, strict=False)}
     with pytest.raises(WorkloadError) as caught:
-        trace(function, specs, name="workload")
+        trace_workload(function, specs, name="workload")
     assert message in str(caught.value)
 
 
 def test_float32_goes_with_float32_alone() -> None:
     with pytest.raises(WorkloadError, match="NKIMatmul of float32 and bfloat16"):
-        trace(_product, {"x": ((64, 64), "float32"), "y": ((64, 64), "bfloat16")})
+        trace_workload(_product, {"x": ((64, 64), "float32"), "y": ((64, 64), "bfloat16")})
 
 
 def test_inputs_are_those_that_the_function_takes_in_its_order() -> None:
     backwards = dict(reversed(SQUARE.items()))
-    assert trace(matmul, backwards) == trace(matmul, SQUARE)
+    assert trace_workload(matmul, backwards) == trace_workload(matmul, SQUARE)
     with pytest.raises(WorkloadError, match="shapes are given for a, rhs; the inputs are lhs, rhs"):
-        trace(matmul, {"a": SQUARE["lhs"], "rhs": SQUARE["rhs"]})
+        trace_workload(matmul, {"a": SQUARE["lhs"], "rhs": SQUARE["rhs"]})
 
 
 def test_a_type_that_does_not_exist_is_named() -> None:
     with pytest.raises(WorkloadError, match="input 'x' has the type 'fp32'"):
-        trace(_product, {"x": ((64, 64), "fp32"), "y": ((64, 64), "float32")})
+        trace_workload(_product, {"x": ((64, 64), "fp32"), "y": ((64, 64), "float32")})
 
 
 def test_a_number_as_bias_is_refused_where_the_target_takes_a_column() -> None:
@@ -147,13 +147,13 @@ def test_a_number_as_bias_is_refused_where_the_target_takes_a_column() -> None:
         return ops.NKIActivation(op="exp", bias=1.0)(data=x)
 
     specs = {"x": ((128, 128), "float32")}
-    trace(biased, specs, name="biased", target="trn2")
+    trace_workload(biased, specs, name="biased", target="trn2")
     with pytest.raises(WorkloadError, match=r"NKIActivation's bias is 1\.0; on trn1 it is a column"):
-        trace(biased, specs, target="trn1")
+        trace_workload(biased, specs, target="trn1")
 
 
 def test_dimensions_of_a_batch_come_first_and_have_tiles_of_one() -> None:
-    graph = trace(
+    graph = trace_workload(
         lambda a, b: ops.NKIMatmul()(stationary=a, moving=b),
         {"a": ((2, 3, 64, 128), "float32"), "b": ((2, 64, 512), "float32")},
         name="k",
@@ -166,15 +166,15 @@ def test_dimensions_of_a_batch_come_first_and_have_tiles_of_one() -> None:
 
 
 def test_a_column_of_a_batch_is_one_beside_its_dimensions() -> None:
-    graph = trace(
+    graph = trace_workload(
         lambda x: ops.NKITensorReduce(op="add")(data=x), {"x": ((3, 64, 128), "bfloat16")}, name="total"
     )
     column = graph.value[graph.output]
-    assert (column.dims, column.core, column.dtype) == (("d0", "d1"), ("d1",), "float32")
+    assert (column.dims, column.core_dims, column.dtype) == (("d0", "d1"), ("d1",), "float32")
 
 
 def test_a_row_is_spread_over_the_partitions_of_what_it_is_used_with() -> None:
     graph = WORKLOADS["weighted"].graph
     row = graph.value["g"]
-    assert (row.dims, row.spread, row.on_chip) == (("d1",), "d0", ("*d0", "d1"))
+    assert (row.dims, row.spread, row.chip_dims) == (("d1",), "d0", ("*d0", "d1"))
     assert [(dim.size, dim.tile) for dim in graph.dims] == [(250, 125), (1536, 512)]

@@ -11,13 +11,13 @@ from random import Random
 import pytest
 
 from targets.nki.knobs.graph import Graph
-from targets.nki.knobs.narrowing import default
+from targets.nki.knobs.narrowing import default_ir
 from targets.nki.knobs.neighbours import is_valid
-from targets.nki.knobs.render import render
-from targets.nki.knobs.report import followed
-from targets.nki.knobs.sampling import anywhere, sample
+from targets.nki.knobs.render import render_kernel
+from targets.nki.knobs.report import follow_hint
+from targets.nki.knobs.sampling import sample_any_point, sample_ir
 from targets.nki.knobs.validity import validity_report
-from targets.nki.knobs.variants import IDENTITY, variants
+from targets.nki.knobs.variants import IDENTITY, make_variants
 from tests.support.points import check, turned
 from tests.support.workloads import WORKLOADS
 
@@ -26,7 +26,7 @@ SEEDS = int(os.environ.get("KNOB_SEEDS", "1"))
 VARIANTS = {
     f"{name} {variant.name}": (name, variant.graph)
     for name, workload in WORKLOADS.items()
-    for variant in variants(workload.graph)
+    for variant in make_variants(workload.graph)
     if variant.name != IDENTITY
 }
 
@@ -44,9 +44,9 @@ def _graph(name: str) -> Graph:
 
 @each
 def test_the_default_is_valid_and_right(name: str) -> None:
-    ir = default(_graph(name))
+    ir = default_ir(_graph(name))
     assert validity_report(ir) == []
-    assert render(ir) == render(ir)
+    assert render_kernel(ir) == render_kernel(ir)
     check(WORKLOADS[VARIANTS[name][0]], ir)
 
 
@@ -54,7 +54,7 @@ def test_the_default_is_valid_and_right(name: str) -> None:
 @drawn
 def test_a_sample_and_what_turned_knobs_make_of_it_are_right(name: str, seed: int) -> None:
     rng, workload = _rng(name, seed), WORKLOADS[VARIANTS[name][0]]
-    ir = sample(default(_graph(name)), rng)
+    ir = sample_ir(default_ir(_graph(name)), rng)
     assert validity_report(ir) == []
     check(workload, ir)
     for item in (turned(ir, rng) for _ in range(15)):
@@ -68,8 +68,8 @@ def test_a_sample_and_what_turned_knobs_make_of_it_are_right(name: str, seed: in
 @drawn
 def test_each_hint_removes_its_failure(name: str, seed: int) -> None:
     rng, graph = _rng(name, seed), _graph(name)
-    near = default(graph)
-    for ir in (anywhere(graph, rng), *(turned(near, rng) for _ in range(8))):
+    near = default_ir(graph)
+    for ir in (sample_any_point(graph, rng), *(turned(near, rng) for _ in range(8))):
         for failure in validity_report(ir):
-            left = {item.key for item in validity_report(followed(ir, failure))}
+            left = {item.key for item in validity_report(follow_hint(ir, failure))}
             assert failure.key not in left, f"{failure}\n{ir}"

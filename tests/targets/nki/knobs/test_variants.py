@@ -11,16 +11,23 @@ import pytest
 from targets.nki.knobs import ops
 from targets.nki.knobs import variants as table
 from targets.nki.knobs.graph import Call, Graph
-from targets.nki.knobs.interpret import interpreted
-from targets.nki.knobs.lowering import lowered
-from targets.nki.knobs.narrowing import default
-from targets.nki.knobs.plan import plan_of
-from targets.nki.knobs.render import render
-from targets.nki.knobs.rewrites import affine, epilogue, load_transpose, online, operand_swap, row_scale
-from targets.nki.knobs.rewrites.base import Refused
-from targets.nki.knobs.tracing import trace
+from targets.nki.knobs.graph_rewrites import affine, epilogue, load_transpose, online, operand_swap, row_scale
+from targets.nki.knobs.graph_rewrites.base import GraphRewriteRefused
+from targets.nki.knobs.interpret import interpret_kernel
+from targets.nki.knobs.lowering import lower_kernel
+from targets.nki.knobs.narrowing import default_ir
+from targets.nki.knobs.plan import plan_graph
+from targets.nki.knobs.render import render_kernel
+from targets.nki.knobs.tracing import trace_workload
 from targets.nki.knobs.validity import validity_report
-from targets.nki.knobs.variants import IDENTITY, REWRITES, Variant, canonical, refusals, variants
+from targets.nki.knobs.variants import (
+    IDENTITY,
+    REWRITES,
+    GraphVariant,
+    canonical_form,
+    make_variants,
+    rewrite_refusals,
+)
 from tests.support.workloads import WORKLOADS, Workload, rmsnorm_matmul
 
 BOTH = "row_scale+load_transpose"
@@ -29,31 +36,31 @@ each = pytest.mark.parametrize("name", WORKLOADS)
 
 
 def _graph(function: Any, dtype: str = "float32", **shapes: tuple[int, ...]) -> Graph:
-    return trace(function, {name: (shape, dtype) for name, shape in shapes.items()})
+    return trace_workload(function, {name: (shape, dtype) for name, shape in shapes.items()})
 
 
 def _operators(graph: Graph) -> list[str]:
     return [call.operator.removeprefix("NKI") for call in graph.calls]
 
 
-def _variant(found: tuple[Variant, ...], name: str) -> Graph:
+def _variant(found: tuple[GraphVariant, ...], name: str) -> Graph:
     return {item.name: item.graph for item in found}[name]
 
 
 @each
 def test_the_identity_comes_first_and_no_graph_comes_twice(name: str) -> None:
     graph = WORKLOADS[name].graph
-    found = variants(graph)
-    assert found[0] == Variant(IDENTITY, graph)
-    assert len({canonical(item.graph) for item in found}) == len(found) <= table.MOST
+    found = make_variants(graph)
+    assert found[0] == GraphVariant(IDENTITY, graph)
+    assert len({canonical_form(item.graph) for item in found}) == len(found) <= table.MOST_VARIANTS
     assert len({item.name for item in found}) == len(found)
-    assert variants(graph) == found
+    assert make_variants(graph) == found
 
 
 @each
 def test_variants_take_and_give_what_the_workload_does(name: str) -> None:
     graph = WORKLOADS[name].graph
-    for variant in variants(graph):
+    for variant in make_variants(graph):
         made = variant.graph
         assert made.inputs == graph.inputs
         assert made.output == graph.output
@@ -66,8 +73,8 @@ def test_variants_take_and_give_what_the_workload_does(name: str) -> None:
 @each
 def test_a_rewrite_that_makes_no_variant_says_why(name: str) -> None:
     graph = WORKLOADS[name].graph
-    single = {item.name for item in variants(graph)}
-    refused = refusals(graph)
+    single = {item.name for item in make_variants(graph)}
+    refused = rewrite_refusals(graph)
     assert {item.name for item in REWRITES} == refused.keys() | (single & {item.name for item in REWRITES})
     assert all(refused.values())
 
@@ -80,17 +87,17 @@ def _narrow_then_wide(x_T: Any, w1: Any, w2: Any) -> Any:
 def test_products_that_overrun_psum_together_are_summed_up_one_by_one() -> None:
     """Of 37 tiles of hidden rows PSUM holds 32: the sum of one has to end before the next begins."""
     graph = _graph(_narrow_then_wide, x_T=(256, 128), w1=(256, 37 * 128), w2=(37 * 128, 128))
-    read_there = default(_variant(variants(graph), "epilogue"))
+    read_there = default_ir(_variant(make_variants(graph), "epilogue"))
     summed, hidden = (graph.value[name].dims[0] for name in ("w1", "w2"))
     assert validity_report(read_there) == []
     assert read_there.loop_order.index(f"{hidden}.tile") < read_there.loop_order.index(f"{summed}.block")
-    plain = default(graph)
+    plain = default_ir(graph)
     assert plain.loop_order.index(f"{summed}.tile") < plain.loop_order.index(f"{hidden}.block")
 
 
 def test_the_number_of_variants_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "MOST", 1)
-    assert [item.name for item in variants(WORKLOADS["rmsnorm_matmul"].graph)] == [IDENTITY]
+    monkeypatch.setattr(table, "MOST_VARIANTS", 1)
+    assert [item.name for item in make_variants(WORKLOADS["rmsnorm_matmul"].graph)] == [IDENTITY]
 
 
 def test_graphs_that_differ_in_names_alone_are_the_same() -> None:
@@ -101,8 +108,8 @@ def test_graphs_that_differ_in_names_alone_are_the_same() -> None:
     shapes = {"x": (256, 512), "w": (512, 1024)}
     one, other = _graph(rmsnorm_matmul, **shapes), _graph(renamed, **shapes)
     assert one != other
-    assert canonical(one) == canonical(other)
-    assert canonical(one) != canonical(_graph(rmsnorm_matmul, x=(128, 512), w=(512, 1024)))
+    assert canonical_form(one) == canonical_form(other)
+    assert canonical_form(one) != canonical_form(_graph(rmsnorm_matmul, x=(128, 512), w=(512, 1024)))
 
 
 def test_rows_are_scaled_after_the_product() -> None:
@@ -146,7 +153,9 @@ def test_weights_of_a_norm_stay_with_the_transposed_rows() -> None:
     assert _operators(graph).count("Transpose") == 1
     assert _operators(graph).count("TensorScalar") == 4  # mean, weights, and one for each product
     inputs = workload.inputs()
-    assert workload.error(interpreted(lowered(default(graph)), inputs), inputs) < workload.tolerance
+    assert (
+        workload.error(interpret_kernel(lower_kernel(default_ir(graph)), inputs), inputs) < workload.tolerance
+    )
 
 
 def _moving(x: Any, w: Any) -> Any:
@@ -170,7 +179,7 @@ def _read_twice(x: Any, w: Any) -> Any:
 )
 def test_rows_that_cannot_be_scaled_later_are_left(function: Any, dtype: str, reason: str) -> None:
     graph = _graph(function, dtype, x=(256, 256), w=(256, 256))
-    with pytest.raises(Refused, match=reason):
+    with pytest.raises(GraphRewriteRefused, match=reason):
         row_scale.REWRITE.apply(graph)
 
 
@@ -181,7 +190,7 @@ def _in_psum(graph: Graph) -> set[str]:
 def test_products_that_other_engines_read_stay_in_psum() -> None:
     graph = epilogue.REWRITE.apply(WORKLOADS["swiglu"].graph)
     assert _in_psum(graph) == {"gate", "up"}
-    buffers = plan_of(graph).buffer
+    buffers = plan_graph(graph).buffer
     assert not {"sbuf_gate", "sbuf_up"} & buffers.keys()
     assert buffers["psum_gate"].partial is None
     assert buffers["psum_output"].partial is not None
@@ -205,19 +214,19 @@ def _softmax_of_product(a: Any, b: Any) -> Any:
 def test_an_instruction_reads_one_operand_in_psum() -> None:
     graph = epilogue.REWRITE.apply(_graph(_sum_of_products, a=(128, 128), b=(128, 256)))
     assert len(_in_psum(graph)) == 1
-    with pytest.raises(Refused, match="two operands in PSUM"):
+    with pytest.raises(GraphRewriteRefused, match="two operands in PSUM"):
         epilogue.REWRITE.apply(_graph(_doubled, a=(128, 128), b=(128, 256)))
 
 
 def test_rows_that_are_read_twice_stay_in_psum_where_it_holds_them() -> None:
     short = epilogue.REWRITE.apply(_graph(_softmax_of_product, a=(128, 128), b=(128, 1024)))
     assert len(_in_psum(short)) == 1
-    with pytest.raises(Refused, match="too long for PSUM"):
+    with pytest.raises(GraphRewriteRefused, match="too long for PSUM"):
         epilogue.REWRITE.apply(_graph(_softmax_of_product, a=(128, 128), b=(128, 4096)))
 
 
 def test_a_product_that_is_stored_or_multiplied_is_copied() -> None:
-    with pytest.raises(Refused, match="lhs_T: output needs it in SBUF; output: it is the output"):
+    with pytest.raises(GraphRewriteRefused, match="lhs_T: output needs it in SBUF; output: it is the output"):
         epilogue.REWRITE.apply(WORKLOADS["matmul"].graph)
 
 
@@ -260,7 +269,7 @@ def _biased(a: Any, b: Any, c: Any) -> Any:
     [(_both_ways, "product is read untransposed too"), (_biased, "is not computed element by element")],
 )
 def test_products_that_are_read_as_they_are_stay(function: Any, reason: str) -> None:
-    with pytest.raises(Refused, match=reason):
+    with pytest.raises(GraphRewriteRefused, match=reason):
         operand_swap.REWRITE.apply(_graph(function, a=(128, 128), b=(128, 256), c=(128, 256)))
 
 
@@ -270,31 +279,31 @@ def test_products_of_two_types_stay() -> None:
     def product(a: Any, b: Any) -> Any:
         return ops.NKITranspose()(data=ops.NKIMatmul()(stationary=a, moving=b))
 
-    with pytest.raises(Refused, match="its operands are of two types"):
-        operand_swap.REWRITE.apply(trace(product, specs))
+    with pytest.raises(GraphRewriteRefused, match="its operands are of two types"):
+        operand_swap.REWRITE.apply(trace_workload(product, specs))
 
 
 def test_an_input_is_transposed_while_it_is_loaded() -> None:
     graph = load_transpose.REWRITE.apply(WORKLOADS["matmul_bfloat16"].graph)
-    plan = plan_of(graph)
+    plan = plan_graph(graph)
     assert [step.operator for step in plan.steps[:2]] == ["NKILoadTranspose", "NKILoad"]
     assert plan.steps[0].tensors == ("lhs", "sbuf_lhs_T")
     assert not {"sbuf_lhs", "psum_lhs_T"} & plan.buffer.keys()
-    assert "nisa.dma_transpose(" in render(default(graph))
+    assert "nisa.dma_transpose(" in render_kernel(default_ir(graph))
 
 
 def test_what_is_read_as_it_is_too_is_loaded_twice() -> None:
-    graph = _variant(variants(_graph(rmsnorm_matmul, "bfloat16", x=(256, 512), w=(512, 512))), BOTH)
-    loads = [step.tensors for step in plan_of(graph).steps if step.entry.engine == "dma"]
+    graph = _variant(make_variants(_graph(rmsnorm_matmul, "bfloat16", x=(256, 512), w=(512, 512))), BOTH)
+    loads = [step.tensors for step in plan_graph(graph).steps if step.entry.engine == "dma"]
     assert {("x", "sbuf_x"), ("x", "sbuf_x_T")} <= set(loads)
 
 
 def test_dma_takes_as_many_rows_at_once_as_the_buffer_holds() -> None:
     graph = load_transpose.REWRITE.apply(WORKLOADS["matmul_bfloat16"].graph)
-    (step,) = (item for item in plan_of(graph).steps if item.operator == "NKILoadTranspose")
+    (step,) = (item for item in plan_graph(graph).steps if item.operator == "NKILoadTranspose")
     rows, columns = (dict(step.axes)[letter] for letter in ("P", "F"))
-    assert step.single == {columns}
-    assert plan_of(graph).reach[step.number, rows][0] >= graph.dim[rows].tiles
+    assert step.single_tile_dims == {columns}
+    assert plan_graph(graph).step_reach[step.number, rows][0] >= graph.dim[rows].tiles
 
 
 @pytest.mark.parametrize(
@@ -306,7 +315,7 @@ def test_dma_takes_as_many_rows_at_once_as_the_buffer_holds() -> None:
     ],
 )
 def test_what_dma_cannot_transpose_well_is_left(name: str, reason: str) -> None:
-    with pytest.raises(Refused, match=reason):
+    with pytest.raises(GraphRewriteRefused, match=reason):
         load_transpose.REWRITE.apply(WORKLOADS[name].graph)
 
 
@@ -363,15 +372,15 @@ def _scaled_and_kept(x: Any) -> Any:
     ],
 )
 def test_what_an_activation_cannot_take_over_is_left(function: Any, reason: str) -> None:
-    with pytest.raises(Refused, match=reason):
+    with pytest.raises(GraphRewriteRefused, match=reason):
         affine.REWRITE.apply(_graph(function, x=(128, 256)))
 
 
 def test_a_bias_is_no_number_where_the_engine_takes_none() -> None:
     specs = {"x": ((128, 256), "float32")}
-    with pytest.raises(Refused, match="on trn1 a bias is a column"):
-        affine.REWRITE.apply(trace(_scaled("add"), specs, target="trn1"))
-    affine.REWRITE.apply(trace(_scaled("multiply"), specs, target="trn1"))
+    with pytest.raises(GraphRewriteRefused, match="on trn1 a bias is a column"):
+        affine.REWRITE.apply(trace_workload(_scaled("add"), specs, target="trn1"))
+    affine.REWRITE.apply(trace_workload(_scaled("multiply"), specs, target="trn1"))
 
 
 def test_what_is_made_of_a_running_maximum_is_made_in_each_round() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from targets.nki.rewrites.arithmetic import substituted
+from targets.nki.rewrites.arithmetic import substitute_names
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from targets.nki.rewrites.arithmetic import substituted
     ],
 )
 def test_names_are_replaced_and_sums_simplified(code: str, meanings: dict[str, str], expected: str):
-    assert substituted(code, meanings) == expected
+    assert substitute_names(code, meanings) == expected
 
 
 terms = st.recursive(
@@ -43,4 +43,4 @@ def test_what_is_simplified_has_the_same_value(first: str, second: str, a: int, 
         expected = eval(code, {"x": eval(first, dict(values)), **values})
     except ZeroDivisionError:
         return
-    assert eval(substituted(code, {"x": first}), dict(values)) == expected
+    assert eval(substitute_names(code, {"x": first}), dict(values)) == expected

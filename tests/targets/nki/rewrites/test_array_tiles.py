@@ -7,9 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from targets.nki.rewrites.estimate import estimate
-from targets.nki.rewrites.model import ArrayArgument
-from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.estimate import estimate_kernel
+from targets.nki.rewrites.kernel_ir import ArrayArgument
+from targets.nki.rewrites.reader import read_kernel
 from tests.support.kernels import HEADER, TARGET, Sample, error, joined
 from tests.support.rewriting import only, refusal, rewritten
 
@@ -67,7 +67,7 @@ def test_products_take_turns_on_rows_of_the_array(rows: int, columns: int, count
 def busy_ns(made: Sample, source: str) -> float:
     """What the static estimate has the tensor engine do."""
     arguments = [ArrayArgument(shape, "float32") for shape in made.shapes]
-    return estimate(read(source, arguments, TARGET), TARGET).busy_ns["tensor"]
+    return estimate_kernel(read_kernel(source, arguments, TARGET), TARGET).busy_ns["tensor"]
 
 
 def test_the_tensor_engine_is_busy_for_a_part_of_the_time():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from targets.nki.rewrites.estimate import estimate
-from targets.nki.rewrites.explore import Child, explore
-from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.estimate import estimate_kernel
+from targets.nki.rewrites.explore import RewrittenKernel, explore_rewrites
+from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import ROWS, TARGET, TILE, Sample, error, joined
 
@@ -24,20 +24,21 @@ def sample(*body: str) -> Sample:
     return Sample(source, ((512, 512),), lambda x: 4 * x**3 + 2 * x**2)
 
 
-def balanced(made: Sample) -> tuple[dict[str, Child], list[str]]:
-    kernel = read(made.source, made.arguments, TARGET)
-    children, refusals = explore(kernel, made.arguments, TARGET, transforms=[TRANSFORMS["balance"]])
+def balanced(made: Sample) -> tuple[dict[str, RewrittenKernel], list[str]]:
+    kernel = read_kernel(made.source, made.arguments, TARGET)
+    children, refusals = explore_rewrites(kernel, made.arguments, TARGET, transforms=[TRANSFORMS["balance"]])
     return {str(child.choice["move"]): child for child in children}, refusals
 
 
 def test_engines_share_what_one_of_them_did():
     made = sample(*POLYNOMIAL)
     found, _ = balanced(made)
-    before = estimate(read(made.source, made.arguments, TARGET), TARGET).busy_ns["vector"]
+    before = estimate_kernel(read_kernel(made.source, made.arguments, TARGET), TARGET).busy_ns["vector"]
     for child in found.values():
         assert error(made, child.source) < 1e-6
         assert (
-            max(estimate(child.kernel, TARGET).busy_ns[name] for name in ("vector", "gpsimd")) < 0.7 * before
+            max(estimate_kernel(child.kernel, TARGET).busy_ns[name] for name in ("vector", "gpsimd"))
+            < 0.7 * before
         )
     source = found["engines"].source
     assert "op0=nl.multiply, operand0=2.0, engine=nisa.engine.scalar)" in source
@@ -78,7 +79,7 @@ def test_instructions_are_cut_between_two_engines():
     made = scaled()
     child = balanced(made)[0]["engines and parts"]
     assert error(made, child.source) < 1e-6
-    busy = estimate(child.kernel, TARGET).busy_ns
+    busy = estimate_kernel(child.kernel, TARGET).busy_ns
     assert child.source.count("nisa.tensor_tensor(") == 2
     assert abs(busy["vector"] - busy["gpsimd"]) < 0.1 * busy["vector"]
 
@@ -94,8 +95,8 @@ def test_vector_reads_a_copy_in_psum_where_others_read_the_tile():
     assert "data1=b_psum[" in kept
     assert "data1=b[" in moved
     assert "engine=nisa.engine.gpsimd" in moved
-    without = estimate(found["engines and parts"].kernel, TARGET)
-    assert estimate(child.kernel, TARGET).busy_ns["vector"] < 0.95 * without.busy_ns["vector"]
+    without = estimate_kernel(found["engines and parts"].kernel, TARGET)
+    assert estimate_kernel(child.kernel, TARGET).busy_ns["vector"] < 0.95 * without.busy_ns["vector"]
 
 
 def test_a_tile_that_changes_has_no_copy():

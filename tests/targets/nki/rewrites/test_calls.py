@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from targets.nki.rewrites import calls
-from targets.nki.rewrites.model import ArrayArgument, Kernel, Kind, Statement
-from targets.nki.rewrites.reader import read
+from targets.nki.rewrites import instruction_calls
+from targets.nki.rewrites.kernel_ir import ArrayArgument, Kernel, Statement, StatementKind
+from targets.nki.rewrites.reader import read_kernel
 from tests.support.kernels import HEADER, TARGET
 
 BODY = """
@@ -24,7 +24,7 @@ def kernel(x):
 
 def kernel(*, trips: int = 4, dtype: str = "nl.float32", scale: str = "s = 2.0") -> Kernel:
     source = f"{HEADER}\n{scale}\n{BODY.format(trips=trips, dtype=dtype)}"
-    return read(source, [ArrayArgument((128, 256), "float32")], TARGET)
+    return read_kernel(source, [ArrayArgument((128, 256), "float32")], TARGET)
 
 
 def scaled(made: Kernel) -> Statement:
@@ -32,12 +32,12 @@ def scaled(made: Kernel) -> Statement:
 
 
 def unread(made: Kernel) -> int:
-    return sum(item.kind is Kind.OPAQUE for item in made.statements)
+    return sum(item.kind is StatementKind.OPAQUE for item in made.statements)
 
 
 def test_what_is_said_again_is_not_worked_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
     first = kernel(scale="s = 2")
-    monkeypatch.delattr(calls, "form_of")
+    monkeypatch.delattr(instruction_calls, "make_form")
     again = kernel(scale="s = 2")
     assert [item.form for item in again.operations()] == [item.form for item in first.operations()]
     assert [item.accesses for item in again.operations()] == [item.accesses for item in first.operations()]
@@ -64,9 +64,9 @@ def test_an_index_is_told_apart_by_the_iterations_of_its_loop() -> None:
 
 
 def test_no_more_calls_are_kept_than_a_long_kernel_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    known: dict[object, calls.Called] = {}
-    monkeypatch.setattr(calls, "KEPT", 5)
-    monkeypatch.setattr(calls, "_known", known)
+    known: dict[object, instruction_calls.InstructionCall] = {}
+    monkeypatch.setattr(instruction_calls, "MAX_CACHED_CALLS", 5)
+    monkeypatch.setattr(instruction_calls, "_call_cache", known)
     for trips in range(1, 5):
         kernel(trips=trips)
         assert 0 < len(known) <= 5

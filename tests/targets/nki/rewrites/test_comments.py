@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from targets.nki.rewrites.explore import explore
-from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.explore import explore_rewrites
+from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import HEADER, TARGET, Sample
 
@@ -40,8 +40,8 @@ MADE = Sample(SOURCE, ((128, 256),), lambda x: x)
     ],
 )
 def test_one_instruction_has_the_comments_of_both(entry: str, notes: list[str]):
-    kernel = read(MADE.source, MADE.arguments, TARGET)
-    children, _ = explore(kernel, MADE.arguments, TARGET, transforms=[TRANSFORMS[entry]])
+    kernel = read_kernel(MADE.source, MADE.arguments, TARGET)
+    children, _ = explore_rewrites(kernel, MADE.arguments, TARGET, transforms=[TRANSFORMS[entry]])
     assert children
     for child in children:
         lines = [line.strip() for line in child.source.splitlines()]

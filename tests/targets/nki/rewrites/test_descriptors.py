@@ -6,10 +6,10 @@ import pytest
 
 import nki_sim
 from nki_sim import ArraySpec, targets
-from nki_sim.timing.forecast import forecast
+from nki_sim.timing.forecast import forecast_program
 from targets.nki.rewrites.estimate import form_ns
-from targets.nki.rewrites.explore import explore
-from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.explore import explore_rewrites
+from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import ROWS, TARGET, Sample, error
 from tests.support.rewriting import only, refusal
@@ -28,7 +28,7 @@ def sample(body: str, mode: str = "") -> Sample:
 
 def latency_ms(made: Sample, source: str) -> float:
     program = nki_sim.trace(source, args=[ArraySpec(shape, "float32") for shape in made.shapes])
-    return forecast(program, TARGET).latency_ms
+    return forecast_program(program, TARGET).latency_ms
 
 
 @pytest.mark.parametrize("mode", ["", "hwdge", "swdge"])
@@ -44,8 +44,10 @@ def test_a_kernel_whose_transfers_do_not_wait_is_left_alone():
     reason = "no transfer waits for descriptors that could be made ahead"
     assert refusal(sample(SCALED, "none"), "descriptors", SITE) == reason
     older = targets.load("trn1")
-    kernel = read(sample(SCALED).source, sample(SCALED).arguments, older)
-    made, refusals = explore(kernel, sample(SCALED).arguments, older, transforms=[TRANSFORMS["descriptors"]])
+    kernel = read_kernel(sample(SCALED).source, sample(SCALED).arguments, older)
+    made, refusals = explore_rewrites(
+        kernel, sample(SCALED).arguments, older, transforms=[TRANSFORMS["descriptors"]]
+    )
     assert (made, refusals) == ([], [f"descriptors {SITE}: {reason}"])
 
 
@@ -56,7 +58,9 @@ def test_a_kernel_whose_transfers_do_not_wait_is_left_alone():
 def test_the_estimate_tells_who_makes_them(mode: str, busy: dict[str, float]):
     made = sample(SCALED, mode)
     first = next(
-        item for item in read(made.source, made.arguments, TARGET).operations() if item.op == "dma_copy"
+        item
+        for item in read_kernel(made.source, made.arguments, TARGET).operations()
+        if item.op == "dma_copy"
     )
     assert first.form is not None
     found = form_ns(first.form, TARGET)

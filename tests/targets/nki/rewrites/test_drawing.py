@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from agent_core.effects import LookAheadRequest
-from state.model import ErrorInfo, Predicted, ProblemRef, digest_of
-from targets.nki.rewrites import drawing, foresight
-from targets.nki.rewrites.reader import read
-from targets.nki.rewrites.scale import Scale
-from targets.nki.rewrites.wander import wander
+from state.model import ErrorInfo, PredictedLatency, ProblemRef, digest_of
+from targets.nki.rewrites import lookahead_role, random_baseline
+from targets.nki.rewrites.prediction_scale import PredictionScale
+from targets.nki.rewrites.random_walk import walk_randomly
+from targets.nki.rewrites.reader import read_kernel
 from tests.support.kernels import TARGET, Sample
 from tests.support.paths import make_candidate
 
@@ -38,7 +38,7 @@ SAMPLE = Sample(ROWS, ((256, 512),), lambda x: 2 * x)
 
 
 def walk(seed: int, steps: int) -> list[Any]:
-    return wander(SAMPLE.source, SAMPLE.arguments, TARGET, steps, Random(seed))
+    return walk_randomly(SAMPLE.source, SAMPLE.arguments, TARGET, steps, Random(seed))
 
 
 def test_a_walk_is_a_sequence_of_rewrites_each_of_the_kernel_before_it():
@@ -46,7 +46,7 @@ def test_a_walk_is_a_sequence_of_rewrites_each_of_the_kernel_before_it():
     assert len(made) == 4
     assert len({ROWS, *(one.source for one in made)}) == 5
     for one in made:
-        assert read(one.source, SAMPLE.arguments, TARGET).statements
+        assert read_kernel(one.source, SAMPLE.arguments, TARGET).statements
 
 
 def test_one_seed_gives_one_walk_and_many_seeds_many_techniques():
@@ -73,13 +73,15 @@ class Pool:
         step = {"technique": "flip", "site": f"k{number}", "title": "flip", "choice": {}}
         return {"source": f"k{number}", "steps": [step]}
 
-    async def predict(self, sources: Sequence[str], dims: Mapping[str, int] | None = None) -> list[Predicted]:
+    async def predict(
+        self, sources: Sequence[str], dims: Mapping[str, int] | None = None
+    ) -> list[PredictedLatency]:
         return [self._predicted(source) for source in sources]
 
-    def _predicted(self, source: str) -> Predicted:
+    def _predicted(self, source: str) -> PredictedLatency:
         if source == "k4":
-            return Predicted(error=ErrorInfo(code="capacity", message="too large"))
-        return Predicted(latency_ms=9.0 - int(source[1:]), code=code(source), instructions=100)
+            return PredictedLatency(error=ErrorInfo(code="capacity", message="too large"))
+        return PredictedLatency(latency_ms=9.0 - int(source[1:]), code=code(source), instructions=100)
 
 
 def code(source: str) -> str:
@@ -87,19 +89,19 @@ def code(source: str) -> str:
 
 
 async def test_without_predictions_the_first_are_taken_that_differ():
-    answer = await drawing.drawn_only(request(3, 0), "parent", Pool().ask, {})
+    answer = await random_baseline.draw_variants(request(3, 0), "parent", Pool().ask, {})
     assert [one.steps[0].site for one in answer.variants.found] == ["k0", "k1", "k2"]
     assert {one.latency_ms for one in answer.variants.found} == {None}
     assert (answer.predicted, answer.failed) == (0, 0)
     assert set(answer.sources) == {one.source for one in answer.variants.found}
-    plan = foresight.plan_of(answer.variants.found[0], 10.0)
+    plan = lookahead_role.plan_variant(answer.variants.found[0], 10.0)
     assert (plan.prediction.speedup, plan.prediction.reason) == (1.0, "drawn evenly; nothing was predicted")
 
 
 async def test_with_predictions_the_fastest_are_taken_that_are_new():
     pool = Pool()
-    scale = Scale(pool.predict, None, pool._predicted("k0"), 9.0, 0)
-    answer = await drawing.drawn_and_predicted(
+    scale = PredictionScale(pool.predict, None, pool._predicted("k0"), 9.0, 0)
+    answer = await random_baseline.draw_and_predict(
         request(3, 12, known=(code("k5"),)), "parent", pool.ask, {}, scale
     )
     assert [one.steps[0].site for one in answer.variants.found] == ["k3", "k2", "k1"]
@@ -109,6 +111,8 @@ async def test_with_predictions_the_fastest_are_taken_that_are_new():
 
 async def test_no_more_is_drawn_than_can_be_predicted():
     pool = Pool()
-    scale = Scale(pool.predict, None, pool._predicted("k0").model_copy(update={"instructions": 5000}), 9.0, 0)
-    await drawing.drawn_and_predicted(request(1, 12), "parent", pool.ask, {}, scale)
+    scale = PredictionScale(
+        pool.predict, None, pool._predicted("k0").model_copy(update={"instructions": 5000}), 9.0, 0
+    )
+    await random_baseline.draw_and_predict(request(1, 12), "parent", pool.ask, {}, scale)
     assert pool.asked == 2

@@ -8,9 +8,9 @@ import pytest
 
 import seeds
 from targets.nki.rewrites import explore as module
-from targets.nki.rewrites.explore import explore
-from targets.nki.rewrites.model import ArrayArgument
-from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.explore import explore_rewrites
+from targets.nki.rewrites.kernel_ir import ArrayArgument
+from targets.nki.rewrites.reader import read_kernel
 from tests.support.kernels import HEADER, TARGET
 
 STEP = """\
@@ -27,7 +27,7 @@ def children(steps: int) -> tuple[Counter[str], list[str]]:
     head = f"@nki.jit\ndef kernel(x):\n    out = nl.ndarray((128, {64 * steps}), dtype=x.dtype"
     source = f"{HEADER}\n{head}, buffer=nl.shared_hbm)\n{body}    return out\n"
     arguments = [ArrayArgument((128, 64 * steps), "float32")]
-    found, refusals = explore(read(source, arguments, TARGET), arguments, TARGET)
+    found, refusals = explore_rewrites(read_kernel(source, arguments, TARGET), arguments, TARGET)
     return Counter(child.transform.id for child in found), refusals
 
 
@@ -37,20 +37,22 @@ def test_all_rewrites_of_a_kernel_are_looked_at():
     assert not any("so long a kernel" in reason for reason in refusals)
 
 
-@pytest.mark.parametrize("name", seeds.problems())
+@pytest.mark.parametrize("name", seeds.builtin_problems())
 def test_there_is_a_rewrite_of_each_problems_kernel(name: str):
     """A check that is too strict, for all rewrites alike, shows here: some kernels have few."""
-    problem = seeds.load(name)
+    problem = seeds.load_problem(name)
     dims = problem.spec.dims("reduced")
-    arrays = [ArrayArgument(tuple(item.passed(dims)), item.dtype) for item in problem.spec.inputs]
-    arguments = problem.spec.arguments(arrays, lambda value: value)
-    found, refusals = explore(read(problem.kernel, arguments, TARGET), arguments, TARGET)
+    arrays = [
+        ArrayArgument(tuple(item.resolve_kernel_shape(dims)), item.dtype) for item in problem.spec.inputs
+    ]
+    arguments = problem.spec.call_arguments(arrays, lambda value: value)
+    found, refusals = explore_rewrites(read_kernel(problem.kernel, arguments, TARGET), arguments, TARGET)
     assert found, refusals
 
 
 def test_of_a_long_kernel_each_transformation_has_its_share(monkeypatch: pytest.MonkeyPatch):
     everything, _ = children(6)
-    monkeypatch.setattr(module, "WORK", 280)
+    monkeypatch.setattr(module, "MAX_STATEMENTS", 280)
     found, refusals = children(6)
     assert set(found) == set(everything)
     assert max(found.values()) <= 2 < max(everything.values())

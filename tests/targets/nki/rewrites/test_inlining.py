@@ -6,9 +6,9 @@ import textwrap
 
 import pytest
 
-from targets.nki.rewrites.inlining import inlined
-from targets.nki.rewrites.model import ArrayArgument
-from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.inlining import inline_names
+from targets.nki.rewrites.kernel_ir import ArrayArgument
+from targets.nki.rewrites.reader import read_kernel
 from tests.support.kernels import HEADER, TARGET
 
 KERNEL = """
@@ -27,7 +27,7 @@ def kernel(x):
 def without_names(body: str, after: str = "pass") -> str | None:
     text = textwrap.indent(textwrap.dedent(body).strip(), " " * 8).strip()
     source = HEADER + KERNEL.format(body=text, after=after)
-    return inlined(read(source, [ArrayArgument((512, 256), "float32")], TARGET))
+    return inline_names(read_kernel(source, [ArrayArgument((512, 256), "float32")], TARGET))
 
 
 def test_starts_and_sizes_are_said_where_they_are_used():

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from targets.nki.rewrites.layout import WIDTH, laid_out
+from targets.nki.rewrites.source_layout import LINE_WIDTH, wrap_long_lines
 
 A = "a" * 44
 
@@ -28,17 +28,17 @@ OTHERS = (
 
 @pytest.mark.parametrize("line", CALLS)
 def test_long_calls_are_wrapped(line: str):
-    assert len(line) > WIDTH
-    assert laid_out(line, "") == CALLS[line]
+    assert len(line) > LINE_WIDTH
+    assert wrap_long_lines(line, "") == CALLS[line]
 
 
 @pytest.mark.parametrize("line", [*OTHERS, "f(a, b)\n"])
 def test_other_lines_stay(line: str):
-    assert laid_out(line, "") == line
+    assert wrap_long_lines(line, "") == line
 
 
 def test_lines_that_were_there_stay():
     line = f"f({A}, {A}, {A})\n"
-    assert laid_out(line, line) == line
-    assert laid_out(line, "") != line
-    assert ast.dump(ast.parse(laid_out(line, ""))) == ast.dump(ast.parse(line))
+    assert wrap_long_lines(line, line) == line
+    assert wrap_long_lines(line, "") != line
+    assert ast.dump(ast.parse(wrap_long_lines(line, ""))) == ast.dump(ast.parse(line))

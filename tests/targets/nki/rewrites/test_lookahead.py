@@ -10,12 +10,12 @@ from random import Random
 
 import pytest
 
-from state.model import ErrorInfo, Predicted, Step, digest_of
-from targets.nki.rewrites.distinct import distinct
-from targets.nki.rewrites.lookahead import Expand, Limits, Search
-from targets.nki.rewrites.reached import Expansion, Found, Lead, Move
+from state.model import ErrorInfo, PredictedLatency, RewriteStep, digest_of
+from targets.nki.rewrites.lookahead import ExpandKernel, LookaheadSearch, SearchLimits
+from targets.nki.rewrites.search_nodes import Expansion, RewriteCandidate, SearchNode, SearchSeed
+from targets.nki.rewrites.variant_selection import select_variants
 
-AMPLE = Limits(predictions=200, instructions=10**9, depth=12, width=3)
+AMPLE = SearchLimits(predictions=200, instructions=10**9, depth=12, width=3)
 
 
 class Toy:
@@ -52,8 +52,8 @@ class Toy:
             letter for letter in self.factors if letter not in source and self.needs.get(letter, "") in source
         ]
 
-    def _move(self, source: str, letter: str) -> Move:
-        return Move(
+    def _move(self, source: str, letter: str) -> RewriteCandidate:
+        return RewriteCandidate(
             technique=f"flip_{letter}",
             site="here",
             choice={},
@@ -63,40 +63,42 @@ class Toy:
             instructions=10,
         )
 
-    async def combine(self, source: str, steps: Sequence[Step]) -> list[tuple[tuple[int, ...], str]]:
+    async def combine(self, source: str, steps: Sequence[RewriteStep]) -> list[tuple[tuple[int, ...], str]]:
         made = []
         for number, step in enumerate(steps):
             source = "".join(sorted(source + step.technique[-1]))
             made.append((tuple(range(number + 1)), source))
         return made
 
-    async def predict(self, sources: Sequence[str], dims: Mapping[str, int] | None = None) -> list[Predicted]:
+    async def predict(
+        self, sources: Sequence[str], dims: Mapping[str, int] | None = None
+    ) -> list[PredictedLatency]:
         self.asked += sources
         return [self._predicted(source) for source in sources]
 
-    def _predicted(self, source: str) -> Predicted:
+    def _predicted(self, source: str) -> PredictedLatency:
         if set(source) & set(self.wrong):
-            return Predicted(instructions=10, error=ErrorInfo(code="capacity", message="too large"))
-        return Predicted(latency_ms=self.ms(source), instructions=10, code=digest_of(source.encode()))
+            return PredictedLatency(instructions=10, error=ErrorInfo(code="capacity", message="too large"))
+        return PredictedLatency(latency_ms=self.ms(source), instructions=10, code=digest_of(source.encode()))
 
 
 async def search(
-    toy: Toy, limits: Limits = AMPLE, seed: int = 0, leads: Sequence[Sequence[Lead]] = ()
-) -> tuple[Search, list[Found]]:
-    one = Search(toy.expand, toy.combine, toy.predict, limits, Random(seed))
+    toy: Toy, limits: SearchLimits = AMPLE, seed: int = 0, leads: Sequence[Sequence[SearchSeed]] = ()
+) -> tuple[LookaheadSearch, list[SearchNode]]:
+    one = LookaheadSearch(toy.expand, toy.combine, toy.predict, limits, Random(seed))
     return one, await one.run("", 100.0, leads)
 
 
-async def nothing_together(source: str, steps: Sequence[Step]) -> list[tuple[tuple[int, ...], str]]:
+async def nothing_together(source: str, steps: Sequence[RewriteStep]) -> list[tuple[tuple[int, ...], str]]:
     del source, steps
     return []
 
 
-def step(letter: str) -> Step:
-    return Step(technique=f"flip_{letter}", site="here", title=letter, speedup=2.0)
+def step(letter: str) -> RewriteStep:
+    return RewriteStep(technique=f"flip_{letter}", site="here", title=letter, speedup=2.0)
 
 
-def with_long_source(expand: Expand, letter: str) -> Expand:
+def with_long_source(expand: ExpandKernel, letter: str) -> ExpandKernel:
     """The same rewrites, of which one makes the source longer by more than it says."""
 
     async def expanded(source: str) -> Expansion:
@@ -111,12 +113,14 @@ def with_long_source(expand: Expand, letter: str) -> Expand:
     return expanded
 
 
-def lead(letters: str, instructions: int = 10) -> list[Lead]:
+def lead(letters: str, instructions: int = 10) -> list[SearchSeed]:
     """What a sequence of another run makes of the first kernel, step by step."""
     steps = tuple(
-        Step(technique=f"flip_{letter}", site="there", title=letter, speedup=2.0) for letter in letters
+        RewriteStep(technique=f"flip_{letter}", site="there", title=letter, speedup=2.0) for letter in letters
     )
-    return [Lead(steps[:n], "".join(sorted(letters[:n])), instructions) for n in range(1, len(letters) + 1)]
+    return [
+        SearchSeed(steps[:n], "".join(sorted(letters[:n])), instructions) for n in range(1, len(letters) + 1)
+    ]
 
 
 async def test_gains_that_do_not_depend_on_one_another_are_carried_out_together():
@@ -149,9 +153,9 @@ async def test_what_is_thought_to_be_hopeless_is_not_predicted():
 
 async def test_what_a_rewrite_brought_elsewhere_counts_as_much_as_what_is_thought_of_it():
     toy = Toy({"a": 0.5, "b": 0.99, "c": 1.5}, guess={"c": 1.0, "a": 0.01, "b": 0.01})
-    one, found = await search(toy, Limits(predictions=7, instructions=10**9, depth=12, width=1))
+    one, found = await search(toy, SearchLimits(predictions=7, instructions=10**9, depth=12, width=1))
     assert found[0].source == "ab"
-    assert one._expected(toy._move("ab", "c")) == pytest.approx((1 - log(1.5)) / 2)
+    assert one._expected_gain(toy._move("ab", "c")) == pytest.approx((1 - log(1.5)) / 2)
 
 
 async def test_a_kernel_that_is_slower_for_now_gets_as_many_predictions():
@@ -160,19 +164,19 @@ async def test_a_kernel_that_is_slower_for_now_gets_as_many_predictions():
     factors = {"a": 0.9, "b": 0.95, "z": 0.5, **fillers}
     toy = Toy(factors, needs={**dict.fromkeys(fillers, "a"), "z": "b"})
     toy.combine = nothing_together
-    _, found = await search(toy, Limits(predictions=30, instructions=10**9, depth=12, width=2))
+    _, found = await search(toy, SearchLimits(predictions=30, instructions=10**9, depth=12, width=2))
     assert "z" in found[0].source
 
 
 async def test_kernels_looked_further_from_came_by_different_techniques():
     """Of those that `a` brought most of their gain one is looked further from, beside the fastest other."""
     toy = Toy({})
-    one = Search(toy.expand, toy.combine, toy.predict, Limits(100, 10**9, 12, 3), Random(0))
+    one = LookaheadSearch(toy.expand, toy.combine, toy.predict, SearchLimits(100, 10**9, 12, 3), Random(0))
     gains = {"a": 1.8, "b": 1.1, "c": 1.2, "d": 1.7}
     for letters, ms in (("ac", 48.0), ("ab", 49.0), ("a", 50.0), ("db", 55.0), ("d", 56.0)):
         steps = tuple(step(letter).model_copy(update={"speedup": gains[letter]}) for letter in letters)
-        one.found[letters] = Found(letters, steps, ms, 10)
-    first, second, third = one._chosen()
+        one.found[letters] = SearchNode(letters, steps, ms, 10)
+    first, second, third = one._select_nodes()
     assert (first.source, second.source) == ("ac", "db")
     assert third.source in ("ab", "a", "d")
 
@@ -183,12 +187,12 @@ async def test_what_copies_statements_is_joined_last():
     expand = with_long_source(toy.expand, "a")
     joined: list[list[str]] = []
 
-    async def combine(source: str, steps: Sequence[Step]) -> list[tuple[tuple[int, ...], str]]:
+    async def combine(source: str, steps: Sequence[RewriteStep]) -> list[tuple[tuple[int, ...], str]]:
         del source
         joined.append([one.technique for one in steps])
         return []
 
-    await Search(expand, combine, toy.predict, AMPLE, Random(0)).run("." * 20, 100.0)
+    await LookaheadSearch(expand, combine, toy.predict, AMPLE, Random(0)).run("." * 20, 100.0)
     assert joined[0] == ["flip_b", "flip_a"]
 
 
@@ -217,7 +221,7 @@ async def test_a_step_that_leads_no_further_is_turned_back_from():
         return Expansion(tuple(move for move in made.moves if "a" not in move.source or move.source == "a"))
 
     toy.combine = nothing_together
-    one = Search(shut, toy.combine, toy.predict, AMPLE, Random(0))
+    one = LookaheadSearch(shut, toy.combine, toy.predict, AMPLE, Random(0))
     found = await one.run("", 100.0)
     assert found[0].source == "bcde"
     assert toy.expanded.index("a") < toy.expanded.index("b")
@@ -227,33 +231,33 @@ async def test_a_step_that_leads_no_further_is_turned_back_from():
 async def test_the_first_step_that_copies_statements_is_turned_back_from_else_the_last(long, turned):
     toy = Toy({"a": 0.9, "b": 0.9})
     toy.combine = nothing_together
-    one = Search(with_long_source(toy.expand, long), toy.combine, toy.predict, AMPLE, Random(0))
-    one.found["." * 20] = root = Found("." * 20, (), 100.0, 0)
-    await one._look([(root, await one.expand(root.source))], 8)
-    one.found["ab"] = both = Found("ab", (step("a"), step("b")), 81.0, 10)
-    assert one._turn_back()
+    one = LookaheadSearch(with_long_source(toy.expand, long), toy.combine, toy.predict, AMPLE, Random(0))
+    one.found["." * 20] = root = SearchNode("." * 20, (), 100.0, 0)
+    await one._predict_candidates([(root, await one.expand(root.source))], 8)
+    one.found["ab"] = both = SearchNode("ab", (step("a"), step("b")), 81.0, 10)
+    assert one._backtrack()
     assert {place[0] for place in one._turned} == {turned}
-    assert one._leader is not both
+    assert one._best_open_node is not both
 
 
 async def test_a_search_ends_where_there_is_no_step_to_turn_back_from():
-    one = Search(Toy({}).expand, nothing_together, Toy({}).predict, AMPLE, Random(0))
-    one.found[""] = Found("", (), 100.0, 0)
-    assert not one._turn_back()
+    one = LookaheadSearch(Toy({}).expand, nothing_together, Toy({}).predict, AMPLE, Random(0))
+    one.found[""] = SearchNode("", (), 100.0, 0)
+    assert not one._backtrack()
 
 
 async def test_counts_limit_the_work():
     letters = dict.fromkeys("abcdefghijklmnopqrstuvwxyz", 0.999)
-    one, _ = await search(Toy(letters), Limits(predictions=20, instructions=10**9, depth=12, width=3))
+    one, _ = await search(Toy(letters), SearchLimits(predictions=20, instructions=10**9, depth=12, width=3))
     assert one.predicted == 20
-    one, _ = await search(Toy(letters), Limits(predictions=200, instructions=55, depth=12, width=3))
+    one, _ = await search(Toy(letters), SearchLimits(predictions=200, instructions=55, depth=12, width=3))
     assert one.instructions <= 60
-    _, found = await search(Toy(letters), Limits(predictions=200, instructions=10**9, depth=2, width=3))
+    _, found = await search(Toy(letters), SearchLimits(predictions=200, instructions=10**9, depth=2, width=3))
     assert max(len(one.steps) for one in found) == 2
 
 
 async def test_one_kernel_is_looked_at_however_large_it_is():
-    one, found = await search(Toy({"a": 0.5}), Limits(predictions=9, instructions=1, depth=9, width=3))
+    one, found = await search(Toy({"a": 0.5}), SearchLimits(predictions=9, instructions=1, depth=9, width=3))
     assert (one.predicted, found[0].source) == (1, "a")
 
 
@@ -279,7 +283,7 @@ async def test_nothing_is_predicted_twice():
 @pytest.mark.parametrize("seed", range(3))
 async def test_equal_questions_get_equal_answers(seed):
     factors = {letter: 0.9 + 0.02 * number for number, letter in enumerate("abcdefgh")}
-    limits = Limits(predictions=12, instructions=10**9, depth=12, width=3)
+    limits = SearchLimits(predictions=12, instructions=10**9, depth=12, width=3)
     first, again = Toy(factors), Toy(factors)
     _, one = await search(first, limits, seed)
     _, other = await search(again, limits, seed)
@@ -287,27 +291,27 @@ async def test_equal_questions_get_equal_answers(seed):
     assert [item.steps for item in one] == [item.steps for item in other]
 
 
-def found(source: str, latency_ms: float) -> Found:
-    steps = tuple(Step(technique=f"flip_{one}", site="here", title=one) for one in source)
-    return Found(source, steps, latency_ms, 10, source)
+def found(source: str, latency_ms: float) -> SearchNode:
+    steps = tuple(RewriteStep(technique=f"flip_{one}", site="here", title=one) for one in source)
+    return SearchNode(source, steps, latency_ms, 10, source)
 
 
 def test_what_is_judged_differs_first():
     reached = [found("ab", 50), found("abc", 50.01), found("a", 60), found("d", 70), found("e", 105)]
-    chosen = distinct(reached, 6, 100.0, frozenset())
+    chosen = select_variants(reached, 6, 100.0, frozenset())
     assert [one.source for one in chosen] == ["ab", "d", "a", "e"]
-    assert [one.source for one in distinct(reached, 2, 100.0, frozenset())] == ["ab", "d"]
+    assert [one.source for one in select_variants(reached, 2, 100.0, frozenset())] == ["ab", "d"]
 
 
 def test_what_was_judged_before_and_what_is_far_slower_is_not_judged():
     reached = [found("ab", 50), found("a", 60), found("e", 145)]
-    assert [one.source for one in distinct(reached, 6, 100.0, frozenset({"ab"}))] == ["a"]
+    assert [one.source for one in select_variants(reached, 6, 100.0, frozenset({"ab"}))] == ["a"]
 
 
 def test_of_two_ways_to_one_code_the_shorter_is_judged():
     long, short = found("ab", 50), found("c", 50)
-    twin = Found(short.source, short.steps, 50, 10, "ab")
-    (chosen,) = distinct([twin, long], 6, 100.0, frozenset())
+    twin = SearchNode(short.source, short.steps, 50, 10, "ab")
+    (chosen,) = select_variants([twin, long], 6, 100.0, frozenset())
     assert chosen is twin
 
 
@@ -328,7 +332,7 @@ async def test_what_paid_elsewhere_is_tried_first_and_looked_further_from_last()
 
 async def test_what_gained_elsewhere_leaves_the_own_search_three_quarters():
     toy = Toy(dict.fromkeys("abcdefghijkl", 0.99))
-    limits = Limits(predictions=40, instructions=10**9, depth=12, width=3)
+    limits = SearchLimits(predictions=40, instructions=10**9, depth=12, width=3)
     await search(toy, limits, leads=[lead("abcd")])
     assert toy.asked[:4] == ["abcd", "abc", "ab", "a"]
     assert len(toy.asked) == 40
@@ -346,8 +350,8 @@ async def test_what_paid_elsewhere_does_not_hide_what_only_pays_without_it():
 
     small = dict.fromkeys("defghijk", 0.99)
     toy = Either({"a": 0.5, "b": 0.6, "c": 0.6, **small}, needs={"c": "b", **dict.fromkeys(small, "a")})
-    limits = Limits(predictions=24, instructions=10**9, depth=12, width=3)
-    one = Search(toy.expand, nothing_together, toy.predict, limits, Random(0))
+    limits = SearchLimits(predictions=24, instructions=10**9, depth=12, width=3)
+    one = LookaheadSearch(toy.expand, nothing_together, toy.predict, limits, Random(0))
     found = await one.run("", 100.0, [lead("a")])
     assert found[0].source == "bc", "a parent twice as slow as what it was given is looked at all the same"
 
@@ -361,7 +365,7 @@ async def test_what_does_not_pay_here_is_one_kernel_among_others():
 
 async def test_what_is_given_counts_and_is_a_part_of_what_may_be_predicted():
     toy = Toy(dict.fromkeys("abcdefgh", 0.99))
-    limits = Limits(predictions=8, instructions=10**9, depth=12, width=2)
+    limits = SearchLimits(predictions=8, instructions=10**9, depth=12, width=2)
     one, _ = await search(toy, limits, leads=[lead("abcd"), lead("efgh")])
     assert toy.asked[:2] == ["abcd", "efgh"]
     assert toy.asked[2] not in ("abc", "efg"), "a quarter, and no more"
@@ -371,14 +375,14 @@ async def test_what_is_given_counts_and_is_a_part_of_what_may_be_predicted():
 @pytest.mark.parametrize(("predictions", "tried"), [(1, 1), (8, 2), (12, 3)])
 async def test_a_quarter_of_the_predictions_is_for_what_is_given_one_at_least(predictions, tried):
     toy = Toy(dict.fromkeys("abcd", 0.9), guess=dict.fromkeys("abcd", -9.0))
-    limits = Limits(predictions=predictions, instructions=10**9, depth=12, width=2)
+    limits = SearchLimits(predictions=predictions, instructions=10**9, depth=12, width=2)
     await search(toy, limits, leads=[lead("ab"), lead("cd"), lead("ad")])
     assert toy.asked == ["ab", "cd", "ad"][:tried]
 
 
 async def test_instructions_limit_what_is_given_but_for_one():
     toy = Toy(dict.fromkeys("abcd", 0.9), guess=dict.fromkeys("abcd", -9.0))
-    limits = Limits(predictions=100, instructions=2000, depth=12, width=2)
+    limits = SearchLimits(predictions=100, instructions=2000, depth=12, width=2)
     await search(toy, limits, leads=[lead("ab", 600), lead("cd", 600)])
     assert toy.asked == ["ab"]
     assert toy.expanded, "the search goes on with what is left"
@@ -389,7 +393,7 @@ async def test_instructions_limit_what_is_given_but_for_one():
 
 async def test_depth_is_for_steps_that_are_searched():
     toy = Toy(dict.fromkeys("abcdefg", 0.9), guess=dict.fromkeys("abcde", -9.0))
-    limits = Limits(predictions=100, instructions=10**9, depth=1, width=2)
+    limits = SearchLimits(predictions=100, instructions=10**9, depth=1, width=2)
     _, found = await search(toy, limits, leads=[lead("abcde")])
     assert {len(one.steps) - one.given for one in found} <= {0, 1}
     assert max(len(one.steps) for one in found) == 6
@@ -397,7 +401,7 @@ async def test_depth_is_for_steps_that_are_searched():
 
 async def test_sequences_that_come_to_the_same_or_to_nothing_are_predicted_once():
     toy = Toy(dict.fromkeys("ab", 0.9), wrong="b")
-    same = [Lead(lead("a")[0].steps, "", 10)]
+    same = [SearchSeed(lead("a")[0].steps, "", 10)]
     one, found = await search(toy, leads=[lead("a"), [], same, lead("b"), lead("a")])
     assert toy.asked[:2] == ["a", "b"]
     assert toy.asked.count("a") == 1

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import seeds
-from targets.nki.rewrites.explore import Child, explore
-from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.explore import RewrittenKernel, explore_rewrites
+from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import TARGET, Sample, error, samples
 
@@ -27,11 +27,11 @@ FORMULAS = {
 }
 
 
-def children_of(sample: Sample, source: str, names: list[str]) -> list[Child]:
+def children_of(sample: Sample, source: str, names: list[str]) -> list[RewrittenKernel]:
     """The children by some transformations; every refusal must say why."""
     transforms = [TRANSFORMS[name] for name in names]
-    kernel = read(source, sample.arguments, TARGET)
-    children, refusals = explore(kernel, sample.arguments, TARGET, transforms=transforms)
+    kernel = read_kernel(source, sample.arguments, TARGET)
+    children, refusals = explore_rewrites(kernel, sample.arguments, TARGET, transforms=transforms)
     for reason in refusals:
         assert len(reason.partition(": ")[2].split()) >= 3, reason
     return children
@@ -59,9 +59,9 @@ def test_a_walk_of_rewrites_keeps_the_meaning(sample: Sample, names: list[str], 
 
 
 def seed_sample(name: str) -> Sample:
-    problem = seeds.load(name)
+    problem = seeds.load_problem(name)
     dims = problem.spec.dims("reduced")
-    shapes = tuple(tuple(item.resolve(dims)) for item in problem.spec.inputs)
+    shapes = tuple(tuple(item.resolve_shape(dims)) for item in problem.spec.inputs)
     return Sample(problem.kernel, shapes, FORMULAS[name])
 
 

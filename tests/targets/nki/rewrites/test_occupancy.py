@@ -11,10 +11,10 @@ import nki_sim
 import seeds
 from nki_sim import ArraySpec
 from nki_sim.timing import memory
-from targets.nki.rewrites.estimate import tile_banks, tile_room
-from targets.nki.rewrites.model import ArrayArgument
-from targets.nki.rewrites.occupancy import peak
-from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.estimate import tile_banks, tile_sbuf_bytes
+from targets.nki.rewrites.kernel_ir import ArrayArgument
+from targets.nki.rewrites.occupancy import peak_occupancy
+from targets.nki.rewrites.reader import read_kernel
 from tests.support.kernels import HEADER, TARGET
 
 NAMES = ["add_rmsnorm_matmul", "bmm_softmax", "gqa_full", "lora", "rope_single_freq_apply", "swiglu"]
@@ -23,26 +23,28 @@ NAMES = ["add_rmsnorm_matmul", "bmm_softmax", "gqa_full", "lora", "rope_single_f
 def traced(source: str, shapes: list[tuple[int, ...]], buffer: str) -> int:
     """The high-water mark of a traced program, over lifetimes in program order."""
     program = nki_sim.trace(source, args=[ArraySpec(shape, "float32") for shape in shapes])
-    life = memory.lifetimes(program)
+    life = memory.tensor_lifetimes(program)
     use = np.zeros(len(program) + 1, dtype=np.int64)
     for tensor, number in enumerate(program.tensor_sites.tolist()):
         site = program.sites[number]
         if site.buffer == buffer and life.first[tensor] >= 0:
-            use[life.first[tensor]] += memory.size(site, TARGET)
-            use[life.last[tensor] + 1] -= memory.size(site, TARGET)
+            use[life.first[tensor]] += memory.tile_footprint(site, TARGET)
+            use[life.last[tensor] + 1] -= memory.tile_footprint(site, TARGET)
     return int(np.cumsum(use).max())
 
 
 def expected(source: str, shapes: list[tuple[int, ...]], buffer: str) -> int:
-    kernel = read(source, [ArrayArgument(shape, "float32") for shape in shapes], TARGET)
-    return peak(kernel, buffer, partial(tile_room if buffer == "sbuf" else tile_banks, target=TARGET))
+    kernel = read_kernel(source, [ArrayArgument(shape, "float32") for shape in shapes], TARGET)
+    return peak_occupancy(
+        kernel, buffer, partial(tile_sbuf_bytes if buffer == "sbuf" else tile_banks, target=TARGET)
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("buffer", ["sbuf", "psum"])
 def test_kernels_need_what_their_traces_need(name: str, buffer: str):
-    problem = seeds.load(name)
-    shapes = [tuple(item.resolve(problem.spec.dims("reduced"))) for item in problem.spec.inputs]
+    problem = seeds.load_problem(name)
+    shapes = [tuple(item.resolve_shape(problem.spec.dims("reduced"))) for item in problem.spec.inputs]
     assert expected(problem.kernel, shapes, buffer) == traced(problem.kernel, shapes, buffer)
 
 

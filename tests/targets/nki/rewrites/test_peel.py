@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from targets.nki.rewrites.estimate import estimate
-from targets.nki.rewrites.explore import explore
-from targets.nki.rewrites.model import Kind
-from targets.nki.rewrites.rank import Evidence, expected
-from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.estimate import estimate_kernel
+from targets.nki.rewrites.explore import explore_rewrites
+from targets.nki.rewrites.kernel_ir import StatementKind
+from targets.nki.rewrites.rank import RankingEvidence, expected_log_speedup
+from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import HEADER, TARGET, Sample, error
 
@@ -37,8 +37,8 @@ def sample(trips: str = "(m + TILE - 1) // TILE", rows: int = 320, after: str = 
 
 def peeled(made: Sample) -> tuple[list[str], list[str]]:
     """Sources, and reasons against."""
-    kernel = read(made.source, made.arguments, TARGET)
-    children, refusals = explore(kernel, made.arguments, TARGET, transforms=[TRANSFORMS["peel"]])
+    kernel = read_kernel(made.source, made.arguments, TARGET)
+    children, refusals = explore_rewrites(kernel, made.arguments, TARGET, transforms=[TRANSFORMS["peel"]])
     return [child.source for child in children], refusals
 
 
@@ -50,8 +50,8 @@ def test_whole_tiles_and_the_rest_have_sizes_of_their_own():
     assert "src=x[i * TILE : i * TILE + TILE, :]" in source
     assert "start = m // TILE * TILE" in source
     assert error(made, source) < 1e-6
-    again = read(source, made.arguments, TARGET)
-    assert not [item for item in again.statements if item.kind is Kind.OPAQUE]
+    again = read_kernel(source, made.arguments, TARGET)
+    assert not [item for item in again.statements if item.kind is StatementKind.OPAQUE]
     assert peeled(Sample(source, made.shapes, made.meaning)) == ([], [])
 
 
@@ -76,7 +76,11 @@ def test_several_short_iterations_stay_a_loop():
 
 def test_sizes_without_a_tail_are_read_as_they_are():
     made = sample(rows=256)
-    assert not [i for i in read(made.source, made.arguments, TARGET).statements if i.kind is Kind.OPAQUE]
+    assert not [
+        i
+        for i in read_kernel(made.source, made.arguments, TARGET).statements
+        if i.kind is StatementKind.OPAQUE
+    ]
     assert peeled(made) == ([], [])
 
 
@@ -100,6 +104,6 @@ def test_an_index_that_is_used_later_keeps_the_loop():
 def test_what_becomes_readable_counts_as_no_slower():
     """The static estimate has nothing to say on statements that it could not read before."""
     made = sample(rows=1152 + 32)
-    kernel = read(made.source, made.arguments, TARGET)
-    ((child,), _) = explore(kernel, made.arguments, TARGET, transforms=[TRANSFORMS["peel"]])
-    assert expected(child, estimate(kernel, TARGET), Evidence()) >= 0
+    kernel = read_kernel(made.source, made.arguments, TARGET)
+    ((child,), _) = explore_rewrites(kernel, made.arguments, TARGET, transforms=[TRANSFORMS["peel"]])
+    assert expected_log_speedup(child, estimate_kernel(kernel, TARGET), RankingEvidence()) >= 0

@@ -22,11 +22,11 @@ from nki_sim import ArraySpec
 from nki_sim.checks import program as checks
 from nki_sim.errors import SimError
 from nki_sim.running import numerics
-from targets.nki.rewrites.explore import checked
-from targets.nki.rewrites.inlining import canonical
-from targets.nki.rewrites.model import ArrayArgument, Kernel
-from targets.nki.rewrites.reader import read
-from targets.nki.rewrites.transform import Refused
+from targets.nki.rewrites.explore import check_rewrite
+from targets.nki.rewrites.inlining import canonicalize_kernel
+from targets.nki.rewrites.kernel_ir import ArrayArgument, Kernel
+from targets.nki.rewrites.reader import read_kernel
+from targets.nki.rewrites.transform import RewriteRefused
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import TARGET
 from tests.targets.nki.rewrites.disguises import DISGUISES, Disguise, disguised
@@ -56,23 +56,23 @@ def arguments(drawn: Drawn) -> list[ArrayArgument]:
     return [ArrayArgument(shape, "float32") for shape in drawn.shapes]
 
 
-def results(name: str, kernel: Kernel, random: Random) -> Iterator[tuple[str, str | Refused]]:
+def results(name: str, kernel: Kernel, random: Random) -> Iterator[tuple[str, str | RewriteRefused]]:
     """(step, source or refusal) at every place of an entry, in random order and with one choice each."""
     transform = TRANSFORMS[name]
-    places = list(transform.places(kernel, TARGET).items())
+    places = list(transform.find_sites(kernel, TARGET).items())
     for site, place in random.sample(places, len(places)):
         try:
-            choice = random.choice(transform.choices(kernel, TARGET, place))
-            yield transform.title(site, choice), transform.apply(kernel, TARGET, place, choice)
-        except Refused as refusal:
+            choice = random.choice(transform.list_choices(kernel, TARGET, place))
+            yield transform.render_title(site, choice), transform.apply(kernel, TARGET, place, choice)
+        except RewriteRefused as refusal:
             yield f"{name} {site}", refusal
 
 
 def is_allowed(drawn: Drawn, kernel: Kernel, source: str) -> bool:
     """Whether the search would take the result."""
     try:
-        checked(kernel, source, arguments(drawn), TARGET)
-    except Refused:
+        check_rewrite(kernel, source, arguments(drawn), TARGET)
+    except RewriteRefused:
         return False
     return True
 
@@ -92,11 +92,11 @@ def walk(drawn: Drawn, random: Random) -> None:
     expected = computed(drawn, drawn.source)
     source, steps = drawn.source, list[str]()
     for _ in range(STEPS):
-        kernel = canonical(read(source, arguments(drawn), TARGET), TARGET)
+        kernel = canonicalize_kernel(read_kernel(source, arguments(drawn), TARGET), TARGET)
         allowed = []
         for name in sorted(TRANSFORMS):
             for step, result in islice(results(name, kernel, random), SITES):
-                if isinstance(result, Refused):
+                if isinstance(result, RewriteRefused):
                     assert len(str(result).split()) >= 3, f"{step}: {result}"
                 elif is_allowed(drawn, kernel, result):
                     check(drawn, [*steps, step], result, expected)
@@ -148,10 +148,10 @@ def test_every_entry_has_something_to_do():
     idle, refused = set(TRANSFORMS), Counter[str]()
     for seed in range(4 * len(SEEDS)):
         drawn, random = draw(seed), Random(seed)
-        kernel = canonical(read(drawn.source, arguments(drawn), TARGET), TARGET)
+        kernel = canonicalize_kernel(read_kernel(drawn.source, arguments(drawn), TARGET), TARGET)
         for name in sorted(idle):
             found = [item for _, item in results(name, kernel, random)]
-            refused[name] += sum(isinstance(item, Refused) for item in found)
+            refused[name] += sum(isinstance(item, RewriteRefused) for item in found)
             if any(isinstance(item, str) and is_allowed(drawn, kernel, item) for item in found):
                 idle.remove(name)
     assert not idle, {name: f"refused {refused[name]} times" for name in sorted(idle)}

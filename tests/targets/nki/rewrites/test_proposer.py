@@ -25,24 +25,24 @@ from agent_core.effects import (
     SummarizeRequest,
 )
 from agent_core.roles import Proposer, RoleError
-from agent_core.roles.process_pool import Pool
+from agent_core.roles.process_pool import ProcessPool
 from state.model import (
     Attempt,
     Benchmark,
-    Bounds,
     Candidate,
-    Credit,
     Evaluation,
     ExperienceKind,
-    Grade,
+    LatencyBounds,
     Plan,
     Prediction,
+    PredictionGrade,
+    TechniqueCredit,
     Verdict,
     digest_of,
 )
 from targets.nki.rewrites import create
 
-PROBLEM = seeds.load("silu")
+PROBLEM = seeds.load_problem("silu")
 CODE = "0" * 64
 
 
@@ -90,7 +90,7 @@ def plan_request(blobs: Blobs, number: int, *, plans: int = 6, draw: int = 0, **
     context = {"memory": (), "reflections": (), "attempts": (), "credits": {}} | changes.pop("context", {})
     values: dict[str, Any] = {
         "key": f"r1.b0.p{number}.k0.f0.planner", "role": "planner", "draw": draw, "plans": plans,
-        "problem": PROBLEM.ref(), "size": "full", "target": "trn2", "bounds": Bounds(plain_ms=1, tight_ms=1),
+        "problem": PROBLEM.make_ref(), "size": "full", "target": "trn2", "bounds": LatencyBounds(plain_ms=1, tight_ms=1),
         "parent": candidate(blobs), "best_ms": 2.0,
         "context": blobs.put(LearningContext(**context).model_dump_json().encode()),
     }  # fmt: skip
@@ -99,7 +99,7 @@ def plan_request(blobs: Blobs, number: int, *, plans: int = 6, draw: int = 0, **
 
 def implement_request(blobs: Blobs, plan: Plan, implementation: int = 0) -> ImplementRequest:
     return ImplementRequest(
-        key=f"r1.b0.p0.k{implementation}.f0.executor", role="executor", draw=0, problem=PROBLEM.ref(),
+        key=f"r1.b0.p0.k{implementation}.f0.executor", role="executor", draw=0, problem=PROBLEM.make_ref(),
         size="full", target="trn2", parent=candidate(blobs), plan=plan,
     )  # fmt: skip
 
@@ -141,10 +141,10 @@ async def test_plans_carry_over_to_kernels(proposer: Proposer, blobs: Blobs):
 
 @module
 async def test_implementations_draw_other_parameters(proposer: Proposer, blobs: Blobs):
-    other = seeds.load("rmsnorm_matmul")
+    other = seeds.load_problem("rmsnorm_matmul")
     for data in other.files.values():
         blobs.put(data)
-    changes = {"problem": other.ref(), "parent": candidate(blobs, other.kernel)}
+    changes = {"problem": other.make_ref(), "parent": candidate(blobs, other.kernel)}
     plan = await planned(proposer, blobs, **changes)
     requests = [implement_request(blobs, plan, k).model_copy(update=changes) for k in (0, 1, 63)]
     answers = [await proposer.implement(request, blobs.__getitem__) for request in requests[:2]]
@@ -160,7 +160,7 @@ async def test_tried_plans_are_not_made_again(proposer: Proposer, blobs: Blobs):
         candidate="r1.b0.p0.k0.f0", parent="r0.b0.p0.k0.f0", technique=first.technique, site=first.site,
         code=CODE, verdict=Verdict.CORRECT, error=None, speedup=0.9, round=1,
     )  # fmt: skip
-    context = {"attempts": (attempt,), "credits": {first.technique: Credit(tries=1)}}
+    context = {"attempts": (attempt,), "credits": {first.technique: TechniqueCredit(tries=1)}}
     plans = [await planned(proposer, blobs, number, context=context) for number in range(3)]
     assert (first.technique, first.site) not in {(plan.technique, plan.site) for plan in plans}
 
@@ -215,7 +215,7 @@ async def test_summaries_and_reflections_need_no_model(proposer: Proposer, blobs
         ),
         blobs.__getitem__,
     )  # fmt: skip
-    assert note.reflection.grade is Grade.REFUTED
+    assert note.reflection.grade is PredictionGrade.REFUTED
     assert note.reflection.cites == ("r1.b0.p0.k0.f0",)
 
 
@@ -227,7 +227,7 @@ def pid(request: str) -> str:
 
 
 async def test_a_killed_worker_is_replaced():
-    pool = Pool(pid, workers=1)
+    pool = ProcessPool(pid, workers=1)
     try:
         first = int(await pool.run("who"))
         os.kill(first, signal.SIGKILL)
@@ -237,7 +237,7 @@ async def test_a_killed_worker_is_replaced():
 
 
 async def test_a_job_that_kills_its_worker_is_given_up():
-    pool = Pool(pid, workers=1)
+    pool = ProcessPool(pid, workers=1)
     try:
         with pytest.raises(BrokenProcessPool):
             await pool.run("die")
@@ -247,7 +247,7 @@ async def test_a_job_that_kills_its_worker_is_given_up():
 
 
 async def test_a_closed_pool_leaves_no_process_and_takes_no_job():
-    pool = Pool(pid, workers=1)
+    pool = ProcessPool(pid, workers=1)
     worker = int(await pool.run("who"))
     await pool.aclose()
     with pytest.raises(ProcessLookupError):
@@ -257,7 +257,7 @@ async def test_a_closed_pool_leaves_no_process_and_takes_no_job():
 
 
 async def test_a_pool_that_never_worked_closes():
-    pool = Pool(pid, workers=1)
+    pool = ProcessPool(pid, workers=1)
     await pool.aclose()
 
 

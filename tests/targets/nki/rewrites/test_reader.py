@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from targets.nki.rewrites.model import ArrayArgument, Guard, Kernel, Kind
-from targets.nki.rewrites.reader import read
-from targets.nki.rewrites.tree import SourceError
-from targets.nki.rewrites.values import Affine, affine
+from targets.nki.rewrites.kernel_ir import ArrayArgument, Guard, Kernel, StatementKind
+from targets.nki.rewrites.reader import read_kernel
+from targets.nki.rewrites.source_tree import SourceError
+from targets.nki.rewrites.values import Affine, make_affine
 from tests.support.kernels import HEADER, TARGET
 
 BODY = """
@@ -27,11 +27,11 @@ def kernel(x):
 
 def kernel(body: str, shape: tuple[int, int] = (512, 256)) -> Kernel:
     inner = textwrap.indent(textwrap.dedent(body).strip(), " " * 8).strip()
-    return read(HEADER + BODY.format(body=inner), [ArrayArgument(shape, "float32")], TARGET)
+    return read_kernel(HEADER + BODY.format(body=inner), [ArrayArgument(shape, "float32")], TARGET)
 
 
 def walls(found: Kernel) -> list[str]:
-    return [item.reason for item in found.statements if item.kind is Kind.OPAQUE]
+    return [item.reason for item in found.statements if item.kind is StatementKind.OPAQUE]
 
 
 LOAD = """
@@ -46,7 +46,7 @@ LOAD = """
 )
 def test_windows_are_the_same_however_they_are_written(window: str):
     (load,) = kernel(LOAD.format(window=window)).operations()
-    source = load.access("src")
+    source = load.find_access("src")
     assert source is not None
     rows, columns = source.view.box
     assert (rows.start.const, rows.start.terms, rows.size) == (0, (("i@0", 128),), 128)
@@ -72,7 +72,7 @@ def test_a_broadcast_row_touches_that_row_alone():
         nisa.dma_copy(dst=t, src=x[i : i + 1, 0:n].broadcast(0, 128))
     """)
     (load,) = found.operations()
-    source = load.access("src")
+    source = load.find_access("src")
     assert source is not None
     assert source.view.shape == (128, 256)
     assert [item.size for item in source.view.box] == [1, 256]
@@ -96,11 +96,11 @@ def test_block_ranges_and_remainders_stay_exact():
             nisa.dma_copy(dst=all[:, j % 2, :], src=x[0:128, j // 2 : j // 2 + 64])
     """)
     (copy,) = found.operations()
-    dst, src = copy.access("dst"), copy.access("src")
+    dst, src = copy.find_access("dst"), copy.find_access("src")
     assert dst is not None
     assert src is not None
-    assert dst.view.box[1].start == affine(0, {"j@1": 1})
-    assert src.view.box[1].start == affine(0, {"i@0": 1})
+    assert dst.view.box[1].start == make_affine(0, {"j@1": 1})
+    assert src.view.box[1].start == make_affine(0, {"i@0": 1})
 
 
 def test_lists_of_tiles_are_picked_by_index():
@@ -112,7 +112,7 @@ def test_lists_of_tiles_are_picked_by_index():
     """)
     first, second = found.operations()
     assert [access.view.picks for access in (*first.accesses, *second.accesses)] == [
-        (affine(0, {"j@1": 1}),)
+        (make_affine(0, {"j@1": 1}),)
     ] * 2
     assert first.accesses[0].tensor.copies == (4,)
     assert second.accesses[0].view.shape == (128, 32)
@@ -201,7 +201,7 @@ def test_what_cannot_be_read_is_a_wall_with_a_reason(body: str, reason: str):
 )
 def test_what_stays_of_a_destination_is_read(call: str, reads: bool):
     (found,) = kernel(f"nisa.{call}").operations()
-    dst = found.access("dst")
+    dst = found.find_access("dst")
     assert dst is not None
     assert (dst.writes, dst.reads) == (True, reads)
 
@@ -236,7 +236,7 @@ def test_what_left_out_arguments_stand_for_is_in_the_form():
 def test_a_name_that_may_mean_another_tensor_is_not_followed(body: str):
     lines = textwrap.indent(body, "    " * 2).strip()
     source = HEADER + BODY.format(body=lines).replace("    for i", "    t = x\n    for i")
-    found = read(source, [ArrayArgument((512, 256), "float32")], TARGET)
+    found = read_kernel(source, [ArrayArgument((512, 256), "float32")], TARGET)
     assert "the name `t`" in walls(found)
     assert not list(found.operations())
 
@@ -257,17 +257,17 @@ def test_a_name_that_may_mean_another_tensor_is_not_followed(body: str):
 )
 def test_source_without_a_kernel_is_one_clear_error(source: str, reason: str):
     with pytest.raises(SourceError, match=reason):
-        read(source, [ArrayArgument((128, 128), "float32")], TARGET)
+        read_kernel(source, [ArrayArgument((128, 128), "float32")], TARGET)
 
 
 def test_constants_assigned_twice_are_no_constants():
     source = HEADER + "A = 1\nB = 2\nB = 3\n" + BODY.format(body="pass")
-    found = read(source, [ArrayArgument((128, 128), "float32")], TARGET)
+    found = read_kernel(source, [ArrayArgument((128, 128), "float32")], TARGET)
     assert set(found.constants) == {"A"}
 
 
 numbers = st.integers(-50, 50)
-forms = st.builds(affine, numbers, st.dictionaries(st.sampled_from("ijk"), numbers, max_size=3))
+forms = st.builds(make_affine, numbers, st.dictionaries(st.sampled_from("ijk"), numbers, max_size=3))
 points = st.fixed_dictionaries({name: st.integers(0, 6) for name in "ijk"})
 
 
@@ -279,8 +279,8 @@ def at(form: Affine, point: dict[str, int]) -> int:
 def test_affine_arithmetic_is_arithmetic(a: Affine, b: Affine, factor: int, point: dict[str, int]):
     assert at(a + b, point) == at(a, point) + at(b, point)
     assert at(a - b, point) == at(a, point) - at(b, point)
-    assert at(a.scaled(factor), point) == factor * at(a, point)
-    low, high = a.span(dict.fromkeys("ijk", 7))
+    assert at(a.scale_by(factor), point) == factor * at(a, point)
+    low, high = a.value_range(dict.fromkeys("ijk", 7))
     assert low <= at(a, point) <= high
 
 
@@ -294,10 +294,10 @@ def test_numbers_among_the_arguments_are_known_where_they_are_used():
         "        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=eps)\n"
         "    return out\n"
     )
-    found = read(source, [64, ArrayArgument((256, 128), "float32"), 1e-5], TARGET)
+    found = read_kernel(source, [64, ArrayArgument((256, 128), "float32"), 1e-5], TARGET)
     assert [loop.trips for loop in found.loops] == [4]
     assert found.arguments == (64, ArrayArgument((256, 128), "float32"), 1e-5)
-    assert Kind.OPAQUE not in {statement.kind for statement in found.statements}
+    assert StatementKind.OPAQUE not in {statement.kind for statement in found.statements}
 
 
 def test_an_index_into_a_reshaped_array_is_one_that_its_loop_moves():
@@ -307,7 +307,7 @@ def test_an_index_into_a_reshaped_array_is_one_that_its_loop_moves():
         nisa.dma_copy(dst=t, src=x.reshape((16384, 8))[i * 128 : (i + 1) * 128, 0:8])
         """
     )
-    (load,) = [statement for statement in found.statements if statement.kind is Kind.OPERATE]
+    (load,) = [statement for statement in found.statements if statement.kind is StatementKind.OPERATE]
     assert [len(access.view.loops) for access in load.accesses] == [0, 1]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from targets.nki.rewrites.explore import Child, explore
-from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.explore import RewrittenKernel, explore_rewrites
+from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import HEADER, TARGET, Sample, error
 
@@ -31,9 +31,9 @@ def sample(body: str, meaning, dtype: str = "nl.float32", buffer: str = "sbuf") 
     return Sample(source, ((128, 256),), meaning)
 
 
-def children(made: Sample, technique: str) -> tuple[list[Child], list[str]]:
-    kernel = read(made.source, made.arguments, TARGET)
-    return explore(kernel, made.arguments, TARGET, transforms=[TRANSFORMS[technique]])
+def children(made: Sample, technique: str) -> tuple[list[RewrittenKernel], list[str]]:
+    kernel = read_kernel(made.source, made.arguments, TARGET)
+    return explore_rewrites(kernel, made.arguments, TARGET, transforms=[TRANSFORMS[technique]])
 
 
 @pytest.mark.parametrize(

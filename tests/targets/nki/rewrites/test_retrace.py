@@ -8,26 +8,31 @@ from random import Random
 import pytest
 
 import seeds
-from targets.nki.rewrites.alike import likeness, traits
-from targets.nki.rewrites.inlining import canonical
-from targets.nki.rewrites.model import Argument, Kernel
-from targets.nki.rewrites.proxy import arguments_at, instructions
-from targets.nki.rewrites.reader import read
-from targets.nki.rewrites.retrace import Made, followed, most_alike, retrace
+from targets.nki.rewrites.inlining import canonicalize_kernel
+from targets.nki.rewrites.kernel_ir import Kernel, KernelArgument
+from targets.nki.rewrites.proxy_problem import arguments_at, count_instructions
+from targets.nki.rewrites.random_walk import walk_randomly
+from targets.nki.rewrites.reader import read_kernel
+from targets.nki.rewrites.sequence_replay import (
+    ReplayedStep,
+    follow_sequence,
+    replay_sequence,
+    select_similar_choice,
+)
+from targets.nki.rewrites.site_similarity import describe_site, similarity
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
-from targets.nki.rewrites.wander import wander
 from tests.support.kernels import TARGET
 
 BOUND = re.compile(r"^\s*(?:for )?(\w+)(?: = | in )", re.MULTILINE)
 
 
-def problem(name: str) -> tuple[str, list[Argument]]:
-    found = seeds.load(name)
+def problem(name: str) -> tuple[str, list[KernelArgument]]:
+    found = seeds.load_problem(name)
     return found.kernel, arguments_at(found.spec, found.spec.dims("reduced"))
 
 
 def kernel(name: str) -> Kernel:
-    return read(*problem(name), TARGET)
+    return read_kernel(*problem(name), TARGET)
 
 
 def renamed(source: str) -> str:
@@ -44,21 +49,21 @@ def leg(source: str, *steps: tuple[str, str, dict]) -> dict:
     }
 
 
-def carried(donor: str, legs: list[dict], source: str, arguments: list[Argument]) -> list[Made]:
-    return retrace(source, arguments, TARGET, followed(legs, problem(donor)[1], TARGET))
+def carried(donor: str, legs: list[dict], source: str, arguments: list[KernelArgument]) -> list[ReplayedStep]:
+    return replay_sequence(source, arguments, TARGET, follow_sequence(legs, problem(donor)[1], TARGET))
 
 
 # --- what places are ---
 
 
 def loops(of: Kernel) -> dict[str, object]:
-    return {of.label(loop): traits(of, loop) for loop in of.loops}
+    return {of.unique_label(loop): describe_site(of, loop) for loop in of.loops}
 
 
 def test_a_loop_is_what_varies_with_it():
     mine, theirs = loops(kernel("matmul")), loops(kernel("bmm"))
     nearest = {
-        name: max(mine, key=lambda other: likeness(words, mine[other])) for name, words in theirs.items()
+        name: max(mine, key=lambda other: similarity(words, mine[other])) for name, words in theirs.items()
     }
     assert (nearest["i_m"], nearest["i_n"]) == ("i_m", "i_n")
 
@@ -66,23 +71,25 @@ def test_a_loop_is_what_varies_with_it():
 def test_a_tile_is_what_writes_and_reads_it():
     mine, theirs = kernel("bmm_softmax"), kernel("matmul")
     tiles = {
-        of: {item.tensor.name: traits(of, item.tensor) for item in of.declarations.values()}
+        of: {item.tensor.name: describe_site(of, item.tensor) for item in of.declarations.values()}
         for of in (mine, theirs)
     }
     moving = next(name for name, words in tiles[mine].items() if "nc_matmul moving" in words)
-    best = max(tiles[theirs], key=lambda name: likeness(tiles[mine][moving], tiles[theirs][name]))
+    best = max(tiles[theirs], key=lambda name: similarity(tiles[mine][moving], tiles[theirs][name]))
     assert best == "rhs_tile"
 
 
 @pytest.mark.parametrize("name", ["matmul", "bmm_softmax", "mamba"])
 def test_names_have_no_part_in_what_a_place_is(name):
     source, arguments = problem(name)
-    one, other = read(source, arguments, TARGET), read(renamed(source), arguments, TARGET)
+    one, other = read_kernel(source, arguments, TARGET), read_kernel(renamed(source), arguments, TARGET)
     for transform in TRANSFORMS.values():
-        here, there = (transform.places(of, TARGET) for of in (one, other))
+        here, there = (transform.find_sites(of, TARGET) for of in (one, other))
         assert len(here) == len(there)
         for (site, place), twin in zip(here.items(), there.values(), strict=True):
-            assert likeness(traits(one, place), traits(other, twin)) == 1, f"{transform.id} {site}"
+            assert similarity(describe_site(one, place), describe_site(other, twin)) == 1, (
+                f"{transform.id} {site}"
+            )
 
 
 # --- sequences ---
@@ -92,15 +99,17 @@ def test_names_have_no_part_in_what_a_place_is(name):
 @pytest.mark.parametrize("seed", range(3))
 def test_on_the_same_kernel_by_other_names_a_sequence_comes_to_the_same(name, seed):
     source, arguments = problem(name)
-    drawn = wander(source, arguments, TARGET, 4, Random(seed))
+    drawn = walk_randomly(source, arguments, TARGET, 4, Random(seed))
     legs = [leg(source, *((one.transform.id, one.site, dict(one.choice)) for one in drawn))]
     made = carried(name, legs, renamed(source), arguments)
     assert [one.number for one in made] == list(range(len(drawn)))
     assert [one.technique for one in made] == [one.transform.id for one in drawn]
-    whole = read(drawn[-1].source, arguments, TARGET)
-    assert instructions(made[-1].kernel) == instructions(whole)
-    ops = [[item.op, item.engine] for item in canonical(whole, TARGET).operations()]
-    assert [[item.op, item.engine] for item in canonical(made[-1].kernel, TARGET).operations()] == ops
+    whole = read_kernel(drawn[-1].source, arguments, TARGET)
+    assert count_instructions(made[-1].kernel) == count_instructions(whole)
+    ops = [[item.op, item.engine] for item in canonicalize_kernel(whole, TARGET).operations()]
+    assert [
+        [item.op, item.engine] for item in canonicalize_kernel(made[-1].kernel, TARGET).operations()
+    ] == ops
 
 
 def test_a_sequence_is_carried_over_to_a_kernel_that_is_alike():
@@ -131,7 +140,7 @@ def test_steps_whose_like_is_not_there_are_left_out():
     other, arguments = problem("adamw")
     made = carried("bmm_softmax", [leg(source, *steps)], other, arguments)
     assert {one.technique for one in made} <= {"engine", "hoist"}
-    assert all(read(one.source, arguments, TARGET) for one in made)
+    assert all(read_kernel(one.source, arguments, TARGET) for one in made)
 
 
 def test_what_cannot_be_taken_again_ends_its_leg_and_no_other():
@@ -179,4 +188,4 @@ def test_each_leg_is_followed_on_the_kernel_that_it_is_from():
     ],
 )
 def test_parameters_are_what_they_were_among_those_to_choose_from(mine, theirs, taken, wanted):
-    assert most_alike(mine, theirs, taken) == mine[wanted]
+    assert select_similar_choice(mine, theirs, taken) == mine[wanted]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from targets.nki.rewrites.explore import explore
-from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.explore import explore_rewrites
+from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import ROWS, TARGET, TILE, Sample, error, joined
 
@@ -22,8 +22,8 @@ def sample(*body: str, meaning=lambda x: 2 * np.exp(x)) -> Sample:
 
 def rewritten(made: Sample, technique: str) -> tuple[list[str], list[str]]:
     """Sources, and reasons against."""
-    kernel = read(made.source, made.arguments, TARGET)
-    children, refusals = explore(kernel, made.arguments, TARGET, transforms=[TRANSFORMS[technique]])
+    kernel = read_kernel(made.source, made.arguments, TARGET)
+    children, refusals = explore_rewrites(kernel, made.arguments, TARGET, transforms=[TRANSFORMS[technique]])
     return [joined(child.source) for child in children], refusals
 
 

@@ -10,35 +10,39 @@ import pytest
 import seeds
 from agent_core.effects import LookAheadRequest
 from agent_core.roles import RoleError
-from state.model import ErrorInfo, Predicted
-from targets.nki.rewrites.scale import Scale, scaled
+from state.model import ErrorInfo, PredictedLatency
+from targets.nki.rewrites.prediction_scale import PredictionScale, select_scale
 from tests.support.paths import make_candidate
 
 SMALL = {"M": 1, "N": 1}
-BROKEN = Predicted(error=ErrorInfo(code="tensor_output_not_written_to", message="out has gaps"))
+BROKEN = PredictedLatency(error=ErrorInfo(code="tensor_output_not_written_to", message="out has gaps"))
 
 
-async def scale(at_full: Predicted, at_small: Predicted, dims: dict[str, int] | None) -> Scale:
+async def scale(
+    at_full: PredictedLatency, at_small: PredictedLatency, dims: dict[str, int] | None
+) -> PredictionScale:
     async def ask(job: dict[str, Any]) -> dict[str, Any]:
         return {"dims": dims, "instructions": 100}
 
-    async def predict(sources: Sequence[str], dims: Mapping[str, int] | None = None) -> list[Predicted]:
+    async def predict(
+        sources: Sequence[str], dims: Mapping[str, int] | None = None
+    ) -> list[PredictedLatency]:
         return [at_small if dims else at_full for _ in sources]
 
     request = LookAheadRequest.model_construct(
         size="full", target="trn2", instructions=1000, parent=make_candidate("parent", 10.0)
     )
-    return await scaled(request, "parent", predict, seeds.load("silu").spec, ask)
+    return await select_scale(request, "parent", predict, seeds.load_problem("silu").spec, ask)
 
 
 async def test_what_is_predicted_at_a_smaller_size_is_told_at_the_problems_own():
-    found = await scale(Predicted(latency_ms=8.0), Predicted(latency_ms=2.0), SMALL)
+    found = await scale(PredictedLatency(latency_ms=8.0), PredictedLatency(latency_ms=2.0), SMALL)
     assert found.dims == SMALL
     assert (await found.predict(["other"]))[0].latency_ms == 10.0
 
 
 async def test_a_parent_that_only_works_at_its_own_size_is_predicted_there():
-    found = await scale(Predicted(latency_ms=8.0), BROKEN, SMALL)
+    found = await scale(PredictedLatency(latency_ms=8.0), BROKEN, SMALL)
     assert found.dims is None
     assert (await found.predict(["other"]))[0].latency_ms == 10.0
 

@@ -13,17 +13,17 @@ import pytest_asyncio
 import seeds
 from agent_core.effects import ImplementRequest, LearningContext, LookAheadRequest, PlanRequest
 from agent_core.roles import LookAheadAnswer, RoleError
-from agent_core.sequences import setting
+from agent_core.sequences import describe_setting
 from remote.evaluator import PredictionRequest
 from remote.local import LocalEvaluator
 from state.model import (
     Benchmark,
-    Bounds,
     Candidate,
     EvaluationRequest,
-    Leg,
+    LatencyBounds,
     Plan,
-    Predicted,
+    PredictedLatency,
+    SequenceLeg,
     canonical_json,
     digest_of,
 )
@@ -32,7 +32,7 @@ from targets.nki.rewrites import create
 from tests.support.blobs import Blobs
 from tests.support.sequences import sequence
 
-PROBLEM = seeds.load("silu")
+PROBLEM = seeds.load_problem("silu")
 DEPTH, PREDICTIONS, PLANS = 4, 16, 3
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -54,10 +54,12 @@ class Bench:
         await self.proposer.aclose()
         await self.evaluator.aclose()
 
-    async def predict(self, sources: Sequence[str], dims: Mapping[str, int] | None = None) -> list[Predicted]:
+    async def predict(
+        self, sources: Sequence[str], dims: Mapping[str, int] | None = None
+    ) -> list[PredictedLatency]:
         self.asked.append((sources, dims))
         request = PredictionRequest(
-            author="builtin", sources=tuple(sources), problem=PROBLEM.ref(), size="reduced", target="trn2",
+            author="builtin", sources=tuple(sources), problem=PROBLEM.make_ref(), size="reduced", target="trn2",
             toolchain=self.evaluator.toolchain(), dims=dims,
         )  # fmt: skip
         return await self.evaluator.predict(request, self.blobs)
@@ -82,7 +84,7 @@ class Bench:
     async def look_ahead(self, **changes: Any) -> LookAheadAnswer:
         parent = await self.parent()
         fields: dict[str, Any] = {
-            "key": "r1.b0.p0.k0.f0.predictor", "role": "predictor", "draw": 7, "problem": PROBLEM.ref(),
+            "key": "r1.b0.p0.k0.f0.predictor", "role": "predictor", "draw": 7, "problem": PROBLEM.make_ref(),
             "size": "reduced", "target": "trn2", "toolchain": self.evaluator.toolchain(), "parent": parent,
             "known": (parent.code,), "context": self.context, "variants": PLANS, "depth": DEPTH, "width": 2,
             "predictions": PREDICTIONS, "instructions": 300_000,
@@ -92,8 +94,8 @@ class Bench:
 
     async def plan(self, seen: LookAheadAnswer, number: int) -> Plan:
         request = PlanRequest(
-            key=f"r1.b0.p{number}.k0.f0.planner", role="planner", draw=0, plans=PLANS, problem=PROBLEM.ref(),
-            size="reduced", target="trn2", bounds=Bounds(plain_ms=1, tight_ms=1), parent=await self.parent(),
+            key=f"r1.b0.p{number}.k0.f0.planner", role="planner", draw=0, plans=PLANS, problem=PROBLEM.make_ref(),
+            size="reduced", target="trn2", bounds=LatencyBounds(plain_ms=1, tight_ms=1), parent=await self.parent(),
             best_ms=1.0, context=self.context,
             variants=self.blobs.put(canonical_json(seen.variants.model_dump(mode="json"))),
         )  # fmt: skip
@@ -101,7 +103,7 @@ class Bench:
 
     async def carry_out(self, plan: Plan, implementation: int = 0) -> str:
         request = ImplementRequest(
-            key=f"r1.b0.p0.k{implementation}.f0.executor", role="executor", draw=0, problem=PROBLEM.ref(),
+            key=f"r1.b0.p0.k{implementation}.f0.executor", role="executor", draw=0, problem=PROBLEM.make_ref(),
             size="reduced", target="trn2", parent=await self.parent(), plan=plan,
         )  # fmt: skip
         return (await self.proposer.implement(request, self.blobs.__getitem__)).source
@@ -141,8 +143,8 @@ async def test_what_paid_elsewhere_is_tried_first_in_the_first_round_and_left_ou
     bench: Bench, seen: LookAheadAnswer
 ):
     found = seen.variants.found[0]
-    mine = Leg(source=bench.blobs.put(PROBLEM.kernel.encode()), steps=found.steps, speedup=2.0)
-    where = setting(PROBLEM.spec, "reduced", "trn2", PROBLEM.kernel)
+    mine = SequenceLeg(source=bench.blobs.put(PROBLEM.kernel.encode()), steps=found.steps, speedup=2.0)
+    where = describe_setting(PROBLEM.spec, "reduced", "trn2", PROBLEM.kernel)
     paid = sequence("paid", of=where.tags, arguments=where.arguments, legs=(mine,))
     lost = sequence("lost", of=where.tags, arguments=where.arguments)
     given = EMPTY.model_copy(update={"sequences": (lost, paid)})
@@ -176,10 +178,10 @@ async def test_what_was_predicted_is_what_is_planned_carried_out_and_judged(
     assert source.encode() == seen.sources[best.source]
     request = EvaluationRequest(
         candidate="r1.b0.p0.k0.f0", author="builtin", source=bench.blobs.put(source.encode()),
-        problem=PROBLEM.ref(), size="reduced", target="trn2", toolchain=bench.evaluator.toolchain(),
+        problem=PROBLEM.make_ref(), size="reduced", target="trn2", toolchain=bench.evaluator.toolchain(),
     )  # fmt: skip
     judged = (await bench.evaluator.evaluate(request, bench.blobs)).evaluation
-    assert judged.correct
+    assert judged.is_correct
     assert judged.benchmark is not None
     assert judged.benchmark.latency_ms == pytest.approx(best.latency_ms)
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from targets.nki.rewrites.explore import explore
-from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.explore import explore_rewrites
+from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import HEADER, TARGET, Sample, error, joined
 
@@ -36,8 +36,8 @@ def sample(body: str) -> Sample:
 
 def shared(made: Sample) -> tuple[list[tuple[dict, str]], list[str]]:
     """Choices with sources, and reasons against."""
-    kernel = read(made.source, made.arguments, TARGET)
-    children, refusals = explore(kernel, made.arguments, TARGET, transforms=[TRANSFORMS["share"]])
+    kernel = read_kernel(made.source, made.arguments, TARGET)
+    children, refusals = explore_rewrites(kernel, made.arguments, TARGET, transforms=[TRANSFORMS["share"]])
     return [(dict(child.choice), joined(child.source)) for child in children], refusals
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from targets.nki.rewrites.explore import explore
-from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.explore import explore_rewrites
+from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import HEADER, TARGET, Sample, error
 
@@ -39,8 +39,8 @@ def sample(body: str = ADD, outside: str = "pass", trips: str = "n // T", rows: 
 
 def stacked(made: Sample) -> tuple[list[str], list[str]]:
     """Sources, and reasons against."""
-    kernel = read(made.source, made.arguments, TARGET)
-    children, refusals = explore(kernel, made.arguments, TARGET, transforms=[TRANSFORMS["stack"]])
+    kernel = read_kernel(made.source, made.arguments, TARGET)
+    children, refusals = explore_rewrites(kernel, made.arguments, TARGET, transforms=[TRANSFORMS["stack"]])
     return [child.source for child in children], refusals
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from targets.nki.rewrites.explore import explore
-from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.explore import explore_rewrites
+from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import HEADER, TARGET, Sample, error
 
@@ -48,8 +48,8 @@ def sample(add: str = ADD, columns: int = 1024, start: str = "0.0", dtype: str =
 
 def rewritten(made: Sample, technique: str = "tensor_sum") -> tuple[list[str], list[str]]:
     """Sources, and reasons against."""
-    kernel = read(made.source, made.arguments, TARGET)
-    children, refusals = explore(kernel, made.arguments, TARGET, transforms=[TRANSFORMS[technique]])
+    kernel = read_kernel(made.source, made.arguments, TARGET)
+    children, refusals = explore_rewrites(kernel, made.arguments, TARGET, transforms=[TRANSFORMS[technique]])
     return [child.source for child in children], refusals
 
 

@@ -6,10 +6,10 @@ import textwrap
 
 import pytest
 
-from targets.nki.rewrites.explore import explore
-from targets.nki.rewrites.model import ArrayArgument
-from targets.nki.rewrites.reader import read
-from targets.nki.rewrites.transform import Refused
+from targets.nki.rewrites.explore import explore_rewrites
+from targets.nki.rewrites.kernel_ir import ArrayArgument
+from targets.nki.rewrites.reader import read_kernel
+from targets.nki.rewrites.transform import RewriteRefused
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import HEADER, TARGET, joined
 
@@ -72,9 +72,9 @@ def tile(name: str, shape: str = "(128, n)") -> str:
 
 def sites(source: str, technique: str) -> dict[str, list[str]]:
     """Sources by site that a transformation leads to."""
-    kernel = read(HEADER + textwrap.dedent(source), ARGUMENTS, TARGET)
+    kernel = read_kernel(HEADER + textwrap.dedent(source), ARGUMENTS, TARGET)
     found: dict[str, list[str]] = {}
-    children, _ = explore(kernel, ARGUMENTS, TARGET, transforms=[TRANSFORMS[technique]])
+    children, _ = explore_rewrites(kernel, ARGUMENTS, TARGET, transforms=[TRANSFORMS[technique]])
     for child in children:
         found.setdefault(child.site, []).append(joined(child.source))
     return found
@@ -82,8 +82,8 @@ def sites(source: str, technique: str) -> dict[str, list[str]]:
 
 def reasons(source: str, technique: str, site: str) -> list[str]:
     """Why a transformation does not apply at a site, for each choice there."""
-    kernel = read(HEADER + textwrap.dedent(source), ARGUMENTS, TARGET)
-    _, refusals = explore(kernel, ARGUMENTS, TARGET, transforms=[TRANSFORMS[technique]])
+    kernel = read_kernel(HEADER + textwrap.dedent(source), ARGUMENTS, TARGET)
+    _, refusals = explore_rewrites(kernel, ARGUMENTS, TARGET, transforms=[TRANSFORMS[technique]])
     found = [item for item in refusals if item.startswith(f"{technique} {site}: ")]
     assert found, refusals
     return [item.partition(": ")[2] for item in found]
@@ -168,14 +168,14 @@ def test_widen_leaves_hoisting_to_hoist():
 
 def test_block_shares_loads_and_copies_accumulators():
     wide = [ArrayArgument((1024, 512), "float32"), ARGUMENTS[1]]
-    kernel = read(HEADER + textwrap.dedent(PRODUCT), wide, TARGET)
-    children, _ = explore(kernel, wide, TARGET, transforms=[TRANSFORMS["block"]])
+    kernel = read_kernel(HEADER + textwrap.dedent(PRODUCT), wide, TARGET)
+    children, _ = explore_rewrites(kernel, wide, TARGET, transforms=[TRANSFORMS["block"]])
     (two,) = [joined(child.source) for child in children if child.choice == {"iterations": 2}]
     assert "BLOCK_I = 2" in two
     assert "acc = [nl.ndarray((P, TILE), dtype=nl.float32, buffer=nl.psum) for _ in range(BLOCK_I)]" in two
     assert "left = nl.ndarray((P, BLOCK_I, k // P, P), dtype=a.dtype, buffer=nl.sbuf)" in two
     assert two.index("src=b[q * P") < two.index("nisa.nc_matmul(dst=acc[i % BLOCK_I]")
-    assert read(two, wide, TARGET).loops[0].trips == 4
+    assert read_kernel(two, wide, TARGET).loops[0].trips == 4
 
 
 def test_block_refuses_iterations_that_share_a_sum():
@@ -378,8 +378,8 @@ def test_every_transformation_says_why_it_keeps_the_meaning(name: str):
 
 
 def test_a_choice_that_the_site_does_not_have_is_refused():
-    kernel = read(HEADER + textwrap.dedent(PRODUCT), ARGUMENTS, TARGET)
+    kernel = read_kernel(HEADER + textwrap.dedent(PRODUCT), ARGUMENTS, TARGET)
     transform = TRANSFORMS["hoist"]
-    place = transform.places(kernel, TARGET)["right_tile out of i"]
-    with pytest.raises(Refused, match="no transfer can serve"):
+    place = transform.find_sites(kernel, TARGET)["right_tile out of i"]
+    with pytest.raises(RewriteRefused, match="no transfer can serve"):
         transform.apply(kernel, TARGET, place, {"one transfer for": "i"})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nki_sim import targets
-from targets.nki.rewrites.explore import explore
-from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.explore import explore_rewrites
+from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import HEADER, Sample, error
 from tests.support.rewriting import only, refusal, rewritten
@@ -106,8 +106,8 @@ def test_a_turned_tile_keeps_its_type_in_psum(name: str):
         "nisa.dma_transpose(dst=t, src=h)"
     )
     made, target = sample(half, TILE.replace("x.dtype", "nl.bfloat16"), rows=128), targets.load(name)
-    kernel = read(made.source, made.arguments, target)
-    (child,), _ = explore(kernel, made.arguments, target, transforms=[TRANSFORMS["transpose"]])
+    kernel = read_kernel(made.source, made.arguments, target)
+    (child,), _ = explore_rewrites(kernel, made.arguments, target, transforms=[TRANSFORMS["transpose"]])
     assert "t_psum = nl.ndarray((T, m), dtype=nl.bfloat16, buffer=nl.psum)" in child.source
 
 

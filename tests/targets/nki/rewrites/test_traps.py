@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from targets.nki.rewrites.explore import explore
-from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.explore import explore_rewrites
+from targets.nki.rewrites.reader import read_kernel
 from tests.support.kernels import HEADER, TARGET, Array, Sample, error
 
 TILE = "{} = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)"
@@ -185,7 +185,9 @@ TRAPS = {
 @pytest.mark.parametrize("trap", TRAPS.values(), ids=TRAPS.keys())
 def test_no_rewrite_falls_into_a_trap(trap: Sample):
     assert error(trap, trap.source) < 2e-5
-    children, refusals = explore(read(trap.source, trap.arguments, TARGET), trap.arguments, TARGET)
+    children, refusals = explore_rewrites(
+        read_kernel(trap.source, trap.arguments, TARGET), trap.arguments, TARGET
+    )
     for child in children:
         wrong = f"{child.transform.id} {child.site} {child.choice}\n{child.source}"
         assert error(trap, child.source) < 2e-5, wrong

@@ -10,9 +10,9 @@ import nki_sim
 from nki_sim import ArraySpec
 from nki_sim.checks import program as checks
 from nki_sim.running import numerics
-from targets.nki.rewrites.explore import explore
-from targets.nki.rewrites.model import ArrayArgument
-from targets.nki.rewrites.reader import read
+from targets.nki.rewrites.explore import explore_rewrites
+from targets.nki.rewrites.kernel_ir import ArrayArgument
+from targets.nki.rewrites.reader import read_kernel
 from tests.support.kernels import TARGET
 from tests.support.tricks import TRICKS
 from tests.support.tricks.base import Trick
@@ -33,9 +33,9 @@ def test_no_rewrite_changes_what_is_computed(name: str):
     trick = TRICKS[name]
     arguments = [ArrayArgument(shape, "float32") for shape in trick.shapes]
     expected = computed(trick, trick.source)
-    children, _ = explore(read(trick.source, arguments, TARGET), arguments, TARGET)
+    children, _ = explore_rewrites(read_kernel(trick.source, arguments, TARGET), arguments, TARGET)
     for child in children:
-        title = child.transform.title(child.site, child.choice)
+        title = child.transform.render_title(child.site, child.choice)
         for one, other in zip(computed(trick, child.source), expected, strict=True):
             distance = float(np.linalg.norm(one - other) / np.linalg.norm(other))
             assert distance < 1e-5, f"{title}\n{child.source}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from targets.nki.rewrites.estimate import estimate, statement_ns
-from targets.nki.rewrites.model import ArrayArgument, Kernel
-from targets.nki.rewrites.reader import read
-from targets.nki.rewrites.waits import with_waits
+from targets.nki.rewrites.estimate import estimate_kernel, statement_ns
+from targets.nki.rewrites.kernel_ir import ArrayArgument, Kernel
+from targets.nki.rewrites.reader import read_kernel
+from targets.nki.rewrites.stalls import busy_and_stalled_ns
 from tests.support.kernels import HEADER, TARGET, Sample
 from tests.support.rewriting import only
 
@@ -39,14 +39,14 @@ def kernel(x):
 
 
 def kernel(source: str, columns: int) -> Kernel:
-    return read(source, [ArrayArgument((512, columns), "float32")], TARGET)
+    return read_kernel(source, [ArrayArgument((512, columns), "float32")], TARGET)
 
 
 def turns(columns: int = 2048, between: str = "turned") -> tuple[dict[str, float], dict[str, float]]:
     """(busy, busy or waiting) nanoseconds of the engines."""
     found = kernel(HEADER + TURNS.format(between=between), columns)
     costs = {item: statement_ns(item, TARGET) for item in found.operations()}
-    return dict(estimate(found, TARGET).busy_ns), with_waits(found, costs, TARGET)
+    return dict(estimate_kernel(found, TARGET).busy_ns), busy_and_stalled_ns(found, costs, TARGET)
 
 
 def test_an_engine_waits_for_what_another_makes_of_its_results():
@@ -69,7 +69,7 @@ def test_it_looks_past_a_few_instructions():
 def test_an_estimate_knows_what_distribution_is_for():
     sample = Sample(HEADER + TURNS.format(between="turned"), ((512, 2048),), lambda x: x)
     source = only(sample, "distribute", "i before nc_transpose to again", {"iterations": 2})
-    before, after = (estimate(kernel(text, 2048), TARGET) for text in (sample.source, source))
+    before, after = (estimate_kernel(kernel(text, 2048), TARGET) for text in (sample.source, source))
     assert after.busy_ns == before.busy_ns
     assert after.total_ns < 0.9 * before.total_ns
 
@@ -78,7 +78,8 @@ def test_an_estimate_knows_what_pipelining_is_for():
     sample = Sample(HEADER + TURNS.format(between="turned"), ((2048, 2048),), lambda x: x)
     source = only(sample, "pipeline", "i before activation to exps", {})
     before, after = (
-        estimate(read(text, sample.arguments, TARGET), TARGET) for text in (sample.source, source)
+        estimate_kernel(read_kernel(text, sample.arguments, TARGET), TARGET)
+        for text in (sample.source, source)
     )
     assert after.busy_ns == pytest.approx(before.busy_ns)
     assert after.total_ns < 0.9 * before.total_ns
@@ -105,6 +106,6 @@ def kernel(x):
 
 
 def test_the_last_transfer_waits_for_no_loop_that_is_over():
-    made = estimate(kernel(HEADER + BEFORE_A_TAIL, 2048), TARGET)
-    assert made.busiest == "dma"
+    made = estimate_kernel(kernel(HEADER + BEFORE_A_TAIL, 2048), TARGET)
+    assert made.busiest_engine == "dma"
     assert made.total_ns < TARGET.kernel_overhead_ns + 1.5 * made.busy_ns["dma"]

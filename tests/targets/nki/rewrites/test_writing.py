@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 import pytest
 
-from targets.nki.rewrites.writing import Writer
+from targets.nki.rewrites.source_writer import SourceWriter
 from tests.targets.nki.rewrites.generator import draw
 
 AWKWARD = '''\
@@ -56,9 +56,9 @@ lines."""
 )
 def test_a_module_is_written_as_it_was_read(text: str) -> None:
     module = cst.parse_module(text)
-    writer = Writer(module)
-    assert writer.source(module.body) == text
-    assert writer.source(module.body) == text
+    writer = SourceWriter(module)
+    assert writer.write_module(module.body) == text
+    assert writer.write_module(module.body) == text
 
 
 class _Renamed(cst.CSTTransformer):
@@ -69,24 +69,24 @@ class _Renamed(cst.CSTTransformer):
 
 def test_what_is_new_among_known_statements_is_written_as_libcst_writes_it() -> None:
     module = cst.parse_module(AWKWARD)
-    writer = Writer(module)
-    writer.source(module.body)
+    writer = SourceWriter(module)
+    writer.write_module(module.body)
     changed = module.visit(_Renamed())
-    assert writer.source(changed.body) == changed.code != module.code
+    assert writer.write_module(changed.body) == changed.code != module.code
 
 
 def test_a_statement_that_moves_takes_the_indentation_of_its_new_block() -> None:
     module = cst.parse_module(AWKWARD)
-    writer = Writer(module)
-    writer.source(module.body)
+    writer = SourceWriter(module)
+    writer.write_module(module.body)
     function = module.body[1]
     assert isinstance(function, cst.FunctionDef)
     moved = module.with_changes(body=[*module.body, *function.body.body])
-    assert writer.source(moved.body) == moved.code
+    assert writer.write_module(moved.body) == moved.code
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_generated_kernels(seed: int) -> None:
     text = draw(seed).source
     module = cst.parse_module(text)
-    assert Writer(module).source(module.body) == text
+    assert SourceWriter(module).write_module(module.body) == text

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from daemon.inbox import drop
-from daemon.verbs import Propose
+from daemon.command_models import Propose
+from daemon.inbox import put_command
 from state.errors import BadTarget, StreamUnknown
 from state.events import KernelRefuted
 from state.reader import LogReader
-from targets.nki.knobs.export.export import export
-from targets.nki.knobs.export.gather import Kernel, gathered
+from targets.nki.knobs.export.export import export_run
+from targets.nki.knobs.export.gather import JudgedKernel, gather_run
 from tests.support import fakes
 
 FASTER = fakes.KERNEL.replace("TILE_M = 128", "TILE_M = 100")
@@ -36,10 +36,10 @@ def folder_of(root: Path, kernel: str) -> Path:
 
 
 def test_every_kernel_of_a_run_has_a_folder_and_the_summary_ends_at_its_best(home, finished, root):
-    done = export(home, finished, root)
+    done = export_run(home, finished, root)
     with LogReader.open(home) as reader:
-        state, found = reader.state(finished), gathered(reader, finished)
-        sources = {kernel.id: reader.blob(kernel.source) for kernel in found.kernels}
+        state, found = reader.run_state(finished), gather_run(reader, finished)
+        sources = {kernel.id: reader.get_blob(kernel.source) for kernel in found.kernels}
     assert set(results(root)) == set(sources)
     for kernel, source in sources.items():
         assert (folder_of(root, kernel) / "kernel.py").read_bytes() == source
@@ -52,7 +52,7 @@ def test_every_kernel_of_a_run_has_a_folder_and_the_summary_ends_at_its_best(hom
 
 
 def test_the_mathematics_without_products_has_no_mfu(home, finished, root):
-    export(home, finished, root)
+    export_run(home, finished, root)
     assert {one["mfu"] for one in results(root).values()} == {None}
     assert {one["mfu_max_achievable_estimated_percent"] for one in results(root).values()} == {None}
     right = [one for one in results(root).values() if one["cpu_sim"]["passed"]]
@@ -62,7 +62,7 @@ def test_the_mathematics_without_products_has_no_mfu(home, finished, root):
 def test_a_run_under_way_is_told_as_far_as_it_got(home, root):
     run = fakes.submit(home)
     fakes.take_commands(home)
-    done = export(home, run, root)
+    done = export_run(home, run, root)
     assert (done.best, done.mfu) == (None, None)
     summary = json.loads((root / "summary.json").read_text())
     assert (summary["tuning"], summary["baseline"]["min_ms"]) == ({}, None)
@@ -72,10 +72,10 @@ def test_a_run_under_way_is_told_as_far_as_it_got(home, root):
 def test_a_persons_kernel_is_an_edit_with_its_note(home, root):
     run = fakes.submit(home)
     fakes.take_commands(home)
-    drop(home, Propose(run=run, source=FASTER, note="rows of a hundred"))
+    put_command(home, Propose(run=run, source=FASTER, note="rows of a hundred"))
     fakes.take_commands(home)
     fakes.finish(home, run)
-    export(home, run, root)
+    export_run(home, run, root)
     notes = (folder_of(root, "r1.b1000.p0.k0.f0") / "NOTES.md").read_text()
     assert notes.startswith("# r1.b1000.p0.k0.f0\n\nBy `person`.\n")
     assert "rows of a hundred" in notes
@@ -89,7 +89,7 @@ def test_a_kernel_that_was_found_wrong_later_did_not_pass(home, root):
     with LogReader.open(home) as reader:
         events = reader.read(stream=run, types=[KernelRefuted.__name__])
     assert events
-    export(home, run, root)
+    export_run(home, run, root)
     for item in events:
         result = results(root)[item.event.candidate]
         assert result["cpu_sim"]["passed"] is False
@@ -100,20 +100,20 @@ def test_a_kernel_that_was_found_wrong_later_did_not_pass(home, root):
 
 
 def test_the_same_run_is_told_in_the_same_bytes(home, finished, root, tmp_path):
-    export(home, finished, root)
-    export(home, finished, tmp_path / "other")
+    export_run(home, finished, root)
+    export_run(home, finished, tmp_path / "other")
     for path in root.rglob("*"):
         if path.is_file():
             assert path.read_bytes() == (tmp_path / "other" / path.relative_to(root)).read_bytes()
 
 
 def test_another_run_takes_the_place_of_one(home, finished, root):
-    export(home, finished, root)
+    export_run(home, finished, root)
     second = fakes.submit(home, fakes.CONFIG.model_copy(update={"seed": 26}))
     fakes.finish(home, second)
-    export(home, second, root)
+    export_run(home, second, root)
     with LogReader.open(home) as reader:
-        ids = {kernel.id for kernel in gathered(reader, second).kernels}
+        ids = {kernel.id for kernel in gather_run(reader, second).kernels}
     assert set(results(root)) == ids
     assert json.loads((root / "summary.json").read_text())["run"] == second
 
@@ -126,21 +126,21 @@ def test_what_a_link_leads_to_is_left_alone(home, finished, root, tmp_path, insi
     (theirs / "kernel.py").write_text("x = 2")
     (root / inside).parent.mkdir(parents=True)
     (root / inside).symlink_to(theirs)
-    export(home, finished, root)
+    export_run(home, finished, root)
     assert (theirs / "kernel_9" / "kernel.py").read_text() == "x = 1"
     assert (theirs / "kernel.py").read_text() == "x = 2"
     (root / "edit_0" / "kernel").rename(tmp_path / "moved")
     (root / "edit_0" / "kernel").symlink_to(tmp_path / "moved")
     with pytest.raises(BadTarget, match="a link is in the way"):
-        export(home, finished, root)
+        export_run(home, finished, root)
 
 
 def test_files_of_another_run_beside_this_ones_go(home, finished, root):
-    export(home, finished, root)
+    export_run(home, finished, root)
     for folder in ("nkipy_baseline", "edit_0/kernel"):
         (root / folder / "ir.txt").write_text("of another run")
     (root / "nkipy_baseline" / "mine.txt").write_text("a person's")
-    export(home, finished, root)
+    export_run(home, finished, root)
     assert not list(root.rglob("ir.txt"))
     assert (root / "nkipy_baseline" / "mine.txt").exists()
 
@@ -148,23 +148,24 @@ def test_files_of_another_run_beside_this_ones_go(home, finished, root):
 def test_a_folder_where_a_file_should_be_is_named(home, finished, root):
     (root / "batch_9" / "kernel_0" / "kernel.py").mkdir(parents=True)
     with pytest.raises(BadTarget, match="kernel_0: cannot be written"):
-        export(home, finished, root)
+        export_run(home, finished, root)
 
 
 def test_what_is_not_there_and_what_is_the_logs_own_is_refused(home, finished, root):
     with pytest.raises(StreamUnknown):
-        export(home, "nothing", root)
+        export_run(home, "nothing", root)
     (root.parent / "taken").write_text("")
     with pytest.raises(BadTarget, match="taken"):
-        export(home, finished, root.parent / "taken")
+        export_run(home, finished, root.parent / "taken")
 
 
 def test_a_kernel_without_a_verdict_has_no_latency(home, finished):
     with LogReader.open(home) as reader:
-        first = gathered(reader, finished).kernels[0]
+        first = gather_run(reader, finished).kernels[0]
     assert first.min_ms is not None
-    assert Kernel(first.key, first.source, "person").min_ms is None
+    assert JudgedKernel(first.key, first.source, "person").min_ms is None
     wrong = first.evaluation.model_copy(update={"verdict": "incorrect"})
     assert (
-        Kernel(first.key, first.source, "person", evaluation=first.evaluation, refuted=wrong).min_ms is None
+        JudgedKernel(first.key, first.source, "person", evaluation=first.evaluation, refuted=wrong).min_ms
+        is None
     )

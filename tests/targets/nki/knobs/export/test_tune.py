@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from agentctl.verbs.tune import _aimed, _read
-from daemon.config import load
+from agentctl.verbs.tune import _load_workload, _set_target
+from daemon.config import load_config
 from remote import registry
 from state.events import PlanProposed, RoundStarted, RunCompleted
 from state.model import StopReason
 from state.reader import LogReader
-from targets.nki.knobs.export import export
 from targets.nki.knobs.export.files import OURS
 from targets.nki.knobs.tuning.roofline import peak_flops_per_ms
 from tests.support.fakes import TOOLCHAIN
@@ -201,7 +200,7 @@ def test_the_target_ends_the_run(ctl, home, judge, workload, text):
     assert "target: an MFU of 0.0 %" in called.err
     with LogReader.open(home) as reader:
         (ended,) = reader.read(stream=called.json["id"], types=[RunCompleted.__name__])
-        assert reader.state(called.json["id"]).config.search.target_ms > 0
+        assert reader.run_state(called.json["id"]).config.search.target_ms > 0
     assert "reached the target of" in ended.event.detail
 
 
@@ -225,8 +224,8 @@ CACHE_ROOT, HOSTS, TARGET_MFU = "cache", [], 0.5
 
 
 def aimed(home, path, **given):
-    wanted = load(home, {}, given)
-    return _aimed(wanted, _read(path, wanted.config))
+    wanted = load_config(home, {}, given)
+    return _set_target(wanted, _load_workload(path, wanted.config))
 
 
 def test_knobs_are_searched_beside_whom_the_configuration_file_names(home, workload):
@@ -270,8 +269,8 @@ def test_the_small_size_is_a_problem_of_its_own(ctl, home, judge, workload):
     called = ctl("tune", workload, *FEW, *KNOBS, "--size", "reduced", "--rounds", "1")
     assert called.status == 0, called.err
     with LogReader.open(home) as reader:
-        state = reader.state(called.json["id"])
-        source = reader.blob(state.initial.source).decode()
+        state = reader.run_state(called.json["id"])
+        source = reader.get_blob(state.initial.source).decode()
     assert "assert lhs.shape == (256, 256)" in source
     assert state.config.size == "reduced"
     told = ctl("status", called.json["id"], "--json")
@@ -303,7 +302,7 @@ def test_a_folder_that_becomes_a_file_does_not_end_a_run(ctl, judge, workload, t
     def in_the_way(home, root):
         root.write_text("where no folder can be")
 
-    monkeypatch.setattr(export, "check_root", in_the_way)
+    monkeypatch.setattr("targets.nki.knobs.tuner.check_root", in_the_way)
     called = ctl("tune", workload, *FEW, *KNOBS, "--rounds", "1", "--into", tmp_path / "file")
     assert called.status == 0
     assert str(tmp_path / "file") in called.json["cache_error"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from targets.nki.knobs.tuning.excerpt import excerpt, names_in
+from targets.nki.knobs.tuning.excerpt import excerpt_function, names_needed
 
 MODULE = '''"""A module."""
 from __future__ import annotations
@@ -50,7 +50,7 @@ def f(x):
 
 
 def test_what_a_function_names_comes_along_and_nothing_else() -> None:
-    text = excerpt(MODULE, "f")
+    text = excerpt_function(MODULE, "f")
     for kept in (
         "import functools",
         "import numpy",
@@ -69,11 +69,11 @@ def test_what_a_function_names_comes_along_and_nothing_else() -> None:
 
 
 def test_the_names_that_it_binds_are_told() -> None:
-    assert names_in(MODULE, "two") >= {"two", "cached", "functools", "TABLE"}
-    assert "np" not in names_in(MODULE, "two")
+    assert names_needed(MODULE, "two") >= {"two", "cached", "functools", "TABLE"}
+    assert "np" not in names_needed(MODULE, "two")
 
 
 def test_a_star_import_may_mean_anything_and_is_kept() -> None:
     text = "from numpy import *\n\n\ndef f(x):\n    return sqrt(x)\n"
-    assert excerpt(text, "f") == text
-    assert excerpt(f"from nkigym.ops import *\n{text}", "f") == text
+    assert excerpt_function(text, "f") == text
+    assert excerpt_function(f"from nkigym.ops import *\n{text}", "f") == text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from state.model import Attempt, ErrorInfo, Verdict
-from targets.nki.knobs.tuning.history import commonest_failure, origin, seen
+from targets.nki.knobs.tuning.history import commonest_failure, judged_points, origin_point
 from tests.support.tuned import kernel
 
 CODE = "0" * 64
@@ -33,20 +33,22 @@ LINE = (
 
 
 def test_latencies_follow_up_and_down_the_line_of_descent() -> None:
-    found = {one.text: one.ms for one in seen(LINE, kernel("b", 4.0))}
+    found = {one.text: one.ms for one in judged_points(LINE, kernel("b", 4.0))}
     assert found == {"point a": 5.0, "point b": 4.0, "point d": None, "point x": None}
-    found = {one.text: one.ms for one in seen(LINE, kernel("initial", 10.0))}
+    found = {one.text: one.ms for one in judged_points(LINE, kernel("initial", 10.0))}
     assert (found["point a"], found["point b"]) == (5.0, 4.0)
 
 
 def test_what_was_refused_says_for_what() -> None:
-    assert {one.text: one.failure for one in seen(LINE, kernel("b", 4.0))}["point d"] == "wrong_result"
+    assert {one.text: one.failure for one in judged_points(LINE, kernel("b", 4.0))}[
+        "point d"
+    ] == "wrong_result"
     assert commonest_failure(LINE) == "wrong_result (1 of 4 attempts)"
     assert commonest_failure(LINE[:3]) == ""
 
 
 def test_an_edited_kernel_comes_from_the_point_that_it_was_made_from() -> None:
-    assert origin(LINE, kernel("b", 4.0)) == "point b"
-    assert origin(LINE, kernel("c", 4.0)) == "point a"
-    assert origin(LINE, kernel("initial", 4.0)) is None
-    assert origin((), kernel("c", 4.0)) is None
+    assert origin_point(LINE, kernel("b", 4.0)) == "point b"
+    assert origin_point(LINE, kernel("c", 4.0)) == "point a"
+    assert origin_point(LINE, kernel("initial", 4.0)) is None
+    assert origin_point((), kernel("c", 4.0)) is None

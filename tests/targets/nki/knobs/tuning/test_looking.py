@@ -11,20 +11,20 @@ import pytest
 
 from agent_core.effects import LearningContext, LookAheadRequest
 from agent_core.roles import LookAheadAnswer
-from state.model import Attempt, Candidate, ErrorInfo, Predicted, ProblemRef, Verdict, digest_of
+from state.model import Attempt, Candidate, ErrorInfo, PredictedLatency, ProblemRef, Verdict, digest_of
 from targets.nki.judge.normalise import code_digest
-from targets.nki.knobs.carried import written
-from targets.nki.knobs.narrowing import default
-from targets.nki.knobs.render import render
-from targets.nki.knobs.tuning.looking import Feedback, Found, Look, chosen_of
-from targets.nki.knobs.tuning.points import Point
-from targets.nki.knobs.tuning.worker import answer
+from targets.nki.knobs.narrowing import default_ir
+from targets.nki.knobs.render import render_kernel
+from targets.nki.knobs.tuning.look_ahead import KnobLookAhead, ParentFeedback, PredictedPoint, choose_points
+from targets.nki.knobs.tuning.points import KnobPoint
+from targets.nki.knobs.tuning.worker import answer_request
+from targets.nki.knobs.workload_file import dump_graphs
 from tests.support.tuned import kernel, predicted
 from tests.support.workloads import WORKLOADS
 
 GRAPH = WORKLOADS["rmsnorm_matmul"].graph
-FILE = written({"full": GRAPH}).decode()
-BASE = render(default(GRAPH))
+FILE = dump_graphs({"full": GRAPH}).decode()
+BASE = render_kernel(default_ir(GRAPH))
 NOTHING = LearningContext(memory=(), reflections=(), attempts=(), credits={})
 
 
@@ -38,19 +38,19 @@ class Model:
 
     async def __call__(
         self, sources: Sequence[str], dims: Mapping[str, int] | None = None
-    ) -> Sequence[Predicted]:
+    ) -> Sequence[PredictedLatency]:
         self.asked += sources
         return [self._one(source) for source in sources]
 
-    def _one(self, source: str) -> Predicted:
+    def _one(self, source: str) -> PredictedLatency:
         if self._refuses in source:
-            return Predicted(instructions=1, error=ErrorInfo(code="psum_capacity", message="too much"))
+            return PredictedLatency(instructions=1, error=ErrorInfo(code="psum_capacity", message="too much"))
         return predicted(source).model_copy(update={"instructions": self._instructions})
 
 
 async def ask(job: dict[str, Any]) -> dict[str, Any]:
     told = {"workload": FILE, "size": "full", "target": "trn2", **job}
-    made: dict[str, Any] = json.loads(answer(json.dumps(told)))
+    made: dict[str, Any] = json.loads(answer_request(json.dumps(told)))
     return made["ok"]  # type: ignore[no-any-return]
 
 
@@ -71,8 +71,8 @@ def initial() -> Candidate:
     return kernel("r0.b0.p0.k0.f0", latency_ms)
 
 
-def look(model: Model, context: LearningContext = NOTHING, **changes: Any) -> Look:
-    return Look(request(**changes), context, Feedback("dma", 12.0, 0.3), ask, model)
+def look(model: Model, context: LearningContext = NOTHING, **changes: Any) -> KnobLookAhead:
+    return KnobLookAhead(request(**changes), context, ParentFeedback("dma", 12.0, 0.3), ask, model)
 
 
 def latencies(found: LookAheadAnswer) -> list[float]:
@@ -98,7 +98,7 @@ async def test_equal_requests_have_equal_answers_and_draws_matter() -> None:
 async def test_the_first_round_begins_with_defaults_of_the_variants() -> None:
     found = await look(Model(), known=()).run()
     sites = [one.steps[0].site for one in found.variants.found]
-    assert sites[0] == str(Point("identity", default(GRAPH)))
+    assert sites[0] == str(KnobPoint("identity", default_ir(GRAPH)))
     assert [site.split(" ")[0] for site in sites[1:3]] != ["identity"] * 2
     assert [step.technique for step in found.variants.found[0].steps] == ["knob_joint"]
 
@@ -154,18 +154,18 @@ async def test_points_drawn_evenly_are_predicted_only_where_that_is_allowed() ->
     assert len(latencies(found)) > 1
 
 
-def found(text: str, ms: float, code: str) -> Found:
-    return Found(text, "title", "source", "knob_joint", ms, code)
+def found(text: str, ms: float, code: str) -> PredictedPoint:
+    return PredictedPoint(text, "title", "source", "knob_joint", ms, code)
 
 
 def test_points_that_are_as_fast_as_one_before_come_last() -> None:
     made = [found("a 1", 1.0, "1"), found("a 2", 1.0001, "2"), found("b 1", 1.5, "3"), found("a 3", 1.2, "4")]
-    told = [one.text for one in chosen_of(made, 9, 2.0, frozenset(), ())]
+    told = [one.text for one in choose_points(made, 9, 2.0, frozenset(), ())]
     assert told == ["a 1", "b 1", "a 3", "a 2"]
 
 
 def test_one_slower_point_is_among_them_and_no_known_one() -> None:
     made = [found("a 1", 2.1, "1"), found("a 2", 2.2, "2"), found("a 3", 3.0, "3"), found("a 4", 1.0, "4")]
-    assert [one.text for one in chosen_of(made, 9, 2.0, frozenset({"4"}), ())] == ["a 1"]
+    assert [one.text for one in choose_points(made, 9, 2.0, frozenset({"4"}), ())] == ["a 1"]
     same = [replace(made[3], text="a 5"), made[3]]
-    assert len(chosen_of(same, 9, 2.0, frozenset(), ())) == 1
+    assert len(choose_points(same, 9, 2.0, frozenset(), ())) == 1

@@ -8,18 +8,18 @@ import pytest
 
 from targets.nki.knobs.errors import KnobError
 from targets.nki.knobs.ir import LTILES
-from targets.nki.knobs.sampling import sample
-from targets.nki.knobs.tuning.points import MOST_TOLD, Point, graphs_of, parsed, turned
-from targets.nki.knobs.validity import difference
+from targets.nki.knobs.sampling import sample_ir
+from targets.nki.knobs.tuning.points import MOST_TOLD, KnobPoint, describe_turns, parse_point, variant_graphs
+from targets.nki.knobs.validity import knob_difference
 from tests.support.workloads import WORKLOADS
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_point_of_any_variant_comes_back_from_its_text(name: str) -> None:
-    graphs = graphs_of(WORKLOADS[name].graph)
+    graphs = variant_graphs(WORKLOADS[name].graph)
     for variant, graph in graphs.items():
-        point = Point(variant, sample(WORKLOADS[name].default.__class__(graph, (), {}, {}), Random(3)))
-        again = parsed(str(point), graphs)
+        point = KnobPoint(variant, sample_ir(WORKLOADS[name].default.__class__(graph, (), {}, {}), Random(3)))
+        again = parse_point(str(point), graphs)
         assert again == point
         assert repr(again.ir) == repr(point.ir)
 
@@ -38,20 +38,20 @@ def test_a_point_of_any_variant_comes_back_from_its_text(name: str) -> None:
 )
 def test_what_names_no_point_is_refused(text: str) -> None:
     with pytest.raises(KnobError, match="is no point of this workload"):
-        parsed(text, graphs_of(WORKLOADS["softmax"].graph))
+        parse_point(text, variant_graphs(WORKLOADS["softmax"].graph))
 
 
 def test_the_knobs_in_which_two_points_differ_are_named() -> None:
-    start = Point("identity", WORKLOADS["softmax"].default)
+    start = KnobPoint("identity", WORKLOADS["softmax"].default)
     (dim, _), *_ = start.ir.ltiles_per_block
-    other = Point("identity", start.ir.turned((LTILES, dim), 2))
-    assert turned(start, other) == f"ltiles_per_block[{dim}] to 2"
-    assert turned(start, Point("epilogue", start.ir)) == "other knobs"
-    far = Point("identity", sample(WORKLOADS["attention"].default, Random(5)))
-    near = Point("identity", WORKLOADS["attention"].default)
-    assert " more knobs" in turned(near, far)
-    knobs = difference(near.ir, far.ir)[: MOST_TOLD + 1]
+    other = KnobPoint("identity", start.ir.with_knob((LTILES, dim), 2))
+    assert describe_turns(start, other) == f"ltiles_per_block[{dim}] to 2"
+    assert describe_turns(start, KnobPoint("epilogue", start.ir)) == "other knobs"
+    far = KnobPoint("identity", sample_ir(WORKLOADS["attention"].default, Random(5)))
+    near = KnobPoint("identity", WORKLOADS["attention"].default)
+    assert " more knobs" in describe_turns(near, far)
+    knobs = knob_difference(near.ir, far.ir)[: MOST_TOLD + 1]
     five = near.ir
     for knob, value in knobs:
-        five = five.turned(knob, value)
-    assert turned(near, Point("identity", five)).endswith(" and 1 more knob")
+        five = five.with_knob(knob, value)
+    assert describe_turns(near, KnobPoint("identity", five)).endswith(" and 1 more knob")

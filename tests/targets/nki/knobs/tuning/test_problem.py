@@ -4,35 +4,35 @@ from __future__ import annotations
 
 import pytest
 
-from seeds import Work, from_files
-from seeds.spec import parse
-from targets.nki.knobs.narrowing import default
-from targets.nki.knobs.render import render
-from targets.nki.knobs.tracing import trace
-from targets.nki.knobs.tuning.problem import files, specification, tolerance
+from seeds import ProblemWork, build_problem
+from seeds.spec import parse_spec
+from targets.nki.knobs.narrowing import default_ir
+from targets.nki.knobs.render import render_kernel
+from targets.nki.knobs.tracing import trace_workload
+from targets.nki.knobs.tuning.problem import problem_files, specification_text, tolerance
 from targets.nki.knobs.tuning.roofline import peak_flops_per_ms, roofline_ms
 from tests.support.workloads import WORKLOADS
 
 
-def work_of(name: str) -> Work:
-    spec, faults = parse(specification(WORKLOADS[name].graph).encode())
+def work_of(name: str) -> ProblemWork:
+    spec, faults = parse_spec(specification_text(WORKLOADS[name].graph).encode())
     assert spec is not None, faults
-    return spec.work_at("full")
+    return spec.minimal_work("full")
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_every_workload_is_a_sound_problem(name: str) -> None:
     workload = WORKLOADS[name]
     names = ", ".join(workload.specs)
-    problem = from_files(
-        files(workload.graph, f"def reference({names}):\n    return {workload.graph.inputs[0]}\n")
+    problem = build_problem(
+        problem_files(workload.graph, f"def reference({names}):\n    return {workload.graph.inputs[0]}\n")
     )
     dims = problem.spec.dims("full")
-    shapes = {item.name: (item.resolve(dims), item.dtype) for item in problem.spec.inputs}
+    shapes = {item.name: (item.resolve_shape(dims), item.dtype) for item in problem.spec.inputs}
     assert shapes == dict(workload.specs)
     (output,) = problem.spec.outputs
-    assert output.resolve(dims) == workload.graph.shape(workload.graph.output)
-    assert problem.kernel == render(default(workload.graph))
+    assert output.resolve_shape(dims) == workload.graph.shape(workload.graph.output)
+    assert problem.kernel == render_kernel(default_ir(workload.graph))
     narrow = any(value.dtype != "float32" for value in workload.graph.values)
     assert (problem.spec.rel_l2 == 2e-5) is not narrow
 
@@ -64,5 +64,5 @@ def test_the_rate_is_that_of_the_products_type() -> None:
 
 def test_more_values_in_a_narrow_type_may_err_more() -> None:
     narrow = {name: (shape, "bfloat16") for name, (shape, _) in WORKLOADS["attention"].specs.items()}
-    deep = trace(WORKLOADS["attention"].function, narrow)
+    deep = trace_workload(WORKLOADS["attention"].function, narrow)
     assert 0.011 == tolerance(WORKLOADS["matmul_bfloat16"].graph) < tolerance(deep) < 0.03

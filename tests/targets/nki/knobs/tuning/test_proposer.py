@@ -20,10 +20,10 @@ from agent_core.effects import (
 from agent_core.roles import RoleError
 from state.model import (
     TRUSTED_AUTHORS,
-    Bounds,
     ExperienceKind,
+    LatencyBounds,
     Plan,
-    Predicted,
+    PredictedLatency,
     Prediction,
     ProblemRef,
     canonical_json,
@@ -35,7 +35,7 @@ from tests.support.tuned import kernel, predicted
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-PROBLEM = seeds.load("rmsnorm_matmul")
+PROBLEM = seeds.load_problem("rmsnorm_matmul")
 NOTHING = LearningContext(memory=(), reflections=(), attempts=(), credits={})
 
 
@@ -64,7 +64,9 @@ async def proposer() -> AsyncIterator[KnobProposer]:
     await made.aclose()
 
 
-async def predict(sources: Sequence[str], dims: Mapping[str, int] | None = None) -> Sequence[Predicted]:
+async def predict(
+    sources: Sequence[str], dims: Mapping[str, int] | None = None
+) -> Sequence[PredictedLatency]:
     return [predicted(source) for source in sources]
 
 
@@ -73,7 +75,7 @@ def common(blobs: Blobs, problem: ProblemRef | None = None) -> dict[str, Any]:
     source = blobs.put(PROBLEM.kernel.encode())
     profile = blobs.put(b'{"counters": {"mbu_estimated_percent": 42.0}}')
     return {
-        "draw": 3, "problem": problem or PROBLEM.ref(), "size": "reduced", "target": "trn2",
+        "draw": 3, "problem": problem or PROBLEM.make_ref(), "size": "reduced", "target": "trn2",
         "parent": parent.model_copy(update={"source": source, "profile": profile, "bottleneck": "tensor"}),
     }  # fmt: skip
 
@@ -90,7 +92,7 @@ def look(blobs: Blobs, **changes: Any) -> LookAheadRequest:
 def plan(blobs: Blobs, number: int, variants: str | None, **changes: Any) -> PlanRequest:
     told = {
         "key": f"r1.b0.p{number}.k0.f0.planner", "role": "planner", "plans": 4, "best_ms": 9.0,
-        "bounds": Bounds(plain_ms=1.0, tight_ms=2.0), "variants": variants,
+        "bounds": LatencyBounds(plain_ms=1.0, tight_ms=2.0), "variants": variants,
         "context": blobs.put(canonical_json(NOTHING.model_dump(mode="json"))), **common(blobs),
     }  # fmt: skip
     return PlanRequest(**{**told, **changes})
@@ -131,8 +133,8 @@ async def test_without_predictions_plans_are_the_next_points(proposer: KnobPropo
 
 
 async def test_a_problem_without_a_graph_is_refused_in_words(proposer: KnobProposer, blobs: Blobs) -> None:
-    files = {name: digest for name, digest in PROBLEM.ref().files.items() if name != "workload.json"}
-    bare = PROBLEM.ref().model_copy(update={"files": files})
+    files = {name: digest for name, digest in PROBLEM.make_ref().files.items() if name != "workload.json"}
+    bare = PROBLEM.make_ref().model_copy(update={"files": files})
     with pytest.raises(RoleError, match=r"no_graph: the problem rmsnorm_matmul carries no workload\.json"):
         await proposer.look_ahead(look(blobs, problem=bare), blobs.read, predict)
     with pytest.raises(RoleError, match="no_graph"):
@@ -164,11 +166,11 @@ async def test_a_pair_is_told_by_arithmetic(proposer: KnobProposer, blobs: Blobs
 
 
 async def test_it_is_one_of_the_proposers() -> None:
-    made = proposers.create("knobs")
+    made = proposers.create_proposer("knobs")
     assert isinstance(made, KnobProposer)
     await made.aclose()
-    assert proposers.looks_ahead("knobs")
-    assert not proposers.repairs("knobs")
+    assert proposers.can_look_ahead("knobs")
+    assert not proposers.can_repair("knobs")
     assert "knobs" in TRUSTED_AUTHORS
 
 

@@ -7,27 +7,32 @@ from typing import Any
 
 import pytest
 
-from targets.nki.knobs.carried import written
 from targets.nki.knobs.errors import KnobError
 from targets.nki.knobs.graph import Graph
 from targets.nki.knobs.ir import KernelIR
-from targets.nki.knobs.narrowing import default
-from targets.nki.knobs.render import render
+from targets.nki.knobs.narrowing import default_ir
+from targets.nki.knobs.render import render_kernel
 from targets.nki.knobs.tuning import worker
-from targets.nki.knobs.tuning.points import Point, graphs_of, parsed, turned
-from targets.nki.knobs.tuning.worker import answer
+from targets.nki.knobs.tuning.points import KnobPoint, describe_turns, parse_point, variant_graphs
+from targets.nki.knobs.tuning.worker import answer_request
 from targets.nki.knobs.validity import validity_report
+from targets.nki.knobs.workload_file import dump_graphs
 from tests.support.workloads import WORKLOADS
 
 GRAPH = WORKLOADS["swiglu"].graph
-GRAPHS = graphs_of(GRAPH)
-MIRROR = str(Point("identity", default(GRAPH)))
+GRAPHS = variant_graphs(GRAPH)
+MIRROR = str(KnobPoint("identity", default_ir(GRAPH)))
 
 
 def asked(job: str, **values: Any) -> dict[str, Any]:
-    request = {"workload": written({"full": GRAPH}).decode(), "size": "full", "target": "trn2", "job": job}
-    text = answer(json.dumps({**request, **values}))
-    assert answer(json.dumps({**request, **values})) == text
+    request = {
+        "workload": dump_graphs({"full": GRAPH}).decode(),
+        "size": "full",
+        "target": "trn2",
+        "job": job,
+    }
+    text = answer_request(json.dumps({**request, **values}))
+    assert answer_request(json.dumps({**request, **values})) == text
     found: dict[str, Any] = json.loads(text)
     return found
 
@@ -51,9 +56,9 @@ def test_defaults_are_one_for_each_variant_the_mirror_first() -> None:
     assert [one["text"].split(" ")[0] for one in made["points"]] == list(GRAPHS)
     assert made["reasons"] == []
     for one in made["points"]:
-        point = parsed(one["text"], GRAPHS)
-        assert one["source"] == render(point.ir)
-        assert point.ir == default(GRAPHS[point.variant])
+        point = parse_point(one["text"], GRAPHS)
+        assert one["source"] == render_kernel(point.ir)
+        assert point.ir == default_ir(GRAPHS[point.variant])
         assert one["title"] == f"{point.variant}: the default of the variant {point.variant}"
 
 
@@ -62,7 +67,7 @@ def test_the_next_points_are_valid_and_none_that_was_seen() -> None:
     assert (first["mode"], len(first["points"])) == ("sweep", 6)
     assert first["knob"] in {"buffer_scopes", "loop_order", "ltiles_per_block"}
     for one in first["points"]:
-        assert validity_report(parsed(one["text"], GRAPHS).ir) == []
+        assert validity_report(parse_point(one["text"], GRAPHS).ir) == []
         assert one["title"].startswith("identity: ")
     told = batch(*((one["text"], 2.0, "") for one in first["points"]), mode="sweep", knob=first["knob"])
     second = following(batch((MIRROR, 1.0, "")), told)
@@ -79,7 +84,7 @@ def test_a_single_turn_is_named_in_the_title() -> None:
 def test_a_point_of_another_variant_than_the_parents_is_named_by_what_it_turns_of_its_default() -> None:
     made = following(batch((MIRROR, 1.0, "")), start="")
     for one in made["points"]:
-        wanted = turned(Point("identity", default(GRAPH)), parsed(one["text"], GRAPHS))
+        wanted = describe_turns(KnobPoint("identity", default_ir(GRAPH)), parse_point(one["text"], GRAPHS))
         assert one["title"] == f"identity: from its default, {wanted}"
 
 
@@ -103,9 +108,9 @@ def test_a_variant_that_fits_nowhere_is_not_drawn(monkeypatch: pytest.MonkeyPatc
     def fitting(graph: Graph) -> KernelIR:
         if graph == GRAPH:
             raise KnobError("nothing fits")
-        return default(graph)
+        return default_ir(graph)
 
-    monkeypatch.setattr(worker, "default", fitting)
+    monkeypatch.setattr(worker, "default_ir", fitting)
     made = asked("drawn", draw=3, count=8)["ok"]["points"]
     assert made
     assert "identity" not in {one["text"].split(" ")[0] for one in made}
@@ -119,7 +124,7 @@ def test_a_variant_of_before_is_refused_by_its_name() -> None:
 
 
 def test_a_point_is_lowered_to_the_kernel_that_it_names() -> None:
-    assert asked("render", point=MIRROR)["ok"]["source"] == render(default(GRAPH))
+    assert asked("render", point=MIRROR)["ok"]["source"] == render_kernel(default_ir(GRAPH))
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seeds.inputs import draw
-from targets.nki.knobs.carried import read
-from targets.nki.knobs.tuning.module import target_of
-from targets.nki.knobs.tuning.reading import name_of
-from targets.nki.knobs.tuning.reading import read as read_file
-from targets.nki.knobs.tuning.workload import Workload, WorkloadFileError, load, problem_of
+from seeds.inputs import draw_inputs
+from targets.nki.knobs.tuning.workload import Workload, WorkloadFileError, load_workload, workload_problem
+from targets.nki.knobs.tuning.workload_module import target_mfu
+from targets.nki.knobs.tuning.workload_reader import kernel_name
+from targets.nki.knobs.tuning.workload_reader import read_workload as read_file
+from targets.nki.knobs.workload_file import load_graph
 from tests.support.tuned import FUNCTIONS, HEAD, NAMES, WORKLOAD
 
 Write = Callable[[str], Path]
@@ -32,40 +32,40 @@ def write(tmp_path: Path) -> Write:
 
 def faults(path: Path, **options: float) -> tuple[str, ...]:
     with pytest.raises(WorkloadFileError) as caught:
-        load(path, "trn2", **options)
+        load_workload(path, "trn2", **options)
     assert caught.value.code == "invalid_workload"
     assert str(path) in str(caught.value)
     return caught.value.faults
 
 
 def test_a_workload_says_what_its_six_names_say(write: Write, tmp_path: Path) -> None:
-    found = load(write(WORKLOAD), "trn2")
+    found = load_workload(write(WORKLOAD), "trn2")
     assert (found.name, found.hosts, found.target_mfu) == ("matmul_512", (), 0.25)
     assert found.cache_root == str(tmp_path / "cache")
-    graph = read(found.graphs.encode(), "full", "trn2")
+    graph = load_graph(found.graphs.encode(), "full", "trn2")
     assert graph.shape("rhs") == (512, 1024)
     assert [call.operator for call in graph.calls] == ["NKITranspose", "NKIMatmul"]
-    small = read(found.graphs.encode(), "reduced", "trn2")
+    small = load_graph(found.graphs.encode(), "reduced", "trn2")
     assert small.shape("lhs") == (256, 256)
 
 
 def test_its_reference_stands_alone_and_computes_f_numpy(write: Write) -> None:
     path = write(WORKLOAD)
-    problem = problem_of(path, load(path, "trn2"), "reduced", "trn2")
+    problem = workload_problem(path, load_workload(path, "trn2"), "reduced", "trn2")
     space: dict[str, Callable[..., np.ndarray]] = {}
     text = problem.files["reference.py"].decode()
     exec(text, space)  # type: ignore[arg-type]
     assert "nkigym" not in text
     assert set(problem.spec.sizes) == {"reduced"}
-    lhs, rhs = draw(problem.spec, "reduced", 0)
+    lhs, rhs = draw_inputs(problem.spec, "reduced", 0)
     truth = lhs.astype(np.float64) @ rhs
     assert np.allclose(space["reference"](lhs, rhs), truth, rtol=1e-5, atol=1e-4)
 
 
 def test_the_problem_has_the_shapes_and_the_least_work(write: Write) -> None:
     path = write(WORKLOAD)
-    problem = problem_of(path, load(path, "trn2"), "full", "trn2")
-    work = problem.spec.work_at("full")
+    problem = workload_problem(path, load_workload(path, "trn2"), "full", "trn2")
+    work = problem.spec.minimal_work("full")
     assert work.matmul_flops == 2 * 512 * 512 * 1024
     assert work.elementwise_elements == 512 * 1024
     assert work.total_bytes == 4 * (512 * 512 + 512 * 1024 + 512 * 1024)
@@ -169,12 +169,12 @@ def test_a_file_that_is_no_text(write: Write) -> None:
 def test_a_file_that_is_called_as_a_module_does_not_take_its_place(tmp_path: Path) -> None:
     path = tmp_path / "numpy.py"
     path.write_text(WORKLOAD.replace("import numpy as np", "import sys\nnp = sys.modules['numpy']"))
-    assert isinstance(load(path, "trn2"), Workload)
+    assert isinstance(load_workload(path, "trn2"), Workload)
 
 
 def test_what_the_file_prints_is_not_taken_for_its_answer(write: Write) -> None:
     path = write('print(\'{"ok": 1}\')\nimport os\nos.write(1, b"more")\n' + WORKLOAD)
-    assert isinstance(load(path, "trn2"), Workload)
+    assert isinstance(load_workload(path, "trn2"), Workload)
 
 
 def test_a_file_that_does_not_end_is_ended(write: Write) -> None:
@@ -192,14 +192,14 @@ def test_a_constant_that_holds_at_its_own_shapes_alone_takes_away_the_small_size
         "    mean = NKITensorScalar(op0='multiply')(data=output, operand0=1 / 512)\n    return mean\n",
     ).replace("np.matmul(lhs, rhs)", "np.matmul(lhs, rhs) / lhs.shape[1]")
     path = write(HEAD.replace("NKITranspose", "NKITranspose, NKITensorScalar") + functions + NAMES)
-    found = load(path, "trn2")
-    assert problem_of(path, found, "full", "trn2").name == "matmul_512"
+    found = load_workload(path, "trn2")
+    assert workload_problem(path, found, "full", "trn2").name == "matmul_512"
     with pytest.raises(WorkloadFileError, match="no graph for the size 'reduced'"):
-        problem_of(path, found, "reduced", "trn2")
+        workload_problem(path, found, "reduced", "trn2")
 
 
 def test_percent_and_share_mean_the_same_target() -> None:
-    assert target_of({"TARGET_MFU": 25}) == target_of({"TARGET_MFU": 0.25}) == 0.25
+    assert target_mfu({"TARGET_MFU": 25}) == target_mfu({"TARGET_MFU": 0.25}) == 0.25
 
 
 NAMED = {"2-layers": "f_2_layers", "lhs": "lhs_kernel", "nl": "nl_kernel", "-": "workload", "for": "f_for"}
@@ -207,4 +207,4 @@ NAMED = {"2-layers": "f_2_layers", "lhs": "lhs_kernel", "nl": "nl_kernel", "-": 
 
 @pytest.mark.parametrize("stem", NAMED)
 def test_a_file_of_any_name_gives_its_kernel_a_name(stem: str) -> None:
-    assert name_of(stem, {"lhs"}) == NAMED[stem]
+    assert kernel_name(stem, {"lhs"}) == NAMED[stem]

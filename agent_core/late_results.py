@@ -1,0 +1,31 @@
+"""Kernels that were late: in flight when their round's deadline passed. They compete once they are judged.
+
+Nobody waits for them but a run that would end: one that has late kernels still in flight first sees them
+arrive, and gives them a round to themselves.
+"""
+
+from __future__ import annotations
+
+from agent_core.effects import Effect
+from agent_core.requests import make_evaluation_request
+from state.fold import RunState
+from state.model import EffectKey, Level, Role
+
+
+def pending_evaluations(state: RunState) -> list[Effect]:
+    """Return the evaluations of late kernels that nobody has begun, in key order."""
+    found = []
+    for place in sorted(map(EffectKey.parse, state.late)):
+        late, key = state.late[str(place)], place.for_role(Role.EVALUATOR)
+        if late.kernel is not None and late.judged is None and str(key) not in state.open:
+            kernel, base_ms = late.kernel, late.parent.latency_ms
+            request = make_evaluation_request(
+                state, key, kernel.source, kernel.author, level=Level.SLICES, base_ms=base_ms
+            )
+            found.append(Effect(key, request))
+    return found
+
+
+def has_ready_kernels(state: RunState) -> bool:
+    """Return whether late kernels are judged, all that there are, and have not competed."""
+    return not state.open and any(late.judged is not None for late in state.late.values())

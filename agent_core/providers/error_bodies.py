@@ -1,0 +1,186 @@
+"""Which kind of failure an endpoint's refusal is, and what may be said of it.
+
+Services name the same things differently and put them under different statuses: a spending limit comes as
+402, 429 or 400, a prompt that is too long as 413 or 400. Codes in the answer's body decide before the status,
+and words of its message only where both are silent. What is written down of a failure is short, and holds
+neither keys nor any of the prompt, which servers like to repeat.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agent_core.providers.completion import CompletionRequest
+from agent_core.providers.failures import FailureKind
+from agent_core.providers.keys import Secret, redact
+
+MOST_LETTERS = 300
+_OVERLAP = 24
+"""As many letters in a row as the prompt has them are taken as repeated from it."""
+
+_CODES: Mapping[FailureKind, frozenset[str]] = {
+    FailureKind.SPEND_LIMIT: frozenset(
+        {
+            "billing_error",
+            "billing_hard_limit_reached",
+            "billing_not_active",
+            "contract_spend_limit_reached",
+            "enforced_spend_limit_reached",
+            "insufficient_balance",
+            "insufficient_credits",
+            "insufficient_quota",
+            "linked_organization_billing_unavailable",
+            "linked_organization_spend_limit_reached",
+            "spend_limit_reached",
+        }
+    ),
+    FailureKind.TOO_LARGE: frozenset(
+        {
+            "context_length_exceeded",
+            "exceed_context_size_error",
+            "request_body_too_large_after_decoding",
+            "request_too_large",
+            "string_above_max_length",
+        }
+    ),
+    FailureKind.REFUSED: frozenset({"content_filter", "content_policy_violation", "moderation_blocked"}),
+    FailureKind.AUTH: frozenset(
+        {
+            "authentication_error",
+            "invalid_api_key",
+            "model_not_found",
+            "not_found_error",
+            "organization_on_hold",
+            "permission_error",
+        }
+    ),
+    FailureKind.OVERLOADED: frozenset({"engine_overloaded", "overloaded_error", "slow_down"}),
+    FailureKind.RATE: frozenset(
+        {"ramp_limit_exceeded", "rate_limit_error", "rate_limit_exceeded", "requests", "tokens"}
+    ),
+    FailureKind.SERVER: frozenset({"api_error", "conflict_error", "internal_server_error", "server_error"}),
+    FailureKind.TRANSPORT: frozenset({"timeout_error"}),
+    FailureKind.INVALID: frozenset({"invalid_request_error"}),
+}
+"""Codes and types of errors, the first kind that has one of an error's."""
+
+_STATUSES: Mapping[int, FailureKind] = {
+    401: FailureKind.AUTH,
+    402: FailureKind.SPEND_LIMIT,
+    403: FailureKind.AUTH,
+    404: FailureKind.AUTH,  # no such model, no access to it, or no such place: only a person can mend it
+    408: FailureKind.TRANSPORT,
+    409: FailureKind.SERVER,
+    413: FailureKind.TOO_LARGE,
+    425: FailureKind.TRANSPORT,
+    429: FailureKind.RATE,
+    503: FailureKind.OVERLOADED,
+    529: FailureKind.OVERLOADED,
+}
+
+_WORDS: tuple[tuple[re.Pattern[str], FailureKind], ...] = (
+    (
+        re.compile(
+            r"credit balance|usage limits?\b.*regain|exceeded your current quota|spend(?:ing)? limit"
+            r"|billing (?:hard )?limit|insufficient (?:balance|credits|quota|funds)",
+            re.IGNORECASE | re.DOTALL,
+        ),
+        FailureKind.SPEND_LIMIT,
+    ),
+    (
+        re.compile(
+            r"prompt is too long|maximum context length|context[ _](?:length|window|size|limit)"
+            r"|(?:input|prompt|request) (?:is |was )?too (?:long|large)|max_model_len"
+            r"|longer than the maximum model length|exceed the configured limit",
+            re.IGNORECASE,
+        ),
+        FailureKind.TOO_LARGE,
+    ),
+)
+"""What messages say where codes say nothing. Of spending: under any status; of size: under these."""
+_SIZED = frozenset({200, 400, 413, 422, 500})
+_NEVER_FITS = re.compile(r"request too large for", re.IGNORECASE)
+"""A question above the whole limit of a minute comes as a refusal for its rate; waiting does not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBody:
+    """What an endpoint says of an error: its codes, of any level, and its message; empty where silent."""
+
+    codes: frozenset[str]
+    message: str
+    parameter: str | None = None
+
+
+def parse_error_body(body: object) -> ErrorBody:
+    """Return what the body of an error says; text that is no JSON says nothing that could be trusted."""
+    if isinstance(body, bytes | str):
+        try:
+            body = json.loads(body)
+        except (ValueError, RecursionError):
+            body = None
+    outer: Mapping[str, Any] = body if isinstance(body, Mapping) else {}
+    error: Mapping[str, Any] = outer["error"] if isinstance(outer.get("error"), Mapping) else outer
+    details = error.get("details")
+    said = [error.get("type"), error.get("code")]
+    if isinstance(details, Mapping):
+        said.append(details.get("error_code"))
+    if error is not outer:
+        said.append(outer.get("code"))
+    texts = (error.get("message"), outer.get("error"), outer.get("detail"))
+    message = next((text for text in texts if isinstance(text, str)), "")
+    parameter = error.get("param")
+    return ErrorBody(
+        codes=frozenset(code for code in said if isinstance(code, str)),
+        message=message,
+        parameter=parameter if isinstance(parameter, str) else None,
+    )
+
+
+def classify_error(status: int, refusal: ErrorBody) -> FailureKind:
+    """Return the kind of an error that came under this status (200: in the middle of an answer)."""
+    for kind in (FailureKind.SPEND_LIMIT, FailureKind.TOO_LARGE, FailureKind.REFUSED):
+        if refusal.codes & _CODES[kind]:
+            return kind
+    for pattern, kind in _WORDS:
+        if (kind is FailureKind.SPEND_LIMIT or status in _SIZED) and pattern.search(refusal.message):
+            return kind
+    if status == 429 and _NEVER_FITS.search(refusal.message):
+        return FailureKind.TOO_LARGE
+    if 300 <= status < 400:
+        return FailureKind.AUTH  # the address is another one: only a person can say so
+    if status in _STATUSES:
+        return _STATUSES[status]
+    for kind, codes in _CODES.items():
+        if refusal.codes & codes:
+            return kind
+    return FailureKind.SERVER if status >= 500 or status < 300 else FailureKind.INVALID
+
+
+def redact_message(text: str, secrets: Iterable[Secret | None], request: CompletionRequest) -> str:
+    """Return a text as it may be written down: short, one line, without keys and without the prompt."""
+    line = " ".join(redact(text[: 8 * MOST_LETTERS], *secrets).split())
+    prompt = " ".join(" ".join(part.text for part in (*request.guide, *request.case)).split())
+    kept: list[str] = []
+    at = 0
+    while at < len(line) and len(kept) <= MOST_LETTERS:
+        if line[at] != " " and at + _OVERLAP <= len(line) and line[at : at + _OVERLAP] in prompt:
+            at = _end_of_repeat(line, at, prompt)
+            kept.append("[prompt]")
+        else:
+            kept.append(line[at])
+            at += 1
+    shown = "".join(kept)
+    return shown if len(shown) <= MOST_LETTERS else shown[: MOST_LETTERS - 3] + "..."
+
+
+def _end_of_repeat(line: str, at: int, prompt: str) -> int:
+    """Return where the stretch ends that begins at `at` and that the prompt has too."""
+    end = at + _OVERLAP
+    while end < len(line) and line[end - _OVERLAP + 1 : end + 1] in prompt:
+        end += 1
+    return end - 1 if line[end - 1] == " " else end

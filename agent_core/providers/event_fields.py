@@ -1,0 +1,32 @@
+"""Reading fields of events that a server may have got wrong: what is not as described counts as absent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_EMPTY: Mapping[str, Any] = {}
+
+
+def get_table(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a field that holds fields; empty where there is none."""
+    found = value.get(name)
+    return found if isinstance(found, Mapping) else _EMPTY
+
+
+def get_first_table(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the first of a list of tables; empty where there is none."""
+    found = value.get(name)
+    return found[0] if isinstance(found, list) and found and isinstance(found[0], Mapping) else _EMPTY
+
+
+def get_text(value: Mapping[str, Any], name: str) -> str | None:
+    """Return a field that holds text."""
+    found = value.get(name)
+    return found if isinstance(found, str) else None
+
+
+def get_count(value: Mapping[str, Any], name: str) -> int | None:
+    """Return a field that holds a count."""
+    found = value.get(name)
+    return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else None

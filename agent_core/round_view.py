@@ -1,0 +1,308 @@
+"""Reading a round out of the state: which places it has, what each came to, and what each waits for.
+
+A **place** is one (slot, plan, implementation), or one kernel that a person proposed. It has a chain of
+**tries**: the first kernel, then its repairs. Everything is looked up by effect key in slot order, never
+by the order of arrival, so two states with the same results give the same survey.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from agent_core import strategies
+from agent_core.proposers import can_look_ahead
+from state.events import (
+    EvaluationCompleted,
+    EvaluationFailed,
+    ExecutionFailed,
+    KernelProposed,
+    PlanFailed,
+    PlanProposed,
+    PredictionBatch,
+    effect_key,
+)
+from state.fold import RunState
+from state.model import (
+    PERSON_SLOT,
+    PREFILTERED,
+    Candidate,
+    Digest,
+    EffectKey,
+    ErrorInfo,
+    Evaluation,
+    Plan,
+    Role,
+    SlotAssignment,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelAttempt:
+    """One kernel of a place and what became of it.
+
+    `error` says why there is no kernel, why the judge refused it (with `refuted`: when it compared more), or
+    (with `infrastructure`) why it could not be judged; None for a correct kernel. `key` is the executor's.
+    """
+
+    key: EffectKey
+    kernel: KernelProposed | None = None
+    evaluation: Evaluation | None = None
+    error: ErrorInfo | None = None
+    infrastructure: bool = False
+    refuted: bool = False
+
+    @property
+    def is_refused(self) -> bool:
+        return self.evaluation is not None and self.error is not None
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether nothing is wrong with the kernel but that others are predicted to be faster."""
+        return self.error is not None and self.error.code == PREFILTERED
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateSlot:
+    """`waits_for` is the effect without which the place cannot go on; None when it is terminal.
+
+    `plan` is None until there is one, and for a person's kernel, which has no plan and no slot.
+    """
+
+    parent: Candidate
+    slot: SlotAssignment | None
+    plan: Plan | None = None
+    tries: tuple[KernelAttempt, ...] = ()
+    waits_for: EffectKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimedCandidate:
+    """A correct, timed kernel of the round, with where it came from."""
+
+    key: EffectKey
+    candidate: Candidate
+    parent: Candidate
+    plan: Plan | None
+
+
+def list_candidate_slots(state: RunState) -> tuple[CandidateSlot, ...]:
+    """Return the places of the round under way, in slot order; people's kernels come last.
+
+    Before all come kernels of earlier rounds that were late and compete in this one.
+    """
+    slots = sorted(state.slots, key=lambda slot: slot.slot)
+    refused = _find_refusals(state)
+    planned = [place for slot in slots for place in _planned_slots(state, slot, refused)]
+    return (*_late_slots(state, refused), *planned, *_person_slots(state, refused))
+
+
+def timed_candidates(state: RunState, places: Iterable[CandidateSlot]) -> tuple[TimedCandidate, ...]:
+    """Return every correct kernel of the round, duplicates too, in slot order."""
+    return tuple(
+        TimedCandidate(tried.key, _attempt_candidate(state, place, tried), place.parent, place.plan)
+        for place in places
+        for tried in place.tries
+        if tried.evaluation is not None and tried.error is None
+    )
+
+
+def find_duplicates(state: RunState, found: Iterable[TimedCandidate]) -> dict[str, str]:
+    """Return, for each sample whose code another kernel owns, the owner's id.
+
+    The parents of the round own their code, then the lowest slot does.
+    """
+    owners: dict[Digest, str] = {parent.code: parent.id for parent in state.parents.values()}
+    copies: dict[str, str] = {}
+    for sample in found:
+        owner = owners.setdefault(sample.candidate.code, sample.candidate.id)
+        if owner != sample.candidate.id:
+            copies[sample.candidate.id] = owner
+    return copies
+
+
+def executor_key(candidate: str) -> EffectKey:
+    """Return the key of the place that produced a candidate, by its id."""
+    return EffectKey.parse(f"{candidate}.{Role.EXECUTOR}")
+
+
+Refusals = Mapping[Digest, Evaluation]
+"""Verdicts on codes that are wrong."""
+
+
+def _find_refusals(state: RunState) -> Refusals:
+    """Return the refusal of each code that was refused in the round, the lowest key's.
+
+    A code may pass on tiles in one place and be refused in another, where it is so much faster than its
+    parent that more is compared. Whichever verdict comes first, it is refused in both.
+    """
+    verdicts = (one for _, one in sorted(state.outcomes.items()) if isinstance(one, EvaluationCompleted))
+    first = [
+        one for one in verdicts if effect_key(one).role is Role.EVALUATOR and not one.evaluation.is_correct
+    ]
+    return {one.evaluation.code: one.evaluation for one in reversed(first)}
+
+
+def _planned_slots(state: RunState, slot: SlotAssignment, refused: Refusals) -> Iterator[CandidateSlot]:
+    parent = state.parents[slot.parent]
+    looking = look_ahead_key(state, slot)
+    if looking is not None and str(looking) not in state.outcomes:
+        yield CandidateSlot(parent, slot, waits_for=looking)
+        return
+    for number in range(slot.plans):
+        key = EffectKey(state.round, slot.slot, number, 0, 0, Role.PLANNER)
+        planned = state.outcomes.get(str(key))
+        if planned is None:
+            yield CandidateSlot(parent, slot, waits_for=key)
+        elif not isinstance(planned, PlanFailed):
+            assert isinstance(planned, PlanProposed)
+            for implementation in range(slot.implementations):
+                first = key._replace(implementation=implementation, role=Role.EXECUTOR)
+                tries, waits_for = _follow_attempts(state, first, slot.repairs, refused)
+                yield CandidateSlot(parent, slot, planned.plan, tries, waits_for)
+
+
+def look_ahead_key(state: RunState, slot: SlotAssignment) -> EffectKey | None:
+    """Return the key of looking ahead from the slot's parent; None where its planner does not, or may not."""
+    search = state.config.search
+    wanted = search.lookahead_predictions > 0 or strategies.drawn_sequence_length(search) > 0
+    may = slot.plans > 0 and wanted and can_look_ahead(slot.planner)
+    return EffectKey(state.round, slot.slot, 0, 0, 0, Role.PREDICTOR) if may else None
+
+
+def look_ahead_variants(state: RunState, slot: SlotAssignment) -> Digest | None:
+    """Return the blob of what looking ahead from the slot's parent found; None where there is none."""
+    looking = look_ahead_key(state, slot)
+    found = state.outcomes.get(str(looking)) if looking is not None else None
+    return found.variants if isinstance(found, PredictionBatch) else None
+
+
+def _late_slots(state: RunState, refused: Refusals) -> Iterator[CandidateSlot]:
+    for key in sorted(map(EffectKey.parse, state.late)):
+        late = state.late[str(key)]
+        if late.kernel is not None and late.judged is not None and late.competes_in == state.round:
+            tried = _judged_attempt(key, late.kernel, late.judged, refused)
+            yield CandidateSlot(_with_live_lineage(state, late.parent), None, late.plan, (tried,))
+
+
+def _with_live_lineage(state: RunState, parent: Candidate) -> Candidate:
+    """Return a late kernel's parent; where its lineage is over meanwhile, in that of the round's fastest."""
+    if parent.lineage in state.checkpoints:
+        return parent
+    return parent.model_copy(update={"lineage": _fastest_parent(state).lineage})
+
+
+def _fastest_parent(state: RunState) -> Candidate:
+    return min(state.parents.values(), key=lambda parent: (parent.latency_ms, executor_key(parent.id)))
+
+
+def _person_slots(state: RunState, refused: Refusals) -> Iterator[CandidateSlot]:
+    prefix = f"r{state.round}.b{PERSON_SLOT}."
+    keys = {EffectKey.parse(key).for_role(Role.EXECUTOR) for key in state.outcomes if key.startswith(prefix)}
+    if not keys:
+        return
+    best = _fastest_parent(state)
+    for key in sorted(keys):
+        tries, waits_for = _follow_attempts(state, key, 0, refused)
+        yield CandidateSlot(best, None, None, tries, waits_for)
+
+
+def _follow_attempts(
+    state: RunState, first: EffectKey, repairs: int, refused: Refusals
+) -> tuple[tuple[KernelAttempt, ...], EffectKey | None]:
+    """Walk the tries of a place; repair ends when it works, is used up, or an error comes back."""
+    tries: list[KernelAttempt] = []
+    for repair in range(repairs + 1):
+        found = _read_attempt(state, first._replace(repair=repair), refused)
+        if isinstance(found, EffectKey):
+            return tuple(tries), found
+        returned = any(_has_same_error(found, earlier) for earlier in tries)
+        tries.append(found)
+        if returned or not found.is_refused or found.is_held_back:
+            break
+    return tuple(tries), None
+
+
+def _read_attempt(state: RunState, key: EffectKey, refused: Refusals) -> KernelAttempt | EffectKey:
+    """Return what became of one kernel, or the key of the effect that must tell."""
+    made = state.outcomes.get(str(key))
+    if made is None:
+        return key
+    if isinstance(made, ExecutionFailed):
+        return KernelAttempt(key, error=made.error)
+    assert isinstance(made, KernelProposed)
+    judging = key.for_role(Role.EVALUATOR)
+    judged = state.outcomes.get(str(judging))
+    if judged is None:
+        return judging
+    assert isinstance(judged, EvaluationCompleted | EvaluationFailed)
+    return _judged_attempt(key, made, judged, refused)
+
+
+def _judged_attempt(
+    key: EffectKey, made: KernelProposed, judged: EvaluationCompleted | EvaluationFailed, refused: Refusals
+) -> KernelAttempt:
+    if isinstance(judged, EvaluationFailed):
+        return KernelAttempt(key, made, error=judged.error, infrastructure=True)
+    evaluation = refused.get(judged.evaluation.code, judged.evaluation)
+    return KernelAttempt(key, made, evaluation, refusal_error(evaluation))
+
+
+def refusal_error(evaluation: Evaluation) -> ErrorInfo | None:
+    """Return why a kernel cannot compete: the judge's error, or a verdict without one; None if it can."""
+    if evaluation.is_correct and evaluation.benchmark is not None:
+        return None
+    verdict = evaluation.verdict.value
+    return evaluation.error or ErrorInfo(
+        code=verdict, message=f"stage {evaluation.stage}: {verdict}, no latency"
+    )
+
+
+def _has_same_error(one: KernelAttempt, other: KernelAttempt) -> bool:
+    return (one.error and (one.error.code, one.error.message)) == (
+        other.error and (other.error.code, other.error.message)
+    )
+
+
+def _attempt_candidate(state: RunState, place: CandidateSlot, tried: KernelAttempt) -> Candidate:
+    assert tried.kernel is not None
+    assert tried.evaluation is not None
+    title = place.plan.title if place.plan else tried.kernel.note
+    return make_candidate(
+        tried.key,
+        source=tried.kernel.source,
+        author=tried.kernel.author,
+        evaluation=tried.evaluation,
+        parent=place.parent,
+        technique=place.plan.technique if place.plan else None,
+        title=title,
+    )
+
+
+def make_candidate(
+    key: EffectKey,
+    *,
+    source: Digest,
+    author: str,
+    evaluation: Evaluation,
+    parent: Candidate | None,
+    technique: str | None,
+    title: str,
+) -> Candidate:
+    """Return the candidate of a correct, timed kernel, in its parent's lineage (a new one without parent)."""
+    assert evaluation.benchmark is not None
+    return Candidate(
+        id=key.candidate_id,
+        parent=parent.id if parent else None,
+        lineage=parent.lineage if parent else key.candidate_id,
+        round=key.round,
+        source=source,
+        code=evaluation.code,
+        technique=technique,
+        title=title,
+        benchmark=evaluation.benchmark,
+        profile=evaluation.profile,
+        bottleneck=evaluation.bottleneck,
+        level=evaluation.level,
+        author=author,
+    )

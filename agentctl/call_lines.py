@@ -1,0 +1,73 @@
+"""Events of buying, in words: what was asked of which model, what it took, and what budgets had to say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from agentctl.formatting import format_count, format_work_time
+from state.events import (
+    BudgetShort,
+    BudgetWarned,
+    CallCompleted,
+    CallFailed,
+    CallLost,
+    CallStarted,
+    DayReserved,
+    DaySettled,
+    Event,
+)
+from state.model import Amount
+
+
+def format_amount(of: Amount) -> str:
+    """Return what is held or was taken, leaving out what is nothing."""
+    parts = (
+        (of.usd, f"${of.usd:.4f}"),
+        (of.tokens, format_count(of.tokens, "token")),
+        (of.calls, format_count(of.calls, "call")),
+        (of.seconds, f"{of.seconds:.1f} s under way"),
+        (of.device_seconds, f"{of.device_seconds:.1f} s on devices"),
+    )
+    return ", ".join(text for value, text in parts if value) or "nothing"
+
+
+def _describe_call_started(event: CallStarted) -> str:
+    attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
+    return f"question {event.call + 1} of {event.role} to {event.model}{attempt}, holds {format_amount(event.reserved)}"
+
+
+def _describe_call_completed(event: CallCompleted) -> str:
+    what = f"answer {event.call + 1} to {event.role} of {event.model}"
+    if event.reused_from is not None:
+        return f"{what}, taken from {event.reused_from}"
+    return f"{what} in {format_work_time(event.ms)}, {_format_cost(event.cost_usd, event.charged_tokens)}"
+
+
+def _describe_call_failed(event: CallFailed) -> str:
+    cost = _format_cost(event.cost_usd, event.charged_tokens)
+    return f"{event.model}: {event.error.message} [{event.kind}], {cost}"
+
+
+def _describe_call_lost(event: CallLost) -> str:
+    return f"{event.model}: {event.reason}, {_format_cost(event.cost_usd, event.charged_tokens)}"
+
+
+def _format_cost(usd: float | None, tokens: int) -> str:
+    cost = "cost unknown" if usd is None else f"${usd:.4f}"
+    return f"{cost}, {format_count(tokens, 'token')}"
+
+
+CALL_DESCRIBERS: Mapping[type[Event], Callable[[Any], str]] = {
+    CallStarted: _describe_call_started,
+    CallCompleted: _describe_call_completed,
+    CallFailed: _describe_call_failed,
+    CallLost: _describe_call_lost,
+    BudgetShort: lambda event: (
+        f"{event.resource}: {event.left:g} left of {event.cap:g}, {event.wanted:g} wanted"
+    ),
+    BudgetWarned: lambda event: f"{event.resource}: {event.percent} % of {event.cap:g}",
+    DayReserved: lambda event: f"{event.call}: {format_amount(event.format_amount)}",
+    DaySettled: lambda event: f"{event.call}: {format_amount(event.format_amount)}",
+}
+"""What `agentctl.event_lines` says of these events."""

@@ -1,0 +1,25 @@
+"""What a shell is told to complete: runs of the home, and kernels of a run."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import CompletionItem
+
+
+def complete_runs(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the runs whose names begin like this, the newest first; none where there is no log to read."""
+    from agentctl.app import Session
+    from state.errors import StateError
+    from state.reader import LogReader
+
+    session = context.find_object(Session) or Session()
+    try:
+        with LogReader.open(session.home) as reader:
+            rows = reader.run_rows()
+    except StateError:
+        return []
+    return [
+        CompletionItem(str(row["run"]), help=f"{row['problem']}, {row['status']}")
+        for row in rows
+        if str(row["run"]).startswith(incomplete)
+    ]

@@ -1,0 +1,104 @@
+"""`--dry-run` of the verbs that start a run: what its models would cost; nothing is started, nothing sent."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from agentctl.app import Session
+from agentctl.formatting import format_usd
+from agentctl.run_flags import load_submission
+from daemon.config import ConfigError, EffectiveConfig
+from seeds.problem_files import KERNEL_FILE
+
+if TYPE_CHECKING:
+    from agentctl.cost_estimate import CostEstimate, EstimateRow
+
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Say what the run's models would cost, and start nothing."
+)
+
+
+def print_estimate(session: Session, wanted: EffectiveConfig, kernel: Path | None) -> int:
+    """Print what a run would cost.
+
+    Raises:
+        ConfigError: a planner is none, its models could not be asked, or have no room for its prompts.
+    """
+    import seeds
+    from agent_core import proposers
+    from agent_core.roles import RoleError
+    from agentctl.cost_estimate import estimate_cost
+    from daemon import prompt_overrides
+    from daemon.calls.model_checks import find_model_faults
+
+    command = load_submission(wanted, kernel)
+    try:
+        for name in command.config.planner:
+            proposers.require_known_proposer(name)
+    except proposers.ProposerError as error:
+        raise ConfigError([f"run.planner: {error}"]) from error
+    if wrong := find_model_faults(command.config, wanted.config.daemon, os.environ, sends=False):
+        raise ConfigError(wrong)
+    source = command.kernel if command.kernel is not None else command.files[KERNEL_FILE].decode()
+    config = wanted.config.model_copy(update={"run": command.config})
+    try:
+        found = estimate_cost(
+            config, seeds.build_problem(command.files), source, prompt_overrides.load_prompts(session.home)
+        )
+    except RoleError as error:
+        raise ConfigError([f"run.llm.models: {error.info.message}; {error.info.hint}"]) from error
+    session.emit(
+        {
+            "rows": [asdict(row) for row in found.rows],
+            "rounds": found.rounds,
+            "usd": found.usd,
+            "most_usd": found.most_usd,
+            "cap_usd": found.cap_usd,
+        },
+        "\n".join(format_estimate(found)),
+    )
+    return 0
+
+
+def format_estimate(found: CostEstimate) -> list[str]:
+    """Return an estimate for people."""
+    if not found.rows:
+        return ["no planner of this run asks a model: it costs nothing"]
+    width = max(len(row.model) for row in found.rows)
+    head = ("role", "model", "calls", "tokens in", "shared", "out", "US$")
+    table = [_format_columns(head, width), *(_format_columns(_row_cells(row), width) for row in found.rows)]
+    return [*table, *(_unpriced_lines(found) or _summary_lines(found))]
+
+
+def _format_columns(cells: tuple[str, ...], width: int) -> str:
+    role, model, calls, *numbers = cells
+    return f"{role:<11} {model:<{width}} {calls:>12} " + " ".join(f"{one:>9}" for one in numbers)
+
+
+def _row_cells(row: EstimateRow) -> tuple[str, ...]:
+    calls = f"{row.calls:.0f}" if row.calls == row.most_calls else f"{row.calls:.0f} to {row.most_calls:.0f}"
+    tokens = (row.input_tokens, row.shared_tokens, row.output_tokens)
+    return (row.role, row.model, calls, *map(str, tokens), format_usd(row.usd))
+
+
+def _summary_lines(found: CostEstimate) -> list[str]:
+    rounds = "1 round" if found.rounds == 1 else f"{found.rounds} rounds"
+    return [
+        f"in all {format_usd(found.usd)} for {rounds}, with nothing repaired and answers as short as assumed;",
+        f"up to {format_usd(found.most_usd)} with every repair, nothing cached, and answers as long as they may be",
+        f"the run ends when what is left of {format_usd(found.cap_usd)} (run.cap_usd) has no room for another call",
+    ]
+
+
+def _unpriced_lines(found: CostEstimate) -> list[str]:
+    models = dict.fromkeys(row.model for row in found.rows if row.usd is None)
+    return [
+        f"nobody knows what {model} costs: run.cap_usd cannot be kept for it; "
+        f"set daemon.prices, such as {model}=3/0.3/15"
+        for model in models
+    ]

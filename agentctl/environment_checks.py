@@ -1,0 +1,315 @@
+"""What `agentctl doctor` looks at: each check is one question about this machine or this home, with a remedy.
+
+A check never changes anything, and never shows a key: only where one was found.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from agentctl.views.hosts import UNUSED, list_hosts
+from agentctl.views.owner_process import find_owner_process
+from daemon.errors import DaemonError
+from daemon.home_paths import INSTANCE_LOCK, waiting_commands
+from state.disk_reserve import LOW_BYTES, free_bytes
+from state.errors import NoLog, StateError
+from state.home import MOUNTS, NETWORK_FILESYSTEMS, HomeLayout, filesystem_type
+from state.lock import read_owner
+from state.reader import LogReader
+
+GOOD, LOOK, BAD = "good", "look", "bad"
+
+MIN_PYTHON = (3, 11)
+PACKAGES = ("pydantic", "numpy", "libcst", "asyncssh", "anthropic", "openai", "sqlite-utils")
+"""What is told of what is installed; all of it is locked."""
+
+SCARCE_BYTES = 10 * LOW_BYTES
+"""Below this much free space a run of days may fill the disk."""
+
+_JAILS = {
+    "bubblewrap": (GOOD, "bubblewrap: kernels run with no network, no files and limits", ""),
+    "namespaces": (
+        LOOK,
+        "namespaces of the kernel, without bubblewrap",
+        "apt-get install bubblewrap: it is the stronger jail",
+    ),
+    "weak": (
+        BAD,
+        "weak: nothing but limits holds a kernel's code",
+        "apt-get install bubblewrap; until then kernels that models write need daemon.allow_weak_jail",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One question: `result` is good, look or bad; `found` says what is so, `remedy` what to do about it."""
+
+    name: str
+    result: str
+    found: str
+    remedy: str = ""
+
+
+def run_checks(home: Path, env: Mapping[str, str], home_words: tuple[str, ...]) -> Iterator[Check]:
+    """Yield the checks of a home, one by one as they are made."""
+    at = " ".join(("", *home_words))
+    yield _check_python()
+    yield _check_packages()
+    yield _check_platform()
+    for check in (_check_home, _check_disk, _check_owner, _check_inbox):
+        yield check(home, at)
+    yield _check_log(home, at)
+    yield from _check_configuration(home, env, at)
+    yield _check_jail()
+    yield _check_device()
+    yield from _check_hosts(home, env, at)
+    yield from _check_ray(home, env)
+    yield _check_service(home)
+
+
+def _check_python() -> Check:
+    said = f"Python {platform.python_version()} at {sys.executable}"
+    if sys.version_info[:2] < MIN_PYTHON:
+        return Check("python", BAD, said, "Python 3.11 or newer is needed")
+    return Check("python", GOOD, said)
+
+
+def _check_packages() -> Check:
+    found, gone = [], []
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            gone.append(name)
+    try:
+        own = version("nki-kernel-agent")
+    except PackageNotFoundError:
+        own = "not installed"
+    said = f"nki-kernel-agent {own}; {', '.join(found)}"
+    if gone:
+        return Check(
+            "packages", BAD, f"{said}; without {', '.join(gone)}", "./run.sh installs what is locked"
+        )
+    return Check("packages", GOOD, said)
+
+
+def _check_platform() -> Check:
+    said = f"{platform.system()} {platform.release()} on {platform.machine()}, {os.cpu_count() or 1} CPUs"
+    if platform.system() != "Linux":
+        return Check("platform", BAD, said, "runs need Linux: its namespaces hold the kernels' code")
+    return Check("platform", GOOD, said)
+
+
+def _check_home(home: Path, at: str) -> Check:
+    if not home.exists():
+        return Check("home", LOOK, f"{home} is not there yet", f"agentctl{at} run makes it")
+    if not home.is_dir():
+        return Check("home", BAD, f"{home} is no directory", "name another --home")
+    kind = filesystem_type(home.resolve(), MOUNTS.read_text(encoding="utf-8")) if MOUNTS.exists() else None
+    if kind in NETWORK_FILESYSTEMS:
+        return Check("home", BAD, f"{home} is on {kind}", "the log needs a local disk: name another --home")
+    if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
+        return Check("home", LOOK, f"{home} can be read and not written", "steering and runs need its owner")
+    mode = stat.S_IMODE(home.stat().st_mode)
+    if mode & 0o007:
+        return Check(
+            "home",
+            LOOK,
+            f"{home}, mode {mode:04o}: everybody on this machine may look",
+            f"chmod o-rwx {home}",
+        )
+    return Check("home", GOOD, f"{home}, mode {mode:04o}, {kind or 'unknown file system'}")
+
+
+def _check_disk(home: Path, at: str) -> Check:
+    place = next(folder for folder in (home, *home.parents) if folder.is_dir())
+    free, total = free_bytes(place), shutil.disk_usage(place).total
+    said = f"{free / 1e9:.1f} GB free of {total / 1e9:.1f} GB"
+    if free < LOW_BYTES:
+        return Check("disk", BAD, said, "free some space: runs pause until there is some")
+    if free < SCARCE_BYTES:
+        return Check("disk", LOOK, said, "a run of days may fill it; agentctl compact makes the log smaller")
+    return Check("disk", GOOD, said)
+
+
+def _check_owner(home: Path, at: str) -> Check:
+    if not home.is_dir():
+        return Check("owner", GOOD, "nobody, there is no home yet")
+    try:
+        found = find_owner_process(home)
+    except StateError as error:
+        return Check("owner", LOOK, str(error), "its owner can say")
+    if found.is_running:
+        return Check("owner", GOOD, f"{found.kind} {found.pid} since {found.since}")
+    if read_owner(home / INSTANCE_LOCK) is not None:
+        return Check("owner", LOOK, "agentd waits for the home", "its log says for whom")
+    return Check("owner", GOOD, "nobody: runs rest until agentctl or agentd owns the home")
+
+
+def _check_inbox(home: Path, at: str) -> Check:
+    rejected = list((home / "inbox" / "rejected").glob("*"))
+    queued = len(waiting_commands(home))
+    said = f"{queued} waiting, {len(rejected)} files of what was no command"
+    if queued and not _is_owned(home):
+        return Check(
+            "inbox", LOOK, said, f"nobody owns the home: agentd, or agentctl{at} resume --last, takes them"
+        )
+    if rejected:
+        return Check("inbox", LOOK, said, f"the reasons are beside them in {home / 'inbox' / 'rejected'}")
+    return Check("inbox", GOOD, said)
+
+
+def _is_owned(home: Path) -> bool:
+    try:
+        return find_owner_process(home).is_running
+    except StateError:
+        return False
+
+
+def _check_log(home: Path, at: str) -> Check:
+    layout = HomeLayout(home)
+    if not home.is_dir():
+        return Check("log", GOOD, "none yet")
+    try:
+        with LogReader.open(home) as reader:
+            reader.check_end()
+            head = reader.head()
+            runs = len(reader.run_ids())
+    except NoLog:
+        return Check("log", GOOD, "none yet")
+    except StateError as error:
+        return Check(
+            "log", BAD, str(error), f"agentctl{at} verify says more, agentctl{at} repair saves what is sound"
+        )
+    size = sum(path.stat().st_size for path in (layout.database, layout.wal) if path.exists())
+    said = f"{head.seq} events, {runs} runs, {size / 1e6:.1f} MB; it ends where HEAD says"
+    return Check("log", GOOD, f"{said} (agentctl{at} verify proves all of it)")
+
+
+def _check_configuration(home: Path, env: Mapping[str, str], at: str) -> Iterator[Check]:
+    """Yield what there is to say of the configuration, and of the keys that it leads to."""
+    from daemon.calls.model_checks import find_model_faults
+    from daemon.config import load_config
+    from daemon.name_checks import find_unknown_names
+
+    try:
+        found = load_config(home, env, look_up=find_unknown_names).config
+    except (DaemonError, OSError) as error:
+        yield Check(
+            "configuration",
+            BAD,
+            str(error).replace("\n", "; "),
+            f"agentctl{at} config check names each fault",
+        )
+        return
+    wrong = find_model_faults(found.run, found.daemon, env)
+    if wrong:
+        yield Check("configuration", BAD, "; ".join(wrong), f"agentctl{at} config keys explains every key")
+    else:
+        file = home / "config.toml"
+        yield Check(
+            "configuration", GOOD, f"{file if file.exists() else 'defaults, there is no config.toml'}"
+        )
+    yield from _check_keys(
+        found.daemon, env, needed=any(one not in ("builtin", "knobs") for one in found.run.planner)
+    )
+
+
+def _check_keys(daemon: object, env: Mapping[str, str], *, needed: bool) -> Iterator[Check]:
+    """Yield which endpoints have a key; the keys themselves are read for nothing but that."""
+    from agent_core.providers import keys, registry
+
+    for name in registry.endpoint_names():
+        settings = daemon.endpoint(name)  # type: ignore[attr-defined]
+        file = None if settings.key_file is None else Path(settings.key_file)
+        try:
+            found = keys.find_key(name, env, file)
+        except keys.KeyFault as error:
+            yield Check(
+                f"key: {name}", BAD, str(error), f"a key may come from {keys.describe_key_sources(name)}"
+            )
+            continue
+        if found is not None:
+            yield Check(f"key: {name}", GOOD, "present")
+        elif registry.needs_key(name):
+            remedy = f"a key may come from {keys.describe_key_sources(name)}" if needed else ""
+            yield Check(
+                f"key: {name}", GOOD if not needed else LOOK, "none; only its models need one", remedy
+            )
+        else:
+            yield Check(f"key: {name}", GOOD, "none, and it needs none")
+
+
+def _check_jail() -> Check:
+    from remote.jail_backends import jail_strength
+
+    result, said, remedy = _JAILS[jail_strength().value]
+    return Check("jail", result, said, remedy)
+
+
+def _check_device() -> Check:
+    try:
+        own = version("neuronx-cc")
+    except PackageNotFoundError:
+        return Check("device", GOOD, "nki_sim, a simulator: latencies are predicted; no Neuron SDK is here")
+    return Check("device", GOOD, f"nki_sim predicts; the Neuron SDK is here too (neuronx-cc {own})")
+
+
+def _check_hosts(home: Path, env: Mapping[str, str], at: str) -> Iterator[Check]:
+    """Yield how the hosts stand that are configured, and those of runs that go on."""
+    from daemon.config import load_config
+
+    try:
+        configured = [one.address for one in load_config(home, env).config.run.hosts]
+        found = list_hosts(home, running=_is_owned(home), configured=configured)
+    except (DaemonError, StateError, OSError):  # other checks say what is wrong with them
+        return
+    for one in found:
+        said = f"{one.state.replace('_', ' ')}{f', heard of at {one.heard}' if one.heard else ''}"
+        if one.why:
+            said = f"{said}: {one.why}"
+        healthy = one.state in ("up", UNUSED) and not one.why
+        remedy = (one.remedy or "").replace("agentctl ", f"agentctl{at} ")
+        yield Check(f"host: {one.name}", GOOD if healthy else LOOK, said, remedy)
+
+
+def _check_ray(home: Path, env: Mapping[str, str]) -> Iterator[Check]:
+    """Yield whether Ray is there, and the cluster answers, where it judges."""
+    from daemon.config import load_config
+
+    try:
+        found = load_config(home, env).config
+    except (DaemonError, OSError):  # another check says what is wrong with it
+        return
+    if found.run.evaluator != "ray":
+        return
+    from remote.cluster.evaluator import INSTALL, probe_address
+    from remote.errors import InfrastructureError
+
+    try:
+        said = f"Ray {version('ray')}"
+        probe_address(found.daemon.ray_address)
+    except PackageNotFoundError:
+        yield Check("ray", BAD, "run.evaluator is ray, and Ray is not installed", INSTALL)
+    except InfrastructureError as error:
+        yield Check("ray", BAD, error.message, "start it (ray start --head), or mend daemon.ray_address")
+    else:
+        where = found.daemon.ray_address or "a cluster of this machine's CPUs"
+        yield Check("ray", GOOD, f"{said}, {where}")
+
+
+def _check_service(home: Path) -> Check:
+    units = (Path("/etc/systemd/system/agentd.service"), Path.home() / ".config/systemd/user/agentd.service")
+    found = [str(path) for path in units if path.exists()]
+    if not found:
+        return Check("service", GOOD, "not installed; agentctl service install makes agentd survive reboots")
+    return Check("service", GOOD, f"installed: {', '.join(found)}; agentctl service status says how it is")

@@ -1,0 +1,143 @@
+"""A run in the files of the nki-kernel-agent design: checkpoints, experiments, optimisation memory.
+
+`checkpoints/best_r<round>_<time>.py` are the kernels that were the best, one after the other,
+`experiments.jsonl` has a line for each attempt, and `optimization_memory/rewrites.json` the experiences of
+the run, as `agentctl memory import` takes them. What that design's readers look for has its name and its
+meaning there; keys beside these say more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from agent_core.sequences import collect_operators, describe_setting
+from agentctl.views.improvement_path import Improvement, ImprovementPath, load_improvement_path
+from daemon import experience_files
+from daemon.profiles import parse_counters
+from state.errors import BlobMissing
+from state.experience_export import export_experience
+from state.fold import RunState
+from state.model import METRICS, ProblemTags, Verdict
+from state.quotable_errors import quotable_attempt_error
+from state.reader import LogReader
+from state.records import ProgressCallback
+
+NAME = "nki-kernel-agent"
+
+IMPROVED, SAME = "improved", "no_improvement"
+WRONG, BROKEN, REVERTED = "correctness_fail", "compile_fail", "divergence_revert"
+"""The design's words for what became of an attempt."""
+
+_TITLE, _PLAN, _ERROR = 50, 100, 500
+"""Characters that the design keeps of a title, of a plan, of an error."""
+
+
+def collect_run_files(
+    reader: LogReader, run: str, *, progress: ProgressCallback | None = None
+) -> dict[str, bytes]:
+    """Return a run as files by path; `progress` is told of events, then of attempts.
+
+    Raises:
+        StreamUnknown: there is no such run.
+        BlobMissing: the log has lost a kernel.
+    """
+    state, path = reader.run_state(run), load_improvement_path(reader, run, progress=progress)
+    lines = [json.dumps(line) + "\n" for line in _experiment_rows(reader, run, path, progress)]
+    return {
+        **{f"checkpoints/{name}": reader.get_blob(one.source) for name, one in _checkpoint_files(path)},
+        "experiments.jsonl": "".join(lines).encode(),
+        "optimization_memory/rewrites.json": _memory_json(reader, run, state).encode(),
+    }
+
+
+def _checkpoint_files(path: ImprovementPath) -> Iterator[tuple[str, Improvement]]:
+    taken: Counter[str] = Counter()
+    for one in path.bests:
+        stamp = datetime.fromisoformat(one.time).strftime("%Y%m%d_%H%M%S")
+        name = f"best_r{one.round}_{stamp}"
+        taken[name] += 1
+        yield f"{name}{'' if taken[name] == 1 else f'_{taken[name]}'}.py", one
+
+
+def _experiment_rows(
+    reader: LogReader, run: str, path: ImprovementPath, progress: ProgressCallback | None
+) -> Iterator[dict[str, Any]]:
+    """Yield a line for each attempt at a kernel, in order; the initial kernel is none."""
+    bests = {one.candidate for one in path.bests}
+    reverted = {one.candidate for one in path.taken_back if one.kind == "reverted"}
+    first = path.bests[0].latency.ms if path.bests else None
+    rows = reader.attempt_rows(run)
+    for number, row in enumerate(rows):
+        if progress is not None:
+            progress(number, len(rows))
+        if row["round"] == 0:
+            continue
+        latency_ms = row["latency_ms"] if row["verdict"] == Verdict.CORRECT else None
+        score = 0.0 if first is None or latency_ms is None or row["history"] else first / latency_ms
+        yield {
+            "round": row["round"],
+            "status": _attempt_status(row, bests, reverted),
+            "latency_ms": latency_ms or 0.0,
+            "score": score,
+            "plan": (row["title"] or row["note"] or "")[:_PLAN],
+            "error": (quotable_attempt_error(row) or row["error_code"] or "")[:_ERROR],
+            "profile": _profile_counters(reader, row["profile"]),
+            "candidate": row["candidate"],
+            "parent": row["parent"],
+            "technique": row["technique"],
+            "author": row["author"],
+            "predicted": None if row["predicted"] is None else bool(row["predicted"]),
+            "verdict": row["verdict"],
+            "error_code": row["error_code"],
+            "decision": row["decision"],
+            "reason": row["reason"],
+            "speedup": row["speedup"],
+            "expected_speedup": row["predicted_speedup"],
+        }
+
+
+def _attempt_status(row: dict[str, Any], bests: set[str], reverted: set[str]) -> str:
+    if row["candidate"] in reverted:
+        return REVERTED
+    if row["verdict"] == Verdict.CORRECT and row["reason"] != "refuted":
+        return IMPROVED if row["candidate"] in bests else SAME
+    return WRONG if row["verdict"] in (Verdict.CORRECT, Verdict.INCORRECT) else BROKEN
+
+
+def _profile_counters(reader: LogReader, digest: str | None) -> dict[str, float]:
+    """Return the counters that the design asks profilers for; none where the log has lost them."""
+    try:
+        counters = parse_counters(reader.get_blob(digest)) if digest else {}
+    except (BlobMissing, ValueError):
+        return {}
+    return {name: counters[name] for name in METRICS if name in counters}
+
+
+def _memory_json(reader: LogReader, run: str, state: RunState) -> str:
+    """Return the run's optimisation memory; each entry has a title beside what `experience_files` writes."""
+    tags = _problem_tags(reader, state)
+    found = [one for one in state.memory if one.summary.strip()]
+    told = [export_experience(one, state, origin=run, tags=tags) for one in found]
+    rows = [
+        {"title": row["summary"][:_TITLE], **row}
+        for row in json.loads(experience_files.render_experiences(told, reader))
+    ]
+    return json.dumps(rows, indent=2) + "\n"
+
+
+def _problem_tags(reader: LogReader, state: RunState) -> ProblemTags:
+    """Return what the experiences are found by; of a problem that cannot be read, what its kernel calls."""
+    import seeds
+
+    kernel = reader.get_blob(state.kernel).decode(errors="replace")
+    files = {path: reader.get_blob(digest) for path, digest in state.problem.files.items()}
+    try:
+        spec = seeds.build_problem(files).spec
+    except seeds.SeedsError:
+        called = tuple(sorted(collect_operators(kernel, state.config.target)))
+        return ProblemTags(target=state.config.target, operators=called, dtypes=(), extents=())
+    return describe_setting(spec, state.config.size, state.config.target, kernel).tags

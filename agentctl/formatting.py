@@ -1,0 +1,356 @@
+"""Numbers and events in words, the same ones wherever `agentctl` prints them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from shlex import quote
+from shutil import which
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from agentctl.app import Session
+from agentctl.views.run import bound_percent
+from state.events import (
+    BeamSelected,
+    Event,
+    ExperiencesGiven,
+    KernelDiscarded,
+    KernelKept,
+    KernelRefuted,
+    KernelReverted,
+    RoundStarted,
+    RunCancelled,
+    RunCompleted,
+    RunCreated,
+    RunForked,
+    RunPaused,
+    RunResumed,
+    SequencesGiven,
+    TechniquesGiven,
+)
+from state.fold import RunState
+from state.model import (
+    RESOLUTION_RATIO,
+    Benchmark,
+    Candidate,
+    FormulaIdentity,
+    LatencyBounds,
+    LearntExperience,
+    LearntSequence,
+    LearntTechnique,
+    Level,
+    PauseCause,
+    RunConfig,
+    StopReason,
+)
+
+if TYPE_CHECKING:
+    from agentctl.run_tracker import RunTracker
+    from agentctl.views.host_usage import PrefilterResult
+
+SECOND_MS = 1000.0
+
+ROUNDING = 1e-9
+"""How far above 100 a percentage may be for being computed in floats."""
+
+STOP_REASONS: dict[StopReason, str] = {
+    StopReason.ROUNDS: "all rounds done",
+    StopReason.TARGET: "target reached",
+    StopReason.PLATEAU: "no more gains",
+    StopReason.NEAR_BOUND: "near the tight bound",
+    StopReason.BUDGET: "budget spent",
+    StopReason.INITIAL_REJECTED: "the initial kernel was rejected",
+    StopReason.NO_PROPOSALS: "nothing left to try",
+    StopReason.INFRASTRUCTURE: "the infrastructure failed",
+}
+
+
+LEVELS: dict[Level, str] = {
+    Level.SLICES: "tiles of its outputs",
+    Level.ONE_SEED: "whole outputs of one seed",
+    Level.WHOLE: "whole outputs of every seed",
+}
+"""How much of a kernel was compared."""
+
+
+DISCARD_REASONS = {"slower": "not faster"}
+"""Reasons for which kernels are discarded, where their names say less than they mean: equal is no gain."""
+
+
+def format_discard_reason(reason: str) -> str:
+    """Return why a kernel was discarded, in words."""
+    return DISCARD_REASONS.get(reason, reason.replace("_", " "))
+
+
+def format_command(*words: str) -> str:
+    """Return an `agentctl` command as it can be typed here: by its path where it is not on PATH.
+
+    It names the home that was named to this command, so that it means the same one.
+    """
+    if "--home" not in words:
+        words = (*words[:1], *_home_words(), *words[1:])
+    script = Path(sys.executable).with_name("agentctl")
+    found = which("agentctl")
+    if not script.exists() or (found is not None and Path(found).absolute() == script):
+        return " ".join(["agentctl", *map(quote, words)])
+    inside = script.is_relative_to(Path.cwd())
+    path = script.relative_to(Path.cwd()) if inside else script
+    return " ".join(map(quote, [str(path), *words]))
+
+
+def _home_words() -> tuple[str, ...]:
+    """Return what the command under way was told of the home."""
+    context = click.get_current_context(silent=True)
+    session = context.find_object(Session) if context is not None else None
+    return session.home_words if session is not None else ()
+
+
+def format_count(number: int, noun: str, plural: str | None = None) -> str:
+    """Return a number of things, e.g. `1 round` or `2 rounds`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or f'{noun}s'}"
+
+
+def format_stop_reason(reason: StopReason, detail: str) -> str:
+    """Return why a run ended; how many rounds it had is said elsewhere."""
+    return (
+        STOP_REASONS[reason]
+        if reason is StopReason.ROUNDS or not detail
+        else f"{STOP_REASONS[reason]}: {detail}"
+    )
+
+
+def format_ms(value: float | None) -> str:
+    """Return a latency for people."""
+    return "-" if value is None else f"{value:.4g} ms"
+
+
+def format_speedup(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}x"
+
+
+def format_percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f} %"
+
+
+def format_identity(found: FormulaIdentity) -> str:
+    """Return what is known of a correct kernel's formula."""
+    if found.verdict == "tested":
+        return f"identity: tested in numbers only, {found.reason}"
+    where = f"{format_count(found.elements, 'element')} of the outputs ({found.share_percent:.2g} %)"
+    return f"identity: proven, the reference's formula on {where}"
+
+
+def format_usd(value: float | None) -> str:
+    return "unknown" if value is None else f"${value:.2f}"
+
+
+def format_work_time(value_ms: float | None) -> str:
+    """Return a short time of work: ms below a second, else seconds."""
+    if value_ms is None:
+        return "-"
+    return f"{value_ms:.0f} ms" if value_ms < SECOND_MS else f"{value_ms / SECOND_MS:.1f} s"
+
+
+def format_prefilter(found: PrefilterResult) -> str:
+    """Return what a pre-filter did, and how often it was right, as far as anybody knows."""
+    said = f"held back {format_count(found.held_back, 'kernel')}"
+    timed = f"the {found.timed} timed" + (", by a simulator too" if found.predicted else "")
+    if found.hit_percent is None:
+        return f"{said}; {timed} are too few to say more"
+    return (
+        f"{said}; of its better half {format_percent(found.hit_percent)} were in the better half of {timed}"
+    )
+
+
+def format_moment(text: str) -> str:
+    """Return a time that a view gives (UTC, ISO 8601) for people."""
+    return f"{text[:19].replace('T', ' ')}Z"
+
+
+def format_duration(seconds: float) -> str:
+    """Return h:mm:ss, or m:ss below an hour."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def format_latency(benchmark: Benchmark) -> str:
+    """Return a latency with where it comes from, a model's being always called predicted, and its interval.
+
+    An interval without width says nothing and is left out.
+    """
+    low, high = f"{benchmark.lo_ms:.4g}", f"{benchmark.hi_ms:.4g}"
+    return format_brief_latency(benchmark) + (f" ({low} to {high})" if low != high else "")
+
+
+def format_wins(one: Benchmark | None, other: Benchmark | None) -> str:
+    """Return, to follow how much faster one is, in how many of the model's draws it is faster at all.
+
+    Of a difference below the model's resolution no draw tells. Nothing where the two have no draws in common,
+    as when one of them was measured.
+    """
+    share = one.wins_percent(other) if one and other else None
+    if one is None or other is None or share is None:
+        return ""
+    if abs(one.latency_ms - other.latency_ms) < RESOLUTION_RATIO * other.latency_ms:
+        return ", too small to tell"
+    return f", faster in {format_percent(share)} of draws that differ"
+
+
+def format_brief_latency(benchmark: Benchmark) -> str:
+    """Return a latency with where it comes from, where there is no room for the interval."""
+    return f"{format_ms(benchmark.latency_ms)} {'predicted' if benchmark.predicted else 'measured'}"
+
+
+def explain_impossible_latency(state: RunState) -> str | None:
+    """Return what to think of a best latency below what the target can do; None while it is above."""
+    share = bound_percent(state.bounds.tight_ms, state.best.latency_ms if state.best else None)
+    if share is None or share <= 100 + ROUNDING:
+        return None
+    return (
+        f"impossible: {format_percent(share)} of the tight bound; the model, the bound or the log is at fault"
+    )
+
+
+def format_run_state(state: RunState) -> str:
+    """Return how a run stands, in one line."""
+    tally, best = state.tally, state.best
+    looked = f"{tally.predicted} looked at, " if tally.predicted else ""
+    counts = f"in all {looked}{tally.proposed} proposed, {tally.evaluated} evaluated, {tally.failed} failed"
+    if best is None or state.initial is None:
+        return counts
+    gain = format_speedup(state.initial.latency_ms / best.latency_ms)
+    peak = format_percent(bound_percent(state.bounds.plain_ms, best.latency_ms))
+    tight = format_percent(bound_percent(state.bounds.tight_ms, best.latency_ms))
+    doubt = explain_impossible_latency(state)
+    shares = f"{peak} of the NKIBench roofline, {doubt or f'{tight} of the tight bound'}"
+    return f"{counts}; best {format_brief_latency(best.benchmark)}, {gain}, {shares}"
+
+
+def format_run_so_far(run: str, state: RunState) -> list[str]:
+    """Return what a run is about, and how it stands, as lines for who begins to look at it."""
+    past = (
+        [f"  so far: {format_count(state.round, 'round')}, {format_run_state(state)}"] if state.round else []
+    )
+    return [_describe_run(run, state.config, state.bounds), *past]
+
+
+def format_candidate(one: Candidate) -> str:
+    return f"{one.id}: {one.title} ({format_brief_latency(one.benchmark)})"
+
+
+def format_sequence_origin(one: LearntSequence) -> str:
+    """Return where a sequence that paid is from, and what it brought there."""
+    return f"{one.event_id} ({one.problem}, {format_speedup(one.speedup)} by {format_count(len(one.steps), 'rewrite')})"
+
+
+def format_experience_origins(found: Sequence[LearntExperience]) -> str:
+    """Return how many experiences these are, and which runs and files they are from."""
+    return (
+        f"{format_count(len(found), 'experience')} of {', '.join(dict.fromkeys(one.origin for one in found))}"
+    )
+
+
+def format_techniques(found: Sequence[LearntTechnique]) -> str:
+    """Return which techniques of models these are, and which runs they are from."""
+    return ", ".join(f"{one.technique} ({one.event_id})" for one in found)
+
+
+# --- what happened ---------------------------------------------------------------------------------
+
+
+def narrate_event(event: Event, tracker: RunTracker) -> str | None:
+    """Return a line on what `event`, the tracker's latest, means for the run; None for small steps."""
+    tell = _NARRATORS.get(type(event))
+    return tell(event, tracker) if tell is not None and tracker.state is not None else None
+
+
+def _describe_run(run: str, config: RunConfig, bounds: LatencyBounds) -> str:
+    return (
+        f"run {run}: {config.problem} ({config.size}) on {config.target}, seed {config.seed}, "
+        f"at most {format_count(config.search.rounds, 'round')}; tight bound {format_ms(bounds.tight_ms)}"
+    )
+
+
+def _narrate_kept(event: KernelKept, tracker: RunTracker) -> str | None:
+    if event.speedup is None:
+        return f"initial kernel: {format_latency(event.candidate.benchmark)}"
+    best = tracker.state.best if tracker.state else None
+    if best is None or best.id != event.candidate.id:
+        return None
+    return f"  better: {format_candidate(event.candidate)}"
+
+
+def _narrate_beam(event: BeamSelected, tracker: RunTracker) -> str | None:
+    assert tracker.state is not None
+    return f"  {format_run_state(tracker.state)}" if event.round > 0 else None
+
+
+def _narrate_round(event: RoundStarted, tracker: RunTracker) -> str:
+    assert tracker.state is not None
+    return format_round(event.round, tracker.state.config.search.rounds)
+
+
+def format_round(number: int, most: int) -> str:
+    """Tell of a round of at most so many; kernels that came in after the last one have one more."""
+    if number > most:
+        return f"round {number}, for kernels that came in after the last of {most}"
+    return f"round {number} of at most {most}"
+
+
+def _narrate_discarded(event: KernelDiscarded, tracker: RunTracker) -> str | None:
+    """Tell of what looked right at first; all else that is discarded is counted."""
+    if event.reason != "refuted" or event.verdict is None:
+        return None
+    return f"  refuted: {event.candidate}, {event.verdict.value} when more of its outputs was compared"
+
+
+def _narrate_refuted(event: KernelRefuted, tracker: RunTracker) -> str:
+    instead = format_candidate(event.best) if event.best else "nothing is left"
+    return f"  refuted: {event.candidate}, {event.verdict.value}: {event.error.message}; best now {instead}"
+
+
+def _narrate_completed(event: RunCompleted, tracker: RunTracker) -> str:
+    return f"run {tracker.run} completed: {format_stop_reason(event.reason, event.detail)}"
+
+
+def _narrate_paused(event: RunPaused, tracker: RunTracker) -> str:
+    hint = f"; let it go on with: {format_command('approve', tracker.run)}" if event.needs_approval else ""
+    if event.cause is PauseCause.PROVIDER:
+        hint = f"; once that is mended, let it go on with: {format_command('resume', tracker.run)}"
+    return f"run {tracker.run} paused: {event.reason}{hint}"
+
+
+def _narrate_sequences(event: SequencesGiven, tracker: RunTracker) -> str:
+    """Return what is done with sequences that paid: planners that look ahead begin with them."""
+    planners = tracker.state.config.planner if tracker.state is not None else ()
+    from agent_core.proposers import can_look_ahead
+
+    use = "tries first" if any(map(can_look_ahead, planners)) else "told"
+    return f"{use} what paid in {'; '.join(map(format_sequence_origin, event.sequences))}"
+
+
+_NARRATORS: dict[type[Event], Callable[[Any, RunTracker], str | None]] = {
+    RunCreated: lambda event, tracker: _describe_run(tracker.run, event.config, event.bounds),
+    KernelKept: _narrate_kept,
+    KernelDiscarded: _narrate_discarded,
+    KernelRefuted: _narrate_refuted,
+    KernelReverted: lambda event, _: (
+        f"  lineage {event.lineage} reverted to {event.restored}: {event.reason}"
+    ),
+    BeamSelected: _narrate_beam,
+    SequencesGiven: _narrate_sequences,
+    TechniquesGiven: lambda event, _: f"offered {format_techniques(event.format_techniques)}",
+    ExperiencesGiven: lambda event, _: f"told {format_experience_origins(event.experiences)}",
+    RoundStarted: _narrate_round,
+    RunForked: lambda event, tracker: (
+        f"run {tracker.run} continues {event.parent} from its event {event.parent_seq}"
+    ),
+    RunPaused: _narrate_paused,
+    RunResumed: lambda _, tracker: f"run {tracker.run} resumed",
+    RunCancelled: lambda event, tracker: f"run {tracker.run} cancelled: {event.reason}",
+    RunCompleted: _narrate_completed,
+}

@@ -1,0 +1,65 @@
+"""JSON for the page: views as they are, errors as what a person can do about them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from agentctl.views import as_json
+from daemon.exits import NOT_THERE, status_of_code
+
+AnswerFunction = Callable[[Request], Any]
+
+STATUS = {NOT_THERE: 404}
+"""HTTP's word for what the exit status says; all else that is refused is 400."""
+
+
+class ViewResponse(JSONResponse):
+    """A view as JSON; numbers that JSON cannot spell are null."""
+
+    def render(self, content: Any) -> bytes:
+        spell = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=_view_fields).encode
+        try:
+            return spell(content).encode()
+        except ValueError:
+            return spell(_replace_non_finite(as_json(content))).encode()
+
+
+def _view_fields(view: Any) -> dict[str, Any]:
+    """Return the fields of a view; what is in it is spelt by the encoder, which is faster than a copy."""
+    return {one.name: getattr(view, one.name) for one in fields(view)}
+
+
+def _replace_non_finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _replace_non_finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_replace_non_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def json_endpoint(answer: AnswerFunction) -> Callable[[Request], Response]:
+    """Return an endpoint that gives what `answer` returns as JSON, and errors of ours with their hints."""
+
+    def endpoint(request: Request) -> Response:
+        try:
+            return ViewResponse(answer(request))
+        except Exception as error:
+            code = getattr(error, "code", None)
+            if not isinstance(code, str):
+                raise
+            return error_response(code, str(error), getattr(error, "hint", None))
+
+    return endpoint
+
+
+def error_response(code: str, message: str, hint: str | None = None) -> Response:
+    """Return an error as JSON: a stable code, what happened, and what to do."""
+    status = STATUS.get(status_of_code(code), 400)
+    return ViewResponse({"error": {"code": code, "message": message, "hint": hint}}, status_code=status)

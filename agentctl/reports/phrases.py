@@ -1,0 +1,55 @@
+"""What HTML and Markdown say in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agentctl.formatting import STOP_REASONS, format_percent, format_speedup
+from agentctl.reports.document import ReportDocument
+from agentctl.views.run import LatencyInterval
+
+SOURCE_NOTES: dict[bool | None, str] = {
+    True: "All latencies are predicted: a model of the target gave them, and no device has confirmed them.",
+    False: "Latencies were measured on a device.",
+    None: "",
+}
+
+
+def report_title(found: ReportDocument) -> str:
+    """Return the report in a line."""
+    run = found.run
+    if run.speedup is None:
+        return f"{run.problem}: no correct kernel"
+    said = "" if run.predicted is None else " (predicted)" if run.predicted else " (measured)"
+    return f"{run.problem} on {run.target}: {format_speedup(run.speedup)} as fast{said}"
+
+
+def run_ending(found: ReportDocument) -> str:
+    """Return how the run stands, and why if it ended."""
+    run = found.run
+    reasons = {reason.value: text for reason, text in STOP_REASONS.items()}
+    return f"{run.state}, {reasons[run.reason]}" if run.reason else run.state
+
+
+def latency_source(one: LatencyInterval) -> str:
+    """Return where a latency is from."""
+    return "predicted" if one.predicted else "measured"
+
+
+def latency_with_interval(one: LatencyInterval) -> str:
+    """Return where a latency is from, with its interval where that says something."""
+    low, high = f"{one.lo_ms:.4g}", f"{one.hi_ms:.4g}"
+    return latency_source(one) + (f", {low} to {high}" if low != high else "")
+
+
+def confidence_note(wins_percent: float | None) -> str:
+    """Return in how many of the model's draws the best is faster; nothing where that cannot be said."""
+    return "" if wins_percent is None else f"faster in {format_percent(wins_percent)} of draws that differ"
+
+
+def moved_counters(
+    old: Mapping[str, float], new: Mapping[str, float]
+) -> list[tuple[str, tuple[float, float]]]:
+    """Return the counters that both have and that moved, those that moved most first."""
+    pairs = [(name, (was, new[name])) for name, was in old.items() if name in new and was != new[name]]
+    return sorted(pairs, key=lambda pair: -abs(pair[1][1] - pair[1][0]) / max(map(abs, pair[1])))

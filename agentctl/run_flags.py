@@ -1,0 +1,158 @@
+"""From flags to a run's configuration and a submit command, and from a name to a run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from agentctl.app import Session
+from daemon.command_models import Submit
+from daemon.config import FILE_NAME, FLAGS, Config, EffectiveConfig, load_config
+from daemon.errors import DaemonError
+from targets.registry import target_names
+
+if TYPE_CHECKING:
+    from seeds import Problem
+
+KNOBS = "knobs"
+"""The proposer that needs a problem with a graph."""
+
+_KEYS = {flag.removeprefix("--"): key for key, flag in FLAGS.items()}
+
+
+_SEARCH_OPTIONS = (
+    click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Any key of the configuration; `run.` may be left out.",
+    ),
+    click.option("--target", help=f"Target device: {' or '.join(target_names())}."),
+    click.option("--seed", type=int, help="Seed of every random draw."),
+    click.option("--strategy", help="beam, or one to compare it with (docs/search.md)."),
+    click.option("--rounds", type=int, help="Rounds at most."),
+    click.option("--size", help="Problem size: full or reduced."),
+    click.option(
+        "--host",
+        "host",
+        multiple=True,
+        metavar="[USER@]HOST[:PORT]",
+        help="Run kernels there, over SSH; may be repeated.",
+    ),
+)
+
+
+def search_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how a run goes, whatever it is about."""
+    for option in _SEARCH_OPTIONS:
+        function = option(function)
+    return function
+
+
+def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say what a run is about, and how it goes."""
+    function = search_options(function)
+    for option in (
+        click.option("--kernel", type=click.Path(path_type=Path), help="Start from this kernel."),
+        click.option("--problem", help="A name from `agentctl problems`, or a folder."),
+    ):
+        function = option(function)
+    return function
+
+
+def config_from_flags(session: Session, flags: dict[str, Any]) -> Config:
+    """Return the effective configuration; see `effective_from_flags`."""
+    return effective_from_flags(session, flags).config
+
+
+def effective_from_flags(session: Session, flags: dict[str, Any]) -> EffectiveConfig:
+    """Return the effective configuration with its sources, flags over environment over file.
+
+    Raises:
+        daemon.config.ConfigError: a source has faults.
+    """
+    given = {_KEYS[name]: value for name, value in flags.items() if name in _KEYS and value not in (None, ())}
+    given |= parse_assignments(map(_qualify_setting, flags.get("settings", ())), "--set ")
+    return load_config(session.home, os.environ, given)
+
+
+def _qualify_setting(setting: str) -> str:
+    """Return a setting with its whole key: `run.` may be left out, as it may be for `set` and `fork`."""
+    section = setting.partition("=")[0].partition(".")[0]
+    return setting if section in Config.model_fields else f"run.{setting}"
+
+
+def parse_assignments(settings: Iterable[str], said: str = "") -> dict[str, Any]:
+    """Return what `KEY=VALUE` texts say, each value read as JSON or as the text it is.
+
+    Raises:
+        click.UsageError: one has no `=`, or a key has two values.
+    """
+    given: dict[str, Any] = {}
+    for setting in settings:
+        key, mark, text = setting.partition("=")
+        if not mark:
+            raise click.UsageError(f"{said}{setting}: expected KEY=VALUE")
+        if key in given:
+            raise click.UsageError(f"{said}{setting}: {key} was given a value before; which is meant?")
+        given[key] = _parse_value(text)
+    return given
+
+
+def load_submission(wanted: EffectiveConfig, kernel: Path | None) -> Submit:
+    """Return the command that starts a run with a configuration.
+
+    Raises:
+        seeds.SeedsError: the problem is unknown, or its files have faults.
+        DaemonError: the kernel's file cannot be read.
+    """
+    import seeds
+
+    problem = seeds.load_problem(wanted.config.run.problem)
+    source = None if kernel is None else read_kernel_source(kernel)
+    return build_submission(wanted, problem, source)
+
+
+def build_submission(wanted: EffectiveConfig, problem: Problem, source: str | None) -> Submit:
+    """Return the command that starts a run on `problem`, from the kernel `source` or the problem's own.
+
+    Raises:
+        DaemonError: the run is to be planned by knobs, and the problem carries no graph.
+    """
+    from seeds.problem_files import WORKLOAD_FILE
+
+    if KNOBS in wanted.config.run.planner and WORKLOAD_FILE not in problem.files:
+        text = f"run.planner has {KNOBS!r}, and the problem {problem.name} carries no {WORKLOAD_FILE}"
+        raise DaemonError(text, code="no_graph")
+    run = wanted.config.run.model_copy(update={"problem": problem.name})
+    pinned = tuple(
+        key for key, origin in wanted.sources.items() if key.startswith("run.") and origin != FILE_NAME
+    )
+    return Submit.model_construct(config=run, files=dict(problem.files), kernel=source, pinned=pinned)
+
+
+def read_kernel_source(path: Path) -> str:
+    """Return the text of a kernel's file.
+
+    Raises:
+        DaemonError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise DaemonError(f"{path}: {reason}", code="unreadable_kernel") from error
+
+
+def _parse_value(text: str) -> Any:
+    """Read a setting as JSON, or as the text it is."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

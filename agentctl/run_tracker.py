@@ -1,0 +1,82 @@
+"""A run as it is watched: its events folded as they are read, and the numbers that people ask for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from agentctl.call_tally import CallTally
+from agentctl.views.host_usage import HostUsage
+from state.events import KernelDiscarded, KernelKept, KernelRefuted, RunForked
+from state.fold import RunState, apply_event
+from state.model import Candidate
+from state.records import RecordedEvent
+
+
+@dataclass(frozen=True, slots=True)
+class InheritedCounts:
+    """What a fork has from its parent: rounds that were done, and kernels that were discarded in them."""
+
+    rounds: int
+    discarded: int
+
+
+@dataclass(slots=True)
+class RunTracker:
+    """Follows one run; `position` is the global seq up to which it has read."""
+
+    run: str
+    position: int = 0
+    state: RunState | None = None
+    started_us: int = 0
+    latest_us: int = 0
+    kept: dict[str, Candidate] = field(default_factory=dict)
+    discarded: Counter[str] = field(default_factory=Counter)
+    """How many kernels were discarded, by reason."""
+    inherited: InheritedCounts | None = None
+    elsewhere: HostUsage = field(default_factory=HostUsage)
+    questions: CallTally = field(default_factory=CallTally)
+
+    def add(self, item: RecordedEvent) -> None:
+        """Take in the run's next event."""
+        self.state = apply_event(self.state, item.event)
+        self.position = item.seq
+        self.started_us = self.started_us or item.ts_us
+        self.latest_us = item.ts_us
+        if isinstance(item.event, RunForked):
+            self._reset_for_fork(item, item.event)
+        self.questions.add(self.state, item.event)
+        if isinstance(item.event, KernelKept):
+            self.kept[item.event.candidate.id] = item.event.candidate
+        self.elsewhere.add_event(item)
+        if isinstance(item.event, KernelDiscarded):
+            self.discarded[item.event.reason] += 1
+        if isinstance(item.event, KernelRefuted):
+            self.discarded["refuted"] += 1
+
+    def _reset_for_fork(self, item: RecordedEvent, event: RunForked) -> None:
+        """A fork's time is its own; where it judges by something else, latencies of before are history."""
+        self.started_us = item.ts_us
+        if event.rebase is not None:
+            self.kept.clear()
+            self.discarded.clear()
+        self.questions = CallTally()
+        self.inherited = InheritedCounts(self.state.round if self.state else 0, self.discarded.total())
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state is not None and self.state.has_ended
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Wall clock from the run's first event to its latest; time between owners counts too."""
+        return max(0.0, (self.latest_us - self.started_us) / 1e6)
+
+
+def trace_lineage(kept: dict[str, Candidate], best: Candidate | None) -> list[Candidate]:
+    """Return the kernels from the initial one to `best`, each made from the one before."""
+    line: list[Candidate] = []
+    while best is not None and best not in line:
+        line.append(best)
+        best = kept.get(best.parent) if best.parent is not None else None
+    return line[::-1]

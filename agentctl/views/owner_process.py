@@ -1,0 +1,57 @@
+"""Who owns a home: an `agentd`, a foreground `agentctl`, or nobody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from daemon.home_paths import INSTANCE_LOCK, waiting_commands
+from state.home import HomeLayout
+from state.lock import read_owner
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerProcess:
+    """`state` is running or stopped, `kind` agentd or agentctl, `since` UTC in ISO 8601.
+
+    `queued` counts commands that wait in the inbox. `config_refused` is what is wrong with an edit of the
+    configuration file that the owner refused.
+    """
+
+    state: str
+    kind: str | None
+    pid: int | None
+    since: str | None
+    home: str
+    queued: int
+    config_refused: str | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self.state == "running"
+
+
+def find_owner_process(home: Path, *, refused: str | None = None) -> OwnerProcess:
+    """Return who owns `home`.
+
+    Raises:
+        HomeUnreadable: its lock may not be read.
+    """
+    holder = read_owner(HomeLayout(home).lock)
+    service = read_owner(home / INSTANCE_LOCK)
+    kind = "agentd" if service and holder and service.pid == holder.pid else "agentctl"
+    return OwnerProcess(
+        state="running" if holder else "stopped",
+        kind=kind if holder else None,
+        pid=holder.pid if holder else None,
+        since=iso_from_us(holder.since * 1e6) if holder else None,
+        home=str(home),
+        queued=len(waiting_commands(home)),
+        config_refused=refused,
+    )
+
+
+def iso_from_us(us: float) -> str:
+    """Return a time in microseconds since 1970 as UTC in ISO 8601, to the second."""
+    return datetime.fromtimestamp(us / 1e6, UTC).isoformat(timespec="seconds")

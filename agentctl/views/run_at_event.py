@@ -1,0 +1,127 @@
+"""A run as it was after any of its events: its state folded anew up to there, and what just happened.
+
+Everything is what the log knew then; nothing of what came later shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentctl.views.run import LatencyInterval, RunView, latency_of, run_view
+from agentctl.views.series import last_run_seq, require_event
+from state.fold import RunState
+from state.model import BeamEntry
+from state.reader import LogReader
+
+MAX_NOTES = 20
+"""Experiences and reflections that are shown, the newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeamMember:
+    """A kernel of the beam; `gain` is the factor over the initial kernel."""
+
+    candidate: str
+    role: str
+    title: str
+    technique: str | None
+    latency: LatencyInterval | None
+    gain: float | None
+    level: str
+
+
+@dataclass(frozen=True, slots=True)
+class EffectInFlight:
+    """An effect under way: whose work, for which candidate, its deliveries, and what it may cost (US$)."""
+
+    candidate: str
+    role: str
+    delivery: int
+    model: str | None
+    reserved_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class LearningNote:
+    """What the run has learnt: an experience that it is told, or how a prediction fared."""
+
+    kind: str
+    technique: str
+    speedup: float | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunAtEvent:
+    """A run after its event `at`, of `of` that it has; `type` and `time` are those of that event."""
+
+    at: int
+    of: int
+    seq: int
+    type: str
+    time: str
+    run: RunView
+    beam: tuple[BeamMember, ...]
+    in_flight: tuple[EffectInFlight, ...]
+    experiences: tuple[LearningNote, ...]
+    reflections: tuple[LearningNote, ...]
+
+
+def run_at_event(
+    reader: LogReader, run: str, *, at: int | None = None, owned: bool | None = None
+) -> RunAtEvent:
+    """Return a run as it was after its event `at` (None: as it is); `owned` as in `run_view`.
+
+    Raises:
+        StreamUnknown: there is no such run.
+        UnknownEvent: it has no such event.
+    """
+    of = last_run_seq(reader, run)
+    here = of if at is None else at
+    item = require_event(reader, run, here)
+    past = here < of
+    state = reader.run_state(run, here if past else None)
+    return RunAtEvent(
+        at=here,
+        of=of,
+        seq=item.seq,
+        type=item.type,
+        time=item.time.isoformat(timespec="seconds"),
+        run=run_view(run, state, owned=None if past else owned),
+        beam=tuple(_beam_member(entry, state) for entry in state.beam),
+        in_flight=_effects_in_flight(state),
+        experiences=tuple(
+            LearningNote(one.kind.value, one.technique, one.speedup, one.summary)
+            for one in state.memory[::-1][:MAX_NOTES]
+        ),
+        reflections=tuple(
+            LearningNote(one.grade.value, one.technique, one.actual_speedup, one.lesson)
+            for one in state.reflections[::-1][:MAX_NOTES]
+        ),
+    )
+
+
+def _beam_member(entry: BeamEntry, state: RunState) -> BeamMember:
+    one = entry.candidate
+    return BeamMember(
+        candidate=one.id,
+        role=entry.role.value,
+        title=one.title,
+        technique=one.technique,
+        latency=latency_of(one.benchmark),
+        gain=state.initial.latency_ms / one.latency_ms if state.initial else None,
+        level=one.level.value,
+    )
+
+
+def _effects_in_flight(state: RunState) -> tuple[EffectInFlight, ...]:
+    found = []
+    for key, effect in sorted(state.open.items()):
+        candidate, _, role = key.rpartition(".")
+        model = effect.slot.model if effect.slot else None
+        found.append(
+            EffectInFlight(
+                candidate, role, effect.delivery, model, effect.reserved_amount.usd or effect.reserved_usd
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,379 @@
+"""The till: no call is sent before it was reserved in every budget, and each is settled once.
+
+So it is with time on devices, and with that in which runs are under way, where these have caps. What a call
+may take is logged with its start, in the run and in the day's budget of the system stream, in one
+transaction; so is what it took with its outcome. Reserving is done by one at a time, so that two calls never
+take the same room; outcomes only give room back. All that counts is in the folds, so it survives a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import structlog
+
+from daemon.calls.clock import run_age_seconds
+from daemon.calls.errors import EffectDeferred, no_budget_error
+from daemon.optimistic_append import append_if_current
+from stability import budget
+from stability.budget import DEVICE_RESOURCES, NO_AMOUNT, BudgetAccount, DayCaps
+from state.errors import AppendError
+from state.events import (
+    CallCompleted,
+    CallEnded,
+    CallLost,
+    CallStarted,
+    DayReserved,
+    DaySettled,
+    Event,
+    RunPaused,
+)
+from state.fold import RunState
+from state.log import EventLog
+from state.model import SYSTEM_STREAM, Amount, ModelQuestion, PauseCause, Resource, RunStatus
+from state.records import NewEvent
+
+LOOK_SECONDS = 5.0
+"""How long a call waits for room before it looks again: a cap may have been raised."""
+
+MIN_DEVICE_SECONDS = 1.0
+"""With less of a device's time left, none is: nothing could be evaluated in it."""
+
+DEVICE, TIME = "device", "time"
+"""What names begin with under which time is held in the system stream; those of calls begin with a run's."""
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("calls")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTime:
+    """Time that is held under a name, in seconds."""
+
+    name: str
+    seconds: float
+
+
+def call_name(run: str, key: str, call: int, attempt: int) -> str:
+    """Return what a call is named by in the system stream."""
+    return f"{run} {key} {call} {attempt}"
+
+
+def lost_call_event(key: str, call: int, known: ModelQuestion, *, priced: bool, reason: str) -> CallLost:
+    """Return what becomes of an attempt of which nobody knows more: it costs all that was held for it."""
+    held = known.held or Amount()
+    return CallLost(
+        key=key,
+        call=call,
+        attempt=known.attempts,
+        role=known.role,
+        model=known.model,
+        cost_usd=held.usd if priced else None,
+        charged_tokens=held.tokens,
+        reason=reason,
+    )
+
+
+def lost_call_events(state: RunState, keys: Iterable[str], *, reason: str) -> tuple[CallLost, ...]:
+    """Return what becomes of all calls under way of these effects, which end with them."""
+    return tuple(
+        lost_call_event(key, call, known, priced=state.prices.get(known.model) is not None, reason=reason)
+        for key in keys
+        if key in state.open
+        for call, known in enumerate(state.open[key].calls)
+        if known.held is not None
+    )
+
+
+def settlement_event(run: str, outcome: CallEnded) -> NewEvent:
+    """Return what an outcome means for the day's budget."""
+    name = call_name(run, outcome.key, outcome.call, outcome.attempt)
+    return NewEvent(SYSTEM_STREAM, DaySettled(call=name, amount=outcome.charged_amount))
+
+
+class BudgetLedger:
+    """Reserves and settles calls of all runs of one log."""
+
+    def __init__(self, event_log: EventLog, caps: DayCaps, *, clock: Callable[[], float] = time.time) -> None:
+        self._log = event_log
+        self._clock = clock
+        self._caps = caps
+        self._turn = asyncio.Lock()
+        self._freed = asyncio.Event()
+        self._waiting: dict[str, tuple[str, DayCaps]] = {}
+        self._own: set[str] = set()
+
+    def set_caps(self, caps: DayCaps) -> None:
+        """Go by other caps on days from now on."""
+        self._caps = caps
+        self._wake_waiters()
+
+    @property
+    def today(self) -> str:
+        """The date, in UTC."""
+        return datetime.fromtimestamp(self._clock(), tz=UTC).date().isoformat()
+
+    # --- reserving ---------------------------------------------------------------------------------
+
+    async def reserve(self, run: str, event: CallStarted, blobs: Sequence[bytes]) -> None:
+        """Log that a call starts, once there is room for it.
+
+        Raises:
+            RoleError: `budget`: there is none, and nothing under way that may leave any.
+            EffectDeferred: the run is paused or over, or waits for a day that has room.
+        """
+        while True:
+            freed = self._freed
+            async with self._turn:
+                state = self._log.run_state(run)
+                if state.status is not RunStatus.RUNNING:
+                    raise EffectDeferred
+                short = budget.find_short_account(self._run_accounts(run, state, event.reserved))
+                if short is None:
+                    await self._log_call_start(run, state, event, blobs)
+                    return
+                if not budget.may_free_room(short):
+                    await self._refuse_shortage(run, state, short)
+            log.debug("call_waits", run=run, key=event.key, resource=short.resource.value)
+            await self._wait_for_room(freed)
+
+    async def _wait_for_room(self, freed: asyncio.Event) -> None:
+        """Wait until something is settled, or it is time to look whether a cap was raised."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_SECONDS):
+                await freed.wait()
+
+    def _run_accounts(self, run: str, state: RunState, wanted: Amount) -> tuple[BudgetAccount, ...]:
+        config = state.pending_config or state.config  # a cap that was raised counts at once
+        age = run_age_seconds(self._log, run, self._clock()) if config.cap_seconds is not None else 0.0
+        held = (
+            self._held_amount(f"{DEVICE} {run} ").device_seconds
+            if config.cap_device_seconds is not None
+            else 0.0
+        )
+        return (
+            *budget.run_accounts(state, config, wanted, age_seconds=age, device_held=held),
+            *self.day_accounts(wanted),
+        )
+
+    def day_accounts(self, wanted: Amount = budget.NO_AMOUNT) -> tuple[BudgetAccount, ...]:
+        """Return the accounts of today."""
+        day = self._log.system_state().day
+        return budget.day_accounts(day.for_date(self.today) if day is not None else None, self._caps, wanted)
+
+    def _held_amount(self, prefix: str) -> Amount:
+        """Return what is held by all whose names begin so, whatever the day."""
+        day = self._log.system_state().day
+        holds = day.held.items() if day is not None else ()
+        return sum((one.amount for name, one in holds if name.startswith(prefix)), Amount())
+
+    async def _log_call_start(
+        self, run: str, state: RunState, event: CallStarted, blobs: Sequence[bytes]
+    ) -> None:
+        name = call_name(run, event.key, event.call, event.attempt)
+        reserved = DayReserved(day=self.today, call=name, amount=event.reserved)
+        try:
+            await self._log.append([NewEvent(run, event), NewEvent(SYSTEM_STREAM, reserved)], blobs=blobs)
+        except AppendError:
+            if self._log.run_state(run).has_ended:
+                raise EffectDeferred from None
+            raise
+        if event.price is None and event.model not in state.prices:
+            log.warning("price_unknown", run=run, model=event.model, cap_usd="cannot be kept for it")
+        await self._warn_run(run)
+
+    async def record_reused_answer(
+        self, run: str, started: CallStarted, answered: CallCompleted, blobs: Sequence[bytes]
+    ) -> None:
+        """Log an answer that is there already as that of a call, of which nothing is to be reserved.
+
+        Raises:
+            EffectDeferred: the run is paused or over.
+        """
+        if not _is_running(self._log.run_state(run)):
+            raise EffectDeferred
+        try:
+            await self._log.append([NewEvent(run, started), NewEvent(run, answered)], blobs=blobs)
+        except AppendError:
+            if self._log.run_state(run).has_ended:
+                raise EffectDeferred from None
+            raise
+
+    async def _refuse_shortage(self, run: str, state: RunState, short: BudgetAccount) -> None:
+        """End a question, or an evaluation, for which there is no room today, or at all."""
+        if short.resource in budget.DAILY_RESOURCES:
+            await self.pause_for_day(run, short)
+            raise EffectDeferred
+        if state.short.get(short.resource) != short.cap:
+            await self._log.append([NewEvent(run, short.make_shortage_event())])
+            log.warning("budget_used_up", run=run, resource=short.resource.value, cap=short.cap)
+        raise no_budget_error(short.resource.value)
+
+    async def pause_for_day(self, run: str, short: BudgetAccount) -> None:
+        """Let a run wait for another day, or other caps."""
+        self._waiting[run] = (self.today, self._caps)
+        text = f"no room for more under the day's cap: {short.resource.value} of {short.cap:g}"
+        await self.pause_run(run, text, PauseCause.DAY)
+        log.warning("day_budget_used_up", run=run, resource=short.resource.value, cap=short.cap)
+
+    async def pause_run(self, run: str, reason: str, cause: PauseCause) -> None:
+        """Let a run wait before anything is reserved, if it does not yet."""
+        await append_if_current(
+            self._log, [run], lambda now: RunPaused(reason=reason, cause=cause) if _is_running(now) else None
+        )
+
+    # --- time --------------------------------------------------------------------------------------
+
+    async def hold_device(self, run: str, key: str, most_seconds: float) -> HeldTime | None:
+        """Hold what an evaluation may take of a device: so many seconds, or what is left of the budgets.
+
+        None where no budget limits that.
+
+        Raises:
+            RoleError: `budget`: nothing is left for the run.
+            EffectDeferred: the run is paused or over, or waits for a day that has room.
+        """
+        while True:
+            freed = self._freed
+            async with self._turn:
+                state = self._log.run_state(run)
+                if not _is_running(state):
+                    raise EffectDeferred
+                found = [
+                    one
+                    for one in self._run_accounts(run, state, NO_AMOUNT)
+                    if one.resource in DEVICE_RESOURCES
+                ]
+                if not found:
+                    return None
+                tight = min(found, key=lambda one: one.remaining)
+                if tight.remaining >= MIN_DEVICE_SECONDS:
+                    wanted = Amount(device_seconds=min(most_seconds, tight.remaining))
+                    name = await self._log_hold(f"{DEVICE} {run} {key}", wanted)
+                    await self._warn_run(run)
+                    return HeldTime(name, wanted.device_seconds)
+                if tight.held == 0.0:
+                    await self._refuse_shortage(run, state, tight)
+            await self._wait_for_room(freed)
+
+    async def hold_time(self, most_seconds: float) -> HeldTime | None:
+        """Hold a while in which runs are under way, of at most so long; None where nothing is left today."""
+        async with self._turn:
+            found = [one for one in self.day_accounts() if one.resource is Resource.DAY_SECONDS]
+            left = min((one.remaining for one in found), default=most_seconds)
+            if left <= 0.0:
+                return None
+            wanted = Amount(seconds=min(most_seconds, left))
+            name = await self._log_hold(TIME, wanted)
+            await self._warn_day()
+            return HeldTime(name, wanted.seconds)
+
+    async def _log_hold(self, what: str, wanted: Amount) -> str:
+        name = f"{what} {self._log.head.seq + 1}"
+        self._own.add(name)
+        reserved = DayReserved(day=self.today, call=name, amount=wanted)
+        await self._log.append([NewEvent(SYSTEM_STREAM, reserved)])
+        return name
+
+    async def settle_lost_holds(self) -> None:
+        """Charge what processes before this one held and never settled: nobody knows how much it took."""
+        day = self._log.system_state().day
+        lost = [
+            NewEvent(SYSTEM_STREAM, DaySettled(call=name, amount=hold.amount))
+            for name, hold in (day.held.items() if day is not None else ())
+            if name.startswith((f"{DEVICE} ", f"{TIME} ")) and name not in self._own
+        ]
+        if lost:
+            log.warning("time_lost", holds=len(lost))
+            await self._log.append(lost)
+
+    def hold_settlement(self, time: HeldTime, took: Amount) -> NewEvent:
+        """Return what settles a hold, to be logged beside what ended."""
+        self._own.discard(time.name)
+        return NewEvent(SYSTEM_STREAM, DaySettled(call=time.name, amount=took))
+
+    async def release(self, time: HeldTime, took: Amount) -> None:
+        """Settle a hold by itself."""
+        await self._log.append([self.hold_settlement(time, took)])
+        await self.notify_freed()
+
+    async def notify_freed(self, run: str | None = None) -> None:
+        """Look again for whoever waits, now that something was settled; warn of what it came to."""
+        self._wake_waiters()
+        async with self._turn:
+            await (self._warn_day() if run is None else self._warn_run(run))
+
+    # --- settling ----------------------------------------------------------------------------------
+
+    async def settle(
+        self,
+        run: str,
+        outcome: CallEnded,
+        *,
+        blobs: Sequence[bytes] = (),
+        pause: str | None = None,
+    ) -> None:
+        """Log what came of a call and what it took; with `pause_run`, the run then waits for a person.
+
+        Raises:
+            EffectDeferred: the run is over.
+        """
+        events = [NewEvent(run, outcome), settlement_event(run, outcome)]
+
+        def paused(state: RunState) -> Event | None:
+            wanted = pause is not None and _is_running(state)
+            return RunPaused(reason=pause or "", cause=PauseCause.PROVIDER) if wanted else None
+
+        try:
+            await append_if_current(self._log, [run] if pause else [], paused, with_=events, blobs=blobs)
+        except AppendError:
+            if self._log.run_state(run).has_ended:
+                raise EffectDeferred from None
+            raise
+        self._wake_waiters()
+        async with self._turn:
+            await self._warn_run(run)
+
+    def _wake_waiters(self) -> None:
+        self._freed.set()
+        self._freed = asyncio.Event()
+
+    async def _warn_run(self, run: str) -> None:
+        state = self._log.run_state(run)
+        if state.has_ended:
+            return
+        found = self._run_accounts(run, state, budget.NO_AMOUNT)
+        for event in budget.run_warnings(
+            state, [one for one in found if one.resource not in budget.DAILY_RESOURCES]
+        ):
+            log.warning(
+                "budget", run=run, resource=event.resource.value, percent=event.percent, cap=event.cap
+            )
+            await self._log.append([NewEvent(run, event)])
+        await self._warn_day()
+
+    async def _warn_day(self) -> None:
+        """Say once a day, whoever says it, which marks of the day's caps were passed."""
+        day = self._log.system_state().day
+        told = day.for_date(self.today).warned if day is not None else {}
+        for event in budget.mark_warnings(told, self.day_accounts()):
+            log.warning("day_budget", resource=event.resource.value, percent=event.percent, cap=event.cap)
+            await self._log.append([NewEvent(SYSTEM_STREAM, event)])
+
+    # --- days --------------------------------------------------------------------------------------
+
+    def can_resume(self, run: str) -> bool:
+        """Return whether a run that waits for a day with room should try again: another day, other caps.
+
+        What is used up has no room, whoever waited for it: a process before this one may have.
+        """
+        used_up = any(one.spent >= one.cap > 0 for one in self.day_accounts())
+        return not used_up and self._waiting.get(run) != (self.today, self._caps)
+
+
+def _is_running(state: RunState) -> bool:
+    return state.status is RunStatus.RUNNING

@@ -1,0 +1,101 @@
+"""Time on devices: what an evaluation may take is held before it, and settled beside its verdict."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from agent_core.roles import RoleError
+from daemon.calls.budget_ledger import BudgetLedger, HeldTime
+from daemon.calls.errors import no_budget_error
+from state.events import EvaluationCompleted, EvaluationFailed, Event
+from state.model import Amount, Resource, round_seconds
+from state.records import NewEvent
+
+T = TypeVar("T")
+
+
+class DeviceLease:
+    """The use of a device for one evaluation; where nothing limits that, it is not even noted."""
+
+    def __init__(self, till: BudgetLedger | None, time: HeldTime | None) -> None:
+        self._till = till
+        self._time = time
+        self._settled = False
+        self._loop = asyncio.get_running_loop()
+        self._began = self._loop.time()
+
+    async def run_within(self, work: Coroutine[Any, Any, T], otherwise: Callable[[RoleError], T]) -> T:
+        """Do the work in the time that is held; return what it comes to `otherwise`, told of the budget."""
+        if self._time is None:
+            return await work
+        try:
+            async with asyncio.timeout(self._time.seconds):
+                return await work
+        except TimeoutError:
+            return otherwise(no_budget_error(Resource.DEVICE_SECONDS.value))
+
+    def add_device_seconds(self, events: Iterable[Event]) -> tuple[Event, ...]:
+        """Return an evaluation's events, its outcome with what it took of a device."""
+        return tuple(map(self._with_device_seconds, events)) if self._time is not None else tuple(events)
+
+    def _with_device_seconds(self, event: Event) -> Event:
+        if isinstance(event, EvaluationCompleted | EvaluationFailed):
+            return event.model_copy(update={"device_seconds": self._used_seconds(event)})
+        return event
+
+    def _used_seconds(self, event: EvaluationCompleted | EvaluationFailed) -> float:
+        """Return the seconds: what was predicted took none, and what has no verdict all that passed."""
+        if isinstance(event, EvaluationFailed):
+            return self._elapsed_seconds()
+        if event.device_seconds is not None:
+            return round_seconds(min(self._limit_seconds(), event.device_seconds))
+        timed = event.evaluation.benchmark
+        if timed is not None and timed.predicted:
+            return 0.0
+        return round_seconds(min(self._limit_seconds(), sum(event.stage_ms.values()) / 1000))
+
+    def settlement_events(self, events: Iterable[Event]) -> list[NewEvent]:
+        """Return what settles the use, to be logged beside these events, which say what it took."""
+        if self._till is None or self._time is None:
+            return []
+        outcomes = [one for one in events if isinstance(one, EvaluationCompleted | EvaluationFailed)]
+        took = round_seconds(sum(one.device_seconds or 0.0 for one in outcomes))
+        time, self._time = self._time, None
+        self._settled = True
+        return [self._till.hold_settlement(time, Amount(device_seconds=took))]
+
+    async def close(self, run: str) -> None:
+        """Settle what is held still, at all that passed: there is no outcome. Who waits looks again."""
+        if self._till is not None and self._time is not None:
+            time, took = self._time, self._elapsed_seconds()
+            self._time = None
+            await self._till.release(time, Amount(device_seconds=took))
+        elif self._till is not None and self._settled:
+            await self._till.notify_freed(run)
+
+    def _limit_seconds(self) -> float:
+        return self._time.seconds if self._time is not None else 0.0
+
+    def _elapsed_seconds(self) -> float:
+        return round_seconds(min(self._limit_seconds(), max(0.0, self._loop.time() - self._began)))
+
+
+@asynccontextmanager
+async def lease_device(
+    till: BudgetLedger | None, run: str, key: str, most_seconds: float
+) -> AsyncIterator[DeviceLease]:
+    """Hold what an evaluation may take of a device until it is settled; None as `budget_ledger`: there are no
+    budgets.
+
+    Raises:
+        RoleError: `budget`: nothing is left for the run.
+        Held: the run is paused or over, or waits for a day that has room.
+    """
+    use = DeviceLease(till, None if till is None else await till.hold_device(run, key, most_seconds))
+    try:
+        yield use
+    finally:
+        await use.close(run)

@@ -1,0 +1,134 @@
+"""The desk: puts roles together that ask models, effect by effect, with what their questions go through."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping
+
+from agent_core.ensemble import endpoint_of, model_of, planner_of
+from agent_core.prompting import PromptSet, builtin_prompts
+from agent_core.providers import registry
+from agent_core.providers.retry import RetryPolicy
+from agent_core.roles import Proposer
+from daemon.calls.budget_ledger import BudgetLedger
+from daemon.calls.durable_calls import DurableCalls
+from daemon.calls.endpoints import CreateProvider, EndpointPool
+from daemon.calls.errors import no_model_error
+from daemon.calls.model_checks import find_model_faults
+from daemon.config import DaemonConfig
+from daemon.optimistic_append import append_if_current
+from stability.breaker import BreakerPolicy
+from stability.budget import DayCaps
+from state.events import RunResumed
+from state.fold import RunState
+from state.log import EventLog
+from state.model import Digest, EffectKey, PauseCause, RunConfig, RunStatus
+
+LOOK_SECONDS = 30.0
+"""How often runs are looked at that wait for a new day."""
+
+PATIENT_RETRIES = RetryPolicy(tries=60)
+
+
+class RoleFactory:
+    """Where runs of one log ask models."""
+
+    def __init__(
+        self,
+        event_log: EventLog,
+        config: DaemonConfig,
+        *,
+        env: Mapping[str, str] = os.environ,
+        create: CreateProvider = registry.create_provider,
+        retries: RetryPolicy = PATIENT_RETRIES,
+        breakers: BreakerPolicy | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._log = event_log
+        self._retries = retries
+        self._env = env
+        self._sets: dict[Digest, PromptSet] = {}
+        self.endpoints = EndpointPool(event_log, config, env=env, create=create, policy=breakers)
+        self.till = BudgetLedger(event_log, _day_caps(config), clock=clock)
+
+    def apply_config(self, config: DaemonConfig) -> None:
+        """Go by other settings of the process from now on."""
+        self.endpoints.apply_config(config)
+        self.till.set_caps(_day_caps(config))
+
+    def find_model_faults(self, config: RunConfig) -> list[str]:
+        """Return what keeps the models of a run's configuration from being asked, a line each."""
+        return find_model_faults(config, self.endpoints.config, self._env)
+
+    def create_roles(self, run: str, key: EffectKey) -> Proposer:
+        """Return who answers an effect whose planner asks models; its author is the model's name.
+
+        Raises:
+            RoleError: no model is given for it.
+        """
+        from agent_core.roles.llm import LlmRoles, PlannerOptions
+
+        state = self._log.run_state(run)
+        model = model_of(state, key)
+        if model is None or endpoint_of(model) not in registry.endpoint_names():
+            raise no_model_error(planner_of(state, key))
+        asking = DurableCalls(
+            run,
+            key,
+            model,
+            event_log=self._log,
+            till=self.till,
+            endpoints=self.endpoints,
+            prompts=self._load_prompts(state.prompts),
+            policy=self._retries,
+        )
+        shown = state.config.llm
+        options = PlannerOptions(
+            metrics=shown.metrics,
+            dropout_percent=shown.menu_dropout_percent,
+            memory_dropout_percent=shown.memory_dropout_percent,
+        )
+        return LlmRoles(model, asking, options)
+
+    def _load_prompts(self, version: Digest | None) -> PromptSet:
+        """Return the set that holds in a run's round; the program's own where none was recorded."""
+        if version is None or version == builtin_prompts().version:
+            return builtin_prompts()
+        if version not in self._sets:
+            self._sets[version] = PromptSet.from_json(self._log.get_blob(version))
+        return self._sets[version]
+
+    async def watch_day_budget(
+        self, touched: Callable[[str], None], *, look_seconds: float = LOOK_SECONDS
+    ) -> None:
+        """Let runs go on that wait for a day with room in its budget, until cancelled."""
+        while True:
+            for run in self._log.active_runs():
+                if self.till.can_resume(run) and _waits_for_day(self._log.run_state(run)):
+                    await append_if_current(self._log, [run], _resume_event)
+                    touched(run)
+            await asyncio.sleep(look_seconds)
+
+    async def aclose(self) -> None:
+        """Close all connections; who asks later gets new ones."""
+        await self.endpoints.aclose()
+
+
+def _waits_for_day(state: RunState) -> bool:
+    return state.status is RunStatus.PAUSED and state.pause_cause is PauseCause.DAY
+
+
+def _resume_event(state: RunState) -> RunResumed | None:
+    return RunResumed(reason="the day's budget may have room again") if _waits_for_day(state) else None
+
+
+def _day_caps(config: DaemonConfig) -> DayCaps:
+    return DayCaps(
+        usd=config.day_usd,
+        tokens=config.day_tokens,
+        calls=config.day_calls,
+        seconds=config.day_seconds,
+        device_seconds=config.day_device_seconds,
+    )

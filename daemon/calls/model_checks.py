@@ -1,0 +1,91 @@
+"""What is wrong with a run's models before it starts: names, keys, and money, each fault in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from agent_core.ensemble import parse_model_shares, planner_models
+from agent_core.proposers import ANY_ENDPOINT, is_llm_proposer
+from agent_core.providers import keys, registry
+from agent_core.providers.keys import KeyFault
+from agent_core.providers.registry import UnknownEndpoint
+from daemon.calls import model_catalog
+from daemon.config import DaemonConfig
+from state.model import RunConfig
+
+_MODEL_SETTINGS = ("models", "executor_models", "summarizer_models")
+
+
+def find_model_faults(
+    run: RunConfig, daemon: DaemonConfig, env: Mapping[str, str], *, sends: bool = True
+) -> list[str]:
+    """Return what keeps a run's models from being asked; nothing where none of its planners asks any.
+
+    Where nobody `sends`, no keys are needed.
+    """
+    planners = [name for name in dict.fromkeys(run.planner) if is_llm_proposer(name)]
+    if not planners:
+        return []
+    found = [*_find_unknown_endpoints(run), *_find_unserved_planners(run, planners)]
+    if found:
+        return found
+    return [*(_find_missing_keys(run, daemon, env) if sends else ()), *_find_missing_budget(run, daemon)]
+
+
+def find_unusable_models(run: RunConfig, daemon: DaemonConfig, env: Mapping[str, str]) -> list[str]:
+    """Return which models of settings for runs to come are unknown, or have no key.
+
+    What is missing may still be given with the run: money, or who plans.
+    """
+    return [*_find_unknown_endpoints(run)] or [*_find_missing_keys(run, daemon, env)]
+
+
+def _find_unknown_endpoints(run: RunConfig) -> Iterator[str]:
+    for setting in _MODEL_SETTINGS:
+        for one in parse_model_shares(getattr(run.llm, setting)):
+            try:
+                registry.needs_key(one.endpoint)
+            except UnknownEndpoint as error:
+                yield f"run.llm.{setting}: {one.model}: {error}"
+
+
+def _find_unserved_planners(run: RunConfig, planners: list[str]) -> Iterator[str]:
+    for planner in planners:
+        if not planner_models(planner, run):
+            endpoint = "ENDPOINT" if planner == ANY_ENDPOINT else planner
+            yield (
+                f"run.planner: no model is given for {planner}: "
+                f'set run.llm.models, such as ["{endpoint}/MODEL"]'
+            )
+
+
+def models_of_run(run: RunConfig) -> list[str]:
+    """Return the models that a run may ask, ENDPOINT/MODEL."""
+    planners = [name for name in dict.fromkeys(run.planner) if is_llm_proposer(name)]
+    planning = [one for planner in planners for one in planner_models(planner, run)]
+    own = (*run.llm.executor_models, *run.llm.summarizer_models) if planners else ()
+    return list(dict.fromkeys(one.model for one in (*planning, *parse_model_shares(own))))
+
+
+def _find_missing_keys(run: RunConfig, daemon: DaemonConfig, env: Mapping[str, str]) -> Iterator[str]:
+    for endpoint in dict.fromkeys(model.partition("/")[0] for model in models_of_run(run)):
+        settings = daemon.endpoint(endpoint)
+        try:
+            key = keys.find_key(endpoint, env, Path(settings.key_file) if settings.key_file else None)
+        except KeyFault as error:
+            yield str(error)
+            continue
+        if key is None and registry.needs_key(endpoint) and settings.base_url is None:
+            yield f"no key for {endpoint}: give it by {keys.describe_key_sources(endpoint)}"
+
+
+def _find_missing_budget(run: RunConfig, daemon: DaemonConfig) -> Iterator[str]:
+    """Yield that a run may not spend what its models cost."""
+    if run.cap_usd > 0:
+        return
+    for model in models_of_run(run):
+        price = model_catalog.model_price(daemon, model)
+        if price is not None and price.max_cost(1000, 1000) > 0:
+            yield f"run.cap_usd = 0: {model} costs money; say how much the run may spend, in US$"
+            return

@@ -1,0 +1,107 @@
+"""The meter: how long runs are under way on a day, where that has a cap.
+
+Time is held a while at a time, and settled at what passed of it, so that what is spent and held never exceeds
+the cap, and a process that is killed has paid for its last while. Where nothing is left of the day, the runs
+pause until another one; what they have in flight is finished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+
+from daemon.calls.budget_ledger import BudgetLedger, HeldTime
+from state.log import EventLog
+from state.model import Amount, Resource, RunStatus, round_seconds
+
+HOLD_SECONDS = 60.0
+"""What is held at a time."""
+
+LOOK_SECONDS = 1.0
+"""How often it is looked whether any run is under way."""
+
+
+class RunTimeMeter:
+    """Holds and settles the time in which runs of one process are under way."""
+
+    def __init__(
+        self,
+        event_log: EventLog,
+        till: BudgetLedger,
+        *,
+        driven: Callable[[str], bool] = lambda _: True,
+        clock: Callable[[], float] = time.time,
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`driven` says whether this process advances a run; `ticks` are seconds that never go back."""
+        self._log = event_log
+        self._till = till
+        self._driven = driven
+        self._clock = clock
+        self._ticks = ticks
+        self._held: HeldTime | None = None
+        self._since = 0.0
+
+    async def watch(self) -> None:
+        """Look now and then, until cancelled; what is held is settled then."""
+        try:
+            while True:
+                await self.poll()
+                await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            await self.settle_held()
+
+    async def begin(self) -> None:
+        """Settle what a process before this one left; then look, before anything is done."""
+        await self._till.settle_lost_holds()
+        await self.poll()
+
+    async def poll(self) -> None:
+        """Settle a while that is over, and hold another one while any run is under way."""
+        runs = self._log.active_runs() if self._has_day_cap() else ()
+        under_way = [run for run in runs if self._driven(run) and self._is_running(run)]
+        if not under_way:
+            await self.settle_held()
+            return
+        if self._held is not None and self._passed_seconds() < self._held.seconds:
+            return
+        await self._hold_next(under_way)
+
+    async def settle_held(self) -> None:
+        """Settle what is held, at what passed of it."""
+        if self._held is not None:
+            held, self._held = self._held, None
+            await self._till.release(held, Amount(seconds=min(held.seconds, self._passed_seconds())))
+
+    async def _hold_next(self, under_way: Iterable[str]) -> None:
+        """Go on from the end of the last while, not from now: no time between is given away."""
+        now = self._ticks()
+        since = now if self._held is None else self._since + self._held.seconds
+        await self.settle_held()
+        self._since = since
+        self._held = await self._till.hold_time(min(HOLD_SECONDS, self._seconds_to_midnight()))
+        if self._held is None:
+            await self._close_day(under_way)
+
+    async def _close_day(self, under_way: Iterable[str]) -> None:
+        for account in self._till.day_accounts():
+            if account.resource is Resource.DAY_SECONDS:
+                for run in under_way:
+                    await self._till.pause_for_day(run, account)
+
+    def _has_day_cap(self) -> bool:
+        return any(one.resource is Resource.DAY_SECONDS for one in self._till.day_accounts())
+
+    def _is_running(self, run: str) -> bool:
+        return self._log.run_state(run).status is RunStatus.RUNNING
+
+    def _passed_seconds(self) -> float:
+        return round_seconds(max(0.0, self._ticks() - self._since))
+
+    def _seconds_to_midnight(self) -> float:
+        """Return the seconds until midnight, UTC: a while is of one day."""
+        now = datetime.fromtimestamp(self._clock(), tz=UTC)
+        midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+        return max(LOOK_SECONDS, (midnight - now).total_seconds())

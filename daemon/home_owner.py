@@ -1,0 +1,222 @@
+"""Owning a home: everything that runs while this process may write the log.
+
+`agentd` hosts every active run. `agentctl run` hosts too when nobody else does, but keeps to its own run
+and to what is submitted or resumed meanwhile: runs that were interrupted earlier wait to be asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from daemon.calls.llm_roles import RoleFactory
+from daemon.calls.run_time_meter import RunTimeMeter
+from daemon.command_models import Approve, Command, Fork, Resume, Submit
+from daemon.commands import CommandHandler
+from daemon.config import DaemonConfig
+from daemon.config_watcher import ConfigWatcher
+from daemon.disk_full import DiskSpaceGuard
+from daemon.host_watch import HostWatch
+from daemon.inbox import Inbox
+from daemon.log_verification import PATIENCE_SECONDS, verify_alongside
+from daemon.runner import EffectRunner, EvaluationRetryPolicy
+from daemon.stop_signal import StopSignal, run_alongside
+from daemon.supervisor import EffectLimits, Supervisor
+from daemon.systemd import NULL_NOTIFIER, ServiceNotifier
+from daemon.watchdog import Heartbeat, announce_stop, format_standings
+from daemon.workers import CreateEvaluator, Workers
+from state.crash import crash_point
+from state.disk_reserve import DiskReserve
+from state.home import HomeLayout
+from state.log import EventLog
+
+IDLE_SECONDS = 60.0
+IDLE_POLLS = 4
+"""Workers are closed when, at so many looks within these seconds, nothing was in flight."""
+
+
+def create_workers(home: Path, config: DaemonConfig) -> Workers:
+    """Return the real evaluators and proposers, as `config` wants them."""
+    from agent_core import proposers
+    from remote import registry
+
+    def under(settings: DaemonConfig) -> CreateEvaluator:
+        means = registry.EvaluatorResources(
+            home,
+            settings.evaluations,
+            settings.allow_weak_jail,
+            settings.ray_address,
+            settings.host_silence_seconds,
+        )
+        return partial(registry.create_evaluator, home=home, means=means)
+
+    return Workers(create_evaluator=under(config), create_proposer=proposers.create_proposer, under=under)
+
+
+async def host_home(
+    event_log: EventLog,
+    config: DaemonConfig,
+    *,
+    stop: StopSignal,
+    workers: Workers,
+    focus: set[str] | None = None,
+    notifier: ServiceNotifier = NULL_NOTIFIER,
+    changed: Callable[[DaemonConfig], None] | None = None,
+) -> None:
+    """Work as `serve_runs` does, with the log that was found proved meanwhile.
+
+    Whoever hosts certain runs and sees them to their end waits a little for a proof that takes longer.
+
+    Raises:
+        state.errors.StateError: the log failed, or is found to be damaged.
+    """
+
+    def patience_seconds() -> float:
+        return PATIENCE_SECONDS if focus and focus.isdisjoint(event_log.active_runs()) else 0.0
+
+    work = serve_runs(
+        event_log, config, stop=stop, workers=workers, focus=focus, notifier=notifier, changed=changed
+    )
+    if event_log.head.seq == 0:  # all that will be there is what this process writes
+        await work
+    else:
+        await verify_alongside(event_log.home, work, stop, patience_seconds=patience_seconds)
+
+
+async def serve_runs(
+    event_log: EventLog,
+    config: DaemonConfig,
+    *,
+    stop: StopSignal,
+    workers: Workers,
+    focus: set[str] | None = None,
+    notifier: ServiceNotifier = NULL_NOTIFIER,
+    changed: Callable[[DaemonConfig], None] | None = None,
+    desk: RoleFactory | None = None,
+) -> None:
+    """Take commands and advance runs until `stop_signal`; then end in-flight work and close the workers.
+
+    `focus` names the runs to advance, None all; runs that are submitted, forked or let go on join it.
+    `notifier` hears how it goes, `changed` of other settings of the process: an edit of the file made them.
+    `desk` is where models are asked, by default as `config` says.
+
+    Raises:
+        state.errors.StateError: the log failed.
+    """
+    desk = RoleFactory(event_log, config) if desk is None else desk
+    runner = EffectRunner(event_log, workers, desk=desk, retry=_retry_policy(config))
+    supervisor = Supervisor(
+        event_log,
+        runner,
+        limits=_effect_limits(config),
+        grace_seconds=config.grace_seconds,
+        focus=focus,
+        elsewhere=lambda: workers.remote_slots,
+    )
+    meter = RunTimeMeter(event_log, desk.till, driven=lambda run: focus is None or run in focus)
+    commands = CommandHandler(
+        event_log, workers, touched=_on_command_done(supervisor, focus), check=desk.find_model_faults
+    )
+    edits = ConfigWatcher(
+        event_log, turn=commands.turn, apply=_on_config_change(runner, supervisor, workers, desk, changed)
+    )
+    inbox = Inbox(event_log.home, commands.handle)
+    parts = {"writer": event_log.writer_progress, "supervisor": supervisor.turns, "inbox": inbox.turns}
+
+    def step() -> None:
+        for turns in parts.values():
+            turns.step()
+
+    space = DiskSpaceGuard(event_log, _disk_reserve(event_log), stop, touched=supervisor.touch, step=step)
+    pulse = Heartbeat(notifier, parts, _status_describer(event_log, space))
+    leaving = announce_stop(notifier, stop, lambda: supervisor.grace_seconds)
+    try:
+        await meter.begin()
+        sides = (
+            space.watch(),
+            inbox.watch(),
+            edits.watch(),
+            desk.watch_day_budget(supervisor.touch),
+            meter.watch(),
+            pulse.send_heartbeats(),
+            leaving,
+            close_idle_workers(supervisor, workers),
+            HostWatch(event_log, workers, touched=supervisor.touch, focus=focus).watch(),
+        )
+        await run_alongside(supervisor.run(stop), *sides, stop=stop)
+    finally:
+        await desk.aclose()
+        await workers.aclose()
+
+
+def _disk_reserve(event_log: EventLog) -> DiskReserve:
+    return DiskReserve(HomeLayout(event_log.home).reserve)
+
+
+def _on_command_done(supervisor: Supervisor, focus: set[str] | None) -> Callable[[Command, str], None]:
+    """Return what hears of each command that was carried out, and of the run that it concerned."""
+
+    def touched(command: Command, run: str) -> None:
+        crash_point("host.touched")
+        if focus is not None and isinstance(command, Submit | Resume | Approve | Fork):
+            focus.add(run)
+        supervisor.touch(run)
+
+    return touched
+
+
+def _on_config_change(
+    runner: EffectRunner,
+    supervisor: Supervisor,
+    workers: Workers,
+    desk: RoleFactory,
+    changed: Callable[[DaemonConfig], None] | None,
+) -> Callable[[DaemonConfig], None]:
+    """Return what puts other settings of the process into force."""
+
+    def apply(fresh: DaemonConfig) -> None:
+        runner.retry = _retry_policy(fresh)
+        supervisor.set_limits(_effect_limits(fresh), grace_seconds=fresh.grace_seconds)
+        workers.apply_config(fresh)
+        desk.apply_config(fresh)
+        if changed is not None:
+            changed(fresh)
+
+    return apply
+
+
+async def close_idle_workers(supervisor: Supervisor, workers: Workers) -> None:
+    """Close workers that were replaced, and all that had nothing to do for a while: they hold memory."""
+    quiet = 0
+    while True:
+        await asyncio.sleep(IDLE_SECONDS / IDLE_POLLS)
+        await workers.close_replaced()
+        quiet = 0 if supervisor.in_flight_count or workers.is_preparing else quiet + 1
+        if quiet == IDLE_POLLS:
+            await workers.aclose()
+
+
+def _effect_limits(config: DaemonConfig) -> EffectLimits:
+    return EffectLimits(
+        evaluations=config.evaluations, proposals=config.proposals, runs=config.runs, calls=config.calls
+    )
+
+
+def _retry_policy(config: DaemonConfig) -> EvaluationRetryPolicy:
+    return EvaluationRetryPolicy(deadline_seconds=config.evaluation_seconds)
+
+
+def _status_describer(event_log: EventLog, space: DiskSpaceGuard) -> Callable[[], str]:
+    """Return what tells how the runs stand, looking only when the log has grown."""
+    known: dict[int, str] = {}
+
+    def describe() -> str:
+        seq = event_log.head.seq
+        if seq not in known:
+            known.clear()
+            known[seq] = format_standings(event_log.run_standings())
+        return f"disk full; {known[seq]}" if space.full else known[seq]
+
+    return describe

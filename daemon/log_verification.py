@@ -1,0 +1,116 @@
+"""Proving the whole log behind its owner's back: a process of its own, at the lowest priority.
+
+Opening a log checks what is new since the last look, so that it is quick; this checks everything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from daemon import exits
+from daemon.stop_signal import StopSignal, run_alongside, wait_for_first
+from state.errors import LogDamaged
+
+LOWEST_PRIORITY = 19
+
+_VERIFIER = """import ctypes, signal, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+from agentctl import main
+main()
+"""
+"""`agentctl` that dies with the process that started it, also when that one is killed."""
+
+_CRASHED = frozenset({exits.FAILURE, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGFPE})
+"""How a process ends over a log in which it met what nobody foresaw: a proof that failed, whatever failed in
+it. `verify` itself never says that the answer is no; a process that others kill says nothing of the log."""
+
+PATIENCE_SECONDS = 10.0
+"""How long the report of a run that has ended waits for the proof of the log that it is in."""
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("proof")
+
+
+async def verify_alongside(
+    home: Path, work: Coroutine[Any, Any, None], stop: StopSignal, *, patience_seconds: Callable[[], float]
+) -> None:
+    """Do `work` while the log of `home` is proved; damage asks it to stop, and is raised in the end.
+
+    A proof that outlasts the work is waited for as long as `patience_seconds` then says, or until a
+    signal asks to stop again; if it has not ended by then, that is said.
+
+    Raises:
+        LogDamaged: naming the first thing that is not as it was written.
+    """
+    ended = asyncio.Event()
+
+    async def proof() -> None:
+        try:
+            await verify_log(home)
+        finally:
+            ended.set()
+
+    async def work_and_wait() -> None:
+        await work
+        seconds = patience_seconds()
+        if ended.is_set() or seconds <= 0:
+            return
+        await wait_for_first(ended, stop.immediate, seconds=seconds)
+        if not ended.is_set():
+            log.warning("log_not_verified", reason="it takes longer; agentctl verify does it all")
+
+    await run_alongside(work_and_wait(), proof(), stop=stop)
+
+
+async def verify_briefly(home: Path) -> None:
+    """Prove the log of `home` as far as a report of what is in it waits for that; else say that it was not.
+
+    Raises:
+        LogDamaged: naming the first thing that is not as it was written.
+    """
+    await verify_alongside(home, asyncio.sleep(0), StopSignal(), patience_seconds=lambda: PATIENCE_SECONDS)
+
+
+async def verify_log(home: Path) -> None:
+    """Verify the log of `home` deeply while its owner works; cancelling ends the process that does it.
+
+    Raises:
+        LogDamaged: naming the first thing that is not as it was written.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-c", _VERIFIER, "--home", str(home), "verify", "--json",
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        with suppress(ProcessLookupError):  # it may have ended already
+            os.setpriority(os.PRIO_PROCESS, process.pid, LOWEST_PRIORITY)
+        out, err = await process.communicate()
+    except asyncio.CancelledError:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        raise
+    if process.returncode == exits.LOG:
+        raise LogDamaged(json.loads(out)["findings"][0] if out else err.decode().strip())
+    if process.returncode in _CRASHED:
+        raise LogDamaged(f"proving it failed with status {process.returncode}: {_last_line(err)}")
+    if process.returncode == exits.OK:
+        log.info("log_verified", home=str(home), events=json.loads(out)["events"])
+    else:  # killed for memory, say: nothing is known about the log
+        log.warning("log_not_verified", status=process.returncode, reason=err.decode().strip())
+
+
+def _last_line(err: bytes) -> str:
+    """Return the end of what the process said: of a traceback, the error."""
+    return (err.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]

@@ -1,0 +1,95 @@
+"""Changing the settings of a run that is there already: some keys over what it has, checked as a whole.
+
+Keys are those of the configuration (`run.search.beam`); `run.` may be left out. What decides how kernels are
+judged stays as it is for a run's whole life, so that its latencies compare; a fork may change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from daemon.config import ConfigError, nest_keys, parse_setting, section_faults
+from state.model import RunConfig
+
+EVALUATION_KEYS = frozenset({"run.problem", "run.size", "run.target", "run.evaluator"})
+"""The keys that decide how kernels are judged."""
+
+FaultFinder = Callable[[str, Any], Iterable[str]]
+"""Gives further faults of a key's value, such as `daemon.name_checks.unknown`."""
+
+
+def apply_settings(
+    config: RunConfig,
+    settings: Mapping[str, Any],
+    *,
+    keep: frozenset[str] = frozenset(),
+    look_up: FaultFinder | None = None,
+) -> RunConfig:
+    """Return `config` with `settings` in place of what it has; keys in `keep` may not be changed.
+
+    Raises:
+        ConfigError: naming every key that is unknown, kept or no run's, and every wrong value.
+    """
+    values: dict[str, Any] = {}
+    faults: list[str] = []
+    for name, value in settings.items():
+        try:
+            key, parsed = parse_setting(name, value)
+            if key in values:
+                faults.append(f"{name}: {key} was given a value before; which is meant?")
+            faults += _find_key_faults(key, keep)
+            faults += (f"{key}: {fault}" for fault in (look_up(key, parsed) if look_up else ()))
+            values[key] = parsed
+        except ValueError as error:
+            faults.append(f"{name}{error}")
+    if not faults:
+        try:
+            changed = _merge_tables({"run": config.model_dump()}, nest_keys(values))
+            return RunConfig.model_validate(changed["run"])
+        except ValidationError as error:
+            faults = section_faults("run", error)
+    raise ConfigError(faults)
+
+
+def expand_run_keys(names: Iterable[str]) -> list[str]:
+    """Return the keys that names of settings stand for."""
+    return [name if name.startswith("run.") else f"run.{name}" for name in names]
+
+
+def diff_configs(before: RunConfig, after: RunConfig) -> dict[str, tuple[Any, Any]]:
+    """Return the keys in which two configurations differ, with both values as JSON."""
+    old, new = (_flatten_table(config.model_dump(mode="json"), "run.") for config in (before, after))
+    return {key: (old[key], new[key]) for key in old if old[key] != new[key]}
+
+
+def _find_key_faults(key: str, keep: frozenset[str]) -> Iterable[str]:
+    if not key.startswith("run."):
+        yield f"{key}: a setting of the process, not of a run; change it in config.toml"
+    if key in keep:
+        yield (
+            f"{key}: a run keeps what it is judged by, so that its latencies compare; "
+            f"a fork may change it: agentctl fork RUN@SEQ --set {key}=..."
+        )
+
+
+def _merge_tables(base: dict[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for name, value in changed.items():
+        inner = merged.get(name)
+        merged[name] = (
+            _merge_tables(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
+        )
+    return merged
+
+
+def _flatten_table(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            flat |= _flatten_table(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat

@@ -1,0 +1,134 @@
+"""How reports and errors look: one JSON object, or lines for people with the kernel's source beside them.
+
+For people every figure has its unit, which its name ends in, and says whether the model predicted it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+Report = dict[str, Any]
+
+# The end of a figure's name, or the name of what it is in: its unit. The first that fits.
+_UNITS = {
+    "dynamic_loops": "loops whose rounds data decide, timed as one round",
+    "seconds": "s, taken here",
+    "_ms": "ms predicted",
+    "_time": "s predicted",
+    "_cycles": "cycles predicted",
+    "cycle_count": "cycles predicted",
+    "_percent": "% predicted",
+    "_bytes": "bytes",
+    "_size": "bytes",
+    "_flops": "flops",
+    "bandwidth_ratio": "flops per byte",
+    "intensity": "flops per byte",
+}
+
+_TITLES = {
+    "rel_l2": "rel_l2 (relative L2 error by seed)",
+    "counters": "counters (of the whole kernel, predicted)",
+}
+
+
+def report_to_json(report: Report) -> str:
+    """One line of valid JSON; numbers that JSON cannot hold (NaN, infinity) become null."""
+    return json.dumps(_replace_non_finite(report), allow_nan=False)
+
+
+def _replace_non_finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _replace_non_finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replace_non_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def format_report(report: Report, source: Path | None = None) -> Iterator[str]:
+    """A report of a verb that takes a kernel; what it does not know is left out."""
+    for name, value in report.items():
+        if name == "correct" and value is None and report["verb"] == "run":
+            yield "correct: not judged, there is no --reference"
+        elif name == "checks":
+            yield from format_entry("checks", value or "no rule is broken", source)
+        elif name != "verb" and value not in (None, {}, []):
+            yield from format_entry(name, value, source)
+
+
+def format_entry(
+    name: str, value: Any, source: Path | None = None, within: str = "", indent: str = ""
+) -> Iterator[str]:
+    """`name: value unit`, nested by indentation; findings as sentences with their source line."""
+    if isinstance(value, dict) and value:
+        yield f"{indent}{_TITLES.get(name, name)}:"
+        for inner, item in value.items():
+            yield from format_entry(inner, item, source, name, indent + "  ")
+    elif isinstance(value, list | tuple) and value and isinstance(value[0], dict | list | tuple):
+        yield f"{indent}{_TITLES.get(name, name)}:"
+        item_lines = _ITEMS.get(name, _format_item)
+        yield from (f"{indent}  {text}" for item in value for text in item_lines(item, source))
+    else:
+        yield f"{indent}{name}: {format_figure(value)}{_unit_suffix(name, within)}"
+
+
+def format_figure(value: Any) -> str:
+    """A value; of a number as many digits as somebody reads."""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _unit_suffix(name: str, within: str) -> str:
+    found = (unit for end, unit in _UNITS.items() if name.endswith(end) or within.endswith(end))
+    unit = next(found, "")
+    return f" {unit}" if unit else ""
+
+
+def _format_item(item: Any, source: Path | None) -> list[str]:
+    if not isinstance(item, dict):
+        return [str(item)]
+    return [", ".join(f"{name} {format_figure(value)}" for name, value in item.items())]
+
+
+def _format_tile(item: Report, source: Path | None) -> list[str]:
+    del source
+    read = ", ".join(
+        f"{_format_box(box)} ({item['precision'].get(box['tensor'], '?')})" for box in item["inputs"]
+    )
+    return [f"line {item['line']}: {_format_box(item['output'])} <- {read or 'no input'}"]
+
+
+def _format_box(box: Report) -> str:
+    rows, columns = (f"{first}:{end}" for first, end in (box["rows"], box["columns"]))
+    return f"{box['tensor']}[{rows}, {columns}]"
+
+
+def format_finding(fields: Report, source: Path | None) -> list[str]:
+    """An error or a broken rule: place, code, message; the line it is about; what usually fixes it."""
+    line = fields.get("line") or 0
+    place = f"line {line}: " if line else ""
+    made = [f"{place}{fields['code']}: {fields['message']}"]
+    text = read_source_line(source, line)
+    if text:
+        made.append(f"    {line} | {text}")
+    if fields.get("hint"):
+        made.append(f"    hint: {fields['hint']}")
+    return made
+
+
+def read_source_line(path: Path | None, line: int) -> str:
+    """One line of the kernel's file without its indentation, empty when there is none."""
+    try:
+        found = path.read_text(encoding="utf-8").splitlines() if path is not None else []
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return found[line - 1].strip() if 0 < line <= len(found) else ""
+
+
+# Lists whose items have a look of their own.
+_ITEMS: dict[str, Callable[[Any, Path | None], list[str]]] = {
+    "checks": format_finding,
+    "tiles": _format_tile,
+}

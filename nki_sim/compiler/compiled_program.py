@@ -1,0 +1,31 @@
+"""The instructions that run, and which traced instruction each of them comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nki_sim.program.ir import Ints, Program
+
+TRACED, SAVE, RELOAD, LOAD_AGAIN = range(4)
+"""Why an instruction is there: the kernel has it, a tile is saved or read back, a load is done again."""
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledProgram:
+    """A program as its compiler leaves it.
+
+    `program` is what runs. `sources[i]` is the traced instruction that i stands for or, for traffic that
+    the compiler adds, the one that needed it; `origins[i]` says which of these it is.
+    """
+
+    program: Program
+    sources: Ints
+    origins: Ints
+
+
+def compile_unchanged(program: Program) -> CompiledProgram:
+    """A program that runs as it was traced."""
+    count = len(program)
+    return CompiledProgram(program, np.arange(count), np.full(count, TRACED))

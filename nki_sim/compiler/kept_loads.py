@@ -1,0 +1,58 @@
+"""Loads that the legacy compiler does once for all iterations of a loop, because their tiles may stay.
+
+A declaration's tiles are kept, all or none, as long as the places of all declarations fit in SBUF together.
+Profiles show both: weights that are loaded once, and loads repeated where SBUF is full [C].
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from nki_sim.compiler.buffer_rotation import TileSpan, assign_places, tile_spans, total_tile_bytes
+from nki_sim.compiler.hoist import merge_tiles
+from nki_sim.compiler.program_draft import ProgramDraft
+from nki_sim.targets import Target
+
+
+def keep_loads(draft: ProgramDraft, target: Target, twins: Mapping[int, int]) -> None:
+    """Merge loaded tiles with the earlier ones that they equal, declaration by declaration."""
+    kept: dict[int, int] = {}
+    for used in tile_spans(draft):
+        kept |= _find_kept_tiles(draft, target, used, twins)
+    if kept:
+        merge_tiles(draft, kept)
+
+
+def _find_kept_tiles(
+    draft: ProgramDraft, target: Target, used: Mapping[int, TileSpan], twins: Mapping[int, int]
+) -> dict[int, int]:
+    """The tiles of one core that need not be loaded, while there is room for those that stay longer."""
+    by_site: dict[int, dict[int, TileSpan]] = defaultdict(dict)
+    for tensor, span in used.items():
+        by_site[draft.tensor_sites[tensor]][tensor] = span
+    room = sum(_needed_bytes(draft, target, one) for one in by_site.values())
+    kept: dict[int, int] = {}
+    for one in by_site.values():
+        names = {tensor: twins[tensor] for tensor in one if twins.get(tensor) in used}
+        if not names:
+            continue
+        more = _needed_bytes(draft, target, _merge_spans(one, names)) - _needed_bytes(draft, target, one)
+        if room + more <= target.sbuf_usable_bytes:
+            kept |= names
+            room += more
+    return kept
+
+
+def _needed_bytes(draft: ProgramDraft, target: Target, used: Mapping[int, TileSpan]) -> int:
+    return total_tile_bytes(draft, target, assign_places(draft, used, target.legacy_rotation).values())
+
+
+def _merge_spans(used: Mapping[int, TileSpan], names: Mapping[int, int]) -> dict[int, TileSpan]:
+    """Spans of tiles when each lasts for those that equal it."""
+    found: dict[int, TileSpan] = {}
+    for tensor, (first, last) in used.items():
+        name = names.get(tensor, tensor)
+        earliest, latest = found.get(name, (first, last))
+        found[name] = min(first, earliest), max(last, latest)
+    return dict(sorted(found.items(), key=lambda entry: entry[1]))

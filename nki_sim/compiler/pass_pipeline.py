@@ -1,0 +1,84 @@
+"""The compiler of each namespace: the current one keeps what the kernel says, the legacy one rewrites it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nki_sim.compiler.broadcast import multiply_broadcasts
+from nki_sim.compiler.buffer_rotation import rotate_buffers
+from nki_sim.compiler.compiled_program import CompiledProgram, compile_unchanged
+from nki_sim.compiler.engine_assignment import assign_engines
+from nki_sim.compiler.hoist import hoist_computation
+from nki_sim.compiler.kept_loads import keep_loads
+from nki_sim.compiler.load_streaming import stream_loads
+from nki_sim.compiler.masked_tails import widen_products
+from nki_sim.compiler.narrow_reloads import narrow_reloads
+from nki_sim.compiler.program_draft import ProgramDraft
+from nki_sim.compiler.psum_placement import place_in_psum
+from nki_sim.compiler.residency import plan_residency
+from nki_sim.compiler.sbuf_tiles import SbufTiles
+from nki_sim.compiler.spill import insert_spills
+from nki_sim.compiler.tile_arrays import find_split_tiles
+from nki_sim.program.ir import Program
+from nki_sim.targets import Target
+
+_CoreResidency = tuple[SbufTiles, list[int]]
+"""The tiles of a core, and which of them leave SBUF and come back (`plan_residency`)."""
+
+
+def compile_program(program: Program, target: Target) -> CompiledProgram:
+    """The instructions that run on a target.
+
+    Programs with loops whose bounds depend on data run as they were traced: their iterations are not known.
+    """
+    if program.dialect != "neuronxcc" or program.loops:
+        return compile_unchanged(program)
+    draft = ProgramDraft(program)
+    assign_engines(draft)
+    before = len(draft.tensor_sites)
+    _stream_arrays(draft, target)
+    streams = len(draft.tensor_sites) > before
+    twins = hoist_computation(draft, computed=not streams)
+    multiply_broadcasts(draft, target)
+    place_in_psum(draft, target)
+    if streams:
+        walks = _plan_cores(draft, target)
+    else:
+        keep_loads(draft, target, twins)
+        walks = _stream_arrays(draft, target)
+    insert_spills(draft, [(tiles, _pass_arrays(draft, target, tiles, moves)) for tiles, moves in walks])
+    narrow_reloads(draft)
+    rotate_buffers(draft, target)
+    widen_products(draft)
+    return draft.build_program()
+
+
+def _plan_cores(draft: ProgramDraft, target: Target) -> list[_CoreResidency]:
+    found = []
+    for core in draft.cores:
+        tiles = SbufTiles(draft, target, core)
+        found.append((tiles, plan_residency(tiles, target.sbuf_usable_bytes, draft.tensor_sites)))
+    return found
+
+
+def _stream_arrays(draft: ProgramDraft, target: Target) -> list[_CoreResidency]:
+    """Stream the arrays that do not fit, until all others do; who then leaves and comes back."""
+    while True:
+        walks = _plan_cores(draft, target)
+        tensors = set().union(*(find_split_tiles(draft, *walk, loaded=True) for walk in walks))
+        # What a part takes does not get smaller by streaming it once more.
+        tensors -= set(np.flatnonzero(draft.loaded_again_tensors()).tolist())
+        if not tensors:
+            return walks
+        stream_loads(draft, tensors)
+
+
+def _pass_arrays(draft: ProgramDraft, target: Target, tiles: SbufTiles, moves: list[int]) -> list[int]:
+    """Who leaves and comes back when computed arrays that do not stay whole pass through."""
+    passing: set[int] = set()
+    while True:
+        more = find_split_tiles(draft, tiles, moves, loaded=False) - passing
+        if not more:
+            return moves
+        passing |= more
+        moves = plan_residency(tiles, target.sbuf_usable_bytes, draft.tensor_sites, passing)

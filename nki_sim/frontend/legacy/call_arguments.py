@@ -1,0 +1,63 @@
+"""What legacy calls are given: tiles, numbers and functions, as the operators take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nki_sim.frontend.legacy.masks import Box
+from nki_sim.frontend.legacy.tiles import Tile, as_tile, to_operand
+from nki_sim.frontend.lowering.promotion import as_number
+from nki_sim.frontend.tensor import Tensor, fail
+from nki_sim.functions import ALIASES
+
+# NumPy's names for functions of the language.
+_NUMPY = {
+    "amax": "maximum", "amin": "minimum", "absolute": "abs", "true_divide": "divide", "remainder": "mod",
+    "float_power": "power", "bitwise_not": "invert", "mean": "average",
+}  # fmt: skip
+
+
+def function_name(op: Any) -> str:
+    """The language's name of a function given as `nl.add`, `np.add`, `np.max`...
+
+    Raises:
+        KernelError: what is given is no function.
+    """
+    name = getattr(op, "name", None) or getattr(op, "__name__", None)
+    if not isinstance(name, str):
+        fail("op", f"{op!r} is no function", "pass one of the language or of NumPy: nl.add, np.add, nl.exp")
+    name = _NUMPY.get(name, name)
+    return ALIASES.get(name, name)
+
+
+def to_operand_value(value: Any) -> Any:
+    """A tile for a tensor, a Python number for a NumPy one, anything else as it is."""
+    if type(value) is Tile or isinstance(value, bool):
+        return value
+    found = as_number(value)
+    return to_operand(value) if found is None else found
+
+
+def mask_result(result: Tensor, boxes: Sequence[Box] | None, shape: Sequence[int]) -> Tile:
+    """The tile with what a mask over a tile of `shape` left of it: an assignment writes no more than that."""
+    made = as_tile(result)
+    if boxes is not None:
+        made.kept = list(dict.fromkeys(_fit_box(box, shape, made.shape) for box in boxes))
+    return made
+
+
+def product_boxes(product: Tensor, boxes: Sequence[Box] | None) -> Sequence[Box] | None:
+    """The boxes of a product from those over its moving operand: all rows, the same columns."""
+    return None if boxes is None else [((0, product.shape[0]), *box[1:]) for box in boxes]
+
+
+def _fit_box(box: Box, shape: Sequence[int], wanted: Sequence[int]) -> Box:
+    """A box over a tile of one shape as one over another: axes that the two do not share are whole."""
+    whole = tuple((0, size) for size in wanted)
+    if len(shape) != len(wanted):
+        return (box[0], *whole[1:]) if shape[0] == wanted[0] else whole
+    return tuple(
+        span if size == count else all_of
+        for span, size, count, all_of in zip(box, shape, wanted, whole, strict=True)
+    )

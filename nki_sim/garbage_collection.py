@@ -1,0 +1,21 @@
+"""How often Python looks for cycles among objects while a program is made or scheduled."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_COLLECTED_AFTER = 1_000_000
+"""Objects made between two collections."""
+
+
+@contextmanager
+def rare_garbage_collection() -> Iterator[None]:
+    """Most of what is made meanwhile is kept, so that looking for cycles in it again and again is in vain."""
+    before = gc.get_threshold()
+    gc.set_threshold(_COLLECTED_AFTER, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

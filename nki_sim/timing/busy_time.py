@@ -1,0 +1,64 @@
+"""How long each instruction keeps its engine busy, from its form, and from what the program did before it.
+
+ScalarE and VectorE read a PSUM tile more slowly when several matmuls were added up in it: the work of the
+instruction, not its overhead, takes longer by a factor (calibrated). The tensor engine runs at a lower clock
+until it has worked for a while.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nki_sim.operators.costs import Cost
+from nki_sim.program.ir import Program
+from nki_sim.targets import Target
+from nki_sim.timing.psum_sums import reads_sums
+from nki_sim.timing.timeline import Floats
+
+
+def instruction_busy_ns(program: Program, target: Target, costs: list[Cost]) -> Floats:
+    """Per instruction, without the ramp of the tensor engine."""
+    base = np.array([cost.busy_ns for cost in costs])
+    stretch = target.psum_accumulate_stretch
+    longer = np.array([max(cost.busy_ns, stretch * (cost.busy_ns - cost.overhead_ns)) for cost in costs])
+    forms = program.form_ids
+    if not len(forms):
+        return np.zeros(0)
+    return np.asarray(np.where(reads_sums(program), longer[forms], base[forms]))
+
+
+class ClockRamp:
+    """The clock of one tensor engine: lowered until it has worked for a while, and again after idling.
+
+    A credit of up to `tensor_ramp_ns` grows while the engine works and shrinks while it idles. At the top
+    the clock is full, at the bottom it is lowered to `tensor_ramp_ratio`, and it stays so until the credit is
+    at the other end. At a constant load that is the documented behaviour: the full clock about 3 us after
+    work begins, the lowered one when the engine works less than half of the time for a few us.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._top_ns, self._ratio = target.tensor_ramp_ns, target.tensor_ramp_ratio
+        self._credit_ns = self._end_ns = 0.0
+        self._full = self._top_ns == 0.0
+
+    def extra_ns(self, at_ns: float, busy_ns: float) -> float:
+        """What the lowered clock adds to an instruction that starts then.
+
+        It may start before the one before has ended, on another tile of the array.
+        """
+        self._credit_ns = max(0.0, self._credit_ns - max(0.0, at_ns - self._end_ns))
+        self._full = self._full and self._credit_ns > 0.0
+        extra = 0.0 if self._full else self._slow_clock_ns(busy_ns)
+        end_ns, worked_ns = at_ns + busy_ns + extra, busy_ns + extra
+        if at_ns < self._end_ns:
+            end_ns, worked_ns = max(end_ns, self._end_ns), max(0.0, end_ns - self._end_ns)
+        self._end_ns = end_ns
+        self._credit_ns = min(self._top_ns, self._credit_ns + worked_ns)
+        return extra
+
+    def _slow_clock_ns(self, busy_ns: float) -> float:
+        """The lowered clock lasts for the instruction, or until the credit is at the top."""
+        left = self._top_ns - self._credit_ns
+        slow_ns = min(busy_ns / self._ratio, left)
+        self._full = slow_ns >= left
+        return slow_ns * (1.0 - self._ratio)

@@ -1,0 +1,43 @@
+"""Who reads what another instruction of the same engine has written: it cannot follow at once.
+
+An engine is a pipeline: instructions begin one behind the other, but one that reads what the one before has
+written waits until that has left the pipeline. Long instructions take longer than the pipeline anyway.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nki_sim.operators.model import ON_CHIP
+from nki_sim.program.ir import Program
+from nki_sim.targets import Target
+
+PIPELINES = ("vector", "scalar", "gpsimd")
+"""Engines with a documented interval; products that add up in PSUM follow each other at once."""
+
+
+def pipeline_ns(engine: str, target: Target) -> float:
+    """From the start of an instruction to that of the next which reads its result, on one engine."""
+    return target.dependent_cycles / target.clock_ghz(engine) if engine in PIPELINES else 0.0
+
+
+class ChipResults:
+    """The tensors on the chip that each instruction writes and reads."""
+
+    def __init__(self, program: Program) -> None:
+        cells = program.cells
+        on_chip = [item.buffer in ON_CHIP for item in program.operands]
+        self._first: list[int] = cells.first.tolist()
+        self._tensor: list[int] = cells.tensor.tolist()
+        chip = np.array(on_chip, dtype=bool)[cells.operand] if on_chip else np.zeros(0, dtype=bool)
+        self._writes: list[bool] = (chip & cells.writes).tolist()
+        self._reads: list[bool] = (chip & cells.reads).tolist()
+
+    def is_read_by(self, number: int, follower: int) -> bool:
+        """Whether an instruction reads a tensor that another one writes."""
+        written = self._tensors_of(number, self._writes)
+        return bool(written) and not written.isdisjoint(self._tensors_of(follower, self._reads))
+
+    def _tensors_of(self, number: int, chosen: list[bool]) -> set[int]:
+        places = range(self._first[number], self._first[number + 1])
+        return {self._tensor[place] for place in places if chosen[place]}

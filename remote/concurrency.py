@@ -1,0 +1,20 @@
+"""Several pieces of work at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def gather_or_cancel(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Do all of it at a time; the first in order that fails is what is raised, and none is left running."""
+    tasks = [asyncio.create_task(item) for item in work]
+    try:
+        return [await task for task in tasks]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,123 @@
+"""Which exact number a rounded constant stands for, however it was folded and rounded.
+
+0.01 * 0.001 in float64 and 1e-5 in float32 are one number, so are 1 / sqrt(128) computed at home or on the
+device. The simplest one within a unit in the last place of float32 is taken: a decimal, a fraction, the
+square root or the fourth root of one, or one of these times pi or ln 2. What has no such name is taken as
+the float32 that it is, and said to have none: another rounding of it would be another number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from math import frexp, log, log10, pi
+
+import numpy as np
+
+_ULP = 2.0**-23
+_DIGITS = 6
+_DENOMINATOR = 4096
+_SMALLEST, _LARGEST = 1e-38, 1e38  # the range of float32; fourth powers of what is in it are floats
+MAX_INTEGER = 1 << 24
+"""Integers up to this are themselves."""
+
+# What a number costs to write down: the odd parts of numerator and denominator, multiplied; digits are what
+# people write. Three numbers in a hundred have, by chance, one of at most `_MAX_COST` that close.
+_MAX_COST = 1 << 14
+_CLEAR_RATIO = 16  # a number of more names than one has none, unless one is that much simpler
+_PLAIN_COST = 1 << 8  # nothing that costs no more is looked beyond
+_DECIMAL = 8
+_ROOTS = {1: 1, 2: 8, 4: 64}
+_FACTOR = 64
+
+FACTORS = {"pi": pi, "ln2": log(2.0)}
+
+
+@dataclass(frozen=True, slots=True)
+class ExactNumber:
+    """sign * (fraction * factor ** power) ** (1 / root); `named` is false for a float32 that has no name."""
+
+    sign: int
+    fraction: Fraction
+    root: int = 1
+    factor: str = ""
+    power: int = 0
+    named: bool = True
+
+    @property
+    def fourth_power(self) -> tuple[Fraction, str, int]:
+        """Its fourth power, whose parts are the same however it is written."""
+        times = 4 // self.root
+        return self.fraction**times, self.factor, self.power * times
+
+
+@lru_cache(maxsize=1 << 14)
+def recognise_constant(value: float) -> ExactNumber:
+    """Return the number that a finite constant stands for."""
+    sign, size = (-1, -value) if value < 0 else (1, value)
+    if size.is_integer() and size <= MAX_INTEGER:
+        return ExactNumber(sign, Fraction(int(size)))
+    found = sorted(_simple_numbers(size, _ULP), key=_candidate_cost)
+    if not found or found[0][0] > _PLAIN_COST:
+        found = sorted([*found, *_composed_numbers(size)], key=_candidate_cost)
+    found = [(cost, item) for cost, item in found if cost <= _MAX_COST]
+    if not found:
+        single = float(np.float32(size)) if size < _LARGEST else size
+        return ExactNumber(sign, Fraction(single or size), named=False)
+    least, best = found[0]
+    doubtful = any(
+        cost <= _CLEAR_RATIO * least and item.fourth_power != best.fourth_power for cost, item in found
+    )
+    return replace(best, sign=sign, named=not doubtful)
+
+
+def _candidate_cost(candidate: tuple[int, ExactNumber]) -> int:
+    return candidate[0]
+
+
+def _composed_numbers(size: float) -> Iterator[tuple[int, ExactNumber]]:
+    """Roots of simple numbers, and simple numbers times a power of a factor, under the root or outside it."""
+    for root, penalty in _ROOTS.items():
+        powers = [("", 0)] if root > 1 else []
+        powers += [(factor, sign * power) for factor in FACTORS for power in {1, root} for sign in (1, -1)]
+        for factor, power in powers if _SMALLEST < size < _LARGEST else ():
+            number = FACTORS[factor] ** power if factor else 1.0
+            for cost, found in _simple_numbers(size**root / number, root * _ULP):
+                full = cost * penalty * (_FACTOR if factor else 1)
+                yield full, replace(found, root=root, factor=factor, power=power)
+
+
+def _simple_numbers(value: float, tolerance: float) -> Iterator[tuple[int, ExactNumber]]:
+    """Simple numbers near a positive one, each with its cost."""
+    if not 1e-300 < value < 1e300:
+        return
+    shift = _DIGITS - 1 - int(np.floor(log10(value)))
+    digits = round(value * 10.0**shift)
+    if abs(digits / 10.0**shift - value) <= tolerance * value:
+        yield int(str(digits).rstrip("0")) // _DECIMAL + 1, ExactNumber(1, digits / Fraction(10) ** shift)
+    mantissa, exponent = frexp(value)
+    fraction = _simplest_fraction(mantissa, tolerance)
+    if fraction.denominator <= _DENOMINATOR:
+        cost = _odd_part(fraction.numerator) * _odd_part(fraction.denominator)
+        yield cost, ExactNumber(1, fraction * Fraction(2) ** exponent)
+
+
+def _simplest_fraction(value: float, tolerance: float) -> Fraction:
+    """Return the fraction of the least denominator within a relative tolerance of a number in [1/2, 1)."""
+    low, high = Fraction(value * (1 - tolerance)), Fraction(value * (1 + tolerance))
+    return _fraction_between(low, high)
+
+
+def _fraction_between(low: Fraction, high: Fraction) -> Fraction:
+    whole = low.numerator // low.denominator
+    if whole == low:
+        return Fraction(whole)
+    if whole + 1 <= high:
+        return Fraction(whole + 1)
+    return whole + 1 / _fraction_between(1 / (high - whole), 1 / (low - whole))
+
+
+def _odd_part(number: int) -> int:
+    return number // (number & -number) if number else 1

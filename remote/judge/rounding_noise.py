@@ -1,0 +1,120 @@
+"""What honest rounding and reordering do to a result: the reference in float32, its sums in another order.
+
+`run_in_float32` runs a reference written on NumPy with arrays that take every float64 for float32 and add up,
+in sums and in products of matrices, a shuffled order in chunks one after the other, as a device does. How far
+that is from the truth is the yardstick for a kernel's error, and whether extreme inputs can be asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+_CHUNK = 128
+
+
+def run_in_float32(reference: Callable[..., Any], inputs: Sequence[Array], seed: int) -> Any:
+    """Return what the reference gives in float32, its additions in the order of `seed`."""
+    ReorderedArray.order = np.random.default_rng(seed)
+    with np.errstate(all="ignore"):
+        return reference(*(array.view(ReorderedArray) for array in inputs))
+
+
+def run_in_narrow_type(reference: Callable[..., Any], inputs: Sequence[Array], dtype: Any) -> Any:
+    """Return what the reference gives when all that it computes is kept in a type of two bytes."""
+    ReorderedArray.kept = np.dtype(dtype)
+    try:
+        return run_in_float32(reference, inputs, seed=2)
+    finally:
+        ReorderedArray.kept = None
+
+
+class ReorderedArray(np.ndarray[Any, Any]):
+    """An array of at most float32 whose sums are made in shuffled order; elements are rounded to `kept`."""
+
+    order = np.random.default_rng(0)
+    kept: np.dtype[Any] | None = None
+
+    def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
+        """Cast as NumPy does, to float32 where float64 is asked for."""
+        return super().astype(_narrow_dtype(dtype), *args, **kwargs)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """Compute on plain float32 arrays; additions and products of matrices in shuffled order."""
+        plain = [_plain_array(item) for item in inputs]
+        if "dtype" in kwargs:
+            kwargs["dtype"] = _narrow_dtype(kwargs["dtype"])
+        out = kwargs.pop("out", None)
+        if out is not None:
+            kwargs["out"] = tuple(item.view(np.ndarray) if item is not None else None for item in out)
+        function = _REORDERED_UFUNCS.get((ufunc, method)) if out is None else None
+        result = function(*plain, **kwargs) if function else getattr(ufunc, method)(*plain, **kwargs)
+        return _wrap_result(result)
+
+    def __array_function__(
+        self, func: Any, types: Iterable[type], args: Iterable[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Keep the type through functions that are no ufuncs."""
+        return _wrap_result(super().__array_function__(func, types, args, kwargs))
+
+
+def _narrow_dtype(dtype: Any) -> Any:
+    return np.float32 if dtype is not None and np.dtype(dtype) == np.float64 else dtype
+
+
+def _plain_array(item: Any) -> Any:
+    if isinstance(item, np.ndarray):
+        item = item.view(np.ndarray)
+    if isinstance(item, np.ndarray | np.generic) and item.dtype == np.float64:
+        return item.astype(np.float32)
+    return item
+
+
+def _wrap_result(result: Any) -> Any:
+    if isinstance(result, tuple | list):
+        return type(result)(_wrap_result(item) for item in result)
+    if isinstance(result, np.ndarray | np.floating):
+        array = np.asarray(_plain_array(result))
+        if ReorderedArray.kept is not None and array.dtype == np.float32:
+            array = array.astype(ReorderedArray.kept).astype(np.float32)
+        return array.view(ReorderedArray)
+    return result
+
+
+def _shuffled_chunks(length: int) -> list[Array]:
+    """All positions in shuffled order, in chunks."""
+    order = ReorderedArray.order.permutation(length)
+    return [order[start : start + _CHUNK] for start in range(0, length, _CHUNK)]
+
+
+def _matmul(left: Array, right: Array, **kwargs: Any) -> Any:
+    if left.ndim < 2 or right.ndim < 2 or kwargs:
+        return np.matmul(left, right, **kwargs)
+    parts = (left[..., piece] @ right[..., piece, :] for piece in _shuffled_chunks(left.shape[-1]))
+    return _sum_in_turn(parts)
+
+
+def _add_reduce(array: Any, axis: Any = 0, dtype: Any = None, **kwargs: Any) -> Any:
+    usual = dtype is None and kwargs.get("where", True) is True and kwargs.get("initial") is None
+    if not usual or not isinstance(axis, int) or not array.shape[axis]:
+        return np.add.reduce(array, axis=axis, dtype=dtype, **kwargs)
+    pieces = _shuffled_chunks(array.shape[axis])
+    return _sum_in_turn(np.add.reduce(array.take(piece, axis), axis=axis, **kwargs) for piece in pieces)
+
+
+def _sum_in_turn(parts: Iterable[Array]) -> Any:
+    total = None
+    for part in parts:
+        total = part if total is None else total + part
+    return total
+
+
+_REORDERED_UFUNCS: dict[tuple[np.ufunc, str], Callable[..., Any]] = {
+    (np.matmul, "__call__"): _matmul,
+    (np.add, "reduce"): _add_reduce,
+}

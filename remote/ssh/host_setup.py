@@ -1,0 +1,117 @@
+"""Setting a host up, or only looking at it, by the script in `deploy/`: what it did, found and misses.
+
+The script goes in by the standard input of `bash -s`; its answer is read strictly, as it is a host's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import join
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints, ValidationError
+
+from remote.ssh.errors import HostProtocolError, HostWorkerError
+from remote.ssh.host import HostSpec
+from remote.ssh.link import SshLink
+from state.model import FrozenModel
+
+SCRIPT = Path(__file__).parents[2] / "deploy" / "setup_trn2.sh"
+
+CHECK_S = 120.0
+SETUP_S = 1800.0
+
+VENDOR = (
+    ("neuron-ls", "--json-output"),
+    ("PROFILER", "--version"),
+    ("PROFILER", "capture", "-n", "KERNEL", "-s", "TRACE", "--profile-nth-exec=2"),
+    ("PROFILER", "view", "-n", "KERNEL", "-s", "TRACE", "--output-format", "summary-json"),
+)
+"""What the worker runs of the vendor's, besides the SDK's Python (`remote/hostside/devices/neuron.py`)."""
+
+_NO_BASH = frozenset({126, 127})
+_Line = Annotated[str, StringConstraints(max_length=2000)]
+_Lines = Annotated[tuple[_Line, ...], Field(max_length=64)]
+
+
+class _SurveyAnswer(FrozenModel):
+    usable: bool
+    found: dict[_Line, _Line] = Field(max_length=64)
+    missing: _Lines
+    remedies: _Lines
+    commands: _Lines
+
+
+@dataclass(frozen=True, slots=True)
+class HostSurvey:
+    """What a host has. `missing` has each thing that is not there with its remedy, `commands` what was run.
+
+    `usable`: kernels can be run there, if need be on the simulator.
+    """
+
+    address: str
+    usable: bool
+    found: dict[str, str]
+    missing: tuple[tuple[str, str], ...]
+    commands: tuple[str, ...]
+
+
+async def survey_host(link: SshLink, *, change: bool) -> HostSurvey:
+    """Look at a host; with `change`, set it up first.
+
+    Raises:
+        HostError: it cannot be reached, has no bash, or answers with something else.
+    """
+    host = link.host
+    ran = await link.run_command(
+        script_command(host, change=change),
+        stdin=SCRIPT.read_bytes(),
+        deadline_s=SETUP_S if change else CHECK_S,
+    )
+    if ran.status in _NO_BASH:
+        raise HostWorkerError(f"{host.address}: there is no bash; install it there")
+    try:
+        answer = _SurveyAnswer.model_validate_json(ran.stdout)
+        missing = tuple(zip(answer.missing, answer.remedies, strict=True))
+    except (ValidationError, ValueError) as error:
+        said = _strip_control(ran.stderr.decode(errors="replace").strip()[-300:])
+        raise HostProtocolError(
+            f"{host.address}: looking at it ends with status {ran.status}, and no answer can be read: {said}"
+        ) from error
+    return HostSurvey(
+        address=host.address,
+        usable=answer.usable,
+        found={_strip_control(name): _strip_control(value) for name, value in answer.found.items()},
+        missing=tuple((_strip_control(what), _strip_control(remedy)) for what, remedy in missing),
+        commands=tuple(map(_strip_control, answer.commands)),
+    )
+
+
+def script_command(host: HostSpec, *, change: bool) -> list[str]:
+    """Return the command that the script is given to."""
+    options = ["--json", *([] if change else ["--check"]), "--workdir", host.workdir]
+    return ["bash", "-s", "--", *options, *(["--python", host.python] if host.python else [])]
+
+
+def list_script_changes() -> list[str]:
+    """Return the commands by which the script changes something, as it has them."""
+    text = SCRIPT.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = (line.partition(" act ")[2] for line in text.splitlines() if " act " in line)
+    return [" ".join(line.split()) for line in lines if not line.startswith("COMMAND")]
+
+
+def plan_commands(host: HostSpec) -> dict[str, list[str]]:
+    """Return every command that setting up and runs would run on a host, by what they are for."""
+    from remote.ssh import jobs
+
+    return {
+        "setup": [f"{join(script_command(host, change=True))} < {SCRIPT}", *list_script_changes()],
+        "runs": [join(command) for command in jobs.list_host_commands(host)],
+        "device": [" ".join(command) for command in VENDOR],
+    }
+
+
+def _strip_control(text: Any) -> str:
+    """Return text without what could move a terminal's cursor."""
+    return "".join(letter if letter.isprintable() else " " for letter in str(text))

@@ -1,0 +1,82 @@
+"""What is sent to hosts beside the worker: archives of this very code, the same bytes for the same files.
+
+`judge.zip` has the modules that draw inputs, sketch outputs and build jails; `nki_sim.zip` the simulator, for
+hosts without the vendor's SDK. Hosts keep both under their digest, so that they travel once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import remote
+import seeds
+from remote.tracing import load_default_tracer
+
+_REMOTE = Path(remote.__file__).parent
+_SEEDS = Path(seeds.__file__).parent
+
+_JUDGE = (
+    *(_REMOTE / name for name in ("deadlock.py", "errors.py", "jail_init.py", "processes.py", "sandbox.py")),
+    _REMOTE / "hostside/devices/neuron_compiler.py",
+    *(_REMOTE / name for name in ("jail_backends.py", "judge/sketch.py", "judge/spans.py", "judge/suite.py")),
+    *(_SEEDS / name for name in ("errors.py", "inputs.py")),
+)
+_STANDING_IN = {
+    "remote/__init__.py": "",
+    "remote/judge/__init__.py": "",
+    "remote/hostside/__init__.py": "",
+    "remote/hostside/devices/__init__.py": "",
+    "seeds/__init__.py": "",
+    # The modules above name its types in annotations alone; it needs a library that hosts do not have.
+    "seeds/spec.py": '"""Stands in for the specification."""\n\nInputSpec = ProblemSpec = object\n',
+}
+_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that an archive can hold: the digest depends on no clock
+_SUFFIXES = frozenset({".py", ".json", ".toml"})
+
+
+@dataclass(frozen=True, slots=True)
+class StepArchive:
+    """An archive under the name that steps know it by."""
+
+    name: str
+    data: bytes
+    digest: str
+
+
+@cache
+def judge_archive() -> StepArchive:
+    """Return what every host needs."""
+    files = {path.relative_to(_REMOTE.parent).as_posix(): path.read_bytes() for path in _JUDGE}
+    return _pack_archive(
+        "judge.zip", {**files, **{name: text.encode() for name, text in _STANDING_IN.items()}}
+    )
+
+
+@cache
+def simulator_archive() -> StepArchive:
+    """Return what hosts without the vendor's SDK need."""
+    return _pack_archive(
+        "nki_sim.zip",
+        {name: path.read_bytes() for name, path in _package_files(load_default_tracer().package())},
+    )
+
+
+def _package_files(package: Path) -> Iterable[tuple[str, Path]]:
+    for path in sorted(package.rglob("*")):
+        if path.suffix in _SUFFIXES and "__pycache__" not in path.parts:
+            yield path.relative_to(package.parent).as_posix(), path
+
+
+def _pack_archive(name: str, files: Mapping[str, bytes]) -> StepArchive:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        for path, data in sorted(files.items()):
+            archive.writestr(zipfile.ZipInfo(path, _DATE), data, zipfile.ZIP_DEFLATED)
+    data = buffer.getvalue()
+    return StepArchive(name, data, hashlib.sha256(data).hexdigest())

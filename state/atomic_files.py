@@ -1,0 +1,41 @@
+"""Files that are whole or not there: written under another name, synced, then renamed into place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+from state.crash import crash_point
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Give the name to write under; what is there when the block ends well takes `path`'s place, durably.
+
+    What the block leaves when it fails is removed. A process that is killed leaves a `.part` file, which the
+    next one replaces; its name is short however long `path`'s is.
+    """
+    part = path.with_name(f".{sha256(os.fsencode(path.name)).hexdigest()[:16]}.part")
+    part.unlink(missing_ok=True)
+    try:
+        yield part
+        fsync_path(part)
+        crash_point("file.before_rename")
+        part.rename(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    fsync_path(path.parent)
+    crash_point("file.after_rename")
+
+
+def fsync_path(path: Path) -> None:
+    """Make a file's content, or a directory's names, outlive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,203 @@
+"""Calls to models in a run's fold: what is held for them, what they took, and how their models did.
+
+An effect in flight knows its questions, so that a delivery after a crash takes what was answered from here
+and sends again what was not. What calls took stays when the effect has ended; its own outcome costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import log
+from typing import Any
+
+from state.events import (
+    BudgetShort,
+    BudgetSpent,
+    BudgetWarned,
+    CallCompleted,
+    CallEnded,
+    CallFailed,
+    CallLost,
+    CallStarted,
+    EffectEnded,
+    EvaluationCompleted,
+    EvaluationFailed,
+)
+from state.model import (
+    PREFILTER_STAGE,
+    Amount,
+    Attempt,
+    EffectKey,
+    ModelQuestion,
+    ModelRecord,
+    Price,
+    Tokens,
+    Usage,
+    Verdict,
+    round_seconds,
+    round_usd,
+)
+from state.run_state import IllegalEvent, OpenEffect, RunState, evolve, require_live
+
+
+def apply_call_started(state: RunState, event: CallStarted) -> RunState:
+    """Hold what an attempt may take. The price that its model is first called at holds for the whole run."""
+    require_live(state, event)
+    effect = _require_open_effect(state, event)
+    known = effect.calls[event.call] if event.call < len(effect.calls) else None
+    if event.call > len(effect.calls) or event.attempt != (known.attempts if known else 0) + 1:
+        raise IllegalEvent(f"{event.key}: attempt {event.attempt} of call {event.call} out of order")
+    if known is not None and (known.held is not None or known.answer is not None):
+        raise IllegalEvent(f"{event.key}: call {event.call} is under way, or has its answer")
+    if any(one.answer is None for one in effect.calls[: event.call]):
+        raise IllegalEvent(f"{event.key}: call {event.call} before the last one was answered")
+    asked = ModelQuestion(
+        role=event.role,
+        model=event.model,
+        request=event.request,
+        attempts=event.attempt,
+        held=event.reserved,
+        failures=known.failures if known else (),
+    )
+    prices = state.prices if event.model in state.prices else {**state.prices, event.model: event.price}
+    return _with_question(evolve(state, prices=prices), event, effect, asked)
+
+
+def apply_call_ended(state: RunState, event: CallEnded) -> RunState:
+    """Charge an attempt in the place of what was held for it."""
+    effect = _require_open_effect(state, event)
+    known = effect.calls[event.call] if event.call < len(effect.calls) else None
+    if known is None or known.held is None or known.attempts != event.attempt:
+        raise IllegalEvent(f"{event.key}: attempt {event.attempt} of call {event.call} is not under way")
+    said: dict[str, Any] = {"held": None}
+    if isinstance(event, CallCompleted):
+        said["answer"] = event.answer
+        state = _record_answer(state, event)
+    elif isinstance(event, CallLost):
+        said["lost"] = True
+    elif isinstance(event, CallFailed):
+        said["failures"] = (*known.failures, event.kind)
+    took = state.spent_amount + event.charged_amount
+    settled = evolve(
+        state,
+        spent_usd=took.usd,
+        spent_tokens=took.tokens,
+        spent_calls=took.calls,
+        unknown_cost=state.unknown_cost or event.cost_usd is None,
+    )
+    return _with_question(settled, event, effect, known.model_copy(update=said))
+
+
+def _require_open_effect(state: RunState, event: CallStarted | CallEnded) -> OpenEffect:
+    effect = state.open.get(event.key)
+    if effect is None:
+        raise IllegalEvent(f"{event.key}: {type(event).__name__} of an effect that is not in flight")
+    return effect
+
+
+def _with_question(
+    state: RunState, event: CallStarted | CallEnded, effect: OpenEffect, question: ModelQuestion
+) -> RunState:
+    calls = (*effect.calls[: event.call], question, *effect.calls[event.call + 1 :])
+    open_ = {**state.open, event.key: effect.model_copy(update={"calls": calls})}
+    return evolve(state, open=open_, reserved_usd=reserved_usd(open_.values()))
+
+
+def reserved_usd(effects: Iterable[OpenEffect]) -> float:
+    """Return what is reserved for effects in flight, in US dollars."""
+    return round_usd(sum(one.reserved_usd + one.reserved_amount.usd for one in effects))
+
+
+def _record_answer(state: RunState, event: CallCompleted) -> RunState:
+    tokens = event.tokens or Tokens()
+    before = state.models.get(event.model, ModelRecord())
+    after = before.model_copy(
+        update={
+            "answers": before.answers + 1,
+            "tokens": before.tokens + tokens.total,
+            "usd": _add_answer_cost(before.usd, state.prices.get(event.model), tokens),
+        }
+    )
+    return evolve(state, models={**state.models, event.model: after})
+
+
+def _add_answer_cost(sum_usd: float | None, price: Price | None, tokens: Tokens) -> float | None:
+    """Add an answer at the price of tokens that no cache had: what caches had differs from time to time."""
+    if sum_usd is None or price is None:
+        return None
+    return round_usd(sum_usd + price.cost(Tokens(input=tokens.input, output=tokens.output)))
+
+
+def record_attempts(state: RunState, attempts: Iterable[Attempt]) -> dict[str, ModelRecord]:
+    """Return the records of models after a round: what came of the attempts in the slots that each had.
+
+    An attempt that is late counts for who had its slot in its own round.
+    """
+    found = dict(state.models)
+    for one in attempts:
+        slot = state.slot_of(EffectKey.parse(f"{one.candidate}.executor"))
+        model = slot.model if slot is not None else None
+        if model is None:
+            continue
+        before = found.get(model, ModelRecord())
+        gain = log(one.speedup) if one.gained and one.speedup else 0.0
+        found[model] = before.model_copy(
+            update={
+                "attempts": before.attempts + 1,
+                "valid": before.valid + (one.verdict is Verdict.CORRECT),
+                "gains": before.gains + one.gained,
+                "log_gain": round(before.log_gain + gain, 9),
+            }
+        )
+    return found
+
+
+def apply_budget_short(state: RunState, event: BudgetShort) -> RunState:
+    """The run could not have what it needed under this cap."""
+    return evolve(state, short={**state.short, event.resource: event.cap})
+
+
+def apply_budget_warned(state: RunState, event: BudgetWarned) -> RunState:
+    """This mark of a cap is not warned of again."""
+    return evolve(state, warned={**state.warned, event.resource: event.percent})
+
+
+def outcome_charges(state: RunState, event: EffectEnded, effect: OpenEffect | None) -> dict[str, Any]:
+    """Return what an effect's end takes of the budgets besides its usage.
+
+    Calls that it left under way are charged as lost: nobody will settle them.
+    """
+    if isinstance(event, EvaluationCompleted):
+        return {"device_seconds": _add_device_seconds(state, event)}
+    if isinstance(event, EvaluationFailed):
+        return {"device_seconds": round_seconds(state.device_seconds + event.device_seconds)}
+    left = effect.reserved_amount if effect is not None else Amount()
+    if left.calls == 0:
+        return {}
+    spent = state.spent_amount + left
+    return {"spent_usd": spent.usd, "spent_tokens": spent.tokens, "spent_calls": spent.calls}
+
+
+def _add_device_seconds(state: RunState, event: EvaluationCompleted) -> float:
+    """Add the seconds that a verdict took of a device: what was predicted, or known, took none."""
+    timed = event.evaluation.benchmark
+    if event.device_seconds is not None:
+        return round(state.device_seconds + event.device_seconds, 6)
+    if event.cached_from is not None or timed is None or timed.predicted:
+        return state.device_seconds
+    took = [took for stage, took in event.stage_ms.items() if not stage.startswith(PREFILTER_STAGE)]
+    return round(state.device_seconds + sum(took) / 1000, 6)
+
+
+def charge_usage(state: RunState, usage: Usage) -> RunState:
+    """Charge what an effect's outcome says that it cost."""
+    if usage.cost_usd == 0.0:
+        return state
+    if usage.cost_usd is None:
+        return evolve(state, unknown_cost=True)
+    return evolve(state, spent_usd=state.spent_usd + usage.cost_usd)
+
+
+def apply_budget_spent(state: RunState, event: BudgetSpent) -> RunState:
+    """Charge money that is gone without an outcome."""
+    return evolve(state, spent_usd=state.spent_usd + event.amount_usd)

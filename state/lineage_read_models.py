@@ -1,0 +1,177 @@
+"""The read models of a run, its ancestors included: a fork has what its parent had at the cut.
+
+Nothing of an ancestor is copied into a fork's rows, so each question walks the lineage, root first, and
+takes of every segment what lies before its end. A later segment's word on a candidate replaces an earlier
+one's: a fork may judge again what its parent judged.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+from state import point_in_time
+from state.queries import Segment, lineage
+
+RowDicts = list[dict[str, Any]]
+
+_COLUMNS_BY_MARK = {
+    "source": ("source", "author", "note"),
+    "judged_at": (
+        "verdict", "stage", "error_code", "error_message", "latency_ms", "lo_ms", "hi_ms", "predicted",
+        "bottleneck", "profile", "code", "cached_from", "judged_at",
+    ),
+    "compared_at": ("level", "compared_at"),
+    "decided_at": ("decision", "reason", "duplicate_of", "role", "decided_at"),
+}  # fmt: skip
+"""What one event says of an attempt, by the column that is set when it was said."""
+
+_PLAN_COLUMNS = ("technique", "site", "title", "predicted_speedup")
+_SLOT_COLUMNS = ("parent", "planner", "model")
+
+RUNS_QUERY = """
+WITH RECURSIVE line(run, stream, upto) AS MATERIALIZED (
+  SELECT run, run, 9223372036854775807 FROM runs
+  UNION ALL
+  SELECT line.run, at.parent, min(at.parent_seq, line.upto)
+  FROM line JOIN runs at ON at.run = line.stream WHERE at.parent IS NOT NULL)
+SELECT r.*, r.initial_ms / r.best_ms AS speedup,
+       (SELECT coalesce(sum(cost_nano_usd), 0) / 1e9 FROM line JOIN spend s
+        ON s.run = line.stream AND s.run_seq <= line.upto WHERE line.run = r.run) AS spent_usd,
+       (SELECT coalesce(sum(unknown), 0) FROM line JOIN spend s
+        ON s.run = line.stream AND s.run_seq <= line.upto WHERE line.run = r.run) AS unknown_costs,
+       (SELECT count(*) FROM line JOIN attempts a ON a.run = line.stream AND a.run_seq <= line.upto
+        WHERE line.run = r.run AND a.source IS NOT NULL) AS proposed,
+       (SELECT count(*) FROM line JOIN attempts a ON a.run = line.stream AND a.judged_at <= line.upto
+        WHERE line.run = r.run AND a.verdict IS NOT NULL) AS evaluated,
+       (SELECT count(*) FROM line JOIN attempts a ON a.run = line.stream AND a.judged_at <= line.upto
+        WHERE line.run = r.run AND a.verdict <> 'correct') AS failed
+FROM runs r ORDER BY r.first_seq DESC"""
+"""All runs, newest first, with their speed-up, spend in USD and counts of attempts."""
+
+
+def load_attempts(
+    connection: sqlite3.Connection, run: str, upto: int | None = None, since: int | None = None
+) -> RowDicts:
+    """Return every candidate that a run proposed, in order, with its plan, verdict and what became of it.
+
+    `speedup` is its parent's latency over its own. `history` is 1 where the latency is one of before a fork
+    that judges by something else: it compares with none of after. With `upto`, all is as it was after that
+    event of the run; with `since`, only candidates of which an event after that one says something, and
+    without `speedup` where nothing was said of the parent.
+    """
+    segments = lineage(connection, run)
+    if upto is not None:
+        segments = point_in_time.cut_segments(segments, upto)
+    names = None if since is None or not segments else _changed_candidates(connection, segments[-1], since)
+    if names is not None and not names:
+        return []
+    found: dict[str, dict[str, Any]] = {}
+    plans: dict[tuple[int, ...], dict[str, Any]] = {}
+    slots: dict[tuple[int, ...], dict[str, Any]] = {}
+    first = 0 if names is None else min(names.values())
+    for number, segment in enumerate(segments, start=1):
+        if _is_rebased(connection, segment.stream):
+            for row in found.values():
+                row["history"] = int(row["latency_ms"] is not None)
+        plans |= {
+            (row["round"], row["slot"], row["plan"]): row
+            for row in _read_segment(connection, "plans", segment, first)
+        }
+        slots |= {
+            (row["round"], row["slot"]): row for row in _read_segment(connection, "slots", segment, first)
+        }
+        for row in _read_segment(connection, "attempts", segment, first):
+            if names is None or row["candidate"] in names:
+                _merge_row(found, row, segment.upto)
+        point_in_time.restore_rows(connection, found, segments[:number])
+    for row in found.values():
+        plan = plans.get((row["round"], row["slot"], row["plan"]), {})
+        slot = slots.get((row["round"], row["slot"]), {})
+        row.update({name: plan.get(name) for name in _PLAN_COLUMNS})
+        row.update({name: slot.get(name) for name in _SLOT_COLUMNS})
+        row["speedup"] = _compute_speedup(found.get(row["parent"]), row)
+    return sorted(found.values(), key=lambda row: row["seq"])
+
+
+def _changed_candidates(connection: sqlite3.Connection, last: Segment, since: int) -> dict[str, int]:
+    """Return the candidates of which a stream's events after `since` say something, with their rounds."""
+    rows = connection.execute(
+        "SELECT candidate, round FROM attempts WHERE run = ?1 AND run_seq <= ?3"
+        " AND (run_seq > ?2 OR judged_at > ?2 OR compared_at > ?2 OR decided_at > ?2)",
+        (last.stream, since, last.upto),
+    )
+    return dict(rows.fetchall())
+
+
+def load_candidates(connection: sqlite3.Connection, run: str) -> RowDicts:
+    """Return a run's correct kernels whose latencies compare, fastest first; columns as in `load_attempts`.
+
+    Copies of a kernel that was refuted were judged no further themselves, and are as wrong.
+    """
+    compared = [row for row in load_attempts(connection, run) if not row["history"]]
+    correct = [row for row in compared if row["verdict"] == "correct" and row["reason"] != "refuted"]
+    return sorted(correct, key=lambda row: (row["latency_ms"] or 0.0, row["seq"]))
+
+
+def load_spend(connection: sqlite3.Connection, run: str, upto: int | None = None) -> RowDicts:
+    """Return what a run's paid calls cost, by role and model; `unknown` counts calls without a known price.
+
+    `call_fold` are attempts at an answer, of which `answered` got one; `endpoint` and `model` are None where
+    no model was asked. With `upto`, all is as it was after that event of the run.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    segments = lineage(connection, run)
+    for segment in segments if upto is None else point_in_time.cut_segments(segments, upto):
+        for row in _read_segment(connection, "spend", segment):
+            place = {"run": run, **{name: row[name] for name in ("role", "endpoint", "model")}}
+            entry = found.setdefault((row["role"], row["model"] or ""), {**place, "calls": 0, "answered": 0})
+            entry["calls"] += 1
+            entry["answered"] += row["outcome"] == "answered"
+            for name in ("unknown", "cost_nano_usd", "input_tokens", "output_tokens", "cached_tokens"):
+                entry[name] = entry.get(name, 0) + row[name]
+    for entry in found.values():
+        entry["cost_usd"] = entry["cost_nano_usd"] / 1e9
+    return [found[place] for place in sorted(found)]
+
+
+def _read_segment(
+    connection: sqlite3.Connection, table: str, segment: Segment, first: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield a table's rows of a segment, in the order in which they were first told of.
+
+    `first` is the earliest round of interest.
+    """
+    rounds = f" AND round >= {first:d}" if first else ""
+    cursor = connection.execute(
+        f"SELECT * FROM {table} WHERE run = ? AND run_seq <= ?{rounds} ORDER BY run_seq",  # noqa: S608 - ours
+        (segment.stream, segment.upto),
+    )
+    names = [column[0] for column in cursor.description]
+    return (dict(zip(names, row, strict=True)) for row in cursor.fetchall())
+
+
+def _is_rebased(connection: sqlite3.Connection, stream: str) -> bool:
+    found = connection.execute("SELECT rebased FROM runs WHERE run = ?", (stream,)).fetchone()
+    return found is not None and found[0] == 1
+
+
+def _merge_row(found: dict[str, dict[str, Any]], row: dict[str, Any], upto: int) -> None:
+    """Add what a segment says of a candidate up to its end to what earlier ones said."""
+    told = row | {"history": 0}
+    earlier = found.get(row["candidate"])
+    for mark, names in _COLUMNS_BY_MARK.items():
+        after = mark != "source" and (row[mark] or 0) > upto
+        if row[mark] is None or after:
+            told |= {name: earlier and earlier[name] for name in names}
+    if earlier is not None:
+        told |= {"seq": earlier["seq"], "history": earlier["history"] if row["judged_at"] is None else 0}
+    found[row["candidate"]] = told
+
+
+def _compute_speedup(parent: dict[str, Any] | None, row: dict[str, Any]) -> float | None:
+    if parent is None or parent["latency_ms"] is None or row["latency_ms"] is None:
+        return None
+    same = parent["history"] == row["history"]
+    return float(parent["latency_ms"] / row["latency_ms"]) if same else None

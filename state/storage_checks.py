@@ -1,0 +1,101 @@
+"""The checks of `verify` that look at stored things by themselves: pages, blobs, read models, leftovers.
+
+Each is a generator of findings; none keeps a query open while its caller works with what it yields.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from state import schema
+from state.blobs import parse_blob, unpack_blob
+from state.errors import BlobPruned, LogDamaged
+from state.projections import TABLES, is_current
+from state.records import EventRow, require_rising
+
+_PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class LogFinding:
+    """Something that is not as it was written.
+
+    `part` is page, chain, event, kind, state_hash, read_model, snapshot, blob or tail; the place is None
+    where it is not in one row of the log.
+    """
+
+    part: str
+    what: str
+    seq: int | None = None
+    stream: str | None = None
+    run_seq: int | None = None
+
+    def __str__(self) -> str:
+        where = f" ({self.stream}@{self.run_seq})" if self.stream else ""
+        place = "" if self.seq is None else f" at event {self.seq}{where}"
+        return f"{self.part}{place}: {self.what}"
+
+
+def finding_at_row(part: str, what: str, row: EventRow) -> LogFinding:
+    return LogFinding(part, what, row.seq, row.stream, row.run_seq)
+
+
+def finding_from_error(part: str, error: LogDamaged) -> LogFinding:
+    return LogFinding(part, error.what, error.seq, error.stream, error.run_seq)
+
+
+def check_pages(connection: sqlite3.Connection) -> Iterator[LogFinding]:
+    """Let SQLite compare its pages, tables and indexes, and look for the triggers that guard the rows.
+
+    The index of idempotency keys is what keeps an outcome single, so it must agree with its table, which
+    `quick_check` would not see.
+    """
+    for (line,) in connection.execute("PRAGMA integrity_check(1)").fetchall():
+        if line != "ok":
+            yield LogFinding("page", line)
+    there = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'")}
+    for name in sorted(schema.guard_triggers(connection) - there):
+        yield LogFinding("page", f"the trigger {name} is missing: rows were not guarded")
+
+
+def check_blobs(connection: sqlite3.Connection) -> Iterator[LogFinding]:
+    """Check every blob's bytes against its digest."""
+    after = 0
+    query = "SELECT rowid, * FROM blob WHERE rowid > ? ORDER BY rowid LIMIT ?"
+    while page := connection.execute(query, (after, _PAGE)).fetchall():
+        for rowid, *columns in page:
+            after = require_rising(after, rowid)
+            try:
+                unpack_blob(parse_blob(columns))
+            except BlobPruned:
+                continue
+            except LogDamaged as error:
+                yield LogFinding("blob", error.what)
+
+
+def compare_read_models(connection: sqlite3.Connection, rebuilt: sqlite3.Connection) -> Iterator[LogFinding]:
+    """Compare the stored read models with rebuilt ones; the first difference of each table.
+
+    Those of another version say nothing wrong: they are rebuilt when the log is next opened by its owner.
+    """
+    if not is_current(connection):
+        return
+    for table in TABLES:
+        # Tables of today's program in a fixed order, so that equal contents are equal sequences.
+        query = f"SELECT * FROM {table} ORDER BY 1, 2"  # noqa: S608 - our own table names
+        ours, theirs = connection.execute(query), rebuilt.execute(query)
+        for stored, wanted in zip_longest(ours, theirs):
+            if stored != wanted:
+                yield LogFinding("read_model", f"{table}: {_describe_difference(stored, wanted)}")
+                break
+
+
+def _describe_difference(stored: tuple[object, ...] | None, wanted: tuple[object, ...] | None) -> str:
+    if stored is None or wanted is None:
+        row = stored or wanted or ()
+        return f"row {row[:2]} is {'missing' if stored is None else 'not from the log'}"
+    changed = [(a, b) for a, b in zip(stored, wanted, strict=True) if a != b]
+    return f"row {stored[:2]} holds {changed[0][0]!r} where the log says {changed[0][1]!r}"

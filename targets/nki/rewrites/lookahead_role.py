@@ -1,0 +1,155 @@
+"""Looking ahead as a role: a request becomes a search, what it found becomes variants, and these plans."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import log
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from agent_core.effects import LearningContext, LookAheadRequest, Variant, Variants
+from agent_core.roles import LookAheadAnswer, Predict, ReadBlob, RoleError
+from state.errors import BlobMissing
+from state.model import EffectKey, LearntSequence, Plan, Prediction, RewriteStep, digest_of
+from targets.nki.rewrites import random_baseline
+from targets.nki.rewrites.lookahead import LookaheadSearch, SearchLimits
+from targets.nki.rewrites.prediction_scale import (
+    PredictionScale,
+    RunEngineJob,
+    problem_job_fields,
+    select_scale,
+)
+from targets.nki.rewrites.search_nodes import Expansion, RewriteCandidate, SearchNode, SearchSeed
+from targets.nki.rewrites.variant_selection import select_variants
+
+if TYPE_CHECKING:
+    from seeds import ProblemSpec
+
+
+async def look_ahead(
+    request: LookAheadRequest, read: ReadBlob, predict: Predict, spec: ProblemSpec, ask: RunEngineJob
+) -> LookAheadAnswer:
+    """Search from the request's parent, or draw where the request says so.
+
+    Raises:
+        RoleError: the parent cannot be read, or a pool or the evaluator failed.
+    """
+    context = LearningContext.model_validate_json(read(request.context))
+    parent = read(request.parent.source).decode()
+    told = problem_job_fields(spec, request.size, request.target)
+    if request.drawn and not request.predictions:
+        return await random_baseline.draw_variants(request, parent, ask, told)
+    scale = await select_scale(request, parent, predict, spec, ask)
+    if request.drawn:
+        return await random_baseline.draw_and_predict(request, parent, ask, told, scale)
+    engine = _EngineClient(request, context, scale, ask, told)
+    limits = SearchLimits(request.predictions, request.instructions, request.depth, request.width)
+    chances = Random(request.draw)  # noqa: S311  a search, no secret
+    search = LookaheadSearch(engine.expand_kernel, engine.combine_steps, scale.predict, limits, chances)
+    parent_ms = request.parent.latency_ms
+    first = request.parent.parent is None and EffectKey.parse(request.key).round == 1
+    leads = await engine.replay_sequences(parent, read) if first else []
+    found = await search.run(parent, parent_ms, leads)
+    chosen = select_variants(found, request.variants, parent_ms, frozenset(request.known))
+    reasons = (*engine.left_out, *search.reasons)
+    variants = Variants(parent_ms=parent_ms, found=tuple(map(_make_variant, chosen)), reasons=reasons)
+    return LookAheadAnswer(
+        variants=variants,
+        sources={digest_of(one.source.encode()): one.source.encode() for one in chosen},
+        predicted=search.predicted,
+        failed=search.failed,
+        instructions=search.instructions,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _EngineClient:
+    """The rewrite engine as a search asks it."""
+
+    request: LookAheadRequest
+    context: LearningContext
+    scale: PredictionScale
+    ask: RunEngineJob
+    shapes: dict[str, Any]
+    left_out: list[str] = field(default_factory=list)
+    """Why sequences of other runs were not tried."""
+
+    async def expand_kernel(self, source: str) -> Expansion:
+        credits_ = {name: (item.tries, item.log_gain) for name, item in self.context.credits.items()}
+        made = await self.ask({"job": "expand", "source": source, "credits": credits_, **self.shapes})
+        return Expansion(tuple(map(self._make_candidate, made["moves"])), tuple(made["reasons"]))
+
+    def _make_candidate(self, told: dict[str, Any]) -> RewriteCandidate:
+        return RewriteCandidate(
+            **{**told, "instructions": self.scale.scale_instructions(told["instructions"])}
+        )
+
+    async def replay_sequences(self, source: str, read: ReadBlob) -> list[list[SearchSeed]]:
+        """What the sequences of other runs make of a kernel that the run began with."""
+        sequences = self.context.sequences
+        return await asyncio.gather(*(self._replay_sequence(source, one, read) for one in sequences))
+
+    async def _replay_sequence(self, source: str, one: LearntSequence, read: ReadBlob) -> list[SearchSeed]:
+        """Nothing where a sequence cannot be followed, or its kernels are lost: it is only an offer."""
+        try:
+            legs = [
+                {
+                    "source": read(leg.source).decode(),
+                    "steps": [step.model_dump(mode="json") for step in leg.steps],
+                }
+                for leg in one.legs
+            ]
+            job = {"job": "retrace", "source": source, "legs": legs, "theirs": list(one.arguments)}
+            made = await self.ask({**job, **self.shapes})
+        except (BlobMissing, RoleError) as error:
+            self.left_out.append(f"{one.event_id} was not tried: {error}")
+            return []
+        return self._make_seeds(one, made["made"])
+
+    def _make_seeds(self, one: LearntSequence, made: Sequence[dict[str, Any]]) -> list[SearchSeed]:
+        """The kernels after more and more steps, each step with what it was predicted to bring there."""
+        known, steps, found = one.steps, list[RewriteStep](), list[SearchSeed]()
+        for told in made:
+            step = {name: told[name] for name in ("technique", "site", "title", "choice")}
+            steps.append(RewriteStep(**step, speedup=known[told["number"]].speedup))
+            found.append(
+                SearchSeed(tuple(steps), told["source"], self.scale.scale_instructions(told["instructions"]))
+            )
+        return found
+
+    async def combine_steps(
+        self, source: str, steps: Sequence[RewriteStep]
+    ) -> list[tuple[tuple[int, ...], str]]:
+        told = [step.model_dump(mode="json") for step in steps]
+        made = await self.ask({"job": "combine", "source": source, "steps": told, **self.shapes})
+        return [(tuple(one["steps"]), one["source"]) for one in made["made"]]
+
+
+def _make_variant(one: SearchNode) -> Variant:
+    return Variant(steps=one.steps, source=digest_of(one.source.encode()), latency_ms=one.latency_ms)
+
+
+def plan_variant(variant: Variant, parent_ms: float) -> Plan:
+    """The plan to carry a variant out; its technique is that of the step predicted to bring most."""
+    steps = variant.steps
+    main = max(steps, key=lambda step: step.speedup)
+    speedup = parent_ms / variant.latency_ms if variant.latency_ms is not None else 1.0
+    return Plan(
+        technique=main.technique,
+        site="; ".join(step.site for step in steps),
+        title="; ".join(step.title for step in steps),
+        prediction=Prediction(speedup=round(speedup, 6), reason=_prediction_reason(variant, parent_ms)),
+        detail={"source": variant.source},
+        steps=steps,
+    )
+
+
+def _prediction_reason(variant: Variant, parent_ms: float) -> str:
+    if variant.latency_ms is None:
+        return "drawn evenly; nothing was predicted"
+    total = log(parent_ms / variant.latency_ms)
+    gains = "; ".join(f"{step.technique} {step.speedup:.3f}x" for step in variant.steps)
+    verb = "down" if total > 0 else "up"
+    return f"looking ahead predicts {variant.latency_ms:.4g} ms, {verb} from {parent_ms:.4g} ms: {gains}"

@@ -1,0 +1,95 @@
+"""At which size kernels are predicted while looking ahead, and what the rewrite engine is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from agent_core.effects import LookAheadRequest
+from agent_core.roles import Predict, RoleError
+from state.model import ErrorInfo, PredictedLatency
+
+if TYPE_CHECKING:
+    from seeds import ProblemSpec
+
+MIN_FULL_SIZE_PREDICTIONS = 400
+"""Predictions that must be affordable at the problem's own size; else they are made at a smaller one.
+
+More than are made: many predictions of a small kernel find more than few of a large one, whose time is nearer
+the truth."""
+
+RunEngineJob = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+"""Has a job done by the pool of the rewrite engine; raises RoleError."""
+
+
+def problem_job_fields(spec: ProblemSpec, size: str, target: str) -> dict[str, Any]:
+    """What a job of the rewrite engine is told of the problem: arguments at the size, and the target."""
+    dims = spec.dims(size)
+    arrays = [[list(item.resolve_kernel_shape(dims)), item.dtype] for item in spec.inputs]
+    return {"arguments": spec.call_arguments(arrays, lambda value: value), "target": target}
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionScale:
+    """What predictions are made at, and how what they say there becomes what holds at the problem's size.
+
+    `parent` is the parent as it is predicted there, with a latency; at the problem's size it takes
+    `parent_ms` and has `counted` instructions as far as the reader can count them.
+    """
+
+    at: Predict
+    dims: dict[str, int] | None
+    parent: PredictedLatency
+    parent_ms: float
+    counted: int
+
+    async def predict(
+        self, sources: Sequence[str], dims: Mapping[str, int] | None = None
+    ) -> Sequence[PredictedLatency]:
+        """Predict at the scale's dimensions, with latencies as they would be at the problem's size."""
+        return [self._scale_to_full_size(one) for one in await self.at(sources, dims or self.dims)]
+
+    def _scale_to_full_size(self, one: PredictedLatency) -> PredictedLatency:
+        if one.latency_ms is None:
+            return one
+        assert self.parent.latency_ms is not None
+        latency_ms = self.parent_ms * one.latency_ms / self.parent.latency_ms
+        return one.model_copy(update={"latency_ms": latency_ms})
+
+    def scale_instructions(self, counted: int) -> int:
+        """How many instructions a kernel has there of which the reader counts so many at the full size."""
+        if not (counted and self.counted):
+            return self.parent.instructions
+        return ceil(self.parent.instructions * counted / self.counted)
+
+
+async def select_scale(
+    request: LookAheadRequest, parent: str, predict: Predict, spec: ProblemSpec, ask: RunEngineJob
+) -> PredictionScale:
+    """The problem's own size, or a smaller one where its kernels are too large to predict enough of them.
+
+    Raises:
+        RoleError: not_predicted, when the parent has no latency at either.
+    """
+    job = {
+        "job": "proxy",
+        "source": parent,
+        "spec": spec.model_dump(mode="json"),
+        "dims": spec.dims(request.size),
+        "most": request.instructions // MIN_FULL_SIZE_PREDICTIONS,
+        "target": request.target,
+    }
+    found = await ask(job)
+    dims = found["dims"]
+    (there,) = await predict([parent], dims)
+    if dims is not None and there.latency_ms is None:
+        # At a smaller size a kernel may break a rule that it keeps at its own, where it was judged.
+        dims = None
+        (there,) = await predict([parent], dims)
+    if there.latency_ms is None:
+        told = there.error or ErrorInfo(code="not_predicted", message="no reason given")
+        text = f"the parent {request.parent.id} cannot be predicted: {told.code}: {told.message}"
+        raise RoleError(ErrorInfo(code="not_predicted", message=text))
+    return PredictionScale(predict, dims, there, request.parent.latency_ms, found["instructions"])

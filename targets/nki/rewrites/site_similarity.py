@@ -1,0 +1,131 @@
+"""What a place of a kernel is, in words that mean the same in other kernels: its part in the work, no names.
+
+A loop is what varies with it, a tile what writes and reads it, an instruction what its operands come from and
+its result is for, a constant what is made of it. Two places are alike by the share of such words that they
+have in common.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from targets.nki.rewrites.arithmetic import names_in
+from targets.nki.rewrites.kernel_ir import (
+    Access,
+    Guard,
+    IntegerConstant,
+    Kernel,
+    Loop,
+    Statement,
+    StatementKind,
+    loop_contains,
+)
+from targets.nki.rewrites.values import LibrarySymbol, Tensor
+
+SiteTraits = Counter[str]
+
+
+def describe_site(kernel: Kernel, place: Any) -> SiteTraits:
+    """The words for a place of a transformation: a node, a tile, a constant, or several of these."""
+    return Counter(_site_words(kernel, place))
+
+
+def similarity(one: SiteTraits, other: SiteTraits) -> float:
+    """What two places have in common of what is said of them, 0 to 1; 1 where nothing is said of either."""
+    said = one.total() + other.total()
+    return 2 * (one & other).total() / said if said else 1.0
+
+
+def _site_words(kernel: Kernel, place: Any) -> Iterator[str]:
+    match place:
+        case Statement():
+            yield from _statement_words(kernel, place)
+        case Loop():
+            yield from _loop_words(kernel, place)
+        case Guard():
+            yield f"guard at depth {len(place.path)}"
+        case Tensor():
+            yield from _tile_words(kernel, place)
+        case IntegerConstant():
+            yield from _constant_words(kernel, place)
+        case str():
+            yield place
+        case _:
+            for number, part in enumerate(_site_parts(place)):
+                yield from (f"{number} {word}" for word in _site_words(kernel, part))
+
+
+def _site_parts(place: Any) -> Sequence[Any]:
+    """The parts of a place that is made of several; none of a set, which has no first and second."""
+    if is_dataclass(place):
+        return [getattr(place, field.name) for field in fields(place)]
+    return list(place) if isinstance(place, tuple | list) else []
+
+
+def _statement_words(kernel: Kernel, item: Statement) -> Iterator[str]:
+    yield f"does {item.op or item.kind}"
+    yield f"on {item.engine}"
+    for name, value in item.arguments.items():
+        if name.startswith("op") and isinstance(value, LibrarySymbol):
+            yield f"applies {value.leaf}"
+    for access in item.accesses:
+        yield f"{access.role} in {access.tensor.buffer}"
+        yield from _operand_words(kernel, item, access)
+
+
+def _loop_words(kernel: Kernel, loop: Loop) -> Iterator[str]:
+    yield f"around {sum(loop_contains(loop, other) for other in kernel.loops)} loops"
+    for item in kernel.operations():
+        for access in item.accesses:
+            if loop.id in access.view.loops:
+                yield from (f"varies {word}" for word in _operand_words(kernel, item, access))
+                # What is loaded anew varies where it is used: a whole tile there may be a slice elsewhere.
+                yield from (f"varies {end}" for end in sorted(_result_uses(kernel, item)) if access.reads)
+
+
+def _tile_words(kernel: Kernel, tile: Tensor) -> Iterator[str]:
+    yield f"tile in {tile.buffer}"
+    for item in kernel.users_of(tile):
+        for access in item.accesses:
+            if access.tensor.id == tile.id:
+                yield from _operand_words(kernel, item, access)
+
+
+def _constant_words(kernel: Kernel, constant: IntegerConstant) -> Iterator[str]:
+    yield f"near 2^{constant.value.bit_length()}"
+    for loop in kernel.loops:
+        if constant.name in names_in(loop.stop):
+            yield from (f"counts what {word}" for word in _loop_words(kernel, loop))
+    for item in kernel.statements:
+        if constant.name in item.uses and item.kind is not StatementKind.INERT:
+            yield f"in {item.op or item.kind}"
+            yield from (f"of {access.role} in {access.tensor.buffer}" for access in item.accesses)
+
+
+def _operand_words(kernel: Kernel, item: Statement, access: Access) -> Iterator[str]:
+    """What an operand is to its instruction, what makes it, and what the instruction's result is for."""
+    word = f"{item.op} {access.role}"
+    yield word
+    if access.reads:
+        makers = {
+            one.op
+            for one in kernel.users_of(access.tensor)
+            if one is not item and one.writes_tensor(access.tensor)
+        }
+        yield from (f"{word} from {maker}" for maker in sorted(makers) or ["outside"])
+    yield from (f"{word} for {end}" for end in sorted(_result_uses(kernel, item)) or ["the outside"])
+
+
+def _result_uses(kernel: Kernel, item: Statement) -> set[str]:
+    """The operands, by their part in other instructions, that an instruction's results become."""
+    results = [access.tensor for access in item.accesses if access.writes]
+    return {
+        f"{user.op} {access.role}"
+        for tensor in results
+        for user in kernel.users_of(tensor)
+        for access in user.accesses
+        if user is not item and access.reads and access.tensor.id == tensor.id
+    }

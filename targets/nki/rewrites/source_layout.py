@@ -1,0 +1,71 @@
+"""Long lines of rewritten source, laid out as a formatter would: a call's arguments on lines of their own."""
+
+from __future__ import annotations
+
+import ast
+
+LINE_WIDTH = 110
+
+
+def wrap_long_lines(code: str, before: str) -> str:
+    """The source with calls that are too long wrapped; lines that `before` has as well stay as they are."""
+    old = set(before.splitlines())
+    lines = code.splitlines(keepends=True)
+    return "".join(
+        _wrap_line(line) if len(line.rstrip()) > LINE_WIDTH and line.rstrip() not in old else line
+        for line in lines
+    )
+
+
+def _wrap_line(line: str) -> str:
+    """One line that is a call, or assigns one, on several; any other line as it is."""
+    text = line.strip()
+    indent = line[: len(line) - len(line.lstrip())]
+    call = _parse_call(text)
+    if call is None:
+        return line
+    parts = [text[start:end].rstrip(" ,") for start, end in _argument_spans(call, text)]
+    head, inner = text[: _open_bracket_index(call, text) + 1], indent + "    "
+    together = f"{inner}{', '.join(parts)}\n"
+    if len(together.rstrip()) > LINE_WIDTH:
+        together = "".join(f"{inner}{part},\n" for part in parts)
+    return f"{indent}{head}\n{together}{indent})\n"
+
+
+def _parse_call(text: str) -> ast.Call | None:
+    try:
+        (parsed,) = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        return None
+    value = parsed.value if isinstance(parsed, ast.Expr | ast.Assign) else None
+    whole = isinstance(value, ast.Call) and value.end_col_offset == len(text.encode())
+    return value if isinstance(value, ast.Call) and whole and text.isascii() else None
+
+
+def _open_bracket_index(call: ast.Call, text: str) -> int:
+    """Where the bracket of the arguments opens."""
+    return text.index("(", call.func.end_col_offset)
+
+
+def _argument_spans(call: ast.Call, text: str) -> list[tuple[int, int]]:
+    """Where each argument begins and ends, in the order written."""
+    items: list[ast.expr | ast.keyword] = sorted(
+        [*call.args, *call.keywords], key=lambda item: item.col_offset
+    )
+    starts = [_open_bracket_index(call, text) + 1, *(_comma_index(text, item) + 1 for item in items[:-1])]
+    ends = [*(start - 1 for start in starts[1:]), len(text) - 1]
+    spans = zip(starts, ends, strict=True)
+    return [
+        (start + _count_leading_blanks(text[start:end]), end)
+        for start, end in spans
+        if text[start:end].strip()
+    ]
+
+
+def _comma_index(text: str, item: ast.expr | ast.keyword) -> int:
+    assert item.end_col_offset is not None
+    return text.index(",", item.end_col_offset)
+
+
+def _count_leading_blanks(text: str) -> int:
+    return len(text) - len(text.lstrip())

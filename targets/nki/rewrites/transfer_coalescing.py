@@ -1,0 +1,263 @@
+"""Gathers what the iterations of a loop move piece by piece, so that one instruction moves it at once.
+
+An instruction at the end of a loop's body takes a tile of the iteration and writes a part of a larger
+tensor. With a tile that holds the results of several iterations side by side, it runs once for all of
+them, after the loop. Stores, drains of PSUM and copies of transposed tiles are all of this form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from targets.nki.rewrites import syntax
+from targets.nki.rewrites.kernel_ir import Access, Kernel, Loop, Node, Statement, StatementKind, loop_contains
+from targets.nki.rewrites.loop_ranges import range_name
+from targets.nki.rewrites.slices import (
+    IterationSpan,
+    base_name,
+    find_walked_dimension,
+    full_span,
+    parse_windows,
+    widen_window,
+)
+from targets.nki.rewrites.staging import shape_texts
+from targets.nki.rewrites.transform import RewriteRefused
+from targets.nki.rewrites.values import Tensor
+
+MOVED_OPERANDS = {"dma_copy": "src", "tensor_copy": "src", "activation": "data", "tensor_scalar": "data"}
+"""Instructions that treat every element alike, and the operand that they move."""
+
+
+@dataclass(frozen=True, eq=False)
+class CoalescePlan:
+    """`mover` can leave `write_loop`, when `tile` has the pieces of several iterations along `axis`."""
+
+    kernel: Kernel
+    loop: Loop
+    mover: Statement
+    tile: Tensor
+    dim: int
+    """The dimension of the destination along which iterations are neighbours."""
+    axis: int
+    """The axis of the tile that grows, or where it gets a new one."""
+    grows: bool
+    """Whether an axis grows; else the tile gets a new one."""
+
+
+def plan_coalesce(kernel: Kernel, loop: Loop, mover: Statement) -> CoalescePlan:
+    """Work out how an instruction directly in a loop can serve several iterations.
+
+    Raises:
+        RewriteRefused: it cannot; the message says why.
+    """
+    if mover.path[-1:] != (loop,) or mover.guards:
+        raise RewriteRefused(f"{mover.op} does not run once in every iteration over {loop.var}")
+    if loop.step != 1 or loop.index_text is None:
+        raise RewriteRefused(f"the loop over {loop.var} does not count by one")
+    source, goal = mover.find_access(MOVED_OPERANDS[mover.op]), mover.find_access("dst")
+    if source is None or goal is None:
+        raise RewriteRefused(f"{mover.op} does not move a tile")
+    _check_interference(kernel, loop, mover, source, goal)
+    _check_tile(kernel, loop, mover, source.tensor)
+    dim, axis, grows = _find_axes(kernel, loop, mover, source, goal)
+    return CoalescePlan(kernel, loop, mover, source.tensor, dim, axis, grows)
+
+
+def _check_interference(kernel: Kernel, loop: Loop, mover: Statement, source: Access, goal: Access) -> None:
+    """Nothing else in the loop may touch the destination, or change what the mover reads."""
+    if goal.reads:
+        raise RewriteRefused(f"{mover.op} adds to what {goal.tensor.name} holds")
+    for item in (item for item in kernel.statements if loop_contains(loop, item) and item is not mover):
+        if item.kind is StatementKind.OPAQUE:
+            raise RewriteRefused(f"the loop over {loop.var} holds what cannot be read: {item.reason}")
+        if item.touches_tensor(goal.tensor):
+            raise RewriteRefused(f"{item.op} in the loop over {loop.var} also uses {goal.tensor.name}")
+        if item.kind is StatementKind.BIND and item.binds & mover.uses:
+            raise RewriteRefused(
+                f"{mover.op} uses {min(item.binds & mover.uses)}, which is bound in the loop"
+            )
+    for access in mover.accesses:
+        if access in (source, goal):
+            continue
+        changed = any(
+            loop_contains(loop, item) and item.writes_tensor(access.tensor) for item in kernel.statements
+        )
+        column = access.view.tensor.is_on_chip and access.view.shape[1:] in {(), (1,)}
+        if access.writes or changed or loop.id in access.view.loops or not column:
+            raise RewriteRefused(
+                f"{access.tensor.name} is not the same column for all iterations over {loop.var}"
+            )
+
+
+def _check_tile(kernel: Kernel, loop: Loop, mover: Statement, tile: Tensor) -> None:
+    """The tile must belong to one iteration and be finished when it is moved."""
+    declared = kernel.declarations.get(tile.id)
+    if declared is None or declared.path != mover.path or declared.guards or not tile.is_on_chip:
+        raise RewriteRefused(f"{tile.name} is not a tile of one iteration over {loop.var}")
+    for tensor in (access.tensor for access in mover.accesses):
+        if tensor.id in kernel.escaping_ids:
+            raise RewriteRefused(f"{tensor.name} has a second name or is used by what cannot be read")
+    if tile.copies:
+        raise RewriteRefused(f"{tile.name} is a list of tiles")
+    bound = (item.binds for item in kernel.statements if loop_contains(loop, item))
+    if declared.mentions & frozenset({loop.var}).union(*bound):
+        raise RewriteRefused(f"the shape of {tile.name} is only known in the loop over {loop.var}")
+    late = [item for item in kernel.users_of(tile) if item.writes_tensor(tile) and item.order > mover.order]
+    if late:
+        raise RewriteRefused(f"{late[0].op} writes {tile.name} after {mover.op} has moved it")
+
+
+def _find_axes(
+    kernel: Kernel, loop: Loop, mover: Statement, source: Access, goal: Access
+) -> tuple[int, int, bool]:
+    """(dimension of the destination, axis of the tile, whether that axis grows)."""
+    if not (source.view.is_whole and source.view.plain and goal.view.plain):
+        raise RewriteRefused(f"{mover.op} takes part of {source.tensor.name}, or rearranges it")
+    if source.view.shape != goal.view.shape:
+        raise RewriteRefused(f"{mover.op} reshapes {source.tensor.name}")
+    dim = find_walked_dimension(goal.view, loop)
+    if dim is None:
+        raise RewriteRefused(
+            f"iterations over {loop.var} do not write neighbouring parts of {goal.tensor.name}"
+        )
+    parts = parse_windows(kernel, mover.texts["dst"], len(goal.tensor.shape))
+    axis = sum(part.kept for part in parts[:dim])
+    if axis == 0:
+        raise RewriteRefused(f"the parts of {goal.tensor.name} lie in different partitions")
+    if axis > 1 and source.tensor.buffer == "psum":
+        raise RewriteRefused(f"the pieces of {source.tensor.name} would not lie in banks of their own")
+    return dim, axis, parts[dim].kept
+
+
+def emit_coalesced(plan: CoalescePlan, size: int, constant: str) -> str:
+    """The source with the mover behind the loop, or behind blocks of `size` iterations of it.
+
+    Raises:
+        RewriteRefused: the size does not divide the number of iterations.
+    """
+    kernel, loop = plan.kernel, plan.loop
+    if loop.trips % size or (size != loop.trips and loop.index_text != loop.var):
+        raise RewriteRefused(f"blocks of {size} do not divide the {loop.trips} iterations over {loop.var}")
+    writer = _CoalesceWriter(plan, size, constant)
+    lines = [] if size == loop.trips else [f"{constant} = {size}  # iterations over {loop.var} moved at once"]
+
+    def visit(node: Node) -> list[cst.BaseStatement] | None:
+        return writer.write_loop() if node is loop else None
+
+    return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, visit), lines)
+
+
+class _CoalesceWriter:
+    """Writes the loop, the tile of several iterations in front of it and the mover behind it."""
+
+    def __init__(self, plan: CoalescePlan, size: int, constant: str) -> None:
+        self._plan, self._constant = plan, constant
+        self._name = plan.kernel.fresh_name(_wide_name(plan.tile.name))
+        self._partial = size != plan.loop.trips
+        self._outer = plan.kernel.fresh_name(f"{plan.loop.var}_block")
+        self._span = full_span(plan.loop)
+        self._count, self._index = plan.loop.count_text, str(plan.loop.index_text)
+        if self._partial:
+            first, stop = f"{self._outer} * {constant}", f"({self._outer} + 1) * {constant}"
+            self._span = IterationSpan(first, stop, size)
+            self._count, self._index = constant, f"{plan.loop.var} % {constant}"
+
+    def write_loop(self) -> list[cst.BaseStatement]:
+        loop = self._plan.loop
+        body = syntax.rebuild_block(loop.body, self._rewrite_node)
+        front = syntax.leading_lines(loop.node)
+        if not self._partial:
+            rest = syntax.with_leading_lines(loop.node, [])
+            assert isinstance(rest, cst.For)
+            made = [syntax.replace_body(rest, body)] if body else []
+            return [self._declare_wide_tile(front), *made, self._write_mover()]
+        name = range_name(self._plan.kernel, loop)
+        inner = syntax.make_loop(loop.var, f"{name}({self._span.first}, {self._span.stop})", body)
+        block = [self._declare_wide_tile(), inner, self._write_mover()]
+        outer = syntax.make_loop(
+            self._outer, f"{name}({syntax.group_factor(loop.stop, first=True)} // {self._constant})", block
+        )
+        return [syntax.with_leading_lines(outer, front)]
+
+    def _rewrite_node(self, node: Node) -> list[cst.BaseStatement] | None:
+        if not isinstance(node, Statement):
+            return None
+        if node is self._plan.mover or node.tensor == self._plan.tile:
+            return []
+        return (
+            [syntax.reindex_tensor(node.node, self._plan.tile.name, self._index_piece)]
+            if self._uses_tile(node)
+            else None
+        )
+
+    def _uses_tile(self, node: Statement) -> bool:
+        return node.touches_tensor(self._plan.tile)
+
+    def _index_piece(self, parts: list[cst.SubscriptElement] | None) -> cst.BaseExpression:
+        """The part of the large tile that stands for the tile of this iteration."""
+        whole = [syntax.parse_subscript_elements(":")[0]] * len(self._plan.tile.shape)
+        old = [*(parts or []), *whole[len(parts or []) :]]
+        axis = self._plan.axis
+        if not self._plan.grows:
+            return syntax.make_subscript(
+                self._name, [*old[:axis], *syntax.parse_subscript_elements(self._index), *old[axis:]]
+            )
+        shifted = syntax.parse_subscript_elements(self._shift_subscript(old[axis]))
+        return syntax.make_subscript(self._name, [*old[:axis], *shifted, *old[axis + 1 :]])
+
+    def _shift_subscript(self, part: cst.SubscriptElement) -> str:
+        """A subscript along the axis that grows, in the piece of this iteration."""
+        code = self._plan.kernel.module.code_for_node
+        index = f"({self._index})" if " " in self._index else self._index
+        base = f"{index} * {syntax.group_factor(self._tile_sizes()[self._plan.axis])}"
+        if not isinstance(part.slice, cst.Slice):
+            return f"{base} + {code(part.slice)}"
+        if part.slice.step is not None:
+            raise RewriteRefused(f"{self._plan.tile.name} is taken in steps")
+        end = f"({index} + 1) * {syntax.group_factor(self._tile_sizes()[self._plan.axis])}"
+        lower, upper = part.slice.lower, part.slice.upper
+        start = f"{base} + {code(lower)}" if lower else base
+        return f"{start} : {base} + {code(upper)}" if upper else f"{start} : {end}"
+
+    def _tile_sizes(self) -> list[str]:
+        return shape_texts(self._plan.kernel, self._plan.kernel.declarations[self._plan.tile.id])
+
+    def _declare_wide_tile(self, front: Sequence[cst.EmptyLine] = ()) -> cst.BaseStatement:
+        item = self._plan.kernel.declarations[self._plan.tile.id]
+        sizes, axis = self._tile_sizes(), self._plan.axis
+        if self._plan.grows:
+            sizes[axis] = (
+                f"{syntax.group_factor(self._count, first=True)} * {syntax.group_factor(sizes[axis])}"
+            )
+        else:
+            sizes.insert(axis, self._count)
+        words = ", ".join(f"{key}={item.texts[key]}" for key in ("dtype", "buffer") if key in item.texts)
+        new = syntax.parse_statement(
+            f"{self._name} = {self._plan.kernel.nl}.ndarray(({', '.join(sizes)}), {words})"
+        )
+        comments = [line for line in syntax.leading_lines(item.node) if line.comment]
+        return syntax.with_leading_lines(new, [*front, *comments])
+
+    def _write_mover(self) -> cst.BaseStatement:
+        plan, goal = self._plan, self._plan.mover.find_access("dst")
+        assert goal is not None
+        parts = parse_windows(plan.kernel, plan.mover.texts["dst"], len(goal.tensor.shape))
+        words = [part.text for part in parts]
+        words[plan.dim] = widen_window(goal.view, plan.dim, plan.loop, parts[plan.dim].lower, self._span)
+        changes: dict[str, str | None] = {
+            "dst": f"{base_name(plan.mover.texts['dst'])}[{', '.join(words)}]",
+            MOVED_OPERANDS[plan.mover.op]: self._name,
+        }
+        return syntax.replace_arguments(plan.mover.node, changes)
+
+
+def _wide_name(name: str) -> str:
+    return f"{name}s" if name.endswith("tile") else f"{name}_wide"
+
+
+def find_movers(kernel: Kernel) -> Sequence[tuple[Loop, Statement]]:
+    """Instructions that move a tile at the end of a loop, each with its innermost loop."""
+    return [(item.path[-1], item) for item in kernel.operations() if item.op in MOVED_OPERANDS and item.path]
