@@ -1,8 +1,8 @@
-"""Points at which a run waits for a person, as its configuration names them.
+"""Approval points: where a run waits for a person, as its configuration says.
 
-What would be done next is decided first; if it lies beyond a point that nobody has let pass yet, the run
-pauses in its place and says what it waits for. Approving lets all points pass that the run waits at, and then
-it is decided anew: settings that were changed meanwhile count.
+The next step is decided first. If it lies beyond a point that nobody has approved yet, the run pauses instead
+and says what it waits for. An approval covers all points that the run waits at. Then the step is decided
+anew, so settings that were changed meanwhile count.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from state.fold import RunState
 from state.model import StopReason
 
 FAILURE_REASONS = frozenset({StopReason.INITIAL_REJECTED, StopReason.INFRASTRUCTURE, StopReason.NO_PROPOSALS})
-"""Ends that no person could have put off."""
+"""Endings that a person could not have prevented."""
 
 
 def pause_for_approval(state: RunState, decisions: Sequence[Decision]) -> list[Decision]:
-    """Return `decisions`, or the pause that comes before them."""
+    """Return `decisions`, or the pause that must come before them."""
     for decision in decisions:
         if isinstance(decision, Record):
             points = tuple(_pending_points(state, decision.events[-1]))
@@ -30,7 +30,7 @@ def pause_for_approval(state: RunState, decisions: Sequence[Decision]) -> list[D
 
 
 def _pending_points(state: RunState, step: Event) -> Iterator[str]:
-    """Yield the points between the run and `step` that were not let pass."""
+    """Yield the points before `step` that were not approved."""
     wanted = (state.pending_config or state.config).approval
     for kind, point in _approval_points(state, step):
         if kind in wanted and state.approved.get(kind) != point:

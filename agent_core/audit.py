@@ -1,8 +1,8 @@
-"""The audit: before a run completes, its best kernel is judged on everything, and falls if it is wrong.
+"""The audit: before a run completes, its best kernel is judged on everything, and dropped if it is wrong.
 
-Then the next best takes its place and is audited too, down to the initial kernel. What was learnt from a
-kernel that fell is taken back, for the run may go on: a target that it reached is not reached any more.
-Where the infrastructure fails, the best stays at the level it has, and the run's end says so.
+The next best kernel then takes its place and is audited too, down to the initial kernel. What was learnt from
+a dropped kernel is taken back, because the run may go on: a target that the kernel reached is then not
+reached any more. If the infrastructure fails, the best kernel keeps its level, and the run's end says so.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from state.model import Candidate, EffectKey, Evaluation, Level, Role, RunEnding
 
 
 def drop_refuted_kernel(state: RunState) -> Record | None:
-    """Return the fall of a kernel that the state holds and an audit refuted; None when there is none."""
+    """Return the removal of a kernel that an audit proved wrong; None if the state holds none."""
     for one in _held_candidates(state):
         judged = state.outcomes.get(str(_audit_key(one)))
         if isinstance(judged, EvaluationCompleted) and refusal_error(judged.evaluation) is not None:
@@ -29,7 +29,7 @@ def drop_refuted_kernel(state: RunState) -> Record | None:
 
 
 def complete_run(state: RunState, ending: RunEnding) -> list[Decision]:
-    """Audit the best kernel, then end the run; nothing while an audit is in flight."""
+    """Audit the best kernel, then end the run; return nothing while effects are in flight."""
     if state.open:
         return []
     best = state.best

@@ -1,20 +1,21 @@
 """Beam selection: which kernels the next round improves.
 
-The beam has B slots. B-X of them (at least one) are **elite**: the fastest kernels there are, ties to
-those in the beam already and then to the lowest slot, so the fastest kernel is never lost. X are
-**explorers**: correct kernels that are slower than the elites but built differently, followed for a while
-because what they lead to may be faster. A slot for which no explorer qualifies goes to the next elite.
+The beam has B slots. B-X of them (at least one) are **elite**: the fastest kernels. Ties go to kernels
+already in the beam, then to the lowest slot, so the fastest kernel is never lost. X are **explorers**:
+correct kernels that are slower than the elites but built differently. They are followed for a while because
+their descendants may be faster. A slot without a qualified explorer goes to the next elite.
 
-A **lineage** is a line of descent that is followed and given up as a whole. A kernel is in its parent's
-lineage, except that one which enters the beam as an explorer from an elite parent begins its own, named
-after itself. An explorer lineage goes on with the fastest new kernel it gave in the round, be it slower
-than the last (staying would only ask the same again), or with the old one if it gave none. Its first
-checkpoint is that of the lineage it left, after the round. It ends well when one of its kernels is an
-elite; when it diverges, the guard reverts it: its kernels leave the beam and its checkpoint competes again.
+A **lineage** is a line of descent that is followed and dropped as a whole. A kernel is in its parent's
+lineage, with one exception: a kernel that enters the beam as an explorer from an elite parent begins its own
+lineage, named after itself. An explorer lineage continues with its fastest new kernel of the round, even if
+that is slower than the last one (keeping the old one would only ask the same question again), or with the old
+one if there is no new one. Its first checkpoint is the checkpoint, after the round, of the lineage it left. A
+lineage succeeds when one of its kernels becomes an elite. When it diverges, the guard reverts it: its kernels
+leave the beam and its checkpoint competes again.
 
-An explorer is **built differently** from a kernel of the beam when neither noise nor the model's doubt
-hides the difference of their latencies and they are not the same technique applied to the same parent. It is
-also new to the run: a code that an attempt still remembered came to was explored then.
+An explorer is **built differently** from a kernel of the beam if the difference of their latencies exceeds
+noise and the model's uncertainty, and if the two are not the same technique applied to the same parent. Its
+code must also be new to the run: codes of remembered attempts were explored already.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from state.model import BeamEntry, BeamRole, Candidate, Checkpoint, Digest, Sear
 
 @dataclass(frozen=True, slots=True)
 class BeamSelection:
-    """The next beam (elites by latency, then explorers) and what the guard did for it."""
+    """The next beam (elites by latency, then explorers) and the guard's checkpoints and reverts."""
 
     beam: tuple[BeamEntry, ...]
     checkpoints: tuple[Checkpoint, ...]
@@ -37,13 +38,13 @@ class BeamSelection:
 
     @property
     def held_candidates(self) -> tuple[Candidate, ...]:
-        """The kernels that the state holds after it."""
+        """The kernels that the state holds after this selection."""
         return (*(one.candidate for one in self.beam), *(mark.candidate for mark in self.checkpoints))
 
 
 @dataclass(frozen=True, slots=True)
 class _WatchedLineage:
-    """One explorer lineage after the round: its newest kernel and the guard's ruling."""
+    """An explorer lineage after the round: its newest kernel and the guard's decision."""
 
     newest: Candidate
     ruling: divergence_guard.GuardDecision
@@ -57,9 +58,10 @@ def select_beam(
     tried: frozenset[Digest],
     search: SearchConfig,
 ) -> BeamSelection:
-    """Select the next beam from the old one and the round's correct kernels (no duplicates, slot order).
+    """Select the next beam from the old one and the round's correct kernels, `fresh`.
 
-    `checkpoints` has one for each lineage of the beam; `tried` are the codes that earlier rounds came to.
+    `fresh` is in slot order, without duplicates. `checkpoints` has one for each lineage of the beam. `tried`
+    are the codes that earlier rounds produced.
     """
     pool = [*(entry.candidate for entry in beam), *fresh]
     elites = _sort_by_latency(pool)[: max(1, search.beam - search.explorers)]
@@ -92,7 +94,7 @@ def select_exactly(
     checkpoints: Mapping[str, Checkpoint],
     search: SearchConfig,
 ) -> BeamSelection:
-    """Select exactly `chosen`, whoever chose them: no explorer is among them, and no lineage is reverted."""
+    """Select exactly `chosen`, for strategies with their own selection: no explorers, no reverts."""
     entries = tuple(_beam_entries(_sort_by_latency(chosen), BeamRole.ELITE))
     advanced = {lineage: _advance_checkpoint(mark, fresh, search) for lineage, mark in checkpoints.items()}
     marks = _lineage_checkpoints(entries, fresh, advanced)
@@ -106,9 +108,9 @@ def remove_candidate(
     *,
     best: Candidate | None,
 ) -> tuple[tuple[BeamEntry, ...], tuple[Checkpoint, ...]]:
-    """Return beam and checkpoints when `wrong` has left them; `best` is in the beam, unless it is None.
+    """Return beam and checkpoints without the kernel `wrong`, and with `best` unless it is None.
 
-    A lineage whose checkpoint `wrong` was begins anew from its fastest kernel in the beam.
+    A lineage whose checkpoint was `wrong` restarts from its fastest kernel in the beam.
     """
     entries = [entry for entry in beam if entry.candidate.id != wrong.id]
     if best is not None and all(entry.candidate.id != best.id for entry in entries):
@@ -133,7 +135,7 @@ def _watch_lineages(
     checkpoints: Mapping[str, Checkpoint],
     search: SearchConfig,
 ) -> Iterator[_WatchedLineage]:
-    """Rule on each explorer lineage of the beam that has not made it among the elites."""
+    """Apply the guard to each explorer lineage of the beam that has no elite."""
     arrived = {one.lineage for one in elites}
     for entry in beam:
         lineage = entry.candidate.lineage
@@ -158,7 +160,7 @@ def _begin_lineages(
     checkpoints: Mapping[str, Checkpoint],
     search: SearchConfig,
 ) -> list[Candidate]:
-    """Begin lineages in the explorer slots left: a technique that the beam lacks first, then the fastest."""
+    """Begin lineages in the free explorer slots: first techniques that the beam lacks, then the fastest."""
     begun: list[Candidate] = []
     known = {one.technique for one in (*elites, *explorers)}
     for one in sorted(unseen, key=lambda one: (one.technique in known, one.latency_ms)):
@@ -195,7 +197,7 @@ def _beam_entries(candidates: Iterable[Candidate], role: BeamRole) -> Iterator[B
 def _lineage_checkpoints(
     entries: Iterable[BeamEntry], fresh: Iterable[Candidate], checkpoints: Mapping[str, Checkpoint]
 ) -> Iterator[Checkpoint]:
-    """Yield the checkpoint of each lineage of the new beam; one that has none yet is new or restored."""
+    """Yield the checkpoint of each lineage of the new beam; a lineage without one is new or restored."""
     left = {one.id: checkpoints[one.lineage].candidate for one in fresh}
     seen: set[str] = set()
     for entry in entries:
@@ -207,7 +209,7 @@ def _lineage_checkpoints(
 
 
 def _advance_checkpoint(mark: Checkpoint, fresh: Iterable[Candidate], search: SearchConfig) -> Checkpoint:
-    """Return the checkpoint after the round: the lineage's fastest new kernel if it is a gain."""
+    """Return the checkpoint after the round: the lineage's fastest new kernel if it is a clear gain."""
     offspring = _sort_by_latency(one for one in fresh if one.lineage == mark.lineage)
     sure = search.confidence_percent
     if offspring and divergence_guard.is_clearly_faster(

@@ -1,11 +1,17 @@
-"""What to do next: `decide(state)`, the pure and total heart of the search.
+"""`decide(state)` returns what a run does next; it is the pure and total core of the search.
 
-A run goes through phases that its state tells apart: the initial kernel is judged; between rounds the
-stop rules speak or a round starts; in a round its places are worked on until all are terminal, then who would
-enter the beam is verified, then one record selects it; then the round is learnt from, and a record completes
-it; before the run ends its best kernel is audited. Each phase asks for the effects that are neither in flight
-nor done, or for one record; nothing is remembered outside the state, so asking twice gives the same answer,
-and what was in flight at a crash is not asked for again.
+A run goes through phases, which follow from its state:
+
+- The initial kernel is judged.
+- Between rounds, the stop rules are checked, or a round starts.
+- In a round, its candidate slots are worked on until all are terminal. Then the kernels that would enter the
+  beam are verified, and one record selects the beam.
+- The round is learnt from, and a record completes it.
+- Before the run ends, its best kernel is audited.
+
+Each phase asks for effects that are neither in flight nor done, or for one record. Nothing is remembered
+outside the state, so asking twice gives the same answer, and effects in flight at a crash are not asked for
+again.
 """
 
 from __future__ import annotations
@@ -34,7 +40,7 @@ from state.model import INITIAL_KEY, PERSON_SLOT, RunConfig, RunStatus, SlotAssi
 def decide(state: RunState) -> list[Decision]:
     """Return what the run needs now: effects to start, in key order, or one record, or nothing.
 
-    Nothing while the run is paused or over, and while it only waits for effects in flight.
+    It is nothing if the run is paused or over, or only waits for effects in flight.
     """
     if state.status is not RunStatus.RUNNING:
         return []
@@ -71,13 +77,13 @@ def _end_run(reason: StopReason, detail: str) -> Record:
 
 
 def _decide_between_rounds(state: RunState) -> list[Decision]:
-    """Let fall what an audit refuted, start a round, or end the run, each by itself.
+    """Drop a kernel that the audit proved wrong, start a round, or end the run; each alone.
 
-    A setting that was changed meanwhile counts from here on.
+    Settings that were changed meanwhile count from here on.
 
-    A kernel that a person proposed too late for the last round gets a round to itself, without plans:
-    it was accepted, so it is judged. So does one that missed a deadline. Only a spent budget ends the run
-    all the same.
+    A kernel that a person proposed too late for the last round gets a round of its own, without plans: it was
+    accepted, so it is judged. The same holds for a kernel that missed a deadline. Only an immediate ending,
+    such as a spent budget, ends the run anyway.
     """
     struck = audit.drop_refuted_kernel(state)
     if struck is not None:
@@ -95,7 +101,7 @@ def _decide_between_rounds(state: RunState) -> list[Decision]:
 
 
 _IMMEDIATE_ENDINGS = frozenset({StopReason.BUDGET, StopReason.INITIAL_REJECTED})
-"""Why a run ends even where a kernel of a person waits: no money is left, or no beam."""
+"""Reasons to end a run although a person's kernel waits: no money is left, or there is no beam."""
 
 
 def _has_person_proposal(state: RunState) -> bool:
@@ -104,9 +110,9 @@ def _has_person_proposal(state: RunState) -> bool:
 
 
 def _start_round(state: RunState, config: RunConfig, *, plans: int) -> RoundStarted:
-    """Deal parents to slots, and planners to them in turn, one further each round; and models to planners."""
+    """Assign a parent, a planner and a model to each slot; planners take turns, shifted by one each round."""
     search = config.search
-    ahead = search.lookahead_predictions > 0  # then a plan names its kernel: there is no second one
+    ahead = search.lookahead_predictions > 0  # a plan then names its one kernel
     parents = strategies.select_parents(state, config)
     turns = [config.planner[(state.round + number) % len(config.planner)] for number in range(len(parents))]
     models = ensemble.assign_models(state, config, turns)

@@ -1,8 +1,8 @@
-"""What `decide` may ask for: to record decisions, or to run an effect.
+"""What `decide` may ask for: a record of decisions, or an effect to run.
 
-A `Record` is a batch of decision events, appended in one transaction. An `Effect` is work with an
-outcome: its request is a frozen value that goes into the log whole before the work begins, so that
-recovery re-runs what was asked, never what today's code would ask.
+A `Record` is a batch of decision events, appended in one transaction. An `Effect` is work with an outcome.
+Its request is a frozen value that is logged completely before the work begins, so recovery runs the request
+as it was, not as today's code would make it.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from state.model import (
 
 
 class LearningContext(FrozenModel):
-    """What all proposals of a round may have learnt: frozen at RoundStarted, stored once as a blob.
+    """What all proposals of a round may use from earlier ones; frozen at RoundStarted, stored once as a blob.
 
-    `sequences` are what paid in other runs, `others` experiences of other runs and of files, `techniques`
-    what models invented in other runs, all the nearest first.
+    `sequences` are those that paid in other runs, `others` are experiences of other runs and of files,
+    `techniques` are those that models invented in other runs; all with the most relevant first.
     """
 
     memory: tuple[Experience, ...]
@@ -61,12 +61,13 @@ class LearningContext(FrozenModel):
 
 
 class LookAheadRequest(FrozenModel):
-    """Asks a planner to search over sequences of changes to one parent, by predictions alone.
+    """Asks a planner to search sequences of changes to one parent, with predictions alone.
 
-    It returns `variants` of them, best first, none of a code in `known`. Its work is limited by counts: at
-    most `predictions` kernels, of `instructions` instructions in all, in sequences of `depth` changes,
-    looking further from `width` kernels at a time. `draw` seeds all its chances. Where `drawn` is not 0,
-    sequences of at most so many changes are drawn evenly instead, and with 0 `predictions` taken as drawn.
+    It returns at most `variants` of them, best first, none with a code in `known`. Its work is limited by
+    counts: at most `predictions` kernels, with `instructions` instructions in all, in sequences of `depth`
+    changes, expanding `width` kernels at a time. `draw` seeds all its random choices. If `drawn` is not 0,
+    sequences of at most `drawn` changes are drawn evenly instead; if `predictions` is 0 as well, they are
+    used as drawn.
     """
 
     key: str
@@ -89,9 +90,9 @@ class LookAheadRequest(FrozenModel):
 
 
 class Variant(FrozenModel):
-    """A kernel found by looking ahead: the changes that lead to it, its source, its predicted latency.
+    """A kernel that the lookahead found: the changes that lead to it, its source, its predicted latency.
 
-    `latency_ms` is None where it was drawn and not predicted.
+    `latency_ms` is None if the kernel was drawn and not predicted.
     """
 
     steps: tuple[RewriteStep, ...]
@@ -100,7 +101,7 @@ class Variant(FrozenModel):
 
 
 class Variants(FrozenModel):
-    """What looking ahead found worth judging, best first; `parent_ms` is the parent as predicted there.
+    """What the lookahead found worth judging, best first; `parent_ms` is the parent's predicted latency.
 
     `reasons` say why there are not more.
     """
@@ -111,7 +112,7 @@ class Variants(FrozenModel):
 
 
 class PlanRequest(FrozenModel):
-    """Asks a planner for plan number `key.plan` of `plans` on one parent; `draw` seeds all its chances."""
+    """Asks a planner for plan number `key.plan` of `plans` on one parent; `draw` seeds its random choices."""
 
     key: str
     role: str
@@ -126,11 +127,11 @@ class PlanRequest(FrozenModel):
     context: Digest
     """Blob of a LearningContext."""
     variants: Digest | None = None
-    """Blob of the Variants that looking ahead from the parent found; None where nobody did."""
+    """Blob of the Variants that the lookahead found; None if there was no lookahead."""
 
 
 class ImplementRequest(FrozenModel):
-    """Asks an executor to carry out a plan; `failed` holds earlier tries of the same place (repair)."""
+    """Asks an executor to carry out a plan; `failed` holds earlier kernels of the same slot, for repair."""
 
     key: str
     role: str
@@ -144,9 +145,9 @@ class ImplementRequest(FrozenModel):
 
 
 class FailedTry(FrozenModel):
-    """A kernel that the judge refused, and why: what repair works from.
+    """A kernel that the judge refused, and why; repair starts from it.
 
-    `verdict` is the class of the error; not known of requests from before it was told.
+    `verdict` is the class of the error; it is None in requests of older versions.
     """
 
     source: Digest
@@ -166,9 +167,9 @@ class SummarizeRequest(FrozenModel):
 
 
 class ReflectRequest(FrozenModel):
-    """Asks what one attempt taught; `evaluation` is None when no kernel came of the plan.
+    """Asks what one attempt taught; `evaluation` is None if the plan led to no kernel.
 
-    A predicted gain counts from `confidence_percent` of the draws on.
+    A predicted gain counts if it holds in at least `confidence_percent` of the draws.
     """
 
     key: str
@@ -195,7 +196,7 @@ REQUESTS: dict[Role, type[FrozenModel]] = {
     Role.SUMMARIZER: SummarizeRequest,
     Role.REFLECTOR: ReflectRequest,
 }
-"""The request type of each role, by which recovery reads a logged request back."""
+"""The request type of each role; recovery uses it to decode a logged request."""
 
 STARTED: dict[Role, type[EffectStarted]] = {
     Role.PREDICTOR: PredictionStarted,
@@ -207,12 +208,12 @@ STARTED: dict[Role, type[EffectStarted]] = {
     Role.SUMMARIZER: SummaryStarted,
     Role.REFLECTOR: ReflectionStarted,
 }
-"""The event with which each role's effect is admitted."""
+"""The event that admits each role's effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Work to be run. `blobs` are stored with its start (what the request names and the log may lack)."""
+    """Work to run. `blobs` are stored with its start: those that the request names and the log may lack."""
 
     key: EffectKey
     request: Request
@@ -221,7 +222,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Decisions to be appended in one transaction."""
+    """Decisions to append in one transaction."""
 
     events: tuple[Event, ...]
 

@@ -1,10 +1,10 @@
-"""Which model does what: models with weights, and slots dealt to them by what came of the slots they had.
+"""Model ensembles: which LLM serves which slot, by the models' weights and their results so far.
 
-A model is named ENDPOINT/MODEL. Its share of a round's slots is its weight times how well it did so far: how
-often its kernels were valid, times what they gained, over what its answers cost. Each of these is drawn to
-what all models of the run have in common while there is little evidence, so that chance does not decide
-between equals, and nobody's share falls below a tenth of its weight, so that one that had bad luck is seen
-again. All of it follows from the state at the beginning of a round and the run's seed.
+A model is named ENDPOINT/MODEL. Its share of a round's slots is its weight times its score: how often its
+kernels were valid, times their gain, divided by the cost of its answers. With little evidence, each of these
+is pulled towards the average of all models of the run, so that chance does not decide between equals. No
+share falls below a tenth of the model's weight, so that an unlucky model is tried again. Everything follows
+from the state at the beginning of a round and the run's seed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from state.fold import RunState
 from state.model import EffectKey, ModelRecord, Role, RunConfig, draw_seed
 
 PRIOR_ATTEMPTS = 24
-"""As many attempts of the average model are added to what is known of each."""
+"""How many attempts of the average model are added to each model's own."""
 
 LEAST_SHARE = 0.1
-"""Of its weight that a model keeps, however it did."""
+"""The part of its weight that a model keeps, whatever its score."""
 
 NO_GAIN = 0.02
-"""What a valid kernel without a gain is worth, as ln(speed-up): it is better than one that is wrong."""
+"""What a valid kernel without a gain is worth, as ln(speed-up): it is better than a wrong one."""
 
 
 class ModelShare(NamedTuple):
@@ -41,12 +41,12 @@ class ModelShare(NamedTuple):
 
 
 def endpoint_of(model: str) -> str:
-    """Return who serves a model."""
+    """Return the endpoint that serves a model."""
     return model.partition("/")[0]
 
 
 def parse_model_shares(texts: Sequence[str]) -> tuple[ModelShare, ...]:
-    """Read models as the configuration names them; one that comes up again adds to its weight."""
+    """Parse models as the configuration names them; the weights of a repeated model are added."""
     found: dict[str, float] = {}
     for text in texts:
         model, _, weight = text.partition("=")
@@ -55,13 +55,13 @@ def parse_model_shares(texts: Sequence[str]) -> tuple[ModelShare, ...]:
 
 
 def planner_models(planner: str, config: RunConfig) -> tuple[ModelShare, ...]:
-    """Return the models that plan in a slot of this planner."""
+    """Return the models that may plan in a slot of this planner."""
     known = parse_model_shares(config.llm.models)
     return known if planner == ANY_ENDPOINT else tuple(one for one in known if one.endpoint == planner)
 
 
 def assign_models(state: RunState, config: RunConfig, planners: Sequence[str]) -> list[str | None]:
-    """Return the model of each slot of the next round; None where the planner asks none, or none is given."""
+    """Return the model of each slot of the next round; None if its planner asks no LLM, or has no model."""
     dealt: list[str | None] = [None] * len(planners)
     for planner in dict.fromkeys(filter(is_llm_proposer, planners)):
         slots = [number for number, name in enumerate(planners) if name == planner]
@@ -75,7 +75,7 @@ def assign_models(state: RunState, config: RunConfig, planners: Sequence[str]) -
 
 
 def _draw_model(models: Sequence[ModelShare], draw: int) -> str | None:
-    """Return one of the models by their weights and an effect's draw; None where there are none."""
+    """Draw one of the models by weight, seeded with an effect's draw; None if there are no models."""
     if not models:
         return None
     random = Random(f"{draw}|model")  # noqa: S311 - no secret
@@ -83,16 +83,16 @@ def _draw_model(models: Sequence[ModelShare], draw: int) -> str | None:
 
 
 def planner_of(state: RunState, key: EffectKey) -> str:
-    """Return who answers for a slot; a person's slot has no planner, the run's first one serves it."""
+    """Return the planner of an effect's slot; for a person's kernel, the run's first planner."""
     slot = state.slot_of(key)
     return slot.planner if slot is not None else state.config.planner[0]
 
 
 def model_of(state: RunState, key: EffectKey) -> str | None:
-    """Return the model that answers an effect: that of its slot, or one of those given for its role.
+    """Return the model that answers an effect: that of its slot, or one of those configured for its role.
 
-    All repairs of a kernel are asked of one model, and all questions of an effect, though the configuration
-    be another meanwhile. None where its planner has no model.
+    All repairs of a kernel ask the same model, and so do all calls of an effect, even if the configuration
+    changes meanwhile. None if its planner has no model.
     """
     asked = state.open.get(str(key))
     if asked is not None and asked.calls:
@@ -114,7 +114,7 @@ def _role_models(role: Role, config: RunConfig) -> tuple[str, ...]:
 
 
 def score_models(models: Sequence[str], known: Mapping[str, ModelRecord]) -> dict[str, float]:
-    """Return how well each model did for its cost, 1 being the average of those given."""
+    """Return each model's result for its cost; 1 is the average of the given models."""
     records = {model: known.get(model, ModelRecord()) for model in models}
     tries = sum(one.attempts for one in records.values())
     if not tries:
@@ -135,7 +135,7 @@ def score_models(models: Sequence[str], known: Mapping[str, ModelRecord]) -> dic
 
 
 def _model_costs(records: Mapping[str, ModelRecord]) -> dict[str, float]:
-    """Return what the answers of each model came to: in dollars, or in tokens where a price is unknown."""
+    """Return the cost of each model's answers: in dollars, or in tokens if any price is unknown."""
     if any(one.usd is None for one in records.values()):
         return {model: float(one.tokens) for model, one in records.items()}
     return {model: one.usd or 0.0 for model, one in records.items()}
@@ -148,7 +148,7 @@ def _weigh_models(models: Sequence[ModelShare], known: Mapping[str, ModelRecord]
 
 
 def _sample_by_share(models: Sequence[ModelShare], count: int, random: Random) -> list[str]:
-    """Return so many models, each as often as its share says, up to one more or less, in any order."""
+    """Return `count` models in random order, each as often as its share says, give or take one."""
     total = sum(one.weight for one in models)
     first = random.random()
     ends = list(accumulate(one.weight for one in models))

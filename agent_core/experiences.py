@@ -1,8 +1,8 @@
-"""Experiences from run to run: what a run tells others when it ends, and which ones its planners are told.
+"""Learnt experiences: what a run tells other runs when it ends, and which ones a new run's planners see.
 
-A run tells its optimisation memory: what made kernels faster or slower, in words that its summarizer chose.
-It does so where it would teach a sequence too: its best kernel was found correct on everything and beats the
-first one beyond doubt. What is alike is told by the same tags (`agent_core.sequences`), and by the toolchain.
+A run passes on its optimisation memory: what made kernels faster or slower, in its summarizer's words. It
+does so under the same condition as for sequences: its best kernel passed the full audit and is clearly faster
+than the first. Similarity is decided by the same tags (`agent_core.sequences`), and by the toolchain.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ from state.model import Experience, LearntExperience, ProblemTags
 from state.records import RecordedEvent
 
 MOST_EXPERIENCES = 8
-"""Experiences of others that a run is given at most."""
+"""The most experiences of others that a run is given."""
 MOST_CHARACTERS = 3000
-"""Of one experience: as much as a planner would be shown."""
+"""The longest experience, in characters; a planner is not shown more."""
 
 HISTORY_EVENTS: tuple[type[Event], ...] = (RunForked, ExperienceRecorded)
-"""Events of a run that `collect_experiences` goes by."""
+"""The event types of a run that `collect_experiences` needs."""
 
 
 def collect_experiences(
     run: str, state: RunState, history: Iterable[RecordedEvent], where: ProblemSetting
 ) -> tuple[LearntExperience, ...]:
-    """Return what a run whose best kernel stood its audit has to tell; nothing where it gained nothing.
+    """Return the experiences of an audited run that gained; nothing if it gained nothing.
 
-    `history` are the run's events of the types in HISTORY, its ancestors' included. A fork that judges by
-    something else has in its memory what its parent found under the old problem, target or evaluator; that
-    is not told as if it had been found under the new ones.
+    `history` are the events of the run and its ancestors of the types in HISTORY_EVENTS. If a fork changed
+    its problem, target or evaluator, experiences from before that change are left out.
     """
     if state.best is None or not has_sure_gain(state, where):
         return ()
@@ -47,7 +46,7 @@ def collect_experiences(
 
 
 def _experiences_since_rebase(history: Iterable[RecordedEvent]) -> list[Experience]:
-    """Return the experiences made under what the run's kernels are judged by now."""
+    """Return the experiences made under the current problem, target and evaluator."""
     found: list[Experience] = []
     for item in history:
         match item.event:
@@ -59,7 +58,7 @@ def _experiences_since_rebase(history: Iterable[RecordedEvent]) -> list[Experien
 
 
 def clean_summary(summary: str) -> str:
-    """Return what an experience says as it is handed on: without characters that nobody sees, and bounded."""
+    """Return an experience's text for other runs: without invisible characters, and of limited length."""
     from agent_core.roles.llm.quoting import clean_text, shorten_text
 
     return shorten_text(clean_text(summary), MOST_CHARACTERS).strip()
@@ -68,10 +67,10 @@ def clean_summary(summary: str) -> str:
 def select_experiences(
     known: Sequence[LearntExperience], tags: ProblemTags, toolchain: str
 ) -> tuple[LearntExperience, ...]:
-    """Return the experiences that a run's planners are told, the nearest first.
+    """Return the experiences that a run's planners see, most relevant first.
 
-    Of those that share as many operators the ones of the run's own toolchain come first. Advice from files
-    that names no operators comes last, the latest first.
+    Among those that share as many operators, the ones of the run's own toolchain come first. Advice from
+    files that names no operators comes last, newest first.
     """
     near = select_nearest(
         known, tags, most=MOST_EXPERIENCES, foreign=lambda one: one.about.toolchain != toolchain

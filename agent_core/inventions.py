@@ -1,8 +1,8 @@
-"""Techniques that models invented, from run to run: what a run tells when it ends, which ones it is offered.
+"""Learnt techniques: those that LLMs invented in a run, passed on to other runs.
 
-A run tells them where it would teach a sequence too: its best kernel was found correct on everything and
-beats the first one beyond doubt. What is alike is told by the same tags (`agent_core.sequences`). A technique
-is told with what it brought there, with nothing too: that it was tried in vain is worth knowing.
+A run passes them on under the same condition as sequences: its best kernel passed the full audit and is
+clearly faster than the first. Similarity is decided by the same tags (`agent_core.sequences`). A technique is
+passed on with its results, even if it gained nothing: that is worth knowing too.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ from state.model import LearntTechnique, Plan, ProblemTags
 from state.records import RecordedEvent
 
 MOST_TECHNIQUES = 8
-"""Techniques of other runs that a run is given at most."""
+"""The most techniques of other runs that a run is given."""
 MOST_CHARACTERS = 300
-"""Of a title, and of a description."""
+"""The longest title and the longest description, in characters."""
 INVENTED_PREFIX = "new:"
-"""What the ids of invented techniques begin with."""
+"""The ids of invented techniques begin with this."""
 
 ORIGIN_FIELD = "from"
-"""What a plan says under `invented` where the technique is another run's: where it was proposed first."""
+"""In a plan's `invented`: where another run's technique was first proposed."""
 
 HISTORY_EVENTS: tuple[type[Event], ...] = (RunForked, RoundStarted, PlanProposed)
-"""Events of a run that `collect_techniques` goes by."""
+"""The event types of a run that `collect_techniques` needs."""
 
 
 def collect_techniques(
     run: str, state: RunState, history: Iterable[RecordedEvent], where: ProblemSetting
 ) -> tuple[LearntTechnique, ...]:
-    """Return the techniques that models invented in a run that gained, those that were tried.
+    """Return the techniques that models invented and tried in a run that gained.
 
-    `history` are the run's events of the types in HISTORY, its ancestors' included. Of what a fork inherited
-    from a parent that judged by something else nothing is told: its credit is of there.
+    `history` are the events of the run and its ancestors of the types in HISTORY_EVENTS. If a fork changed
+    its problem, target or evaluator, techniques from before that change are left out, because their credit
+    belongs there.
     """
     if not has_sure_gain(state, where):
         return ()
@@ -70,7 +71,7 @@ def collect_techniques(
 
 
 def _introduced_technique(plan: Plan) -> tuple[str, str] | None:
-    """Return title and description of a technique that a plan introduces, None where it introduces none."""
+    """Return title and description of a technique that a plan introduces; None if it introduces none."""
     from agent_core.roles.llm.quoting import single_line
 
     said = plan.detail.get("invented") if isinstance(plan.detail, dict) else None
@@ -83,7 +84,7 @@ def _introduced_technique(plan: Plan) -> tuple[str, str] | None:
 
 
 def select_techniques(known: Sequence[LearntTechnique], tags: ProblemTags) -> tuple[LearntTechnique, ...]:
-    """Return the techniques that a run's planners are offered, the nearest first; of a name the nearest."""
+    """Return the techniques that a run's planners are offered, most relevant first, one for each name."""
     found: dict[str, LearntTechnique] = {}
     for one in select_nearest(known, tags, most=len(known)):
         found.setdefault(one.technique, one)

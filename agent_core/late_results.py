@@ -1,7 +1,7 @@
-"""Kernels that were late: in flight when their round's deadline passed. They compete once they are judged.
+"""Late kernels: in flight when their round's deadline passed, they compete once they are judged.
 
-Nobody waits for them but a run that would end: one that has late kernels still in flight first sees them
-arrive, and gives them a round to themselves.
+A round does not wait for them. Only a run that would end first lets its late kernels arrive, and gives them a
+round of their own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from state.model import EffectKey, Level, Role
 
 
 def pending_evaluations(state: RunState) -> list[Effect]:
-    """Return the evaluations of late kernels that nobody has begun, in key order."""
+    """Return the evaluations of late kernels that were not started yet, in key order."""
     found = []
     for place in sorted(map(EffectKey.parse, state.late)):
         late, key = state.late[str(place)], place.for_role(Role.EVALUATOR)
@@ -27,5 +27,5 @@ def pending_evaluations(state: RunState) -> list[Effect]:
 
 
 def has_ready_kernels(state: RunState) -> bool:
-    """Return whether late kernels are judged, all that there are, and have not competed."""
+    """Return whether all late kernels are judged, with at least one that has not competed yet."""
     return not state.open and any(late.judged is not None for late in state.late.values())

@@ -1,8 +1,9 @@
-"""Learning from a round whose beam is selected: experiences, reflections, attempts and credits.
+"""What is learnt from a round once its beam is selected: experiences, reflections, attempts and credits.
 
-An **attempt** is one place (a plan, one implementation of it) as its last try left it; every attempt with
-a plan is reflected on, also the failed ones. What the infrastructure failed to judge is no attempt and
-teaches nothing. A person's kernel is an attempt without a prediction, so nobody reflects on it.
+An **attempt** is one candidate slot (a plan, one implementation of it) in the state of its last kernel. Every
+attempt with a plan gets a reflection, failed ones too. If the infrastructure failed to judge a kernel, there
+is no attempt, and nothing is learnt. A person's kernel is an attempt without a prediction, so it gets no
+reflection.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from state.fold import RunState
 from state.model import Attempt, EffectKey, ErrorInfo, Role, RunEnding, StopReason
 
 PERSON_TECHNIQUE = "person"
-"""What stands for the technique in the attempts of people, who choose from no menu."""
+"""The technique in the attempts of people, who choose from no menu."""
 
 
 def learning_effects(state: RunState, places: Sequence[CandidateSlot]) -> list[Effect] | None:
-    """Return the learning effects to start, in key order; None when all have their outcomes."""
+    """Return the learning effects to start, in key order; None once all have outcomes."""
     wanted = {**_summary_effects(state, places), **_reflection_effects(state, places)}
     missing = sorted(key for key in wanted if str(key) not in state.outcomes)
     if not missing:
@@ -47,7 +48,7 @@ def learning_effects(state: RunState, places: Sequence[CandidateSlot]) -> list[E
 
 
 def complete_round(state: RunState, places: Sequence[CandidateSlot]) -> Record:
-    """Let take effect what the round taught, in slot order."""
+    """Return the record that applies what the round taught, in slot order."""
     search = state.config.search
     learnt = [state.outcomes[str(key)] for key in sorted(_summary_effects(state, places))]
     noted = [state.outcomes[str(key)] for key in sorted(_reflection_effects(state, places))]
@@ -67,13 +68,13 @@ def complete_round(state: RunState, places: Sequence[CandidateSlot]) -> Record:
         attempts=attempts,
         credits=update_credits(state.credits, attempts),
         reflections=notes,
-        idle=None if state.expired else _idle_ending(state, places),  # what was late is still to come
+        idle=None if state.expired else _idle_ending(state, places),  # late kernels may still bring a verdict
     )
     return Record((MemoryCurated(round=state.round, memory=queue), completed))
 
 
 MakeEffect = Callable[[], Effect]
-"""Makes an effect when it is due: most calls of decide need only its key."""
+"""Builds an effect when it is due: most calls of `decide` need only its key."""
 
 
 def _summary_effects(state: RunState, places: Sequence[CandidateSlot]) -> dict[EffectKey, MakeEffect]:
@@ -128,7 +129,7 @@ def _ids_with_gain(state: RunState, places: Iterable[CandidateSlot]) -> frozense
 
 
 def _last_attempts(places: Iterable[CandidateSlot]) -> Iterator[tuple[CandidateSlot, KernelAttempt]]:
-    """Yield each place with its last try, which is what the attempt came to."""
+    """Yield each candidate slot with its last kernel, which is the attempt's result."""
     for place in places:
         if place.tries and not place.tries[-1].infrastructure:
             yield place, place.tries[-1]
@@ -153,7 +154,7 @@ def _build_attempts(state: RunState, places: Sequence[CandidateSlot]) -> Iterato
 
 
 def _idle_ending(state: RunState, places: Iterable[CandidateSlot]) -> RunEnding | None:
-    """Return why a round without a verdict is the last: the next would ask the same of the same state."""
+    """Return why a round without a verdict is the last one: the next round would ask the same again."""
     tries = [tried for place in places for tried in place.tries]
     if any(tried.evaluation for tried in tries):
         return None
@@ -170,7 +171,7 @@ def _idle_ending(state: RunState, places: Iterable[CandidateSlot]) -> RunEnding 
 
 
 def _first_failure(state: RunState) -> ErrorInfo | None:
-    """Return why the round's first proposal failed: the first by its key, whenever it arrived."""
+    """Return the error of the round's first failed proposal, by key and not by time of arrival."""
     ended = ((effect_key(one), one) for one in state.outcomes.values())
     failed = {
         key: one.error

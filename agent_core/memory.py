@@ -1,11 +1,11 @@
-"""The optimisation memory: which pairs of kernels a round's experiences are made of.
+"""The optimisation memory: which pairs of kernels become a round's experiences.
 
-Algorithm 2 of the AccelOpt paper. The round's correct kernels are grouped by (candidate, plan); speed-up
-is against the candidate c that the plan improves. If the group's largest speed-up exceeds `t_pos`, then
-(c, fastest) is a positive pair; else if it is below 1 / `t_neg`, then (slowest, c) is a negative pair.
-Pairs are sorted by strength, ties by slot; half of TopK goes to positive pairs (rounded down), what they
-leave of TopK to negative ones. A kernel that is a duplicate or has no plan is in no group. A predicted gain
-that the model is not sure of counts as none.
+This is Algorithm 2 of the AccelOpt paper. The round's correct kernels are grouped by (candidate, plan); a
+speed-up is relative to the candidate c that the plan improves. If the group's largest speed-up exceeds
+`t_pos`, (c, fastest) is a positive pair; else if it is below 1 / `t_neg`, (slowest, c) is a negative pair.
+Pairs are sorted by strength, ties by slot. Half of TopK (rounded down) is for positive pairs, the rest of
+TopK for negative ones. Duplicates and kernels without a plan are in no group. An uncertain predicted gain
+counts as no gain.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from state.model import Candidate, EffectKey, Experience, ExperienceKind, Plan, 
 
 @dataclass(frozen=True, slots=True)
 class KernelPair:
-    """A slow and a fast kernel of one group. `key` is the summarizer's, at the place of the pair's kernel."""
+    """A slow and a fast kernel of one group. `key` is the summarizer's, at the new kernel's slot."""
 
     key: EffectKey
     kind: ExperienceKind
@@ -31,7 +31,7 @@ class KernelPair:
 
     @property
     def strength(self) -> float:
-        """How many times faster the fast one is: the speed-up, or the slow-down that a plan caused."""
+        """How many times faster the fast kernel is: the speed-up, or the slow-down that a plan caused."""
         return self.slow.latency_ms / self.fast.latency_ms
 
 
@@ -48,13 +48,13 @@ def curate_pairs(found: Iterable[TimedCandidate], *, search: SearchConfig) -> tu
 def append_experiences(
     memory: Sequence[Experience], new: Iterable[Experience | None], *, limit: int
 ) -> tuple[Experience, ...]:
-    """Return the queue after `new`, oldest first; None ("no optimisation found") adds nothing."""
+    """Return the queue with `new` added, oldest first; None ("no optimisation found") adds nothing."""
     queue = (*memory, *(experience for experience in new if experience is not None))
     return queue[max(0, len(queue) - limit) :]
 
 
 def forget_candidates(memory: Iterable[Experience], candidates: frozenset[str]) -> tuple[Experience, ...]:
-    """Return the queue without what was distilled from any of `candidates`."""
+    """Return the queue without experiences that cite any of `candidates`."""
     return tuple(experience for experience in memory if candidates.isdisjoint(experience.cites))
 
 
@@ -75,7 +75,7 @@ def _select_pair(group: list[TimedCandidate], search: SearchConfig) -> KernelPai
 
 
 def _counted_ms(sample: TimedCandidate, search: SearchConfig) -> float:
-    """The latency that counts: the parent's for a gain that is not sure."""
+    """Return the latency to count: the parent's if the gain is uncertain."""
     sure = search.confidence_percent
     doubtful = divergence_guard.is_doubtful_gain(sample.candidate, sample.parent, confidence_percent=sure)
     return (sample.parent if doubtful else sample.candidate).latency_ms

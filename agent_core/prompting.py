@@ -1,7 +1,6 @@
-"""The words of LLM roles, as the rest of the program meets them: sets of prompts, put together and checked.
+"""Access to the prompts of LLM roles for the rest of the program.
 
-What a set consists of and how it is checked is in `prompts`; a run names the set that holds by its version,
-and the log keeps it as a blob.
+`prompts` defines and checks prompt sets. A run names its set by version, and the log keeps the set as a blob.
 """
 
 from __future__ import annotations

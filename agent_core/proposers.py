@@ -1,7 +1,8 @@
-"""Proposers by the names that a configuration uses; each module is imported when its proposer is made.
+"""The table of proposers, by the names that a configuration uses.
 
-Those that ask models are named by the endpoint that serves these, `llm` by any of them; they are put together
-for each effect (`agent_core.roles.llm`), so that nothing is made of their name alone.
+A proposer's module is imported when the proposer is created. Proposers that ask LLMs are named after the
+endpoint that serves the model; `llm` is any endpoint. They are built anew for each effect
+(`agent_core.roles.llm`), so this module does not create them.
 
 ProposerError
 └── UnknownProposer    no proposer has this name
@@ -35,17 +36,17 @@ ANY_ENDPOINT = "llm"
 
 
 _MODELS = ("anthropic", "openai", "local", ANY_ENDPOINT)
-"""Those that ask models: they are put together for each effect."""
+"""Proposers that ask LLMs; they are built for each effect."""
 
 _NEUTRAL = {
     "scripted": ProposerEntry("agent_core.roles.scripted", repairs=True),
     **dict.fromkeys(_MODELS, ProposerEntry("", repairs=True)),
 }
-"""Those that serve every target."""
+"""Proposers that serve every target."""
 
 
 def _entries() -> dict[str, ProposerEntry]:
-    """Return all proposers by name: those that targets bring first."""
+    """Return all proposers by name, those of the targets first."""
     brought = [target.parts.proposers for target in load_families()]
     return {**{name: entry for part in brought for name, entry in part.items()}, **_NEUTRAL}
 
@@ -56,15 +57,15 @@ def proposer_names() -> tuple[str, ...]:
 
 
 def is_llm_proposer(name: str) -> bool:
-    """Return whether the proposer asks models; False for a name that is not known."""
+    """Return whether the proposer asks LLMs; False for an unknown name."""
     return name in _MODELS
 
 
 def require_known_proposer(name: str, target: str | None = None) -> None:
-    """Make sure that there is a proposer of this name, and that it serves the target.
+    """Check that a proposer has this name, and that it serves the target.
 
     Raises:
-        UnknownProposer: no proposer has this name, or none of the target's.
+        UnknownProposer: no proposer has this name, or it does not serve the target.
     """
     known = proposer_names()
     if name not in known:
@@ -77,19 +78,19 @@ def require_known_proposer(name: str, target: str | None = None) -> None:
 
 
 def can_repair(name: str) -> bool:
-    """Return whether the proposer repairs refused kernels; False for a name that is not known."""
+    """Return whether the proposer repairs refused kernels; False for an unknown name."""
     entry = _entries().get(name)
     return entry is not None and entry.repairs
 
 
 def can_look_ahead(name: str) -> bool:
-    """Return whether the proposer searches by predictions before it plans; False for an unknown name."""
+    """Return whether the proposer searches with predictions before it plans; False for an unknown name."""
     entry = _entries().get(name)
     return entry is not None and entry.looks_ahead
 
 
 def create_proposer(name: str) -> Proposer:
-    """Return a new proposer, one that asks no models.
+    """Return a new proposer that asks no LLM.
 
     Raises:
         UnknownProposer: no proposer has this name.

@@ -1,7 +1,7 @@
-"""A fork that judges by something else than its parent: the kernels it begins with are judged anew, first.
+"""Rebase: a fork with another problem, target or evaluator first judges its parent's kernels again.
 
-Their old latencies are history. The first that is correct, in the order initial kernel, beam, is what
-speed-ups are relative to from here on; the fastest are the beam, and lineages begin again from them.
+Their old latencies no longer count. From here on, speed-ups are relative to the first correct kernel, in the
+order initial kernel, beam. The fastest kernels are the beam, and lineages restart from them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from state.model import BeamEntry, BeamRole, Candidate, Checkpoint, EffectKey, R
 
 
 def rejudge_kernels(state: RunState) -> list[Decision]:
-    """Return the evaluations that are neither in flight nor done, or the record that follows from them."""
+    """Return the missing evaluations, or the record that follows once all are done."""
     wanted = {_evaluation_key(one): one for one in state.rejudge}
     missing = [key for key in sorted(wanted) if str(key) not in state.outcomes]
     if not missing:
@@ -67,7 +67,7 @@ def _record_new_beam(state: RunState) -> Record:
 
 
 def _rejudged_candidate(state: RunState, known: Candidate) -> Candidate | KernelDiscarded:
-    """Return the kernel as it is judged now, or why it cannot compete any more."""
+    """Return the kernel with its new verdict, or why it cannot compete any more."""
     outcome = state.outcomes[str(_evaluation_key(known))]
     if isinstance(outcome, EvaluationFailed):
         return KernelDiscarded(candidate=known.id, reason="infrastructure")
@@ -80,7 +80,7 @@ def _rejudged_candidate(state: RunState, known: Candidate) -> Candidate | Kernel
 
 
 def _end_run(state: RunState) -> RunCompleted:
-    """End the run: as rejected if the judge said so of any kernel, else as the infrastructure's failure."""
+    """End the run: as rejected if the judge refused any kernel, else as an infrastructure failure."""
     outcomes = [state.outcomes[str(_evaluation_key(one))] for one in state.rejudge]
     said = [one.evaluation for one in outcomes if isinstance(one, EvaluationCompleted)]
     errors = [one.error for one in outcomes if isinstance(one, EvaluationFailed)]

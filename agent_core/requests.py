@@ -1,7 +1,7 @@
-"""What an effect is asked, made from the state alone: requests of planner, executor and evaluator.
+"""Builds the requests of effects from the state alone, such as those of planner, executor and evaluator.
 
-A request is whole: recovery re-runs it as the log has it. What a round's proposals may have learnt does
-not change while the round is under way, so it is one blob that all its plans name.
+A request is complete: recovery runs it again as the log has it. What the run has learnt does not change
+during a round, so it is one blob that all plans of the round name.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from state.model import (
 
 
 def initial_effect(state: RunState) -> Effect:
-    """Return the evaluation of the kernel that the run starts from."""
+    """Return the evaluation of the initial kernel."""
     return Effect(
         INITIAL_KEY, make_evaluation_request(state, INITIAL_KEY, state.kernel, PERSON, level=Level.ONE_SEED)
     )
 
 
 def evaluate_at_level(state: RunState, key: EffectKey, one: Candidate, level: Level) -> Effect:
-    """Return the evaluation, at `level`, of a kernel that was found correct at a lower one."""
+    """Return the evaluation, at `level`, of a kernel that passed at a lower level."""
     return Effect(key, make_evaluation_request(state, key, one.source, one.author, level=level))
 
 
 def pending_effects(state: RunState, places: list[CandidateSlot]) -> list[Effect]:
-    """Return the effects that `places` wait for, each once, in key order; effects in flight are left out."""
+    """Return the effects that `places` wait for, each once, in key order, without effects in flight."""
     wanted = {place.waits_for: place for place in places if place.waits_for is not None}
     missing = sorted(key for key in wanted if str(key) not in state.open)
     context = _learning_context(state) if any(key.role in _ROLES_WITH_CONTEXT for key in missing) else b""
@@ -57,7 +57,7 @@ def pending_effects(state: RunState, places: list[CandidateSlot]) -> list[Effect
 
 
 _ROLES_WITH_CONTEXT = frozenset({Role.PREDICTOR, Role.PLANNER})
-"""Who is told what the run has learnt."""
+"""Roles whose requests carry what the run has learnt."""
 
 
 def _learning_context(state: RunState) -> bytes:
@@ -71,7 +71,7 @@ def _learning_context(state: RunState) -> bytes:
         techniques=state.techniques or (),
     )
     given = {"sequences": state.sequences, "others": state.experiences, "techniques": state.techniques}
-    unset = {name for name, found in given.items() if found is None}  # as before there were any: alike
+    unset = {name for name, found in given.items() if found is None}  # as in logs without these fields
     return canonical_json(frozen.model_dump(mode="json", exclude=unset))
 
 
@@ -145,7 +145,7 @@ def _implement_effect(state: RunState, key: EffectKey, place: CandidateSlot, con
 
 
 def _evaluation_effect(state: RunState, key: EffectKey, place: CandidateSlot, context: bytes) -> Effect:
-    """Judge on tiles, and on everything where the kernel is too much faster than what it was made from."""
+    """Return the evaluation of a proposed kernel on tiles, or on all of it if the gain is suspicious."""
     made = state.outcomes[str(key.for_role(Role.EXECUTOR))]
     assert isinstance(made, KernelProposed)
     base_ms = place.parent.latency_ms
@@ -164,7 +164,7 @@ def make_evaluation_request(
     level: Level,
     base_ms: float | None = None,
 ) -> EvaluationRequest:
-    """Return the request to judge a kernel under what the run judges by now."""
+    """Return the request to judge a kernel with the run's current problem, target and evaluator."""
     return EvaluationRequest(
         candidate=key.candidate_id,
         author=author,

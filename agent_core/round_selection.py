@@ -1,4 +1,4 @@
-"""Closing a round: from its results to one record of who is kept, discarded, reverted, and the next beam."""
+"""Closes a round: one record says which kernels are kept, discarded or reverted, and the next beam."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from state.model import (
 
 
 def select_initial_beam(state: RunState, evaluation: Evaluation) -> Record:
-    """Keep the initial kernel: the beam of round 0, the first lineage and its checkpoint."""
+    """Keep the initial kernel: it is the beam of round 0, the first lineage and its checkpoint."""
     initial = make_candidate(
         INITIAL_KEY,
         source=state.kernel,
@@ -52,7 +52,7 @@ def select_initial_beam(state: RunState, evaluation: Evaluation) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class RoundSelection:
-    """Who competed in a round, who could not and why, and who won."""
+    """The kernels that competed in a round, those that could not and why, and the selected beam."""
 
     found: tuple[TimedCandidate, ...]
     copies: dict[str, str]
@@ -63,7 +63,7 @@ class RoundSelection:
 def select_round(
     state: RunState, places: Iterable[CandidateSlot], *, without: frozenset[Digest] = frozenset()
 ) -> RoundSelection:
-    """Select the next beam among the kernels of the round, leaving out those whose code is in `without`."""
+    """Select the next beam from the round's kernels, except those whose code is in `without`."""
     found = tuple(one for one in timed_candidates(state, places) if one.candidate.code not in without)
     copies = find_duplicates(state, found)
     doubts = {sample.candidate.id: doubt for sample in found if (doubt := _uncertain_gain(state, sample))}
@@ -73,7 +73,7 @@ def select_round(
 
 
 def record_selection(state: RunState, places: Sequence[CandidateSlot]) -> Record:
-    """Select the next beam. Every place is settled; one record holds all that is decided, in slot order."""
+    """Return one record of all that the round decides, in slot order. Every slot is settled by now."""
     round_ = select_round(state, places)
     selection = round_.selection
     return Record(
@@ -87,10 +87,10 @@ def record_selection(state: RunState, places: Sequence[CandidateSlot]) -> Record
 
 
 def _uncertain_gain(state: RunState, sample: TimedCandidate) -> KernelDiscarded | None:
-    """The end of a kernel that is predicted faster than its parent or than the best by an unsure gain.
+    """Return the discarding of a kernel whose predicted gain is uncertain, else None.
 
-    It counts as neutral: what it may not beat holds its place already, and it is no explorer either, being
-    as good as alike.
+    Such a kernel counts as neutral. The kernel that it may not beat is in the beam already, and it is no
+    explorer either, because the two may be equally fast.
     """
     sure = state.config.search.confidence_percent
     one = sample.candidate
@@ -102,7 +102,7 @@ def _uncertain_gain(state: RunState, sample: TimedCandidate) -> KernelDiscarded 
 
 
 def _kernel_decisions(places: Iterable[CandidateSlot], round_: RoundSelection) -> Iterator[Event]:
-    """Yield one event for each kernel of the round: kept, or discarded and why."""
+    """Yield one event for each kernel of the round: kept, or discarded with the reason."""
     by_key = {sample.key: sample for sample in round_.found}
     kept = {entry.candidate.id: entry for entry in round_.selection.beam}
     tries = sorted(

@@ -1,8 +1,8 @@
-"""Reading a round out of the state: which places it has, what each came to, and what each waits for.
+"""A view of a round, read from the state: its candidate slots, their results, and what each waits for.
 
-A **place** is one (slot, plan, implementation), or one kernel that a person proposed. It has a chain of
-**tries**: the first kernel, then its repairs. Everything is looked up by effect key in slot order, never
-by the order of arrival, so two states with the same results give the same survey.
+A **candidate slot** is one (slot, plan, implementation), or one kernel that a person proposed. It has a chain
+of **attempts**: the first kernel, then its repairs. Results are looked up by effect key in slot order, never
+in order of arrival, so two states with the same results give the same view.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ from state.model import (
 
 @dataclass(frozen=True, slots=True)
 class KernelAttempt:
-    """One kernel of a place and what became of it.
+    """One kernel of a candidate slot and its result.
 
     `error` says why there is no kernel, why the judge refused it (with `refuted`: when it compared more), or
-    (with `infrastructure`) why it could not be judged; None for a correct kernel. `key` is the executor's.
+    why it could not be judged (with `infrastructure`). It is None for a correct kernel. `key` is the
+    executor's.
     """
 
     key: EffectKey
@@ -58,15 +59,15 @@ class KernelAttempt:
 
     @property
     def is_held_back(self) -> bool:
-        """Whether nothing is wrong with the kernel but that others are predicted to be faster."""
+        """Whether the kernel was left out only because others are predicted to be faster."""
         return self.error is not None and self.error.code == PREFILTERED
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateSlot:
-    """`waits_for` is the effect without which the place cannot go on; None when it is terminal.
+    """One candidate slot. `waits_for` is the effect that it needs next, None if it is terminal.
 
-    `plan` is None until there is one, and for a person's kernel, which has no plan and no slot.
+    `plan` is None until there is one. A person's kernel has neither plan nor slot.
     """
 
     parent: Candidate
@@ -78,7 +79,7 @@ class CandidateSlot:
 
 @dataclass(frozen=True, slots=True)
 class TimedCandidate:
-    """A correct, timed kernel of the round, with where it came from."""
+    """A correct, timed kernel of the round, with its origin."""
 
     key: EffectKey
     candidate: Candidate
@@ -87,9 +88,9 @@ class TimedCandidate:
 
 
 def list_candidate_slots(state: RunState) -> tuple[CandidateSlot, ...]:
-    """Return the places of the round under way, in slot order; people's kernels come last.
+    """Return the candidate slots of the current round.
 
-    Before all come kernels of earlier rounds that were late and compete in this one.
+    Late kernels of earlier rounds come first, then the round's own slots in order, then people's kernels.
     """
     slots = sorted(state.slots, key=lambda slot: slot.slot)
     refused = _find_refusals(state)
@@ -98,7 +99,7 @@ def list_candidate_slots(state: RunState) -> tuple[CandidateSlot, ...]:
 
 
 def timed_candidates(state: RunState, places: Iterable[CandidateSlot]) -> tuple[TimedCandidate, ...]:
-    """Return every correct kernel of the round, duplicates too, in slot order."""
+    """Return all correct kernels of the round, duplicates included, in slot order."""
     return tuple(
         TimedCandidate(tried.key, _attempt_candidate(state, place, tried), place.parent, place.plan)
         for place in places
@@ -108,9 +109,9 @@ def timed_candidates(state: RunState, places: Iterable[CandidateSlot]) -> tuple[
 
 
 def find_duplicates(state: RunState, found: Iterable[TimedCandidate]) -> dict[str, str]:
-    """Return, for each sample whose code another kernel owns, the owner's id.
+    """Return, for each kernel whose code another kernel owns, the owner's id.
 
-    The parents of the round own their code, then the lowest slot does.
+    The round's parents own their code first, then the lowest slot does.
     """
     owners: dict[Digest, str] = {parent.code: parent.id for parent in state.parents.values()}
     copies: dict[str, str] = {}
@@ -122,19 +123,19 @@ def find_duplicates(state: RunState, found: Iterable[TimedCandidate]) -> dict[st
 
 
 def executor_key(candidate: str) -> EffectKey:
-    """Return the key of the place that produced a candidate, by its id."""
+    """Return the executor's key for a candidate's id."""
     return EffectKey.parse(f"{candidate}.{Role.EXECUTOR}")
 
 
 Refusals = Mapping[Digest, Evaluation]
-"""Verdicts on codes that are wrong."""
+"""The verdict on each code that was refused."""
 
 
 def _find_refusals(state: RunState) -> Refusals:
-    """Return the refusal of each code that was refused in the round, the lowest key's.
+    """Return the refusal of each code that was refused in the round, the one with the lowest key.
 
-    A code may pass on tiles in one place and be refused in another, where it is so much faster than its
-    parent that more is compared. Whichever verdict comes first, it is refused in both.
+    A code may pass on tiles in one slot and be refused in another, where it is so much faster than its parent
+    that more is compared. It counts as refused in both, whichever verdict comes first.
     """
     verdicts = (one for _, one in sorted(state.outcomes.items()) if isinstance(one, EvaluationCompleted))
     first = [
@@ -163,7 +164,7 @@ def _planned_slots(state: RunState, slot: SlotAssignment, refused: Refusals) -> 
 
 
 def look_ahead_key(state: RunState, slot: SlotAssignment) -> EffectKey | None:
-    """Return the key of looking ahead from the slot's parent; None where its planner does not, or may not."""
+    """Return the key of the lookahead from a slot's parent; None if its planner does not look ahead."""
     search = state.config.search
     wanted = search.lookahead_predictions > 0 or strategies.drawn_sequence_length(search) > 0
     may = slot.plans > 0 and wanted and can_look_ahead(slot.planner)
@@ -171,7 +172,7 @@ def look_ahead_key(state: RunState, slot: SlotAssignment) -> EffectKey | None:
 
 
 def look_ahead_variants(state: RunState, slot: SlotAssignment) -> Digest | None:
-    """Return the blob of what looking ahead from the slot's parent found; None where there is none."""
+    """Return the blob of variants that the lookahead for a slot found, or None."""
     looking = look_ahead_key(state, slot)
     found = state.outcomes.get(str(looking)) if looking is not None else None
     return found.variants if isinstance(found, PredictionBatch) else None
@@ -186,7 +187,7 @@ def _late_slots(state: RunState, refused: Refusals) -> Iterator[CandidateSlot]:
 
 
 def _with_live_lineage(state: RunState, parent: Candidate) -> Candidate:
-    """Return a late kernel's parent; where its lineage is over meanwhile, in that of the round's fastest."""
+    """Return a late kernel's parent, moved to the lineage of the fastest parent if its own has ended."""
     if parent.lineage in state.checkpoints:
         return parent
     return parent.model_copy(update={"lineage": _fastest_parent(state).lineage})
@@ -210,7 +211,10 @@ def _person_slots(state: RunState, refused: Refusals) -> Iterator[CandidateSlot]
 def _follow_attempts(
     state: RunState, first: EffectKey, repairs: int, refused: Refusals
 ) -> tuple[tuple[KernelAttempt, ...], EffectKey | None]:
-    """Walk the tries of a place; repair ends when it works, is used up, or an error comes back."""
+    """Return the attempts of a candidate slot and the effect it waits for.
+
+    Repair ends when a kernel is correct, when no repairs are left, or when an error comes back.
+    """
     tries: list[KernelAttempt] = []
     for repair in range(repairs + 1):
         found = _read_attempt(state, first._replace(repair=repair), refused)
@@ -224,7 +228,7 @@ def _follow_attempts(
 
 
 def _read_attempt(state: RunState, key: EffectKey, refused: Refusals) -> KernelAttempt | EffectKey:
-    """Return what became of one kernel, or the key of the effect that must tell."""
+    """Return the result of one kernel, or the key of the effect that it waits for."""
     made = state.outcomes.get(str(key))
     if made is None:
         return key
@@ -249,7 +253,7 @@ def _judged_attempt(
 
 
 def refusal_error(evaluation: Evaluation) -> ErrorInfo | None:
-    """Return why a kernel cannot compete: the judge's error, or a verdict without one; None if it can."""
+    """Return why a kernel cannot compete: the judge's error, or its verdict without one. None if it can."""
     if evaluation.is_correct and evaluation.benchmark is not None:
         return None
     verdict = evaluation.verdict.value
@@ -289,7 +293,7 @@ def make_candidate(
     technique: str | None,
     title: str,
 ) -> Candidate:
-    """Return the candidate of a correct, timed kernel, in its parent's lineage (a new one without parent)."""
+    """Return the candidate of a correct, timed kernel, in its parent's lineage or in a new one."""
     assert evaluation.benchmark is not None
     return Candidate(
         id=key.candidate_id,

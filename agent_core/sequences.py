@@ -1,9 +1,9 @@
-"""Sequences of changes from run to run: what a run teaches when it ends, and which ones a new run is given.
+"""Learnt sequences of changes: what a run teaches other runs when it ends, and which ones a new run gets.
 
-A run teaches what led from the kernel that it began with to its best: the steps of the plans along the best
-kernel's line of descent. Only what was verified is taught: that kernel was found correct on everything, and
-it beats the first one beyond doubt. What is like what is told by tags, which come from the problem's
-specification and from the instructions of the initial kernel, never from a name.
+A run teaches the steps from its initial kernel to its best one: those of the plans along the best kernel's
+line of descent. It teaches only what was verified: the best kernel passed the full audit and is clearly
+faster than the initial one. Tags decide which problems are similar. They come from the problem's
+specification and the instructions of the initial kernel, never from a name.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ if TYPE_CHECKING:
     from seeds import ProblemSpec
 
 MOST_SEQUENCES = 4
-"""Sequences that a run is given at most."""
+"""The most sequences that a run is given."""
 LEAST_ALIKE = 1 / 3
-"""Share of operators that two problems must have in common, of those of either."""
+"""Similar problems share at least this part of the operators that either of them has."""
 ANY_TARGET = ""
-"""The target of tags that say none."""
+"""The target of tags that name none."""
 MOST_STEPS = 64
-"""Steps of a sequence: of a longer line of descent, only the first legs are taught."""
+"""The most steps of a sequence; of a longer line of descent, only the first legs are taught."""
 
 HISTORY_EVENTS: tuple[type[Event], ...] = (RunForked, RoundStarted, PlanProposed, KernelKept)
-"""Events of a run that `collect_sequence` goes by."""
+"""The event types of a run that `collect_sequence` needs."""
 
 Learnt = TypeVar("Learnt", bound=LearntSequence | LearntExperience | LearntTechnique)
 
 
 @dataclass(frozen=True, slots=True)
 class ProblemSetting:
-    """What a run works on: the tags by which sequences are compared, and what its kernels are called with."""
+    """What a run works on: the tags that sequences are compared by, and the arguments of its kernels."""
 
     tags: ProblemTags
     arguments: tuple[JsonValue, ...]
 
 
 def describe_setting(spec: ProblemSpec, size: str, target: str, kernel: str) -> ProblemSetting:
-    """Return what a run works on that begins with the source `kernel`.
+    """Return the setting of a run that starts from the source `kernel`.
 
     Raises:
         UnknownSizeError: the spec has no such size.
@@ -77,8 +77,7 @@ def describe_setting(spec: ProblemSpec, size: str, target: str, kernel: str) -> 
 
 
 def collect_operators(kernel: str, target: str) -> frozenset[str]:
-    """Return the instructions that a kernel's source uses; of an unknown target, in any language that has
-    some."""
+    """Return the instructions that a kernel's source uses; if the target is unknown, try every language."""
     known = [load_target(target)] if target in target_names() else load_families()
     return next((found for one in known if (found := one.language.operators(kernel))), frozenset())
 
@@ -87,9 +86,9 @@ def collect_operators(kernel: str, target: str) -> frozenset[str]:
 
 
 def has_sure_gain(state: RunState, where: ProblemSetting) -> bool:
-    """Return whether a run whose audit its best kernel stood has something to teach: a gain beyond doubt."""
+    """Return whether an audited run has something to teach: its best is clearly faster than its first."""
     best, initial = state.best, state.initial
-    if best is None or initial is None or not where.tags.operators:  # without any, it is like nothing else
+    if best is None or initial is None or not where.tags.operators:  # no operators: similar to nothing
         return False
     return divergence_guard.is_clearly_faster(
         best, initial, confidence_percent=state.config.search.confidence_percent
@@ -99,10 +98,10 @@ def has_sure_gain(state: RunState, where: ProblemSetting) -> bool:
 def collect_sequence(
     run: str, state: RunState, history: Iterable[RecordedEvent], where: ProblemSetting
 ) -> LearntSequence | None:
-    """Return what led to the best kernel of a run whose audit it stood; None where there is nothing to learn.
+    """Return the steps to the best kernel of an audited run; None if there is nothing to learn.
 
-    `history` are the run's events of the types in HISTORY, its ancestors' included. What people wrote has no
-    steps: their kernels are left out of the line, and what they gained of its speed-up.
+    `history` are the events of the run and its ancestors of the types in HISTORY_EVENTS. People's kernels
+    have no steps: they are left out of the line, and so is their part of the speed-up.
     """
     best = state.best
     if best is None or not has_sure_gain(state, where):
@@ -128,7 +127,7 @@ def collect_sequence(
 
 @dataclass(slots=True)
 class _RunHistory:
-    """What a run's events say of kernels that were kept: by what plan each came, and from which other."""
+    """What a run's events say about kept kernels: the plan and the parent of each."""
 
     known: Collection[str]
     """The techniques of the menu."""
@@ -136,10 +135,10 @@ class _RunHistory:
     places: dict[str, int] = field(default_factory=dict)
     plans: dict[str, Plan] = field(default_factory=dict)
     first: set[str] = field(default_factory=set)
-    """Kernels with which the run began, or which a fork judged anew: what they came of is history."""
+    """Kernels that the run began with, or that a fork judged again; their ancestors are not followed."""
 
     def line_of_descent(self, best: Candidate) -> list[KernelKept]:
-        """The kernels on the way to `best` that were made in the run, the oldest first."""
+        """Return the kernels on the way to `best` that this run made, oldest first."""
         found: list[KernelKept] = []
         one: str | None = best.id
         while one in self.kept and one not in self.first:
@@ -176,7 +175,7 @@ def _read_history(history: Iterable[RecordedEvent], known: Collection[str]) -> _
 
 
 def _plan_steps(plan: Plan, implementation: int, known: Collection[str]) -> tuple[RewriteStep, ...]:
-    """The rewrites of a plan that are on the menu; of a single one, with the parameters that were taken."""
+    """Return the rewrites of a plan that are on the menu; a single one with its chosen parameters."""
     if plan.steps:
         return tuple(step for step in plan.steps if step.technique in known)
     if plan.technique not in known:
@@ -220,10 +219,10 @@ def select_nearest(
     most: int = MOST_SEQUENCES,
     foreign: Callable[[Learnt], bool] = lambda _: False,
 ) -> tuple[Learnt, ...]:
-    """Return what a run with these tags may begin with: for its target, the most alike first.
+    """Return what fits a run with these tags and its target, most similar first.
 
-    They are ordered by the operators that they share, then by what is not `foreign`, by how near the
-    dimensions are, by data types, and by what they gained; of equal ones the last learnt comes first.
+    The order is by shared operators, then by what is not `foreign`, by similar dimensions, by data types, and
+    by gain. Among equals the last learnt comes first.
     """
     alike = {
         number: _operator_overlap(one.tags, tags)
@@ -246,7 +245,7 @@ def _operator_overlap(one: ProblemTags, other: ProblemTags) -> float:
 
 
 def _extent_distance(mine: Sequence[int], theirs: Sequence[int]) -> int:
-    """How many powers of two lie between dimensions, the largest compared with the largest, and so on."""
+    """Return the distance of two lists of dimensions in powers of two, comparing them largest first."""
     most = max(len(mine), len(theirs))
     padded = ((*one, *[0] * (most - len(one))) for one in (mine, theirs))
     return sum(abs(a - b) for a, b in zip(*padded, strict=True))

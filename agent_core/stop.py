@@ -1,7 +1,7 @@
-"""Stop rules: whether a run ends between two rounds, and why. The first rule that holds names the reason.
+"""Stop rules: whether a run ends between two rounds, and why. The first rule that applies gives the reason.
 
-A run also ends when its initial kernel is refused, which is seen where it happens (`decide`), and after a
-round in which nothing was judged, which that round says itself.
+A run also ends when its initial kernel is refused, which `decide` handles, and after a round in which nothing
+was judged, which the round's own record says.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from state.fold import RunState
 from state.model import RunConfig, RunEnding, StopReason
 
 StopRule = Callable[[RunState, RunConfig], str | None]
-"""Says why the run ends, None if it goes on."""
+"""Returns why the run ends, None if it goes on."""
 
 
 def find_ending(state: RunState, config: RunConfig) -> RunEnding | None:
-    """Return why the run ends, or None when another round is due.
+    """Return why the run ends, or None if another round is due.
 
-    `config` is what the next round would run under: a setting changed meanwhile counts already.
+    `config` is what the next round would use, with settings that were changed meanwhile.
     """
     if state.best is None:
         return RunEnding(reason=StopReason.INITIAL_REJECTED, detail="no kernel stood the audit")
     if state.idle is not None and (refused := budget.find_end_reason(state, config)) is not None:
-        return RunEnding(reason=StopReason.BUDGET, detail=refused)  # nobody could propose
+        return RunEnding(reason=StopReason.BUDGET, detail=refused)  # nobody could propose: no budget
     if state.idle is not None and not state.short:
         return state.idle
     for reason, rule in _RULES:
@@ -55,7 +55,10 @@ def _near_bound_detail(state: RunState, config: RunConfig) -> str | None:
 
 
 def _plateau_detail(state: RunState, config: RunConfig) -> str | None:
-    """The guard's checkpoints move only for gains beyond noise, so the fastest tells when one was last."""
+    """Return a detail if the last clear gain is `plateau_rounds` old.
+
+    The guard's checkpoints move only for gains beyond noise, so the fastest one shows when the last gain was.
+    """
     marks = [(mark.candidate.latency_ms, mark.candidate.round) for mark in state.checkpoints.values()]
     idle = state.round - min(marks)[1] if marks else 0
     if idle < config.search.plateau_rounds:

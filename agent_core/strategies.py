@@ -1,20 +1,21 @@
-"""Strategies: whose turn it is in a round, who survives it, and whether rewrites are searched for or drawn.
+"""Search strategies: which kernels are parents, which survive, and whether rewrites are searched or drawn.
 
-A strategy is a row of a table. The judge, the rewrites, the log, what is learnt and how a round goes are the
-same for all, so that one can be compared with another under one budget of judged kernels. `beam` is the
-project's own search (`agent_core.beam`); the others are what it is compared with:
+A strategy is a row of a table. The judge, the rewrites, the log, the learning and the course of a round are
+the same for all, so you can compare strategies under one budget of judged kernels. `beam` is the project's
+own search (`agent_core.beam`); the others are baselines:
 
-- `greedy`: the fastest kernel alone, and of its rewrites, one at a time, those predicted (without
-  predictions: estimated) to be fastest.
-- `best-of-n`: sequences of rewrites drawn evenly, all from the initial kernel; the fastest counts.
-- `random`: parents drawn evenly among the survivors of a round, one rewrite drawn evenly for each kernel; the
-  survivors are drawn evenly too.
-- `evolution`: the fastest kernels survive, parents win tournaments among them, one rewrite or two are drawn
-  for each kernel. There is no crossover: a rewrite names places of the kernel that it was planned for.
+- `greedy`: only the fastest kernel is improved, one rewrite at a time, and those predicted fastest are judged
+  (estimated fastest, if there are no predictions).
+- `best-of-n`: draws sequences of rewrites evenly, all from the initial kernel; the fastest result counts.
+- `random`: draws parents evenly from a round's survivors, one rewrite evenly for each kernel, and the
+  survivors evenly too.
+- `evolution`: the fastest kernels survive, parents win tournaments among them, and one or two rewrites are
+  drawn for each kernel. There is no crossover, because a rewrite names sites of the kernel that it was
+  planned for.
 
-The fastest kernel survives under all of them: it is the run's result. Where kernels are drawn and predictions
-are allowed, more are drawn than are judged, and the fastest of them by prediction are judged. All draws come
-from the run's seed and the round.
+The fastest kernel survives under all of them: it is the run's result. If kernels are drawn and predictions
+are allowed, more kernels are drawn than judged, and those predicted fastest are judged. All draws are seeded
+by the run's seed and the round.
 """
 
 from __future__ import annotations
@@ -29,26 +30,27 @@ from state.fold import RunState
 from state.model import Candidate, RunConfig, SearchConfig
 
 CONTESTANTS = 2
-"""Kernels in a tournament, of which the fastest becomes a parent."""
+"""Kernels in a tournament; the fastest of them becomes a parent."""
 MUTATIONS = 2
-"""Rewrites at most that `evolution` draws at a time."""
+"""The most rewrites that `evolution` draws at a time."""
 ANY_LENGTH = 1000
 """More rewrites than any sequence has."""
 
 SelectParents = Callable[[Sequence[Candidate], int, Random], list[Candidate]]
-"""So many parents of a round from those who survived the last, the fastest first; one may come up again."""
+"""Picks `count` parents for a round from the last survivors, which come fastest first; repeats are allowed.
+"""
 SelectSurvivors = Callable[[Sequence[Candidate], int, Callable[[Candidate], float]], list[Candidate]]
-"""So many survivors from all kernels, the fastest first; each kernel has a lot, a number that is drawn."""
+"""Picks `count` survivors from all kernels, fastest first; the callable gives each a random number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """What tells a strategy from the beam.
+    """How a strategy differs from the beam search.
 
-    `apply_strategy` are set in the configuration of the search, whatever stands there. `select_parents` and
-    `survivors` are None where the beam's rules hold. `drawn_sequence_length` is how many rewrites a drawn
-    sequence has at most (besides `search.lookahead_depth`), 0 where sequences are searched for. `reuses`:
-    what paid in other runs is tried first; the others are there to be compared with, each by its own means.
+    `numbers` override settings of the search. `parents` and `survivors` pick kernels; None means the beam's
+    rules. `drawn` is the most rewrites in a drawn sequence (`search.lookahead_depth` is a limit too), 0 if
+    sequences are searched for. `reuses` says whether sequences that paid in other runs are tried first;
+    baselines do not.
     """
 
     numbers: Mapping[str, int] = field(default_factory=dict)
@@ -59,7 +61,7 @@ class Strategy:
 
 
 def _repeat_initial(kernels: Sequence[Candidate], count: int, random: Random) -> list[Candidate]:
-    """The initial kernel; the fastest where it has left the beam, under the strategy of an earlier round."""
+    """Repeat the initial kernel, or the fastest one if an earlier strategy dropped it from the beam."""
     first = [one for one in kernels if one.parent is None] or kernels
     return [first[0]] * count
 
@@ -97,21 +99,21 @@ STRATEGIES: Mapping[str, Strategy] = {
     "random": Strategy(parents=_draw_evenly, survivors=_draw_survivors, drawn=1),
     "evolution": Strategy(parents=_draw_by_tournament, survivors=_keep_fastest, drawn=MUTATIONS),
 }
-"""By the names that `search.strategy` takes."""
+"""By name, as in the setting `search.strategy`."""
 
 
 def apply_strategy(search: SearchConfig) -> SearchConfig:
-    """Return the numbers of a search with those that its strategy sets."""
+    """Return the search settings with those that the strategy overrides."""
     return search.model_copy(update=dict(STRATEGIES[search.strategy].numbers))
 
 
 def drawn_sequence_length(search: SearchConfig) -> int:
-    """Return how many rewrites a drawn sequence has at most; 0 where sequences are searched for."""
+    """Return the most rewrites in a drawn sequence; 0 if sequences are searched for."""
     return min(STRATEGIES[search.strategy].drawn, search.lookahead_depth)
 
 
 def select_parents(state: RunState, config: RunConfig) -> list[Candidate]:
-    """Return whom the slots of the next round improve, under `config`; a parent may have several slots."""
+    """Return the kernels that the next round's slots improve, under `config`; repeats are possible."""
     rule = STRATEGIES[config.search.strategy].parents
     kernels = [entry.candidate for entry in state.beam]
     count = apply_strategy(config.search).beam
@@ -121,7 +123,7 @@ def select_parents(state: RunState, config: RunConfig) -> list[Candidate]:
 
 
 def select_survivors(state: RunState, fresh: Sequence[Candidate]) -> beam.BeamSelection:
-    """Select who survives the round of the state, from its beam and its correct kernels."""
+    """Select the survivors of the state's round from its beam and its correct kernels."""
     search = apply_strategy(state.config.search)
     rule = STRATEGIES[search.strategy].survivors
     if rule is None:
@@ -143,7 +145,7 @@ def select_survivors(state: RunState, fresh: Sequence[Candidate]) -> beam.BeamSe
 
 
 def rounds_within(candidates: int, search: SearchConfig) -> int:
-    """Return how many rounds judge at most so many kernels, the initial one included; at least 1."""
+    """Return how many rounds judge at most `candidates` kernels, the initial one included; at least 1."""
     set_ = apply_strategy(search)
     each = set_.plans * set_.implementations
     slots = 1 if STRATEGIES[search.strategy].parents is None else set_.beam
@@ -152,7 +154,7 @@ def rounds_within(candidates: int, search: SearchConfig) -> int:
 
 
 def _distinct_by_code(kernels: Iterable[Candidate]) -> list[Candidate]:
-    """Each code once, the fastest first; of equally fast ones those that came first."""
+    """Return one kernel for each code, fastest first; ties keep their order."""
     first: dict[str, Candidate] = {}
     for one in kernels:
         first.setdefault(one.code, one)

@@ -1,10 +1,11 @@
-"""Verification: who would enter the beam, or be a checkpoint, is judged on whole outputs before.
+"""Verification: kernels that would enter the beam or become a checkpoint are first judged on whole outputs.
 
-As it is proposed, a kernel is judged on tiles of its outputs. When all places of a round are terminal, those
-that selection would let the state hold are judged again, at `VERIFICATION_LEVEL`. Who fails is out, as are
-all kernels of its code, and selection is done again without them, until all whom it chooses stand. The
-verdicts on one selection are all waited for before the next is made, so that who is verified does not depend
-on the order in which verdicts arrive. A refuted kernel is not repaired: its place was terminal.
+A proposed kernel is at first judged only on tiles of its outputs. When all candidate slots of a round are
+terminal, the kernels that the selection would keep are judged again, at `VERIFICATION_LEVEL`. If one fails,
+it and all kernels with its code are out, and the selection is repeated until every chosen kernel passes.
+
+All verdicts on one selection are awaited before the next selection, so the order in which verdicts arrive
+does not matter. A refuted kernel is not repaired: its slot is terminal already.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ EvaluationOutcome = EvaluationCompleted | EvaluationFailed
 
 
 def verification_effects(state: RunState, places: Sequence[CandidateSlot]) -> list[Effect] | None:
-    """Return the verifications to start, in key order; None when selection stands.
+    """Return the verifications to start, in key order; None once the selection is final.
 
-    `places` are as the survey has them, all terminal.
+    `places` are the round's candidate slots, all terminal.
     """
     out: frozenset[Digest] = frozenset()
     while True:
@@ -47,7 +48,7 @@ def verification_effects(state: RunState, places: Sequence[CandidateSlot]) -> li
 
 
 def settle_slots(state: RunState, places: Iterable[CandidateSlot]) -> tuple[CandidateSlot, ...]:
-    """Return the places as verification leaves them: who was refuted is refused, for the later reason."""
+    """Return the candidate slots with refuted kernels marked as refused, with the verification's reason."""
     chosen = tuple(places)
     verdicts = {
         tried.evaluation.code: verdict
@@ -64,7 +65,7 @@ def settle_slots(state: RunState, places: Iterable[CandidateSlot]) -> tuple[Cand
 def _unverified_entrants(
     state: RunState, places: Sequence[CandidateSlot], out: frozenset[Digest]
 ) -> dict[EffectKey, Candidate]:
-    """Return the round's kernels that selection lets the state hold and that were compared too little."""
+    """Return the kernels that the selection would keep without a check at VERIFICATION_LEVEL."""
     round_ = select_round(state, places, without=out)
     fresh = {sample.candidate.id for sample in round_.found}
     held = {

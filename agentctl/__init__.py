@@ -1,7 +1,8 @@
-"""`agentctl`: the command line. It reads the log and drops commands into the inbox, and writes neither.
+"""`agentctl`: the command line. It reads the log and puts commands into the inbox, but never writes the
+log.
 
-Verbs are small modules, imported when called, so that the start stays light. Open `app.py` first; exit
-statuses are in `exits.py`.
+Each verb is a module in `verbs/`, imported when it is called, so that the program starts fast. Open
+`app.py` first. The exit statuses are in `daemon/exits.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 
 
 def main() -> None:
-    # The search for plugins reads what every installed package says of itself: a tenth of each start.
+    # Pydantic's search for plugins reads the metadata of every installed package: a tenth of each start.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from agentctl.app import agentctl
     from daemon import exits

@@ -65,12 +65,12 @@ VERBS = {
     "completion": "completion:completion",
     "ui": "ui:ui",
 }
-"""Each verb's module in `agentctl.verbs` and its command there."""
+"""Each verb's module in `agentctl.verbs`, and its command there."""
 
 
 @dataclass(slots=True)
 class Session:
-    """What the options say that every verb takes, wherever on the line they stand."""
+    """The values of the options that every verb takes, wherever they stand on the line."""
 
     home_option: Path | None = None
     json: bool = False
@@ -81,17 +81,18 @@ class Session:
 
     @property
     def home_words(self) -> tuple[str, ...]:
-        """What a command to type needs to mean the same home."""
+        """The words that a suggested command needs to use the same home."""
         return ("--home", str(self.home_option)) if self.home_option else ()
 
     def progress_bar(self, what: str) -> ProgressBar:
-        """Return a bar for work that may take a while; where the answer is JSON, nobody sees it."""
+        """Return a progress bar for slow work; it stays hidden with `--json`."""
         return ProgressBar(what, wanted=not self.json)
 
     def emit(self, value: Any, text: str | None = None, *, exact: bool = False) -> None:
-        """Write `value` as one line of JSON if `--json` was given, else `text` (nothing when None).
+        """Write `value` as one line of JSON with `--json`, else `text` (nothing if it is None).
 
-        What is `exact` goes into a file or a pipe as it is; a terminal is sent nothing but text in any case.
+        `exact` text is written unchanged to a file or a pipe; a terminal always gets printable text
+        only.
         """
         if self.json:
             click.echo(json.dumps(value), color=should_colour())
@@ -105,7 +106,7 @@ def _store_option(context: click.Context, parameter: click.Parameter, value: Any
 
 
 def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--home` and `--json` to a command, and give it the session as its first argument."""
+    """Add `--home` and `--json` to a command, and pass it the session as its first argument."""
     for option in (
         click.option(
             "--json",
@@ -132,7 +133,7 @@ CONTEXT_SETTINGS = {"max_content_width": 110, "help_option_names": ["-h", "--hel
 
 
 class LazyGroup(click.Group):
-    """A group whose verbs are imported when they are asked for."""
+    """A group that imports a verb's module only when the verb is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the library's signature
         return list(VERBS)
@@ -151,7 +152,9 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Carry a verb out; an error that names a command to type is told which home was named."""
+        """Run a verb; if it fails, attach the `--home` option to the error, for the commands that the
+        error suggests.
+        """
         try:
             return super().invoke(ctx)
         except Exception as error:
@@ -160,7 +163,7 @@ class LazyGroup(click.Group):
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the verbs by what they are for."""
+        """Write the verbs, grouped by purpose."""
         for title, verbs in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl(list(verbs.items()))
@@ -168,10 +171,10 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb; of one that there is not, name the nearest that there is."""
+        """Find the verb; for an unknown one, suggest the nearest verbs."""
         name = args[0]
         close = [] if name in VERBS else get_close_matches(name, VERBS, n=2, cutoff=0.6)
-        if close:  # letters that changed places are the commonest slip
+        if close:  # swapped letters are the commonest slip, so such verbs come first
             close.sort(key=lambda verb: sorted(verb) != sorted(name))
             ctx.fail(f"No such command {name!r}; did you mean {' or '.join(close)}?")
         return super().resolve_command(ctx, args)

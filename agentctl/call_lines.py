@@ -1,4 +1,4 @@
-"""Events of buying, in words: what was asked of which model, what it took, and what budgets had to say."""
+"""Describes model calls and budgets for `agentctl tail`: what was asked, what it cost, and what was short."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from state.model import Amount
 
 
 def format_amount(of: Amount) -> str:
-    """Return what is held or was taken, leaving out what is nothing."""
+    """Return an amount in words, without its zero parts."""
     parts = (
         (of.usd, f"${of.usd:.4f}"),
         (of.tokens, format_count(of.tokens, "token")),
@@ -34,7 +34,8 @@ def format_amount(of: Amount) -> str:
 
 def _describe_call_started(event: CallStarted) -> str:
     attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
-    return f"question {event.call + 1} of {event.role} to {event.model}{attempt}, holds {format_amount(event.reserved)}"
+    what = f"question {event.call + 1} of {event.role} to {event.model}{attempt}"
+    return f"{what}, holds {format_amount(event.reserved)}"
 
 
 def _describe_call_completed(event: CallCompleted) -> str:
@@ -70,4 +71,4 @@ CALL_DESCRIBERS: Mapping[type[Event], Callable[[Any], str]] = {
     DayReserved: lambda event: f"{event.call}: {format_amount(event.format_amount)}",
     DaySettled: lambda event: f"{event.call}: {format_amount(event.format_amount)}",
 }
-"""What `agentctl.event_lines` says of these events."""
+"""The descriptions of these event types for `agentctl.event_lines`."""

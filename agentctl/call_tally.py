@@ -1,7 +1,7 @@
-"""What came of a run's questions to models, as it is watched: answers, failures, kernels.
+"""Tallies a run's questions to models while you watch it: answers, failures, kernels.
 
-A run whose planners ask models and whose questions all fail ends in good order, with the kernel that it began
-with. That is no success, and whoever started it is told why.
+If all questions of a run fail, the run still completes, with its initial kernel. That is no success, so
+the person who started it is told why.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from state.fold import RunState
 
 @dataclass(slots=True)
 class CallTally:
-    """What a run's planners that ask models came to; of a fork, since it began.
+    """The results of a run's LLM planners; for a fork, since it began.
 
-    `failed` are attempts at an answer by kind of failure, `last` is what the last of them said. `kernels`
-    came of answers, `unmade` are the plans and kernels that did not, by what they failed with.
+    `failed` counts failed attempts by kind of failure; `last` is the message of the latest. `kernels`
+    counts kernels that came from answers; `unmade` counts plans and kernels that failed, by error.
     """
 
     answered: int = 0
@@ -37,7 +37,7 @@ class CallTally:
     last: str = ""
 
     def add(self, state: RunState, event: Event) -> None:
-        """Take in an event of the run, which `state` has taken in."""
+        """Count an event of the run; `state` already includes it."""
         match event:
             case CallCompleted():
                 self.answered += 1
@@ -50,7 +50,7 @@ class CallTally:
                 self.unmade[f"{error.code}: {error.message}"] += _is_model_effect(state, event)
 
     def failure_reason(self) -> str | None:
-        """Say why the questions came to nothing; None where a kernel came of one, or none failed."""
+        """Return why no question led to a kernel; None if one did, or if nothing failed."""
         if self.kernels or not self.unmade.total():
             return None
         from agent_core.roles.llm.quoting import single_line  # much comes with it, and few runs end like this
@@ -65,6 +65,6 @@ class CallTally:
 
 
 def _is_model_effect(state: RunState, event: KernelProposed | PlanFailed | ExecutionFailed) -> bool:
-    """Whether the one who answers in the effect's slot asks models."""
+    """Return whether the planner of the effect's slot asks models."""
     slot = state.slot_of(effect_key(event))
     return slot is not None and is_llm_proposer(slot.planner)

@@ -1,4 +1,4 @@
-"""Dropping a command and waiting for its answer, which is in the log."""
+"""Sends a command to the inbox and waits for its answer in the log."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ class SentCommand:
 
 
 def send_command(home: Path, command: Command) -> SentCommand:
-    """Drop `command` into the inbox of `home`."""
+    """Put `command` into the inbox of `home`."""
     after = head_seq(home)
     return SentCommand(put_command(home, command), after)
 
 
 def refuse_illegal_command(home: Path, command: SteeringCommand) -> None:
-    """Refuse what the next owner of the home would refuse; while there is one, it is the one to say.
+    """Refuse a command that the next owner of the home would refuse; a present owner decides by itself.
 
     Raises:
-        UnknownRun: no run of that name is in the log, or waits to be taken up.
+        UnknownRun: the log has no run of that name, and none is queued.
         CommandRefused, daemon.config.ConfigError: the run does not allow the command.
     """
     if is_owned(home) or command.run in {run for run, _ in queued_runs(home)}:
@@ -64,27 +64,28 @@ def refuse_illegal_command(home: Path, command: SteeringCommand) -> None:
         if command.run not in reader.run_ids():
             raise UnknownRun.with_nearest(command.run, reader.run_ids())
         state = reader.run_state(command.run)
-        if state.status not in LIVE_STATUSES or not waiting_commands(
-            home
-        ):  # what waits may change what a live run allows
+        # Waiting commands may change what a live run allows.
+        if state.status not in LIVE_STATUSES or not waiting_commands(home):
             steer_run(command.run, state, command)
 
 
 def queued_runs(home: Path) -> Iterator[tuple[str, SentCommand]]:
-    """Yield the runs that wait for an owner to take them up, newest first, each with its command."""
-    after = head_seq(home)  # before looking: an answer that comes meanwhile is not missed
+    """Yield the queued runs, newest first, each with its command."""
+    after = head_seq(home)  # read first, so that an answer that arrives meanwhile is not missed
     for path in reversed(waiting_commands(home)):
         try:
             command = parse_command(path.read_bytes())
         except (OSError, DaemonError):
-            continue  # the owner says what is wrong with it, or has just taken it
+            continue  # the owner reports what is wrong with it, or has just taken it
         problem = _new_run_problem(home, command)
         if problem is not None:
             yield run_id(path.stem, problem), SentCommand(path.stem, after)
 
 
 def _new_run_problem(home: Path, command: Command) -> str | None:
-    """Return the problem of the run that a command makes; None if it makes none, or one of a run unknown."""
+    """Return the problem of the run that a command creates; None if it creates none, or its parent is
+    unknown.
+    """
     if isinstance(command, Submit):
         return command.config.problem
     if not isinstance(command, Fork):
@@ -92,7 +93,7 @@ def _new_run_problem(home: Path, command: Command) -> str | None:
     if command.files is not None:
         import seeds
 
-        with suppress(seeds.SeedsError):  # its owner will say so
+        with suppress(seeds.SeedsError):  # the owner reports it
             return seeds.build_problem(command.files).name
         return None
     with LogReader.open(home) as reader:
@@ -100,7 +101,7 @@ def _new_run_problem(home: Path, command: Command) -> str | None:
 
 
 def head_seq(home: Path) -> int:
-    """Return the log's last global seq, 0 when there is no log yet, or not even a home."""
+    """Return the log's last global seq; 0 if there is no log or no home yet."""
     if not home.exists():
         return 0
     try:
@@ -116,7 +117,7 @@ def is_owned(home: Path) -> bool:
 
 
 def find_answer(reader: LogReader, sent: SentCommand) -> CommandCompleted | None:
-    """Return the answer to a command, None while there is none.
+    """Return the answer to a command, None if there is none yet.
 
     Raises:
         DaemonError: the command was rejected; the error has the rejection's code.
@@ -137,7 +138,7 @@ def find_answer(reader: LogReader, sent: SentCommand) -> CommandCompleted | None
 
 
 def wait_for_answer(home: Path, sent: SentCommand) -> CommandCompleted | None:
-    """Wait for the answer; None when nobody owns the home, so that the command is queued.
+    """Wait for the answer; return None if nobody owns the home, so that the command stays queued.
 
     Raises:
         DaemonError: the command was rejected.
@@ -158,7 +159,9 @@ def wait_for_answer(home: Path, sent: SentCommand) -> CommandCompleted | None:
 
 @dataclass(frozen=True, slots=True)
 class ProposalResult:
-    """What has become of a proposed kernel: its verdict, and whether it was kept; None while unknown."""
+    """The result of a proposed kernel: its verdict, and the decision to keep it or not; None while
+    unknown.
+    """
 
     verdict: RecordedEvent | None
     decision: RecordedEvent | None
@@ -170,9 +173,9 @@ class ProposalResult:
 
 
 def wait_for_proposal_result(home: Path, run: str, candidate: str, after: int) -> ProposalResult:
-    """Wait until the run decided on `candidate`, ended or rests, or nobody owns the home any more."""
+    """Wait until the run decided on `candidate`, ended or paused, or until nobody owns the home any more."""
     while True:
-        owner_left = not is_owned(home)  # before looking: what it did last is not missed
+        owner_left = not is_owned(home)  # read first, so that the owner's last events are not missed
         with LogReader.open(home) as reader:
             state = reader.run_state(run)
             over = owner_left or state.has_ended or (state.status is RunStatus.PAUSED and not state.open)
@@ -183,7 +186,7 @@ def wait_for_proposal_result(home: Path, run: str, candidate: str, after: int) -
 
 
 def find_proposal_result(reader: LogReader, run: str, candidate: str, after: int) -> ProposalResult:
-    """Return what the log says of `candidate` after a global seq."""
+    """Return what the log has about `candidate` after a global seq."""
     types = ("EvaluationCompleted", "EvaluationFailed", "KernelDiscarded", "KernelKept")
     items = reader.read(stream=run, after=after, types=types, limit=PAGE)
     mine = [item for item in items if _candidate_of_event(item.event) == candidate]

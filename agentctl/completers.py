@@ -1,4 +1,4 @@
-"""What a shell is told to complete: runs of the home, and kernels of a run."""
+"""Shell completion of the names of runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from click.shell_completion import CompletionItem
 
 
 def complete_runs(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the runs whose names begin like this, the newest first; none where there is no log to read."""
+    """Return the runs whose ids start with `incomplete`, newest first; none if no log can be read."""
     from agentctl.app import Session
     from state.errors import StateError
     from state.reader import LogReader

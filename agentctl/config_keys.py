@@ -1,7 +1,7 @@
-"""The keys of the configuration, explained: all that is said of them is read off the models.
+"""Describes the keys of the configuration; all of it is derived from the configuration's models.
 
-A unit is the end of a name, as everywhere in this program. When a change counts follows from what a key
-decides: how the process works, how a run goes, or what its kernels are judged by.
+The last word of a key's name gives its unit. When a change takes effect depends on what the key decides:
+how the process works, how a run searches, or how its kernels are judged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNITS = {
     "rounds": "rounds",
     **dict.fromkeys(("ratio", "speedup", "pos", "neg"), "ratio"),
 }
-"""What the last word of a key's name says of its values."""
+"""The unit of a key's values, by the last word of its name."""
 
 AT_ONCE = "at once"
 NEXT_ROUND = "from a run's next round on"
@@ -42,7 +42,7 @@ _BOUNDS = {
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """One key: its values in words, its default as TOML spells it, its unit, and when a change counts."""
+    """One key: its values in words, its default in TOML, its unit, and when a change takes effect."""
 
     key: str
     values: str
@@ -87,14 +87,14 @@ def _when_effective(key: str) -> str:
 
 def _format_default(info: FieldInfo) -> str:
     if info.default_factory is not None:
-        return str(info.default_factory.__doc__)  # what it makes differs from machine to machine
+        return str(info.default_factory.__doc__)  # the default differs between machines, so describe it
     if info.default is None or info.default is PydanticUndefined:
         return "not set"
     return f"`{json.dumps(info.default)}`"
 
 
 def _describe_values(schema: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a JSON schema says that values may be, in words."""
+    """Yield the values that a JSON schema allows, in words."""
     if "anyOf" in schema:
         for one in schema["anyOf"]:
             yield from _describe_values(one) if one.get("type") != "null" else ("or not set",)

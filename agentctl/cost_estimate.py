@@ -1,10 +1,11 @@
-"""What a run's models would be asked and what that would cost, before it starts; nothing is sent.
+"""Estimates how often a run's models would be asked and what that would cost, before it starts; nothing
+is sent.
 
-Prompts are rendered as they would be in the first round, from the kernel that the run begins with; later ones
-are longer by what was learnt. How long answers are nobody knows before: `ANSWER_TOKENS` says what is assumed
-of models that do not think at length. `usd` is without repairs, the common beginning of prompts read from a
-cache; `most_usd` is with all repairs that may be, no cache, and answers as long as they may be. Neither
-counts what is asked twice, after a failure or a fault in an answer. A price that nobody knows is None.
+Prompts are rendered as in the first round, from the run's initial kernel; later prompts are longer by
+what was learnt. The length of answers is unknown; `ANSWER_TOKENS` holds assumptions for models that do
+not think at length. `usd` assumes no repairs, and that prompts' common prefixes come from a cache.
+`most_usd` assumes all possible repairs, no cache, and the longest possible answers. Neither counts
+questions that are asked again after a failure or a faulty answer. An unknown price is None.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ ANSWER_TOKENS: Mapping[str, int] = {
     "summarizer": 500,
     "reflector": 150,
 }
-"""Tokens of an answer that are assumed, besides the kernel that executors and repairers write."""
+"""Assumed tokens of an answer, without the kernel that executors and repairers write."""
 
 _WRITES_KERNEL = frozenset({"executor", "repairer"})
 
 
 @dataclass(frozen=True, slots=True)
 class EstimateRow:
-    """What one role asks one model: so many calls, more of them at most, and the tokens of each."""
+    """What one role asks one model: the number of calls, their maximum, and the tokens of each call."""
 
     role: str
     model: str
@@ -55,7 +56,7 @@ class EstimateRow:
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
-    """What a run comes to; a sum is None when any price of it is unknown."""
+    """The cost of a run; a sum is None if any of its prices is unknown."""
 
     rows: tuple[EstimateRow, ...]
     rounds: int
@@ -71,7 +72,7 @@ class CostEstimate:
 
 
 def estimate_cost(config: Config, problem: Problem, kernel: str, prompts: PromptSet) -> CostEstimate:
-    """Return what the run would cost; without rows where none of its planners asks models.
+    """Return what the run would cost; there are no rows if none of its planners asks models.
 
     Raises:
         RoleError: a prompt does not fit its model.
@@ -91,9 +92,10 @@ def estimate_cost(config: Config, problem: Problem, kernel: str, prompts: Prompt
 
 
 def _calls_per_role(config: RunConfig) -> dict[str, tuple[float, float]]:
-    """Return how often each role is asked in all rounds: without repairs, and at most.
+    """Return how often each role is asked over all rounds: without repairs, and at most.
 
-    The first round improves the initial kernel alone, later ones as many as the beam holds.
+    The first round improves only the initial kernel; later rounds improve as many kernels as the beam
+    holds.
     """
     search = config.search
     asking = sum(map(is_llm_proposer, config.planner)) / len(config.planner)
@@ -108,13 +110,13 @@ def _calls_per_role(config: RunConfig) -> dict[str, tuple[float, float]]:
         "planner": (plans, plans),
         "executor": (kernels, kernels),
         "repairer": (0.0, repairs),
-        "reflector": (kernels, kernels),  # once for an attempt, on its last try
+        "reflector": (kernels, kernels),  # once per attempt, on its last try
         "summarizer": (pairs, pairs),
     }
 
 
 def _models_of_role(config: RunConfig, role: str) -> tuple[ModelShare, ...]:
-    """Return who answers for a role: planners have slots by turns, weights count among the models of one."""
+    """Return the models of a role. Planners take slots in turn, and weights count within one planner."""
     own = {
         "executor": config.llm.executor_models,
         "repairer": config.llm.executor_models,
@@ -159,7 +161,7 @@ def _sum_known(amounts: Iterable[float | None]) -> float | None:
     return None if any(one is None for one in found) else sum(one for one in found if one is not None)
 
 
-class _RequestRendered(Exception):  # noqa: N818 - it carries a request out of a role
+class _RequestRendered(Exception):  # noqa: N818 - not a failure: it carries a request out of a role
     def __init__(self, request: CompletionRequest) -> None:
         super().__init__()
         self.request = request
@@ -167,7 +169,7 @@ class _RequestRendered(Exception):  # noqa: N818 - it carries a request out of a
 
 @dataclass(frozen=True, slots=True)
 class _RequestCapture:
-    """An `Ask` that renders the first question and goes no further."""
+    """An `Ask` that renders the first question and stops there."""
 
     model: str
     config: Config
@@ -192,7 +194,7 @@ class _RequestCapture:
 def _render_first_request(
     stand_in: SampleRequests, role: str, model: str, config: Config, prompts: PromptSet
 ) -> CompletionRequest:
-    """Return the first prompt that a role would put to a model."""
+    """Return the first prompt that a role would send to a model."""
     try:
         asyncio.run(stand_in.ask_role(role, LlmRoles(model, _RequestCapture(model, config, prompts))))
     except _RequestRendered as rendered:

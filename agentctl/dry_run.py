@@ -1,4 +1,4 @@
-"""`--dry-run` of the verbs that start a run: what its models would cost; nothing is started, nothing sent."""
+"""`--dry-run` of the verbs that start a run: estimates what its models would cost, and starts nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def print_estimate(session: Session, wanted: EffectiveConfig, kernel: Path | Non
     """Print what a run would cost.
 
     Raises:
-        ConfigError: a planner is none, its models could not be asked, or have no room for its prompts.
+        ConfigError: a planner is unknown, or its models cannot be asked or are too small for its
+            prompts.
     """
     import seeds
     from agent_core import proposers
@@ -66,7 +67,7 @@ def print_estimate(session: Session, wanted: EffectiveConfig, kernel: Path | Non
 
 
 def format_estimate(found: CostEstimate) -> list[str]:
-    """Return an estimate for people."""
+    """Return the lines of an estimate."""
     if not found.rows:
         return ["no planner of this run asks a model: it costs nothing"]
     width = max(len(row.model) for row in found.rows)
@@ -88,10 +89,11 @@ def _row_cells(row: EstimateRow) -> tuple[str, ...]:
 
 def _summary_lines(found: CostEstimate) -> list[str]:
     rounds = "1 round" if found.rounds == 1 else f"{found.rounds} rounds"
+    usd, most_usd, cap_usd = map(format_usd, (found.usd, found.most_usd, found.cap_usd))
     return [
-        f"in all {format_usd(found.usd)} for {rounds}, with nothing repaired and answers as short as assumed;",
-        f"up to {format_usd(found.most_usd)} with every repair, nothing cached, and answers as long as they may be",
-        f"the run ends when what is left of {format_usd(found.cap_usd)} (run.cap_usd) has no room for another call",
+        f"in all {usd} for {rounds}, with nothing repaired and answers as short as assumed;",
+        f"up to {most_usd} with every repair, nothing cached, and answers as long as they may be",
+        f"the run ends when what is left of {cap_usd} (run.cap_usd) has no room for another call",
     ]
 
 

@@ -1,6 +1,7 @@
-"""What `agentctl doctor` looks at: each check is one question about this machine or this home, with a remedy.
+"""The checks of `agentctl doctor`: each asks one question about this machine or home, and suggests a
+remedy.
 
-A check never changes anything, and never shows a key: only where one was found.
+A check never changes anything. It says where a key was found, but never shows the key.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ GOOD, LOOK, BAD = "good", "look", "bad"
 
 MIN_PYTHON = (3, 11)
 PACKAGES = ("pydantic", "numpy", "libcst", "asyncssh", "anthropic", "openai", "sqlite-utils")
-"""What is told of what is installed; all of it is locked."""
+"""The installed packages whose versions are reported; all are locked."""
 
 SCARCE_BYTES = 10 * LOW_BYTES
-"""Below this much free space a run of days may fill the disk."""
+"""With less free space than this, a run of several days may fill the disk."""
 
 _JAILS = {
     "bubblewrap": (GOOD, "bubblewrap: kernels run with no network, no files and limits", ""),
@@ -51,7 +52,9 @@ _JAILS = {
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One question: `result` is good, look or bad; `found` says what is so, `remedy` what to do about it."""
+    """The answer to one question: `result` is good, look or bad, `found` the finding, `remedy` what you
+    can do.
+    """
 
     name: str
     result: str
@@ -196,7 +199,7 @@ def _check_log(home: Path, at: str) -> Check:
 
 
 def _check_configuration(home: Path, env: Mapping[str, str], at: str) -> Iterator[Check]:
-    """Yield what there is to say of the configuration, and of the keys that it leads to."""
+    """Yield the checks of the configuration, and of the keys for its endpoints."""
     from daemon.calls.model_checks import find_model_faults
     from daemon.config import load_config
     from daemon.name_checks import find_unknown_names
@@ -225,7 +228,7 @@ def _check_configuration(home: Path, env: Mapping[str, str], at: str) -> Iterato
 
 
 def _check_keys(daemon: object, env: Mapping[str, str], *, needed: bool) -> Iterator[Check]:
-    """Yield which endpoints have a key; the keys themselves are read for nothing but that."""
+    """Yield which endpoints have a key; the keys are read only for that."""
     from agent_core.providers import keys, registry
 
     for name in registry.endpoint_names():
@@ -265,13 +268,13 @@ def _check_device() -> Check:
 
 
 def _check_hosts(home: Path, env: Mapping[str, str], at: str) -> Iterator[Check]:
-    """Yield how the hosts stand that are configured, and those of runs that go on."""
+    """Yield the state of the configured hosts, and of those of active runs."""
     from daemon.config import load_config
 
     try:
         configured = [one.address for one in load_config(home, env).config.run.hosts]
         found = list_hosts(home, running=_is_owned(home), configured=configured)
-    except (DaemonError, StateError, OSError):  # other checks say what is wrong with them
+    except (DaemonError, StateError, OSError):  # other checks report these errors
         return
     for one in found:
         said = f"{one.state.replace('_', ' ')}{f', heard of at {one.heard}' if one.heard else ''}"
@@ -283,12 +286,12 @@ def _check_hosts(home: Path, env: Mapping[str, str], at: str) -> Iterator[Check]
 
 
 def _check_ray(home: Path, env: Mapping[str, str]) -> Iterator[Check]:
-    """Yield whether Ray is there, and the cluster answers, where it judges."""
+    """Yield whether Ray is installed and its cluster answers, if it is the evaluator."""
     from daemon.config import load_config
 
     try:
         found = load_config(home, env).config
-    except (DaemonError, OSError):  # another check says what is wrong with it
+    except (DaemonError, OSError):  # another check reports this error
         return
     if found.run.evaluator != "ray":
         return

@@ -1,4 +1,4 @@
-"""Events as lines for `agentctl tail`: what each type says to people, as one table with a sane default."""
+"""Formats events as lines for `agentctl tail`: one table of descriptions by type, with a default."""
 
 from __future__ import annotations
 
@@ -68,24 +68,26 @@ from state.records import RecordedEvent
 
 LINE_WIDTH = 160
 SHORT_VERSION = 12
-"""Characters of a version of prompts that are shown."""
+"""Characters of a prompt version that are shown."""
 
 
 def format_event_line(item: RecordedEvent, *, width: int | None = LINE_WIDTH) -> str:
-    """Return an event as one line: time, place, type, then its facts as far as the line goes."""
+    """Return an event as one line: time, place, type, then its facts; cut at LINE_WIDTH unless `width`
+    is None.
+    """
     place = f"{item.time:%Y-%m-%dT%H:%M:%S.%f}"[:-3] + f"Z {item.stream}@{item.run_seq}"
     line = f"{place} {item.type}{_join_facts(item.event)}"
     return line if width is None else _truncate_line(line)
 
 
 def describe_event(event: Event) -> str:
-    """Return what an event says, in words; of a type that has none of its own, its fields."""
+    """Describe an event in words; a type without a description of its own gets its fields."""
     tell = next((_DESCRIBERS[kind] for kind in type(event).__mro__ if kind in _DESCRIBERS), _format_fields)
     return " ".join(tell(event).split())
 
 
 def _join_facts(event: Event) -> str:
-    """Return what comes after the type: the candidate that it is about, if any, and the facts."""
+    """Return the text after the type: the candidate, if there is one, and the facts."""
     key = getattr(event, "key", None)
     subject = f" {key.rpartition('.')[0]}" if isinstance(key, str) else ""
     said = describe_event(event)
@@ -100,7 +102,7 @@ def _truncate_line(line: str) -> str:
 
 
 def _format_fields(event: Event) -> str:
-    """Return the fields of an event that are set; a collection is counted, not shown."""
+    """Return the fields of an event that are set; a collection is shown as its length."""
     values = event.model_dump(mode="json", exclude={"type", "key"}, exclude_defaults=True)
     return ", ".join(f"{name} {_format_value(value)}" for name, value in values.items())
 
@@ -128,12 +130,12 @@ def _describe_effect_started(event: EffectStarted) -> str:
 
 
 def _repeated_judge(role: Role) -> list[str]:
-    """Return who judges a kernel that was judged before; the others' roles are said by the event's type."""
+    """Return the judge of a repeated judgement; for other roles, the event's type already says it."""
     return [role.value] if role in JUDGES and role is not Role.EVALUATOR else []
 
 
 def _command_origin(origin: str | None) -> list[str]:
-    """Return where a command was given, if that is not the command line."""
+    """Return where a command was given, if it was not the command line."""
     return [f"given on the {origin}"] if origin not in (None, "agentctl") else []
 
 
@@ -212,7 +214,8 @@ def _describe_reflection(event: ReflectionRecorded) -> str:
     actual = (
         "without a latency" if one.actual_speedup is None else f"got {format_speedup(one.actual_speedup)}"
     )
-    return f"{one.technique}: prediction {one.grade.value}, expected {format_speedup(one.predicted_speedup)}, {actual}"
+    expected = format_speedup(one.predicted_speedup)
+    return f"{one.technique}: prediction {one.grade.value}, expected {expected}, {actual}"
 
 
 def _describe_checkpoint(event: GuardCheckpointed) -> str:

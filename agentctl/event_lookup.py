@@ -1,4 +1,4 @@
-"""Finding a place in the log: an event of a run by its number, a moment by bisection over times."""
+"""Finds a place in the log: an event of a run by its number, or a moment by bisection over event times."""
 
 from __future__ import annotations
 

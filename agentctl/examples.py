@@ -1,4 +1,4 @@
-"""Examples of each verb, for its `--help`; a test reads every one of them as the command line would."""
+"""Examples of each verb, for its `--help`; a test parses each of them as the command line would."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "doctor": ("agentctl doctor", "agentctl doctor --json"),
     "completion": ("agentctl completion bash",),
 }
-"""By verb, as they are typed; names of runs and kernels stand for any."""
+"""The examples by verb, as you type them; ids of runs and kernels stand for your own."""
 
 
 def format_examples(verb: str) -> str:

@@ -1,7 +1,8 @@
-"""Following a run until it ends, as its host or as an onlooker.
+"""Follows a run until it ends, as its host or as an observer.
 
-Whoever asked for a run makes sure that it advances: when nobody owns the home, this process hosts it;
-when another process does, this one looks on, and takes over should the other leave the run unfinished.
+If you ask for a run, this process makes sure that it advances. If nobody owns the home, this process
+hosts the run. If another process owns it, this one observes, and takes over if the other leaves the run
+unfinished.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ PAGE = 500
 async def follow_run(
     home: Path, tracker: RunTracker, sent: SentCommand, screen: Screen, config: DaemonConfig
 ) -> bool:
-    """See the tracker's run to its end; return whether it was hosted here when that, or a stop, came.
+    """Follow the tracker's run to its end, or until a stop; return whether this process then hosted it.
 
     Raises:
         DaemonError: the command `sent` was rejected.
@@ -64,7 +65,7 @@ async def _host_run(
     config: DaemonConfig,
     stop: StopSignal,
 ) -> None:
-    """Own the home while following; the end of either ends the other."""
+    """Own the home while following; when hosting or following ends, the other ends too."""
     from daemon.home_owner import create_workers, host_home
 
     workers = create_workers(event_log.home, config)
@@ -101,7 +102,7 @@ async def _follow_other_owner(
 async def _follow_log(
     home: Path, tracker: RunTracker, sent: SentCommand, screen: Screen, stop: StopSignal
 ) -> None:
-    """Read what happens to the run, and show it, until it ends or `stop`."""
+    """Read and show the run's events until it ends or `stop` is requested."""
     reader = await _open_log(home, stop)
     if reader is None:
         return
@@ -118,7 +119,7 @@ async def _follow_log(
 
 
 async def _open_log(home: Path, stop: StopSignal) -> LogReader | None:
-    """Open the log for reading as soon as its owner has made it; None when told to stop before."""
+    """Open the log for reading as soon as its owner has created it; None if a stop is requested first."""
     while not stop.requested.is_set():
         try:
             return LogReader.open(home)
@@ -129,18 +130,19 @@ async def _open_log(home: Path, stop: StopSignal) -> LogReader | None:
 
 @dataclass(slots=True)
 class ProgressFeed:
-    """Shows what happens to a run from a global seq on; what was before is told once, in two lines."""
+    """Shows a run's events after a global seq; what came before is summed up once, in two lines."""
 
     screen: Screen
     after: int
     told: bool = False
 
     def show_event(self, item: RecordedEvent, tracker: RunTracker) -> None:
-        """Show an event that the tracker has just taken in, if it is new."""
+        """Show an event that the tracker has just applied, if it is new."""
         if item.seq <= self.after:
             return
         begins = isinstance(item.event, RunCreated | RunForked)
-        self.told = self.told or isinstance(item.event, RunCreated)  # which tells it all
+        # this event's own line already describes the run
+        self.told = self.told or isinstance(item.event, RunCreated)
         if not begins:
             self.show_standing(tracker)
         self.screen.show_event(item, tracker)
@@ -148,7 +150,7 @@ class ProgressFeed:
             self.show_standing(tracker)
 
     def show_standing(self, tracker: RunTracker) -> None:
-        """Tell how the run stood when this process began to look."""
+        """Show, once, how the run stood when this process started to follow it."""
         if tracker.state is not None and not self.told:
             self.told = True
             for line in format_run_so_far(tracker.run, tracker.state):
@@ -156,7 +158,7 @@ class ProgressFeed:
 
 
 def _read_page(reader: LogReader, tracker: RunTracker, news: ProgressFeed | None) -> bool:
-    """Take in a page of events; return whether there were any."""
+    """Apply a page of events; return whether there were any."""
     try:
         page = reader.read(stream=tracker.run, after=tracker.position, limit=PAGE)
     except StreamUnknown:  # the submit has not been carried out yet
@@ -169,7 +171,7 @@ def _read_page(reader: LogReader, tracker: RunTracker, news: ProgressFeed | None
 
 
 def replay_run(home: Path, tracker: RunTracker) -> None:
-    """Bring the tracker of a run that has ended up to its end, showing nothing."""
+    """Bring the tracker of an ended run to its end, without showing anything."""
     with LogReader.open(home) as reader:
         while _read_page(reader, tracker, None):
             pass

@@ -1,4 +1,4 @@
-"""Numbers and events in words, the same ones wherever `agentctl` prints them."""
+"""Formats numbers and events as text, in one way wherever `agentctl` prints them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 SECOND_MS = 1000.0
 
 ROUNDING = 1e-9
-"""How far above 100 a percentage may be for being computed in floats."""
+"""How far above 100 a percentage may be from floating-point rounding alone."""
 
 STOP_REASONS: dict[StopReason, str] = {
     StopReason.ROUNDS: "all rounds done",
@@ -73,11 +73,11 @@ LEVELS: dict[Level, str] = {
     Level.ONE_SEED: "whole outputs of one seed",
     Level.WHOLE: "whole outputs of every seed",
 }
-"""How much of a kernel was compared."""
+"""How much of a kernel's output was compared."""
 
 
 DISCARD_REASONS = {"slower": "not faster"}
-"""Reasons for which kernels are discarded, where their names say less than they mean: equal is no gain."""
+"""Texts for discard reasons whose names are not clear enough: a kernel of equal speed is discarded too."""
 
 
 def format_discard_reason(reason: str) -> str:
@@ -86,9 +86,9 @@ def format_discard_reason(reason: str) -> str:
 
 
 def format_command(*words: str) -> str:
-    """Return an `agentctl` command as it can be typed here: by its path where it is not on PATH.
+    """Return an `agentctl` command as you can type it here: with its path if it is not on PATH.
 
-    It names the home that was named to this command, so that it means the same one.
+    It includes the `--home` option of the running command, so that it uses the same home.
     """
     if "--home" not in words:
         words = (*words[:1], *_home_words(), *words[1:])
@@ -102,19 +102,19 @@ def format_command(*words: str) -> str:
 
 
 def _home_words() -> tuple[str, ...]:
-    """Return what the command under way was told of the home."""
+    """Return the `--home` option of the running command, if it was given."""
     context = click.get_current_context(silent=True)
     session = context.find_object(Session) if context is not None else None
     return session.home_words if session is not None else ()
 
 
 def format_count(number: int, noun: str, plural: str | None = None) -> str:
-    """Return a number of things, e.g. `1 round` or `2 rounds`."""
+    """Return a number of things, for example `1 round` or `2 rounds`."""
     return f"{number} {noun}" if number == 1 else f"{number} {plural or f'{noun}s'}"
 
 
 def format_stop_reason(reason: StopReason, detail: str) -> str:
-    """Return why a run ended; how many rounds it had is said elsewhere."""
+    """Return why a run ended, without its number of rounds."""
     return (
         STOP_REASONS[reason]
         if reason is StopReason.ROUNDS or not detail
@@ -123,7 +123,7 @@ def format_stop_reason(reason: StopReason, detail: str) -> str:
 
 
 def format_ms(value: float | None) -> str:
-    """Return a latency for people."""
+    """Return a latency with its unit."""
     return "-" if value is None else f"{value:.4g} ms"
 
 
@@ -136,7 +136,7 @@ def format_percent(value: float | None) -> str:
 
 
 def format_identity(found: FormulaIdentity) -> str:
-    """Return what is known of a correct kernel's formula."""
+    """Return what is known about a correct kernel's formula."""
     if found.verdict == "tested":
         return f"identity: tested in numbers only, {found.reason}"
     where = f"{format_count(found.elements, 'element')} of the outputs ({found.share_percent:.2g} %)"
@@ -148,14 +148,14 @@ def format_usd(value: float | None) -> str:
 
 
 def format_work_time(value_ms: float | None) -> str:
-    """Return a short time of work: ms below a second, else seconds."""
+    """Return a short duration: ms below a second, else seconds."""
     if value_ms is None:
         return "-"
     return f"{value_ms:.0f} ms" if value_ms < SECOND_MS else f"{value_ms / SECOND_MS:.1f} s"
 
 
 def format_prefilter(found: PrefilterResult) -> str:
-    """Return what a pre-filter did, and how often it was right, as far as anybody knows."""
+    """Return what a pre-filter held back, and how often it was right as far as that is known."""
     said = f"held back {format_count(found.held_back, 'kernel')}"
     timed = f"the {found.timed} timed" + (", by a simulator too" if found.predicted else "")
     if found.hit_percent is None:
@@ -166,7 +166,7 @@ def format_prefilter(found: PrefilterResult) -> str:
 
 
 def format_moment(text: str) -> str:
-    """Return a time that a view gives (UTC, ISO 8601) for people."""
+    """Return a view's time (UTC, ISO 8601) in readable form."""
     return f"{text[:19].replace('T', ' ')}Z"
 
 
@@ -178,19 +178,19 @@ def format_duration(seconds: float) -> str:
 
 
 def format_latency(benchmark: Benchmark) -> str:
-    """Return a latency with where it comes from, a model's being always called predicted, and its interval.
+    """Return a latency with its interval and its origin: a model's latency is always called predicted.
 
-    An interval without width says nothing and is left out.
+    An interval of zero width is left out.
     """
     low, high = f"{benchmark.lo_ms:.4g}", f"{benchmark.hi_ms:.4g}"
     return format_brief_latency(benchmark) + (f" ({low} to {high})" if low != high else "")
 
 
 def format_wins(one: Benchmark | None, other: Benchmark | None) -> str:
-    """Return, to follow how much faster one is, in how many of the model's draws it is faster at all.
+    """Return the share of the model's draws in which one kernel is faster, as a suffix to its speedup.
 
-    Of a difference below the model's resolution no draw tells. Nothing where the two have no draws in common,
-    as when one of them was measured.
+    A difference below the model's resolution is called too small to tell. The text is empty if the two
+    have no draws in common, for example if one was measured.
     """
     share = one.wins_percent(other) if one and other else None
     if one is None or other is None or share is None:
@@ -201,12 +201,12 @@ def format_wins(one: Benchmark | None, other: Benchmark | None) -> str:
 
 
 def format_brief_latency(benchmark: Benchmark) -> str:
-    """Return a latency with where it comes from, where there is no room for the interval."""
+    """Return a latency with its origin, without the interval."""
     return f"{format_ms(benchmark.latency_ms)} {'predicted' if benchmark.predicted else 'measured'}"
 
 
 def explain_impossible_latency(state: RunState) -> str | None:
-    """Return what to think of a best latency below what the target can do; None while it is above."""
+    """Return an explanation for a best latency below the tight bound; None if it is above."""
     share = bound_percent(state.bounds.tight_ms, state.best.latency_ms if state.best else None)
     if share is None or share <= 100 + ROUNDING:
         return None
@@ -231,7 +231,7 @@ def format_run_state(state: RunState) -> str:
 
 
 def format_run_so_far(run: str, state: RunState) -> list[str]:
-    """Return what a run is about, and how it stands, as lines for who begins to look at it."""
+    """Return a run's configuration and its current state as lines, for someone who starts to watch it."""
     past = (
         [f"  so far: {format_count(state.round, 'round')}, {format_run_state(state)}"] if state.round else []
     )
@@ -243,27 +243,28 @@ def format_candidate(one: Candidate) -> str:
 
 
 def format_sequence_origin(one: LearntSequence) -> str:
-    """Return where a sequence that paid is from, and what it brought there."""
-    return f"{one.event_id} ({one.problem}, {format_speedup(one.speedup)} by {format_count(len(one.steps), 'rewrite')})"
+    """Return the origin of a learnt sequence, and its speedup there."""
+    rewrites = format_count(len(one.steps), "rewrite")
+    return f"{one.event_id} ({one.problem}, {format_speedup(one.speedup)} by {rewrites})"
 
 
 def format_experience_origins(found: Sequence[LearntExperience]) -> str:
-    """Return how many experiences these are, and which runs and files they are from."""
+    """Return how many experiences there are, and the runs and files that they come from."""
     return (
         f"{format_count(len(found), 'experience')} of {', '.join(dict.fromkeys(one.origin for one in found))}"
     )
 
 
 def format_techniques(found: Sequence[LearntTechnique]) -> str:
-    """Return which techniques of models these are, and which runs they are from."""
+    """Return the names of invented techniques, with the events that they come from."""
     return ", ".join(f"{one.technique} ({one.event_id})" for one in found)
 
 
-# --- what happened ---------------------------------------------------------------------------------
+# --- narrated events -------------------------------------------------------------------------------
 
 
 def narrate_event(event: Event, tracker: RunTracker) -> str | None:
-    """Return a line on what `event`, the tracker's latest, means for the run; None for small steps."""
+    """Return a line about `event`, the tracker's latest; None for small steps."""
     tell = _NARRATORS.get(type(event))
     return tell(event, tracker) if tell is not None and tracker.state is not None else None
 
@@ -295,14 +296,14 @@ def _narrate_round(event: RoundStarted, tracker: RunTracker) -> str:
 
 
 def format_round(number: int, most: int) -> str:
-    """Tell of a round of at most so many; kernels that came in after the last one have one more."""
+    """Name a round; kernels that came in after the last round get one more."""
     if number > most:
         return f"round {number}, for kernels that came in after the last of {most}"
     return f"round {number} of at most {most}"
 
 
 def _narrate_discarded(event: KernelDiscarded, tracker: RunTracker) -> str | None:
-    """Tell of what looked right at first; all else that is discarded is counted."""
+    """Report kernels that looked right at first; all other discarded ones are only counted."""
     if event.reason != "refuted" or event.verdict is None:
         return None
     return f"  refuted: {event.candidate}, {event.verdict.value} when more of its outputs was compared"
@@ -325,7 +326,7 @@ def _narrate_paused(event: RunPaused, tracker: RunTracker) -> str:
 
 
 def _narrate_sequences(event: SequencesGiven, tracker: RunTracker) -> str:
-    """Return what is done with sequences that paid: planners that look ahead begin with them."""
+    """Return how a run uses learnt sequences: planners that look ahead try them first."""
     planners = tracker.state.config.planner if tracker.state is not None else ()
     from agent_core.proposers import can_look_ahead
 

@@ -1,4 +1,4 @@
-"""Progress of what takes longer than a glance: a bar on the terminal of a person, nothing anywhere else."""
+"""A progress bar for slow work: shown on a terminal only."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 SAY_AFTER_SECONDS = 2.0
-"""What is done sooner needs no bar."""
+"""Faster work needs no bar."""
 
 
 class ProgressBar(AbstractContextManager["ProgressBar"]):
-    """A bar on stderr that appears once the work has taken `SAY_AFTER_SECONDS`; use it as a context.
+    """A bar on stderr that appears after `SAY_AFTER_SECONDS` of work; use it as a context manager.
 
-    It appears by itself, for a single question to the log may take that long, and moves to and fro until it
-    is told how far the work has come. Nothing may be printed to the terminal in the meantime.
+    It appears by itself, because a single query of the log may take that long, and it pulses until it is
+    told the progress. Print nothing to the terminal in the meantime.
     """
 
     def __init__(self, what: str, *, wanted: bool = True) -> None:
@@ -39,7 +39,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
         return self
 
     def __call__(self, done: int, total: int) -> None:
-        """Say how far it has come."""
+        """Report the progress."""
         with self._lock:
             self._far = (done, max(total, 1))
             self._update_bar()
@@ -50,7 +50,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
 
         with self._lock:
             if self._timer is None:
-                return  # it ended while the library was imported
+                return  # the work ended while the library was imported
             bar = Progress(
                 console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False
             )

@@ -1,4 +1,6 @@
-"""What `agentctl status` tells of a run besides its line, and of what all runs share."""
+"""The detail lines of `agentctl status`: each run beyond its summary line, and the state that all runs
+share.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +22,20 @@ from agentctl.views.overview import DayView, HomeOverview, ProviderStatus, RunSu
 from state.model import RESOLUTION_RATIO
 
 LABEL_WIDTH = 10
-"""Columns of what a line is about."""
+"""Width of the label column."""
 
 ROLES = {
     "predictor": "looking ahead", "planner": "plan", "executor": "kernel", "evaluator": "evaluation",
     "verifier": "verification", "auditor": "audit", "summarizer": "summary", "reflector": "reflection",
 }  # fmt: skip
-"""What is in flight, by who answers it."""
+"""Names of effects in flight, by the role that answers them."""
 
 ERROR_WIDTH = 160
 """Characters of an error that are shown."""
 
 
 def format_run_details(run: RunSummary) -> Iterator[str]:
-    """Yield a run's best kernel, its spending, what it does now, and what went wrong lately."""
+    """Yield a run's best kernel, its spending, its current activity, and recent errors."""
     yield style(run.id, "head")
     for label, text in (
         ("best", _format_best(run)),
@@ -47,7 +49,7 @@ def format_run_details(run: RunSummary) -> Iterator[str]:
 
 
 def format_shared_state(found: HomeOverview) -> Iterator[str]:
-    """Yield how providers and hosts stand, and the budget of the day."""
+    """Yield the state of providers and hosts, and the budget of the day."""
     for place, one in enumerate(found.providers):
         yield _labelled_line("providers" if place == 0 else "", _format_provider(one))
     for place, host in enumerate(found.hosts):
@@ -75,7 +77,7 @@ def _format_best(run: RunSummary) -> str | None:
 
 
 def _format_spending(run: RunSummary) -> str | None:
-    """Return what was spent, against the caps that there are."""
+    """Return the run's spending, with its caps where they are set."""
     if not (run.spent_calls or run.caps.usd or run.device_seconds):
         return None
     money = f"{format_usd(run.spent_usd)} of {format_usd(run.caps.usd)}"

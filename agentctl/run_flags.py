@@ -1,4 +1,4 @@
-"""From flags to a run's configuration and a submit command, and from a name to a run."""
+"""Turns command-line flags into a run's configuration and its submit command."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ _SEARCH_OPTIONS = (
 
 
 def search_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say how a run goes, whatever it is about."""
+    """Add the options that decide how a run searches."""
     for option in _SEARCH_OPTIONS:
         function = option(function)
     return function
 
 
 def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say what a run is about, and how it goes."""
+    """Add the options that decide what a run works on, and how it searches."""
     function = search_options(function)
     for option in (
         click.option("--kernel", type=click.Path(path_type=Path), help="Start from this kernel."),
@@ -72,7 +72,7 @@ def config_from_flags(session: Session, flags: dict[str, Any]) -> Config:
 
 
 def effective_from_flags(session: Session, flags: dict[str, Any]) -> EffectiveConfig:
-    """Return the effective configuration with its sources, flags over environment over file.
+    """Return the effective configuration with its sources: flags over environment over file.
 
     Raises:
         daemon.config.ConfigError: a source has faults.
@@ -83,13 +83,13 @@ def effective_from_flags(session: Session, flags: dict[str, Any]) -> EffectiveCo
 
 
 def _qualify_setting(setting: str) -> str:
-    """Return a setting with its whole key: `run.` may be left out, as it may be for `set` and `fork`."""
+    """Return a setting with its full key; `run.` may be omitted, as with `set` and `fork`."""
     section = setting.partition("=")[0].partition(".")[0]
     return setting if section in Config.model_fields else f"run.{setting}"
 
 
 def parse_assignments(settings: Iterable[str], said: str = "") -> dict[str, Any]:
-    """Return what `KEY=VALUE` texts say, each value read as JSON or as the text it is.
+    """Parse `KEY=VALUE` texts; each value is read as JSON, or else as text.
 
     Raises:
         click.UsageError: one has no `=`, or a key has two values.
@@ -123,7 +123,7 @@ def build_submission(wanted: EffectiveConfig, problem: Problem, source: str | No
     """Return the command that starts a run on `problem`, from the kernel `source` or the problem's own.
 
     Raises:
-        DaemonError: the run is to be planned by knobs, and the problem carries no graph.
+        DaemonError: `knobs` is a planner, but the problem has no graph.
     """
     from seeds.problem_files import WORKLOAD_FILE
 
@@ -151,7 +151,7 @@ def read_kernel_source(path: Path) -> str:
 
 
 def _parse_value(text: str) -> Any:
-    """Read a setting as JSON, or as the text it is."""
+    """Read a value as JSON, or else as text."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""From what is typed to a run and to the number of an event; light, as every command that reads needs it."""
+"""Finds a run, or reads an event number, from what you type. Light, because every reading verb imports it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 def parse_event_number(text: str) -> int | None:
-    """Return the number that `text` spells as this program spells them, else None."""
+    """Return the number that `text` spells (ASCII digits only), else None."""
     return int(text) if _NUMBER.fullmatch(text) else None
 
 
 def read_event_number(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
-    """Read the number of an event, from 1 on: digits and nothing else, unlike click's own.
+    """Read an event number, from 1 on; unlike click's integers, it is digits only.
 
     Raises:
-        click.BadParameter: it is none.
+        click.BadParameter: it is no event number.
     """
     number = None if value is None else parse_event_number(value)
     if value is not None and not number:
@@ -46,7 +46,7 @@ def find_last_run(reader: LogReader) -> str:
     """Return the newest run that has not ended, else the newest.
 
     Raises:
-        UnknownRun: there is none.
+        UnknownRun: there is no run.
     """
     rows = reader.run_rows()
     if not rows:

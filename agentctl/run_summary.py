@@ -1,4 +1,4 @@
-"""The end of a run in words and as JSON: what was found, by which changes, and where it was written."""
+"""The summary at the end of a run, as text and as JSON: what was found, by which changes, and where it is."""
 
 from __future__ import annotations
 
@@ -41,13 +41,15 @@ SLIGHT_GAIN = 1.005
 """A step that gains less than this is called slight."""
 
 STEP_SEPARATOR = "; "
-"""Between the rewrites in the title of a sequence."""
+"""Separates the rewrites in the title of a sequence."""
 
 
 def write_best_kernel(
     reader: LogReader, home: Path, run: str, state: RunState, out: Path | None
 ) -> Path | None:
-    """Write the run's best kernel to `out`, or into the home's results; return where, if there is one."""
+    """Write the run's best kernel to `out`, or into the home's results; return the path, None without a
+    kernel.
+    """
     if state.best is None:
         return None
     path = out or home / "results" / run / "best.py"
@@ -58,7 +60,7 @@ def write_best_kernel(
 
 
 def summary_json(tracker: RunTracker, kernel_file: Path | None) -> dict[str, Any]:
-    """Return the run's summary with the way to its best kernel."""
+    """Return the run's summary, with the lineage of its best kernel and the path of its file."""
     assert tracker.state is not None
     line = trace_lineage(tracker.kept, tracker.state.best)
     parents = (None, *line)
@@ -91,9 +93,9 @@ def _step_json(one: Candidate, parent: Candidate | None) -> dict[str, Any]:
 
 
 def summary_text(tracker: RunTracker, kernel_file: Path | None, *, width: int | None = None) -> str:
-    """Return the report that ends `agentctl run`; `width` is the terminal's unless given.
+    """Return the report at the end of `agentctl run`; `width` defaults to the terminal's.
 
-    Lines break between words only; the kernel's path and commands to type are left whole.
+    Lines break between words only. The kernel's path and suggested commands are never broken.
     """
     state = tracker.state
     assert state is not None
@@ -111,9 +113,10 @@ def summary_text(tracker: RunTracker, kernel_file: Path | None, *, width: int | 
 
 
 def _result_lines(tracker: RunTracker, state: RunState, initial: Candidate, best: Candidate) -> list[str]:
-    """Return how the run ended and what it came to."""
+    """Return how the run ended, and its results."""
     peak = format_percent(bound_percent(state.bounds.plain_ms, best.latency_ms))
     tight = format_percent(bound_percent(state.bounds.tight_ms, best.latency_ms))
+    closed = format_percent(gap_closed_percent(state))
     doubt = explain_impossible_latency(state)
     gained = format_speedup(initial.latency_ms / best.latency_ms) + format_wins(
         best.benchmark, initial.benchmark
@@ -126,7 +129,7 @@ def _result_lines(tracker: RunTracker, state: RunState, initial: Candidate, best
         f"  best     {format_latency(best.benchmark)}, {gained}",
         f"           {peak} of the NKIBench roofline, {tight} of the tight bound",
         f"           found correct on {LEVELS[best.level]}",
-        f"  gap to the tight bound of {format_ms(state.bounds.tight_ms)} closed: {format_percent(gap_closed_percent(state))}",
+        f"  gap to the tight bound of {format_ms(state.bounds.tight_ms)} closed: {closed}",
         *_discarded_lines(tracker),
         *_hosts_lines(tracker.elsewhere),
         *([_DRAWS] if best.benchmark.wins_percent(initial.benchmark) is not None else []),
@@ -143,7 +146,7 @@ def _discarded_lines(tracker: RunTracker) -> list[str]:
 
 
 def _hosts_lines(found: HostUsage) -> list[str]:
-    """Return where kernels were judged besides here, and what the pre-filter was good for."""
+    """Return which hosts judged kernels, and how useful the pre-filter was."""
     lines = []
     if found.hosts:
         hosts = ", ".join(f"{host} {number}" for host, number in found.hosts.most_common())
@@ -156,7 +159,7 @@ def _hosts_lines(found: HostUsage) -> list[str]:
 
 
 def _inherited_note(tracker: RunTracker, what: str) -> str:
-    """Return, to follow a count, how much of it a fork has from its parent."""
+    """Return how much of a count a fork inherited from its parent, as a suffix to the count."""
     number = getattr(tracker.inherited, what, 0)
     return f" ({number} before the fork)" if number else ""
 
@@ -189,18 +192,19 @@ def _changes_lines(tracker: RunTracker, state: RunState) -> list[str]:
 
 
 def _change_lines(number: int, parent: Candidate, one: Candidate) -> list[str]:
-    """Return a change in a line; of several rewrites at once, each in a line of its own before it."""
+    """Return the line of a change; several rewrites in one step get a line each below it."""
     steps = one.title.split(STEP_SEPARATOR)
     brought = format_gain(parent.latency_ms / one.latency_ms) + (
         format_wins(one.benchmark, parent.benchmark) if one.latency_ms < parent.latency_ms else ""
     )
     title = one.title if len(steps) == 1 else f"{format_count(len(steps), 'rewrite')} together"
-    told = f"  {number}. {title} [{one.technique or 'by hand'}]: {format_brief_latency(one.benchmark)}, {brought}"
+    latency = format_brief_latency(one.benchmark)
+    told = f"  {number}. {title} [{one.technique or 'by hand'}]: {latency}, {brought}"
     return [told, *(f"     - {step}" for step in steps if len(steps) > 1)]
 
 
 def format_gain(speedup: float) -> str:
-    """Return what one step brought over the one before; a step that brought nothing is not called a gain."""
+    """Return the speedup of one step over the previous one; a step without a speedup is not called a gain."""
     if abs(speedup - 1) < ROUNDING:
         return "no gain by itself"
     if speedup < 1:

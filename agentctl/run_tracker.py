@@ -1,4 +1,4 @@
-"""A run as it is watched: its events folded as they are read, and the numbers that people ask for."""
+"""Tracks a run while you watch it: folds its events as they are read, and counts what reports need."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from state.records import RecordedEvent
 
 @dataclass(frozen=True, slots=True)
 class InheritedCounts:
-    """What a fork has from its parent: rounds that were done, and kernels that were discarded in them."""
+    """What a fork inherits from its parent: completed rounds, and the number of kernels discarded in them."""
 
     rounds: int
     discarded: int
@@ -32,13 +32,13 @@ class RunTracker:
     latest_us: int = 0
     kept: dict[str, Candidate] = field(default_factory=dict)
     discarded: Counter[str] = field(default_factory=Counter)
-    """How many kernels were discarded, by reason."""
+    """The number of discarded kernels, by reason."""
     inherited: InheritedCounts | None = None
     elsewhere: HostUsage = field(default_factory=HostUsage)
     questions: CallTally = field(default_factory=CallTally)
 
     def add(self, item: RecordedEvent) -> None:
-        """Take in the run's next event."""
+        """Apply the run's next event."""
         self.state = apply_event(self.state, item.event)
         self.position = item.seq
         self.started_us = self.started_us or item.ts_us
@@ -55,7 +55,9 @@ class RunTracker:
             self.discarded["refuted"] += 1
 
     def _reset_for_fork(self, item: RecordedEvent, event: RunForked) -> None:
-        """A fork's time is its own; where it judges by something else, latencies of before are history."""
+        """Reset what a fork does not inherit: its start time, and the kernels if it judges them
+        differently.
+        """
         self.started_us = item.ts_us
         if event.rebase is not None:
             self.kept.clear()
@@ -69,7 +71,7 @@ class RunTracker:
 
     @property
     def elapsed_seconds(self) -> float:
-        """Wall clock from the run's first event to its latest; time between owners counts too."""
+        """Wall-clock seconds from the run's first event to its latest; time without an owner counts too."""
         return max(0.0, (self.latest_us - self.started_us) / 1e6)
 
 

@@ -1,4 +1,4 @@
-"""Requests as a run's first round makes them, with made-up latencies, to render prompts beforehand."""
+"""Sample requests of a run's first round, with made-up latencies, to render prompts before a run starts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from state.model import (
 
 
 class SampleRequests:
-    """Asks each role for what it would be asked for first, on the kernel that a run begins with."""
+    """Builds the first request to each role, for the run's initial kernel."""
 
     def __init__(self, config: RunConfig, problem: Problem, kernel: str) -> None:
         self._config = config
@@ -63,7 +63,7 @@ class SampleRequests:
         return digest_of(data)
 
     def ask_role(self, role: str, roles: LlmRoles) -> Coroutine[Any, Any, object]:
-        """Return what asks a role for the first time."""
+        """Return a coroutine that asks a role for the first time."""
         makers: Mapping[str, Callable[[], Coroutine[Any, Any, object]]] = {
             "planner": lambda: roles.plan(self._plan_request(), self._blobs.__getitem__),
             "executor": lambda: roles.implement(self._implement_request(), self._blobs.__getitem__),

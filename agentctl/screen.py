@@ -1,4 +1,4 @@
-"""Live progress: a line per thing that happened, and on a terminal a status line that keeps moving."""
+"""Live progress: one line per event that matters, and on a terminal a status that is redrawn in place."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from state.records import RecordedEvent
 
 
 class Screen(AbstractContextManager["Screen"], Protocol):
-    """Where progress is shown; use it as a context."""
+    """Where progress is shown; use it as a context manager."""
 
     def show_event(self, item: RecordedEvent, tracker: RunTracker) -> None:
-        """Show what an event means, if it means something to people."""
+        """Show what an event means, if people need to know it."""
 
     def show_state(self, tracker: RunTracker) -> None:
-        """Show how the run stands now."""
+        """Show the run's current state."""
 
     def show_line(self, text: str) -> None:
         """Show a line."""
@@ -46,7 +46,7 @@ class PlainScreen:
             self.show_line(line)
 
     def show_state(self, tracker: RunTracker) -> None:
-        """Lines tell all there is."""
+        """Do nothing: the lines already say everything."""
 
     def show_line(self, text: str) -> None:
         self._out.write(f"{make_printable(text)}\n")

@@ -1,4 +1,4 @@
-"""The verbs of `agentctl` in a line each, by what they are for: its help lists them and imports none."""
+"""One line per verb, grouped by purpose, so that `agentctl --help` need not import the verbs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""systemd as `agentctl service` needs it: where units lie, what it thinks of one, how a service is doing."""
+"""Wraps systemd for `agentctl service`: where unit files are, faults in a unit, and the state of a
+service.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,14 @@ _SCORE = re.compile(r"Overall exposure level for \S+: ([\d.]+) (\w+)")
 
 
 class ServiceFailed(DaemonError):  # noqa: N818 - named for what happened
-    """systemd refused; the message is its own."""
+    """systemd refused; the message is systemd's."""
 
     default_code = "service_failed"
 
 
 @dataclass(frozen=True, slots=True)
 class ExposureScore:
-    """What `systemd-analyze security` says: 0 exposes nothing, 10 everything."""
+    """The score of `systemd-analyze security`, from 0 (nothing is exposed) to 10."""
 
     exposure: float
     word: str
@@ -51,7 +53,7 @@ class ServiceManager:
 
     @property
     def unit_path(self) -> Path:
-        """Where the unit file lies."""
+        """The path of the unit file."""
         if self.scope is ServiceScope.SYSTEM:
             return Path("/etc/systemd/system") / UNIT_NAME
         base = Path(self.env.get("XDG_CONFIG_HOME") or Path.home() / ".config")
@@ -59,13 +61,15 @@ class ServiceManager:
 
     @property
     def is_running(self) -> bool:
-        """Whether this manager runs, so that it can be asked to start something."""
+        """Whether this manager runs, so that it can start a service."""
         runtime = Path(self.env.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}")
         folder = Path("/run") if self.scope is ServiceScope.SYSTEM else runtime
         return (folder / "systemd" / ("system" if self.scope is ServiceScope.SYSTEM else "private")).exists()
 
     def find_unit_faults(self, text: str) -> list[str]:
-        """Return what `systemd-analyze verify` has against a unit; its exit status says nothing."""
+        """Return the faults that `systemd-analyze verify` finds in a unit; its exit status is not
+        reliable.
+        """
         return [
             line
             for line in self._analyze_unit("verify", "--man=no", text=text).splitlines()
@@ -73,7 +77,7 @@ class ServiceManager:
         ]
 
     def exposure_score(self, text: str) -> ExposureScore | None:
-        """Return how exposed the unit leaves its service; None where systemd is too old to say."""
+        """Return how exposed the unit leaves its service; None if systemd is too old to say."""
         found = _SCORE.search(self._analyze_unit("security", "--offline=true", "--no-pager", text=text))
         return ExposureScore(float(found[1]), found[2]) if found else None
 
@@ -85,10 +89,10 @@ class ServiceManager:
         return done.stdout + done.stderr
 
     def systemctl(self, *arguments: str) -> str:
-        """Run systemctl; return what it says.
+        """Run systemctl and return its output.
 
         Raises:
-            ServiceFailed: it did not do it, or is not there.
+            ServiceFailed: it failed, or is not installed.
         """
         return self._run_program("systemctl", *arguments).stdout
 
@@ -98,7 +102,7 @@ class ServiceManager:
         return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
     def create_user(self) -> None:
-        """Make the user that a system's service runs as, if it is not there."""
+        """Create the user of a system service, if it does not exist."""
         write_system_file(
             SYSUSERS, f'u {SERVICE_USER} - "Kernel optimisation daemon" /var/lib/{STATE_FOLDER}\n'
         )
@@ -125,7 +129,7 @@ class ServiceManager:
 
 
 def write_system_file(path: Path, text: str) -> None:
-    """Put a file in place whole, with its folders.
+    """Write a file atomically, and create its folders.
 
     Raises:
         ServiceFailed: it may not be written.

@@ -1,4 +1,6 @@
-"""`agentctl status --watch`: the same screen again as it changes, drawn in place on a terminal."""
+"""`agentctl status --watch`: prints the status again when it changes; on a terminal it is redrawn in
+place.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ DrawOverview = Callable[..., list[str]]
 
 
 def watch_status(session: Session, run: str | None, look: ReadOverview, draw: DrawOverview) -> None:
-    """Show how a home stands, and again as that changes; until `run` has ended, where one is named."""
+    """Show the state of a home whenever it changes; if `run` is given, stop when that run has ended."""
     show = _redraw_screen if sys.stdout.isatty() and not session.json else _print_changes
     show(session, run, look, draw)
 
@@ -28,7 +30,7 @@ def _has_ended(run: str | None, found: HomeOverview) -> bool:
 
 
 def _print_changes(session: Session, run: str | None, look: ReadOverview, draw: DrawOverview) -> None:
-    """Write the screen, or a line of JSON, whenever it is another."""
+    """Write the status, or a line of JSON, whenever it has changed."""
     before: list[str] | None = None
     while True:
         found = look()
@@ -43,7 +45,7 @@ def _print_changes(session: Session, run: str | None, look: ReadOverview, draw: 
 
 
 def _redraw_screen(session: Session, run: str | None, look: ReadOverview, draw: DrawOverview) -> None:
-    """Draw the screen anew each time; the last one stays when it is over."""
+    """Redraw the status each time; the last one stays on the screen."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text

@@ -1,7 +1,7 @@
 """The systemd unit of `agentd`: the files of `deploy/`, filled in for this installation.
 
-A unit is `agentd.service` with the part for its scope behind it, then what differs from place to place:
-where the program lies, which home a user's service has, which credentials are handed over.
+A unit is `agentd.service`, followed by the part for its scope and by what differs between installations:
+where the program is, which home a user's service has, and which credentials it gets.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from daemon.errors import DaemonError
 
 UNIT_NAME = "agentd.service"
 SERVICE_USER = "nki-agent"
-"""The user and group of a system's service; members of the group may read its home."""
+"""The user and group of a system service; members of the group may read its home."""
 
 STATE_FOLDER = "nki-kernel-agent"
-"""The folder of a system's service in /var/lib, its home."""
+"""The folder of a system service in /var/lib; it is its home."""
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 _CREDENTIAL = re.compile(r"[a-z0-9_.-]{1,100}", re.ASCII)
 _USUAL_FOLDERS = ("/usr", "/opt", "/srv", "/var/lib")
-"""What every service sees; programs elsewhere are shown to it by their place."""
+"""Folders that every service sees; a program outside them must be mounted into the service."""
 
 
 class ServiceScope(StrEnum):
@@ -37,14 +37,14 @@ class ServiceScope(StrEnum):
 
 
 class BadUnit(DaemonError):  # noqa: N818 - named for what it is about
-    """A unit that cannot be made here."""
+    """The unit cannot be made here."""
 
     default_code = "bad_unit"
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceUnit:
-    """What is particular to one service: its scope, its credentials by name, a user's home."""
+    """The settings of one service: its scope, its credentials by name, and a user's home."""
 
     scope: ServiceScope
     credentials: Mapping[str, Path] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class ServiceUnit:
         """Return the unit file.
 
         Raises:
-            BadUnit: the installation lacks the files that it is made from.
+            BadUnit: the installation lacks the files that the unit is made from.
         """
         values = {"agentd": " ".join(self._exec_command()), "user": SERVICE_USER, "state": STATE_FOLDER}
         parts = [_read_part(UNIT_NAME), _read_part(f"{self.scope}.conf")]
@@ -97,15 +97,15 @@ class ServiceUnit:
 
 
 def unreadable_folders() -> list[Path]:
-    """Return the folders of the program that others than their owner may not read.
+    """Return the program's folders that only their owner may read.
 
-    What lies above them does not matter: a service is shown the folders themselves.
+    Their parent folders do not matter, because a service is shown the folders themselves.
     """
     return [path for path in program_folders() if path.stat().st_mode & 0o005 != 0o005]
 
 
 def program_folders() -> list[Path]:
-    """Return where the program lies, beside what every service sees: checkout, environment, interpreter."""
+    """Return the program's folders outside `_USUAL_FOLDERS`: checkout, environment, interpreter."""
     places = [DEPLOY.parent, Path(sys.prefix), Path(sys.base_prefix), Path(sysconfig.get_path("purelib"))]
     wanted = [path for path in places if not any(path.is_relative_to(usual) for usual in _USUAL_FOLDERS)]
     return [

@@ -1,7 +1,7 @@
-"""Colours of the command line, and what a terminal may be sent at all.
+"""Colours of the command line, and what may be sent to a terminal.
 
-What models, kernels and hosts wrote is shown as text: control characters in it would move the cursor, retitle
-the window or hide a line, so all but our own colours are spelled out.
+Text of models, kernels and hosts is untrusted. Control characters in it could move the cursor, change
+the window title or hide a line, so everything but our own colour codes is escaped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STYLES: Mapping[str, Mapping[str, str | bool]] = {
     "dim": {"fg": "bright_black"},
     "head": {"bold": True},
 }
-"""What may stand out, and how; all of it can be read without."""
+"""The styles for emphasis; the text must be readable without them."""
 
 FAMILY_STYLES: Mapping[str, str] = {
     "run": "head",
@@ -34,7 +34,7 @@ FAMILY_STYLES: Mapping[str, str] = {
     "safety": "warn",
     "call": "warn",
 }
-"""How events of a family stand out in `agentctl tail`; those of others do not."""
+"""The style of each event family in `agentctl tail`; other families have none."""
 
 STATE_STYLES: Mapping[str, str] = {
     "running": "good",
@@ -51,7 +51,7 @@ STATE_STYLES: Mapping[str, str] = {
 
 
 def style(text: str, name: str | None) -> str:
-    """Return text with the colour of a style; none leaves it as it is."""
+    """Return text in the colour of a style; None leaves it unchanged."""
     return text if name is None else click.style(text, **STYLES[name])  # type: ignore[arg-type]
 
 
@@ -61,10 +61,10 @@ _OWN_PATTERN = re.compile("(" + "|".join(re.escape(code) for code in sorted(_OWN
 
 
 def make_printable(text: str) -> str:
-    """Return text without what nobody sees, but line ends, tabs and our own colours: it is spelled out.
+    """Return text with hidden characters escaped, except line ends, tabs and our own colour codes.
 
-    Control characters move the cursor, marks of direction have a line read as another, and what has no
-    width tells apart what looks the same.
+    Control characters move the cursor, direction marks reorder a line, and zero-width characters make
+    different texts look alike.
     """
     return "".join(part if part in _OWN_CODES else _escape_hidden(part) for part in _OWN_PATTERN.split(text))
 
@@ -76,14 +76,14 @@ def _escape_hidden(text: str) -> str:
 
 
 def should_colour() -> bool | None:
-    """Return whether to write colours: not with NO_COLOR or on a dumb terminal, else None: click decides."""
+    """Return False with NO_COLOR or on a dumb terminal; else None, so that click decides."""
     return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
 def print_text(text: str, *, exact: bool = False) -> None:
-    """Write text to stdout, through a pager where it is longer than the terminal is high.
+    """Write text to stdout, through a pager if it is longer than the terminal is high.
 
-    What is `exact` is written as it is to what is no terminal.
+    `exact` text is written unchanged, unless stdout is a terminal.
     """
     person = sys.stdout.isatty()
     clean = text if exact and not person else make_printable(text)
@@ -95,7 +95,7 @@ def print_text(text: str, *, exact: bool = False) -> None:
 
 
 def print_line(text: str) -> None:
-    """Write a line of what comes line by line."""
+    """Write one line of output that appears line by line."""
     click.echo(make_printable(text), color=should_colour())
 
 

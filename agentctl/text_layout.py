@@ -1,4 +1,4 @@
-"""What is printed as wide as the terminal is: lines that break between words, and tables."""
+"""Fits text to the terminal's width: lines that break between words, and tables."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from shutil import get_terminal_size
 from click import unstyle
 
 _HEAD = re.compile(r"\s*(\S+\s{2,}|\d+\.\s|-\s)?")
-"""What a line goes on below the end of: its indentation, with the label or the mark of a list."""
+"""The start of a line that continuation lines are indented below: indentation, and a label or list mark."""
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|ms)(?!\w))")
 
 
 def terminal_width() -> int | None:
-    """Return how wide the terminal is, or what COLUMNS says; None where nobody knows, as of a pipe."""
+    """Return the terminal's width, or that of COLUMNS; None if it is unknown, as for a pipe."""
     return get_terminal_size((0, 0)).columns or None
 
 
@@ -36,7 +36,9 @@ def wrap_line(line: str, width: int | None) -> str:
 
 
 def append_command(text: str, command: str, width: int | None) -> Iterator[str]:
-    """Yield a line that ends with a command to type; where it has no place, the command follows, whole."""
+    """Yield a line that ends with a command; if that does not fit, put the whole command on a line of
+    its own.
+    """
     line = f"{text} {command}"
     if width is None or len(unstyle(line)) <= width:
         yield line
@@ -46,7 +48,9 @@ def append_command(text: str, command: str, width: int | None) -> Iterator[str]:
 
 
 def format_table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, names: int = 1) -> Iterator[str]:
-    """Yield a table, its heads first; the first `names` columns are names, the others numbers."""
+    """Yield a table, header first; the first `names` columns are left-aligned, the number columns
+    right-aligned.
+    """
     widths = [max(len(unstyle(cell)) for cell in column) for column in zip(heads, *rows, strict=True)]
     for row in (heads, *rows):
         cells = []

@@ -1,4 +1,6 @@
-"""When the instructions of a run's kernels would run, by the simulator: predicted, whoever judged them."""
+"""Instruction timelines of a run's kernels, predicted by the simulator even if a device judged the
+kernels.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from state.reader import LogReader
 
 @dataclass(frozen=True, slots=True)
 class LogBlobs:
-    """The blobs of a log, as evaluators ask for them."""
+    """The blobs of a log, with the interface that evaluators expect."""
 
     reader: LogReader
 
@@ -31,16 +33,16 @@ async def trace_kernels(
     *,
     seen: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> dict[str, bytes]:
-    """Return Chrome trace events (JSON) of kernels of a run by id; see `nki_sim.timing.chrome_trace`.
+    """Return Chrome trace events (JSON) of a run's kernels by id; see `nki_sim.timing.chrome_trace`.
 
-    `seen` is told how many are done, and of how many.
-    A kernel that has none, as one that breaks a rule, is left out, unless no other has one. Names in the
-    traces are the kernels' own.
+    `seen` is called with the number of finished kernels and the total. A kernel without a timeline, such
+    as one that breaks a rule, is left out if another kernel has one. Names in the traces are the
+    kernels' own.
 
     Raises:
         DaemonError: the run has no kernel of that name.
-        remote.NoTimelineError: none of them has one.
-        remote.InfrastructureError: kernels cannot be looked at here.
+        remote.NoTimelineError: none of them has a timeline.
+        remote.InfrastructureError: kernels cannot be simulated here.
     """
     from remote.errors import NoTimelineError
     from remote.local import LocalEvaluator
@@ -64,7 +66,7 @@ async def trace_kernels(
 
 
 def build_trace_requests(reader: LogReader, run: str, candidates: Sequence[str]) -> list[EvaluationRequest]:
-    """Return what an evaluator is asked about kernels of a run, as the run now judges them.
+    """Return the evaluation requests for kernels of a run, as the run judges them now.
 
     Raises:
         DaemonError: the run has no kernel of that name.

@@ -1,7 +1,7 @@
-"""The process: it owns the log, takes commands from the inbox, and runs what `decide` asks for.
+"""The agent's process: it owns the log, takes commands from the inbox, and performs the effects that
+`decide` requests.
 
-Here live the supervisor, the effect runner, the commands, `agentd` and `agentctl`; this room alone
-introduces `agent_core` and `remote` to each other. What to do next is decided in `agent_core`, how a
-kernel is judged in `remote`, and nothing here knows either. Open `supervisor.py` first, then
-`runner.py` and `commands.py`.
+This package holds the supervisor, the effect runner, the command handlers and `agentd`. It is the only
+one that connects `agent_core` to `remote`. It makes no search decisions (`agent_core` does) and judges
+no kernels (`remote` does). Open `supervisor.py` first, then `runner.py` and `commands.py`.
 """

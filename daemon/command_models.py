@@ -1,8 +1,8 @@
-"""The command values: what a file in the inbox may say, one frozen type per verb.
+"""The command values: one frozen type per verb, for the files in the inbox.
 
-A command carries everything it refers to: a problem travels with its files. Reading one tells apart
-what is no command at all (`BadFile`: the file is moved aside) from a command that cannot be carried out
-(`CommandRefused`: it gets its answer in the log).
+A command carries everything it refers to; a problem travels with its files. Parsing distinguishes two
+failures. `BadFile`: the file is not a command, and is moved aside. `CommandRefused`: the command cannot
+be carried out, and its answer goes into the log.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from state.learning import MAX_IMPORTED
 from state.model import ExperienceContext, FrozenModel, RunConfig, digest_of, validation_reason
 
 CommandOrigin = Literal["agentctl", "page"]
-"""Where a person gave a command: on the command line, or on the live page."""
+"""Where a person gave a command: on the command line or on the live page."""
 
 
 class CommandBase(FrozenModel):
-    """What all commands say: where they were given, for the log."""
+    """The fields of all commands: where the command was given, for the log."""
 
     origin: CommandOrigin = "agentctl"
 
 
 class Submit(CommandBase):
-    """Start a run on the problem in `files` (base64 by relative path), from `kernel` or the problem's own.
+    """Start a run on the problem in `files` (base64 by relative path), from `kernel` or the problem's
+    own kernel.
 
-    `pinned` are the keys of `config` that were set for this run, not taken from the file or defaults.
+    `pinned` are the keys of `config` that were set for this run, and not by the file or a default.
     """
 
     verb: Literal["submit"] = "submit"
@@ -41,7 +42,7 @@ class Submit(CommandBase):
 
 
 class Pause(CommandBase):
-    """Start nothing new in a run; what is in flight is finished."""
+    """Start nothing new in a run; effects in flight are finished."""
 
     verb: Literal["pause"] = "pause"
     run: str
@@ -49,7 +50,7 @@ class Pause(CommandBase):
 
 
 class Resume(CommandBase):
-    """Carry on: a paused run runs again; one that was only interrupted is taken up."""
+    """Continue a run: a paused run is resumed, and an interrupted one is taken up again."""
 
     verb: Literal["resume"] = "resume"
     run: str
@@ -57,7 +58,7 @@ class Resume(CommandBase):
 
 
 class Cancel(CommandBase):
-    """End a run for good; what is in flight is dropped."""
+    """End a run for good; effects in flight are dropped."""
 
     verb: Literal["cancel"] = "cancel"
     run: str
@@ -65,7 +66,7 @@ class Cancel(CommandBase):
 
 
 class Propose(CommandBase):
-    """Enter a person's kernel into a run, to be judged like any other."""
+    """Add a person's kernel to a run; it is judged like any other."""
 
     verb: Literal["propose"] = "propose"
     run: str
@@ -74,7 +75,7 @@ class Propose(CommandBase):
 
 
 class Set(CommandBase):
-    """Change settings of a run, from its next round on; keys as in the configuration."""
+    """Change settings of a run, from its next round on; the keys are those of the configuration."""
 
     verb: Literal["set"] = "set"
     run: str
@@ -82,7 +83,7 @@ class Set(CommandBase):
 
 
 class Approve(CommandBase):
-    """Let a run go on that waits for a person."""
+    """Let a run go on that waits for a person's approval."""
 
     verb: Literal["approve"] = "approve"
     run: str
@@ -90,10 +91,10 @@ class Approve(CommandBase):
 
 
 class Fork(CommandBase):
-    """Continue a run from its event `seq` (None: its last) as another one, with some settings changed.
+    """Continue a run from its event `seq` (None: the last) as a new run, with some settings changed.
 
-    `files` are those of the problem (base64 by relative path) where that changes. With `rewind` the run
-    itself is paused: the fork goes on in its place.
+    `files` are the problem's files (base64 by relative path) if the problem changes. With `rewind` the
+    original run is paused, because the fork replaces it.
     """
 
     verb: Literal["fork"] = "fork"
@@ -105,14 +106,16 @@ class Fork(CommandBase):
 
 
 MAX_SOURCE = 1 << 17
-"""Characters of a kernel that comes with an experience."""
+"""The longest kernel of an imported experience, in characters."""
 MAX_SUMMARY = 20_000
 MAX_ABOUT = 8_000
-"""Characters of what an experience is about, as JSON."""
+"""The longest `about` of an experience, in characters of JSON."""
 
 
 class ExperienceEntry(FrozenModel):
-    """An experience as a file has it: a slow and a fast kernel's source, and what made the difference."""
+    """An experience as a file has it: the sources of a slow and a fast kernel, and what made the
+    difference.
+    """
 
     slow: str = Field(default="", max_length=MAX_SOURCE)
     fast: str = Field(default="", max_length=MAX_SOURCE)
@@ -128,9 +131,9 @@ class ExperienceEntry(FrozenModel):
 
 
 class Learn(CommandBase):
-    """Take the experiences of a file into the home, under its name; those that do not say are for `target`.
+    """Add the experiences of a file to the home, under the file's name.
 
-    Without a target they are for any.
+    Experiences without a target are for `target`; if that is empty, they are for any.
     """
 
     verb: Literal["learn"] = "learn"
@@ -140,17 +143,17 @@ class Learn(CommandBase):
 
 
 class Forget(CommandBase):
-    """Tell no later run these experiences, named by their ids."""
+    """Do not give these experiences, named by their ids, to later runs."""
 
     verb: Literal["forget"] = "forget"
     ids: tuple[str, ...] = Field(min_length=1, max_length=1000)
 
 
 SteeringCommand = Pause | Resume | Cancel | Propose | Set | Approve
-"""What concerns one run that is there."""
+"""Commands that concern one existing run."""
 
 ExperienceCommand = Learn | Forget
-"""What concerns the experiences of the home, and no run."""
+"""Commands that concern the experiences of the home, and no run."""
 
 Command = Submit | SteeringCommand | Fork | ExperienceCommand
 VERBS: dict[str, type[Command]] = {
@@ -169,7 +172,7 @@ _COMMAND: TypeAdapter[Command] = TypeAdapter(Annotated[Command, Field(discrimina
 
 
 def run_id(command_id: str, problem: str) -> str:
-    """Return the id of the run that a submit with this id creates: the same however often it is seen."""
+    """Return the id of the run that a submit with this command id creates; it is always the same."""
     return f"{problem}-{digest_of(command_id.encode())[:6]}"
 
 
@@ -190,13 +193,13 @@ def read_verb(data: bytes) -> str:
 
 
 def read_origin(data: bytes) -> CommandOrigin | None:
-    """Return where a command was given, as its file says; None where it says nothing that is known."""
+    """Return where a command was given, as its file says; None if it gives no known origin."""
     origin = json.loads(data).get("origin")
     return next((known for known in get_args(CommandOrigin) if known == origin), None)
 
 
 def parse_command(data: bytes) -> Command:
-    """Read a command whose verb was found by `read_verb`.
+    """Parse a command whose verb was read by `read_verb`.
 
     Raises:
         CommandRefused: the verb is unknown, or fields are missing or wrong (all are named).

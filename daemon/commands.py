@@ -1,8 +1,8 @@
-"""Carries out commands: how each becomes events, and how it gets its answer.
+"""Carries out commands: turns each into events and its answer.
 
-A command is first taken in (CommandReceived, its file's id being the idempotency key); then the run
-events it causes and its answer (CommandCompleted or CommandRejected) are appended in one transaction. A
-file seen again after a crash either has its answer, and nothing happens, or still waits for it.
+A command is first recorded (CommandReceived; its file's id is the idempotency key). Then its run events
+and its answer (CommandCompleted or CommandRejected) are appended in one transaction. If a file is read
+again after a crash, it either has its answer, and nothing happens, or it is still pending.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic import JsonValue
 
 import remote
 import seeds
-from agent_core.proposers import ProposerError
+from agent_core.proposers import ProposerError, require_known_proposer
 from daemon import prompt_overrides
 from daemon.calls.budget_ledger import lost_call_events, settlement_event
 from daemon.command_models import (
@@ -47,7 +47,7 @@ from daemon.fork_events import ForkPoint, build_fork_events
 from daemon.name_checks import find_unknown_names
 from daemon.run_settings import EVALUATION_KEYS, apply_settings, diff_configs, expand_run_keys
 from daemon.workers import Workers
-from seeds.problem_files import KERNEL_FILE
+from remote.registry import require_evaluator
 from state.errors import DuplicateOutcome, EventRefused, StaleAppend, StateError, StreamUnknown
 from state.events import (
     CommandCompleted,
@@ -77,18 +77,20 @@ from state.model import (
     digest_of,
 )
 from state.records import NewEvent
+from targets.registry import load_target, starting_kernel
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("commands")
 
 CommandListener = Callable[[Command, str], None]
-"""Called with a command and the run it concerned, once the log has the answer."""
+"""Called with a command and the run that it concerned, once its answer is in the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandOutcome:
-    """What a command comes to in one run: events, the blobs they name, and what its answer says besides.
+    """The effect of a command on one run: events, the blobs that they name, and extra fields for the
+    answer.
 
-    `parent` is what happens to the run that a fork continues, `beside` what else is stored with it.
+    `parent` are events of the run that a fork continues; `beside` are events of other streams.
     """
 
     events: tuple[Event, ...] = ()
@@ -99,7 +101,7 @@ class CommandOutcome:
 
 
 class CommandHandler:
-    """Takes commands into the log and answers them."""
+    """Records commands in the log and answers them."""
 
     def __init__(
         self,
@@ -109,21 +111,24 @@ class CommandHandler:
         touched: CommandListener,
         check: Callable[[RunConfig], list[str]] = lambda _: [],
     ) -> None:
-        """`check` says what else is wrong with the configuration of a run that is to start."""
+        """`check` returns further faults in the configuration of a run that is to start."""
         self._log = log
         self._check = check
         self._workers = workers
         self._touched = touched
         self.turn = asyncio.Lock()
-        """Held while settings are read, changed and stored; whoever else changes settings takes it too."""
+        """Held while settings are read, changed and stored. Any other code that changes settings must
+        take it too.
+        """
 
     async def handle(self, id_: str, data: bytes) -> None:
-        """Take in, carry out and answer the command `data`, whose file has the id `id_`.
+        """Record, carry out and answer the command `data`, whose file has the id `id_`.
 
         Raises:
-            BadFile: `data` is no command, or the id belongs to another one.
-            EvaluatorPreparing: it was taken in, and is carried out when it is handed in again, once that is
-            done. state.errors.AppendError: the log could not store it; nothing was half-applied.
+            BadFile: `data` is no command, or the id belongs to another command.
+            EvaluatorPreparing: the command was recorded, but an evaluator is being prepared; call again
+                when it is done.
+            state.errors.AppendError: the log could not store it; nothing was half-applied.
         """
         verb = read_verb(data)
         received = CommandReceived(id=id_, verb=verb, payload=digest_of(data), origin=read_origin(data))
@@ -132,7 +137,7 @@ class CommandHandler:
         except DuplicateOutcome as error:
             raise BadFile(f"the id {id_} belongs to another command") from error
         while id_ in self._log.system_state().pending:
-            with suppress(StaleAppend):  # the run moved on between look and append: look again
+            with suppress(StaleAppend):  # the run moved on between the read and the append, so try again
                 async with self.turn:
                     await self._answer_command(id_, data)
 
@@ -147,7 +152,7 @@ class CommandHandler:
             log.info("command_rejected", command=id_, code=info.code, error=info.message)
         except (StateError, EvaluatorPreparing):
             raise
-        except Exception as error:  # no command may stop the runs, now and at each start to come
+        except Exception as error:  # no command may stop the runs, now or at any later start
             log.exception("command_failed", command=id_)
             what = f"{type(error).__name__} in the daemon; see its log"
             info = ErrorInfo(code="internal_error", message=what)
@@ -158,8 +163,8 @@ class CommandHandler:
                 self._touched(command, run)
 
     async def _execute_command(self, id_: str, command: Command) -> str:
-        """Append what `command` causes together with its answer; return the run, "" if it concerns none."""
-        expect: dict[str, int] = {}  # a run that is there already refuses a second first event
+        """Append the events of `command` with its answer; return the run, or "" if it concerns none."""
+        expect: dict[str, int] = {}  # a new run needs no entry: an existing run refuses a second first event
         caused: list[NewEvent] = []
         if isinstance(command, Submit):
             created = create_run(command, self._workers)
@@ -187,10 +192,11 @@ class CommandHandler:
         return run
 
     def _require_models(self, *after: RunConfig, before: RunConfig | None = None) -> None:
-        """Make sure that models can be asked under new settings, as far as they could under those before.
+        """Check that models can be asked under the new settings; faults that the old settings had do not
+        count.
 
         Raises:
-            ConfigError: they cannot, and why.
+            ConfigError: they cannot; the error says why.
         """
         known = self._check(before) if before is not None and after else []
         wrong = [fault for config in after for fault in self._check(config) if fault not in known]
@@ -200,7 +206,7 @@ class CommandHandler:
     def _prepare_fork(
         self, id_: str, command: Fork, parent: RunState, *, last: int
     ) -> tuple[str, CommandOutcome]:
-        """Return a fork's id, and how it begins."""
+        """Return a fork's run id, and its first events."""
         cut = self._find_fork_point(command, last)
         prompts = prompt_overrides.prompts_in_force(self._log)
         events = build_fork_events(command, cut, self._log, self._workers, prompts=prompts)
@@ -240,13 +246,15 @@ class CommandHandler:
         if at > last:
             raise UnknownEvent.with_last_event(command.run, at, last)
         state = self._log.run_state_at(command.run, at)
-        while state.before is not None:  # within a record of decisions, which is made again as a whole
+        while state.before is not None:  # inside a record of decisions, which can only be repeated as a whole
             at -= 1
             state = self._log.run_state_at(command.run, at)
         return ForkPoint(command.run, at, state)
 
     def _look_up_run(self, run: str) -> tuple[RunState, int]:
-        """Return a run's state, and a `run_seq` at or before it: one read too late is found out on append."""
+        """Return a run's state and its `run_seq`. The state may be newer; `expect` then makes the append
+        fail.
+        """
         try:
             seen = self._log.run_seq(run)
             return self._log.run_state(run), seen
@@ -267,7 +275,7 @@ def create_run(command: Submit, workers: Workers) -> RunCreated:
     """Return the first event of a run.
 
     Raises:
-        CommandRefused: the problem, size, target, evaluator or a planner is not one, and why.
+        CommandRefused: the problem, size, target, evaluator or a planner is unknown or does not fit.
     """
     config = command.config
     try:
@@ -276,6 +284,11 @@ def create_run(command: Submit, workers: Workers) -> RunCreated:
         for name in config.planner:
             workers.require_proposer(name)
         bounds = remote.compute_bounds(problem, config.size, config.target)
+        for name in config.planner:
+            require_known_proposer(name, config.target)
+        require_evaluator(config.evaluator, config.target)
+        if command.kernel is None:
+            starting_kernel(problem, config.target)
     except (seeds.SeedsError, remote.RemoteError, ProposerError) as error:
         raise CommandRefused(str(error), code=error.code) from error
     return RunCreated(
@@ -290,16 +303,18 @@ def create_run(command: Submit, workers: Workers) -> RunCreated:
 
 
 def _kernel_source(command: Submit) -> bytes:
-    """Return the source to start from; a problem that was checked has one of its own."""
-    return command.files[KERNEL_FILE] if command.kernel is None else command.kernel.encode()
+    """Return the starting kernel: the command's own, or the problem's, which `create_run` has checked."""
+    if command.kernel is not None:
+        return command.kernel.encode()
+    return command.files[load_target(command.config.target).language.kernel_file]
 
 
 def steer_run(run: str, state: RunState, command: SteeringCommand) -> CommandOutcome:
-    """Return what a command on an existing run comes to.
+    """Return the outcome of a command on an existing run.
 
     Raises:
         CommandRefused: the run's status does not allow it.
-        ConfigError: a setting is unknown, wrong, or kept by every run.
+        ConfigError: a setting is unknown, wrong, or one that runs cannot change.
     """
     if state.status not in _LEGAL_STATUSES.get(type(command), LIVE_STATUSES) or _is_redundant_pause(
         command, state
@@ -324,11 +339,11 @@ def steer_run(run: str, state: RunState, command: SteeringCommand) -> CommandOut
 
 LIVE_STATUSES = (RunStatus.RUNNING, RunStatus.PAUSED)
 _LEGAL_STATUSES: dict[type, tuple[RunStatus, ...]] = {Approve: (RunStatus.PAUSED,)}
-"""The statuses in which a command is legal, where that is not every one of a run that has not ended."""
+"""The statuses in which a command is legal; other commands are legal in `LIVE_STATUSES`."""
 
 
 def _is_redundant_pause(command: SteeringCommand, state: RunState) -> bool:
-    """Return whether a pause would change nothing: a person must end this one as it is."""
+    """Return whether a pause would change nothing because a person has already paused the run."""
     paused_by_person = state.status is RunStatus.PAUSED and state.pause_cause is PauseCause.PERSON
     return isinstance(command, Pause) and paused_by_person
 
@@ -342,7 +357,7 @@ def _resume_run(run: str, state: RunState, command: Resume) -> CommandOutcome:
 
 
 def _cancel_run(run: str, state: RunState, command: Cancel) -> CommandOutcome:
-    """End a run, and charge its calls under way at all that is held for them: nobody will hear of them."""
+    """End a run. Its calls under way are charged in full, because their answers will never arrive."""
     gone = lost_call_events(state, state.open, reason="cancelled")
     return CommandOutcome(
         (*gone, RunCancelled(reason=command.reason)), beside=tuple(settlement_event(run, one) for one in gone)
@@ -382,7 +397,9 @@ def _propose_kernel(state: RunState, command: Propose) -> CommandOutcome:
 
 
 def next_person_key(state: RunState) -> EffectKey:
-    """Return the place of the next kernel that a person proposes: in this round while it is open for more."""
+    """Return the key for the next kernel that a person proposes: in this round while it still accepts
+    kernels.
+    """
     round_ = state.round if state.is_joinable else state.round + 1
     taken = [
         key

@@ -1,9 +1,9 @@
-"""Configuration: one typed schema, read from a TOML file in the home, the environment and flags.
+"""Configuration: one typed schema, read from a TOML file in the home, environment variables and flags.
 
-A later source wins key by key: built-in default < `<home>/config.toml` < environment < flags. A key is
-a dotted path such as `run.search.beam`; its variable is `NKI_AGENT_RUN__SEARCH__BEAM`. Every source is
-checked whole, also where a later one overrides it, and all faults are reported in one `ConfigError`
-(code `config_invalid`), a `DaemonError`.
+Later sources override earlier ones, key by key: built-in default < `<home>/config.toml` < environment <
+flags. A key is a dotted path such as `run.search.beam`; its variable is `NKI_AGENT_RUN__SEARCH__BEAM`.
+Every source is checked completely, even where a later one overrides it. All faults are reported together
+in one `ConfigError` (code `config_invalid`), which is a `DaemonError`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FILE_NAME = "config.toml"
 MAX_BYTES = 1 << 20
 ENV_PREFIX = "NKI_AGENT_"
 FOREIGN_VARIABLES = frozenset({crash.ENVIRONMENT, crash.HANG_ENVIRONMENT})
-"""Variables with that prefix that set no key."""
+"""Variables that start with `ENV_PREFIX` but set no key."""
 
 FLAGS: Mapping[str, str] = {
     "run.problem": "--problem",
@@ -43,7 +43,7 @@ FLAGS: Mapping[str, str] = {
     "run.hosts": "--host",
     "run.search.strategy": "--strategy",
 }
-"""The keys that have a flag of their own on the command line."""
+"""The keys that have a command-line flag of their own."""
 
 MODEL_DEFAULTS: Mapping[str, int] = {
     "run.search.beam": 6,
@@ -51,10 +51,10 @@ MODEL_DEFAULTS: Mapping[str, int] = {
     "run.search.implementations": 2,
     "run.search.rounds": 16,
 }
-"""The defaults of a search in which models plan, as in AccelOpt's paper."""
+"""Search defaults for runs whose planner is a model, as in AccelOpt's paper."""
 
 HOST_DEFAULTS: Mapping[str, str] = {"run.evaluator": "ssh"}
-"""What is meant where hosts are named, and nothing else is said."""
+"""Defaults for runs that name hosts."""
 
 DEFAULT_ORIGIN = "default"
 """The origin of a value that no source sets."""
@@ -80,14 +80,14 @@ def _check_window(text: str) -> str:
 
 
 def _check_address(url: str | None) -> str | None:
-    """Refuse an address with what may be a secret: configurations are logged, and so would that be."""
+    """Refuse an address that may contain a secret, because configurations are logged."""
     if url is not None and ("@" in url.partition("//")[2].partition("/")[0] or "?" in url or "#" in url):
         raise ValueError("an address holds no user, no password and no query; a key is given by key_file")
     return url
 
 
 class EndpointConfig(FrozenModel):
-    """How an endpoint of models is reached, and how patiently it is asked."""
+    """How to reach a model endpoint, and how long to wait for its answers."""
 
     base_url: Annotated[str | None, AfterValidator(_check_address)] = Field(
         default=None, pattern=r"^https?://", description="where the endpoint is; not set: its usual place"
@@ -106,7 +106,7 @@ class EndpointConfig(FrozenModel):
 
 
 class DaemonConfig(FrozenModel):
-    """How the process works; nothing here changes what a run finds."""
+    """Settings of the process; none of them changes what a run finds."""
 
     evaluations: int = Field(default_factory=_cpu_count, ge=1, le=1024, description="evaluations at a time")
     proposals: int = Field(default_factory=_cpu_count, ge=1, le=1024, description="proposals at a time")
@@ -160,25 +160,25 @@ class DaemonConfig(FrozenModel):
     local: EndpointConfig = EndpointConfig()
 
     def endpoint(self, name: str) -> EndpointConfig:
-        """Return the settings of an endpoint that `agent_core.providers.registry` knows."""
+        """Return the settings of an endpoint; `agent_core.providers.registry` lists the names."""
         found: EndpointConfig = getattr(self, name)
         return found
 
     @property
     def calls(self) -> int:
-        """How many questions may be under way at a time, of all endpoints together."""
+        """How many questions may be under way at a time, over all endpoints."""
         return self.anthropic.calls + self.openai.calls + self.local.calls
 
 
 class Config(FrozenModel):
-    """The whole configuration: what decides how a run goes, and how the process works."""
+    """The whole configuration: the settings of a run and those of the process."""
 
     run: RunConfig = RunConfig()
     daemon: DaemonConfig = Field(default_factory=DaemonConfig)
 
 
 class ConfigError(DaemonError):
-    """The configuration has faults; the message has a line for each, naming source, key and value."""
+    """The configuration has faults. The message has one line per fault, with its source, key and value."""
 
     default_code = "config_invalid"
 
@@ -189,7 +189,7 @@ class ConfigError(DaemonError):
 
 @dataclass(frozen=True, slots=True)
 class EffectiveConfig:
-    """A configuration with the origin of every value: `default`, a file, a variable or a flag."""
+    """A configuration, and the origin of every value: `default`, a file, a variable or a flag."""
 
     config: Config
     sources: Mapping[str, str]
@@ -206,7 +206,7 @@ class EffectiveConfig:
 
 @dataclass(frozen=True, slots=True)
 class _ConfigEntry:
-    """One value as a source spells it; `text` is true where sources can only hold strings."""
+    """One value as a source gives it; `text` is true where the source can only hold strings."""
 
     key: str
     value: Any
@@ -222,13 +222,13 @@ def load_config(
     look_up: Callable[[str, Any], Iterable[str]] | None = None,
     instead: Mapping[str, Any] | None = None,
 ) -> EffectiveConfig:
-    """Merge all sources of configuration; `overrides` maps keys to the values that flags gave.
+    """Merge all sources of configuration; `overrides` maps keys to the values of flags.
 
-    `look_up` gives further faults of a key's value, such as `daemon.name_checks.unknown`. `instead` is taken
-    for what the file says, which is not read then.
+    `look_up` returns further faults of a key's value, as `daemon.name_checks.find_unknown_names` does.
+    `instead` replaces the content of the file, which is then not read.
 
     Raises:
-        ConfigError: the file cannot be read, or any source has an unknown key or a wrong value.
+        ConfigError: the file cannot be read, or a source has an unknown key or a wrong value.
     """
     file, faults = _read_file(home / FILE_NAME) if instead is None else (instead, [])
     entries = [
@@ -256,13 +256,13 @@ def load_config(
             values = {**HOST_DEFAULTS, **values}
         try:
             return EffectiveConfig(Config.model_validate(nest_keys(values)), sources)
-        except ValidationError as error:  # values that are right one by one and wrong together
+        except ValidationError as error:  # each value is valid by itself, but together they are not
             faults = section_faults("", error)
     raise ConfigError(faults)
 
 
 def read_all(*reads: Callable[[], Any]) -> list[Any]:
-    """Return what each of `reads` gives.
+    """Call each of `reads` and return their results.
 
     Raises:
         ConfigError: with the faults of all of them.
@@ -280,16 +280,16 @@ def read_all(*reads: Callable[[], Any]) -> list[Any]:
 
 
 def describe_keys() -> Iterator[tuple[str, FieldInfo, dict[str, Any]]]:
-    """Yield each key with what the models say of it, and the JSON schema of its values."""
+    """Yield each key with its field's metadata and the JSON schema of its values."""
     for key, info in _config_schema().items():
         yield key, info, _type_adapter(key).json_schema()
 
 
 def parse_setting(name: str, value: Any) -> tuple[str, Any]:
-    """Return the key that `name` stands for (`run.` may be left out) and its typed value.
+    """Return the key that `name` stands for (`run.` may be omitted), and its typed value.
 
     Raises:
-        ValueError: the rest of the fault's line, after the name.
+        ValueError: the text is the rest of the fault's line, after the name.
     """
     known = _config_schema().keys() | _section_keys()
     key = name if name in known or f"run.{name}" not in known else f"run.{name}"
@@ -297,13 +297,13 @@ def parse_setting(name: str, value: Any) -> tuple[str, Any]:
 
 
 def section_faults(section: str, error: ValidationError) -> list[str]:
-    """Return a line for each thing that is wrong with values that were right one by one."""
+    """Return one line for each fault in values that were valid one by one."""
     prefix = f"{section}." if section else ""
     return [f"{prefix}{'.'.join(map(str, e['loc']))}: {validation_reason(e)}" for e in error.errors()]
 
 
 def render_toml(effective: EffectiveConfig) -> str:
-    """Write the configuration as a file that `load_config` reads back, each value with its origin."""
+    """Write the configuration as a file that `load_config` can read, with the origin of each value."""
     lines: list[str] = []
     section = ""
     for key, value, origin in effective.items():
@@ -311,22 +311,22 @@ def render_toml(effective: EffectiveConfig) -> str:
         if parent != section:
             section = parent
             lines += ["", f"[{section}]"]
-        # TOML has no null: a key without value is left out.
+        # TOML has no null, so a key without a value is left out.
         shown = f"{name} = {_format_toml(value)}" if value is not None else f"# {name} is not set"
         lines.append(f"{shown}  # {origin}")
     return "\n".join(lines[1:]) + "\n"
 
 
 def render_json(effective: EffectiveConfig) -> dict[str, Any]:
-    """Return the configuration as JSON: per key its value and its origin."""
+    """Return the configuration as JSON: for each key its value and its origin."""
     return {key: {"value": value, "origin": origin} for key, value, origin in effective.items()}
 
 
 @cache
 def _config_schema() -> dict[str, FieldInfo]:
-    """Return all keys that hold a value, with what the schema says of them.
+    """Return all keys that hold a value, with the metadata of their fields.
 
-    A section's own values come before its subsections', as TOML needs it.
+    A section's own values come before its subsections, as TOML requires.
     """
     return dict(sorted(_walk_fields(Config, ""), key=lambda item: item[0].rpartition(".")[0]))
 
@@ -346,7 +346,7 @@ def _section_keys() -> frozenset[str]:
 
 
 def _read_file(path: Path) -> tuple[Mapping[str, Any], list[str]]:
-    """Return the file's content, empty when there is no file, and what is wrong with it."""
+    """Return the file's content (empty if there is no file) and the faults of the file."""
     try:
         return tomllib.loads(read_regular_file(path, most=MAX_BYTES).decode()), []
     except FileNotFoundError:
@@ -371,7 +371,7 @@ def _entries_from_file(table: Mapping[str, Any], origin: str, prefix: str = "") 
 
 
 def _entries_from_env(env: Mapping[str, str]) -> Iterator[_ConfigEntry]:
-    """Yield the variables that set a key; all that have our prefix are meant to, but for the foreign ones."""
+    """Yield the variables that set a key: all that start with our prefix, except `FOREIGN_VARIABLES`."""
     for name, value in sorted(env.items()):
         if name.startswith(ENV_PREFIX) and name not in FOREIGN_VARIABLES:
             key = name.removeprefix(ENV_PREFIX).lower().replace("__", ".")
@@ -383,10 +383,10 @@ def _flag_of_key(key: str) -> str:
 
 
 def _parse_entry(entry: _ConfigEntry) -> Any:
-    """Return the entry's value as the schema types it.
+    """Return the entry's value with the type that the schema gives it.
 
     Raises:
-        ValueError: the rest of the fault's line, after the key.
+        ValueError: the text is the rest of the fault's line, after the key.
     """
     info = _config_schema().get(entry.key)
     if info is None:
@@ -395,14 +395,16 @@ def _parse_entry(entry: _ConfigEntry) -> Any:
     try:
         if entry.text:
             return _parse_text(adapter, entry.value)
-        # Strict, so that true is no number and "6" no integer; by way of JSON, whose lists are tuples.
+        # Strict, so that `true` is not a number and "6" not an integer. Through JSON, because tuples are
+        # lists there.
         return adapter.validate_json(json.dumps(entry.value, default=str), strict=True)
     except RecursionError:
         raise ValueError(": nested too deeply") from None
     except ValidationError as error:
         reasons = "; ".join(dict.fromkeys(validation_reason(e) for e in error.errors()))
         meaning = f" ({info.description})" if info.description else ""
-        shown = redact(json.dumps(entry.value, default=str))  # it is told, and logged where a file has it
+        # the message is printed, and logged if a file has the value
+        shown = redact(json.dumps(entry.value, default=str))
         raise ValueError(f" = {shown}: {reasons}{meaning}") from None
 
 
@@ -414,11 +416,11 @@ def _type_adapter(key: str) -> TypeAdapter[Any]:
 
 
 def _parse_text(adapter: TypeAdapter[Any], text: str) -> Any:
-    """Read a value from a variable: commas make a list, `none` is no value where that is allowed."""
+    """Parse a variable's text: commas separate list items; `none` means no value where allowed."""
     kind = adapter.json_schema().get("type")
     if kind == "array":
         return adapter.validate_python([item.strip() for item in text.split(",")])
-    if kind is None and text.lower() == "none":  # a union in the schema: a value or nothing
+    if kind is None and text.lower() == "none":  # the schema is a union: a value or nothing
         return adapter.validate_python(None)
     return adapter.validate_python(text)
 
@@ -440,7 +442,7 @@ def _env_variable(key: str) -> str:
 
 
 def nest_keys(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values by dotted key as the tables that their sections are."""
+    """Turn a mapping of dotted keys into nested tables, one per section."""
     tree: dict[str, Any] = {}
     for key, value in values.items():
         *sections, name = key.split(".")
@@ -452,7 +454,7 @@ def nest_keys(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _format_toml(value: Any) -> str:
-    """Spell a value in TOML, whose strings, numbers, booleans and lists are JSON's."""
+    """Write a value in TOML; its strings, numbers, booleans and lists are spelled as in JSON."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{name} = {_format_toml(one)}" for name, one in value.items()) + "}"
     if isinstance(value, list):

@@ -1,14 +1,17 @@
-"""Edits of configuration file and prompts while a process owns the home: taken as a whole, recorded.
+"""Watches the configuration file and the prompts of an owned home, and records and applies edits.
 
-A changed `[daemon]` counts at once. What changed in `[run]` counts for runs to come, and from their next
-round on for those under way, but for keys that somebody set for a run, and for what kernels are judged by,
-which a run keeps. Prompts count for all runs, from their next round on. What changed is told by the log,
-which has what was last taken: edits that were made while nobody owned the home are found when somebody does,
-and so are prompts that a new version of this program brings. An edit with faults changes nothing: it is
-refused, with every fault of every file, in the log and in the status, until all is right again. Files are
-looked at periodically, by what the system tells of them alone, and read only when that has changed and two
-looks in a row find the same: editors write in steps. Files with keys are looked at likewise: an edit that
-names a model without a key, or takes a model's key away, has a fault.
+A changed `[daemon]` section counts at once. A changed `[run]` section counts for new runs, and for runs
+under way from their next round on, except for keys that were set for that run and keys that decide how
+its kernels are judged. Changed prompts count for all runs, from their next round on.
+
+Edits are compared with what the log last recorded. So edits made while nobody owned the home are found
+when somebody does, and so are prompts that a new version of this program brings. An edit is taken whole
+or not at all: if it has faults, it is refused with every fault of every file, in the log and in the
+status, until all are corrected.
+
+Files are polled by their metadata alone. They are read only when that has changed and two polls in a row
+found the same, because editors write in steps. Key files are polled too: an edit that names a model
+without a key, or that removes a model's key, has a fault.
 """
 
 from __future__ import annotations
@@ -41,17 +44,21 @@ from state.records import NewEvent, RecordedEvent
 LOOK_SECONDS = 1.0
 
 FileStamp = tuple[tuple[str, int, int, int], ...]
-"""Of each file that is there: its path, when it or its mode was last changed, its size and its inode."""
+"""For each existing file: its path, the time of its last change (also of its mode), its size and its
+inode.
+"""
 
 NEVER_READ: FileStamp = (("", 0, 0, 0),)
-"""The stamp of no files: whatever is there was not taken yet."""
+"""The stamp of no files: any existing file counts as not taken yet."""
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("config")
 
 
 @dataclass(frozen=True, slots=True)
 class HomeFiles:
-    """What the files of a home say: `fresh` by itself, `effective` with the environment of this process."""
+    """The content of a home's files: `fresh` without, and `effective` with, the environment of this
+    process.
+    """
 
     fresh: Config
     effective: DaemonConfig
@@ -59,10 +66,11 @@ class HomeFiles:
 
 
 def load_start_config(home: Path, event_log: EventLog, env: Mapping[str, str]) -> DaemonConfig:
-    """Return the process's settings to begin with: those of a file with faults are the ones last in force.
+    """Return the process's settings at start. If the file has faults, use the settings that were last in
+    force.
 
-    A service that starts again by itself, after a crash, must not stay down for an edit that was refused.
-    `ConfigWatcher` refuses the file. In a log without events nothing was in force.
+    After a crash, the service must be able to restart even if an edit was refused; `ConfigWatcher` then
+    refuses the file. In a log without events, nothing was in force.
 
     Raises:
         ConfigError: the environment has faults, or the file of a new home.
@@ -76,15 +84,15 @@ def load_start_config(home: Path, event_log: EventLog, env: Mapping[str, str]) -
 
 
 def last_accepted_config(event_log: EventLog) -> Config:
-    """Return what the file said when it was last taken, by this process or one before it."""
+    """Return the file's content when it was last taken, by this process or an earlier one."""
     try:
         return Config.model_validate(event_log.system_state().config or {})
-    except ValidationError:  # another version's, with keys that are gone
+    except ValidationError:  # written by another version, with keys that no longer exist
         return Config()
 
 
 class ConfigWatcher:
-    """Watches configuration file and prompts of the home that is owned, and applies what changes in them."""
+    """Watches the configuration file and the prompts of the owned home, and applies changes."""
 
     def __init__(
         self,
@@ -95,7 +103,9 @@ class ConfigWatcher:
         env: Mapping[str, str] = os.environ,
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
-        """`turn` is held while settings are read and changed; `apply` puts the daemon's own into force."""
+        """`turn` is held while settings are read and changed; `apply` puts the daemon's own settings
+        into force.
+        """
         self._log = event_log
         self._home = event_log.home
         self._path = event_log.home / FILE_NAME
@@ -112,14 +122,14 @@ class ConfigWatcher:
             self._in_force = load_start_config(self._home, event_log, env)
 
     async def watch(self) -> None:
-        """Take the file as it is, then look at it now and then, until cancelled."""
+        """Take the file as it is, then poll it until cancelled."""
         await self.poll()
         while True:
             await asyncio.sleep(self._look_seconds)
             await self.poll()
 
     async def poll(self) -> None:
-        """Take the file if it changed, and did not change again since the last look."""
+        """Take the file if it changed, and has not changed again since the last poll."""
         stamp = self._file_stamp()
         settled, self._seen = stamp == self._seen, stamp
         if settled and stamp != self._taken:
@@ -141,7 +151,7 @@ class ConfigWatcher:
             await self._record_refusal(error)
             return
         self._known = found.fresh
-        if found.effective != self._in_force:  # else flags of this process would be undone by other edits
+        if found.effective != self._in_force:  # otherwise other edits would undo the flags of this process
             self._in_force = found.effective
             self._apply(found.effective)
         if changed:
@@ -152,10 +162,10 @@ class ConfigWatcher:
             )
 
     def _read_files(self) -> HomeFiles:
-        """Return what the files say.
+        """Return the content of the files.
 
         Raises:
-            ConfigError: naming every fault of every file.
+            ConfigError: it names every fault of every file.
         """
         fresh, effective, prompts = read_all(
             lambda: load_config(self._home, {}, look_up=find_unknown_names).config,
@@ -168,33 +178,34 @@ class ConfigWatcher:
         return found
 
     def _require_known_models(self, found: HomeFiles) -> None:
-        """Make sure that models of runs to come are known and have keys, as far as they had before the edit.
+        """Check that the models of new runs are known and have keys; faults from before the edit do not
+        count.
 
         Raises:
-            ConfigError: some are or have not, and why.
+            ConfigError: it names the models that are unknown or have no key.
         """
         before = model_checks.find_unusable_models(self._known.run, self._config_before(found), self._env)
         now = model_checks.find_unusable_models(found.fresh.run, found.effective, self._env)
         _raise_new_faults(now, before)
 
     def _config_before(self, found: HomeFiles) -> DaemonConfig:
-        """Return the process's settings as they were before an edit."""
+        """Return the process's settings from before an edit."""
         return found.effective if self._in_force is None else self._in_force
 
     def _require_run_models(self, found: HomeFiles, run: RunConfig, after: RunConfig) -> None:
-        """Make sure that an edit leaves a run under way its models.
+        """Check that an edit does not take away the models of a run under way.
 
         Raises:
-            ConfigError: it does not, and why.
+            ConfigError: it does; the error says why.
         """
         before = model_checks.find_model_faults(run, self._config_before(found), self._env)
         _raise_new_faults(model_checks.find_model_faults(after, found.effective, self._env), before)
 
     async def _record_edit(self, found: HomeFiles) -> Sequence[RecordedEvent]:
-        """Store what is new in the files, and what that changes in the runs under way.
+        """Record what is new in the files, and what that changes in the runs under way.
 
         Raises:
-            ConfigError: what it changes does not go with what a run has.
+            ConfigError: the change does not fit the settings of a run.
         """
         changed = diff_configs(self._known.run, found.fresh.run)
         system = self._log.system_state()
@@ -229,21 +240,21 @@ class ConfigWatcher:
 
 
 def _key_files(config: DaemonConfig) -> Iterator[Path]:
-    """Yield the files in which keys are, as far as the configuration names them."""
+    """Yield the key files that the configuration names."""
     for name in registry.endpoint_names():
         if file := config.endpoint(name).key_file:
             yield Path(file).expanduser()
 
 
 def _raise_new_faults(faults: Iterable[str], known: Iterable[str]) -> None:
-    """Raise ConfigError for faults that were not there before."""
+    """Raise ConfigError if there are faults that are not in `known`."""
     if new := [fault for fault in faults if fault not in set(known)]:
         raise ConfigError(new)
 
 
 def _file_stamps(paths: Iterable[Path]) -> Iterator[tuple[str, int, int, int]]:
     for path in paths:
-        for follow in (True, False):  # a link that leads nowhere, or in a circle, is there too
+        for follow in (True, False):  # a broken or circular link exists too
             with suppress(OSError):
                 found = path.stat(follow_symlinks=follow)
                 yield str(path), found.st_ctime_ns, found.st_size, found.st_ino
@@ -253,10 +264,10 @@ def _file_stamps(paths: Iterable[Path]) -> Iterator[tuple[str, int, int, int]]:
 def _build_config_change(
     state: RunState, before: RunConfig, changed: Mapping[str, tuple[Any, Any]], prompts: Digest
 ) -> ConfigChanged | None:
-    """Return what an edit changes in a run under way; what it was told is not changed unless recorded.
+    """Return the event for what an edit changes in a run under way, None if it changes nothing.
 
     Raises:
-        ConfigError: what it changes does not go with what the run has.
+        ConfigError: the change does not fit the settings of the run.
     """
     settings = {key: new for key, (_, new) in changed.items() if key not in {*state.pinned, *EVALUATION_KEYS}}
     after = apply_settings(before, settings)

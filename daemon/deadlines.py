@@ -1,8 +1,8 @@
-"""Deadlines of rounds: a timer per run, by the monotonic clock while this process lives.
+"""Deadlines of rounds: one timer per run, on the monotonic clock while this process lives.
 
-A round may take as long as its settings say, and no longer than the run has time. After a restart the time
-that both have had is taken from the log's wall clock, which may have jumped: it counts as nothing at least,
-and as the whole of it at most.
+A round may take as long as its settings allow, and no longer than the run's remaining time. After a
+restart, the time already used is computed from the log's wall clock. That clock may have jumped, so the
+used time is clamped to between zero and the whole limit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from state.log import EventLog
 
 @dataclass(frozen=True, slots=True)
 class _TimeLimits:
-    """Seconds that a round may take, and the whole run; None: no limit."""
+    """Seconds that a round, and the whole run, may take; None: no limit."""
 
     round: float | None
     run: float | None
@@ -32,7 +32,7 @@ class _RoundTimer:
 
 
 class RoundDeadlines:
-    """Says when the round of a run has taken as long as its settings let it."""
+    """Reports when the round of a run has reached its deadline."""
 
     def __init__(self, event_log: EventLog, *, passed: Callable[[str], None]) -> None:
         """`passed` is called with a run whose round has to close."""
@@ -42,8 +42,8 @@ class RoundDeadlines:
         self._over: dict[str, int] = {}
 
     def check_deadline(self, run: str, state: RunState) -> bool:
-        """Keep the timer of a run by its state; return whether its round is over its deadline."""
-        cap = (state.pending_config or state.config).cap_seconds  # one that was raised counts at once
+        """Update a run's timer from its state; return whether its round has passed its deadline."""
+        cap = (state.pending_config or state.config).cap_seconds  # a raised cap counts at once
         limits = _TimeLimits(state.config.search.round_seconds, cap)
         if limits == _TimeLimits(None, None) or not state.is_joinable:
             self.forget(run)

@@ -1,8 +1,8 @@
-"""What happens when the disk is full: runs pause, appends wait, and both go on when there is space again.
+"""Handles a full disk: runs pause, appends wait, and both go on when there is space again.
 
-Nothing is lost and nothing ends: what an append that found no space was to store is in its caller's hands,
-which waits. The reserve is given up first, so that outcomes of effects in flight and the pauses themselves
-still fit. A daemon that is started on a full disk finds its runs paused, and does the same.
+Nothing is lost and nothing ends: an append that finds no space waits and keeps its data in memory. The
+reserve file is deleted first, so that outcomes of effects in flight and the pause events still fit. A
+daemon that starts on a full disk finds its runs paused, and does the same.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("space")
 
 
 class DiskSpaceGuard:
-    """Watches the disk that a log is on; `touched` is told of runs that may have been paused, or go on.
+    """Watches the disk of a log; `touched` is called with runs that may have been paused or resumed.
 
-    `step` is called while appends wait, so that their waiting is not taken for a jam.
+    `step` is called while appends wait, so that the watchdog does not take their waiting for a hang.
     """
 
     def __init__(
@@ -52,10 +52,10 @@ class DiskSpaceGuard:
         self.full = False
 
     async def wait_for_space(self, error: StorageFull) -> None:
-        """Hold an append back that found no space, until it may be tried again.
+        """Hold back an append that found no space, until it may be tried again.
 
         Raises:
-            StorageFull: `error`, once the process is to stop.
+            StorageFull: `error`, if the process is to stop.
         """
         self.full = True
         self._noticed.set()
@@ -65,7 +65,7 @@ class DiskSpaceGuard:
             raise error
 
     async def watch(self) -> None:
-        """Look after the reserve until cancelled, and sit out a full disk as often as it comes."""
+        """Maintain the reserve until cancelled, and wait whenever the disk is full."""
         self._log.when_full = self.wait_for_space
         await self._resume_runs()
         while True:
@@ -92,15 +92,18 @@ class DiskSpaceGuard:
         log.info("disk_has_space_again", home=str(self._log.home))
 
     async def _resume_runs(self) -> None:
-        """Let runs go on that wait for space, here or since an earlier process; on a full disk none does."""
+        """Resume runs that wait for space, also those paused by an earlier process; do nothing if the
+        disk is still full.
+        """
         if self._is_low() or not self._reserve.create():
             return
         await self._append_to_runs(_waits_for_space, RunResumed(reason="there is space again"))
 
     async def _append_to_runs(self, concerns: Callable[[RunState], bool], event: Event) -> None:
-        """Append `event` to the runs that it concerns, and tell of them all.
+        """Append `event` to the runs for which `concerns` is true, and call `touched` with each of them.
 
-        After an error of the disk an event may be stored that we only hear of as a run that moved on.
+        After a disk error an event may have been stored although its append failed; the run then has
+        moved on.
         """
         for run in self._log.active_runs():
             if concerns(self._log.run_state(run)):

@@ -1,12 +1,12 @@
-"""The errors of this room: each has a stable code, and its text is one line for people.
+"""The errors of this package. Each has a stable code and a one-line message for people.
 
 DaemonError
- +- BadFile          a file in the inbox is not a command at all
- +- CommandRefused   a command that cannot be carried out; becomes CommandRejected
- |   +- UnknownRun   it names a run that the log does not have
- |   +- UnknownEvent it names an event that the run does not have
- |   +- UnknownExperience it names an experience that the home does not have
- +- NotAnswered      no answer to a command, or no end of a run, in the time given
++- BadFile          a file in the inbox is not a command at all
++- CommandRefused   a command cannot be carried out; it is logged as CommandRejected
+|   +- UnknownRun   it names a run that is not in the log
+|   +- UnknownEvent it names an event that the run does not have
+|   +- UnknownExperience it names an experience that the home does not have
++- NotAnswered      a command was not answered, or a run did not end, in the given time
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class DaemonError(Exception):
-    """Base of the room's errors; `code` is stable and `hint` says what would help."""
+    """Base of this package's errors; `code` is stable, and `hint` says what you can do."""
 
     default_code: ClassVar[str] = "daemon"
 
@@ -33,7 +33,7 @@ class DaemonError(Exception):
 
     @classmethod
     def for_unknown_name(cls, kind: str, name: str, known: Iterable[str], *, code: str) -> Self:
-        """Return the error for a name that nothing of a kind has, with the nearest that something has."""
+        """Return the error for an unknown name; its hint is the nearest known name."""
         close = get_close_matches(name, known, n=1)
         return cls(f"unknown {kind} {name!r}", code=code, hint=f"did you mean {close[0]}?" if close else None)
 
@@ -42,8 +42,8 @@ class DaemonError(Exception):
         return ErrorInfo(code=self.code, message=str(self), hint=self.hint)
 
 
-class EvaluatorPreparing(Exception):  # noqa: N818 - no error: what was asked for comes later
-    """An evaluator is not ready yet; `done` is when it is, or cannot be made so."""
+class EvaluatorPreparing(Exception):  # noqa: N818 - not a failure: ask again when `done` is set
+    """An evaluator is not ready yet. `done` resolves when it is ready, or when its preparation failed."""
 
     def __init__(self, done: asyncio.Future[None]) -> None:
         super().__init__("an evaluator is being prepared")
@@ -63,7 +63,7 @@ class UnknownRun(CommandRefused):
 
     @classmethod
     def with_nearest(cls, run: str, known: Iterable[str]) -> Self:
-        """Return the error for `run`, naming the nearest of the runs that are there."""
+        """Return the error for `run`; its hint is the nearest known run."""
         close = get_close_matches(run, known, n=1)
         hint = f"did you mean {close[0]}?" if close else "agentctl status lists the runs"
         return cls(f"unknown run {run!r}", hint=hint)
@@ -74,7 +74,9 @@ class UnknownEvent(CommandRefused):
 
     @classmethod
     def with_last_event(cls, run: str, run_seq: int, last: int) -> Self:
-        """Return the error for an event number that the run does not have, naming its last one."""
+        """Return the error for an event number that the run does not have; its hint is the run's last
+        event.
+        """
         return cls(f"run {run} has no event {run_seq}", hint=f"its last is {run}@{last}")
 
 
@@ -83,7 +85,7 @@ class UnknownExperience(CommandRefused):
 
     @classmethod
     def for_id(cls, id_: str) -> Self:
-        """Return the error for an id that no experience of the home has, or more than one begins with."""
+        """Return the error for an id that matches no experience of the home, or is a prefix of several."""
         return cls(f"no experience {id_!r}", hint="agentctl memory list has their ids")
 
 

@@ -1,7 +1,7 @@
 """Exit statuses of `agentctl` and `agentd`: one table, by the stable code of an error.
 
-Errors of every room carry a `code`; what is not listed here is bad input if its room says so by a code at
-all, and a bug (with its traceback) if it has none.
+Errors of every package carry a `code`. A code that is not listed here means bad input. An error without
+a code is a bug, and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ _BY_CODE: dict[str, int] = {
 }
 
 _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG})
-"""What a system call says when a disk, not the caller, is at fault."""
+"""Errors of system calls for which the disk is to blame, not the caller."""
 
 
 _COMMAND = re.compile(r"\bagentctl [a-z]+\b(?! --home)")
@@ -117,7 +117,7 @@ def status_of_code(code: str) -> int:
 
 
 def status_of_error(error: Exception) -> int | None:
-    """Return the exit status for `error`, or None for one that is no error of ours, hence a bug."""
+    """Return the exit status for `error`; None if it has no code and so is a bug."""
     code = getattr(error, "code", None)
     return status_of_code(code) if isinstance(code, str) else None
 
@@ -133,11 +133,10 @@ def epilog() -> str:
 
 
 def run_command(command: click.Command, program: str, arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run `command` and exit with the status that it returns, or that its error has.
+    """Run `command` and exit with the status that it returns, or with that of its error.
 
-    `arguments` are the process's own unless given.
-
-    An error of ours is one line on stderr, or one for each fault; a bug keeps its traceback.
+    `arguments` default to those of the process. An error with a code prints one line to stderr, or one
+    per fault; a bug keeps its traceback.
     """
     try:
         status = command.main(arguments, prog_name=program, standalone_mode=False)
@@ -147,7 +146,7 @@ def run_command(command: click.Command, program: str, arguments: Sequence[str] |
     except (click.Abort, KeyboardInterrupt):
         status = INTERRUPTED
     except SystemExit:
-        status = OK  # click's way to say that whoever read our output has gone, which is their right
+        status = OK  # click exits this way when the reader of our output has closed it, which is fine
     except OSError as error:
         if error.errno not in _DISK:
             raise
@@ -163,7 +162,7 @@ def run_command(command: click.Command, program: str, arguments: Sequence[str] |
 
 
 def _drop_output() -> None:
-    """Send what stdout still buffers nowhere, so that the interpreter's end does not fail over it again."""
+    """Discard what stdout still buffers, so that the interpreter does not fail on it again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -175,7 +174,7 @@ def _drop_output() -> None:
 def describe_error(error: Exception) -> str:
     """Return the error's text, with its hint if it has one.
 
-    Commands in it name the home that was named, so that they mean the same one.
+    Commands in the text get the `--home` option that you gave, so that they use the same home.
     """
     hint = getattr(error, "hint", None)
     text = f"{error} ({hint})" if hint else str(error)
@@ -183,7 +182,7 @@ def describe_error(error: Exception) -> str:
 
 
 def add_home_option(text: str, home: Sequence[str]) -> str:
-    """Return the text with the home, as it was named if it was, in the commands that it names."""
+    """Return `text` with the `--home` option, if you gave one, added to each command in it."""
     if not home:
         return text
     words = " ".join(map(quote, home))

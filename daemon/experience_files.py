@@ -1,8 +1,10 @@
-"""Experiences in files: `optimization_memory/rewrites.json`, a list of objects with slow, fast and summary.
+"""Reads and writes experiences as files: `rewrites.json`, a list of objects with `slow`, `fast` and
+`summary`.
 
-Such a file is read with keys missing; what it says is data of somebody else's: bounded, and without
-characters that nobody sees. Files written here have one key more, `about`: what an experience is found by.
-One without it is found by the instructions of its kernel.
+The format is that of AccelOpt's `optimization_memory/rewrites.json`. Keys may be missing. The content is
+untrusted: it is bounded, and invisible characters are removed. Files written here have one more key,
+`about`, by which an experience is found later. One without it is found by the instructions of its
+kernels.
 """
 
 from __future__ import annotations
@@ -27,18 +29,19 @@ from state.reader import LogReader
 from state.system import SystemState
 
 MAX_FILE_BYTES = 16 << 20
-"""Of a file that is read."""
+"""The largest file that is read."""
 
 ExperienceChange = tuple[Event | None, tuple[bytes, ...], dict[str, JsonValue]]
-"""An event if there is anything to store, the blobs that it names, and what its command is answered with."""
+"""An event (None if there is nothing to store), the blobs that it names, and the answer to its command."""
 
 
 def read_experiences(path: Path) -> tuple[tuple[ExperienceEntry, ...], int]:
-    """Return the experiences of a file, and how many of its entries say nothing.
+    """Return the experiences of a file, and how many of its entries have no summary.
 
     Raises:
-        OSError: it cannot be read, or is larger than `MAX_FILE_BYTES`.
-        DaemonError: it is not such a list, or has nothing, too much or wrong values in it; all are named.
+        OSError: the file cannot be read, or is larger than `MAX_FILE_BYTES`.
+        DaemonError: it is not such a list, or has no entries, too many, or wrong values; all faults are
+            named.
     """
     try:
         content = json.loads(read_regular_file(path, most=MAX_FILE_BYTES))
@@ -75,7 +78,7 @@ def _file_error(path: Path, what: str) -> DaemonError:
 
 
 def render_experiences(found: Iterable[LearntExperience], reader: LogReader) -> str:
-    """Return experiences as the text of such a file; a kernel that is lost is left empty."""
+    """Return experiences as the text of such a file; a kernel that is lost is written as an empty string."""
     rows = [
         {
             "slow": read_kernel(one.slow, reader),
@@ -89,7 +92,7 @@ def render_experiences(found: Iterable[LearntExperience], reader: LogReader) -> 
 
 
 def read_kernel(digest: str | None, reader: LogReader) -> str:
-    """Return a kernel that an experience names, empty where it names none or the log has lost it."""
+    """Return a kernel that an experience names; empty if it names none or the log has lost it."""
     try:
         return reader.get_blob(digest).decode(errors="replace") if digest else ""
     except BlobMissing:
@@ -97,11 +100,11 @@ def read_kernel(digest: str | None, reader: LogReader) -> str:
 
 
 def apply_experience_command(command: ExperienceCommand, system: SystemState) -> ExperienceChange:
-    """Return what a command on the home's experiences comes to.
+    """Return the event, blobs and answer of a command on the home's experiences.
 
     Raises:
-        CommandRefused: an experience has nothing to read in it.
-        UnknownExperience: it names one that is not there.
+        CommandRefused: the summary of an experience is empty after cleaning.
+        UnknownExperience: the command names an experience that does not exist.
     """
     there = {one.id for one in system.experiences}
     if not isinstance(command, Learn):
@@ -142,7 +145,9 @@ def _build_experience(command: Learn, rewrite: ExperienceEntry, blobs: dict[str,
 
 
 def _derive_tags(target: str, sources: Iterable[str]) -> ProblemTags:
-    """Return what can be said of kernels by themselves: what they call, nothing of shapes and data types."""
+    """Return the tags that can be derived from kernels alone: the operators that they call, no shapes or
+    data types.
+    """
     from agent_core.roles.llm.quoting import single_line
 
     called = next((found for one in sources if (found := collect_operators(one, target))), frozenset[str]())
@@ -150,7 +155,7 @@ def _derive_tags(target: str, sources: Iterable[str]) -> ProblemTags:
 
 
 def _clean_about(about: ExperienceContext) -> ExperienceContext:
-    """Return it with its words in lines of what can be seen."""
+    """Return `about` with each text on one line and without invisible characters."""
     from agent_core.roles.llm.quoting import single_line
 
     tags = about.tags

@@ -1,10 +1,10 @@
-"""Dealing what runs share: slots for effects by time had, and places for runs that are under way.
+"""Shares resources among runs: effect slots by time used, and slots for runs under way.
 
-`FairShare` is start-time fair queueing: whoever has had least of a kind of slot is next, counted in
-seconds, so that neither many effects nor long ones crowd out another run. A run is charged what its effects
-took of late when one starts, and what it took in truth when it ends. Who comes, or comes back, begins
-where the one served last began: nobody saves up, and nobody new is made to wait. Time decides only who is
-next, never what a run finds.
+`FairShare` is start-time fair queueing. The run that has used the least of a kind of slot, in seconds,
+is next, so that neither many effects nor long ones crowd out another run. When an effect starts, its run
+is charged the recent average duration; when it ends, the charge is corrected to the real duration. A run
+that joins or returns starts at the start time of the run served last, so nobody accumulates credit and
+newcomers do not wait. Time decides only which run is next, never what a run finds.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 SMOOTHING = 0.25
-"""Weight of the latest effect in what a run's effects are taken to last."""
+"""Weight of the latest effect in the average duration of a run's effects."""
 
 FIRST_SECONDS = 1.0
-"""What an effect is taken to last before any has ended."""
+"""The assumed duration of an effect before any has ended."""
 
 
 class FairShare:
-    """The turns of one kind of slot."""
+    """The fair queue of one kind of slot."""
 
     def __init__(self) -> None:
         self._had: dict[str, float] = {}
@@ -28,9 +28,10 @@ class FairShare:
         self._overall = FIRST_SECONDS
 
     def charge_next(self, runs: Iterable[str]) -> tuple[str, float]:
-        """Choose the next of `runs` and charge it for an effect; return it and the charge, in seconds.
+        """Choose the next of `runs` and charge it for an effect; return the run and the charge in
+        seconds.
 
-        Of runs that have had the same, the first is next.
+        Among runs with equal use, the first is next.
         """
         run = min(runs, key=self._start_time)
         self._now = self._start_time(run)
@@ -39,7 +40,7 @@ class FairShare:
         return run, charge
 
     def settle_charge(self, run: str, charge: float, seconds: float) -> None:
-        """Correct a charge: the effect took `seconds` (0 when it did not start after all)."""
+        """Correct a charge: the effect took `seconds` (0 if it did not start after all)."""
         if run in self._had:
             self._had[run] += seconds - charge
         if seconds > 0:
@@ -48,7 +49,7 @@ class FairShare:
             self._overall += SMOOTHING * (seconds - self._overall)
 
     def forget(self, run: str) -> None:
-        """Drop what is known of a run that has ended."""
+        """Drop the records of a run that has ended."""
         self._had.pop(run, None)
         self._lasting.pop(run, None)
 
@@ -57,7 +58,7 @@ class FairShare:
 
 
 class RunSlots:
-    """Which runs are under way at a time; the others wait for a place in the order in which they came."""
+    """Limits how many runs are under way; the others wait for a slot, first come, first served."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -65,7 +66,7 @@ class RunSlots:
         self._waiting: dict[str, None] = {}
 
     def take_slot(self, run: str) -> bool:
-        """Return whether `run` has a place; if not, it waits for one."""
+        """Return whether `run` has a slot; if not, it is queued for one."""
         if run not in self._held and len(self._held) < self.limit and self._first_waiting() in (None, run):
             self._waiting.pop(run, None)
             self._held.add(run)
@@ -74,12 +75,12 @@ class RunSlots:
         return run in self._held
 
     def release_slot(self, run: str) -> None:
-        """Give up the place of `run`, or its wait for one."""
+        """Release the slot of `run`, or remove it from the queue."""
         self._held.discard(run)
         self._waiting.pop(run, None)
 
     def next_waiting(self) -> tuple[str, ...]:
-        """Return the runs that wait and could have a place now."""
+        """Return the waiting runs that could get a slot now."""
         free = max(0, self.limit - len(self._held))
         return tuple(self._waiting)[:free]
 

@@ -1,7 +1,7 @@
-"""Forks: from a command to the first events of a run that continues another.
+"""Forks: turns a fork command into the first events of a run that continues another.
 
-A fork is made of what the parent was at the cut and of the settings that change. Where it judges kernels by
-something else (another problem, size, target, evaluator or toolchain) that is part of its first event.
+A fork consists of the parent's state at the cut and the changed settings. If it judges kernels
+differently (another problem, size, target, evaluator or toolchain), its first event says so.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from state.model import Digest, Rebase, RunConfig
 
 @dataclass(frozen=True, slots=True)
 class ForkPoint:
-    """Where a run is continued from: the run, its event, and its state after it."""
+    """Where a run is continued from: the run, the event, and the state after that event."""
 
     run: str
     run_seq: int
@@ -35,10 +35,10 @@ class ForkPoint:
 def build_fork_events(
     command: Fork, cut: ForkPoint, log: EventLog, workers: Workers, *, prompts: Digest
 ) -> tuple[Event, ...]:
-    """Return the events that a fork begins with; it goes by `prompts`, those that count for runs to come.
+    """Return the first events of a fork; `prompts` is the prompt version for new runs.
 
     Raises:
-        CommandRefused: what it would judge by, or a planner, is not one, and why.
+        CommandRefused: the problem, size, target, evaluator or a planner is unknown or does not fit.
         daemon.config.ConfigError: a setting is unknown or wrong.
     """
     before = cut.state.pending_config or cut.state.config
@@ -63,10 +63,10 @@ def build_fork_events(
 
 
 def _fork_settings(command: Fork) -> dict[str, object]:
-    """Return the settings that change; a problem that came with its files has the name that they say.
+    """Return the settings that change; a new problem gets its name from its files.
 
     Raises:
-        CommandRefused: the problem changes, and its files did not come with the command.
+        CommandRefused: the problem changes, but its files did not come with the command.
     """
     if command.files is not None:
         return {**command.settings, "run.problem": seeds.build_problem(command.files).name}
@@ -76,14 +76,16 @@ def _fork_settings(command: Fork) -> dict[str, object]:
 
 
 def _find_unknown_names(key: str, value: object) -> list[str]:
-    """Name what is unknown; a problem comes with its files, so its name need not be known here."""
+    """Return the unknown names; a problem's name may be unknown here because its files come with the
+    command.
+    """
     return [] if key == "run.problem" else find_unknown_names(key, value)
 
 
 def _find_rebase(
     command: Fork, cut: ForkPoint, config: RunConfig, log: EventLog, workers: Workers
 ) -> Rebase | None:
-    """Return what the fork judges by, None where it is what its parent judged by."""
+    """Return how the fork judges kernels, or None if it judges them as its parent did."""
     state = cut.state
     problem = _fork_problem(command, state, log)
     toolchain = workers.get_toolchain(config)

@@ -1,7 +1,8 @@
-"""Owning a home: everything that runs while this process may write the log.
+"""Owning a home: starts everything that runs while this process may write the log.
 
-`agentd` hosts every active run. `agentctl run` hosts too when nobody else does, but keeps to its own run
-and to what is submitted or resumed meanwhile: runs that were interrupted earlier wait to be asked for.
+`agentd` hosts every active run. `agentctl run` hosts too if nobody else does, but advances only its own
+run and runs that are submitted or resumed meanwhile. Runs that were interrupted earlier wait until you
+resume them.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from state.log import EventLog
 
 IDLE_SECONDS = 60.0
 IDLE_POLLS = 4
-"""Workers are closed when, at so many looks within these seconds, nothing was in flight."""
+"""Workers are closed after this many checks in a row, spread over `IDLE_SECONDS`, found nothing in flight."""
 
 
 def create_workers(home: Path, config: DaemonConfig) -> Workers:
-    """Return the real evaluators and proposers, as `config` wants them."""
+    """Return the real evaluators and proposers, with the settings in `config`."""
     from agent_core import proposers
     from remote import registry
 
@@ -65,12 +66,12 @@ async def host_home(
     notifier: ServiceNotifier = NULL_NOTIFIER,
     changed: Callable[[DaemonConfig], None] | None = None,
 ) -> None:
-    """Work as `serve_runs` does, with the log that was found proved meanwhile.
+    """Run `serve_runs` while the log is verified in parallel.
 
-    Whoever hosts certain runs and sees them to their end waits a little for a proof that takes longer.
+    If `focus` is set and its runs have ended, wait a little for a verification that takes longer.
 
     Raises:
-        state.errors.StateError: the log failed, or is found to be damaged.
+        state.errors.StateError: the log failed, or is damaged.
     """
 
     def patience_seconds() -> float:
@@ -79,7 +80,7 @@ async def host_home(
     work = serve_runs(
         event_log, config, stop=stop, workers=workers, focus=focus, notifier=notifier, changed=changed
     )
-    if event_log.head.seq == 0:  # all that will be there is what this process writes
+    if event_log.head.seq == 0:  # a new log: it will hold only what this process writes
         await work
     else:
         await verify_alongside(event_log.home, work, stop, patience_seconds=patience_seconds)
@@ -96,11 +97,13 @@ async def serve_runs(
     changed: Callable[[DaemonConfig], None] | None = None,
     desk: RoleFactory | None = None,
 ) -> None:
-    """Take commands and advance runs until `stop_signal`; then end in-flight work and close the workers.
+    """Take commands and advance runs until `stop` is requested; then end in-flight work and close the
+    workers.
 
-    `focus` names the runs to advance, None all; runs that are submitted, forked or let go on join it.
-    `notifier` hears how it goes, `changed` of other settings of the process: an edit of the file made them.
-    `desk` is where models are asked, by default as `config` says.
+    `focus` names the runs to advance; None means all. Runs that are submitted, forked, resumed or
+    approved join it. `notifier` reports the state to the service manager. `changed` is called with new
+    process settings when the configuration file was edited. `desk` creates the LLM roles; by default it
+    is made from `config`.
 
     Raises:
         state.errors.StateError: the log failed.
@@ -156,7 +159,7 @@ def _disk_reserve(event_log: EventLog) -> DiskReserve:
 
 
 def _on_command_done(supervisor: Supervisor, focus: set[str] | None) -> Callable[[Command, str], None]:
-    """Return what hears of each command that was carried out, and of the run that it concerned."""
+    """Return the callback for a command that was carried out and the run that it concerned."""
 
     def touched(command: Command, run: str) -> None:
         crash_point("host.touched")
@@ -174,7 +177,7 @@ def _on_config_change(
     desk: RoleFactory,
     changed: Callable[[DaemonConfig], None] | None,
 ) -> Callable[[DaemonConfig], None]:
-    """Return what puts other settings of the process into force."""
+    """Return the callback that applies changed process settings."""
 
     def apply(fresh: DaemonConfig) -> None:
         runner.retry = _retry_policy(fresh)
@@ -188,7 +191,7 @@ def _on_config_change(
 
 
 async def close_idle_workers(supervisor: Supervisor, workers: Workers) -> None:
-    """Close workers that were replaced, and all that had nothing to do for a while: they hold memory."""
+    """Close replaced workers, and close all workers after an idle period, because they hold memory."""
     quiet = 0
     while True:
         await asyncio.sleep(IDLE_SECONDS / IDLE_POLLS)
@@ -209,7 +212,7 @@ def _retry_policy(config: DaemonConfig) -> EvaluationRetryPolicy:
 
 
 def _status_describer(event_log: EventLog, space: DiskSpaceGuard) -> Callable[[], str]:
-    """Return what tells how the runs stand, looking only when the log has grown."""
+    """Return a function that describes how the runs stand; it reads the log only when that has grown."""
     known: dict[int, str] = {}
 
     def describe() -> str:

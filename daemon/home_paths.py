@@ -1,4 +1,4 @@
-"""Where things of the process lie in a home: found by who only looks, without what works with them."""
+"""Paths of the process's files in a home. Readers import this without the rest of the daemon."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ import click
 APP_NAME = "nki-kernel-agent"
 
 INSTANCE_LOCK = "agentd.instance"
-"""The lock that only daemons take, so that a second one is told apart from a foreground owner."""
+"""A lock that only daemons take. It tells a second daemon from a foreground run that owns the home."""
 
 
 def resolve_home(option: str | Path | None, env: Mapping[str, str]) -> Path:
-    """Return the home: `option`, else $STATE_DIRECTORY, else a folder in the user's state directory."""
+    """Return the home: `option`, else `$STATE_DIRECTORY`, else a folder in the user's state directory."""
     if option is not None:
         return Path(option).expanduser().absolute()
     if service := env.get("STATE_DIRECTORY"):
-        return Path(service.split(":")[0])  # systemd lists several folders with colons
+        return Path(service.split(":")[0])  # systemd separates several folders with colons
     xdg = Path(env.get("XDG_STATE_HOME", ""))
     base = xdg if xdg.is_absolute() else Path.home() / ".local" / "state"
     return base / APP_NAME
 
 
 def inbox_folder(home: Path) -> Path:
-    """Return the inbox of `home`."""
+    """Return the inbox folder of `home`."""
     return home / "inbox"
 
 
 def waiting_commands(home: Path) -> list[Path]:
-    """Return the commands' files that wait, in the order in which they will be taken."""
+    """Return the files of waiting commands, in the order in which they will be taken."""
     files = (path for path in inbox_folder(home).glob("*.json") if not path.name.startswith("."))
     return sorted(files, key=lambda path: path.stem)
 
 
 class HomeType(click.Path):
-    """A path that is not empty: nobody who passes an unset variable means the working directory."""
+    """A path option that refuses the empty string: an unset variable must not mean the working directory."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not os.fspath(value):

@@ -1,6 +1,7 @@
-"""Runs whose kernels cannot be judged, as no host is left: they are paused, and go on when a host answers.
+"""Pauses runs when no host is left to judge their kernels, and resumes them when a host answers.
 
-What is open stays open meanwhile, and is judged then: hosts that are away for a night cost a run no kernel.
+Open effects stay open meanwhile, and are judged later. A run loses no kernel if its hosts are away
+overnight.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("hosts")
 
 
 async def pause_without_host(event_log: EventLog, run: str, error: NoHostError) -> None:
-    """Pause a run for which no host is left.
+    """Pause a run that has no host left.
 
     Raises:
         state.errors.StateError: the log failed.
@@ -46,7 +47,7 @@ async def pause_without_host(event_log: EventLog, run: str, error: NoHostError) 
 
 @dataclass(slots=True)
 class _HostRetry:
-    """When hosts are asked again that none of answered, by the monotonic clock."""
+    """When to ask hosts again after none of them answered, on the monotonic clock."""
 
     pause_seconds: float = field(default_factory=lambda: FIRST_PAUSE_SECONDS)
     again: float = field(default_factory=lambda: time.monotonic() + FIRST_PAUSE_SECONDS)
@@ -57,9 +58,9 @@ class _HostRetry:
 
 
 class HostWatch:
-    """Lets paused runs go on when a host answers; `touched` is told of them.
+    """Resumes paused runs when a host answers; `touched` is called with each of them.
 
-    `focus` names the runs that this process advances, None all.
+    `focus` names the runs that this process advances; None means all.
     """
 
     def __init__(
@@ -77,13 +78,13 @@ class HostWatch:
         self._asking: dict[EvaluatorSpec, _HostRetry] = {}
 
     async def watch(self) -> None:
-        """Look now and then, until cancelled."""
+        """Poll until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             await self.poll()
 
     async def poll(self) -> None:
-        """Ask the hosts of the runs that wait for some, if it is time to."""
+        """Ask the hosts of the runs that wait for some, if their retry is due."""
         waiting: dict[EvaluatorSpec, list[str]] = {}
         for run in self._log.active_runs():
             state = self._log.run_state(run)

@@ -1,12 +1,13 @@
-"""The inbox: how other processes steer the one that owns the log.
+"""The inbox: how other processes send commands to the one that owns the log.
 
-A command is a file `<home>/inbox/<id>.json`, put there whole by atomic rename; ids sort by time, and the
-owner takes files in id order. A file is removed only after its answer is in the log, so a crash at any
-point means that it is looked at again, and the answer already stored makes that harmless. What is no
-command at all, or has no id for a name, is moved to `inbox/rejected/` under a fresh name, with the reason
-and its name beside it; where even that fails, it is left alone. So is what is hidden, a file that is being
-written, until it is so old that nobody can be writing it any more. Watchers lose events: the folder is also
-scanned periodically.
+A command is a file `<home>/inbox/<id>.json`, written atomically by rename. Ids sort by time, and the
+owner takes files in id order. A file is removed only after its answer is in the log. So after a crash at
+any point the file is read again, and the stored answer makes that harmless.
+
+A file that is not a command, or whose name is not an id, is moved to `inbox/rejected/` under a new name,
+with a file beside it that gives the reason and the old name. If even that fails, it is left alone.
+Hidden files are still being written and are left alone too, until they are too old for that. Because
+file watchers lose events, the folder is also scanned periodically.
 """
 
 from __future__ import annotations
@@ -35,31 +36,33 @@ from state.progress_counter import ProgressCounter
 RESCAN_SECONDS = 2.0
 
 MAX_BYTES = 64 << 20
-"""What a command may take: more than the files of the largest problem."""
+"""The largest command: more than the files of the largest problem."""
 
 ABANDONED_SECONDS = 3600.0
-"""The age at which a hidden file is no command that is being written any more."""
+"""The age (seconds) at which a hidden file counts as abandoned."""
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", re.ASCII)
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("inbox")
 
 CommandCallback = Callable[[str, bytes], Awaitable[None]]
-"""Carries out the command with this id; raises BadFile when it is none, Preparing when it must wait."""
+"""Carries out the command with this id. Raises BadFile if it is no command, EvaluatorPreparing if it
+must wait.
+"""
 
 
 def new_command_id() -> str:
-    """Return a command id: sorts by time, and two made in the same nanosecond still differ."""
+    """Return a new command id. Ids sort by time, and two made in the same nanosecond still differ."""
     return f"{time.time_ns():020d}-{secrets.token_hex(4)}"
 
 
 def put_command(home: Path, command: Command, *, id_: str | None = None) -> str:
-    """Put `command` into the inbox of `home`, durably and whole; return its id.
+    """Write `command` into the inbox of `home`, durably and atomically; return its id.
 
-    Only a submit and what is to be learnt make a home that is not there: what steers a run must find one.
+    Only `Submit` and `Learn` create a missing home; other commands need an existing one.
 
     Raises:
-        state.errors.HomeError: the home cannot be used, or made.
+        state.errors.HomeError: the home cannot be used or created.
     """
     id_ = id_ or new_command_id()
     box = inbox_folder(prepare_home(home, create=isinstance(command, Submit | Learn)).home)
@@ -69,9 +72,9 @@ def put_command(home: Path, command: Command, *, id_: str | None = None) -> str:
 
 
 def _abandoned_files(home: Path) -> Iterator[Path]:
-    """Yield the hidden files that whoever began them will not finish."""
+    """Yield the hidden files whose writer is gone."""
     for path in inbox_folder(home).glob(".*"):
-        with suppress(FileNotFoundError):  # it was finished, or taken back, just now
+        with suppress(FileNotFoundError):  # it was finished or withdrawn just now
             found = path.lstat()
             if stat.S_ISREG(found.st_mode) and time.time() - found.st_mtime > ABANDONED_SECONDS:
                 yield path
@@ -81,7 +84,8 @@ def _write_atomically(path: Path, data: bytes) -> None:
     part = path.with_name(f".{path.name}.part")
     try:
         with part.open("wb") as file:
-            os.fchmod(file.fileno(), 0o644)  # whatever root's umask, the service reads it; the folder is shut
+            # the service can read it whatever root's umask is; the folder itself is private
+            os.fchmod(file.fileno(), 0o644)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -114,7 +118,7 @@ def _read_command_file(path: Path) -> bytes:
 
 
 class Inbox:
-    """The owner's side: hands each waiting file to `handle`, in id order, one at a time."""
+    """The owner's side: passes each waiting file to `handle`, in id order, one at a time."""
 
     def __init__(
         self, home: Path, handle: CommandCallback, *, rescan_seconds: float = RESCAN_SECONDS
@@ -149,14 +153,14 @@ class Inbox:
 
     async def _wait_for_files(self) -> None:
         try:
-            # Python 3.11's wait_for loses a cancellation that meets the event; a timeout does not.
+            # Python 3.11's wait_for loses a cancellation that coincides with the event; a timeout does not.
             async with asyncio.timeout(self._rescan_seconds):
                 await self._noticed.wait()
         except TimeoutError:
-            return  # the periodic look: a watcher may have lost an event
+            return  # rescan: the watcher may have lost an event
 
     def _is_deferred(self, path: Path) -> bool:
-        """Return whether a command waits for something that takes its time; those after it do not."""
+        """Return whether a command waits for a slow preparation; later commands need not wait for it."""
         done = self._later.get(path.name)
         if done is not None and done.done():
             del self._later[path.name]
@@ -171,13 +175,13 @@ class Inbox:
             waits.done.add_done_callback(lambda _: self._noticed.set())
             return
         except FileNotFoundError:
-            return  # whoever put it there took it back
+            return  # its writer withdrew it
         except BadFile as error:
             bad = error
         self._remove_file(path, bad)
 
     def _remove_file(self, path: Path, bad: BadFile | None) -> None:
-        """Take a file out of the way that was handled; one that cannot be is not looked at again."""
+        """Remove or reject a handled file; one that cannot be moved is not read again."""
         try:
             if bad is None:
                 path.unlink(missing_ok=True)
@@ -205,15 +209,15 @@ class Inbox:
 
 
 def _printable_name(path: Path) -> str:
-    """Return a file's name as text that any log can hold: not every name is UTF-8, or printable."""
+    """Return a file's name as printable text for logs; not every name is UTF-8 or printable."""
     return path.name if path.name.isprintable() else ascii(path.name)
 
 
 @contextmanager
 def _watch_folder(path: Path, noticed: asyncio.Event) -> Iterator[None]:
-    """Set `noticed` when a file appears in `path`, from the watcher's own thread.
+    """Set `noticed` when a file appears in `path`; the watcher's own thread reports it.
 
-    Nothing else counts: our own look at the folder is an event too, and would never let us rest.
+    Other events are ignored: our own scan of the folder causes events too, and would wake us forever.
     """
     from watchdog.events import FileSystemEvent, FileSystemEventHandler
     from watchdog.observers import Observer
@@ -230,7 +234,7 @@ def _watch_folder(path: Path, noticed: asyncio.Event) -> Iterator[None]:
     try:
         observer.schedule(Notice(), str(path), recursive=False)
         observer.start()
-    except OSError as error:  # the system's watches are used up: looking now and then is enough
+    except OSError as error:  # the system has no watches left; the periodic scan is enough
         log.warning("inbox_not_watched", folder=str(path), reason=str(error))
         yield
         return

@@ -1,6 +1,6 @@
-"""Proving the whole log behind its owner's back: a process of its own, at the lowest priority.
+"""Verifies the whole log while its owner works, in a separate process at the lowest priority.
 
-Opening a log checks what is new since the last look, so that it is quick; this checks everything else.
+Opening a log is quick because it checks only what is new since the last check. This checks everything.
 """
 
 from __future__ import annotations
@@ -29,14 +29,18 @@ if sys.platform == "linux":
 from agentctl import main
 main()
 """
-"""`agentctl` that dies with the process that started it, also when that one is killed."""
+"""`agentctl` that dies with its parent process, even if the parent is killed."""
 
 _CRASHED = frozenset({exits.FAILURE, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGFPE})
-"""How a process ends over a log in which it met what nobody foresaw: a proof that failed, whatever failed in
-it. `verify` itself never says that the answer is no; a process that others kill says nothing of the log."""
+"""Statuses of a verifier that crashed: the log holds something that broke it, so the verification
+failed.
+
+`verify` itself never exits with FAILURE. If somebody kills the verifier, that says nothing about the
+log.
+"""
 
 PATIENCE_SECONDS = 10.0
-"""How long the report of a run that has ended waits for the proof of the log that it is in."""
+"""How long the report of a finished run waits for the verification of its log."""
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("proof")
 
@@ -44,13 +48,13 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("proof")
 async def verify_alongside(
     home: Path, work: Coroutine[Any, Any, None], stop: StopSignal, *, patience_seconds: Callable[[], float]
 ) -> None:
-    """Do `work` while the log of `home` is proved; damage asks it to stop, and is raised in the end.
+    """Do `work` while the log of `home` is verified. Damage requests a stop, and is raised at the end.
 
-    A proof that outlasts the work is waited for as long as `patience_seconds` then says, or until a
-    signal asks to stop again; if it has not ended by then, that is said.
+    If the verification outlasts the work, wait for it: for `patience_seconds()`, or until a signal asks
+    to stop again. Log a warning if it has not ended by then.
 
     Raises:
-        LogDamaged: naming the first thing that is not as it was written.
+        LogDamaged: it names the first damage found.
     """
     ended = asyncio.Event()
 
@@ -73,19 +77,20 @@ async def verify_alongside(
 
 
 async def verify_briefly(home: Path) -> None:
-    """Prove the log of `home` as far as a report of what is in it waits for that; else say that it was not.
+    """Verify the log of `home`, but wait only as long as a report may; log a warning if that is too
+    short.
 
     Raises:
-        LogDamaged: naming the first thing that is not as it was written.
+        LogDamaged: it names the first damage found.
     """
     await verify_alongside(home, asyncio.sleep(0), StopSignal(), patience_seconds=lambda: PATIENCE_SECONDS)
 
 
 async def verify_log(home: Path) -> None:
-    """Verify the log of `home` deeply while its owner works; cancelling ends the process that does it.
+    """Verify the log of `home` completely while its owner works; cancelling kills the verifier process.
 
     Raises:
-        LogDamaged: naming the first thing that is not as it was written.
+        LogDamaged: it names the first damage found.
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-c", _VERIFIER, "--home", str(home), "verify", "--json",
@@ -107,10 +112,10 @@ async def verify_log(home: Path) -> None:
         raise LogDamaged(f"proving it failed with status {process.returncode}: {_last_line(err)}")
     if process.returncode == exits.OK:
         log.info("log_verified", home=str(home), events=json.loads(out)["events"])
-    else:  # killed for memory, say: nothing is known about the log
+    else:  # killed for memory, for example: nothing is known about the log
         log.warning("log_not_verified", status=process.returncode, reason=err.decode().strip())
 
 
 def _last_line(err: bytes) -> str:
-    """Return the end of what the process said: of a traceback, the error."""
+    """Return the last line of the process's output; in a traceback, that is the error."""
     return (err.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]

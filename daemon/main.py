@@ -1,7 +1,8 @@
-"""`agentd`: the process that owns a home, advances all its runs and takes commands until told to stop.
+"""`agentd`: the process that owns a home, advances all its runs and takes commands until it is stopped.
 
-While a foreground `agentctl run` owns the home, it waits for it and says so; a second `agentd` for the
-same home is refused. It logs to stderr: for people on a terminal, else one JSON object a line.
+While a foreground `agentctl run` owns the home, `agentd` waits and says so. A second `agentd` for the
+same home is refused. `agentd` logs to stderr: readable lines on a terminal, otherwise one JSON object
+per line.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ def agentd(home: Path | None) -> int:
 
 
 async def serve_home(home: Path) -> None:
-    """Wait for the home, own it, and work until a signal asks to stop.
+    """Wait for the home, own it, and serve it until a signal asks to stop.
 
     Raises:
         HomeLocked: another daemon serves this home, or waits for it.
-        state.errors.StateError: the home or its log cannot be used, or is found to be damaged.
-        daemon.config.ConfigError: the configuration of a new home has faults, or the environment.
+        state.errors.StateError: the home or its log cannot be used, or is damaged.
+        daemon.config.ConfigError: the configuration of a new home, or the environment, has faults.
     """
     from daemon.config_watcher import load_start_config
     from daemon.home_owner import create_workers, host_home
 
     configure_logging(DaemonConfig().log_level)
-    faulthandler.enable()  # the abort of a watchdog leaves the stacks of all threads
+    faulthandler.enable()  # when the watchdog aborts us, the stacks of all threads are dumped
     notifier = ServiceNotifier.from_env(os.environ)
     stop = StopSignal()
     stop.install_signal_handlers()
@@ -84,7 +85,7 @@ def _apply_log_level(config: DaemonConfig) -> None:
 
 
 async def _open_when_free(home: Path, stop: StopSignal, notifier: ServiceNotifier) -> EventLog | None:
-    """Open the log as soon as nobody owns it; None when told to stop before."""
+    """Open the log as soon as nobody owns it; return None if a stop is requested first."""
     told: int | None = None
     while not stop.requested.is_set():
         try:

@@ -1,7 +1,7 @@
-"""Whether what a configuration names exists: problem, target, evaluator, proposers.
+"""Checks that the names in a configuration exist: problem, target, evaluator, hosts, proposers.
 
-Whoever uses a name is told by its room that it is unknown, one at a time; this is for reporting all at
-once, before anything is started. It imports those rooms only when asked.
+Each package refuses unknown names by itself, one at a time, when they are used. This module reports all
+of them together, before anything starts. It imports those packages lazily.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from state.model import HostConfig
 
 
 def find_unknown_names(key: str, value: Any) -> list[str]:
-    """Return what is wrong with the names in the value of a configuration's key, nothing for other keys."""
+    """Return the faults of names in a key's value; none for keys that hold no names."""
     return list(_CHECKS[key](value)) if key in _CHECKS else []
 
 

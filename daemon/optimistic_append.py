@@ -1,4 +1,4 @@
-"""Appending what follows from a look at runs, when they may have moved on since."""
+"""Appends events that depend on the state of runs, and retries if the runs moved on meanwhile."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ async def append_if_current(
     with_: Sequence[NewEvent] = (),
     blobs: Sequence[bytes] = (),
 ) -> Sequence[RecordedEvent]:
-    """Append what `say` makes of each run that has not ended, together with `with_`, in one transaction.
+    """Append the event that `say` returns for each run that has not ended, with `with_`, in one
+    transaction.
 
-    `blobs` are stored with it.
-
-    A run that moved on between look and append is looked at again: it may have ended, or been paused.
+    `blobs` are stored in the same transaction. If a run moved on between the read and the append, it is
+    read again: it may have ended or been paused.
 
     Raises:
         state.errors.AppendError: the log could not store it.
     """
     wanted = tuple(runs)
     while True:
-        seen = {run: log.run_seq(run) for run in wanted}  # first: a state read later is found out on append
+        # read first: if the state is newer than this, `expect` makes the append fail
+        seen = {run: log.run_seq(run) for run in wanted}
         said = {run: say(state) for run in wanted if not (state := log.run_state(run)).has_ended}
         events = [NewEvent(run, event) for run, event in said.items() if event is not None]
         if not (events or with_):

@@ -1,6 +1,6 @@
-"""How effects end: the events of each outcome, and the blobs that they name.
+"""How effects end: builds the events of each outcome, and the blobs that they name.
 
-Every way in which a role can fail has an outcome here, and so has every verdict of an evaluator.
+Every failure of a role and every verdict of an evaluator has an outcome here.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def evaluation_verdict(key: EffectKey, cache_key: str, answer: EvaluationAnswer)
 
 
 def profile_events(key: EffectKey, evaluation: Evaluation, read: Callable[[str], bytes]) -> tuple[Event, ...]:
-    """Return the event that shows a kernel's counters, when it has a profile: with its first verdict."""
+    """Return the event with a kernel's counters, if it has a profile; only its first evaluation emits one."""
     if evaluation.profile is None or key.role is not Role.EVALUATOR:
         return ()
     counters = parse_counters(read(evaluation.profile))
@@ -69,7 +69,7 @@ def profile_events(key: EffectKey, evaluation: Evaluation, read: Callable[[str],
 
 
 def internal_error(error: Exception) -> ErrorInfo:
-    """Describe a bug: it ends the effect, so that the run goes on, and its traceback is in our log."""
+    """Describe a bug. It ends the effect, so that the run goes on; the traceback is in our log."""
     return ErrorInfo(code="internal", message=f"{type(error).__name__}: {error}")
 
 
@@ -95,7 +95,7 @@ def _summary_failure(key: EffectKey, asked: SummarizeRequest, error: ErrorInfo, 
 
 
 def _mechanical_reflection(key: EffectKey, asked: ReflectRequest, error: ErrorInfo, usage: Usage) -> Event:
-    """Fall back to the note that needs no model: the grade is arithmetic whoever reflects."""
+    """Fall back to the reflection that needs no model: its grade is computed the same way."""
     return ReflectionRecorded(key=str(key), reflection=reflection_of(asked), usage=usage)
 
 

@@ -1,9 +1,9 @@
-"""Logging of the process: structured lines to stderr, JSON where no person is looking.
+"""Logging of the process: structured lines to stderr, as JSON unless a person reads them.
 
-Every JSON line names the run, the effect and the event that it is about, null where there is none; an
-event is named RUN@SEQ. What is logged while an effect is performed names them by itself, from the context
-of its task. Lines of the standard library's loggers are rendered the same way. To the journal, each
-line says its priority as well (`journalctl -p warning`).
+Every JSON line names the run, the effect and the event that it is about, null where there is none. An
+event is named RUN@SEQ. While an effect is performed, the context of its task adds these names to each
+line. Lines of the standard library's loggers are rendered the same way. Lines to the journal also carry
+their priority (`journalctl -p warning`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from structlog.typing import EventDict, Processor
 IDS = ("run", "effect", "event_id")
 
 PRIORITIES = {"critical": 2, "error": 3, "warning": 4, "info": 6, "debug": 7}
-"""Levels as syslog counts them."""
+"""Syslog priorities of the log levels."""
 
 
 def configure_logging(level: str, *, people: bool = False) -> None:
-    """Send lines of `level` and above to stderr: for people on a terminal, else as JSON.
+    """Send lines of `level` and above to stderr: readable on a terminal, otherwise as JSON.
 
-    With `people` they are for people wherever they go: somebody started this, and reads what it says.
+    With `people`, lines are readable everywhere, because the person who started this process reads them.
     """
     number = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [
@@ -49,11 +49,12 @@ def configure_logging(level: str, *, people: bool = False) -> None:
     )
     root = logging.getLogger()
     root.handlers[:] = [*(old for old in root.handlers if not isinstance(old, _ProcessHandler)), handler]
-    root.setLevel(max(number, logging.INFO))  # what libraries say when debugging is for their developers
+    # below this level, libraries log only what their developers need
+    root.setLevel(max(number, logging.INFO))
 
 
 class _ProcessHandler(logging.StreamHandler[TextIO]):
-    """Ours, to be told apart when logging is configured again."""
+    """Our own handler, so that a second configuration can find and replace it."""
 
 
 def _console_processors() -> list[Processor]:
@@ -63,7 +64,7 @@ def _console_processors() -> list[Processor]:
 
 
 def _json_processors(stream: TextIO) -> list[Processor]:
-    # Tracebacks without local variables: kernels and requests have their places, logs are none of them.
+    # Tracebacks leave out local variables: kernels and requests must not end up in logs.
     plain = ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
     render: Processor = structlog.processors.JSONRenderer()
     return [plain, _with_ids, _with_priority(render) if is_journal_stream(stream) else render]
@@ -85,6 +86,6 @@ def is_journal_stream(stream: TextIO) -> bool:
     stated = os.environ.get("JOURNAL_STREAM", "")
     try:
         found = os.fstat(stream.fileno())
-    except (OSError, ValueError):  # no file behind it
+    except (OSError, ValueError):  # the stream has no file
         return False
     return stated == f"{found.st_dev}:{found.st_ino}"

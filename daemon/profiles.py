@@ -1,4 +1,4 @@
-"""Reading the profile blob that an evaluation names."""
+"""Reads the profile blob that an evaluation names."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 
 
 def parse_counters(profile: bytes) -> dict[str, float]:
-    """Return the counters of a profile (JSON with a `counters` object, as neuron-profile names them).
+    """Return the counters of a profile (JSON with a `counters` object, named as neuron-profile does).
 
-    What is not a number is left out.
+    Values that are not numbers are left out.
     """
     content = json.loads(profile).get("counters", {})
     return {name: float(value) for name, value in content.items() if type(value) in (int, float)}

@@ -1,7 +1,7 @@
-"""The prompts of a home: the files in it that replace the program's own, and the set that counts.
+"""The prompts of a home: files that override the built-in ones, and the set in force.
 
-`<home>/prompts/` holds replacements under the paths that `agentctl prompts` lists. Hidden files and what
-editors leave behind (`name~`) are passed over.
+`<home>/prompts/` holds overrides under the paths that `agentctl prompts` lists. Hidden files and editor
+backups (`name~`) are ignored.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from state.model import Digest
 PROMPTS_FOLDER = "prompts"
 MAX_FILES = 200
 MAX_FILE_BYTES = 1 << 20
-"""What is read of a file at all; what a prompt may take is less, and said by the set."""
+"""The largest file that is read. A prompt's own limit is smaller; the prompt set checks it."""
 
 
 def override_paths(home: Path) -> list[Path]:
-    """Return the files that replace prompts, sorted, one more than `MAX_FILES` at most."""
+    """Return the files that override prompts, sorted; at most `MAX_FILES` + 1 of them."""
     return sorted(islice(_walk_files(home / PROMPTS_FOLDER, []), MAX_FILES + 1))
 
 
 def load_prompts(home: Path) -> PromptSet:
-    """Return the set of a home: the program's own with the home's files in their place.
+    """Return the prompt set of a home: the built-in prompts with the home's overrides.
 
     Raises:
-        ConfigError: naming every fault of every file.
+        ConfigError: it names every fault of every file.
     """
     unread: list[OSError] = []
     found = sorted(islice(_walk_files(home / PROMPTS_FOLDER, unread), MAX_FILES + 1))
@@ -54,7 +54,8 @@ def load_prompts(home: Path) -> PromptSet:
                 path, most=MAX_FILE_BYTES
             )
         except OSError as error:
-            if path.is_symlink() or not isinstance(error, FileNotFoundError):  # else an editor is at it
+            # otherwise an editor is saving the file right now
+            if path.is_symlink() or not isinstance(error, FileNotFoundError):
                 faults.append(f"{_path_in_home(home, path)}: cannot be read: {error.strerror}")
     try:
         prompts = assemble_prompts(files)
@@ -66,10 +67,11 @@ def load_prompts(home: Path) -> PromptSet:
 
 
 def copy_prompt(home: Path, path: str) -> Path:
-    """Put the program's own file `path` into the home, whole, to be edited there; return where.
+    """Copy the built-in prompt `path` into the home for editing; return its new path.
 
     Raises:
-        DaemonError: there is no such prompt, the home has a file of its own, or it cannot be written.
+        DaemonError: there is no such prompt, the home already has a file for it, or it cannot be
+            written.
     """
     own = {name: text for name, text in builtin_prompts().files.items() if name.endswith(".md")}
     if path not in own:
@@ -79,7 +81,7 @@ def copy_prompt(home: Path, path: str) -> Path:
     there = home / PROMPTS_FOLDER / path
     if there.exists() or there.is_symlink():
         raise DaemonError(f"{there}: is there already", code="prompt_exists", hint="remove it first")
-    part = there.with_name(f".{there.name}.part")  # hidden: an owner of the home passes it over
+    part = there.with_name(f".{there.name}.part")  # hidden, so that an owner of the home ignores it
     try:
         there.parent.mkdir(parents=True, exist_ok=True)
         part.write_text(own[path], encoding="utf-8")
@@ -90,7 +92,7 @@ def copy_prompt(home: Path, path: str) -> Path:
 
 
 def _walk_files(folder: Path, unread: list[OSError]) -> Iterator[Path]:
-    """Yield the files of a folder, and note what of it cannot be read; none that is not there."""
+    """Yield the files of a folder, and collect what cannot be read; a missing folder yields nothing."""
     if not os.path.lexists(folder):
         return
     for place, folders, names in os.walk(folder, onerror=unread.append):
@@ -101,17 +103,17 @@ def _walk_files(folder: Path, unread: list[OSError]) -> Iterator[Path]:
 
 
 def _path_in_home(home: Path, path: Path) -> str:
-    """Return a path as people find it in the home; not every name is UTF-8."""
+    """Return a path relative to the home, in ASCII because not every name is UTF-8."""
     return ascii(str(path.relative_to(home)))[1:-1]
 
 
 def prompts_in_force(log: EventLog) -> Digest:
-    """Return the version of the prompts for runs to come, as this log was last told."""
+    """Return the prompt version for new runs, as the log last recorded it."""
     return log.system_state().prompts or builtin_prompts().version
 
 
 def missing_prompt_blobs(log: EventLog, version: Digest) -> tuple[bytes, ...]:
-    """Return the program's own set as a blob where `version` names it and the log does not have it."""
+    """Return the built-in set as a blob if `version` names it and the log does not have it."""
     try:
         log.get_blob(version)
     except BlobMissing:

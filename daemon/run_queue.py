@@ -1,4 +1,4 @@
-"""Lanes: what the supervisor holds of one run under way, its effects that may start and those in flight."""
+"""The effects of one run under way: those that may start, and those in flight."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from state.run_state import OpenEffect
 
 
 class EffectKind(Enum):
-    """What an effect takes up: a slot of an evaluator, one of a proposer, or nothing here: a model works."""
+    """The resource that an effect uses: an evaluation slot, a proposal slot, or only an LLM call."""
 
     EVALUATION = "evaluation"
     PROPOSAL = "proposal"
@@ -26,11 +26,11 @@ class EffectKind(Enum):
 
 
 _SIMULATED_REQUESTS = frozenset({EvaluationRequest, LookAheadRequest})
-"""Requests whose answer is the evaluator's work, nearly all of it."""
+"""Requests that are almost entirely work of the evaluator."""
 
 
 def effect_kind(state: RunState, key: EffectKey) -> EffectKind:
-    """Return what an effect of a run takes up."""
+    """Return which resource an effect of a run uses."""
     if REQUESTS[key.role] in _SIMULATED_REQUESTS:
         return EffectKind.EVALUATION
     return EffectKind.CALL if is_llm_proposer(planner_of(state, key)) else EffectKind.PROPOSAL
@@ -38,7 +38,7 @@ def effect_kind(state: RunState, key: EffectKey) -> EffectKind:
 
 @dataclass(frozen=True, slots=True)
 class ReadyEffect:
-    """An effect that may be admitted: the request's digest, and the blobs to store with its start."""
+    """An effect that may be admitted: the digest of its request, and the blobs to store when it starts."""
 
     key: EffectKey
     request: str
@@ -56,7 +56,9 @@ class ReadyEffect:
 
 @dataclass(frozen=True, slots=True)
 class InFlightEffect:
-    """An effect that is being performed since the loop's time `since`; its run was charged for it."""
+    """An effect in flight since `since` (event loop time, seconds); `charge` is what its run was charged
+    for it.
+    """
 
     task: asyncio.Task[None]
     kind: EffectKind
@@ -66,7 +68,7 @@ class InFlightEffect:
 
 @dataclass(slots=True)
 class RunQueue:
-    """One run under way: the `run_seq` that its ready effects were derived at, and those effects.
+    """One run under way: its ready effects, and the `run_seq` (`seen`) at which they were derived.
 
     `unjudged` is how many evaluations are due in all.
     """
@@ -88,9 +90,10 @@ class RunQueue:
             queue.clear()
 
     def fill(self, state: RunState, decisions: list[Decision], *, most: int) -> None:
-        """Take what may start: effects that were lost, as logged, then those decided, in key order.
+        """Take the effects that may start: first lost ones, as logged, then the decided ones, in key
+        order.
 
-        Of each kind at most `most` are held; the rest is derived anew when these have ended.
+        Hold at most `most` of each kind; the rest is derived again when these have ended.
         """
         for key, start in self._due_effects(state, decisions):
             kind = effect_kind(state, key)
@@ -103,7 +106,7 @@ class RunQueue:
     ) -> Iterator[tuple[EffectKey, OpenEffect | Effect]]:
         for text, effect in state.open.items():
             key = EffectKey.parse(text)
-            if key not in self.flying:  # the log has it open and nobody performs it
+            if key not in self.flying:  # open in the log, but nobody performs it
                 yield key, effect
         for item in decisions:
             if isinstance(item, Effect):

@@ -1,7 +1,9 @@
-"""Changing the settings of a run that is there already: some keys over what it has, checked as a whole.
+"""Changes the settings of an existing run: some keys replace what it has, and the result is checked as a
+whole.
 
-Keys are those of the configuration (`run.search.beam`); `run.` may be left out. What decides how kernels are
-judged stays as it is for a run's whole life, so that its latencies compare; a fork may change it.
+Keys are those of the configuration (`run.search.beam`); `run.` may be omitted. The keys that decide how
+kernels are judged never change during a run, so that its latencies stay comparable. A fork may change
+them.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ EVALUATION_KEYS = frozenset({"run.problem", "run.size", "run.target", "run.evalu
 """The keys that decide how kernels are judged."""
 
 FaultFinder = Callable[[str, Any], Iterable[str]]
-"""Gives further faults of a key's value, such as `daemon.name_checks.unknown`."""
+"""Returns further faults of a key's value, as `daemon.name_checks.find_unknown_names` does."""
 
 
 def apply_settings(
@@ -28,10 +30,10 @@ def apply_settings(
     keep: frozenset[str] = frozenset(),
     look_up: FaultFinder | None = None,
 ) -> RunConfig:
-    """Return `config` with `settings` in place of what it has; keys in `keep` may not be changed.
+    """Return `config` with `settings` applied; keys in `keep` may not be changed.
 
     Raises:
-        ConfigError: naming every key that is unknown, kept or no run's, and every wrong value.
+        ConfigError: it names every key that is unknown, kept or not a run's, and every wrong value.
     """
     values: dict[str, Any] = {}
     faults: list[str] = []
@@ -55,12 +57,12 @@ def apply_settings(
 
 
 def expand_run_keys(names: Iterable[str]) -> list[str]:
-    """Return the keys that names of settings stand for."""
+    """Return the full keys of settings whose `run.` may be omitted."""
     return [name if name.startswith("run.") else f"run.{name}" for name in names]
 
 
 def diff_configs(before: RunConfig, after: RunConfig) -> dict[str, tuple[Any, Any]]:
-    """Return the keys in which two configurations differ, with both values as JSON."""
+    """Return the keys in which two configurations differ, each with both values as JSON."""
     old, new = (_flatten_table(config.model_dump(mode="json"), "run.") for config in (before, after))
     return {key: (old[key], new[key]) for key in old if old[key] != new[key]}
 

@@ -1,8 +1,8 @@
 """Performs one effect: from its key and logged request to its outcome in the log.
 
-The request is read back from the blob that the effect was admitted with, never made anew, so an effect
-that is delivered again after a crash asks exactly what it asked before. Every way in which a role can
-fail has an outcome; only a failing log, or being cancelled, leaves an effect open.
+The request is read from the blob that was stored when the effect was admitted. It is never built again,
+so an effect that is delivered again after a crash sends exactly the same request. Every failure of a
+role has an outcome. An effect stays open only if the log fails or the effect is cancelled.
 """
 
 from __future__ import annotations
@@ -74,9 +74,10 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("runner")
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRetryPolicy:
-    """How often an evaluation is tried when the infrastructure fails, and the pauses between (seconds).
+    """How often an evaluation is tried when the infrastructure fails, and the pauses between tries
+    (seconds).
 
-    A try that takes longer than `deadline_seconds` is one that failed.
+    A try that takes longer than `deadline_seconds` counts as failed.
     """
 
     tries: int = 3
@@ -85,12 +86,12 @@ class EvaluationRetryPolicy:
     factor: float = 4.0
 
     def pause_seconds(self, tried: int) -> float:
-        """Return the pause after the try number `tried`, counted from 1."""
+        """Return the pause after try number `tried`, counted from 1."""
         return self.first_pause * self.factor ** (tried - 1)
 
 
 class EffectRunner:
-    """Performs effects of any run; one call per effect, any number at a time."""
+    """Performs effects of any run: one call per effect, any number of calls at a time."""
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class EffectRunner:
         desk: RoleFactory | None = None,
         retry: EvaluationRetryPolicy | None = None,
     ) -> None:
-        """`desk` is where planners ask models; None: no run has any that does."""
+        """`desk` creates the LLM roles; None if no run has a planner that asks models."""
         self._log = event_log
         self._workers = workers
         self._desk = desk
@@ -119,7 +120,7 @@ class EffectRunner:
 
         Raises:
             state.errors.StateError: the log failed; the effect stays open.
-            EffectDeferred: its run waits, or is over; the effect stays open.
+            EffectDeferred: the run waits, or has ended; the effect stays open.
         """
         asked: Any = REQUESTS[key.role].model_validate_json(self._log.get_blob(request))
         if key.role in JUDGES:
@@ -130,9 +131,9 @@ class EffectRunner:
     async def _record_outcome(
         self, run: str, outcome: EffectOutcome, *, beside: Iterable[NewEvent] = ()
     ) -> None:
-        """Log how an effect ended, and what is settled with it.
+        """Log the outcome of an effect, and the settlements that belong to it.
 
-        Calls that it left under way, which only a bug does, end with it.
+        Calls that the effect left under way (only a bug does that) are ended with it.
         """
         ended = [event.key for event in outcome.events if isinstance(event, EffectEnded)]
         gone = lost_call_events(
@@ -155,7 +156,7 @@ class EffectRunner:
             return role_failure(key, asked, internal_error(error), Usage())
 
     def _select_proposer(self, run: str, key: EffectKey) -> Any:
-        """Return who answers for the effect's slot."""
+        """Return the proposer that answers for the effect's slot."""
         planner = planner_of(self._log.run_state(run), key)
         if is_llm_proposer(planner) and self._desk is not None:
             return self._desk.create_roles(run, key)
@@ -189,9 +190,10 @@ class EffectRunner:
     # --- looking ahead -----------------------------------------------------------------------------
 
     async def _look_ahead(self, run: str, key: EffectKey, asked: LookAheadRequest) -> EffectOutcome:
-        """Let a planner search by predictions; of all that it looks at, only what it found is logged.
+        """Let a planner search by predicted latencies; only the variants that it found are logged.
 
-        What it would find after its round has closed leads nowhere: it is asked to predict no more.
+        Variants found after the round has closed are useless, so `predict` then raises instead of
+        answering.
         """
         proposer = self._select_proposer(run, key)
         with self._workers.hold_evaluator(self._log.run_state(run).config) as evaluator:
@@ -232,10 +234,10 @@ class EffectRunner:
     # --- evaluation --------------------------------------------------------------------------------
 
     async def _evaluate(self, run: str, key: EffectKey, request: EvaluationRequest) -> None:
-        """Record a verdict; equal kernels are judged once, also when they are asked for at the same time.
+        """Record a verdict. Equal kernels are judged once, even if they are requested at the same time.
 
         Raises:
-            EffectDeferred: no host is left to judge it; its run is paused until one answers.
+            EffectDeferred: no host is left to judge the kernel; the run is paused until a host answers.
         """
         try:
             await self._evaluate_or_reuse(run, key, request)
@@ -259,21 +261,22 @@ class EffectRunner:
                         outcome = await use.run_within(judging, lambda error: evaluation_failure(key, error))
                         told = EffectOutcome(use.add_device_seconds(outcome.events), outcome.blobs)
                         await self._record_outcome(run, told, beside=use.settlement_events(told.events))
-                except RoleError as error:  # no time on devices is left
+                except RoleError as error:  # no device time is left
                     await self._record_outcome(run, evaluation_failure(key, error))
 
     def _lease_device(
         self, run: str, key: EffectKey, evaluator: Evaluator
     ) -> AbstractAsyncContextManager[DeviceLease]:
-        """Hold what an evaluation may take of a device: all its tries together."""
+        """Reserve device time for an evaluation, for all its tries together."""
         till = self._desk.till if self._desk is not None and evaluator.name not in SIMULATED_KINDS else None
         return lease_device(till, run, str(key), self.retry.tries * self.retry.deadline_seconds)
 
     async def _prepare_evaluator(self, evaluator: Evaluator) -> None:
-        """Prepare an evaluator that does not know yet what it is: this process was only just started.
+        """Prepare an evaluator that does not know its toolchain yet because this process has just
+        started.
 
         Raises:
-            NoHostError: nothing that it needs can be reached.
+            NoHostError: none of its hosts can be reached.
         """
         try:
             evaluator.toolchain()
@@ -303,7 +306,7 @@ class EffectRunner:
     async def _judge_kernel(
         self, key: EffectKey, evaluator: Evaluator, request: EvaluationRequest, cache_key: str
     ) -> EffectOutcome:
-        """Evaluate, with as many tries as it may take."""
+        """Evaluate, with as many tries as the retry policy allows."""
 
         async def ask() -> EvaluationAnswer:
             return _at_requested_level(await evaluator.evaluate(request, self._log), request)
@@ -316,7 +319,7 @@ class EffectRunner:
     async def _with_retries(
         self, key: EffectKey, ask: Callable[[], Awaitable[T]]
     ) -> tuple[T | InfrastructureFailure, int]:
-        """Ask an evaluator, again when the infrastructure failed in a way that may pass; with the tries."""
+        """Call `ask`, and again after failures that may pass. Return the answer and the number of tries."""
         tried = 1
         while isinstance(answer := await self._try_once(key, ask), InfrastructureFailure):
             if tried == self.retry.tries or not answer.retryable:
@@ -348,7 +351,7 @@ class EffectRunner:
 
 @dataclass(frozen=True, slots=True)
 class InfrastructureFailure:
-    """Why an evaluation reached no verdict, and whether another try may."""
+    """Why an evaluation reached no verdict, and whether another try may help."""
 
     error: ErrorInfo
     retryable: bool
@@ -369,10 +372,10 @@ def _prediction_request(
 
 
 def _at_requested_level(answer: EvaluationAnswer, request: EvaluationRequest) -> EvaluationAnswer:
-    """Return the answer at the level that was needed, as if it had come out of the log.
+    """Return the answer at the requested level, as if it came from the log.
 
     Raises:
-        InfrastructureError: the evaluator compared less than that.
+        InfrastructureError: the evaluator compared at a lower level.
     """
     found = find_cached([answer.evaluation], request)
     if found is None:

@@ -1,4 +1,4 @@
-"""Reading files that people put where this program looks: regular ones, up to a size, and nothing else."""
+"""Reads files that users provide: only regular files, and only up to a size."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 def read_regular_file(path: Path, *, most: int) -> bytes:
     """Return the bytes of a file of at most `most` bytes.
 
-    A pipe would hold up everything until somebody writes into it, a device or a sparse file could fill the
-    memory: neither is read.
+    Pipes and devices are refused: a pipe could block forever, and a device or a sparse file could fill
+    the memory.
 
     Raises:
-        OSError: it cannot be read, is not a regular file (EINVAL), or is larger (EFBIG).
+        OSError: the file cannot be read, is not a regular file (EINVAL), or is larger (EFBIG).
     """
-    _require_regular(path.stat())  # before it is opened: opening some devices does something
+    _require_regular(path.stat())  # check before opening, because opening some devices has side effects
     with open(path, "rb", opener=_open_nonblocking) as file:
         _require_regular(os.fstat(file.fileno()))
         data = file.read(most + 1)

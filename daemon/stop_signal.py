@@ -1,4 +1,4 @@
-"""How the process is told to stop: once for gracefully, twice for at once."""
+"""Stop requests of the process: the first asks for a graceful stop, the second for an immediate one."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 
 
 class StopSignal:
-    """Counts requests to stop: the first lets work in flight finish, the second does not."""
+    """Counts requests to stop: after the first, work in flight may finish; after the second, it may not."""
 
     def __init__(self) -> None:
         self.requested = asyncio.Event()
         self.immediate = asyncio.Event()
 
     def request(self) -> None:
-        """Ask to stop; asking again means at once."""
+        """Request a stop; a second request makes it immediate."""
         if self.requested.is_set():
             self.immediate.set()
         self.requested.set()
 
     def install_signal_handlers(self) -> None:
-        """Take SIGTERM and SIGINT as requests; call from the running loop's main thread."""
+        """Treat SIGTERM and SIGINT as stop requests; call this from the running loop's main thread."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.request)
@@ -31,7 +31,7 @@ class StopSignal:
 
 async def wait_for_first(*events: asyncio.Event, seconds: float | None = None) -> None:
     """Return when any of `events` is set, or after `seconds`."""
-    if len(events) == 1:  # what waits periodically needs no task for it
+    if len(events) == 1:  # a single event needs no task, which matters for periodic waits
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await events[0].wait()
@@ -48,9 +48,9 @@ async def wait_for_first(*events: asyncio.Event, seconds: float | None = None) -
 async def run_alongside(
     work: Coroutine[Any, Any, None], *sides: Coroutine[Any, Any, None], stop: StopSignal
 ) -> None:
-    """Do `work` with `sides` running beside it, which are cancelled in the end.
+    """Do `work` while `sides` run in the background; they are cancelled at the end.
 
-    A side that fails asks to stop, and the first such error is raised when the work has ended.
+    A side that fails requests a stop. The first such error is raised when the work has ended.
     """
 
     def ended(task: asyncio.Task[None]) -> None:

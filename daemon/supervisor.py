@@ -1,13 +1,13 @@
-"""The supervisor: turns what `decide` asks for into running effects, for every active run.
+"""The supervisor: turns the decisions of `decide` into running effects, for every active run.
 
-It repeats one step: for each run that something happened to, append what `decide` decided and note the
-effects it asks for; then admit effects while there is room, fairly over runs, and perform them. An
-effect is admitted by its `...Started` event, which holds the whole request. Recovery is no special case:
-an effect that is open in the log but not in our hands was lost, by a crash or a stop, and is admitted
-again exactly as logged, with its delivery counted up. Of many runs a certain number is under way at a
-time; the others wait for a place.
+It repeats one step. For each run to which something happened, it appends the decisions of `decide` and
+notes the requested effects. Then it admits effects while slots are free, fairly over runs, and performs
+them. A `...Started` event admits an effect and holds the whole request. Recovery is no special case: if
+an effect is open in the log but not in flight here, a crash or a stop lost it, and it is admitted again
+exactly as logged, with a higher delivery count. Only a limited number of runs is under way at a time;
+the others wait for a slot.
 
-The order in which outcomes arrive does not matter; the fold and `decide` see to that.
+Outcomes may arrive in any order; the fold and `decide` handle that.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("supervisor")
 
 
 BACKLOG_PER_SLOT = 4
-"""Kernels per evaluation slot that a run may have unjudged; then it proposes none until some are judged."""
+"""A run may have this many unjudged kernels per evaluation slot; beyond that it proposes no more."""
 
 
 class Performer(Protocol):
@@ -52,7 +52,7 @@ class Performer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EffectLimits:
-    """How many effects may be in flight at a time, of all runs together, and how many runs under way."""
+    """How many effects may be in flight at a time, over all runs, and how many runs may be under way."""
 
     evaluations: int
     proposals: int
@@ -60,7 +60,7 @@ class EffectLimits:
     calls: int = 1
 
     def limit_of(self, kind: EffectKind) -> int:
-        """Return how many effects of a kind may be in flight."""
+        """Return how many effects of this kind may be in flight."""
         return {
             EffectKind.EVALUATION: self.evaluations,
             EffectKind.PROPOSAL: self.proposals,
@@ -69,7 +69,7 @@ class EffectLimits:
 
 
 class Supervisor:
-    """Advances the runs of one log until told to stop."""
+    """Advances the runs of one log until it is told to stop."""
 
     def __init__(
         self,
@@ -81,9 +81,10 @@ class Supervisor:
         focus: set[str] | None = None,
         elsewhere: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`focus` names the runs to advance; None means all that are active.
+        """`focus` names the runs to advance; None means all active runs.
 
-        `elsewhere` says how many evaluations may be in flight beyond the limit, as other machines do them.
+        `elsewhere` returns how many evaluations may exceed the limit because other machines perform
+        them.
         """
         self._log = event_log
         self._performer = performer
@@ -101,7 +102,7 @@ class Supervisor:
         self.turns = ProgressCounter()
 
     def set_limits(self, limits: EffectLimits, *, grace_seconds: float) -> None:
-        """Go by other limits from now on; what is in flight beyond them is finished."""
+        """Change the limits; effects in flight beyond the new limits are finished."""
         self._limits = limits
         self.grace_seconds = grace_seconds
         self._places.limit = limits.runs
@@ -114,12 +115,13 @@ class Supervisor:
         return len(self._running_tasks())
 
     def touch(self, run: str) -> None:
-        """Say that something happened to `run`."""
+        """Report that something happened to `run`, so that it is decided again."""
         self._touched[run] = None
         self._wake.set()
 
     async def run(self, stop: StopSignal) -> None:
-        """Advance runs until `stop_signal`; then let effects in flight end, as long as the grace lasts.
+        """Advance runs until `stop` is requested; then wait for effects in flight, up to the grace
+        period.
 
         Raises:
             state.errors.StateError: the log failed.
@@ -142,7 +144,7 @@ class Supervisor:
     async def _advance_runs(self) -> None:
         if self._failure is not None:
             raise self._failure
-        while self._touched:  # this ends: nothing starts meanwhile, so ever less can happen
+        while self._touched:  # this ends: no effect starts in this loop, so fewer and fewer runs are touched
             runs = [run for run in self._touched if self.focus is None or run in self.focus]
             self._touched.clear()
             await _gather_all(self._decide_run(run) for run in runs)
@@ -151,7 +153,7 @@ class Supervisor:
     # --- deciding ----------------------------------------------------------------------------------
 
     async def _decide_run(self, run: str) -> None:
-        """Append what is decided for `run` and refresh its ready effects, if it has its place."""
+        """Append the decisions for `run` and refresh its ready effects, if it has a slot."""
         lane = self._lanes.setdefault(run, RunQueue())
         lane.clear()
         lane.seen, state = self._read_state(run)
@@ -167,7 +169,7 @@ class Supervisor:
         self.turns.step()
 
     def _release_slot(self, run: str) -> None:
-        """Give up the place of `run` to whoever waits."""
+        """Release the slot of `run` to the runs that wait."""
         self._places.release_slot(run)
         for other in self._places.next_waiting():
             self.touch(other)
@@ -180,7 +182,9 @@ class Supervisor:
         self._release_slot(run)
 
     async def _append_decisions(self, run: str, lane: RunQueue, state: RunState) -> bool:
-        """Append the decisions on `state`; return whether there were any, else fill the ready effects."""
+        """Append the decisions on `state` and return True; if there are none, fill the ready effects and
+        return False.
+        """
         decisions = decide(state)
         records = [item for item in decisions if isinstance(item, Record)]
         if self._deadlines.check_deadline(run, state) and not records:
@@ -188,7 +192,8 @@ class Supervisor:
         if not records:
             lane.fill(state, decisions, most=max(map(self._effect_limit, EffectKind)))
             if lane.is_idle:
-                log.error("run_stalled", run=run, round=state.round)  # a bug of decide: say so, do not spin
+                # a bug in `decide`: report it instead of spinning
+                log.error("run_stalled", run=run, round=state.round)
             return False
         decided = [event for record in records for event in record.events]
         late = check_time_cap(self._log, run, state, decided)
@@ -206,18 +211,20 @@ class Supervisor:
         return True
 
     def _read_state(self, run: str) -> tuple[int, RunState]:
-        """Return a run's state and a `run_seq` at or before it: a state read late is found out on append."""
+        """Return a run's `run_seq` and its state. The state may be newer; `expect` then makes the append
+        fail.
+        """
         seen = self._log.run_seq(run)
         return seen, self._log.run_state(run)
 
     # --- admitting ---------------------------------------------------------------------------------
 
     async def _admit_effects(self) -> None:
-        """Start ready effects while there is room, each time one of the run that has had least."""
+        """Start ready effects while slots are free, each time one of the run that has used the least."""
         await _gather_all(self._start_effects(run, chosen) for run, chosen in self._choose_effects().items())
 
     async def _start_effects(self, run: str, chosen: list[tuple[ReadyEffect, float]]) -> None:
-        """Append that effects of `run` start, and launch them."""
+        """Append the start events of a run's effects, and launch the effects."""
         lane = self._lanes[run]
         starts = [ready.start_event(run) for ready, _ in chosen]
         blobs = [blob for ready, _ in chosen for blob in ready.blobs]
@@ -226,14 +233,14 @@ class Supervisor:
         except StaleAppend:
             for ready, charge in chosen:
                 self._shares[ready.kind].settle_charge(run, charge, 0.0)
-            self.touch(run)  # the run moved on: its ready effects are derived anew
+            self.touch(run)  # the run moved on, so derive its ready effects again
             return
         lane.seen = stored[-1].run_seq
         for (ready, charge), item in zip(chosen, stored, strict=True):
             self._launch_effect(run, lane, ready, charge, item.event_id)
 
     def _choose_effects(self) -> dict[str, list[tuple[ReadyEffect, float]]]:
-        """Take ready effects up to the limits, with what their runs are charged for them."""
+        """Take ready effects up to the limits; return them per run, each with the charge for it."""
         chosen: dict[str, list[tuple[ReadyEffect, float]]] = {}
         for kind, share in self._shares.items():
             waiting = [
@@ -250,13 +257,15 @@ class Supervisor:
         return chosen
 
     def _can_start(self, lane: RunQueue, kind: EffectKind) -> bool:
-        """Return whether a run may start more of a kind: it proposes no further than is judged soon."""
+        """Return whether a run may start more effects of a kind: proposals wait while many kernels are
+        unjudged.
+        """
         return kind is EffectKind.EVALUATION or lane.unjudged < BACKLOG_PER_SLOT * self._effect_limit(
             EffectKind.EVALUATION
         )
 
     def _effect_limit(self, kind: EffectKind) -> int:
-        """Return how many effects of a kind may be in flight, on all machines."""
+        """Return how many effects of a kind may be in flight, over all machines."""
         return self._limits.limit_of(kind) + (self._elsewhere() if kind is EffectKind.EVALUATION else 0)
 
     def _free_slots(self, kind: EffectKind) -> int:
@@ -268,22 +277,24 @@ class Supervisor:
         self, run: str, lane: RunQueue, ready: ReadyEffect, charge: float, event_id: str
     ) -> None:
         with structlog.contextvars.bound_contextvars(run=run, effect=str(ready.key), event_id=event_id):
-            task = asyncio.create_task(  # with a copy of the context: what it logs says what it is for
-                self._perform_effect(run, ready), name=f"{run} {ready.key}"
-            )
+            # the task copies the context, so its log lines name the run and the effect
+            task = asyncio.create_task(self._perform_effect(run, ready), name=f"{run} {ready.key}")
         lane.flying[ready.key] = InFlightEffect(task, ready.kind, charge, asyncio.get_running_loop().time())
         task.add_done_callback(lambda done: self._on_effect_done(run, lane, ready.key, done))
 
     async def _perform_effect(self, run: str, ready: ReadyEffect) -> None:
-        """Perform an effect; a run that needs what the log lost waits for a person, and the others go on."""
+        """Perform an effect. If the log lost a blob that the run needs, pause only this run, until a
+        person acts.
+        """
         try:
-            with suppress(EffectDeferred):  # it stays open, and is delivered again when its run goes on
+            # the effect stays open, and is delivered again when its run goes on
+            with suppress(EffectDeferred):
                 await self._performer.perform(run, ready.key, ready.request)
         except BlobMissing as error:
             reason = f"{ready.key}: {error}"
             await append_if_current(
                 self._log,
-                [run],  # what it waits for besides, it goes on waiting for
+                [run],  # keep an approval that the run already waits for
                 lambda state: RunPaused(reason=reason, needs_approval=state.needs_approval),
             )
 
@@ -298,7 +309,7 @@ class Supervisor:
     # --- stopping ----------------------------------------------------------------------------------
 
     async def _drain_effects(self, stop: StopSignal) -> None:
-        """Wait for effects in flight until the grace is over or the stop is immediate."""
+        """Wait for effects in flight until the grace period ends or an immediate stop is requested."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.grace_seconds
         hurry = asyncio.create_task(stop.immediate.wait())
@@ -312,14 +323,14 @@ class Supervisor:
 
 
 async def _gather_all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Do all of `works`, so that what they append shares commits; then raise what went wrong in the first."""
+    """Run all of `works` at once, so that their appends share commits; then raise the first error, if any."""
     for result in await asyncio.gather(*works, return_exceptions=True):
         if result is not None:
             raise result
 
 
 async def _cancel_tasks(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel effects in flight and wait until they are gone; they stay open in the log."""
+    """Cancel effects in flight and wait until they have ended; they stay open in the log."""
     doomed = list(tasks)
     for task in doomed:
         task.cancel()
@@ -327,7 +338,7 @@ async def _cancel_tasks(tasks: Iterable[asyncio.Task[None]]) -> None:
 
 
 def _log_steps(stored: Iterable[RecordedEvent], state: RunState) -> None:
-    """Log the steps of a run that operators follow: rounds, with the best so far, and its end."""
+    """Log the steps of a run that operators follow: rounds, the best latency so far, and the end."""
     best_ms = state.best.latency_ms if state.best else None
     for item in stored:
         step = log.bind(run=item.stream, event_id=item.event_id, best_ms=best_ms)

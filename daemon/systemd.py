@@ -1,7 +1,7 @@
-"""What passes between this process and a service manager: readiness, heartbeats, states, credentials.
+"""Talks to the service manager: readiness, heartbeats, status lines and credentials.
 
-The protocol is sd_notify(3): datagrams to the socket that NOTIFY_SOCKET names. Where nobody listens,
-everything here does nothing.
+The protocol is sd_notify(3): datagrams to the socket that NOTIFY_SOCKET names. Without that variable,
+nothing is sent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STATUS_LENGTH = 200
 class ServiceNotifier:
     """Tells the service manager how this process is doing.
 
-    `watchdog_seconds` is how long it waits for a heartbeat, None when it expects none.
+    `watchdog_seconds` is how long the manager waits for a heartbeat; None if it expects none.
     """
 
     def __init__(self, address: str | None, *, watchdog_seconds: float | None = None) -> None:
@@ -36,7 +36,7 @@ class ServiceNotifier:
 
     @property
     def is_listening(self) -> bool:
-        """Whether there is anybody to tell."""
+        """Whether a service manager listens."""
         return bool(self._address)
 
     def notify_ready(self) -> None:
@@ -47,14 +47,14 @@ class ServiceNotifier:
         self._send_message("WATCHDOG=1")
 
     def set_status(self, text: str) -> None:
-        """Show one line of text to people; the same text again is not sent."""
+        """Set the status line that people see; an unchanged text is not sent again."""
         line = " ".join(text.split())
         line = line if len(line) <= _STATUS_LENGTH else f"{line[: _STATUS_LENGTH - 3]}..."
         if line != self._status and self._send_message(f"STATUS={line}"):
             self._status = line
 
     def extend_timeout(self, seconds: float) -> None:
-        """Ask for `seconds` from now for what is under way: starting, or stopping."""
+        """Ask for `seconds` from now for the start or stop that is under way."""
         self._send_message(f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}")
 
     def notify_stopping(self) -> None:
@@ -65,8 +65,9 @@ class ServiceNotifier:
             return False
         address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.settimeout(_SEND_SECONDS)  # a manager that does not listen must not hold us up
-            sender.connect(address)  # unconnected, a full queue looks writable, and waiting for it is a spin
+            sender.settimeout(_SEND_SECONDS)  # a manager that does not listen must not block us
+            # an unconnected socket always looks writable, so waiting on a full queue would spin
+            sender.connect(address)
             sender.send(message.encode())
             return True
         return False
@@ -77,6 +78,6 @@ NULL_NOTIFIER = ServiceNotifier(None)
 
 
 def credential_files(env: Mapping[str, str]) -> dict[str, Path]:
-    """Return the files of the credentials that the service manager handed over, by name."""
+    """Return the credential files that the service manager passed, by name."""
     folder = env.get("CREDENTIALS_DIRECTORY")
     return {path.name: path for path in sorted(Path(folder).iterdir())} if folder else {}

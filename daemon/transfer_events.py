@@ -1,10 +1,10 @@
-"""What runs of a home hand on to one another, put beside the decisions that call for it.
+"""Transfers what runs of a home learn to later runs, by adding events to the decisions that cause it.
 
-Before a run's first round it is given what others learnt, as events of its own: sequences that paid, which it
-may try first and its models are told of; experiences that these are told; techniques that models invented.
-When it ends with a gain that was verified, what led there, what it has in its memory and what was invented in
-it are learnt, in the system stream. All of it is stored in the transaction of the decision, so that nothing
-is lost, nor there twice.
+Before its first round, a run receives what earlier runs learnt: sequences that paid off (it may try them
+first, and its models are shown them), experiences for its models, and techniques that models invented.
+When a run ends with a verified gain, its winning sequence, the content of its memory and its invented
+techniques are recorded in the system stream. Everything is stored in the transaction of the decision, so
+nothing is lost or stored twice.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("sequences")
 def with_transfer_events(
     event_log: EventLog, run: str, state: RunState, events: Sequence[Event]
 ) -> list[NewEvent]:
-    """Return what is to be stored when `events` are decided on `state`: they, and what is handed on."""
+    """Return the events to store when `events` are decided on `state`: these, plus transferred ones."""
     made: list[NewEvent] = []
     for event in events:
         if isinstance(event, RoundStarted) and event.round == 1:
@@ -63,7 +63,7 @@ def with_transfer_events(
 
 
 def _given_events(event_log: EventLog, run: str, state: RunState) -> Iterator[Event]:
-    """Yield what a run begins its first round with, of what it may have and would use."""
+    """Yield what a run receives before its first round, as far as its settings allow and use it."""
     known, config = event_log.system_state(), state.pending_config or state.config
     may = config.search.reuse and strategies.STRATEGIES[config.search.strategy].reuses
     asks = any(map(is_llm_proposer, config.planner))
@@ -83,7 +83,7 @@ def _given_events(event_log: EventLog, run: str, state: RunState) -> Iterator[Ev
 
 
 def _available_entries(event_log: EventLog, known: Iterable[Learnt]) -> list[Learnt]:
-    """Return those whose kernels are there; a repair may have lost some."""
+    """Return the entries whose kernels are in the log; a repair may have lost some."""
 
     def there(digest: Digest) -> bool:
         try:
@@ -96,7 +96,7 @@ def _available_entries(event_log: EventLog, known: Iterable[Learnt]) -> list[Lea
 
 
 def _uses_sequences(config: RunConfig) -> bool:
-    """Whether someone in the run knows what to do with sequences."""
+    """Return whether a planner of the run can use sequences."""
     return config.search.lookahead_predictions > 0 and any(map(can_look_ahead, config.planner))
 
 
@@ -116,7 +116,7 @@ def _learnt_events(event_log: EventLog, run: str, state: RunState) -> Iterator[E
 
 
 def _run_setting(event_log: EventLog, run: str, state: RunState) -> ProblemSetting | None:
-    """What the run works on; None where its files cannot be read: it then goes without what others found."""
+    """Return what the run works on, or None if its files cannot be read; the run then transfers nothing."""
     if state.initial is None:
         return None
     try:

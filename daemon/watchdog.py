@@ -1,9 +1,8 @@
-"""The heartbeat: tells the service manager that the process gets on, and what it is at.
+"""The heartbeat: tells the service manager that the process makes progress, and what it is doing.
 
-A heartbeat is sent only while every part that has something to do gets on with it. It comes from the
-event loop itself, so a loop that is stuck sends none; and a part whose turn lasts, with nothing done since
-the last look, holds it back. Effects in flight are no such part: a slow model or a long evaluation is
-waited for.
+A heartbeat is sent only while every busy part makes progress. The event loop itself sends it, so a stuck
+loop sends none. A part that is still in the same turn and has done nothing since the last check holds it
+back. Effects in flight do not count as parts: a slow model or a long evaluation is no reason to restart.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from state.reader import RunStanding
 
 BEAT_SECONDS = 1.0
 BEATS = 4
-"""Heartbeats at least within the time that the watchdog waits."""
+"""Send at least this many heartbeats within the time that the watchdog waits."""
 
 START_SECONDS = 60.0
-"""What is asked for again and again while a start makes progress."""
+"""The extension (seconds) that is requested repeatedly while a start makes progress."""
 
 WORKING_SHARE = 0.01
 """The share of a core above which a start counts as making progress."""
 
 STOP_SECONDS = 20.0
-"""What a stop may take beyond its grace: closing workers, and the log."""
+"""How long (seconds) a stop may take beyond its grace period, to close the workers and the log."""
 
 _SHOWN_RUNS = 3
 
@@ -39,10 +38,10 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("pulse")
 
 
 class Heartbeat:
-    """Looks at the parts of a process now and again, and reports to its service manager.
+    """Checks the parts of a process periodically, and reports to its service manager.
 
-    `parts` are named turns; `describe` returns the line that people see. READY is sent once every part
-    has done its first turn.
+    `parts` maps names to progress counters; `describe` returns the status line that people see. READY is
+    sent once every part has finished its first turn.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class Heartbeat:
         self._told = False
 
     async def send_heartbeats(self) -> None:
-        """Report until cancelled; at once where nobody listens."""
+        """Report until cancelled; return at once if no service manager listens."""
         if not self._notifier.is_listening:
             return
         await self._report_ready()
@@ -88,7 +87,7 @@ class Heartbeat:
             self._notifier.set_status(self._describe())
 
     def _stuck_parts(self) -> list[str]:
-        """Return the parts that are in a turn, were in it at the last look, and have done nothing since."""
+        """Return the parts that are in the same turn as at the last check and have done nothing since."""
         now = {name: (turns.busy, turns.done) for name, turns in self._parts.items()}
         before, self._seen = self._seen, now
         return [name for name, (busy, done) in now.items() if busy and before.get(name) == (busy, done)]
@@ -100,7 +99,7 @@ class Heartbeat:
 
 @asynccontextmanager
 async def keep_start_alive(notifier: ServiceNotifier, what: str) -> AsyncIterator[None]:
-    """Ask for more time while the block runs, as long as this process works rather than hangs."""
+    """Request more time while the block runs, as long as this process uses the CPU and does not hang."""
 
     async def extend() -> None:
         while True:
@@ -121,7 +120,7 @@ async def keep_start_alive(notifier: ServiceNotifier, what: str) -> AsyncIterato
 async def announce_stop(
     notifier: ServiceNotifier, stop: StopSignal, grace_seconds: Callable[[], float]
 ) -> None:
-    """Wait for `stop_signal`, then say that it comes and how long it may take."""
+    """Wait until `stop` is requested, then tell the service manager how long stopping may take."""
     await stop.requested.wait()
     notifier.notify_stopping()
     notifier.extend_timeout(grace_seconds() + STOP_SECONDS)
@@ -129,7 +128,7 @@ async def announce_stop(
 
 
 def format_standings(standings: Iterable[RunStanding]) -> str:
-    """Return how runs stand in one line: run, round and best latency, running ones first."""
+    """Return how runs stand in one line: run, round and best latency, with running ones first."""
     runs = sorted(standings, key=lambda run: run.status != "running")
     if not runs:
         return "idle: no active runs"

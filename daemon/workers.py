@@ -1,9 +1,9 @@
-"""The workers: evaluators and proposers by name, made when first used and closed together.
+"""The workers: evaluators and proposers by name, made on first use and closed together.
 
-This is where the process introduces `agent_core`'s proposers and `remote`'s evaluators; everything else
-here asks by what a run's configuration says. An evaluator that has to reach hosts first is prepared beside
-whoever asks for it. When settings change that evaluators were made
-under, what these are at is finished, and what comes next goes to new ones.
+This module connects `agent_core`'s proposers and `remote`'s evaluators to the process; the rest of the
+package asks for them by a run's configuration. An evaluator that must reach hosts first is prepared in
+the background. When settings of evaluators change, the old evaluators finish their work, and new work
+goes to new ones.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ CreateEvaluator = Callable[[EvaluatorSpec], "Evaluator"]
 class Workers:
     """Evaluators and proposers; each is made once, on first use.
 
-    `get_evaluator` and `get_proposer` raise the error of the room they come from when there is none of that
-    name.
+    `get_evaluator` and `get_proposer` raise an error of `remote` or `agent_core` if the name is unknown.
     """
 
     def __init__(
@@ -42,7 +41,9 @@ class Workers:
         create_proposer: Callable[[str], Proposer],
         under: Callable[[DaemonConfig], CreateEvaluator] | None = None,
     ) -> None:
-        """`under` returns what makes evaluators under other settings; None: they know of none."""
+        """`under` returns the evaluator factory for given settings; None if evaluators do not depend on
+        them.
+        """
         self._create_evaluator = create_evaluator
         self._create_proposer = create_proposer
         self._under = under
@@ -53,7 +54,7 @@ class Workers:
         self._uses: Counter[int] = Counter()
 
     def get_evaluator(self, config: RunConfig) -> Evaluator:
-        """Return the evaluator that a run with this configuration wants."""
+        """Return the evaluator for a run with this configuration."""
         wanted = EvaluatorSpec.from_config(config)
         if wanted not in self._evaluators:
             self._evaluators[wanted] = self._create_evaluator(wanted)
@@ -63,8 +64,9 @@ class Workers:
         """Return the toolchain of a run's evaluator.
 
         Raises:
-            EvaluatorPreparing: it has to be prepared for that, which has begun; ask again when it is done.
-            remote.RemoteError: it could not be prepared; who asks again has it tried anew.
+            EvaluatorPreparing: the evaluator must be prepared first, which has begun; ask again when it
+                is done.
+            remote.RemoteError: the preparation failed; asking again tries anew.
         """
         wanted, evaluator = EvaluatorSpec.from_config(config), self.get_evaluator(config)
         try:
@@ -86,12 +88,12 @@ class Workers:
 
     @property
     def remote_slots(self) -> int:
-        """How many evaluations run at a time elsewhere than on this machine."""
+        """How many evaluations can run at a time on other machines."""
         return sum(int(getattr(one, "slots", 0)) for one in self._evaluators.values())
 
     @contextmanager
     def hold_evaluator(self, config: RunConfig) -> Iterator[Evaluator]:
-        """Hold an evaluator: while the block lasts it is not closed for having been replaced."""
+        """Hold an evaluator: it is not closed while the block runs, even if it is replaced."""
         evaluator = self.get_evaluator(config)
         self._uses[id(evaluator)] += 1
         try:
@@ -100,14 +102,14 @@ class Workers:
             self._uses[id(evaluator)] -= 1
 
     def apply_config(self, config: DaemonConfig) -> None:
-        """Make evaluators anew, under other settings, for what comes from now on."""
+        """Replace the evaluators: work from now on gets new ones, made with the changed settings."""
         if self._under is not None:
             self._create_evaluator = self._under(config)
             self._replaced |= {id(one): one for one in self._evaluators.values()}
             self._evaluators.clear()
 
     async def close_replaced(self) -> None:
-        """Close the evaluators that were replaced and are not held any more."""
+        """Close replaced evaluators that nobody holds any more."""
         for key in [key for key in self._replaced if not self._uses[key]]:
             del self._uses[key]
             await self._replaced.pop(key).aclose()
@@ -118,17 +120,18 @@ class Workers:
         return self._proposers[name]
 
     def require_proposer(self, name: str) -> None:
-        """Make sure that there is a proposer of this name; one that asks models is made for each effect.
+        """Check that a proposer of this name exists. Those that ask models are not made here, but per
+        effect.
 
         Raises:
-            agent_core.proposers.ProposerError: there is none.
+            agent_core.proposers.ProposerError: the name is unknown.
         """
         require_known_proposer(name)
         if not is_llm_proposer(name):
             self.get_proposer(name)
 
     async def aclose(self) -> None:
-        """Close all that were made; who asks meanwhile, or later, gets new ones."""
+        """Close all workers; a caller that asks during or after this gets new ones."""
         for task in self._preparing.values():
             task.cancel()
         await asyncio.gather(*self._preparing.values(), return_exceptions=True)

@@ -1,8 +1,9 @@
-"""The embedded device: NKI kernels on a CPU, with a performance model.
+"""Simulator of a NeuronCore: runs NKI kernels on a CPU and predicts their performance.
 
-A kernel's Python runs once, on shapes, and leaves a `Program` (`ir`); numerics, rules, timing, counters
-and explanations are functions of that program alone. Nothing here knows of the agent, and nothing outside
-the standard library is imported until it is used. Open `forms` and `operators` first.
+`trace` runs a kernel's Python once, on shapes, and records a `Program` (`program/ir.py`). Numerics, rule
+checks, timing, counters and explanations are all functions of that program. This package does not depend on
+the agent, and it imports nothing outside the standard library until it needs it. Open `forms.py` first, then
+`operators/`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ __all__ = ["MODEL_VERSION", "ArraySpec", "__version__", "eager", "toolchain", "t
 
 
 def toolchain() -> str:
-    """Names what a result depends on besides kernel and target; part of cache keys."""
+    """Return a string that names everything a result depends on besides kernel and target; used in cache
+    keys.
+    """
     from nki_sim.program.wire import VERSION
 
     return f"nki_sim {__version__} model {MODEL_VERSION} format {VERSION}"
@@ -42,7 +45,7 @@ def trace(
     """Run a kernel's Python on shapes, in this process, and return its program.
 
     Arguments are `ArraySpec`, plain values, and lists, tuples, dictionaries and dataclasses of these. `lnc`
-    launches the kernel on that many cores, as `kernel[lnc](...)` does.
+    launches the kernel on that many cores, like `kernel[lnc](...)`.
 
     Raises:
         nki_sim.errors.KernelError: the kernel does not parse, breaks a rule or raises.
@@ -66,9 +69,10 @@ def trace(
 
 
 def eager(kernel: Any, inputs: Sequence[Any], target: str = "trn2", *, entry: str | None = None) -> Any:
-    """Run a kernel, a function of this process or the path of a file, with values at hand in its Python.
+    """Run a kernel so that its Python code can read tensor values while it runs.
 
-    `inputs` are arrays and plain values; the result has arrays in the place of the tensors it returns.
+    `kernel` is a function of this process or the path of a file. `inputs` are arrays and plain values. The
+    result holds arrays instead of the tensors that the kernel returns.
 
     Raises:
         nki_sim.errors.KernelError: the kernel breaks a rule or raises.

@@ -1,4 +1,4 @@
-"""Every constant of the target tables for people: value, where it comes from, and how far it may be off."""
+"""Lists every constant of the target tables for people: value, source and possible error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BEGIN, END = "<!-- constants: nki-sim constants --into THIS FILE -->", "<!-- end
 
 @dataclass(frozen=True, slots=True)
 class TargetConstant:
-    """One constant of one target; `low` and `high` are None where it is taken as exact."""
+    """One constant of one target; `low` and `high` are None if the value is treated as exact."""
 
     name: str
     target: str
@@ -28,7 +28,7 @@ class TargetConstant:
 
 
 def load_constants() -> list[TargetConstant]:
-    """All constants of all targets, by name and target."""
+    """Return all constants of all targets, sorted by name and target."""
     found = []
     for target in targets.names():
         known = constant_ranges(targets.load(target))
@@ -44,13 +44,13 @@ def _make_constant(
     name: str, target: str, entry: Mapping[str, Any], reach: ConstantRange | None
 ) -> TargetConstant:
     low, high = (reach.low, reach.high) if reach else (None, None)
-    if reach and isinstance(entry["value"], int):  # whole numbers stay whole when they move
+    if reach and isinstance(entry["value"], int):  # integers stay integers when scaled
         low, high = round(reach.low), round(reach.high)
     return TargetConstant(name, target, entry["value"], entry["source"], entry["note"], low, high)
 
 
 def format_constants(found: list[TargetConstant]) -> Iterator[str]:
-    """A Markdown table: a row per constant and, where targets differ in it, per target."""
+    """Format a Markdown table: one row per constant, or one per target where targets differ."""
     yield "| constant | target | value | source | range | note |\n|---|---|---|---|---|---|"
     rows: dict[tuple[Any, ...], list[str]] = {}
     for one in found:
@@ -73,7 +73,7 @@ def _format_value(value: float | bool) -> str:
 
 
 def update_page(page: str) -> str:
-    """The page with the table between its marks as it is now.
+    """Return the page with the table between its marks replaced by the current one.
 
     Raises:
         ValueError: the page has no marks.

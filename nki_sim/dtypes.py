@@ -9,8 +9,8 @@ from typing import Any, Literal
 class DType:
     """A data type by its NKI name; `itemsize` in bytes. `bool_` is an unsigned integer of 0 and 1.
 
-    It equals its name, and the types of that name of NumPy, ml_dtypes and torch. It is no dataclass, so that
-    `dataclasses.asdict` of what holds one leaves it whole.
+    It equals its name and the types of that name of NumPy, ml_dtypes and torch. It is not a dataclass, so
+    `dataclasses.asdict` of an object that holds one does not take it apart.
     """
 
     __slots__ = ("itemsize", "kind", "name")
@@ -34,30 +34,30 @@ class DType:
 
     @property
     def dtype(self) -> Any:
-        """The NumPy type, by which NumPy takes this one itself: `x.astype(nl.bfloat16)`."""
+        """The NumPy type; NumPy reads this attribute, so `x.astype(nl.bfloat16)` works."""
         return _numpy_dtype(self.name)
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The least and the largest value of an integer type."""
+        """Smallest and largest value of an integer type."""
         bits = 1 if self.name == "bool_" else 8 * self.itemsize
         return (0, (1 << bits) - 1) if self.kind == "uint" else (-(1 << bits - 1), (1 << bits - 1) - 1)
 
 
 @cache
 def _numpy_dtype(name: str) -> Any:
-    """The NumPy type of a name; imported late, because the jailed tracer starts without NumPy."""
+    """Return the NumPy type of a name; imports NumPy late because the jailed tracer starts without it."""
     import ml_dtypes
     import numpy as np
 
     if name == "tfloat32":
-        # Told from float32 by its metadata alone, which comparisons of types do not look at.
+        # Only the metadata distinguishes it from float32, and comparisons of types ignore metadata.
         return np.dtype(np.float32, metadata={"fraction_bits": 10})
     return np.dtype(getattr(np, name, None) or getattr(ml_dtypes, name))
 
 
 def nki_dtype_name(dtype: object) -> str:
-    """The NKI name of a data type given as one of these, as a text, or as other packages give theirs."""
+    """Return the NKI name of a data type given as a `DType`, as text, or as another package's type."""
     if isinstance(dtype, DType):
         return dtype.name
     found = dtype if isinstance(dtype, str) else getattr(dtype, "name", None)

@@ -1,13 +1,13 @@
-"""The errors of the simulator, one tree, each with a stable code that callers may switch on.
+"""The errors of the simulator: one tree, each with a stable code that callers may switch on.
 
 SimError
 |- KernelError        the kernel is at fault: code, message, line of the kernel's file, hint
-|  |- RuleError       a rule that the whole program breaks, or the program on data
-|  `- LimitError      the kernel asked for more than the caller allows (instructions, tensors)
-|- IRError            bytes that are not a valid program
-|- TargetError        a target that is not in the tables, or a table that is not valid
-|- InputError         arrays or arguments that do not fit the program
-`- ScheduleError      a program that cannot be scheduled (it does not fit on the chip)
+|  |- RuleError       the program breaks a hardware rule, as a whole or on its data
+|  `- LimitError      the kernel exceeds a limit of the caller (instructions, tensors)
+|- IRError            the bytes are not a valid program
+|- TargetError        the target is unknown, or its table is not valid
+|- InputError         arrays or arguments do not fit the program
+`- ScheduleError      the program cannot be scheduled (it does not fit on the chip)
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import Any
 
 
 def escape_surrogates(text: str) -> str:
-    """The text in characters that UTF-8 has: a kernel may use half a surrogate pair."""
+    """Escape lone surrogates, which a kernel may produce and UTF-8 cannot encode."""
     return text.encode(errors="backslashreplace").decode()
 
 
 class SimError(Exception):
-    """Base of everything the simulator raises on purpose; `code` is stable, the text is not."""
+    """Base of every error the simulator raises on purpose; `code` is stable, the text is not."""
 
     code = "sim_error"
 
 
 class KernelError(SimError):
-    """The kernel breaks a rule of the language or of the hardware, or raised on its own.
+    """The kernel breaks a rule of the language or the hardware, or raises an exception of its own.
 
-    `line` is the 1-based line of the kernel's own file, 0 when it has none. `filename` is that file where the
-    kernel runs in the process of a person, empty where whoever asked knows it.
+    `line` is the 1-based line of the kernel's own file, 0 if there is none. `filename` is that file when the
+    kernel runs in the user's own process; it is empty when the caller already knows the file.
     """
 
     filename = ""
@@ -53,14 +53,14 @@ class KernelError(SimError):
 class RuleError(KernelError):
     """The program breaks a rule of the hardware, as a whole or on its data.
 
-    `broken` has all rules that it breaks, this one first, where the whole program shows them.
+    `broken` lists all broken rules, this one first, if the whole program shows them.
     """
 
     broken: tuple[Any, ...] = ()
 
 
 class LimitError(KernelError):
-    """The kernel exceeds a limit set by the caller; bounded work, never a hang."""
+    """The kernel exceeds a limit set by the caller, so that work is bounded and never hangs."""
 
 
 class IRError(SimError):
@@ -70,7 +70,7 @@ class IRError(SimError):
 
 
 class TargetError(SimError):
-    """Unknown target, or a target table that does not hold what it must."""
+    """The target is unknown, or its table lacks required entries."""
 
     code = "unknown_target"
 
@@ -82,6 +82,6 @@ class InputError(SimError):
 
 
 class ScheduleError(SimError):
-    """The program does not fit on the chip, so no schedule exists; `checks` says why."""
+    """The program does not fit on the chip, so no schedule exists; `checks` reports why."""
 
     code = "unschedulable"

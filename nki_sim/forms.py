@@ -1,10 +1,10 @@
-"""What a program is made of, free of NumPy so that the jailed tracer starts fast.
+"""Building blocks of a program: sites, operands and forms. Free of NumPy so that the tracer starts fast.
 
-A *form* is everything about an instruction that repeats from one loop iteration to the next: operator,
-engine, access patterns, data types, parameters. An instruction is then only (form, source line, and per
-operand a tensor and an offset), which keeps programs of 100 000 instructions small and lets rules, costs
-and numerics be worked out once per form. A *site* is the same for tensors: the place in the source that
-declares them; every execution of the declaration is one more tensor of that site.
+A *form* holds everything about an instruction that repeats from one loop iteration to the next: operator,
+engine, access patterns, data types, parameters. An instruction is then only a form, a source line, and a
+tensor and an offset per operand. This keeps programs of 100 000 instructions small, and rules, costs and
+numerics are worked out once per form. A *site* does the same for tensors: it is the place in the source that
+declares them, and each execution of the declaration makes one more tensor of that site.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Params = tuple[tuple[str, ParamValue], ...]
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """Shape (elements) and data type name of one kernel argument."""
+    """Shape (in elements) and data type name of one kernel argument."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -41,8 +41,9 @@ class ArraySpec:
 class Site:
     """A declaration in the source: `line` is 1-based, 0 for kernel arguments.
 
-    On chip, `shape[0]` is the partition dimension. `address` is (first partition, byte in each partition) of
-    a tile that the kernel places itself, None where the compiler does. A register has shape (1, 1).
+    On chip, `shape[0]` is the partition dimension. `address` is (first partition, byte in each partition) for
+    a tile that the kernel places itself, and None for a tile that the compiler places. A register has shape
+    (1, 1).
     """
 
     name: str
@@ -54,17 +55,17 @@ class Site:
 
     @property
     def size(self) -> int:
-        """Elements of one tensor."""
+        """Number of elements of one tensor."""
         return prod(self.shape)
 
     @property
     def row(self) -> int:
-        """Elements between two rows: a partition's free size on chip, the last dimension in HBM."""
+        """Elements from one row to the next: a partition's free size on chip, the last dimension in HBM."""
         return self.shape[-1] if self.buffer in HBM_BUFFERS else prod(self.shape[1:])
 
     @property
     def partition_bytes(self) -> int:
-        """Bytes one tensor of this site takes in each partition (on chip)."""
+        """Bytes that one tensor of this site takes in each partition (on chip)."""
         return prod(self.shape[1:]) * DTYPES[self.dtype].itemsize
 
 
@@ -72,13 +73,14 @@ class Site:
 class Operand:
     """One operand: `dims` is the access pattern ((step, count), ...) in elements of the flat storage.
 
-    On chip the first pair is the partition dimension with step `row`; `start` is the first partition. Others
-    may step backwards there: the pattern begins at its first place, not at its lowest element.
-    `column` is the first place's in its row, in PSUM only, where the bank it falls in matters.
+    On chip the first pair is the partition dimension, with step `row`, and `start` is the first partition.
+    The other pairs may have negative steps; the pattern begins at its first position, not at its lowest
+    element. `column` is where the first position lies in its row. It is set in PSUM only, where the bank
+    matters.
 
-    `index_step` is not 0 where the address depends on data: the operand that follows, in the role
-    `{role}_index`, holds one integer that moves the whole pattern by that many times `index_step` elements,
-    or one for each place of the first dimension, whose own step is then 0.
+    `index_step` is nonzero where the address depends on data. The next operand, in the role `{role}_index`,
+    then holds either one integer that moves the whole pattern by that many times `index_step` elements, or
+    one integer for each position of the first dimension, whose own step is then 0.
     """
 
     role: str
@@ -113,27 +115,27 @@ class Operand:
 
     @property
     def ascending_dims(self) -> Dims:
-        """The same elements walked upwards, from `reach_below` elements before the first place."""
+        """The same elements in ascending order, starting `reach_below` elements before the first position."""
         return make_ascending(self.dims)
 
     @property
     def reach_below(self) -> int:
-        """Elements from the lowest one touched to that of the first place."""
+        """Elements between the lowest element touched and the first position."""
         return reach_below(self.dims)
 
     @property
     def extent(self) -> int:
-        """Elements from the lowest to one past the highest touched."""
+        """Elements from the lowest one touched to one past the highest."""
         return 1 + sum(abs(step) * (count - 1) for step, count in self.dims)
 
     @property
     def free_extent(self) -> int:
-        """Elements from the lowest to one past the highest touched in each partition."""
+        """Elements from the lowest one touched in each partition to one past the highest."""
         return 1 + sum(abs(step) * (count - 1) for step, count in self.dims[1:])
 
     @property
     def is_scattered(self) -> bool:
-        """Whether each place of the first dimension has an index of its own."""
+        """Whether each position of the first dimension has its own index."""
         return bool(self.index_step) and self.dims[0][0] == 0
 
     @property
@@ -142,7 +144,7 @@ class Operand:
 
 
 def index_role(role: str) -> str:
-    """The role of the operand that holds the indices of `role`."""
+    """Name of the role that holds the indices of `role`."""
     return f"{role}_index"
 
 
@@ -150,9 +152,9 @@ def index_role(role: str) -> str:
 class Form:
     """An instruction without its source line, tensors and offsets.
 
-    `hints` tell a compiler that rewrites kernels what does not show in a result: `("engine", "open")` where
-    the kernel leaves the engine to it, `("moving", n)` where a mask left less than the n moving elements
-    that a product was written for.
+    `hints` tell a compiler that rewrites kernels what the result does not show: `("engine", "open")` if the
+    kernel leaves the choice of engine to the compiler, `("moving", n)` if a mask left fewer than the n moving
+    elements that a product was written for.
     """
 
     op: str
@@ -162,12 +164,12 @@ class Form:
     hints: Params = ()
 
     def operand(self, role: str) -> Operand | None:
-        """The operand in that role, None when the instruction has none."""
+        """The operand in that role, or None."""
         return next((item for item in self.operands if item.role == role), None)
 
     @property
     def tiles(self) -> tuple[Operand, ...]:
-        """The operands in memory: neither registers and other state of engines, nor indices of others."""
+        """The operands in memory, without registers, other engine state, and index operands."""
         indices = {index_role(item.role) for item in self.operands if item.index_step}
         return tuple(item for item in self.operands if item.buffer != "register" and item.role not in indices)
 
@@ -176,7 +178,7 @@ class Form:
         return next((value for key, value in self.params if key == name), default)
 
     def hint(self, name: str) -> ParamValue | None:
-        """The hint of that name, None when there is none."""
+        """The hint of that name, or None."""
         return next((value for key, value in self.hints if key == name), None)
 
     def __getitem__(self, role: str) -> Operand:
@@ -187,17 +189,17 @@ class Form:
 
 
 def make_ascending(dims: Dims) -> Dims:
-    """The pattern with its backward steps turned round; it begins `reach_below` elements earlier."""
+    """Reverse the negative steps of a pattern; the result starts `reach_below` elements earlier."""
     return tuple((abs(step), count) for step, count in dims)
 
 
 def reach_below(dims: Dims) -> int:
-    """How many elements before its first place a pattern reaches."""
+    """How many elements a pattern reaches below its first position."""
     return -sum(step * (count - 1) for step, count in dims if step < 0)
 
 
 def merge_dims(dims: Dims) -> Dims:
-    """The same pattern with neighbouring dimensions joined where one walk covers both."""
+    """Merge neighbouring dimensions that one (step, count) pair can cover."""
     out: list[tuple[int, int]] = []
     for step, count in dims:
         if count == 1:

@@ -1,14 +1,14 @@
-"""The element-wise functions that instructions take as `op=`: their names and where each may run.
+"""Names of the element-wise functions that instructions take as `op=`, and the engines that run each.
 
-The names are those of `nki.language`; what they compute is in `semantics`. Sources: the tables of supported
-operators and of activation functions in the documents. `divide`, `mod` and `fmod` are functions of the
-language that those tables leave out: what the language computes with them is taken to run where `multiply`
-does [I], instructions do not take them.
+The names are those of `nki.language`; `semantics` computes them. Sources: the documents' tables of supported
+operators and of activation functions. Those tables leave out `divide`, `mod` and `fmod`, which the language
+has but no instruction takes. The simulator assumes that what the language computes with them runs where
+`multiply` runs [I].
 """
 
 from __future__ import annotations
 
-# On bit patterns: integers only, VectorE only.
+# Work on bit patterns: integers only, VectorE only.
 BITWISE = frozenset({"bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift", "invert"})
 LOGICAL = frozenset({"logical_and", "logical_or", "logical_xor", "logical_not"})
 COMPARE = frozenset({"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"})
@@ -19,9 +19,9 @@ ARITHMETIC = (
     | COMPARE
 )
 ALU = ARITHMETIC | BITWISE
-# Of one operand: what stands in the place of the other is not looked at.
+# Take one operand; the other one is ignored.
 ALU_UNARY = frozenset({"abs", "rsqrt", "reciprocal", "logical_not", "invert"})
-# What GpSimd and the sequencers compute in integers.
+# Integer functions of GpSimd and the sequencers.
 INTEGER_ALU = COMPARE | {"add", "subtract", "multiply", "maximum", "minimum"}
 REGISTER_ALU = INTEGER_ALU
 
@@ -31,7 +31,7 @@ REDUCE = BITWISE_REDUCE | {
     "logical_xor",
 }  # fmt: skip
 
-# Each transcendental is taken to live in a table of its own [I]; the documents do not give the grouping.
+# Each transcendental is assumed to have a table of its own [I]; the documents do not give the grouping.
 # The empty string means that every table holds the function.
 FUNCTION_TABLES: dict[str, str] = {
     **dict.fromkeys(("copy", "relu", "square", "abs", "sign"), ""),
@@ -47,7 +47,7 @@ FUNCTION_TABLES: dict[str, str] = {
 
 ACTIVATIONS = frozenset(FUNCTION_TABLES)
 
-# Magnitudes in which ScalarE's polynomials hold. Beyond them the documents promise nothing.
+# Largest magnitudes for which ScalarE's polynomials are valid. The documents promise nothing beyond them.
 VALID_RANGES: dict[str, tuple[float, float]] = {
     "log": (2.0**-64, 2.0**64),
     "sqrt": (2.0**-116, 2.0**118),
@@ -60,12 +60,12 @@ VALID_RANGES: dict[str, tuple[float, float]] = {
 # Documented for NeuronCore-v4 and later only.
 TRN3 = frozenset({"abs_max", "abs_min", "prelu"})
 
-# Activations that VectorE has too from then on.
+# Activations that VectorE also has from NeuronCore-v4 on.
 TRN3_ALU = frozenset({"square", "relu"})
-# Functions of the language, which instructions do not take: the hardware does not divide.
+# Functions of the language that no instruction takes, because the hardware does not divide.
 LANGUAGE_ALONE = frozenset({"divide", "mod", "fmod"})
 
 FUNCTIONS = ALU | REDUCE | ACTIVATIONS
 
-# Spellings of the language that mean the same function.
+# Other spellings of the language for the same function.
 ALIASES = {"max": "maximum", "min": "minimum", "sum": "add", "mul": "multiply", "prod": "multiply"}

@@ -1,4 +1,4 @@
-"""How often Python looks for cycles among objects while a program is made or scheduled."""
+"""Makes Python's garbage collector run rarely while a program is made or scheduled."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ _COLLECTED_AFTER = 1_000_000
 
 @contextmanager
 def rare_garbage_collection() -> Iterator[None]:
-    """Most of what is made meanwhile is kept, so that looking for cycles in it again and again is in vain."""
+    """Run the cyclic collector rarely: most new objects are kept, so repeated searches for cycles find
+    nothing.
+    """
     before = gc.get_threshold()
     gc.set_threshold(_COLLECTED_AFTER, *before[1:])
     try:

@@ -1,13 +1,14 @@
-"""What a kernel is tried on and compared with: inputs, reference files, relative errors.
+"""Inputs, reference files and relative errors for running a kernel and checking its results.
 
-A reference file defines `forward` (or `reference`) on NumPy arrays. The functions that NKIBench's files have
-besides are used where they are there: `get_inputs()` draws inputs from NumPy's global generator, which is
-seeded before; `transform_to_nki_inputs(inputs)` gives the kernel's arguments; `transform_nki_outputs(result,
-wanted)` gives the kernel's results the shapes of the reference's.
+A reference file defines `forward` (or `reference`) on NumPy arrays. It may also define these functions, as
+NKIBench's files do:
+- `get_inputs()` draws inputs from NumPy's global generator, which is seeded before the call;
+- `transform_to_nki_inputs(inputs)` returns the kernel's arguments;
+- `transform_nki_outputs(result, wanted)` gives the kernel's results the shapes of the reference's results.
 
-Without `get_inputs`, or with arguments on the command line, inputs are drawn here: standard normal floats,
-integers from 0 to 7, booleans, from `numpy.random.default_rng(seed)`, array after array. The reference gets
-all of them in order, numbers too.
+Without `get_inputs`, or with arguments on the command line, this module draws the inputs array by array from
+`numpy.random.default_rng(seed)`: standard normal floats, integers from 0 to 7, booleans. The reference gets
+all inputs in order, including plain numbers.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ ParsedArgument = ArraySpec | int | float | bool | None
 
 
 def parse_argument(text: str) -> ParsedArgument:
-    """`4096x512:bfloat16`, `4096x512` (float32), a number, or True, False, None.
+    """Parse `4096x512:bfloat16`, `4096x512` (float32), a number, or True, False, None.
 
     Raises:
-        InputError: nothing of this.
+        InputError: the text has none of these forms.
     """
     if text in _LITERALS:
         return _LITERALS[text]
@@ -82,10 +83,10 @@ def _parse_shape(text: str, dtype: str) -> ArraySpec:
 
 
 def parse_seeds(text: str) -> list[int]:
-    """Comma-separated seeds.
+    """Parse comma-separated seeds.
 
     Raises:
-        InputError: something in between is not a number from 0.
+        InputError: an item is not a non-negative integer.
     """
     try:
         seeds = [int(item) for item in text.split(",")]
@@ -97,7 +98,7 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def parse_parts(texts: Sequence[str]) -> dict[int, list[ElementBox]]:
-    """`0[0:128,512:1024]`: the box of elements of the first output; several of one output are joined.
+    """Parse texts such as `0[0:128,512:1024]`, a box of elements of output 0; group the boxes by output.
 
     Raises:
         InputError: a text is not of this form.
@@ -112,7 +113,7 @@ def parse_parts(texts: Sequence[str]) -> dict[int, list[ElementBox]]:
 
 
 def parse_element(text: str) -> tuple[int, tuple[int, ...]]:
-    """`0[3,5]`: that element of the first output.
+    """Parse `0[3,5]`: output 0, element (3, 5).
 
     Raises:
         InputError: the text is not of this form.
@@ -124,20 +125,20 @@ def parse_element(text: str) -> tuple[int, tuple[int, ...]]:
 
 
 def find_entry(source: str) -> str | None:
-    """The function to run when nobody names one: `kernel`, else `optimized_kernel`, else None."""
+    """Return the default entry point: `kernel`, else `optimized_kernel`, else None."""
     try:
         names = {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None  # tracing reports what is wrong with it
+        return None  # tracing reports the syntax error
     return next((name for name in ENTRIES if name in names), None)
 
 
 def read_text(path: Path) -> str:
-    """A source file.
+    """Read a source file as text.
 
     Raises:
-        InputError: it is no text.
-        OSError: it cannot be read.
+        InputError: the file is not text.
+        OSError: the file cannot be read.
     """
     try:
         return path.read_text(encoding="utf-8")
@@ -147,7 +148,7 @@ def read_text(path: Path) -> str:
 
 @contextmanager
 def extended_import_path(file: Path) -> Iterator[None]:
-    """A kernel's file, or a reference's, may import its neighbours."""
+    """Let a kernel's or reference's file import modules from its own folder."""
     folder = str(file.resolve().parent)
     sys.path.insert(0, folder)
     try:
@@ -157,7 +158,7 @@ def extended_import_path(file: Path) -> Iterator[None]:
 
 
 def collect_arrays(value: Any) -> list[Array]:
-    """The arrays in a kernel's arguments, depth first, in order; scalars are no arrays."""
+    """Return the arrays in a kernel's arguments, depth first, in order; scalars do not count as arrays."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list | tuple):
@@ -166,10 +167,10 @@ def collect_arrays(value: Any) -> list[Array]:
 
 
 def make_specs(value: Any) -> Any:
-    """The same arguments with each array's shape and type in its place.
+    """Return the arguments with each array replaced by its shape and type.
 
     Raises:
-        InputError: an array's type has no counterpart on the device.
+        InputError: the device has no type for an array's type.
     """
     if isinstance(value, np.ndarray):
         if value.dtype not in _NAMES:
@@ -183,7 +184,7 @@ def make_specs(value: Any) -> Any:
 
 
 def fill_arguments(arguments: Sequence[Any], seed: int) -> list[Any]:
-    """The arguments with an array in the place of each specification, as `RANDOM` says."""
+    """Replace each specification among the arguments by a random array; `RANDOM` describes how."""
     rng = np.random.default_rng(seed)
     return [_draw_array(item, rng) if isinstance(item, ArraySpec) else item for item in arguments]
 
@@ -196,7 +197,7 @@ def _draw_array(spec: ArraySpec, rng: np.random.Generator) -> Array:
 
 
 def relative_l2(found: Array, wanted: Array) -> float:
-    """||found - wanted|| / ||wanted|| in float64, in blocks to save memory; NaN where either holds one."""
+    """||found - wanted|| / ||wanted|| in float64, NaN if either has NaN; works in blocks to save memory."""
     mine, theirs = np.asarray(found).reshape(-1), np.asarray(wanted).reshape(-1)
     error = size = 0.0
     for start in range(0, len(theirs), _BLOCK):
@@ -220,7 +221,7 @@ class ReferenceModule:
         self._names = self._module.__dict__
         text = read_text(path)
         with self._report_faults():
-            exec(compile(text, str(path), "exec"), self._names)  # noqa: S102  the person's own file
+            exec(compile(text, str(path), "exec"), self._names)  # noqa: S102  the user's own file
         forward = self._names.get("forward") or self._names.get("reference")
         if not callable(forward):
             raise InputError(f"{path} defines neither forward nor reference")
@@ -229,7 +230,7 @@ class ReferenceModule:
         self.transforms = callable(self._names.get("transform_to_nki_inputs"))
 
     def draw_inputs(self, seed: int) -> list[Any]:
-        """What `get_inputs` returns with NumPy's global generator at `seed`."""
+        """Return what `get_inputs` returns with NumPy's global generator seeded with `seed`."""
         with self._report_faults():
             np.random.seed(seed)  # noqa: NPY002  the generator that get_inputs draws from
             return list(self._names["get_inputs"]())
@@ -245,7 +246,7 @@ class ReferenceModule:
         outputs: list[Array],
         parts: Mapping[int, Sequence[ElementBox]] | None = None,
     ) -> list[float]:
-        """Relative L2 error of each output of the kernel; with `parts` of those outputs, inside the boxes.
+        """Return the relative L2 error of each output; for outputs named in `parts`, only inside their boxes.
 
         Raises:
             InputError: the reference raises, or its results do not fit the kernel's outputs.
@@ -274,11 +275,13 @@ class ReferenceModule:
 
     @contextmanager
     def _report_faults(self) -> Iterator[None]:
-        """What the file raises is the person's to mend; `sys.exit` in it is no verdict on the kernel."""
+        """Turn anything the file raises into an InputError; even `sys.exit` in it is not a verdict on the
+        kernel.
+        """
         try:
             with extended_import_path(self.path), register_module(self._module):
                 yield
-        except (Exception, SystemExit) as error:  # the person's own file may raise anything
+        except (Exception, SystemExit) as error:  # the user's file may raise anything
             lines = [
                 frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(self.path)
             ]
@@ -287,7 +290,9 @@ class ReferenceModule:
 
 
 def _box_masks(outputs: Sequence[Array], parts: Mapping[int, Sequence[ElementBox]]) -> list[Array]:
-    """1 where an element is in a wanted box, 0 elsewhere; reshaped like the outputs they say where."""
+    """Arrays shaped like the outputs: 1 inside a wanted box, 0 elsewhere. Reshaping them keeps track of the
+    boxes.
+    """
     masks: list[Array] = [np.zeros(output.shape, dtype=np.float32) for output in outputs]
     for number, boxes in parts.items():
         for box in boxes:

@@ -1,10 +1,10 @@
-"""What the jailed tracer is asked and how it answers: one JSON request in, one framed reply out.
+"""Wire protocol of the jailed tracer: one JSON request in, one framed reply out.
 
 Request: {"source", "filename", "entry", "args": [argument], "kwargs": {name: argument}, "target", "lnc",
-"limits": {"max_instructions"}}; all but the source may be left out. An argument is {"shape", "dtype"},
-{"value": null, boolean, number or text}, {"list": [argument]}, {"tuple": [argument]} or {"dict": {name:
-argument}}. Reply: magic, kind (P program, E error), u64 length, payload; nothing may follow. The reading
-side trusts none of it. Of several requests, asked one a line, the replies follow one another.
+"limits": {"max_instructions"}}; only the source is required. An argument is {"shape", "dtype"}, {"value":
+null, boolean, number or text}, {"list": [argument]}, {"tuple": [argument]} or {"dict": {name: argument}}.
+Reply: magic, kind (P program, E error), u64 length, payload; nothing may follow. The reader does not trust
+any part of a reply. A batch sends one request per line and gets the replies one after another.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _LIMITS = frozenset({"max_instructions"})
 
 
 def decode_request(text: str) -> dict[str, Any]:
-    """The keyword arguments of `trace_bytes` (with `source`) from a request.
+    """Parse a request into the keyword arguments of `trace_bytes`, including `source`.
 
     Raises:
-        InputError: the request names a field that does not exist or gives one of the wrong type.
+        InputError: the request has an unknown field or a field of the wrong type.
     """
     try:
         request = json.loads(text)
@@ -62,7 +62,7 @@ def decode_request(text: str) -> dict[str, Any]:
 
 
 def decode_argument(item: Any) -> Any:
-    """The value that an argument of a request stands for."""
+    """Decode an argument of a request to the value it stands for."""
     kind = next(iter(item)) if isinstance(item, dict) and len(item) == 1 else None
     value = item[kind] if kind else None
     if kind == "value" and isinstance(value, bool | int | float | str | None):
@@ -82,12 +82,12 @@ def decode_argument(item: Any) -> Any:
 
 
 def program_reply(program: bytes) -> bytes:
-    """The reply that carries a traced program."""
+    """Encode a traced program as a reply."""
     return _HEAD.pack(MAGIC, b"P", len(program)) + program
 
 
 def error_reply(error: SimError) -> bytes:
-    """The reply that carries an error."""
+    """Encode an error as a reply."""
     fields = {
         "type": type(error).__name__,
         "code": error.code,
@@ -100,7 +100,7 @@ def error_reply(error: SimError) -> bytes:
 
 
 def split_replies(data: bytes) -> list[bytes]:
-    """The replies to several requests, in order, as far as they are whole."""
+    """Split the bytes into the complete replies at their start, in order."""
     found: list[bytes] = []
     start = 0
     while len(data) - start >= _HEAD.size:
@@ -113,11 +113,11 @@ def split_replies(data: bytes) -> list[bytes]:
 
 
 def parse_reply(data: bytes) -> Program:
-    """The program in a reply.
+    """Decode the program in a reply.
 
     Raises:
-        KernelError, LimitError: the reply says so.
-        IRError: the bytes are no reply, or the program in it is not valid.
+        KernelError, LimitError: the reply carries that error.
+        IRError: the bytes are not a reply, or its program is not valid.
     """
     from nki_sim.program.ir import Program
 

@@ -1,6 +1,6 @@
-"""The rules and errors that the simulator knows, read off its own source: code, what it says, what fixes it.
+"""Lists the rules and errors that the simulator knows, read from its own source: code, text, fix.
 
-A code is the first argument of whatever raises or reports one, or a key of a table of (text, advice).
+A code is the first argument of a call that raises or reports an error, or a key of a table of (text, advice).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CODE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 
 @dataclass(frozen=True, slots=True)
 class RuleEntry:
-    """One code; `says` and `fix` are templates in which braces hold what is filled in."""
+    """One code; `says` and `fix` are templates with the filled-in parts in braces."""
 
     code: str
     says: str
@@ -25,7 +25,7 @@ class RuleEntry:
 
 
 def collect_rules() -> list[RuleEntry]:
-    """One rule for each code, in their order; where a code is used several times, its first text."""
+    """Return one rule per code, sorted by code; a code used several times keeps its first text."""
     found: dict[str, RuleEntry] = {}
     for file in sorted(Path(__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -35,7 +35,7 @@ def collect_rules() -> list[RuleEntry]:
 
 
 def format_rules(found: list[RuleEntry]) -> Iterator[str]:
-    """A Markdown table."""
+    """Format a Markdown table of the rules."""
     yield "| code | says | what usually fixes it |\n|---|---|---|"
     for rule in found:
         says, fix = (text.replace("|", "\\|") for text in (rule.says, rule.fix))
@@ -63,7 +63,7 @@ def _function_name(function: ast.expr) -> str:
 
 
 def extract_codes(node: ast.expr) -> list[str]:
-    """A literal, either branch of a choice, or the literal parts of a code that is put together."""
+    """Return an expression's codes: a literal, both branches of a conditional, or an f-string's template."""
     if isinstance(node, ast.IfExp):
         return [*extract_codes(node.body), *extract_codes(node.orelse)]
     if isinstance(node, ast.JoinedStr):
@@ -73,7 +73,7 @@ def extract_codes(node: ast.expr) -> list[str]:
 
 
 def message_template(node: ast.expr) -> str:
-    """The text of a string literal; what an f-string fills in stands in braces, shortened to a name."""
+    """Return the text of a string literal, with f-string fields shortened to a name in braces."""
     if isinstance(node, ast.JoinedStr):
         return "".join(map(message_template, node.values))
     if isinstance(node, ast.FormattedValue):

@@ -1,6 +1,6 @@
-"""Who answers `import nki` when the shims are on the path: a real package further on, if there is one.
+"""Decides what `import nki` gives when the shims are on the path: a real package found later, if any.
 
-`NKI_SIM_FORCE=1` keeps the simulator in front of an installed one.
+`NKI_SIM_FORCE=1` keeps the simulator even if a real package is installed.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _SHIMS = Path(__file__).resolve().parent / "shims"
 
 
 def use_installed_package(module: ModuleType) -> bool:
-    """Turn a shim's package into the real one of its name and run it; False when the shim is to stay.
+    """Replace a shim package by the installed package of its name and run it; False if the shim stays.
 
-    Only a regular package counts: a folder without `__init__` that happens to carry the name does not.
+    Only a regular package counts. A folder of that name without `__init__` does not.
     """
     if os.environ.get(FORCE, "") not in {"", "0"}:
         return False

@@ -1,4 +1,4 @@
-"""What the simulator supports, read off its own tables and namespaces: nothing here is kept by hand."""
+"""Reports what the simulator supports, read from its own tables and namespaces; nothing is listed by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _INTERNAL_NAMES = frozenset({"Kernel", "LegacyKernel", "Function", "Allocation",
 
 
 def describe_support() -> dict[str, Any]:
-    """Instructions with engines, targets and arguments; names of each namespace; what is refused."""
+    """Return instructions with engines, targets and arguments, the names of each namespace, and what is
+    refused.
+    """
     return {
         "targets": list(targets.names()),
         "dtypes": list(dtypes.DTYPES),
@@ -30,7 +32,7 @@ def describe_support() -> dict[str, Any]:
 
 
 def format_support(found: dict[str, Any]) -> Iterator[str]:
-    """The report for people."""
+    """Format the report for people."""
     yield f"targets: {', '.join(found['targets'])}"
     yield f"data types: {', '.join(found['dtypes'])}"
     yield "\ninstructions (nisa.*; engines, the first is the default; targets):"
@@ -52,7 +54,7 @@ def _describe_instruction(operator: Operator) -> dict[str, Any]:
 
 
 def _is_refused(operator: Operator, target: str) -> bool:
-    """Whether a rule refuses the bare instruction there; rules about its operands find none and fail."""
+    """Whether a rule refuses the bare instruction; rules about operands fail here and do not count."""
     form, machine = Form(operator.name, operator.engines[0], (), ()), targets.load(target)
     for rule in operator.rules:
         try:
@@ -69,7 +71,7 @@ def _format_argument(item: Argument) -> str:
 
 
 def list_namespaces() -> dict[str, list[str]]:
-    """Public names of every module that kernels can import, by the name they import it under."""
+    """Return the public names of every module that kernels can import, by import name."""
     from nki_sim.frontend import modules
     from nki_sim.frontend.legacy import modules as legacy
 
@@ -78,10 +80,10 @@ def list_namespaces() -> dict[str, list[str]]:
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """What a module offers to kernels: what it defines or lists as its own, not what it imports to do so.
+    """Return what a module offers to kernels: what it defines or lists as its own, not its imports.
 
-    Modules that are put together while the simulator is loaded hold classes of others, which are theirs then,
-    and functions that refuse.
+    Modules that are built while the simulator loads also offer classes from other modules, and functions that
+    refuse the call.
     """
     return sorted(name for name, value in vars(module).items() if _is_public(name, value, module))
 

@@ -1,11 +1,11 @@
 """The jail's entry: `python -m nki_sim.tracer --out-fd N` traces one kernel and ends.
 
-It reads one request from standard input and writes one reply to a file descriptor of its own, because the
-kernel may print. It starts without NumPy. Exit status 0 with a program, 1 with an error in the reply.
+It reads one request from standard input. It writes one reply to its own file descriptor, because the kernel
+may print. It starts without NumPy. Exit status 0 with a program, 1 with an error in the reply.
 
-With `--batch` it reads requests, one a line, and answers each as soon as it is traced. All their kernels
-run in one process, so that one of them could change what is made of those after it: for kernels of which
-only a forecast is wanted.
+With `--batch` it reads one request per line and answers each as soon as it is traced. All kernels of a batch
+run in one process, so one kernel could change the results of later ones: use this only for kernels of which
+you want nothing but a forecast.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nki_sim.frontend.entry import trace_bytes
 
 
 def answer_request(text: str) -> tuple[int, bytes]:
-    """Exit status and reply for a request."""
+    """Return the exit status and reply for a request."""
     try:
         return 0, protocol.program_reply(trace_bytes(**protocol.decode_request(text)))
     except SimError as error:
@@ -32,7 +32,7 @@ def answer_request(text: str) -> tuple[int, bytes]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Answer the request on standard input."""
+    """Answer the requests on standard input; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m nki_sim.tracer", description=__doc__)
     parser.add_argument("--batch", action="store_true", help="answer several requests, one a line")
     parser.add_argument("--out-fd", type=int, required=True, help="file descriptor for the reply")

@@ -1,8 +1,9 @@
-"""The random number generator of an engine: xorwow (Marsaglia, Xorshift RNGs, 2003), one state per lane.
+"""The engines' random number generator: xorwow (Marsaglia, Xorshift RNGs, 2003), one state per lane.
 
-The documents name xorwow with six words per lane for GpSimd; what VectorE has before NeuronCore-v4 they do
-not specify, and here it is the same. How one seed becomes the states of 128 lanes is not documented either:
-here splitmix64 counts through the lanes. Free of NumPy, because the tracer needs the first state.
+The documents name xorwow with six words per lane for GpSimd. They do not specify VectorE's generator before
+NeuronCore-v4; this module uses the same one. They do not document how one seed becomes the states of 128
+lanes either; this module runs splitmix64 over the lanes. Free of NumPy, because the tracer needs the first
+state.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ _MASK = (1 << 64) - 1
 
 
 def seed_state(seed: int) -> list[int]:
-    """The state after seeding: lane after lane, five shift words and a counter, unsigned 32-bit."""
+    """Return the state after seeding: for each lane five shift words and a counter, as unsigned 32-bit
+    numbers.
+    """
     words: list[int] = []
     for lane in range(LANES):
         for part in range(WORDS // 2):
@@ -27,12 +30,12 @@ def seed_state(seed: int) -> list[int]:
 
 
 def pack_words(words: list[int]) -> bytes:
-    """Little-endian, as tensors are."""
+    """Pack 32-bit words as little-endian bytes, the byte order of tensors."""
     return struct.pack(f"<{len(words)}I", *words)
 
 
 def _splitmix(value: int) -> int:
-    """One output of splitmix64."""
+    """Return one output of splitmix64."""
     value = (value + 0x9E3779B97F4A7C15) & _MASK
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _MASK
     value = (value ^ value >> 27) * 0x94D049BB133111EB & _MASK

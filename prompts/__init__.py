@@ -1,9 +1,8 @@
-"""The words that LLM roles are given, as data: templates by role and by target, versioned by their hash.
+"""The prompts of LLM roles, as data: templates by role and target, versioned by their hash.
 
-No code that decides or calls anything lives here, and this room imports no other: `agent_core` renders
-what it finds here, and fills in menus, kernels and profiles. A home may replace single files. The
-built-in proposer needs no words. Open `manifest.toml` first, which says what each role is told and in
-which order, then `library.py`.
+This room holds no code that decides or calls anything, and imports no other room. `agent_core` renders the
+templates and fills in menus, kernels and profiles. A home may replace single files. The built-in proposer
+uses no prompts. Open `library.py` first; `manifest.toml` lists what each role is told, in order.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Sets of prompts: this program's own files with those of a home in their place, checked as a whole.
+"""Prompt sets: this program's own files, with replacements from a home, checked as a whole.
 
-A set is one value: its files by path, the manifest among them, and its version is the SHA-256 of their
-canonical JSON, under which a log keeps them. What a set was checked for when it was put together, it keeps
-for ever, so a set that a log holds can be rendered by any version that reads it.
+A set is one value: its files by path, the manifest among them. Its version is the SHA-256 of their canonical
+JSON, and a log stores the set under that version. A set never changes after the check, so every version of
+the program that can read a set from a log can render it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class PromptBlock:
-    """A part of a prompt: where it is from, its text, and how long that stays the same."""
+    """A part of a prompt: the path of its file, its text, and how long the text stays the same."""
 
     path: str
     text: str
@@ -36,7 +36,7 @@ class PromptBlock:
 
 @dataclass(frozen=True, slots=True)
 class PromptSection:
-    """A text that is told where it fits: `name` is its file's, `title` its heading, `text` what follows."""
+    """A text that is included if it fits: `name` is its file's, `title` its heading, `text` the rest."""
 
     name: str
     title: str
@@ -46,16 +46,16 @@ class PromptSection:
 
 @dataclass(frozen=True)
 class PromptSet:
-    """A set that was found right; `files` are texts by path."""
+    """A valid set of prompts; `files` are texts by path."""
 
     files: Mapping[str, str]
 
     @classmethod
     def from_json(cls, data: bytes) -> PromptSet:
-        """Read back what `to_json` wrote.
+        """Parse what `to_json` wrote.
 
         Raises:
-            ValueError: it is no set of prompts.
+            ValueError: it is not a set of prompts.
         """
         files = json.loads(data)
         if not isinstance(files, dict) or manifest.MANIFEST_FILE not in files:
@@ -63,7 +63,7 @@ class PromptSet:
         return cls(files)
 
     def to_json(self) -> bytes:
-        """Return the set as bytes: equal sets give equal bytes."""
+        """Return the set as bytes; equal sets give equal bytes."""
         return json.dumps(self.files, sort_keys=True, separators=(",", ":")).encode()
 
     @cached_property
@@ -73,16 +73,16 @@ class PromptSet:
 
     @cached_property
     def manifest(self) -> PromptManifest:
-        """What the set consists of."""
+        """The set's parsed manifest."""
         return PromptManifest.parse(self.files[manifest.MANIFEST_FILE])
 
     def overridden_paths(self) -> tuple[str, ...]:
-        """Return the paths of files that are not this program's own."""
+        """Return the paths of files that differ from this program's own."""
         own = builtin_prompts().files
         return tuple(path for path, text in sorted(self.files.items()) if own.get(path) != text)
 
     def role_blocks(self, role: str, target: str) -> tuple[PromptBlock, ...]:
-        """Return what a role is told, in order, with nothing filled in.
+        """Return a role's blocks in order, with no values filled in.
 
         Raises:
             RenderError: no such role or target.
@@ -93,9 +93,9 @@ class PromptSet:
         return tuple(PromptBlock(path, self.files[path], self._text_lifetime(path)) for path in paths)
 
     def render_role(self, role: str, target: str, values: Mapping[str, str]) -> tuple[PromptBlock, ...]:
-        """Return a prompt as its blocks, those that stay the same for longest first.
+        """Return a prompt as its blocks, those that stay the same longest first.
 
-        `values` are exactly those of the role in the manifest, also where a replaced file names fewer.
+        `values` are exactly those of the role in the manifest, even if a replaced file uses fewer.
 
         Raises:
             RenderError: no such role or target, or values are missing or unknown.
@@ -111,7 +111,7 @@ class PromptSet:
         )
 
     def list_sections(self, kind: FileKind, target: str) -> tuple[PromptSection, ...]:
-        """Return the sections of a kind that are for a target, in the order of the manifest."""
+        """Return the sections of a kind for a target, in the order of the manifest."""
         return tuple(
             _parse_section(path, self.files[path], item)
             for path, item in self.manifest.select_sections(kind, target).items()
@@ -123,7 +123,7 @@ class PromptSet:
 
 
 def _parse_section(path: str, text: str, item: ManifestItem) -> PromptSection:
-    """Read a section: its first line is its heading; without one, the file's name stands for it."""
+    """Parse a section: its first line is its heading; without a heading, the file's name is the title."""
     name = Path(path).stem
     heading, _, rest = text.strip().partition("\n")
     if not heading.startswith("# "):
@@ -141,10 +141,10 @@ def builtin_prompts() -> PromptSet:
 
 
 def assemble_prompts(replacing: Mapping[str, bytes]) -> PromptSet:
-    """Return this program's own set with files of a home in the place of some, checked as a whole.
+    """Return this program's own set with some files replaced by a home's, checked as a whole.
 
     Raises:
-        PromptsInvalid: naming every fault of every file.
+        PromptsInvalid: names every fault of every file.
     """
     own = builtin_prompts()
     faults: list[str] = []
@@ -162,7 +162,7 @@ def assemble_prompts(replacing: Mapping[str, bytes]) -> PromptSet:
 
 
 def _file_faults(path: str, data: bytes, own: PromptSet) -> Iterator[str]:
-    """Yield what is wrong with a file before it is read as a template."""
+    """Yield the faults of a file that show before it is parsed as a template."""
     most = own.manifest.max_bytes
     if path == manifest.MANIFEST_FILE:
         yield f"{path}: says what there must be, and cannot be replaced"
@@ -181,7 +181,7 @@ def _file_faults(path: str, data: bytes, own: PromptSet) -> Iterator[str]:
 
 
 def _set_faults(fresh: PromptSet, texts: Mapping[str, str]) -> Iterator[str]:
-    """Yield what is wrong with the templates in `texts`, and with the roles that are told them."""
+    """Yield the faults of the templates in `texts`, and of the roles that use them."""
     said = [fault for path, text in texts.items() for fault in _template_faults(fresh.manifest, path, text)]
     said = said or [fault for path in texts for fault in _missing_value_faults(fresh, path)]
     touched = dict.fromkeys(role for path in texts for role in fresh.manifest.roles_using(path))
@@ -191,13 +191,13 @@ def _set_faults(fresh: PromptSet, texts: Mapping[str, str]) -> Iterator[str]:
 
 
 def _template_faults(known: PromptManifest, path: str, text: str) -> Iterator[str]:
-    """Yield the values that a file names and some role that is told it does not have."""
+    """Yield stray braces, secrets, and values that a role using the file does not have."""
     for line in template.find_stray_braces(text):
         yield f"{path}, line {line}: '{{{{' and '}}}}' go around the name of a value, as in {{{{kernel}}}}"
     for line in template.find_secrets(text):
         yield f"{path}, line {line}: looks like a secret key, and prompts are kept in the log for good"
     users = [set(known.roles[role].values) for role in known.roles_using(path)]
-    offered = sorted(set.intersection(*users)) if users else []  # sections have none
+    offered = sorted(set.intersection(*users)) if users else []  # sections have no values
     for line, name in template.find_value_names(text):
         if name not in offered:
             close = get_close_matches(name, offered, n=1)
@@ -206,7 +206,7 @@ def _template_faults(known: PromptManifest, path: str, text: str) -> Iterator[st
 
 
 def _missing_value_faults(fresh: PromptSet, path: str) -> Iterator[str]:
-    """Yield the values that a role must have, and would have had from this program's own file."""
+    """Yield values that a role requires and only this program's own file would have used."""
     had = {name for _, name in template.find_value_names(builtin_prompts().files[path])}
     for role in fresh.manifest.roles_using(path):
         told = {
@@ -221,7 +221,7 @@ def _missing_value_faults(fresh: PromptSet, path: str) -> Iterator[str]:
 
 
 def _cache_order_faults(fresh: PromptSet, role: str, texts: Mapping[str, str]) -> Iterator[str]:
-    """Yield where a file now changes more often than one behind it, which a cache then has to read again."""
+    """Yield files that now change more often than a file after them, which then cannot be cached."""
     for target in fresh.manifest.targets:
         blocks = [one for one in fresh.role_blocks(role, target) if one.lasts or one.path not in texts]
         for before, after in pairwise(blocks):

@@ -1,12 +1,12 @@
-"""What a set of prompts consists of: which blocks each role is told, in which order, naming which values.
+"""The manifest of a prompt set: which blocks each role is told, in which order, with which values.
 
-Beside blocks, which a role is always told, there are sections, of which those are told that fit the problem
-and the kernel at hand: parts of the interface, examples, techniques. Of every file the manifest says its
-version, where its facts are from, and how far they were checked.
+A role is always told its blocks. Sections are included only if they fit the problem and the kernel: parts of
+the interface, examples, techniques. For every file the manifest gives its version, the source of its facts,
+and how far they were checked.
 
-A value lasts for a run, a round, a candidate (all plans for one kernel) or a call. A block lasts as long as
-the shortest-lived value that it names, and a block never follows one that lasts less: providers cache what
-two requests have in common from the beginning on.
+A value stays the same for a run, a round, a candidate (all plans for one kernel) or a call. A block stays the
+same as long as its shortest-lived value, and no block follows one that changes more often, because providers
+cache the common beginning of two requests.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any
 
 MANIFEST_FILE = "manifest.toml"
 TARGET_PLACEHOLDER = "@target"
-"""In the path of a block: the device that the kernel is for."""
+"""In the path of a block: stands for the target device."""
 
 
 class TextLifetime(IntEnum):
-    """How long a text stays the same, the longest first."""
+    """How long a text stays the same, longest first."""
 
     RELEASE = 0
     RUN = 1
@@ -34,7 +34,7 @@ class TextLifetime(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TemplateValue:
-    """Something that templates may name."""
+    """A value that templates may use."""
 
     lasts: TextLifetime
     means: str
@@ -42,7 +42,7 @@ class TemplateValue:
 
 @dataclass(frozen=True, slots=True)
 class RolePrompt:
-    """What one role is told: the paths of its blocks, and the values that these must and may name."""
+    """A role's prompt: the paths of its blocks, and the values that these must and may use."""
 
     blocks: tuple[str, ...]
     required: tuple[str, ...]
@@ -50,12 +50,12 @@ class RolePrompt:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """What a prompt of the role is rendered with: all that its blocks may name."""
+        """All values that the role's blocks may use; rendering needs all of them."""
         return (*self.required, *self.optional)
 
 
 class FileKind(StrEnum):
-    """What a file is there for: a block, or one of the sections that are chosen per problem."""
+    """The purpose of a file: a block, or a kind of section that is chosen by problem."""
 
     BLOCK = "block"
     API = "api"
@@ -66,23 +66,23 @@ class FileKind(StrEnum):
 
 
 class ReviewStatus(StrEnum):
-    """How far what a file says was checked."""
+    """How far a file's statements were checked."""
 
     WORDS = "words"
-    """It states no facts about the hardware: tasks, forms of answers."""
+    """It states no facts about the hardware; it describes tasks or answer formats."""
     DOCUMENTED = "documented"
-    """Its names are those of the simulator's tables; the rest is as the source has it."""
+    """Its names are those of the simulator's tables; the rest follows its source."""
     COMPARED = "compared"
-    """Its names, arguments and figures are compared with the simulator's tables by tests."""
+    """Tests compare its names, arguments and figures with the simulator's tables."""
     RUN = "run"
-    """Its code runs in the simulator, on numbers, in a test."""
+    """A test runs its code in the simulator, on numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestItem:
-    """What is known of a file: `version` is raised with its text, `source` is where its facts are from.
+    """An entry for a file: `version` rises with each change, `source` names the origin of its facts.
 
-    Of a section: for which `targets` it is, the `terms` in a problem or kernel that call for it, and, of a
+    For a section: the `targets` it is for, the `terms` in a problem or kernel that select it, and, for a
     technique, the `bottlenecks` that it relieves.
     """
 
@@ -97,7 +97,7 @@ class ManifestItem:
 
 @dataclass(frozen=True, slots=True)
 class PromptManifest:
-    """The set as a whole; `max_bytes` is what one file may take."""
+    """The set as a whole; `max_bytes` is the limit for one file."""
 
     max_bytes: int
     targets: tuple[str, ...]
@@ -107,7 +107,7 @@ class PromptManifest:
 
     @classmethod
     def parse(cls, text: str) -> PromptManifest:
-        """Read a manifest; it is this program's own, so that it is right."""
+        """Parse a manifest. It is not checked, because it is always this program's own."""
         table = tomllib.loads(text)
         return cls(
             max_bytes=table["max_bytes"],
@@ -120,20 +120,20 @@ class PromptManifest:
         )
 
     def list_files(self) -> Iterator[str]:
-        """Yield the paths of all blocks, each once, with all targets for `@target`, and of sections."""
+        """Yield the paths of all blocks, each once, with all targets for `@target`, then of sections."""
         blocks = dict.fromkeys(block for role in self.roles.values() for block in role.blocks)
         for block in blocks:
             yield from dict.fromkeys(resolve_block_path(block, target) for target in self.targets)
         yield from (path for path, item in self.items.items() if item.kind is not FileKind.BLOCK)
 
     def select_sections(self, kind: FileKind, target: str) -> dict[str, ManifestItem]:
-        """Return the sections of a kind that are for a target, by path, in the order of the manifest."""
+        """Return the sections of a kind for a target, by path, in the order of the manifest."""
         return {
             path: item for path, item in self.items.items() if item.kind is kind and target in item.targets
         }
 
     def roles_using(self, path: str) -> list[str]:
-        """Return the roles that are told what is in a file."""
+        """Return the roles that use a file."""
         return [
             name
             for name, role in self.roles.items()

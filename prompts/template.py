@@ -1,7 +1,7 @@
-"""Templates: text with `{{name}}` where a value goes, and nothing else that is special.
+"""Templates: text in which `{{name}}` stands for a value, and nothing else is special.
 
 PromptsInvalid    a set of templates has faults; the message has a line for each
-RenderError       a template was not given exactly the values that it may name
+RenderError       a template was not given exactly the values that it may use
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BRACES_PATTERN = re.compile(r"\{\{|\}\}")
 
 
 class PromptsInvalid(Exception):  # noqa: N818 - named for what the set is
-    """A set of templates has faults; `faults` has a line for each, naming file, line and what is wrong."""
+    """A set of templates has faults; `faults` has a line for each, with file, line and problem."""
 
     code = "prompts_invalid"
 
@@ -33,31 +33,31 @@ class PromptsInvalid(Exception):  # noqa: N818 - named for what the set is
 
 
 class RenderError(Exception):
-    """A prompt cannot be rendered: a role or target that is not there, values missing or unknown."""
+    """A prompt cannot be rendered: unknown role or target, or missing or unknown values."""
 
     code = "prompt_values"
 
 
 def find_value_names(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each value that a template names, with its line, counted from 1."""
+    """Yield each value that a template uses, with its line, counted from 1."""
     for number, line in enumerate(text.split("\n"), start=1):
         yield from ((number, found[1]) for found in _VALUE_PATTERN.finditer(line))
 
 
 def find_stray_braces(text: str) -> Iterator[int]:
-    """Yield the lines that have double braces around no name."""
+    """Yield the lines with double braces that enclose no name."""
     for number, line in enumerate(text.split("\n"), start=1):
         if _BRACES_PATTERN.search(_VALUE_PATTERN.sub("", line)):
             yield number
 
 
 def find_secrets(text: str) -> Iterator[int]:
-    """Yield the lines that have what looks like a key: whatever is told is kept for good."""
+    """Yield the lines that seem to contain a key; the log keeps prompts for good."""
     for number, line in enumerate(text.split("\n"), start=1):
         if _SECRET_PATTERN.search(line):
             yield number
 
 
 def fill_template(text: str, values: Mapping[str, str]) -> str:
-    """Put values where a template names them; what looks like a name inside a value stays as it is."""
+    """Replace the names in a template by values; a name inside a value stays as it is."""
     return _VALUE_PATTERN.sub(lambda found: values[found[1]], text)

@@ -1,8 +1,8 @@
-"""Where kernels run and are judged: evaluator protocol, jail, judge, the embedded evaluator.
+"""Runs and judges kernels: evaluator protocol, jail, judge, embedded evaluator.
 
-A kernel's Python runs once, in the jail (`sandbox`), and only a program comes out of it; a trusted worker
-process (`worker`, `judge`) does everything else from that program. What does not live here: deciding what
-to try next, the event log, budgets. Open `evaluator.py` first, then `local.py`.
+A kernel's Python runs once, in the jail (`sandbox`), and only a program comes out of it. A trusted worker
+process (`worker`, `judge`) does everything else from that program. Search decisions, the event log and
+budgets live elsewhere. Open `evaluator.py` first, then `local.py`.
 """
 
 from __future__ import annotations

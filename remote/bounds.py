@@ -1,4 +1,4 @@
-"""The two lower bounds on a problem's latency: the plain roofline and the target's tight bound."""
+"""Computes two lower bounds on a problem's latency: the plain roofline and the target's tight bound."""
 
 from __future__ import annotations
 

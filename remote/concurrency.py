@@ -1,4 +1,4 @@
-"""Several pieces of work at a time."""
+"""Runs several coroutines at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def gather_or_cancel(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Do all of it at a time; the first in order that fails is what is raised, and none is left running."""
+    """Run all coroutines at a time; raise the first failure in order and leave none running."""
     tasks = [asyncio.create_task(item) for item in work]
     try:
         return [await task for task in tasks]

@@ -1,8 +1,8 @@
-"""Whether a program waits for what never comes: all its processes asleep, look after look, without CPU time.
+"""Detects a deadlocked program: all its processes sleep, look after look, without using CPU time.
 
-A jailed program has its whole request, nobody to talk to and a reader for what it writes, so that nothing but
-a timer or a lock of its own can keep it waiting. A busy machine looks different: there it is ready to run, or
-waits for a disk, and neither counts as asleep.
+A jailed program has its whole request, talks to nobody, and always has a reader for its output. So only a
+timer or a lock of its own can keep it waiting. A busy machine looks different: there the program is ready to
+run or waits for a disk, and neither counts as asleep.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 
 LOOK_S = 1.0
 LOOKS = 15
-"""Looks in a row that find a program asleep before it counts as waiting for ever."""
+"""Consecutive looks that must find a program asleep before it counts as deadlocked."""
 
 _PROC = Path("/proc")
 _AWAKE = frozenset({"R", "D"})
 
 
 async def wait_for_deadlock(session: int) -> None:
-    """Return when all processes of a session slept through `LOOKS` looks; never where nobody can look."""
+    """Return when all processes of a session slept through `LOOKS` looks. Never return without /proc."""
     last, times = -1, 0
     while times < LOOKS:
         await asyncio.sleep(LOOK_S)
@@ -30,7 +30,7 @@ async def wait_for_deadlock(session: int) -> None:
 
 
 def _sleeping_cpu_ticks(session: int) -> int | None:
-    """CPU time, in ticks, of the processes of a session; None if one is awake or none is seen."""
+    """CPU time of a session's processes, in ticks; None if one is awake or none is visible."""
     found = [
         fields
         for fields in map(_read_stat_fields, _PROC.glob("[0-9]*/stat"))
@@ -42,7 +42,7 @@ def _sleeping_cpu_ticks(session: int) -> int | None:
 
 
 def _read_stat_fields(stat: Path) -> list[str]:
-    """The fields of a process behind its name: state, parent, group, session, ...; none if it is gone."""
+    """The fields of /proc/PID/stat after the name: state, parent, group, session, ...; none if it is gone."""
     with contextlib.suppress(OSError):
         return stat.read_text(errors="replace").rpartition(")")[2].split()
     return []

@@ -1,15 +1,16 @@
-"""What evaluating can raise, as one tree; each has a stable `code`. A kernel's own faults are verdicts.
+"""The errors that evaluating raises, as one tree; each has a stable `code`. A kernel's own faults are
+verdicts.
 
 RemoteError
-|-- UnknownEvaluatorError   unknown_evaluator   no evaluator of that name
-|-- NoTimelineError         no_timeline         nobody can say when the kernel's instructions would run
-|-- NoHostsError            no_hosts            hosts are to evaluate, and none is named
-|-- NotReadyError           not_ready           it was asked before it was prepared
+|-- UnknownEvaluatorError   unknown_evaluator   no evaluator has that name
+|-- NoTimelineError         no_timeline         the kernel's instructions cannot be placed in time
+|-- NoHostsError            no_hosts            hosts should evaluate, and the configuration names none
+|-- NotReadyError           not_ready           the evaluator was used before `prepare`
 `-- InfrastructureError     (its code)          the machinery failed; never counts against a kernel
 
 Codes of InfrastructureError: jail_deadline, jail_killed, jail_start, weak_jail, worker_deadline, worker_died,
 worker_failed, reference_failed, bad_reference, bad_secret, bad_blob, bad_problem, unknown_target,
-unknown_size, not_shape_generic, no_host (NoHostError); those of hosts are in remote.ssh.errors.
+unknown_size, not_shape_generic, no_host (NoHostError). The codes for hosts are in remote.ssh.errors.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class RemoteError(Exception):
 
 
 class UnknownEvaluatorError(RemoteError):
-    """No evaluator of that name."""
+    """No evaluator has that name."""
 
     code = "unknown_evaluator"
 
@@ -34,14 +35,24 @@ class UnknownEvaluatorError(RemoteError):
         super().__init__(describe_unknown("evaluator", name, known))
 
 
+class UnsuitableEvaluatorError(RemoteError):
+    """The evaluator does not judge kernels of the target."""
+
+    code = "unsuitable_evaluator"
+
+    def __init__(self, name: str, target: str, known: Iterable[str]) -> None:
+        suited = ", ".join(sorted(known)) or "none"
+        super().__init__(f"the evaluator {name!r} does not judge kernels of {target} (those that do: {suited})")
+
+
 class NoTimelineError(RemoteError):
-    """The kernel breaks a rule, or the model cannot time it: there is no run of it to be drawn."""
+    """The kernel breaks a rule, or the model cannot time it, so it has no timeline to draw."""
 
     code = "no_timeline"
 
 
 class NoHostsError(RemoteError):
-    """Kernels are to run on hosts, and no host is named."""
+    """Kernels should run on hosts, but the configuration names none."""
 
     code = "no_hosts"
 
@@ -50,13 +61,13 @@ class NoHostsError(RemoteError):
 
 
 class NotReadyError(RemoteError):
-    """An evaluator was asked for what it can only say once it is prepared."""
+    """An evaluator was asked for something that it only knows after `prepare`."""
 
     code = "not_ready"
 
 
 class InfrastructureError(RemoteError):
-    """The evaluation could not be carried out. `retryable`: the same request may succeed another time."""
+    """The evaluation could not be carried out. `retryable`: the same request may succeed later."""
 
     def __init__(self, code: str, message: str, *, retryable: bool = True) -> None:
         super().__init__(message)
@@ -66,7 +77,7 @@ class InfrastructureError(RemoteError):
 
 
 class NoHostError(InfrastructureError):
-    """No host is left that could evaluate; the message says of each why."""
+    """No host can evaluate any more; the message gives the reason for each."""
 
     def __init__(self, message: str) -> None:
         super().__init__("no_host", message)

@@ -1,6 +1,6 @@
-"""What evaluators have in common: reading what is asked, refusing what cannot be, wording what came of it.
+"""What all evaluators share: read a request, refuse one that cannot be judged, and describe the result.
 
-Nothing here runs anything. `EvaluationContext` is one evaluation under way, wherever its kernel runs.
+Nothing here runs anything. `EvaluationContext` is one evaluation in progress, wherever its kernel runs.
 """
 
 from __future__ import annotations
@@ -35,14 +35,16 @@ from targets.registry import load_target
 
 FULL = "full"
 LEVELS: Mapping[Level, int | None] = {Level.SLICES: 0, Level.ONE_SEED: 1, Level.WHOLE: None}
-"""How many seeds are judged on whole outputs (None: all, and `suite.WHOLE`); tiles of all sets are."""
+"""Number of seeds judged on whole outputs, by level (None: all, and `suite.WHOLE`). Tiles of all sets are
+judged at every level.
+"""
 
 
 @dataclass
 class EvaluationContext:
-    """One evaluation under way; its `level` rises when the kernel is too good.
+    """One evaluation in progress; its `level` rises when the kernel is suspiciously fast.
 
-    `device_s` is what it took of a device, as far as whoever runs it knows.
+    `device_s` is the device time used, in seconds, as far as the evaluator knows it.
     """
 
     request: EvaluationRequest
@@ -65,7 +67,7 @@ def select_input_sets(run: EvaluationContext) -> tuple[tuple[str, ...], tuple[st
     """Return the input sets whose outputs a level compares: on whole outputs, and on tiles."""
     spec = run.problem.spec
     seeds = spec.seeds[: LEVELS[run.level]]
-    # The first seed also in tiles: most wrong kernels need no more than that.
+    # The first seed is also judged in tiles: most wrong kernels fail there already.
     rest = [str(seed) for seed in spec.seeds if seed not in seeds[1:]]
     audited = suite.WHOLE_SETS if run.level is Level.WHOLE else ()
     return (*map(str, seeds), *audited), (*rest, *suite.adversarial_sets(spec))
@@ -116,10 +118,10 @@ def check_request(run: EvaluationContext) -> None:
 
 
 def check_sizes(problem: Problem, size: str, target: str) -> None:
-    """Refuse a size or a target that a problem cannot be judged at.
+    """Refuse a size or a target at which a problem cannot be judged.
 
     Raises:
-        InfrastructureError: not_shape_generic, or the code of what is unknown.
+        InfrastructureError: not_shape_generic, or the code for an unknown size or target.
     """
     spec = problem.spec
     if size != FULL and FULL in spec.sizes and not spec.shape_generic:
@@ -133,9 +135,9 @@ def check_sizes(problem: Problem, size: str, target: str) -> None:
 
 
 def tracer_failure(result: JailResult) -> JudgeOutcome | None:
-    """The verdict on a kernel that ended its tracer; None when there is a reply to be read."""
+    """The verdict on a kernel that made its tracer fail; None when there is a reply to read."""
     if result.cpu_exhausted:
-        # CPU time, not the clock: a kernel that loops for ever uses it up however busy the machine is.
+        # CPU time, not the clock: a kernel in an endless loop uses it up however busy the machine is.
         return rejected_outcome(
             Verdict.TIMEOUT, "trace", "cpu_limit", "tracing the kernel used up its CPU time"
         )

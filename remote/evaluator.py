@@ -1,7 +1,7 @@
-"""What the rest of the program knows of evaluators: one protocol and its answer.
+"""The evaluator protocol: what the rest of the program knows of evaluators.
 
-An evaluator reads nothing but the request and blobs, answers the same request with the same evaluation,
-and raises only InfrastructureError. `registry` makes one by name.
+An evaluator reads nothing but the request and blobs, returns the same evaluation for the same request, and
+raises only InfrastructureError. `registry` makes one by name.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from state.model import Digest, Evaluation, EvaluationHost, EvaluationRequest, P
 
 
 class BlobReader(Protocol):
-    """Where an evaluator reads sources and problem files from; `get_blob` raises state's BlobMissing."""
+    """Where an evaluator reads sources and problem files; `get_blob` raises state's BlobMissing."""
 
     def get_blob(self, digest: Digest, /) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationAnswer:
-    """An evaluation, the blobs it names (profiles) by digest, and what each stage took in milliseconds.
+    """An evaluation, the blobs it names (profiles) by digest, and the milliseconds each stage took.
 
-    The evaluation is the same every time; the times are not, so they are no part of it. `predicted_ms` is
-    what a pre-filter predicted before it let the kernel through, or held it back; `where` is the host that
-    judged, None where this machine did. `device_seconds` is what it took of a device, nothing where a
-    simulator stood in for one; None where the evaluator does not say.
+    The times differ from run to run, so they are not part of the evaluation. `predicted_ms` is the
+    pre-filter's prediction, whether it let the kernel through or held it back. `where` is the host that
+    judged, None for this machine. `device_seconds` is the device time used: 0 where a simulator stood in for
+    a device, None where the evaluator does not say.
     """
 
     evaluation: Evaluation
@@ -39,9 +39,9 @@ class EvaluationAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PredictionRequest:
-    """Kernels of one author to be predicted, not judged: rewrites of one parent that a search looks at.
+    """Kernels of one author to predict without judging: rewrites of one parent that a search considers.
 
-    `dims` are dimensions of the problem to predict at, where these are not those of its size.
+    `dims` are the problem's dimensions to predict at, where they differ from those of its size.
     """
 
     author: str
@@ -65,15 +65,15 @@ class Evaluator(Protocol):
         """What compiles and times here, with its version; part of the cache key.
 
         Raises:
-            NotReadyError: `prepare` has to find that out first.
+            NotReadyError: only `prepare` can find that out.
         """
         ...
 
     async def prepare(self) -> None:
-        """Find out what `toolchain` says, where that takes more than this process. It may be called again.
+        """Find out what `toolchain` returns, where that takes more than this process. Can be called again.
 
         Raises:
-            InfrastructureError: there is nothing that could evaluate.
+            InfrastructureError: nothing here can evaluate.
         """
         ...
 
@@ -86,15 +86,16 @@ class Evaluator(Protocol):
         ...
 
     async def predict(self, request: PredictionRequest, blobs: BlobReader, /) -> Sequence[PredictedLatency]:
-        """Predict the latency of each kernel by its program alone: no numerics, so it may well be wrong.
+        """Predict each kernel's latency from its program alone. Numerics are not checked, so a kernel may be
+        wrong.
 
         The answers are in the order of the sources. Cancelling ends all processes.
 
         Raises:
-            InfrastructureError: the kernels could not be looked at, through no fault of theirs.
+            InfrastructureError: the kernels could not be predicted, through no fault of theirs.
         """
         ...
 
     async def aclose(self) -> None:
-        """End all processes; the evaluator is not used again."""
+        """End all processes; the evaluator cannot be used afterwards."""
         ...

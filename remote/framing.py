@@ -1,4 +1,4 @@
-"""Messages between evaluator and worker: a JSON header and a payload, each behind its length."""
+"""Messages between evaluator and worker: a JSON header and a payload, each preceded by its length."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""The walls of a jail: what a jailed program may see and use, and the command line that builds them.
+"""The back ends of the jail: what a jailed program may see and use, and the command line that builds it.
 
-Three strengths, the best that works here being used (`jail_strength`, probed once by running it):
+Three strengths; the best one that works here is used (`jail_strength`, probed once by running it):
 
 - `bubblewrap`: own user, network, PID, mount, IPC and UTS namespaces; the file system holds the Python
   installation and the packages asked for, read-only, and nothing else.
 - `namespaces`: the same from `unshare`, `mount` and `pivot_root`.
-- `weak`: the host's file system and network; only what all of them have.
+- `weak`: the host's file system and network; only the protections below.
 
-All of them: an environment that holds nothing but what makes runs repeat, no addresses drawn by chance where
-the system allows that, limits on CPU, memory, files and processes, a system-call filter (see `jail_init`).
+All of them have an environment with only the variables that make runs repeatable, fixed addresses where the
+system allows that, limits on CPU, memory, files and processes, and a system-call filter (see `jail_init`).
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from pathlib import Path
 _INIT = Path(__file__).with_name("jail_init.py")
 _PROBE_WALL_S = 20
 _OLD_ROOT = "/.old_root"
-# Of the GNU C library: new memory is filled with the complement of 255; its cache, which does not, is off.
+# GNU C library: fill new memory with the complement of 255; turn off its cache, which is not filled.
 _FILL_TUNABLES = "glibc.malloc.perturb=255:glibc.malloc.tcache_count=0"
-# Large blocks come from the heap, and what is free at its end stays there.
+# Large blocks come from the heap, and free memory at its end is kept.
 _KEEP_TUNABLES = f"glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold={1 << 40}"
 _TMP = "/tmp"  # noqa: S108  a place in the jail, where it is empty and read-only
 
 
 class JailStrength(str, Enum):  # noqa: UP042  hosts run this file under Python 3.10, too
-    """What holds the jailed code; best first."""
+    """The kinds of jail, best first."""
 
     __str__ = str.__str__
 
@@ -48,10 +48,11 @@ class JailStrength(str, Enum):  # noqa: UP042  hosts run this file under Python 
 
 @dataclass(frozen=True, slots=True)
 class JailLimits:
-    """What jailed code may use. CPU seconds end in a signal of their own; the wall clock is the last resort.
+    """What jailed code may use. At the CPU limit a signal of its own ends it; the wall clock is the last
+    resort.
 
-    The wall clock is far above the CPU limit, so that on a busy machine a kernel that loops for ever is
-    still stopped by the CPU it used, which does not depend on what else runs.
+    The wall-clock limit is far above the CPU limit. So on a busy machine, too, a kernel in an endless loop is
+    stopped by its own CPU time, which does not depend on other load.
     """
 
     cpu_s: int = 60
@@ -69,10 +70,10 @@ class JailedProgram:
 
     `packages` are folders of packages, visible read-only and importable. `site_packages` adds the installed
     third-party packages. The number of the answer's file descriptor is appended to `argv`. `fills_memory`:
-    what nobody has written to reads as zeros, which costs time for programs with large arrays.
-    `keeps_memory`: freed memory is not given back, which saves getting it anew for the next large array.
-    Compilers need more: `scratch`, a folder that it may write to, its temporary one too; `programs`,
-    whether it may start others; `variables` of its environment.
+    memory that nobody wrote to reads as zeros, which costs time for programs with large arrays.
+    `keeps_memory`: freed memory is kept, so that the next large array need not get it anew. Compilers need
+    more: `scratch`, a writable folder that is also the temporary one; `programs`, whether it may start other
+    programs; `variables` of its environment.
     """
 
     module: str
@@ -88,19 +89,19 @@ class JailedProgram:
     limits: JailLimits = field(default_factory=JailLimits)
 
     def import_paths(self) -> tuple[str, ...]:
-        """What goes on sys.path."""
+        """The entries of sys.path."""
         parents = dict.fromkeys(str(path.resolve().parent) for path in self.packages)
         return (*parents, *(_site_folders() if self.site_packages else ()))
 
     def visible_paths(self) -> tuple[str, ...]:
-        """What the jail can read, beside the system's libraries."""
+        """What the jail can read besides the system's libraries."""
         folders = [sys.base_prefix, *(str(path.resolve()) for path in self.packages)]
         return tuple(dict.fromkeys([*folders, *(_site_folders() if self.site_packages else ())]))
 
 
 @cache
 def jail_strength() -> JailStrength:
-    """The strongest jail that works on this machine; found by running each once, in order."""
+    """The strongest jail that works on this machine, found by trying each once, in order."""
     probe = JailedProgram("", limits=JailLimits(cpu_s=10, wall_s=_PROBE_WALL_S))
     for strength in (JailStrength.BUBBLEWRAP, JailStrength.NAMESPACES):
         if can_build_jail(strength, probe):
@@ -109,7 +110,7 @@ def jail_strength() -> JailStrength:
 
 
 def can_build_jail(strength: JailStrength, probe: JailedProgram) -> bool:
-    """Whether walls of this strength can be built here, found by building them around `probe`."""
+    """Whether a jail of this strength can be built here; tried by running `probe` in one."""
     if any(shutil.which(tool) is None for tool in _TOOLS[strength]):
         return False
     try:
@@ -127,9 +128,9 @@ def can_build_jail(strength: JailStrength, probe: JailedProgram) -> bool:
 
 
 def jail_command(strength: JailStrength, program: JailedProgram, answer_fd: int) -> list[str]:
-    """Return the command line that runs `program` behind walls, its answer going to `answer_fd`."""
+    """Return the command line that runs `program` in a jail; its answer goes to `answer_fd`."""
     number = (
-        f"{answer_fd:05}"  # as many characters for each: the length would move what is behind it in memory
+        f"{answer_fd:05}"  # always the same length: it would shift what follows in memory
     )
     config = {
         "paths": program.import_paths(),
@@ -141,14 +142,14 @@ def jail_command(strength: JailStrength, program: JailedProgram, answer_fd: int)
         "programs": program.programs,
         "old_root": _OLD_ROOT if strength is JailStrength.NAMESPACES else "",
     }
-    # -I would be -s -P and no look at the environment, which is ours and has the seed.
+    # Not -I: that implies -s -P and ignores the environment, which is ours and has the hash seed.
     apart = ("-P",) if sys.version_info >= (3, 11) else ()
     python = [_base_python(), "-s", *apart, "-S", "-B", "-c", _init_source(), json.dumps(config)]
     return [*_JAIL_COMMANDS[strength](program), *_environment_command(program), *python]
 
 
 def _environment_command(program: JailedProgram) -> list[str]:
-    """What makes a program's runs alike: hashes, the contents of new memory, addresses."""
+    """What makes a program's runs repeatable: hashes, the contents of new memory, addresses."""
     asked = ((_FILL_TUNABLES, program.fills_memory), (_KEEP_TUNABLES, program.keeps_memory))
     tunables = ":".join(text for text, wanted in asked if wanted)
     environment = ["PYTHONHASHSEED=0", *([f"GLIBC_TUNABLES={tunables}"] if tunables else [])]
@@ -160,7 +161,7 @@ def _environment_command(program: JailedProgram) -> list[str]:
 
 @cache
 def _setarch_command() -> tuple[str, ...]:
-    """The command that has addresses no longer drawn by chance; none where the system forbids that."""
+    """The command that turns off address randomisation; empty where the system forbids that."""
     setarch = shutil.which("setarch")
     command = (setarch or "", platform.machine(), "--addr-no-randomize")
     works = (
@@ -171,7 +172,7 @@ def _setarch_command() -> tuple[str, ...]:
 
 @cache
 def _base_python() -> str:
-    """The installation's own interpreter: a virtual environment's may lie where the jail does not look."""
+    """The installation's own interpreter: a virtual environment's may be outside what the jail sees."""
     base: str = getattr(sys, "_base_executable", sys.executable)
     return os.path.realpath(base)
 
@@ -207,8 +208,8 @@ def _bubblewrap_command(program: JailedProgram) -> list[str]:
 
 
 # Builds the same root by hand on a tmpfs and moves into it; jail_init drops the old root and capabilities.
-# Arguments are the folder to build it on, `bind PATH`, `open PATH` (to write to) and `link TARGET PLACE`,
-# then `--` and the command.
+# Arguments are the folder to build it on, `bind PATH`, `open PATH` (writable) and `link TARGET PLACE`, then
+# `--` and the command.
 _NAMESPACE_SCRIPT = r"""
 set -eu
 mount -t tmpfs -o mode=755,size=1m jail "$1"
@@ -238,7 +239,7 @@ exit "$status"
 
 def _namespaces_command(program: JailedProgram) -> list[str]:
     real, links = _system_folders()
-    # unshare takes its child along when it dies, and setpriv sees to it that it dies with this process.
+    # unshare kills its child when it dies, and setpriv kills unshare when this process dies.
     command = [
         "setpriv",
         "--pdeathsig",
@@ -272,7 +273,7 @@ def _namespaces_command(program: JailedProgram) -> list[str]:
 
 
 def _choose_mount_point(paths: Sequence[str]) -> str:
-    """A folder to mount over inside the namespace: one that hides none of `paths`."""
+    """A folder to mount over inside the namespace, one that hides none of `paths`."""
     places = ("/mnt", "/media", "/srv", "/opt", "/home", _TMP)
     free = (p for p in places if Path(p).is_dir() and not any(path.startswith(f"{p}/") for path in paths))
     return next(free, _TMP)

@@ -1,15 +1,15 @@
 """The first code in a jail: gives up what the jailed code must not have, then runs one module's `main`.
 
-Runs as `python -s -P -S -c <this file> CONFIG`, so it stands alone on the standard library. CONFIG is JSON:
+Runs as `python -s -P -S -c <this file> CONFIG`, so it needs only the standard library. CONFIG is JSON:
 `paths` (for sys.path), `module` and `argv` (whose `main` to run; no module: none), `limits` (see
-walls.Limits), `answer_fd` (where one byte says that the jail stands, before any jailed code runs),
-`threads` (whether the code may start threads, and with them processes, up to its limit), `programs`
-(whether it may run other programs in these) and `old_root` (where the host's root still hangs, when this is
-the first code in a root of our own making).
+`jail_backends.JailLimits`), `answer_fd` (one byte there says that the jail is built, before any jailed code
+runs), `threads` (whether the code may start threads, and with them processes, up to its limit), `programs`
+(whether it may run other programs in these) and `old_root` (where the host's root is still mounted, when this
+is the first code in a root that we built).
 
-The system-call filter is a second wall behind the namespaces and nearly the only one of the weak jail:
-no new processes, no sockets, no signals to others, no mounts. Denied calls fail with EPERM. The tables
-cover x86-64 and AArch64 (Linux); elsewhere the filter is absent.
+The system-call filter is a second barrier behind the namespaces, and almost the only one of the weak jail: no
+new processes, no sockets, no signals to others, no mounts. Denied calls fail with EPERM. The tables cover
+x86-64 and AArch64 (Linux); elsewhere there is no filter.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _ALLOW, _KILL, _EPERM = 0x7FFF0000, 0x80000000, 0x00050001
 _NUMBER_OFFSET, _ARCH_OFFSET = 0, 4
 _DETACH, _REMOUNT_READ_ONLY, _CAPABILITY_VERSION = 2, 0x20 | 0x1, 0x20080522
-_EXECUTING = frozenset({2, 3})  # the places of execve and execveat in the tables below
-_X32_BIT = 0x40000000  # the second system-call table of x86-64, which would slip past the numbers below
+_EXECUTING = frozenset({2, 3})  # the positions of execve and execveat in the tables below
+_X32_BIT = 0x40000000  # the second system-call table of x86-64, which would bypass the numbers below
 
 # Order: socket socketpair execve execveat kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo
 # pidfd_send_signal ptrace process_vm_readv process_vm_writev unshare setns mount umount2 pivot_root chroot
@@ -66,7 +66,7 @@ def _filter_program(arch: int, denied: tuple[int, ...]) -> bytes:
 
 
 def install_filter(*, threads: bool, programs: bool = False) -> bool:
-    """Install the system-call filter; False where this machine is not in the tables or refuses it."""
+    """Install the system-call filter; False where the machine is not in the tables or refuses it."""
     if platform.machine() not in _DENIED:
         return False
     arch, calls, creating = _DENIED[platform.machine()]
@@ -94,12 +94,12 @@ def set_limits(limits: dict[str, int]) -> None:
         _, ceiling = resource.getrlimit(kind)
         bounded = value if ceiling == resource.RLIM_INFINITY else min(value, ceiling)
         resource.setrlimit(kind, (bounded, bounded))
-    # One second between the signal that says why and the kill that cannot be caught.
+    # One second between the signal that gives the reason and the kill that cannot be caught.
     resource.setrlimit(resource.RLIMIT_CPU, (limits["cpu_s"], limits["cpu_s"] + 1))
 
 
 def leave_old_root(old_root: str) -> None:
-    """Let go of the host's files, make our root read-only, give up every capability in our namespace."""
+    """Unmount the host's files, make our root read-only, give up every capability in our namespace."""
     libc = ctypes.CDLL(None, use_errno=True)
     _check_call(libc.umount2(old_root.encode(), _DETACH), "umount2")
     Path(old_root).rmdir()
@@ -122,9 +122,9 @@ def main() -> None:
     set_limits(config["limits"])
     install_filter(threads=config["threads"], programs=config["programs"])
     if not config["threads"]:
-        # Libraries that start threads when they are loaded must not try: OpenBLAS takes failing for fatal.
+        # Libraries must not start threads when they are loaded: OpenBLAS treats the failure as fatal.
         os.environ.update({"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
-    # Without -P, which Python 3.10 does not have, the folder it was started in is on the path.
+    # Python 3.10 has no -P, so the folder it was started in is on the path.
     sys.path[:] = [*config["paths"], *filter(None, sys.path)]
     sys.argv = [config["module"], *config["argv"]]
     module = importlib.import_module(config["module"]) if config["module"] else None

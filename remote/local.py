@@ -1,7 +1,8 @@
-"""The embedded evaluator: kernels traced in a jail on this machine, judged and timed by the simulator.
+"""The embedded evaluator: kernels are traced in a jail on this machine, judged and timed by the simulator.
 
-One evaluation: static rules in this process; the kernel's Python in the jail, once; everything else in a
-worker that sees only the program. The reference's outputs come from a jail of their own, once per problem.
+One evaluation has three places: static rules run in this process, the kernel's Python runs once in the jail,
+and everything else runs in a worker that sees only the program. The reference's outputs come from a jail of
+their own, once per problem.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from state.model import TRUSTED_AUTHORS, EvaluationRequest, PredictedLatency
 class LocalEvaluator:
     """Judges kernels on this machine; every latency is predicted.
 
-    `slots` evaluations run at a time, the others wait. Where only a weak jail is available, kernels
-    that a model wrote are refused unless `allow_weak_jail`. `home` holds the cache of
-    reference outputs, and the secret that decides where outputs are looked at, unless `secret` is given.
+    `slots` evaluations run at a time; the others wait. If only a weak jail is available, kernels that a model
+    wrote are refused unless `allow_weak_jail`. `home` holds the cache of reference outputs, and the secret
+    that decides where outputs are compared, unless `secret` is given.
     """
 
     name = "sim"
@@ -69,17 +70,17 @@ class LocalEvaluator:
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
-        """Process ids of the workers alive."""
+        """Process ids of the living workers."""
         return self._workers.worker_pids
 
     @property
     def home(self) -> Path:
-        """The folder of caches and of the secret."""
+        """The folder that holds the caches and the secret."""
         return self._home
 
     @property
     def jail_limits(self) -> JailLimits:
-        """What the kernels' Python may use."""
+        """The limits on the kernels' Python."""
         return self._jail_limits
 
     @property
@@ -89,7 +90,7 @@ class LocalEvaluator:
 
     @property
     def references(self) -> ReferenceStore:
-        """The reference's outputs, for the same."""
+        """The reference's outputs, for evaluators whose kernels run elsewhere."""
         return self._references
 
     def toolchain(self) -> str:
@@ -97,10 +98,10 @@ class LocalEvaluator:
         return self._tracer.toolchain()
 
     async def prepare(self) -> None:
-        """Do nothing: all that is needed is in this process."""
+        """Do nothing: everything needed is in this process."""
 
     async def evaluate(self, request: EvaluationRequest, blobs: BlobReader, /) -> EvaluationAnswer:
-        """Judge one candidate; cancelling it kills its jail and its worker.
+        """Judge one candidate; cancelling kills its jail and its worker.
 
         Raises:
             InfrastructureError: no verdict could be reached, through no fault of the kernel.
@@ -113,10 +114,10 @@ class LocalEvaluator:
         return make_answer(run, outcome, self.toolchain())
 
     async def predict(self, request: PredictionRequest, blobs: BlobReader, /) -> list[PredictedLatency]:
-        """Predict kernels without judging them; cancelling it kills their jail and its worker.
+        """Predict kernels without judging them; cancelling kills their jail and its worker.
 
         Raises:
-            InfrastructureError: they could not be looked at.
+            InfrastructureError: the kernels could not be predicted.
         """
         problem = read_problem(blobs, request.problem)
         check_sizes(problem, request.size, request.target)
@@ -126,11 +127,11 @@ class LocalEvaluator:
     async def predict_timeline(self, request: EvaluationRequest, blobs: BlobReader, /) -> bytes:
         """Return the predicted run of one kernel as Chrome trace events; nothing is judged.
 
-        The names in it are the kernel's. Cancelling it kills its jail and its worker.
+        Names in it are the kernel's. Cancelling kills its jail and its worker.
 
         Raises:
             NoTimelineError: the kernel breaks a rule, or the model cannot time it.
-            InfrastructureError: it could not be looked at.
+            InfrastructureError: the kernel could not be traced or timed.
         """
         run = EvaluationContext(
             request, read_problem(blobs, request.problem), read_blob(blobs, request.source), request.level
@@ -151,7 +152,7 @@ class LocalEvaluator:
         await self._workers.aclose()
 
     async def trace_kernel(self, run: EvaluationContext) -> bytes:
-        """Return the tracer's reply on a kernel; nothing where the tracer did not end by itself.
+        """Return the tracer's reply on a kernel; empty where the tracer did not end by itself.
 
         Raises:
             InfrastructureError: the jail failed.
@@ -169,7 +170,7 @@ class LocalEvaluator:
         async with run.time_stage("jail"):
             result = await self._run_tracer(run)
             if result.asleep:
-                result = await self._run_tracer(run)  # as it cannot be put down to the machine twice
+                result = await self._run_tracer(run)  # a second kill in a row is not the machine's fault
         ended = tracer_failure(result)
         if ended is not None:
             return ended
@@ -190,7 +191,7 @@ class LocalEvaluator:
         return await run_jailed(program, request, strength=self._strength)
 
     async def _compare_outputs(self, run: EvaluationContext, reply: bytes) -> JudgeOutcome:
-        """Judge a traced program on what the level asks for."""
+        """Judge a traced program on what the level compares."""
         wholes, sets = select_input_sets(run)
         async with run.time_stage("references"):
             found = await self._references.load_files(
@@ -201,7 +202,7 @@ class LocalEvaluator:
             outcome = await self._workers.judge(job, reply)
         except InfrastructureError as error:
             if error.code == "bad_reference":
-                # A file of the cache may be damaged; the next attempt starts from the reference itself.
+                # A cache file may be damaged; the next attempt computes the reference again.
                 self._references.delete_files(run.problem, run.request.size)
             raise
         run.stage_ms.update(outcome.stage_ms)

@@ -1,6 +1,6 @@
 """The worker processes of an evaluator: started when needed, kept, killed when a job must end.
 
-A worker that dies, hangs or is cancelled is killed and forgotten; the next job starts another.
+A worker that dies, hangs or is cancelled is killed and dropped; the next job starts another.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from remote.processes import kill_process, start_process
 from state.model import PredictedLatency
 
 _MESSAGE_LIMIT_BYTES = 1 << 20
-_LEAST_MEMORY_BYTES = 4 << 30  # address space; the largest problem's arrays and NumPy's own take about half
+_LEAST_MEMORY_BYTES = 4 << 30  # address space; the largest problem's arrays and NumPy itself take about half
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
-    """What one worker may use: address space, inputs it keeps, and wall-clock time per job."""
+    """The limits of one worker: address space, bytes of inputs it keeps, and wall-clock time per job."""
 
     memory_bytes: int
     input_bytes: int = 512 << 20
@@ -42,13 +42,15 @@ class WorkerLimits:
 
     @classmethod
     def for_slots(cls, slots: int) -> WorkerLimits:
-        """Return limits under which `slots` workers fit into this machine, none under what judging needs."""
+        """Return limits with which `slots` workers fit into this machine, but never less than judging
+        needs.
+        """
         physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return cls(memory_bytes=max(_LEAST_MEMORY_BYTES, physical * 3 // 4 // slots))
 
 
 class WorkerPool:
-    """Workers that answer one job at a time each; there are as many as jobs were given at once."""
+    """Workers that answer one job at a time each; as many are started as jobs run at once."""
 
     def __init__(self, limits: WorkerLimits) -> None:
         self.limits = limits
@@ -57,7 +59,7 @@ class WorkerPool:
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
-        """Process ids of the workers alive."""
+        """Process ids of the living workers."""
         return tuple(process.pid for process in (*self._idle, *self._busy))
 
     async def judge(self, job: JudgeJob, reply: bytes) -> JudgeOutcome:
@@ -71,7 +73,7 @@ class WorkerPool:
         return outcome
 
     async def judge_pieces(self, job: JudgeJob, reply: bytes) -> JudgeOutcome | tuple[int, ...]:
-        """Have a worker judge what a host showed; return the pieces that it has to see in full, if any.
+        """Have a worker judge what a host showed; return the pieces that it must see in full, if any.
 
         Raises:
             InfrastructureError: as for `judge`, and bad_pieces.
@@ -96,7 +98,7 @@ class WorkerPool:
         return await self._ask_predictions(job, b"")
 
     async def find_broken_rule(self, job: CheckJob, reply: bytes) -> JudgeOutcome | None:
-        """Have a worker say which rule a tracer's program breaks, if it breaks any.
+        """Have a worker find the rule that a tracer's program breaks; None if it breaks none.
 
         Raises:
             InfrastructureError: worker_deadline, worker_died, worker_failed.
@@ -114,7 +116,7 @@ class WorkerPool:
         return answer.digests
 
     async def find_matches(self, job: GrepJob) -> tuple[tuple[str, ...], ...]:
-        """Have a worker look for a pattern in texts; return what it found in each.
+        """Have a worker search texts for a pattern; return the matches in each.
 
         Raises:
             InfrastructureError: pattern_too_slow; worker_deadline, worker_died, worker_failed.
@@ -124,10 +126,10 @@ class WorkerPool:
         return answer.matches
 
     async def predict_timeline(self, job: TimelineJob, reply: bytes) -> bytes:
-        """Have a worker say when each instruction of a tracer's program would run: Chrome trace events.
+        """Have a worker predict when each instruction of a tracer's program runs, as Chrome trace events.
 
         Raises:
-            NoTimelineError: nobody can say, and why.
+            NoTimelineError: the program has no timeline, and why.
             InfrastructureError: worker_deadline, worker_died, worker_failed.
         """
         answer = await self._send_job(job, reply)
@@ -171,7 +173,7 @@ class WorkerPool:
         try:
             yield process
         except BaseException:
-            # It may still be computing, or have half an answer in its pipe.
+            # The worker may still be computing, or have half an answer in its pipe.
             await kill_process(process)
             raise
         else:
@@ -207,7 +209,7 @@ def _require_outcome(outcome: JudgeOutcome | None) -> JudgeOutcome:
 
 
 def worker_environment() -> dict[str, str]:
-    """One BLAS thread per worker (slots are the parallelism), and nothing else of this process's secrets."""
+    """One BLAS thread per worker (slots are the parallelism), and none of this process's secrets."""
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
     return {**kept, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 

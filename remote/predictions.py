@@ -1,9 +1,9 @@
-"""Predictions of many kernels at once, by their programs alone: what a search looks at before any is judged.
+"""Predicts many kernels at once from their programs alone, for a search that ranks rewrites before judging.
 
-The kernels of a batch are rewrites of one parent, and nothing comes of them but numbers that the judge checks
-for those that matter: so one jail traces them, one after the other in one process, and where a kernel ends it
-another jail traces those after it. A kernel that is hostile to those after it can mislead the search, not the
-judge. What was predicted is remembered by source.
+The kernels of a batch are rewrites of one parent. Predictions are only numbers, and the judge checks the
+kernels that matter. So one jail traces them all, one after the other in one process; if a kernel ends it,
+another jail traces the rest. A hostile kernel can mislead the search about those after it, but not the judge.
+Predictions are cached by source.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from seeds import Problem
 from state.model import Digest, ErrorInfo, PredictedLatency, digest_of
 
 MAX_CACHED_PREDICTIONS = 8192
-"""Predictions kept, of some hundred bytes each."""
+"""Number of cached predictions, a few hundred bytes each."""
 MIN_SPLIT_KERNELS = 8
-"""Kernels from which on the two halves of a request are predicted side by side, on any machine alike."""
+"""From this many kernels on, two halves of a request are predicted side by side, on any machine alike."""
 MAX_ENDED_JAILS = 4
-"""Kernels of one part that may end their jail, each after up to its limit of time."""
+"""Kernels of one part that may end their jail, each after at most its limit of time."""
 NOT_TRACED = PredictedLatency(
     error=ErrorInfo(code="not_traced", message="tracing the kernel used up its time or ended the tracer")
 )
@@ -40,19 +40,19 @@ PredictionKey = tuple[Digest, tuple[tuple[str, int], ...], str, Digest]
 """Problem, dimensions, target and source."""
 
 PredictSources = Callable[[Sequence[str]], Awaitable[Sequence[PredictedLatency]]]
-"""Predicts kernels in as many jails as it takes, one after the other."""
+"""Predicts kernels in as many jails as needed, one after the other."""
 
 
 class TracerRunner(Protocol):
     def __call__(self, request: bytes, *flags: str) -> Awaitable[JailResult]:
-        """Run the tracer in a jail, with flags of its command line."""
+        """Run the tracer in a jail, with these command-line flags."""
 
 
 class KernelPredictor:
-    """Predicts kernels by the workers of an evaluator."""
+    """Predicts kernels with the workers of an evaluator."""
 
     def __init__(self, workers: WorkerPool, slots: asyncio.Semaphore) -> None:
-        """`slots` bound how many jails and workers are at work at a time."""
+        """`slots` bounds how many jails and workers run at a time."""
         self._workers = workers
         self._slots = slots
         self._known: OrderedDict[PredictionKey, PredictedLatency] = OrderedDict()
@@ -89,10 +89,10 @@ class KernelPredictor:
     async def _read_sources(
         self, fresh: Mapping[PredictionKey, str], target: str
     ) -> dict[PredictionKey, PredictedLatency]:
-        """Read the texts in a worker: of many it takes long, and a thread of this process must not do it.
+        """Read the texts in a worker: many take long, and a thread of this process must not do it.
 
-        CPython 3.11 counts the depth of a tree that it builds once for all threads, and fails
-        (`SystemError: AST constructor recursion depth mismatch`) when another parses meanwhile.
+        CPython 3.11 keeps the depth of the tree it builds in a variable that all threads share, and fails
+        (`SystemError: AST constructor recursion depth mismatch`) when another thread parses meanwhile.
         """
         if not fresh:
             return {}
@@ -103,7 +103,7 @@ class KernelPredictor:
     async def _predict_in_halves(
         self, sources: Sequence[str], traced: PredictSources
     ) -> list[PredictedLatency]:
-        """Predict many in two jails, each when there is a slot for it."""
+        """Predict many kernels in two jails, each as soon as a slot is free."""
         middle = len(sources) // 2 if len(sources) >= MIN_SPLIT_KERNELS else len(sources)
 
         async def predicted(part: Sequence[str]) -> Sequence[PredictedLatency]:
@@ -124,10 +124,11 @@ class KernelPredictor:
         tracer: Tracer,
         jailed: TracerRunner,
     ) -> Sequence[PredictedLatency]:
-        """Predict in as many jails as it takes: one that a kernel ends, or fills, is not held against others.
+        """Predict in as many jails as needed: a kernel that ends or fills a jail does not count against
+        others.
 
-        So what is said of a kernel depends on itself, not on which others were asked for with it, but for one
-        whose turn did not come (`NO_TURN`), which is asked for again.
+        So the answer for a kernel depends on itself, not on the rest of the request. The exception is a
+        kernel whose turn did not come (`NO_TURN`), which is requested again.
         """
         size = request.size if request.dims is None else None
         made: list[PredictedLatency] = []
@@ -154,6 +155,9 @@ class KernelPredictor:
 
 
 def _until_memory_limit(told: Sequence[PredictedLatency]) -> list[PredictedLatency]:
-    """The answers up to where memory ran out that others may have used: the first had a jail to itself."""
+    """The answers up to the point where memory ran out, which earlier kernels may have used up.
+
+    The first kernel had a jail to itself, so its answer always counts.
+    """
     short = (n for n, one in enumerate(told) if n and one.error and one.error.code == "limit_memory")
     return list(told[: next(short, len(told))])

@@ -1,7 +1,7 @@
-"""Starting and ending child processes so that cancellation, at any moment, leaves none behind.
+"""Starts and ends child processes so that cancellation, at any moment, leaves none behind.
 
-asyncio's own pieces do not promise that: cancelled while it starts a process, it kills that one alone, and
-then waits for ever if a child of it holds a pipe; and `wait` returns only when every pipe was read to its
+asyncio does not promise that. If it is cancelled while it starts a process, it kills only that process, and
+then waits for ever if a child of it holds a pipe. And `wait` returns only after every pipe was read to its
 end.
 """
 
@@ -15,14 +15,14 @@ from asyncio.subprocess import Process
 from typing import Any
 
 _CHUNK_BYTES = 1 << 16
-_END_S = 30.0  # a killed process is gone in milliseconds; this only keeps a stuck machine from hanging us
+_END_S = 30.0  # a killed process is gone in milliseconds; this only keeps a stuck machine from blocking us
 
 
 async def start_process(*command: str, **options: Any) -> Process:
     """Start a process in a session of its own; `options` are those of `asyncio.create_subprocess_exec`.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the process cannot be started.
     """
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(*command, start_new_session=True, **options)
@@ -43,7 +43,7 @@ async def kill_process(process: Process) -> None:
 
 
 def kill_group(pid: int) -> None:
-    """Kill the process group that `pid` leads; that there is none left is as good."""
+    """Kill the process group that `pid` leads; ignore that it may be gone already."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
@@ -58,9 +58,9 @@ async def _drain_and_wait(process: Process) -> None:
 
 
 async def read_bounded(stream: asyncio.StreamReader | None, limit: int) -> tuple[bytes, bool]:
-    """Read to the end, keep at most `limit` bytes; say whether there were more.
+    """Read to the end and keep at most `limit` bytes; also return whether there were more.
 
-    The rest is thrown away rather than left, so that no writer stalls.
+    The rest is read and dropped, so that the writer never blocks.
     """
     assert stream is not None
     kept = bytearray()

@@ -1,10 +1,10 @@
-"""Runs a problem's reference in a jail of its own: `main` writes what it gives to given descriptors.
+"""Runs a problem's reference in a jail of its own: `main` writes its results to the given descriptors.
 
-The request on stdin is JSON: `folder` (the problem's files), `size`, `secret` (which tiles are drawn with),
-`files`: per input set the descriptors of its outputs, in the order of the spec, written as .npy; and
+The request on stdin is JSON: `folder` (the problem's files), `size`, `secret` (decides which tiles are
+drawn), `files`: per input set the descriptors of its outputs, in the order of the spec, written as .npy; and
 `make_tiled_reference`: per input set the descriptor of an .npz with the pool's tiles (`0`, `1`, ...), the
-`honest` error and, of a seed, the marks of its generator. Into `expression` goes what the reference computes,
-or why that cannot be said (`remote.judge.identity`).
+`honest` error and, for a seed, the states of its generator. `expression` gets the reference's formula, or the
+reason why there is none (`remote.judge.identity`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def _record_expression(folder: Path, spec: ProblemSpec, size: str) -> bytes:
-    """What the reference computes; its module is read anew, so that arrays made there are followed too."""
+    """Trace the reference; its module is loaded again, so that arrays it creates on import are traced too."""
     dims = spec.dims(size)
     inputs = [(item.resolve_shape(dims), dtype_of(item.dtype)) for item in spec.inputs]
     outputs = [item.resolve_shape(dims) for item in spec.outputs]
@@ -93,13 +93,13 @@ def _write_excerpts(
 
 
 def _check_relations(reference: Callable[..., Any], spec: ProblemSpec) -> None:
-    """A relation that the reference itself breaks is a fault of the problem, not of any kernel."""
+    """Check the declared relations: one that the reference itself breaks is a fault of the problem."""
     size = REDUCED if REDUCED in spec.sizes else FULL
     inputs = draw_inputs(spec, size, spec.seeds[0])
     given = as_outputs(reference(*inputs), spec)
     _check_shapes(given, spec, spec.dims(size))
     if not all(np.isfinite(array.astype(np.float32)).all() for array in given):
-        return  # nothing to compare with, as whoever compares kernels with it will find
+        return  # nothing to compare with; the comparison with kernels will report that
     found = relations.find_broken_relation(
         spec,
         size,
@@ -115,14 +115,14 @@ def _check_relations(reference: Callable[..., Any], spec: ProblemSpec) -> None:
 def _draw_inputs(
     spec: ProblemSpec, size: str, name: str
 ) -> tuple[list[Array], list[seed_stream.GeneratorStates]]:
-    """The inputs of a set; of a seed's, what makes them drawable in parts."""
+    """Draw the inputs of a set; for a seed, also the states that allow drawing parts."""
     if name.isdecimal():
         return seed_stream.draw_with_states(spec, size, int(name))
     return suite.draw_set(spec, size, name), []
 
 
 def _load_reference(folder: Path, spec: ProblemSpec) -> Callable[..., Any]:
-    """The reference as a function of the inputs; it gets the scalars here."""
+    """The reference as a function of the inputs only; the scalars are bound here."""
     sys.path.insert(0, str(folder))
     location = importlib.util.spec_from_file_location("reference", folder / REFERENCE_FILE)
     assert location is not None

@@ -1,11 +1,11 @@
-"""What a problem's reference gives, computed once per problem, size and input set, kept on disk.
+"""Computes a problem's reference outputs once per problem, size and input set, and keeps them on disk.
 
-Under `<home>/cache/references/<problem digest>-<size>/` whole outputs of an input set lie as
-`<set>-<inputs>-<output>.npy`, where `inputs` is the digest of the code that draws inputs, and the judge's
-tiles as `<set>-<tiles>.npz`, where `tiles` is the digest of that code, of the code that draws and evaluates
-tiles, and of the secret that they are drawn with. What the reference computes lies as
-`expression-<code>.npz`, where `code` is the digest of the code that follows it. They appear by atomic rename
-and are mapped into memory by the workers. It is a cache: deleting any of it costs only time.
+Under `<home>/cache/references/<problem digest>-<size>/`, whole outputs of an input set are
+`<set>-<inputs>-<output>.npy`, where `inputs` is the digest of the code that draws inputs. The judge's tiles
+are `<set>-<tiles>.npz`, where `tiles` is the digest of that code, of the code that draws and evaluates tiles,
+and of the secret by which they are drawn. The reference's formula is `expression-<code>.npz`, where `code` is
+the digest of the code that traces it. Files appear by atomic rename, and workers map them into memory. This
+is a cache: deleting any of it costs only time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LIMITS = JailLimits(
     memory_bytes=16 << 30,
     file_bytes=8 << 30,
     open_files=512,
-    processes=1 << 15,  # where namespaces are missing this counts all of the user's threads
+    processes=1 << 15,  # without namespaces this counts all of the user's threads
     answer_bytes=0,
 )
 _ROOM = Path(__file__).parent
@@ -50,7 +50,7 @@ _DRAWS = (
     *(_ROOM / "judge" / name for name in ("input_cache.py", "spans.py", "seed_stream.py", "suite.py")),
 )
 _INPUTS = _digest_files(*_DRAWS)
-"""The digest of what decides which inputs are drawn."""
+"""The digest of the code that decides which inputs are drawn."""
 
 _JUDGE = _digest_files(
     *_DRAWS,
@@ -59,35 +59,37 @@ _JUDGE = _digest_files(
         for name in ("tiled_reference.py", "rounding_noise.py", "relations.py", "tiles.py")
     ),
 )
-"""The digest of that, and of what decides which tiles are kept and what is kept of them."""
+"""The digest of that code, and of the code that decides which tiles are kept and what is stored with them."""
 
 _IDENTITY = _ROOM / "judge" / "identity"
 _RECORDER = _digest_files(_IDENTITY / "expression.py", *sorted((_IDENTITY / "tracing").glob("*.py")))
-"""The digest of what follows references."""
+"""The digest of the code that traces references."""
 
 
 _JAILS = 4
-"""Jails at a time, at most: each holds the inputs of a set, and finds out for itself how tiles are cut."""
+"""Jails at a time, at most: each holds the inputs of a set, and finds the separable axes itself."""
 
 _SMALL_BYTES = 1 << 28
-"""Tiles of sets that read and write no more than this altogether take less time than another jail would."""
+"""For sets that read and write no more bytes than this in total, another jail would take longer than
+tiles.
+"""
 
 
 @dataclass(frozen=True)
 class ReferenceFiles:
-    """Files: whole outputs, in the order of the spec, and tiles by input set; what the reference computes."""
+    """Files: whole outputs, in the order of the spec, tiles by input set, and the reference's formula."""
 
     wholes: Mapping[str, tuple[Path, ...]]
     tiles: Mapping[str, Path]
     expression: Path | None = None
 
     def all_paths(self) -> list[Path]:
-        """Return all of them."""
+        """Return all paths."""
         outputs = (path for paths in self.wholes.values() for path in paths)
         return [*outputs, *self.tiles.values(), *([self.expression] if self.expression else [])]
 
     def select_missing(self) -> ReferenceFiles:
-        """Return those that are not there; of a set's whole outputs all if one is not."""
+        """Return the files that are missing; all whole outputs of a set if one of them is."""
         return ReferenceFiles(
             {name: paths for name, paths in self.wholes.items() if not all(p.exists() for p in paths)},
             {name: path for name, path in self.tiles.items() if not path.exists()},
@@ -95,7 +97,7 @@ class ReferenceFiles:
         )
 
     def split_work(self, count: int) -> list[ReferenceFiles]:
-        """Return them in parts to be computed at a time, those of the tiles in `count` parts."""
+        """Split the files into parts that are computed in parallel; the tiles into `count` parts."""
         tiles = list(self.tiles.items())
         parts = [
             ReferenceFiles(self.wholes, {}),
@@ -106,9 +108,9 @@ class ReferenceFiles:
 
 
 class ReferenceStore:
-    """Finds reference outputs on disk and has them computed, in a jail, when they are not there.
+    """Finds reference outputs on disk, and computes missing ones in a jail.
 
-    Tiles are drawn with `secret`, by default that of the home. At most `jails` run at a time, by default one
+    Tiles are drawn by `secret`, by default that of the home. At most `jails` run at a time, by default one
     per CPU.
     """
 
@@ -125,7 +127,7 @@ class ReferenceStore:
 
     @cached_property
     def secret(self) -> str:
-        """What tiles are drawn with.
+        """The secret that decides which tiles are drawn.
 
         Raises:
             InfrastructureError: bad_secret.
@@ -141,10 +143,10 @@ class ReferenceStore:
         tiles: Iterable[str] = (),
         expression: bool = False,
     ) -> ReferenceFiles:
-        """Return the files of input sets, and of what the reference computes or why that cannot be said.
+        """Return the files of input sets, and of the reference's formula or the reason why there is none.
 
         Raises:
-            InfrastructureError: reference_failed, bad_secret for tiles, or the jail's.
+            InfrastructureError: reference_failed, bad_secret for tiles, or the jail's codes.
         """
         folder = self._cache_folder(problem, size)
         wanted = ReferenceFiles(
@@ -161,11 +163,11 @@ class ReferenceStore:
 
     @property
     def _tiles_digest(self) -> str:
-        """What decides which tiles a file has, in short."""
+        """Short digest of everything that decides which tiles a file has."""
         return digest_of(f"{_JUDGE} {self.secret}".encode())[:12]
 
     def delete_files(self, problem: Problem, size: str) -> None:
-        """Delete the outputs of a problem at a size; they are computed anew when next asked for."""
+        """Delete the outputs of a problem at a size; they are computed again on the next request."""
         shutil.rmtree(self._cache_folder(problem, size), ignore_errors=True)
 
     def _cache_folder(self, problem: Problem, size: str) -> Path:
@@ -205,7 +207,7 @@ class ReferenceStore:
 
 
 def _reference_program(source: Path, *, threads: bool) -> JailedProgram:
-    # Tiles are made of products too small for threads to gain anything.
+    # Matrix products for tiles are too small to gain from threads.
     packages = (_ROOM, _ROOM.parent / "seeds", _ROOM.parent / "state", source)
     return JailedProgram(
         "remote.reference_main",

@@ -1,4 +1,4 @@
-"""Evaluators by what a configuration wants. Adding a kind is one entry in the table."""
+"""Creates the evaluator that a configuration asks for. To add a kind, add an entry to the table."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from remote.errors import UnknownEvaluatorError
+from remote.errors import UnknownEvaluatorError, UnsuitableEvaluatorError
 from remote.evaluator import Evaluator
 from state.model import HostConfig, RunConfig, ScoreConfig
+from targets.base import import_part
+from targets.registry import load_families, load_target
 
 _NO_SCORE = ScoreConfig()
 
@@ -19,9 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorSpec:
-    """What of a run's configuration decides which evaluator it needs; equal ones can share it.
+    """The part of a run's configuration that decides which evaluator it needs; runs with equal specs share
+    one.
 
-    `hosts`, `host_tags`, `prefilter` and `score` are those of an evaluator that uses hosts, and empty for
+    `hosts`, `host_tags`, `prefilter` and `score` belong to evaluators that use hosts; they are empty for
     others.
     """
 
@@ -33,7 +36,7 @@ class EvaluatorSpec:
 
     @classmethod
     def from_config(cls, config: RunConfig) -> EvaluatorSpec:
-        """Return what a run with this configuration wants."""
+        """Return the spec for a run with this configuration."""
         if config.evaluator not in HOST_KINDS:
             return cls(config.evaluator)
         return cls(
@@ -77,23 +80,52 @@ def _create_ray(_: EvaluatorSpec, means: EvaluatorResources) -> Evaluator:
     )
 
 
-_EVALUATORS: dict[str, Callable[[EvaluatorSpec, EvaluatorResources], Evaluator]] = {
+CreateEvaluator = Callable[[EvaluatorSpec, EvaluatorResources], Evaluator]
+
+_EVALUATORS: dict[str, CreateEvaluator] = {
     "sim": _create_sim,
     "ssh": _create_ssh,
     "ray": _create_ray,
 }
+
+_NEEDED_PART = {"sim": "tracer", "ray": "tracer", "ssh": "devices"}
+"""The part that a target must have so that these kinds can judge its kernels."""
 
 HOST_KINDS = frozenset({"ssh"})
 """The kinds that use the hosts of a configuration."""
 
 
 SIMULATED_KINDS = frozenset({"sim", "ray"})
-"""The kinds that use no device: what they say of latencies is predicted."""
+"""The kinds that use no device: their latencies are predictions."""
 
 
 def evaluator_names() -> tuple[str, ...]:
     """Return the names of the kinds that `create_evaluator` knows, sorted."""
-    return tuple(sorted(_EVALUATORS))
+    return tuple(sorted(_factories()))
+
+
+def _factories() -> dict[str, CreateEvaluator]:
+    """Return the factories of all kinds: those that serve several targets, and those that targets bring."""
+    brought = {kind: part for target in load_families() for kind, part in target.parts.evaluators.items()}
+    return {**{kind: import_part(part) for kind, part in brought.items()}, **_EVALUATORS}
+
+
+def require_evaluator(kind: str, target: str) -> None:
+    """Check that an evaluator of this kind judges kernels of this target.
+
+    Raises:
+        UnsuitableEvaluatorError: it does not; the message names those that do.
+    """
+    parts = load_target(target).parts
+    brought = {name for family in load_families() for name in family.parts.evaluators}
+
+    def suits(name: str) -> bool:
+        needed = _NEEDED_PART.get(name)
+        own = name in parts.evaluators or name not in brought
+        return own and (needed is None or bool(getattr(parts, needed)))
+
+    if not suits(kind):
+        raise UnsuitableEvaluatorError(kind, target, filter(suits, evaluator_names()))
 
 
 def create_evaluator(
@@ -103,15 +135,16 @@ def create_evaluator(
     means: EvaluatorResources | None = None,
     slots: int | None = None,
 ) -> Evaluator:
-    """Return an evaluator as `wanted`, or of the kind of that name.
+    """Return the evaluator for the spec `wanted`, or of the kind with that name.
 
     Raises:
-        UnknownEvaluatorError: no such kind.
-        NoHostsError: it evaluates on hosts, and none is named.
-        InfrastructureError: what it needs of this machine is not there.
+        UnknownEvaluatorError: there is no such kind.
+        NoHostsError: the kind evaluates on hosts, and none is named.
+        InfrastructureError: this machine lacks something that the kind needs.
     """
     asked = EvaluatorSpec(wanted) if isinstance(wanted, str) else wanted
-    if asked.kind not in _EVALUATORS:
-        raise UnknownEvaluatorError(asked.kind, _EVALUATORS)
+    factories = _factories()
+    if asked.kind not in factories:
+        raise UnknownEvaluatorError(asked.kind, factories)
     given = means or EvaluatorResources(home, slots)
-    return _EVALUATORS[asked.kind](asked, replace(given, home=home))
+    return factories[asked.kind](asked, replace(given, home=home))

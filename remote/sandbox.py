@@ -1,7 +1,8 @@
-"""The jail: runs one process of code we do not trust, and takes its one answer from a pipe.
+"""The jail: runs one process of untrusted code, and reads its one answer from a pipe.
 
-`jail_backends` says what holds the code. Here it is started in a session of its own, fed, read and killed as
-a whole: stdout is thrown away, stderr and answer are bounded, a clock ends what no limit ended.
+`jail_backends` builds the jail. This module starts the code in a session of its own, feeds it, reads its
+answer and kills the whole session. Stdout is discarded, stderr and answer are bounded, and a clock ends what
+no limit ended.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _STDERR_BYTES = 16 << 10
 
 @dataclass(frozen=True, slots=True)
 class JailResult:
-    """How a jailed program ended. `exit_status` is minus the signal's number when a signal ended it."""
+    """How a jailed program ended. `exit_status` is minus the signal's number if a signal ended it."""
 
     answer: bytes
     exit_status: int
@@ -36,7 +37,7 @@ class JailResult:
 
     @property
     def was_killed(self) -> bool:
-        """Whether something other than its limits killed it."""
+        """Whether something other than its limits killed the program."""
         return self.exit_status == -signal.SIGKILL and not self.cpu_exhausted and not self.asleep
 
 
@@ -47,8 +48,8 @@ async def run_jailed(
 
     `files` are further open file descriptors that it inherits, for data too large for an answer.
 
-    However this ends (also by cancellation), no process of the jail is left. A program that waits for what
-    never comes is ended (`deadlock`).
+    However this ends, including by cancellation, no process of the jail is left. A deadlocked program is
+    ended (`deadlock`).
 
     Raises:
         InfrastructureError: jail_start, jail_deadline.
@@ -81,15 +82,15 @@ async def run_jailed(
 
 
 def is_cpu_exhausted(status: int, wall_s: float, limits: JailLimits) -> bool:
-    """Whether the CPU limit ended it: by its own signal, or by the kill that follows for who ignores that.
+    """Whether the CPU limit ended it: by its own signal, or by the kill that follows if it is ignored.
 
-    A single thread cannot have used the CPU limit in less wall time, so an earlier kill came from elsewhere.
+    A single thread cannot use up the CPU limit in less wall time, so an earlier kill came from elsewhere.
     """
     return status == -signal.SIGXCPU or (status == -signal.SIGKILL and wall_s >= limits.cpu_s)
 
 
 def normalise_status(status: int | None) -> int:
-    """Shells and bubblewrap report a signal as 128 + its number."""
+    """Return a negative signal number: shells and bubblewrap report a signal as 128 + its number."""
     assert status is not None
     return 128 - status if 128 < status < 128 + signal.NSIG else status
 
@@ -124,12 +125,12 @@ async def _spawn_jail(
 
 async def _wait_for_exit(process: asyncio.subprocess.Process) -> None:
     await process.wait()
-    # Whatever it left behind holds the pipes open; end it, so that they end.
+    # Processes that it left behind hold the pipes open; end them, so that the pipes end.
     kill_group(process.pid)
 
 
 async def _kill_if_deadlocked(process: asyncio.subprocess.Process, fed: asyncio.Task[None]) -> None:
-    """End a program that has its request and waits all the same."""
+    """End a program that has its whole request and is deadlocked."""
     await asyncio.wait({fed})
     await wait_for_deadlock(process.pid)
     kill_group(process.pid)
@@ -137,7 +138,7 @@ async def _kill_if_deadlocked(process: asyncio.subprocess.Process, fed: asyncio.
 
 async def _feed_request(process: asyncio.subprocess.Process, request: bytes) -> None:
     assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it need not read its request
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may end without reading its request
         process.stdin.write(request)
         await process.stdin.drain()
     process.stdin.close()

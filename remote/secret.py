@@ -1,7 +1,7 @@
-"""The secret of an installation: what of a judgement no kernel may foresee is drawn with it.
+"""The secret of an installation: it draws those parts of a judgement that no kernel may predict.
 
-It lies in the home, readable by its owner alone, and is made once, so that verdicts repeat within a home. It
-goes to the processes that compare, never to a kernel's jail, and into no event.
+It is stored in the home, readable only by its owner, and created once, so that verdicts repeat within a home.
+It goes to the processes that compare outputs, never to a kernel's jail, and into no event.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BYTES = 32
 
 
 def load_secret(home: Path) -> str:
-    """Return the home's secret, in hexadecimal digits; the first who asks makes it.
+    """Return the home's secret, in hexadecimal digits; create it on first use.
 
     Raises:
         InfrastructureError: bad_secret: the file cannot be read or written, or holds something else.
@@ -40,7 +40,7 @@ def load_secret(home: Path) -> str:
 
 
 def _create_secret(path: Path) -> None:
-    """Several may do so at once: all of them end up with the first one's."""
+    """Create the secret. If several processes do so at once, all end up with the first one's."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""What a target gives evaluators that predict: a tracer, which turns a kernel into a program in a jail."""
+"""The protocol of a tracer, by which a target turns a kernel into a program in a jail, for predictions."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Tracer(Protocol):
     """Runs a kernel's own code once, in the jail; it sees shapes and never data."""
 
     def toolchain(self) -> str:
-        """Return what traces and predicts, with versions: the same text, the same answers."""
+        """Return what traces and predicts, with versions: equal texts mean equal answers."""
         ...
 
     def package(self) -> Path:
-        """Return the folder that a host needs to stand in for a device."""
+        """Return the folder that a host needs to simulate a device."""
         ...
 
     def program(self, limits: JailLimits, *flags: str) -> JailedProgram:
-        """Return what runs in the jail; with `--batch` it answers one request a line."""
+        """Return the program to run in the jail; with `--batch` it answers one request per line."""
         ...
 
     def request(self, source: str, problem: Problem, dims: Mapping[str, int], target: str) -> bytes:

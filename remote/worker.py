@@ -1,7 +1,7 @@
 """The trusted worker: `python -m remote.worker MEMORY_BYTES INPUT_BYTES` judges until its stdin ends.
 
-One per slot, kept between evaluations so that NumPy is loaded and inputs are drawn once. It reads traced
-programs, never a kernel's Python. It dies with the process that started it.
+There is one per slot, kept between evaluations so that NumPy is loaded and inputs are drawn once. It reads
+traced programs, never a kernel's Python. It dies with the process that started it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _JOB: TypeAdapter[JudgeJob | PredictJob | LintJob | TimelineJob | CheckJob | Dig
 
 
 def answer_job(header: bytes, payload: bytes, inputs: InputCache) -> JudgeReply:
-    """Judge one job; whatever goes wrong that is not the kernel's fault is a failure, never a verdict."""
+    """Judge one job; whatever fails without the kernel's fault is a failure, never a verdict."""
     try:
         job = _JOB.validate_json(header)
         if isinstance(job, DigestJob):
@@ -76,10 +76,10 @@ def answer_job(header: bytes, payload: bytes, inputs: InputCache) -> JudgeReply:
 
 
 def main() -> None:
-    """Answer jobs on stdin with outcomes on stdout."""
+    """Answer jobs from stdin on stdout."""
     memory_bytes, input_bytes = int(sys.argv[1]), int(sys.argv[2])
     _die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent process
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     inputs = InputCache(input_bytes)
     while (message := framing.read_message(sys.stdin.buffer)) is not None:

@@ -1,8 +1,8 @@
-"""The problems: a folder each under `problems/` with spec, NumPy reference and initial NKI kernel.
+"""The problems to optimise: folders under `problems/` with spec, NumPy reference and initial kernel.
 
-Here live the loader, the spec with its faults, and the inputs that seeds stand for. What does not live here:
-judging a kernel (`remote`), simulating one (`nki_sim`). Problem folders are data and never on `sys.path`.
-Open `problem.py` first.
+This room loads problems, checks their specs and draws their inputs from seeds. Judging a kernel is the job of
+`remote`, simulating one that of `nki_sim`. Problem folders are data and are never on `sys.path`. Open
+`problem.py` first.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""What can be wrong with a problem, as one tree; each has a stable `code`.
+"""The errors of problems, as one tree; each has a stable `code`.
 
 SeedsError
-|-- UnknownProblemError   unknown_problem   neither a known name nor a folder
-|-- UnknownSizeError      unknown_size      the problem has no such size
-|-- ExpressionError       bad_expression    a size expression, or a change, that is not one
-|-- ScaffoldError         not_created       a new problem that cannot be written
-`-- SpecError             invalid_problem   a problem's files, with every fault found
+|-- UnknownProblemError    unknown_problem     neither a known name nor a folder
+|-- UnknownSizeError       unknown_size        the problem has no such size
+|-- NoStartingKernelError  no_starting_kernel  no starting kernel in a target's language
+|-- ExpressionError        bad_expression      not a valid size expression or array change
+|-- ScaffoldError          not_created         a new problem cannot be written
+`-- SpecError              invalid_problem     a problem's files are wrong; lists every fault
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from difflib import get_close_matches
 
 
 def describe_unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return one line that names what is unknown, the nearest name, and all that are known."""
+    """Return one line with the unknown name, the nearest known one, and all known ones."""
     names = sorted(known)
     return f"unknown {kind} {name!r}{suggest_nearest(name, names)} (known: {', '.join(names) or 'none'})"
 
 
 def suggest_nearest(name: str, known: Iterable[str]) -> str:
-    """Return the question whether the nearest of the known names was meant, empty if none is near."""
+    """Return a "did you mean" question for the nearest known name; empty if none is near."""
     close = get_close_matches(name, sorted(known), n=1)
     return f" - did you mean {close[0]!r}?" if close else ""
 
@@ -33,7 +34,7 @@ class SeedsError(Exception):
 
 
 class _UnknownError(SeedsError):
-    """A name that is not among those known."""
+    """A name that is not known."""
 
     kind = "name"
 
@@ -55,6 +56,15 @@ class UnknownSizeError(_UnknownError):
     kind = "size"
 
 
+class NoStartingKernelError(SeedsError):
+    """The problem has no starting kernel in the language of a target."""
+
+    code = "no_starting_kernel"
+
+    def __init__(self, problem: str, file: str, there: Iterable[str]) -> None:
+        super().__init__(f"problem {problem!r} has no {file} to start from (it has {', '.join(there)})")
+
+
 class ExpressionError(SeedsError):
     """Text that is not an integer expression over known dimensions, or not a known change of an array."""
 
@@ -62,13 +72,13 @@ class ExpressionError(SeedsError):
 
 
 class ScaffoldError(SeedsError):
-    """A new problem whose name or place will not do."""
+    """A new problem whose name or place is not allowed."""
 
     code = "not_created"
 
 
 class SpecError(SeedsError):
-    """A problem whose files are wrong; `faults` holds all that was found, one line each."""
+    """A problem with invalid files; `faults` holds every fault, one line each."""
 
     code = "invalid_problem"
 

@@ -1,7 +1,7 @@
 """Integer expressions over a problem's dimensions, such as `2 * M * N * K`.
 
-Only names, non-negative integers, `+ - * //` and parentheses: enough for shapes and work, and nothing
-that could run code or take long.
+They allow only names, non-negative integers, `+ - * //` and parentheses. That is enough for shapes and work,
+and cannot run code or take long.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def evaluate_expression(expression: str | int, dims: Mapping[str, int]) -> int:
     """Return the value of `expression` with the dimensions `dims`.
 
     Raises:
-        ExpressionError: it is not such an expression, names no known dimension, or divides by zero.
+        ExpressionError: it is not such an expression, uses an unknown dimension, or divides by zero.
     """
     if isinstance(expression, int):
         return expression

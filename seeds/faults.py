@@ -1,7 +1,7 @@
-"""Everything that is wrong with a `problem.toml`, found at once and said in one line each.
+"""Finds all faults of a `problem.toml` at once, with one line for each.
 
-Two kinds: those of structure, which the schema finds, and those of meaning (an unknown dimension, a size
-without one that another has), found on the raw table, so that one kind never hides the other.
+There are two kinds: the schema finds faults of structure; faults of meaning (an unknown dimension, a
+dimension that one size lacks) are found on the raw table. That way neither kind hides the other.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ RawSpec = Mapping[str, Any]
 Sizes = Mapping[str, Mapping[str, int]]
 
 _MESSAGES = {"extra_forbidden": "unknown key", "missing": "required"}
-"""Faults by the library's type where its own words assume its user wrote the schema."""
+"""Messages by the library's fault type, where its own wording addresses the schema's author."""
 
 
 def find_schema_faults(error: ValidationError, model: type[BaseModel]) -> Iterator[str]:
-    """The schema's complaints; `too short` is left out where it only counts an entry complained about."""
+    """Yield the schema's faults; `too_short` is left out if an entry of that list has a fault already."""
     found = error.errors()
     for item in found:
         place = item["loc"]
@@ -46,7 +46,7 @@ def _lower_first(text: str) -> str:
 
 
 def _schema_keys(model: type[BaseModel], place: Sequence[str | int]) -> list[str]:
-    """The keys that the schema has at a place, such as those of an input at ("inputs", 0)."""
+    """Return the keys that the schema allows at a place, such as those of an input at ("inputs", 0)."""
     for part in place:
         if isinstance(part, str):
             annotation = model.model_fields[part].annotation
@@ -59,11 +59,11 @@ def _is_model(item: Any) -> bool:
 
 
 def find_semantic_faults(raw: RawSpec) -> Iterator[str]:
-    """What the schema cannot see; tolerant of any shape of table, since the schema reports those."""
+    """Yield faults that the schema cannot see, from a table of any shape."""
     sizes = {name: dims for name, dims in _table_at(raw, "sizes").items() if isinstance(dims, dict)}
     yield from _missing_size_faults(raw, sizes)
     yield from _duplicate_name_faults(raw)
-    # Any positive value does: what is checked is that expressions read and know their names.
+    # Any positive value will do: this only checks that expressions parse and use known names.
     trial = dict.fromkeys((dim for dims in sizes.values() for dim in dims), 1)
     for place, expression in _iterate_expressions(raw):
         try:
@@ -105,7 +105,7 @@ def _empty_array_faults(raw: RawSpec, sizes: Sizes) -> Iterator[str]:
 
 
 def _kernel_shape_faults(raw: RawSpec, sizes: Sizes) -> Iterator[str]:
-    """A kernel gets all elements of an input: at the full size, at others only if it is judged there."""
+    """Check that a kernel gets all elements of an input, at each size at which it is judged."""
     judged = [FULL if FULL in sizes else REDUCED] if raw.get("shape_generic") is False else list(sizes)
     for index, item in enumerate(_tables_at(raw, "inputs")):
         for size in judged:
@@ -127,7 +127,7 @@ def _resolve_shape(shape: Any, dims: Mapping[str, int]) -> list[int]:
 
 
 def _position_faults(raw: RawSpec) -> Iterator[str]:
-    """Scalars come in order of their positions, and none leaves a gap before it."""
+    """Check that scalars are in order of position and leave no gap."""
     given = [
         (index, item["position"])
         for index, item in enumerate(_tables_at(raw, "scalars"))
@@ -166,7 +166,7 @@ def _duplicate_name_faults(raw: RawSpec) -> Iterator[str]:
 
 
 def _tables_at(raw: RawSpec, key: str) -> list[Mapping[str, Any]]:
-    """The entries of a list, in place; what is not a table is an empty one."""
+    """Return the entries of a list in place; an entry that is not a table counts as an empty one."""
     return [item if isinstance(item, dict) else {} for item in _list_at(raw, key)]
 
 

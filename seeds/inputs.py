@@ -1,7 +1,7 @@
-"""The input arrays that a seed stands for: the same on every machine with the same NumPy.
+"""Draws the input arrays for a seed: the same on every machine with the same NumPy.
 
 One generator per seed, `numpy.random.default_rng(seed)`, draws the inputs in the order of the spec, in
-float32, then scales and casts. Nobody stores inputs; whoever needs them draws them again.
+float32; then they are scaled and cast. Inputs are never stored, only drawn again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DISTRIBUTIONS: dict[str, Callable[[Array], Array]] = {"normal": lambda x: x, "a
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """Return the NumPy type of a data type's name, e.g. `bfloat16`."""
+    """Return the NumPy type for a data type's name, e.g. `bfloat16`."""
     return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
 
 
@@ -37,7 +37,7 @@ def draw_inputs(spec: ProblemSpec, size: str, seed: int) -> list[Array]:
 
 
 def draw_elements(item: InputSpec, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
-    """Return the next elements of an input; drawing it in parts gives what drawing it at once does."""
+    """Return the next elements of an input; drawing in parts gives the same values as drawing at once."""
     values = _DISTRIBUTIONS[item.distribution](generator.standard_normal(shape, dtype=np.float32))
     if item.scale != 1.0:
         values *= np.float32(item.scale)

@@ -1,19 +1,19 @@
-"""Problems as the rest of the program sees them: a spec and the bytes of every file, under one digest.
+"""Problems, as the rest of the program uses them: a spec and the bytes of every file, under one digest.
 
-`load_problem` reads a problem by name or from a folder anywhere; `build_problem` builds one from bytes alone,
-which is how evaluators see it: a run holds its problem as blobs and never reads the folder again.
+`load_problem` reads a problem by name or from any folder. `build_problem` builds one from bytes alone, as
+evaluators do: a run holds its problem as blobs and never reads the folder again.
 """
 
 from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from seeds import nkibench
-from seeds.errors import SpecError, UnknownProblemError, suggest_nearest
+from seeds.errors import NoStartingKernelError, SpecError, UnknownProblemError, suggest_nearest
 from seeds.problem_files import (
     KERNEL_FILE,
     MAX_FILE_BYTES,
@@ -43,8 +43,18 @@ class Problem:
 
     @property
     def kernel(self) -> str:
-        """The source of the initial kernel."""
-        return self.files[KERNEL_FILE].decode()
+        """The source of the Python starting kernel; raises NoStartingKernelError if there is none."""
+        return self.starting_kernel(KERNEL_FILE)
+
+    def starting_kernel(self, file: str) -> str:
+        """Return the source of the starting kernel in `file`, which a language chooses.
+
+        Raises:
+            NoStartingKernelError: the problem has no such file.
+        """
+        if file not in self.files:
+            raise NoStartingKernelError(self.name, file, list_kernel_files(self.files))
+        return self.files[file].decode()
 
     def make_ref(self) -> ProblemRef:
         """Return what a run and its evaluations hold: names and digests; the bytes are blobs."""
@@ -58,7 +68,7 @@ def builtin_problems() -> tuple[str, ...]:
 
 
 def load_problem(name_or_path: str | Path) -> Problem:
-    """Read a problem: one of `problems()`, any folder that holds one, or one of NKIBench's (`nkibench`).
+    """Load a problem: one of `builtin_problems()`, a folder that holds one, or one of NKIBench's.
 
     Raises:
         UnknownProblemError: neither a known name nor a folder, nor one of NKIBench's.
@@ -88,13 +98,19 @@ def build_problem(files: Mapping[str, bytes]) -> Problem:
     spec, faults = parse_spec(files[SPEC_FILE]) if SPEC_FILE in files else (None, [f"{SPEC_FILE}: missing"])
     faults += _file_faults(files)
     faults += _reference_faults(files, len(spec.inputs) + len(spec.scalars) if spec else None)
-    faults += _parse_python(files, KERNEL_FILE)[1]
+    if KERNEL_FILE in files or not list_kernel_files(files):
+        faults += _parse_python(files, KERNEL_FILE)[1]
     faults += _workload_faults(files, spec.sizes if spec else ())
     if spec is None or faults:
         raise SpecError(spec.name if spec else "?", faults)
     ordered = dict(sorted(files.items()))
     digests = {path: digest_of(data) for path, data in ordered.items()}
     return Problem(spec=spec, files=ordered, digest=digest_of(canonical_json(digests)))
+
+
+def list_kernel_files(files: Iterable[str]) -> list[str]:
+    """Return the starting kernels among a problem's files, one for each language."""
+    return sorted(path for path in files if "/" not in path and path.startswith("kernel."))
 
 
 def _read_folder(folder: Path) -> Problem:
@@ -112,7 +128,7 @@ def _read_folder(folder: Path) -> Problem:
 
 
 def _iterate_members(folder: Path) -> Iterator[Path]:
-    """The regular files of a problem's folder; hidden ones, links and byte code are not part of it."""
+    """Yield the regular files of a problem's folder, without hidden files, links and byte code."""
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
         hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)
@@ -121,7 +137,7 @@ def _iterate_members(folder: Path) -> Iterator[Path]:
 
 
 def _file_faults(files: Mapping[str, bytes]) -> Iterator[str]:
-    """Problems also arrive as submitted files, whose names are written to disk when a reference is run."""
+    """Yield faults of the file names: submitted problems are written to disk when a reference runs."""
     if len(files) > MAX_FILES:
         yield f"holds more than {MAX_FILES} files"
     folders = {"/".join(path.split("/")[:depth]) for path in files for depth in range(1, path.count("/") + 1)}
@@ -135,7 +151,7 @@ def _file_faults(files: Mapping[str, bytes]) -> Iterator[str]:
 
 
 def _reference_faults(files: Mapping[str, bytes], arguments: int | None) -> list[str]:
-    """What is wrong with the reference as a function of so many arguments, read off its text."""
+    """Return the faults of the reference as a function of `arguments` arguments, from its text."""
     tree, faults = _parse_python(files, REFERENCE_FILE)
     if tree is None:
         return faults
@@ -155,11 +171,12 @@ def _signature_faults(taken: ast.arguments, count: int) -> Iterator[str]:
         yield f"{REFERENCE_FILE}: {REFERENCE_FUNCTION!r} {text}"
     for item, default in zip(taken.kwonlyargs, taken.kw_defaults, strict=True):
         if default is None:
-            yield f"{REFERENCE_FILE}: {REFERENCE_FUNCTION!r} needs {item.arg!r} by name; all are given in order"
+            text = f"needs {item.arg!r} by name; all are given in order"
+            yield f"{REFERENCE_FILE}: {REFERENCE_FUNCTION!r} {text}"
 
 
 def _workload_faults(files: Mapping[str, bytes], sizes: Collection[str]) -> Iterator[str]:
-    """What is wrong with the graphs of the sizes, where there are any; their calls are not read here."""
+    """Yield faults of the workload graphs of the sizes, if there are any; calls are not checked."""
     if WORKLOAD_FILE not in files:
         return
     try:

@@ -1,4 +1,4 @@
-"""What a problem's folder holds, and how large it may be."""
+"""The files of a problem's folder, and their size limits."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The words in which a problem says what must hold of every kernel, whatever its inputs are.
+"""The vocabulary in which a problem states what must hold for every kernel, whatever its inputs are.
 
-A relation changes inputs and says how outputs change with them. The vocabulary is closed, one change for
-each array: `permute AXIS` (the same order in all arrays of the relation), `scale FACTOR` (a power of two,
-which floats multiply by exactly), `negate`, and, of inputs, `shift AXIS`: the same numbers are added
-everywhere along an axis. Or it names the inputs that all outputs are linear in, taken together.
+A relation changes inputs and says how the outputs change. The vocabulary is closed, with one change for each
+array: `permute AXIS` (the same order in all arrays of the relation), `scale FACTOR` (a power of two, by which
+floats multiply exactly), `negate`, and, for inputs only, `shift AXIS`: the same numbers are added everywhere
+along an axis. A relation may instead name the inputs that all outputs are linear in, taken together.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from seeds.errors import ExpressionError, describe_unknown
 from seeds.expressions import evaluate_expression
 
 MAX_FACTOR = 2.0**10
-"""Factors are between this and its reciprocal."""
+"""Factors lie between this and its reciprocal."""
 
 _KINDS = {"permute": "AXIS", "scale": "FACTOR", "negate": "", "shift": "AXIS"}
 _OUTPUT_KINDS = frozenset({"permute", "scale", "negate"})
@@ -25,7 +25,7 @@ _OUTPUT_KINDS = frozenset({"permute", "scale", "negate"})
 
 @dataclass(frozen=True, slots=True)
 class ArrayChange:
-    """One change of one array: its kind, the axis it is about, the factor it multiplies by."""
+    """One change of one array: its kind, its axis, and its factor."""
 
     kind: str
     axis: int = 0
@@ -33,7 +33,7 @@ class ArrayChange:
 
 
 def parse_change(text: str) -> ArrayChange:
-    """Read one change.
+    """Parse one change.
 
     Raises:
         ExpressionError: it is not in the vocabulary.
@@ -64,7 +64,7 @@ def _power_of_two(text: str) -> float:
 
 
 def find_relation_faults(raw: Mapping[str, Any], sizes: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
-    """Say what is wrong with the relations in a raw specification; what the schema reports is passed over."""
+    """Yield the faults of the relations in a raw spec, except those that the schema reports."""
     arrays = {group: _arrays_by_name(raw, group) for group in ("inputs", "outputs")}
     relations = raw.get("relations")
     for index, item in enumerate(relations if isinstance(relations, list) else []):
@@ -108,7 +108,7 @@ def _check_change(
     arrays: Mapping[str, Mapping[str, Any]],
     permuted: list[tuple[str, str | int]],
 ) -> Iterator[str]:
-    """Check one change; note the length of an axis that it permutes."""
+    """Check one change, and record the length of an axis that it permutes."""
     try:
         found = parse_change(text)
     except ExpressionError as error:
@@ -139,12 +139,12 @@ def _check_float(name: str, arrays: Mapping[str, Mapping[str, Any]], place: str)
 def _check_lengths(
     permuted: Sequence[tuple[str, str | int]], sizes: Mapping[str, Mapping[str, int]]
 ) -> Iterator[str]:
-    """All axes that one relation permutes go by the same order, so they have the same length."""
+    """Check that all axes that one relation permutes have the same length, since they share one order."""
     for size, dims in sizes.items():
         try:
             lengths = {name: evaluate_expression(length, dims) for name, length in permuted}
         except ExpressionError:
-            continue  # reported where the shape stands
+            continue  # reported at the shape
         if len(set(lengths.values())) > 1:
             text = ", ".join(f"{name} {length}" for name, length in lengths.items())
             yield f": permutes axes of different lengths at size {size}: {text}"

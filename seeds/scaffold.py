@@ -1,4 +1,4 @@
-"""Writes a new problem for its author to edit: a small one that works as it is, under the author's name."""
+"""Creates a new problem to edit: a small working one, under the author's name."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _NAME = "example"
 
 
 def create_problem(name: str, parent: Path) -> Problem:
-    """Write the folder `parent / name` and return the problem in it; all of it appears at once.
+    """Write the folder `parent / name`, all at once, and return the problem in it.
 
     Raises:
-        ScaffoldError: the name cannot be one, or there is something at that place already, or no room for it.
+        ScaffoldError: the name is not allowed, the place is taken, or the disk has no room.
     """
     _check_name(name)
     folder = parent / name

@@ -1,6 +1,6 @@
-"""What `problem.toml` says: sizes, inputs, outputs, tolerance and the least work any kernel must do.
+"""The spec in `problem.toml`: sizes, inputs, outputs, tolerance, and the least work that any kernel must do.
 
-`parse_spec` reads it and reports every fault at once (`faults`).
+`parse_spec` parses it and reports every fault at once (`faults`).
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ class ArgumentSpec(FrozenModel):
 
 
 class InputSpec(ArgumentSpec):
-    """An input and what it is drawn from: `normal` is N(0, scale^2), `abs_normal` its absolute value."""
+    """An input and its distribution: `normal` is N(0, scale^2), `abs_normal` its absolute value."""
 
     distribution: Literal["normal", "abs_normal"] = "normal"
     scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     kernel_shape: Shape | None = None
-    """The shape under which kernels get it, of the same elements in the same order; by default `shape`."""
+    """The shape in which kernels get it, with the same elements in the same order; by default `shape`."""
 
     def resolve_kernel_shape(self, dims: Mapping[str, int]) -> tuple[int, ...]:
-        """Return the shape under which kernels get it."""
+        """Return the shape in which kernels get the input."""
         return tuple(evaluate_expression(size, dims) for size in self.kernel_shape or self.shape)
 
 
 class OutputSpec(ArgumentSpec):
-    """An output; with `kernel_shape = "any"` kernels may return its elements under any shape, in order."""
+    """An output. With `kernel_shape = "any"`, kernels may return its elements in any shape, in order."""
 
     kernel_shape: Literal["any"] | None = None
 
@@ -66,7 +66,7 @@ class OutputSpec(ArgumentSpec):
 class ScalarSpec(FrozenModel):
     """A number that kernel and reference get among the arrays, as a Python number.
 
-    `position` counts all arguments from 0; without one it comes after those that are there.
+    `position` counts all arguments from 0; without it, the scalar comes last.
     """
 
     name: IdentifierName
@@ -75,10 +75,10 @@ class ScalarSpec(FrozenModel):
 
 
 class RelationSpec(FrozenModel):
-    """What must hold of every kernel whatever its inputs are; `relations` has the vocabulary.
+    """What must hold for every kernel, whatever its inputs are; `seeds.relations` has the vocabulary.
 
-    Either changes of inputs by name and the changes of outputs that follow (an output not named stays as it
-    is), or the inputs that all outputs are linear in, taken together.
+    It gives either changes of inputs by name and the resulting changes of outputs (an output not named stays
+    as it is), or the inputs that all outputs are linear in, taken together.
     """
 
     name: SingleLine
@@ -88,11 +88,11 @@ class RelationSpec(FrozenModel):
 
 
 class WorkSpec(FrozenModel):
-    """The mathematics' operations, as expressions; bytes follow from the arrays.
+    """The operations of the mathematics, as expressions; bytes follow from the arrays.
 
-    FLOPs count for the plain roofline. The elements bound the simulator's engines: `activation_elements`
-    need a function table, `elementwise_elements` any engine but the tensor engine (outputs leaving PSUM
-    included). `matmul_dtype` is the type whose rate the products are entitled to.
+    FLOPs count for the plain roofline. The elements bound the simulator's engines: `activation_elements` need
+    a function table, `elementwise_elements` any engine except the tensor engine (outputs leaving PSUM
+    included). `matmul_dtype` is the type whose rate the products may use.
     """
 
     matmul_flops: SizeExpression = 0
@@ -104,7 +104,7 @@ class WorkSpec(FrozenModel):
 
 @dataclass(frozen=True, slots=True)
 class ProblemWork:
-    """The least that any kernel must do: each input read once, each output written once, the operations."""
+    """The least work of any kernel: read each input once, write each output once, do the operations."""
 
     read_bytes: int
     write_bytes: int
@@ -120,11 +120,11 @@ class ProblemWork:
 
 
 class ProblemSpec(FrozenModel):
-    """A problem as its author wrote it down.
+    """A problem as its author wrote it.
 
-    `rel_l2` is the tolerance: ||out - reference|| / ||reference|| must be below it. `shape_generic` says
-    that a kernel correct at the size `reduced` is built the same way at `full`; other problems need one size
-    only, which may be either.
+    `rel_l2` is the tolerance: ||out - reference|| / ||reference|| must be below it. `shape_generic` says that
+    a kernel that is correct at size `reduced` is built the same way at `full`. Other problems need only one
+    size, which may be either.
     """
 
     name: IdentifierName
@@ -140,7 +140,7 @@ class ProblemSpec(FrozenModel):
     work: WorkSpec
 
     def dims(self, size: str) -> dict[str, int]:
-        """Return the dimensions of a size, `full` or `reduced` or another that the spec has.
+        """Return the dimensions of a size: `full`, `reduced`, or another one in the spec.
 
         Raises:
             UnknownSizeError: the spec has no such size.
@@ -150,7 +150,7 @@ class ProblemSpec(FrozenModel):
         return self.sizes[size]
 
     def call_arguments(self, arrays: Sequence[Any], scalar: Callable[[ScalarValue], Any]) -> list[Any]:
-        """Return what kernel and reference are called with: one array per input, among them the scalars."""
+        """Return the arguments of kernel and reference: one array per input, with the scalars among them."""
         found, end = list(arrays), len(arrays) + len(self.scalars)
         places = [end if item.position is None else item.position for item in self.scalars]
         for place, item in sorted(zip(places, self.scalars, strict=True), key=lambda pair: pair[0]):
@@ -176,7 +176,7 @@ class ProblemSpec(FrozenModel):
 
 
 def parse_spec(data: bytes) -> tuple[ProblemSpec | None, list[str]]:
-    """Read a `problem.toml`; return the spec, or None with everything that is wrong with it."""
+    """Parse a `problem.toml`; return the spec, or None with every fault."""
     try:
         raw = tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,7 +1,7 @@
-"""Attempt history: what was tried, what it brought, and whether a thing was tried already.
+"""The attempt history: what was tried, what it gained, and whether a kernel was tried already.
 
-Attempts are kept for the last H; credit per technique is kept for the whole run. Both are facts of
-completed rounds only, so that proposals within a round cannot depend on the order of its results.
+The last H attempts are kept; credit per technique is kept for the whole run. Both cover completed rounds
+only, so that proposals within a round cannot depend on the order of its results.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def update_credits(
     """Return the credits after a round, by technique in alphabetical order.
 
     Every attempt is a try; only those that gained add to `gains` and, with ln(speed-up), to `log_gain`. An
-    attempt of several techniques is a try of each, and each has its share of the gain.
+    attempt with several techniques is a try of each, and each gets its share of the gain.
     """
     ledger = dict(credits_)
     for attempt in attempts:
@@ -38,10 +38,10 @@ def retract_attempts(
     evaluation: Evaluation,
     error: ErrorInfo,
 ) -> tuple[tuple[Attempt, ...], dict[str, TechniqueCredit]]:
-    """Return the history and the credits as they are now that a kernel has turned out to be wrong.
+    """Return the history and the credits after a kernel turned out to be wrong.
 
-    `evaluation` and `error` are what its attempts, and those of all kernels with its code, came to. Of
-    attempts that are not remembered any more the credit stays.
+    `evaluation` and `error` replace the result of its attempts, and of those of all kernels with its code.
+    Attempts that are no longer remembered keep their credit.
     """
     ledger = dict(credits_)
     amended = []
@@ -71,5 +71,5 @@ def _log_gain(attempt: Attempt) -> float:
 
 
 def tried_codes(attempts: Iterable[Attempt]) -> frozenset[Digest]:
-    """Return the digests of all kernels that the remembered attempts came to."""
+    """Return the code digests of all kernels of the remembered attempts."""
     return frozenset(attempt.code for attempt in attempts if attempt.code is not None)

@@ -1,12 +1,12 @@
-"""A breaker per endpoint: after some failures of the endpoint in a row nobody asks it for a while.
+"""Circuit breakers: after several failures of an endpoint in a row, it is not called for a while.
 
-It is closed (everybody asks), open (nobody does, until a time), or half open: the time is over and one
-question probes whether the endpoint is back. A probe that fails opens it for twice as long, up to a longest
-pause; any answer closes it. Failures of questions are answers: the endpoint works. Values are frozen and the
-clock is an argument, so whoever keeps a breaker can also keep it in a log.
+A breaker is closed (calls are allowed), open (no calls until a time), or half open: the time is over, and one
+call probes whether the endpoint is back. A failed probe opens the breaker for twice as long, up to a limit;
+any answer closes it. An answer that refuses the request counts as an answer, because the endpoint works.
+Values are frozen and the clock is an argument, so a breaker can also be kept in a log.
 
-Times are seconds of one clock that is never below 0, of the caller's choice; across restarts it must be the
-same one.
+Times are seconds of one clock, chosen by the caller, that is never below 0; across restarts it must be the
+same clock.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ class BreakerPolicy(FrozenModel):
     pause_seconds: float = Field(default=15.0, gt=0)
     longest_seconds: float = Field(default=900.0, gt=0)
     probe_seconds: float = Field(default=120.0, gt=0)
-    """How long the others wait for a probe's word; then another one probes too."""
+    """How long other calls wait for a probe's result; after that, another call probes too."""
 
 
 class CircuitBreaker(FrozenModel):
-    """What is known of one endpoint. `openings` counts those in a row.
+    """What is known of one endpoint. `openings` counts openings in a row.
 
-    Nobody asks before `until`, which is None while it is closed; `probing`: but for one who does.
+    No call is allowed before `until`, which is None while the breaker is closed. `probing` says that a probe
+    is in flight.
     """
 
     failures: int = Field(default=0, ge=0)
@@ -42,21 +43,21 @@ CLOSED_BREAKER = CircuitBreaker()
 
 
 def admit_request(breaker: CircuitBreaker, now: float, policy: BreakerPolicy) -> tuple[CircuitBreaker, float]:
-    """Return the breaker after somebody asked to go ahead, and the seconds to wait: 0 means go.
+    """Return the breaker after a call asked to proceed, and the seconds to wait; 0 means go.
 
-    Who is let through a breaker that was open is its probe, and must report with `record_answer`,
+    A call that is let through an open breaker is its probe, and must report with `record_answer`,
     `record_failure` or `record_withdrawal`.
     """
     if breaker.until is None:
         return breaker, 0.0
     if now < breaker.until:
         return breaker, breaker.until - now
-    # A probe of which nobody hears again must not keep it half open for ever.
+    # A probe that never reports must not keep the breaker half open for ever.
     return breaker.model_copy(update={"probing": True, "until": now + policy.probe_seconds}), 0.0
 
 
 def record_answer(breaker: CircuitBreaker) -> CircuitBreaker:
-    """Return the breaker after an answer, also one that says no to the question: the endpoint works."""
+    """Return the breaker after an answer, even one that refuses the request: the endpoint works."""
     return CLOSED_BREAKER
 
 
@@ -65,8 +66,8 @@ def record_failure(
 ) -> CircuitBreaker:
     """Return the breaker after a failure of the endpoint.
 
-    `retry_after_seconds` makes an opening at least so long, up to the longest pause. Failures of questions
-    that were under way when it opened say nothing new.
+    `retry_after_seconds` is the shortest time to open, up to the longest pause. Calls that were in flight
+    when the breaker opened tell nothing new when they fail.
     """
     if breaker.until is not None and not breaker.probing:
         return breaker
@@ -79,5 +80,5 @@ def record_failure(
 
 
 def record_withdrawal(breaker: CircuitBreaker) -> CircuitBreaker:
-    """Return the breaker after a question that told nothing of the endpoint: another may probe at once."""
+    """Return the breaker after a call that told nothing of the endpoint: another may probe at once."""
     return breaker.model_copy(update={"probing": False, "until": 0.0}) if breaker.probing else breaker

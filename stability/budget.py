@@ -1,9 +1,9 @@
-"""Budgets of a run and of a day: what is left of each resource, what a call may still take, when to warn.
+"""Budgets of a run and of a day: what is left of each resource, whether a call fits, when to warn.
 
-All of it is arithmetic on folds: what is spent, what is held for calls under way, and the caps. A call is
-let through only where spent, held and its own ceiling are within every cap together, so that what is spent
-never exceeds one, whatever becomes of the calls under way. Where only what is held stands in the way, it may
-be freed: then a call waits, else there is no room for it.
+All of it is arithmetic on the states: what is spent, what is held for calls in flight, and the caps. A call
+is allowed only if spent, held and its own upper limit together are within every cap, so spending never
+exceeds a cap, whatever happens to the calls in flight. If only held amounts are in the way, they may be freed
+and the call waits; otherwise there is no room for it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from state.fold import RunState
 from state.model import Amount, Resource, RunConfig, round_usd
 
 WARNING_PERCENTS = (50, 80)
-"""The shares of a cap that are warned of, in percent."""
+"""The percentages of a cap at which a warning is given."""
 
 DAILY_RESOURCES = frozenset(
     {
@@ -28,17 +28,17 @@ DAILY_RESOURCES = frozenset(
         Resource.DAY_DEVICE_SECONDS,
     }
 )
-"""What there is again on the next day."""
+"""Resources that are available again on the next day."""
 
 DEVICE_RESOURCES = frozenset({Resource.DEVICE_SECONDS, Resource.DAY_DEVICE_SECONDS})
-"""What evaluations take of, and no calls."""
+"""Resources that evaluations use, and calls do not."""
 
 NO_AMOUNT = Amount()
 
 
 @dataclass(frozen=True, slots=True)
 class DayCaps:
-    """What all runs may take on one day (UTC): calls, time under way, time on devices; None is no cap."""
+    """What all runs may use on one day (UTC): calls, time in progress, time on devices; None is no cap."""
 
     usd: float | None = None
     tokens: int | None = None
@@ -49,7 +49,7 @@ class DayCaps:
 
 @dataclass(frozen=True, slots=True)
 class BudgetAccount:
-    """One resource: its cap, what is spent and held of it, and what is wanted of it now."""
+    """One resource: its cap, what is spent and held of it, and what is wanted now."""
 
     resource: Resource
     cap: float
@@ -59,12 +59,12 @@ class BudgetAccount:
 
     @property
     def has_room(self) -> bool:
-        """Whether what is wanted is there."""
+        """Whether the wanted amount is available."""
         return round_usd(self.spent + self.held + self.wanted) <= self.cap
 
     @property
     def may_have_room(self) -> bool:
-        """Whether it would be there if nothing were taken of what is held."""
+        """Whether the wanted amount would be available if all held amounts were freed."""
         return round_usd(self.spent + self.wanted) <= self.cap
 
     @property
@@ -74,15 +74,15 @@ class BudgetAccount:
 
     @property
     def used_percent(self) -> float:
-        """How much of the cap is spent or held; all of it where the cap is 0.
+        """The percentage of the cap that is spent or held; 100 if the cap is 0.
 
-        Of time on devices it is what is spent: evaluations hold far more of it than they take.
+        For time on devices, only what is spent counts: evaluations hold far more of it than they use.
         """
         taken = self.spent if self.resource in DEVICE_RESOURCES else self.spent + self.held
         return 100.0 * taken / self.cap if self.cap else 100.0
 
     def make_shortage_event(self) -> BudgetShort:
-        """Return the event that says so."""
+        """Return the event that records the shortage."""
         return BudgetShort(resource=self.resource, cap=self.cap, left=self.remaining, wanted=self.wanted)
 
 
@@ -94,9 +94,9 @@ def run_accounts(
     age_seconds: float = 0.0,
     device_held: float = 0.0,
 ) -> tuple[BudgetAccount, ...]:
-    """Return the accounts of a run. There is one in dollars always: without a cap nothing may be spent.
+    """Return the accounts of a run. The one in dollars always exists: without a cap nothing may be spent.
 
-    `age_seconds` is how long ago the run began, `device_held` the seconds that its evaluations hold.
+    `age_seconds` is the time since the run began, `device_held` the seconds that its evaluations hold.
     """
     spent, held = state.spent_amount, state.reserved_amount
     found = [
@@ -114,7 +114,7 @@ def run_accounts(
 def day_accounts(
     day: DayBudget | None, caps: DayCaps, wanted: Amount = NO_AMOUNT
 ) -> tuple[BudgetAccount, ...]:
-    """Return the accounts of a day, None as `day` where nothing was taken of it."""
+    """Return the accounts of a day; `day` is None if nothing was used of it."""
     spent, held = (day.spent, day.reserved_amount) if day is not None else (Amount(), Amount())
     found = [
         _capped_account(Resource.DAY_USD, caps.usd, spent.usd, held.usd, wanted.usd),
@@ -139,17 +139,17 @@ def _capped_account(
 
 
 _TIME_RESOURCES = frozenset({Resource.SECONDS, Resource.DEVICE_SECONDS})
-"""What calls wait for without taking any of it: it is used up when it is reached."""
+"""Resources that block calls without being used by them, once they are used up."""
 
 
 def find_short_account(found: Iterable[BudgetAccount]) -> BudgetAccount | None:
-    """Return the account that has no room for what is wanted; of several one that will not have any first."""
+    """Return an account without room for what is wanted; first one that will not have room later either."""
     short = [one for one in found if not one.has_room or _is_used_up(one)]
     return min(short, key=lambda one: one.may_have_room and not _is_used_up(one), default=None)
 
 
 def may_free_room(account: BudgetAccount) -> bool:
-    """Return whether calls under way may leave room in an account that has none now."""
+    """Return whether calls in flight may free room in an account that has none now."""
     return account.may_have_room and account.held > 0 and not _is_used_up(account)
 
 
@@ -158,12 +158,12 @@ def _is_used_up(account: BudgetAccount) -> bool:
 
 
 def run_warnings(state: RunState, found: Iterable[BudgetAccount]) -> Iterator[BudgetWarned]:
-    """Yield the marks that were passed and not warned of yet, the highest of each account."""
+    """Yield the warning marks that were newly passed, the highest of each account."""
     yield from mark_warnings(state.warned, found)
 
 
 def mark_warnings(warned: Mapping[Resource, int], found: Iterable[BudgetAccount]) -> Iterator[BudgetWarned]:
-    """Yield the highest mark that each account has passed and that was not warned of yet."""
+    """Yield the highest newly passed mark of each account."""
     for one in found:
         mark = max((mark for mark in WARNING_PERCENTS if one.cap and one.used_percent >= mark), default=0)
         if mark > warned.get(one.resource, 0):
@@ -171,7 +171,7 @@ def mark_warnings(warned: Mapping[Resource, int], found: Iterable[BudgetAccount]
 
 
 def find_end_reason(state: RunState, config: RunConfig) -> str | None:
-    """Say which budget a run ends for, between two rounds; None where there is room for another.
+    """Return which budget ends a run between two rounds; None if there is room for another round.
 
     A cap that was too low for a call counts until it is raised.
     """

@@ -1,10 +1,10 @@
-"""The divergence guard: how long an explorer lineage may be slower than what it left, and when it goes back.
+"""The divergence guard: how long an explorer lineage may be slower than its origin, and when it is reverted.
 
-Every lineage has a **checkpoint**: the fastest of its kernels that beat the one before beyond doubt (for
-a lineage that has just begun, the checkpoint of the lineage it left). An explorer lineage is reverted to
-it when its newest kernel is slower than `slack_ratio` times the checkpoint, or when `depth` rounds in a
-row brought no gain; from there it begins anew. Elite lineages are never reverted: their kernels are in
-the beam on merit.
+Every lineage has a **checkpoint**: its fastest kernel that clearly beat the previous checkpoint (for a new
+lineage, the checkpoint of the lineage it left). An explorer lineage is reverted to its checkpoint when its
+newest kernel is slower than `slack_ratio` times the checkpoint, or when `depth` rounds in a row brought no
+gain; it then starts again from there. Elite lineages are never reverted: their kernels are in the beam
+because they are fast.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from state.model import Candidate, Checkpoint
 
 
 class DivergenceReason(StrEnum):
-    """Why a lineage goes back to its checkpoint."""
+    """Why a lineage is reverted to its checkpoint."""
 
     SLOWER = "slower"
     DEPTH = "depth"
@@ -25,34 +25,34 @@ class DivergenceReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GuardDecision:
-    """The guard's word on one lineage after a round: its checkpoint now, and the revert if there is one."""
+    """The guard's decision on one lineage after a round: its checkpoint, and the revert if there is one."""
 
     checkpoint: Checkpoint
     revert: KernelReverted | None = None
 
 
 def gain_survives(candidate: Candidate, other: Candidate, *, confidence_percent: float) -> bool:
-    """Return whether a predicted gain holds in enough of the draws that both predictions have.
+    """Return whether a predicted gain holds in enough of the draws that both predictions share.
 
-    A draw moves what the model is not sure of, the same way for both: a gain that lives on the exact values
-    of those constants is the model's error, not the kernel's merit. Without common draws nothing speaks
-    against a gain.
+    A draw changes the model's uncertain constants, in the same way for both kernels. A gain that depends on
+    the exact values of those constants is the model's error, not the kernel's merit. Without common draws,
+    nothing speaks against a gain.
     """
     share = candidate.benchmark.wins_percent(other.benchmark)
     return share is None or share >= confidence_percent
 
 
 def is_doubtful_gain(candidate: Candidate, other: Candidate, *, confidence_percent: float) -> bool:
-    """Return whether `candidate` is predicted faster and the gain does not survive: it counts as no gain."""
+    """Return whether `candidate` is predicted faster but the gain does not survive; it counts as no gain."""
     faster = candidate.latency_ms < other.latency_ms
     return faster and not gain_survives(candidate, other, confidence_percent=confidence_percent)
 
 
 def is_clearly_faster(candidate: Candidate, other: Candidate, *, confidence_percent: float) -> bool:
-    """Return whether `candidate` is faster than `other` beyond noise and beyond what the model is unsure of.
+    """Return whether `candidate` is faster than `other` beyond noise and the model's uncertainty.
 
-    Their latencies are further apart than both `Benchmark.noise_ratio` say: half the width of a measured
-    interval, the model's resolution of a predicted one. And a predicted gain `gain_survives`.
+    Their latencies must differ by more than both `Benchmark.noise_ratio`: half the width of a measured
+    interval, or the model's resolution of a predicted one. A predicted gain must also pass `gain_survives`.
     """
     slowest = candidate.latency_ms * (1 + candidate.benchmark.noise_ratio)
     clear = slowest < other.latency_ms * (1 - other.benchmark.noise_ratio)
@@ -60,7 +60,7 @@ def is_clearly_faster(candidate: Candidate, other: Candidate, *, confidence_perc
 
 
 def are_indistinguishable(candidate: Candidate, other: Candidate, *, confidence_percent: float) -> bool:
-    """Return whether noise or doubt hides any difference between the two latencies."""
+    """Return whether noise or uncertainty hides any difference between the two latencies."""
     return not any(
         is_clearly_faster(one, two, confidence_percent=confidence_percent)
         for one, two in ((candidate, other), (other, candidate))
@@ -75,7 +75,7 @@ def is_within_slack(mark: Checkpoint, candidate: Candidate, *, slack_ratio: floa
 def check_divergence(
     mark: Checkpoint, newest: Candidate, *, slack_ratio: float, depth: int, confidence_percent: float
 ) -> GuardDecision:
-    """Rule on an explorer lineage whose newest kernel is `newest`, once a round."""
+    """Decide, once a round, on an explorer lineage whose newest kernel is `newest`."""
     if is_clearly_faster(newest, mark.candidate, confidence_percent=confidence_percent):
         return GuardDecision(Checkpoint(lineage=mark.lineage, candidate=newest))
     deeper = mark.model_copy(update={"depth": mark.depth + 1})

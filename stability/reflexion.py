@@ -1,9 +1,9 @@
-"""Reflexion: what an attempt taught, as a prediction written down before the result and graded after it.
+"""Reflexion: the lesson of an attempt, from a prediction made before the result and graded after it.
 
-The grade is arithmetic, whoever wrote the prediction: no role can talk a failure into a success. Notes are
-keyed by (operator, bottleneck, technique); a newer note replaces the lesson of an older one and adds to
-how often it was seen. A note weighs as much as it was seen, and half of that with every few rounds in which
-nothing renewed it. The list is bounded: a new note pushes out the one that weighs least, oldest first.
+The grade is arithmetic, whoever made the prediction: no role can declare a failure a success. Notes are keyed
+by (operator, bottleneck, technique). A newer note replaces the lesson of an older one and adds to how often
+it was seen. A note's weight is how often it was seen, halved every few rounds without renewal. The list is
+bounded: a new note displaces the one with the least weight, oldest first.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ MAX_CITES = 8
 """How many candidates a note cites at most, the newest."""
 
 HALF_LIFE_ROUNDS = 4
-"""Rounds in which a note that nothing renews loses half of its weight."""
+"""After this many rounds without renewal, a note has lost half of its weight."""
 
 UNKNOWN_BOTTLENECK = "unknown"
 _ROUND = re.compile(r"r(\d+)\.")
 
 
 def speedup_of(parent: Candidate, evaluation: Evaluation | None) -> float | None:
-    """Return the parent's latency over the evaluated one's; None when there is no correct, timed kernel."""
+    """Return the parent's latency divided by the evaluated one's; None without a correct, timed kernel."""
     if evaluation is None or not evaluation.is_correct or evaluation.benchmark is None:
         return None
     return parent.latency_ms / evaluation.benchmark.latency_ms
@@ -40,7 +40,7 @@ def speedup_of(parent: Candidate, evaluation: Evaluation | None) -> float | None
 def doubtful_wins(
     parent: Candidate, evaluation: Evaluation | None, *, confidence_percent: float
 ) -> tuple[float, int] | None:
-    """Return in how many of how many draws a gain holds that the model is not sure of; else None."""
+    """Return the draws that an uncertain gain wins, and the number of draws; None if no gain is uncertain."""
     actual = speedup_of(parent, evaluation)
     if actual is None or evaluation is None or evaluation.benchmark is None or actual <= 1:
         return None
@@ -58,11 +58,11 @@ def grade_prediction(
     *,
     confidence_percent: float = 0.0,
 ) -> PredictionGrade:
-    """Grade a prediction against what happened; `evaluation` is None when no kernel came of the plan.
+    """Grade a prediction against the result; `evaluation` is None if the plan led to no kernel.
 
-    FAILED without a correct kernel. REFUTED when a gain was predicted and none exceeds the noise of the
-    two latencies. CONFIRMED within the band around ln(predicted speed-up); outside of it OVERSTATED
-    or UNDERSTATED. A gain that the model is not sure of counts as none.
+    FAILED: no correct kernel. REFUTED: a gain was predicted, and none exceeds the noise of the two latencies.
+    CONFIRMED: within the band around ln(predicted speed-up). Outside the band: OVERSTATED or UNDERSTATED. An
+    uncertain gain counts as none.
     """
     doubt = doubtful_wins(parent, evaluation, confidence_percent=confidence_percent)
     actual = 1.0 if doubt else speedup_of(parent, evaluation)
@@ -107,9 +107,9 @@ def make_reflection(
 def merge_reflections(
     known: Iterable[Reflection], new: Iterable[Reflection], *, limit: int
 ) -> tuple[Reflection, ...]:
-    """Return the whole list after `new` (in slot order), newest first, at most `limit` notes.
+    """Return the list with `new` (in slot order) added, newest first, at most `limit` notes.
 
-    A note of this round, which `new` are of, is never pushed out by an older one.
+    An older note never displaces one of the current round, which `new` belongs to.
     """
     fresh: dict[tuple[str, str, str], Reflection] = {}
     old = {_reflection_key(note): note for note in known}
@@ -122,19 +122,19 @@ def merge_reflections(
 
 
 def reflection_weight(note: Reflection, now: int) -> float:
-    """Return how much a note counts in round `now`: by how often it was seen, and how long ago."""
+    """Return a note's weight in round `now`, from how often and how recently it was seen."""
     age = max(0, now - round_of(note))
     return float(note.seen * 0.5 ** (age / HALF_LIFE_ROUNDS))
 
 
 def round_of(note: Reflection) -> int:
-    """Return the round of the newest attempt that a note cites, 0 where it cites none."""
+    """Return the round of the newest attempt that a note cites, 0 if it cites none."""
     found = _ROUND.match(note.cites[-1]) if note.cites else None
     return int(found[1]) if found else 0
 
 
 def forget_reflections(notes: Iterable[Reflection], candidates: Collection[str]) -> tuple[Reflection, ...]:
-    """Return the list without the notes whose lesson one of `candidates` taught."""
+    """Return the list without notes whose lesson comes from one of `candidates`."""
     return tuple(note for note in notes if not note.cites or note.cites[-1] not in candidates)
 
 

@@ -1,7 +1,8 @@
-"""The vocabulary and the memory: what can happen, what has happened, and what follows from it.
+"""The event log and its vocabulary: the events of a run, the state that follows from them, and their storage.
 
-Here live the value types (`model`), the events (`events`), the folds that turn events into state
-(`fold`, `system`), and the event log that stores them: `log` writes, `reader` reads, `verify` proves.
-Nothing here knows kernels, models or machines, and nothing here may import another room. Read `events`
-first, then `log`.
+`model` holds the value types, `events` the events. `fold` and `system` turn events into state. `log` writes
+the event log, `reader` reads it, and `verify` checks it.
+
+This room knows nothing of kernels, LLMs or machines, and imports no other room. Open `log.py` first, then
+`events`.
 """

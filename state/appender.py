@@ -1,9 +1,11 @@
-"""The synchronous heart of the log: what one group of appends does, in one transaction.
+"""The core of the log writer: it stores a group of appends in one transaction.
 
-Everything that can be wrong with an append is found before the database is touched: a `_AppendPlan` links,
-folds and projects the group's events on top of the committed tips, leaving out the appends that fail.
-What is left is written at once; tips move only after COMMIT, so a failed commit leaves no trace. An
-append that fails is looked up by its idempotency keys first: a repeat of what is stored is an answer.
+All checks of an append run before the database is touched: an `_AppendPlan` links, folds and projects the
+group's events on top of the committed tips, and drops the appends that fail. The rest is written at once.
+Tips move only after COMMIT, so a failed commit leaves no trace.
+
+An append that fails is first looked up by its idempotency keys: repeating a stored append returns what is
+stored.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 class PendingEvent(NamedTuple):
-    """One event of an append, serialised in its caller's thread."""
+    """One event of an append, serialised in the caller's thread."""
 
     stream: str
     event: Event
@@ -58,7 +60,7 @@ class PendingEvent(NamedTuple):
 
 
 class PendingAppend(NamedTuple):
-    """One append: all of it is stored, or none."""
+    """One append: all of it is stored, or none of it."""
 
     lines: tuple[PendingEvent, ...]
     blobs: tuple[bytes, ...]
@@ -74,7 +76,7 @@ def prepare_append(
     """Serialise an append.
 
     Raises:
-        EventRefused: no events, a bad stream name, or an event that JSON cannot spell.
+        EventRefused: there are no events, a stream name is bad, or JSON cannot represent an event.
         DuplicateOutcome: two of the events have the same idempotency key.
     """
     if not events:
@@ -110,7 +112,7 @@ def _prepare_event(new: NewEvent) -> PendingEvent:
 
 
 class _AppendPlan:
-    """A group of appends laid out on top of the committed log, not yet written."""
+    """A group of appends on top of the committed log, not written yet."""
 
     __slots__ = ("blobs", "changes", "log_hash", "now_us", "rows", "seq", "streams", "tips")
 
@@ -125,13 +127,13 @@ class _AppendPlan:
         self.blobs: list[StoredBlob] = []
 
     def savepoint(self) -> tuple[int, int, int, int, bytes, dict[str, Tip]]:
-        """Return where the plan is, for `roll_back_to`."""
+        """Return the plan's current position, for `roll_back_to`."""
         return (
             len(self.streams), len(self.rows), len(self.changes), self.seq, self.log_hash, self.tips.copy(),
         )  # fmt: skip
 
     def roll_back_to(self, mark: tuple[int, int, int, int, bytes, dict[str, Tip]]) -> None:
-        """Go back to a mark: an append failed half-way."""
+        """Go back to a savepoint, because an append failed half-way."""
         streams, rows, changes, self.seq, self.log_hash, self.tips = mark
         del self.streams[streams:], self.rows[rows:], self.changes[changes:]
 
@@ -156,7 +158,7 @@ class Appender:
         return self._tips.get(stream)
 
     def append(self, drafts: Sequence[PendingAppend]) -> list[AppendOutcome]:
-        """Store what can be stored of a group; return for each append what was recorded, or its error."""
+        """Store a group of appends; return for each what was recorded, or its own error."""
         if self._suspect:
             self._reopen_log()
         try:
@@ -180,7 +182,7 @@ class Appender:
     # --- laying out ---
 
     def _apply(self, plan: _AppendPlan, one: PendingAppend) -> AppendOutcome:
-        """Add one append to the plan, or leave the plan as it was and return why not."""
+        """Add one append to the plan; if it fails, restore the plan and return the error."""
         before = plan.savepoint()
         try:
             if one.expect:
@@ -276,7 +278,7 @@ class Appender:
         self.head = head
 
     def save_snapshots(self, *, every: int | None = None) -> int:
-        """Snapshot the streams that moved `every` events since their last, and the ended; count them."""
+        """Snapshot ended streams, and those `every` or more events past their last one; return how many."""
         due = [
             tip
             for tip in self._tips
@@ -304,10 +306,10 @@ class Appender:
             return self._storage_error(broken)
 
     def _find_stored(self, one: PendingAppend) -> tuple[RecordedEvent, ...] | None:
-        """Return what an equal, earlier append recorded; None when nothing of this one is stored.
+        """Return what an equal earlier append recorded, or None if nothing of this one is stored.
 
         Raises:
-            DuplicateOutcome: one of its keys is taken by something else.
+            DuplicateOutcome: other content is stored under one of its keys.
         """
         found = [
             line.idem and queries.row_by_key(self.connection, line.stream, line.idem) for line in one.lines
@@ -324,7 +326,7 @@ class Appender:
         return tuple(_match_stored(line, row, known) for line, row in zip(one.lines, rows, strict=True))
 
     def _resolve_commit_failure(self, failure: StateError, one: PendingAppend) -> AppendOutcome:
-        """Answer an append whose commit failed; if it is stored all the same, memory has to say so too."""
+        """Answer an append whose commit failed. If it is stored after all, reload the tips from the disk."""
         answer = self._resolve_failure(one, failure)
         if self._suspect and not isinstance(answer, StateError):
             try:
@@ -341,14 +343,14 @@ class Appender:
         return mapped
 
     def _reopen_log(self) -> None:
-        """Replace the connection after an I/O error: what a failed fsync left is decided by reading."""
+        """Open a new connection after an I/O error: only a read shows what a failed fsync left."""
         before = self.head
         self.connection.close()
         self.connection = schema.open_writer(self._path)
         self._load_head()
         found = self.head
         if found.seq < before.seq:
-            self.head = before  # what was acknowledged stays the measure of the next try
+            self.head = before  # keep the last acknowledged event for the next try
             raise TailLost(before.seq, found.seq)
         self._suspect = False
         _log.warning("log reopened after an I/O error, at event %d (was %d)", self.head.seq, before.seq)

@@ -1,8 +1,8 @@
-"""Archives: one run as a file of its own, JSON Lines in gzip, that proves itself.
+"""Archives: one run as a self-checking file of its own, JSON Lines in gzip.
 
-The first line says what it holds; then come the run's events as the log has them, hashes and all, those of
-the runs that it continues first; then every blob that they need; the last line counts them and carries the
-SHA-256 of everything before it. Any program can read it; the hash chain is checked as in the log.
+The first line lists the content. Then come the run's events exactly as in the log, hashes included, after
+those of the runs that it continues; then every blob that they need. The last line counts the lines and holds
+the SHA-256 of everything before it. Any program can read an archive; its hash chain is checked as in the log.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ArchivePart(FrozenModel):
 
 
 class ArchiveManifest(FrozenModel):
-    """The first line: the run, the streams that its history lies in (itself last), whether it had ended."""
+    """The first line: the run, the streams that hold its history (its own last), and whether it had ended."""
 
     format: Literal["nki-agent-archive"] = "nki-agent-archive"
     version: Literal[1] = 1
@@ -56,7 +56,7 @@ class ArchiveManifest(FrozenModel):
 
 
 class RunArchive(NamedTuple):
-    """An archive that was read to its end and found whole; `head` is the hash of the run's last event."""
+    """An archive that was read to its end and checked; `head` is the hash of the run's last event."""
 
     path: Path
     manifest: ArchiveManifest
@@ -72,14 +72,14 @@ ArchiveLine = EventRow | StoredBlob
 def archive_run(
     home: Path, run: str, target: Path, *, replace: bool = False, progress: ProgressCallback | None = None
 ) -> RunArchive:
-    """Write `run_state` to the file `target`, whether its log's owner works or not; then read it back.
+    """Write a run to the file `target`, whether its log's owner runs or not; then read it back.
 
-    A run that goes on is archived as far as it has come. `progress` is told of events that are written.
+    A run that has not ended is archived up to its last event. `progress` counts written events.
 
     Raises:
         StreamUnknown: there is no such run.
-        BadTarget: `target` is no place for it; see `state.output_files.check_output`.
-        LogError, HomeError: the log cannot be read, or what it holds of the run is damaged.
+        BadTarget: `target` cannot be written; see `state.output_files.check_output`.
+        LogError, HomeError: the log cannot be read, or its data of the run is damaged.
         StorageFull, StorageFailed: the file could not be written.
     """
     with (
@@ -93,7 +93,7 @@ def archive_run(
         crash_point("archive.written")
         try:
             return read_archive(part)._replace(path=target)
-        except BadArchive as error:  # it holds what the log does
+        except BadArchive as error:  # the archive has the log's content
             raise LogDamaged(f"what it holds of {run} does not prove itself: {error.what}") from error
 
 
@@ -129,7 +129,7 @@ def _write_content(
 
 @contextmanager
 def _open_archive_writer(path: Path) -> Iterator[Callable[[str], None]]:
-    """Give a function that writes lines, and write the last one when the block ends well."""
+    """Yield a function that writes lines; write the last line if the block succeeds."""
     hashed, count = hashlib.sha256(), 0
     path.touch(mode=0o600)
     with path.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:
@@ -146,7 +146,7 @@ def _open_archive_writer(path: Path) -> Iterator[Callable[[str], None]]:
 
 
 def _encode_row(row: EventRow) -> str:
-    """Return a row as JSON; the payload comes last, byte for byte as it is hashed."""
+    """Return a row as JSON; the payload comes last, with exactly the bytes that were hashed."""
     columns: dict[str, Any] = row._asdict()
     payload = str(columns.pop("payload"))
     for name in _BYTES_COLUMNS:
@@ -169,7 +169,7 @@ def read_archive(path: Path) -> RunArchive:
     """Read an archive to its end and check all of it: its lines, its hash chain, its blobs.
 
     Raises:
-        BadArchive: it is none, is cut short, or was edited.
+        BadArchive: it is not an archive, is cut short, or was edited.
     """
     manifest, content = open_archive(path)
     heads: dict[str, ChainLink] = {}
@@ -191,7 +191,7 @@ def read_archive(path: Path) -> RunArchive:
 
 
 def _expected_link(manifest: ArchiveManifest, row: EventRow, heads: dict[str, ChainLink]) -> ChainLink | None:
-    """Return what a stream's first row must continue: the last one of the part before it."""
+    """Return what a stream's first row must continue: the last row of the part before it."""
     place = [part.stream for part in manifest.parts].index(row.stream)
     return heads.get(manifest.parts[place - 1].stream) if place else (0, GENESIS)
 
@@ -202,10 +202,10 @@ def _file_sha256(path: Path) -> str:
 
 
 def open_archive(path: Path) -> tuple[ArchiveManifest, Iterator[ArchiveLine]]:
-    """Return what an archive says that it holds, and its rows and then its blobs.
+    """Return an archive's manifest, and an iterator over its rows and then its blobs.
 
-    The iterator raises BadArchive at a line that cannot be read, and at the end if what came before is not
-    what was written.
+    The iterator raises BadArchive at a line that cannot be read, and at the end if the content is not what
+    was written.
     """
     lines = _checked_lines(path)
     try:
@@ -218,7 +218,7 @@ def open_archive(path: Path) -> tuple[ArchiveManifest, Iterator[ArchiveLine]]:
 
 
 def _checked_lines(path: Path) -> Iterator[bytes]:
-    """Yield all lines but the last, which must be right about them."""
+    """Yield all lines except the last one, which must match them."""
     hashed, count = hashlib.sha256(), 0
     try:
         with gzip.open(path, "rb") as file:

@@ -1,8 +1,8 @@
-"""Importing an archive: its run, and what it continues, appended to a log as new events.
+"""Imports an archive: appends its run, and the runs that it continues, to a log as new events.
 
-They keep their order, content and time; their numbers and hashes are those of the log they come into, and
-the recorded state hashes are compared with what they fold to there. A run that had not ended is paused, as
-nobody asked for it to be paid for here.
+Order, content and time stay the same; numbers and hashes are those of the new log. Recorded state hashes are
+compared with the state that the events fold to. A run that had not ended is paused, because nobody asked to
+pay for it here.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _BATCH = 500
 
 
 def import_archive(home: Path, path: Path, *, progress: ProgressCallback | None = None) -> RebuildResult:
-    """Append the run in the archive `path` to the log of `home`, all or nothing; nobody may own the home.
+    """Append the run in the archive `path` to the log of `home`, all or nothing; no process may own the home.
 
-    Of the runs that it continues, those that are in the log already are used; of others as much comes along
-    as it continues, cancelled after that.
+    If the log already has a run that the archived run continues, that one is used. Of others, only the part
+    that is continued is imported, and then cancelled.
 
     Raises:
         HomeError, LogError: the log cannot be used.
-        BadArchive: the archive is damaged, or does not fold to what it says.
-        RunExists: the log has such a run already, or another history of one that it continues.
-        StorageFull, StorageFailed: the new file could not be written; the log is as it was.
+        BadArchive: the archive is damaged, or does not fold to the recorded states.
+        RunExists: the log already has such a run, or another history of one that it continues.
+        StorageFull, StorageFailed: the new file could not be written; the log is unchanged.
     """
     found = read_archive(path)
     with lock_home(home, create=True) as layout:
@@ -65,7 +65,7 @@ def import_archive(home: Path, path: Path, *, progress: ProgressCallback | None 
 
 
 def _copy_log(layout: HomeLayout, target: Path) -> None:
-    """Copy the log there is, checked as its owner would; without one, the import makes a new log."""
+    """Copy the existing log, checked as its owner would; without one, the import creates a new log."""
     if not layout.database.exists():
         return
     reopen_and_settle(layout)
@@ -77,13 +77,13 @@ def _copy_log(layout: HomeLayout, target: Path) -> None:
 
 
 class _ArchiveImport:
-    """Appends one archive to a log that nobody else sees yet."""
+    """Appends one archive to a log that no other process sees yet."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, archive: RunArchive) -> None:
         self._connection = connection
         self._appender = Appender(path, connection)
         self._archive = archive
-        self._numbers: dict[int, int] = {}  # an event's number in the archive's log, and in this one
+        self._numbers: dict[int, int] = {}  # an event's number in the archive's log -> in this one
 
     def append_archive(self) -> LogRewritten:
         run = self._archive.manifest.run
@@ -113,7 +113,7 @@ class _ArchiveImport:
                 blobs.store_blobs(self._connection, batch)
 
     def _compare_history(self, stream: str, rows: list[EventRow]) -> None:
-        """Refuse to hang a run on another history than the one it continues."""
+        """Refuse to attach a run to a history other than the one it continues."""
         segment = Segment(stream, rows[0].run_seq - 1, rows[-1].run_seq)
         here = list(queries.segment_rows(self._connection, segment))
         lies_in = [one.stream for one in queries.lineage(self._connection, stream)]
@@ -141,7 +141,7 @@ class _ArchiveImport:
         return NewEvent(row.stream, event, self._numbers.get(row.cause or 0), row.ts_us)
 
     def _attach_fork(self, stream: str, event: RunForked) -> RunForked:
-        """Return what begins a fork here; of a parent that did not come along, it continues the ancestor."""
+        """Return the event that begins a fork here; without its parent, it continues the ancestor."""
         parent = self._parent_of(stream)
         parent_hash = self._hash_at(parent, event.parent_seq)
         named = queries.link_at(self._connection, event.parent, event.parent_seq)
@@ -165,7 +165,7 @@ class _ArchiveImport:
         raise BadArchive(self._archive.path, what)
 
     def _pause_or_cancel(self, stream: str) -> None:
-        """Let nothing go on by itself: neither the run, nor what came along as far as it is continued."""
+        """Pause the run, and cancel the imported parts of the runs that it continues."""
         tip = snapshots.load_tip(self._connection, stream)
         state = tip.state if tip else None
         if not isinstance(state, RunState) or state.has_ended:
@@ -181,15 +181,15 @@ class _ArchiveImport:
 def _parent_stream(lies_in: list[str], stream: str) -> str:
     """Return the stream that holds the event which `stream` continues.
 
-    It is the one before it where the history lies in, and not always the one that was forked: a fork that is
-    cut at an event which its parent had from an ancestor continues that ancestor.
+    This is the stream before it in its history. It is not always the forked one: a fork at an event that its
+    parent had from an ancestor continues that ancestor.
     """
     place = lies_in.index(stream)
     return lies_in[place - 1] if place else ""
 
 
 def _comparable_content(row: EventRow, parent: str) -> tuple[int, Event]:
-    """Return what must be the same in two logs for a run to continue either."""
+    """Return what must be the same in two logs if a run may continue either."""
     event = decode_event(row)
     if isinstance(event, RunForked):
         event = event.model_copy(update={"parent": parent, "parent_hash": "0" * 64})

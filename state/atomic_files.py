@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written under another name, synced, then renamed into place."""
+"""Writes files atomically: under another name first, synced, then renamed into place."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from state.crash import crash_point
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Give the name to write under; what is there when the block ends well takes `path`'s place, durably.
+    """Yield a name to write under; if the block succeeds, that file durably replaces `path`.
 
-    What the block leaves when it fails is removed. A process that is killed leaves a `.part` file, which the
-    next one replaces; its name is short however long `path`'s is.
+    If the block fails, its file is removed. A killed process leaves a `.part` file, which the next write
+    replaces; its name is short however long `path`'s is.
     """
     part = path.with_name(f".{sha256(os.fsencode(path.name)).hexdigest()[:16]}.part")
     part.unlink(missing_ok=True)
@@ -33,7 +33,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def fsync_path(path: Path) -> None:
-    """Make a file's content, or a directory's names, outlive a power cut."""
+    """Make a file's content, or a directory's names, survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,7 @@
-"""Online backup, and restoring one.
+"""Makes and restores backups while the log's owner keeps running.
 
-A backup is one SQLite file: the log as it was at one event, whole, checked before it gets its name. It is
-taken from a second, read-only connection while the owner goes on writing.
+A backup is one SQLite file: the whole log as it was at one event, checked before it gets its name. It is read
+through a second, read-only connection while the owner goes on writing.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def backup_log(
 ) -> VerifyReport:
     """Write the log of `home` to the file `target`, whether its owner runs or not.
 
-    `progress` is told pages. The copy's hash chains are re-derived and its end compared with the log's; a
-    log that does not verify makes no backup.
+    `progress` counts pages. The copy's hash chains are derived anew, and its end is compared with the log's.
+    A log that does not verify gives no backup.
 
     Raises:
-        BadTarget: `target` is no place for it; see `state.output_files.check_output`.
+        BadTarget: `target` cannot be written; see `state.output_files.check_output`.
         HomeError, LogError: there is nothing to back up, or it is damaged.
         StorageFull, StorageFailed: the copy could not be written.
     """
     layout = HomeLayout(home)
-    check_output(home, target, replace=replace)  # before the log, which may be long to read
-    anchor = read_head(layout.head)  # before the log: it is never ahead of what is committed
+    check_output(home, target, replace=replace)  # before the log, which may take long to read
+    anchor = read_head(layout.head)  # read before the log: HEAD is never ahead of what is committed
     with (
         closing(ReadOnlyConnection(layout)) as handle,
         open_output(home, target, replace=replace) as part,
@@ -65,14 +65,14 @@ def _verify_copy(path: Path) -> VerifyReport:
 
 
 def restore_log(home: Path, source: Path, *, progress: ProgressCallback | None = None) -> RebuildResult:
-    """Put a backup in the place of a home's log, which is kept beside it; nobody may own the home.
+    """Replace a home's log by a backup and keep the old log beside it; no process may own the home.
 
-    All of it is verified first, from the events up. `progress` is told events.
+    The whole backup is verified first, events and all. `progress` counts events.
 
     Raises:
         HomeError: the home cannot be used, or is owned.
         NoLog: `source` is no file, or holds no log.
-        LogError: `source` is damaged, or from a newer version; the home is as it was.
+        LogError: `source` is damaged, or from a newer version; the home is unchanged.
         StorageFull, StorageFailed: likewise.
     """
     if not os.path.isfile(source):  # noqa: PTH113 - pathlib's raises for a name that is too long

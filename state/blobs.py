@@ -1,4 +1,4 @@
-"""Content-addressed blobs: kernel source, prompts, profiles, requests, stored once and compressed.
+"""Content-addressed blobs: kernel sources, prompts, profiles and requests, stored once and compressed.
 
 A blob is stored in the transaction of the event that names it, so neither exists without the other.
 """
@@ -29,7 +29,7 @@ from state.records import RowParser
 RAW_BELOW_BYTES = 256
 """Smaller blobs gain nothing from compression."""
 
-_LEVEL = 1  # the writer compresses between commits: speed first
+_LEVEL = 1  # the writer compresses between commits, so speed matters most
 
 
 class StoredBlob(NamedTuple):
@@ -45,7 +45,7 @@ parse_blob = RowParser(StoredBlob)
 
 
 def pack_blob(data: bytes) -> StoredBlob:
-    """Return the row that stores `data`: compressed where that makes it smaller."""
+    """Return the row that stores `data`, compressed if that makes it smaller."""
     digest = bytes.fromhex(digest_of(data))
     if len(data) >= RAW_BELOW_BYTES:
         packed = zlib.compress(data, _LEVEL)
@@ -58,8 +58,8 @@ def unpack_blob(blob: StoredBlob) -> bytes:
     """Return the bytes that were stored.
 
     Raises:
-        LogDamaged: they are not what their digest says.
-        BlobPruned: they are not kept any more.
+        LogDamaged: they do not match their digest.
+        BlobPruned: they are no longer kept.
     """
     if blob.encoding in TOMBSTONE_REASONS:
         raise BlobPruned(f"blob {blob.digest.hex()} ({blob.size} bytes) {TOMBSTONE_REASONS[blob.encoding]}")
@@ -76,7 +76,7 @@ TOMBSTONE_REASONS = {
     "pruned": "was pruned: no event of this log names it any more; import the archive of a run that did",
     "lost": "was lost: its bytes were damaged and no other copy was there when the log was repaired",
 }
-"""What is kept in the place of a blob whose bytes are not, by encoding."""
+"""Why a blob's bytes are missing, by the encoding of the tombstone kept in its place."""
 
 _STORE = """INSERT INTO blob VALUES (?, ?, ?, ?) ON CONFLICT(digest) DO UPDATE SET
     size = excluded.size, encoding = excluded.encoding, data = excluded.data
@@ -84,12 +84,12 @@ _STORE = """INSERT INTO blob VALUES (?, ?, ?, ?) ON CONFLICT(digest) DO UPDATE S
 
 
 def make_tombstone(blob: StoredBlob, encoding: str) -> StoredBlob:
-    """Return what says that `blob` was here, and why it is not (a key of GONE)."""
+    """Return a tombstone that records that `blob` was here; `encoding` is a key of TOMBSTONE_REASONS."""
     return blob._replace(encoding=encoding, data=b"")
 
 
 def store_blobs(connection: sqlite3.Connection, blobs: Iterable[StoredBlob]) -> None:
-    """Insert blobs; those already stored are left as they are, tombstones are replaced."""
+    """Insert blobs. Those already stored stay as they are; tombstones are replaced."""
     connection.executemany(_STORE, blobs)
 
 
@@ -98,7 +98,7 @@ def fetch_blob(connection: sqlite3.Connection, digest: str) -> bytes:
 
     Raises:
         BlobMissing: no blob has this digest.
-        BlobPruned: its bytes are not kept any more.
+        BlobPruned: its bytes are no longer kept.
         LogDamaged: its bytes were edited.
     """
     try:
@@ -112,7 +112,7 @@ def fetch_blob(connection: sqlite3.Connection, digest: str) -> bytes:
 
 
 def has_blob(connection: sqlite3.Connection, digest: str) -> bool:
-    """Return whether a blob is stored, or known to have been lost; one that was pruned is not."""
+    """Return whether a blob is stored, or recorded as lost; a pruned one does not count."""
     key = bytes.fromhex(digest)
     query = "SELECT 1 FROM blob WHERE digest = ? AND encoding <> 'pruned'"
     return connection.execute(query, (key,)).fetchone() is not None
@@ -134,6 +134,6 @@ _REFERENCES: dict[type[Event], Callable[[Any], tuple[str, ...]]] = {
 
 
 def referenced_digests(event: Event) -> tuple[str, ...]:
-    """Return the digests of the blobs that an event names (not those of things kept elsewhere)."""
+    """Return the digests of the blobs that an event names, without digests of things stored elsewhere."""
     names = _REFERENCES.get(type(event))
     return () if names is None else names(event)

@@ -1,7 +1,8 @@
-"""Calls to models in a run's fold: what is held for them, what they took, and how their models did.
+"""Model calls in a run's fold: what is reserved for them, what they cost, and how well their models do.
 
-An effect in flight knows its questions, so that a delivery after a crash takes what was answered from here
-and sends again what was not. What calls took stays when the effect has ended; its own outcome costs nothing.
+An effect in flight keeps its calls. After a crash, a new delivery takes the answered ones from here and sends
+the others again. The cost of calls remains when the effect has ended; the effect's own outcome then costs
+nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from state.run_state import IllegalEvent, OpenEffect, RunState, evolve, require_
 
 
 def apply_call_started(state: RunState, event: CallStarted) -> RunState:
-    """Hold what an attempt may take. The price that its model is first called at holds for the whole run."""
+    """Reserve the most that an attempt may cost. The price at a model's first call holds for the run."""
     require_live(state, event)
     effect = _require_open_effect(state, event)
     known = effect.calls[event.call] if event.call < len(effect.calls) else None
@@ -64,7 +65,7 @@ def apply_call_started(state: RunState, event: CallStarted) -> RunState:
 
 
 def apply_call_ended(state: RunState, event: CallEnded) -> RunState:
-    """Charge an attempt in the place of what was held for it."""
+    """Charge an attempt, and release what was reserved for it."""
     effect = _require_open_effect(state, event)
     known = effect.calls[event.call] if event.call < len(effect.calls) else None
     if known is None or known.held is None or known.attempts != event.attempt:
@@ -122,16 +123,16 @@ def _record_answer(state: RunState, event: CallCompleted) -> RunState:
 
 
 def _add_answer_cost(sum_usd: float | None, price: Price | None, tokens: Tokens) -> float | None:
-    """Add an answer at the price of tokens that no cache had: what caches had differs from time to time."""
+    """Add an answer's cost at the uncached price, because what is cached varies from time to time."""
     if sum_usd is None or price is None:
         return None
     return round_usd(sum_usd + price.cost(Tokens(input=tokens.input, output=tokens.output)))
 
 
 def record_attempts(state: RunState, attempts: Iterable[Attempt]) -> dict[str, ModelRecord]:
-    """Return the records of models after a round: what came of the attempts in the slots that each had.
+    """Return the models' records after a round, from the attempts in the slots that each model had.
 
-    An attempt that is late counts for who had its slot in its own round.
+    A late attempt counts for the model that had its slot in its own round.
     """
     found = dict(state.models)
     for one in attempts:
@@ -153,19 +154,19 @@ def record_attempts(state: RunState, attempts: Iterable[Attempt]) -> dict[str, M
 
 
 def apply_budget_short(state: RunState, event: BudgetShort) -> RunState:
-    """The run could not have what it needed under this cap."""
+    """Record that the run could not get what it needed under this cap."""
     return evolve(state, short={**state.short, event.resource: event.cap})
 
 
 def apply_budget_warned(state: RunState, event: BudgetWarned) -> RunState:
-    """This mark of a cap is not warned of again."""
+    """Record the warning, so that it is not given again for this mark."""
     return evolve(state, warned={**state.warned, event.resource: event.percent})
 
 
 def outcome_charges(state: RunState, event: EffectEnded, effect: OpenEffect | None) -> dict[str, Any]:
-    """Return what an effect's end takes of the budgets besides its usage.
+    """Return what an effect's end takes from the budgets besides its usage.
 
-    Calls that it left under way are charged as lost: nobody will settle them.
+    Calls that are still in flight are charged as lost, because nobody will settle them.
     """
     if isinstance(event, EvaluationCompleted):
         return {"device_seconds": _add_device_seconds(state, event)}
@@ -179,7 +180,7 @@ def outcome_charges(state: RunState, event: EffectEnded, effect: OpenEffect | No
 
 
 def _add_device_seconds(state: RunState, event: EvaluationCompleted) -> float:
-    """Add the seconds that a verdict took of a device: what was predicted, or known, took none."""
+    """Add the device seconds of a verdict; predicted and reused verdicts used no device."""
     timed = event.evaluation.benchmark
     if event.device_seconds is not None:
         return round(state.device_seconds + event.device_seconds, 6)
@@ -190,7 +191,7 @@ def _add_device_seconds(state: RunState, event: EvaluationCompleted) -> float:
 
 
 def charge_usage(state: RunState, usage: Usage) -> RunState:
-    """Charge what an effect's outcome says that it cost."""
+    """Charge the cost that an effect's outcome reports."""
     if usage.cost_usd == 0.0:
         return state
     if usage.cost_usd is None:
@@ -199,5 +200,5 @@ def charge_usage(state: RunState, usage: Usage) -> RunState:
 
 
 def apply_budget_spent(state: RunState, event: BudgetSpent) -> RunState:
-    """Charge money that is gone without an outcome."""
+    """Charge money that was spent without an outcome."""
     return evolve(state, spent_usd=state.spent_usd + event.amount_usd)

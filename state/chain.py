@@ -1,8 +1,8 @@
-"""The hash chain: every row carries the hash of the row before it in its stream and in the whole log.
+"""The hash chain: every row carries the hash of the row before it, in its stream and in the whole log.
 
-hash = SHA-256(prev | log_prev | header | payload), the header being the row's other columns as text
-separated by U+001F, and the payload the very bytes that are stored. Whoever changes, swaps, drops or
-inserts a row breaks the chain at that row; `ChainVerifier` finds the first one.
+hash = SHA-256(prev | log_prev | header | payload). The header is the row's other columns as text, separated
+by U+001F; the payload is the stored bytes. Changing, swapping, dropping or inserting a row breaks the chain
+at that row, and `ChainVerifier` finds the first such row.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from state.errors import LogDamaged
 from state.records import EventRow
 
 GENESIS = bytes(32)
-"""What the first row of a log, or of a stream that continues no other, carries as the hash before it."""
+"""The hash before the first row of a log, or of a stream that continues no other."""
 
 ChainLink = tuple[int, bytes]
-"""(run_seq, hash) of a row: what its successor in the stream continues."""
+"""(run_seq, hash) of a row, which the next row of the stream continues."""
 
 
 RowContent = tuple[
@@ -27,7 +27,7 @@ RowContent = tuple[
 
 
 def row_hash(content: RowContent) -> bytes:
-    """Return the hash of a row's other columns."""
+    """Return the hash over a row's other columns."""
     seq, stream, run_seq, type_, sv, ts_us, cause, idem, payload, prev, log_prev, state_hash, fold = content
     stated = "" if state_hash is None else state_hash.hex()
     header = (
@@ -38,10 +38,10 @@ def row_hash(content: RowContent) -> bytes:
 
 
 def check_link(row: EventRow, link: ChainLink | None) -> None:
-    """Accept a row as what follows `link` in its stream.
+    """Check that a row follows `link` in its stream.
 
     Raises:
-        LogDamaged: it does not, or its content is not what was hashed.
+        LogDamaged: it does not, or its content does not match its hash.
     """
     if link is None or link != (row.run_seq - 1, row.prev):
         raise _damaged_row(row, "does not continue its stream")
@@ -50,11 +50,11 @@ def check_link(row: EventRow, link: ChainLink | None) -> None:
 
 
 class ChainVerifier:
-    """Checks rows in log order, from any point on.
+    """Checks rows in log order, from any starting point.
 
-    `before` returns what the first row seen of a stream must continue, None when nothing can be said for
-    it; `log_hash` is the hash of the row before the first one, `seq` its number. `beyond` returns where the
-    log goes on after events that were taken out: the last one's number, and what the next row continues.
+    `before` returns what a stream's first row must continue, None if that is unknown. `seq` and `log_hash`
+    are the number and hash of the row before the first one. `beyond` returns where the log goes on after
+    events that were taken out: the number of the last one, and the hash that the next row continues.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class ChainVerifier:
         self._links: dict[str, ChainLink] = {}
 
     def check_row(self, row: EventRow) -> None:
-        """Accept the next row of the log.
+        """Check the next row of the log.
 
         Raises:
-            LogDamaged: it does not follow, or its content is not what was hashed.
+            LogDamaged: it does not follow, or its content does not match its hash.
         """
         if row.seq != self.seq + 1:
             self.seq, self.log_hash = self._beyond(self.seq + 1) or (self.seq, self.log_hash)

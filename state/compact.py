@@ -1,7 +1,7 @@
-"""Compaction: a log made anew without the runs that are safe in archives, and without blobs nobody names.
+"""Compaction: rebuilds a log without archived runs and without blobs that no event names.
 
-No event is deleted in place. A run is left out only when an archive, read to its end, holds exactly what the
-log holds of it, when it has ended and when no run that stays continues it.
+No event is deleted in place. A run is left out only if it has ended, if an archive was read to its end and
+holds exactly the log's data of the run, and if no remaining run continues it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from state.records import ProgressCallback
 def compact_log(
     home: Path, archives: Sequence[Path] = (), *, progress: ProgressCallback | None = None
 ) -> RebuildResult:
-    """Make the log of `home` anew without the runs in `archives`; nobody may own the home.
+    """Rebuild the log of `home` without the runs in `archives`; no process may own the home.
 
     Raises:
         HomeError, LogError: the log cannot be used.
         BadArchive: an archive is damaged.
         StreamUnknown: the log has no such run.
-        RunKept: a run goes on, went on after its archive was made, or is continued by one that stays.
-        StorageFull, StorageFailed: the new file could not be written; the log is as it was.
+        RunKept: a run has not ended, went on after it was archived, or is continued by a remaining run.
+        StorageFull, StorageFailed: the new file could not be written; the log is unchanged.
     """
     leaving = {found.manifest.run: found for found in map(read_archive, archives)}
     with lock_home(home) as layout:

@@ -1,9 +1,9 @@
-"""Copying rows and blobs as they are from one log's file to another, with some of them left out.
+"""Copies rows and blobs unchanged from one log file to another, leaving some out.
 
-Rows keep their numbers and hashes; what is left out leaves a gap, over which the chain goes on. Of a blob
-that is left out a tombstone stays. Which blobs the rows left need is found by looking for digests in what
-they say, and in what those blobs say: more is kept than needed rather than less, and no list of the places
-where an event may name a blob can grow old.
+Rows keep their numbers and hashes; rows that are left out leave a gap, and the chain goes on after it. A blob
+that is left out is replaced by a tombstone. To find the blobs that the remaining rows need, this module looks
+for digests in their text, and in the text of those blobs. This keeps too much rather than too little, and
+needs no list of the fields that may name a blob.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PAGE = 200
 
 
 class RowCopier:
-    """Puts rows, in log order, into a database that holds none, in the transaction under way."""
+    """Writes rows, in log order, into a database without rows, in the current transaction."""
 
     def __init__(self, target: sqlite3.Connection) -> None:
         self._target = target
@@ -40,7 +40,7 @@ class RowCopier:
         """Copy a row; the log's triggers check that it continues what is there.
 
         Raises:
-            sqlite3.IntegrityError: it does not; nothing of it was stored.
+            sqlite3.IntegrityError: it does not; nothing was stored.
         """
         if row.seq > self._seq + 1:
             self._record_gap(row.seq - 1, row.log_prev)
@@ -55,7 +55,7 @@ class RowCopier:
         self.rows += 1
 
     def record_end(self, seq: int, log_hash: bytes) -> None:
-        """Say where the log that the rows came from ended, so that no number is given twice."""
+        """Record where the source log ended, so that no number is used twice."""
         if seq > self._seq:
             self._record_gap(seq, log_hash)
 
@@ -64,7 +64,7 @@ class RowCopier:
 
 
 def _stream_row(row: EventRow) -> tuple[object, ...]:
-    """Return the row of the table `stream` that a stream's first event comes with."""
+    """Return the row of the table `stream` for a stream's first event."""
     event = decode_event(row)
     if isinstance(event, RunForked):
         return (row.stream, event.parent, event.parent_seq, row.prev)
@@ -77,7 +77,7 @@ def find_digests(text: bytes) -> set[str]:
 
 
 def reachable_blobs(connection: sqlite3.Connection, named: Iterable[str]) -> set[str]:
-    """Return which blobs are stored of those named, and of those that they name in turn."""
+    """Return the stored blobs among those named, and among those that they name in turn."""
     found: set[str] = set()
     todo = list(named)
     while todo:
@@ -94,7 +94,7 @@ def reachable_blobs(connection: sqlite3.Connection, named: Iterable[str]) -> set
 
 
 def iterate_blobs(connection: sqlite3.Connection) -> Iterator[StoredBlob]:
-    """Yield all rows of the table `blob`, a page at a time."""
+    """Yield all rows of the table `blob`, page by page."""
     after = 0
     query = "SELECT rowid, * FROM blob WHERE rowid > ? ORDER BY rowid LIMIT ?"
     while page := connection.execute(query, (after, _PAGE)).fetchall():

@@ -1,8 +1,8 @@
 """Named crash points: places in production code where a test can have the process killed, or hang.
 
-`NKI_AGENT_CRASH_AT=name:n` kills the process with SIGKILL at the n-th hit of the point `name`;
-`NKI_AGENT_CRASH_AT=n` at the n-th hit of any point. `NKI_AGENT_HANG_AT` lets the thread that gets there hang
-for ever instead. Unset, a point costs one comparison.
+`NKI_AGENT_CRASH_AT=name:n` kills the process with SIGKILL at the n-th hit of the point `name`,
+`NKI_AGENT_CRASH_AT=n` at the n-th hit of any point. `NKI_AGENT_HANG_AT` makes the thread hang for ever
+instead. If neither is set, a point costs one comparison.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class _CrashTrigger:
 def parse_trigger(
     text: str | None, *, variable: str = ENVIRONMENT, blow: Callable[[], None] = _kill_process
 ) -> _CrashTrigger | None:
-    """Read the environment's `name:n` or `n`; None when unset or empty.
+    """Parse the environment's `name:n` or `n`; return None if it is unset or empty.
 
     Raises:
-        ValueError: `text` is neither form, or n is not a positive number.
+        ValueError: `text` has neither form, or n is not a positive number.
     """
     if not text:
         return None

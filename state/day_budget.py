@@ -1,7 +1,7 @@
-"""The day's budget: what all runs took since midnight UTC, and what is under way may take.
+"""The day's budget: what all runs used since midnight UTC, and what is reserved for work in flight.
 
-It is of calls to models, of time on devices, and of the time in which runs are under way. What is reserved
-counts on the day on which it was. A clock that goes back does not bring an earlier day back.
+It covers calls to models, time on devices, and the time in which runs are in progress. A reservation counts
+for the day on which it was made. A clock that goes back does not bring an earlier day back.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from state.model import Amount, FrozenModel, Resource
 
 
 class BudgetHold(FrozenModel):
-    """What is reserved for one call under way, and on which day."""
+    """What is reserved for one call in flight, and for which day."""
 
     date: str
     amount: Amount
 
 
 class DayBudget(FrozenModel):
-    """One day: what was spent on it, and all that is held, also of calls that began on an earlier one.
+    """One day: what was spent on it, and all reservations, including those from earlier days.
 
-    `apply_day_warned` are the marks that were warned of on it, in percent of a cap.
+    `warned` holds the highest mark of each cap, in percent, for which a warning was given on this day.
     """
 
     date: str
@@ -32,30 +32,30 @@ class DayBudget(FrozenModel):
 
     @property
     def reserved_amount(self) -> Amount:
-        """What is held of this day's budget."""
+        """What is reserved of this day's budget."""
         return sum((one.amount for one in self.held.values() if one.date == self.date), Amount())
 
     def for_date(self, date: str) -> DayBudget:
-        """Return the day as it is on `date`: a new one when that is later."""
+        """Return the budget for `date`: a new day if that is later."""
         return self if date <= self.date else DayBudget(date=date, held=self.held)
 
 
 def apply_day_reserved(day: DayBudget, event: DayReserved) -> DayBudget:
-    """Return the day with a call under way."""
+    """Return the day with a reservation for a call in flight."""
     now = day.for_date(event.day)
     hold = BudgetHold(date=now.date, amount=event.amount)
     return now.model_copy(update={"held": {**now.held, event.call: hold}})
 
 
 def apply_day_warned(day: DayBudget | None, event: BudgetWarned) -> DayBudget | None:
-    """Return the day on which this mark of a cap is not warned of again."""
+    """Return the day with the warning recorded, so that it is not given again for this mark."""
     if day is None:
         return day
     return day.model_copy(update={"warned": {**day.warned, event.resource: event.percent}})
 
 
 def apply_day_settled(day: DayBudget | None, event: DaySettled) -> DayBudget | None:
-    """Return the day after a call; one that nobody reserved, as after a repair, changes nothing."""
+    """Return the day after a call was settled; without a reservation (after a repair), it is the same."""
     hold = day.held.get(event.call) if day is not None else None
     if day is None or hold is None:
         return day

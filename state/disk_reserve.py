@@ -1,7 +1,7 @@
-"""The reserve: a file that holds some of the disk, to be given up when the disk is full.
+"""The disk reserve: a file that occupies some disk space and is deleted when the disk is full.
 
-What it frees is for the events that end things in good order: outcomes of what is in flight, pauses. It is
-also given up when the disk is too full for the log even to be opened.
+The freed space is for the events that end things in good order: outcomes of work in flight, and pauses. The
+reserve is also released if the disk is too full to open the log.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import os
 from pathlib import Path
 
 RESERVE_BYTES = 8 << 20
-"""Some thousand events."""
+"""Enough for some thousand events."""
 
 LOW_BYTES = 4 << 20
-"""With less than this free, the disk is as good as full."""
+"""With less free space than this, the disk counts as full."""
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -31,14 +31,13 @@ class DiskReserve:
 
     @property
     def required_bytes(self) -> int:
-        """How much must be free for it to be made: it, and twice what counts as full, so as not to flap."""
+        """The free space needed to create it: its size plus a margin, so that it does not flap."""
         return self.size + 2 * LOW_BYTES
 
     def create(self) -> bool:
-        """Set the space aside unless it is; return False when there is too little.
+        """Reserve the space if it is not reserved yet; return False if there is too little.
 
-        Where the file system cannot set space aside, there is no reserve: that is logged, and no reason to
-        stop.
+        If the file system cannot reserve space, there is no reserve; this is logged and the program goes on.
         """
         if self._path.exists():
             return True
@@ -54,7 +53,7 @@ class DiskReserve:
         return True
 
     def release(self) -> bool:
-        """Give the space up; return whether there was any."""
+        """Free the space; return whether there was a reserve."""
         try:
             self._path.unlink()
         except FileNotFoundError:
@@ -70,6 +69,6 @@ class DiskReserve:
 
 
 def free_bytes(folder: Path) -> int:
-    """Return how much an ordinary user may still write to the disk of `folder`."""
+    """Return how many bytes an ordinary user may still write to the disk of `folder`."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize

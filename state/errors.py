@@ -1,33 +1,33 @@
-"""Everything that can go wrong with a home or its log, as one tree; each class has a stable `code`.
+"""The errors of a home and its log, as one tree; each class has a stable `code`.
 
 StateError
 ├── HomeError                 the directory
 │   ├── HomeUnreadable        not a directory, or no permission
 │   ├── HomeOnNetwork         a network file system, where locks and fsync cannot be trusted
 │   ├── HomeLocked            another process owns the log
-│   └── NoLog                 nothing was ever recorded here; perhaps there is not even a directory
-├── LogError                  what is stored
-│   ├── LogTooNew             written by a newer version of this program
+│   └── NoLog                 nothing was ever recorded here; perhaps the directory does not exist
+├── LogError                  the stored log
+│   ├── LogTooNew             a newer version of this program wrote it
 │   ├── LogDamaged            a row, page or file is not what was written
-│   └── TailLost              events that were acknowledged are gone
-│       └── WalLost           the log was in use, and its -wal file is not there: some may be gone
-├── AppendError               what was to be stored
+│   └── TailLost              acknowledged events are gone
+│       └── WalLost           the log was in use and its -wal file is missing: some events may be gone
+├── AppendError               an append
 │   ├── EventRefused          it cannot follow the history
 │   ├── StaleAppend           the caller had not seen the stream's newest events
 │   ├── DuplicateOutcome      its idempotency key is taken by another payload
 │   ├── StorageFull           no space; nothing was stored, later appends may succeed
 │   ├── StorageFailed         the disk or SQLite failed; nothing was acknowledged
 │   └── LogClosed             the log was closed
-├── OfflineError              what was to be done to a log that nobody owns
-│   ├── BadTarget             the file to write is there already, or is the log's own
+├── OfflineError              work on a log that no process owns
+│   ├── BadTarget             the output file exists already, or is the log's own
 │   ├── BadArchive            not an archive, cut short, or edited
-│   ├── RunExists             a run of that name is in the log already
-│   └── RunKept               a run cannot be taken out: it goes on, or others continue it
-└── ReadError                 what was asked for
+│   ├── RunExists             the log already has a run of that name
+│   └── RunKept               a run cannot be taken out: it has not ended, or others continue it
+└── ReadError                 a read
     ├── BlobMissing
     │   └── BlobPruned        it was here; it went with the runs that named it, or was damaged
     ├── StreamUnknown
-    └── ReadModelsStale       they are another version's; whoever opens the log for writing rebuilds them
+    └── ReadModelsStale       another version made them; opening the log for writing rebuilds them
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class HomeOnNetwork(HomeError):  # noqa: N818
 
 
 class HomeLocked(HomeError):  # noqa: N818
-    """`owner_pid` is the process that owns the home, None when its note could not be read."""
+    """`owner_pid` is the process that owns the home, None if its note could not be read."""
 
     code = "home_locked"
 
@@ -81,7 +81,7 @@ class LogTooNew(LogError):  # noqa: N818
 
 
 class LogDamaged(LogError):  # noqa: N818
-    """Names the first bad row by `seq`, `stream`, `run_seq` (None where it is no row); `what` is wrong."""
+    """`what` is wrong with the log; `seq`, `stream`, `run_seq` name the first bad row (None: no row)."""
 
     code = "log_damaged"
 
@@ -97,7 +97,7 @@ class LogDamaged(LogError):  # noqa: N818
 
 
 class TailLost(LogError):  # noqa: N818
-    """`anchor_seq` was acknowledged, the log ends at `head_seq`."""
+    """Event `anchor_seq` was acknowledged, but the log ends at `head_seq`."""
 
     code = "tail_lost"
 
@@ -112,7 +112,7 @@ class TailLost(LogError):  # noqa: N818
 
 
 class WalLost(TailLost):
-    """Commits that were only in the -wal file are gone with it; the log as it is ends at `head_seq`."""
+    """Commits that were only in the -wal file are lost with it; the log now ends at `head_seq`."""
 
     code = "wal_lost"
 
@@ -134,7 +134,7 @@ class EventRefused(AppendError):  # noqa: N818
 
 
 class StaleAppend(AppendError):  # noqa: N818
-    """The stream is at `actual`, the caller expected `expected` (last run_seq)."""
+    """The stream is at `actual`, the caller expected `expected`; both are run_seqs."""
 
     code = "stale_append"
 
@@ -146,7 +146,7 @@ class StaleAppend(AppendError):  # noqa: N818
 
 
 class DuplicateOutcome(AppendError):  # noqa: N818
-    """`key` is taken by event `seq` (None: within the same append), which says something else."""
+    """Event `seq` holds `key` with other content; `seq` is None if both are in the same append."""
 
     code = "duplicate_outcome"
 
@@ -179,7 +179,7 @@ class BadTarget(OfflineError):  # noqa: N818
 
 
 class BadArchive(OfflineError):  # noqa: N818
-    """`what` is wrong with the archive `path`."""
+    """`what` says what is wrong with the archive `path`."""
 
     code = "bad_archive"
 
@@ -218,18 +218,18 @@ class ReadModelsStale(ReadError):  # noqa: N818
 
 
 def sqlite_code(error: sqlite3.Error) -> int:
-    """Return the primary result code of an error, 0 where it comes from Python and has none."""
+    """Return an error's primary result code; 0 if the error comes from Python and has none."""
     return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
 
 
 def to_state_error(error: sqlite3.Error) -> StateError:
-    """Map what SQLite raised to this tree: by its primary result code, never by its message."""
+    """Map an SQLite error to this tree, by its primary result code and not by its message."""
     primary = sqlite_code(error)
     if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return LogDamaged(str(error))
     if primary in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return HomeUnreadable(f"the log cannot be opened: {error}")
-    if primary == sqlite3.SQLITE_ERROR:  # our own fixed SQL: it is the tables that are not as we made them
+    if primary == sqlite3.SQLITE_ERROR:  # our SQL is fixed, so the tables are wrong
         return LogDamaged(f"its tables are not as this program makes them: {error}")
     if not primary and str(error).startswith("Could not decode to UTF-8"):  # Python's own error has no code
         return LogDamaged(f"a text in it is no UTF-8: {error}")
@@ -240,7 +240,7 @@ def to_state_error(error: sqlite3.Error) -> StateError:
 
 @contextmanager
 def sqlite_errors() -> Iterator[None]:
-    """Let no `sqlite3.Error` leave the block: it becomes one of this tree's errors."""
+    """Turn any `sqlite3.Error` of the block into an error of this tree."""
     try:
         yield
     except sqlite3.Error as error:

@@ -1,4 +1,4 @@
-"""An experience of a run's own memory as others are handed it: with what it was found under."""
+"""Converts an experience of a run's own memory for other runs, with the conditions it was found under."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""The run fold: `apply(state, event) -> state`, the only way in which a run's state changes.
+"""The run fold: `apply_event(state, event)` is the only way in which a run's state changes.
 
-Pure and total: no clock, no randomness, no I/O; every legal history folds, and an event that cannot
-follow raises `IllegalEvent` before it is stored. `RunState` holds only what `decide` reads. What a
-round taught arrives whole in its RoundCompleted, so the fold does not know how the search learns.
-What of the state twins share is `dump_semantic`'s to say (`state.semantic_state`).
+It is pure and total: no clock, no randomness, no I/O. Every legal history folds, and an event that cannot
+follow raises `IllegalEvent` before it is stored. `RunState` holds only what `decide` reads. RoundCompleted
+carries all that a round taught, so the fold does not know how the search learns.
+
+`state.semantic_state.dump_semantic` defines which part of the state twin runs have in common.
 """
 
 from __future__ import annotations
@@ -85,10 +86,10 @@ __all__ = [
 ]
 
 FOLD_VERSION = 10
-"""Raised whenever the meaning of the state changes; snapshots of other versions are ignored."""
+"""Raise it whenever the meaning of the state changes; snapshots of other versions are ignored."""
 
 MAX_FORMER_BESTS = 16
-"""How many kernels that were the best once are remembered, should the best be refuted."""
+"""How many earlier best kernels are remembered, in case the best is refuted."""
 
 EventHandler = Callable[[RunState, Any], RunState]
 
@@ -97,7 +98,8 @@ def apply_event(state: RunState | None, event: Event) -> RunState:
     """Return the state after `event`.
 
     Raises:
-        IllegalEvent: `event` cannot follow: no run yet, a second start, an outcome without a start.
+        IllegalEvent: `event` cannot follow: there is no run yet, it starts something twice, or it is an
+            outcome without a start.
     """
     if state is None:
         return _create_state(event)
@@ -142,7 +144,7 @@ def _apply_run_paused(state: RunState, event: RunPaused) -> RunState:
 
 
 def _apply_run_resumed(state: RunState, event: RunResumed) -> RunState:
-    """Points are `kind` or `kind what`: of each kind the last one that was let pass is remembered."""
+    """A point is `kind` or `kind what`; for each kind, the last approved point is remembered."""
     require_live(state, event)
     passed = {point.partition(" ")[0]: point for point in event.approved}
     return evolve(
@@ -212,7 +214,7 @@ def _apply_round_started(state: RunState, event: RoundStarted) -> RunState:
 
 
 def _apply_beam_selected(state: RunState, event: BeamSelected) -> RunState:
-    """A lineage without a kernel in the beam is over: its checkpoint is forgotten (the state stays small)."""
+    """Drop the checkpoints of lineages that have no kernel in the beam any more, to keep the state small."""
     alive = {entry.candidate.lineage for entry in event.beam}
     marks = {lineage: mark for lineage, mark in state.checkpoints.items() if lineage in alive}
     selected = evolve(state, beam=event.beam, selected=state.in_round, checkpoints=marks, rejudge=())
@@ -222,7 +224,7 @@ def _apply_beam_selected(state: RunState, event: BeamSelected) -> RunState:
 def _apply_round_completed(state: RunState, event: RoundCompleted) -> RunState:
     if not state.selected or event.round != state.round:
         raise IllegalEvent(f"RoundCompleted({event.round}) while round {state.round} has no beam")
-    # what is left is for rounds to come: a person's kernel that arrived early, and what audits said
+    # the rest belongs to later rounds: a person's kernel that arrived early, and results of audits
     later = {
         key: value for key, value in state.outcomes.items() if _outlives_round(effect_key(value), event.round)
     }
@@ -288,7 +290,7 @@ def _apply_effect_ended(state: RunState, event: EffectEnded) -> RunState:
 
 
 def _apply_audit(state: RunState, event: EffectEnded) -> RunState:
-    """The best kernel stands at the level that its audit has shown."""
+    """Raise the best kernel to the level that its audit has shown."""
     best, key = state.best, effect_key(event)
     if not isinstance(event, EvaluationCompleted) or not event.evaluation.is_correct:
         return state
@@ -345,7 +347,7 @@ def _apply_memory_curated(state: RunState, event: MemoryCurated) -> RunState:
 
 
 def _chain_decision(state: RunState, event: Event) -> RunState:
-    """Chain a decision into the digest by which twins compare everything that was decided, in order."""
+    """Add a decision to the digest with which twin runs compare all decisions, in order."""
     line = state.decision_digest.encode() + event.model_dump_json().encode()
     return evolve(state, decision_digest=hashlib.sha256(line).hexdigest())
 
@@ -353,7 +355,7 @@ def _chain_decision(state: RunState, event: Event) -> RunState:
 _PARTIAL_DECISIONS = frozenset(
     {KernelKept, KernelDiscarded, KernelReverted, GuardCheckpointed, MemoryCurated}
 )
-"""Decisions that stand in a record with others; what ends the record is none of them."""
+"""Decisions that are recorded in parts. The event that ends such a record is not among them."""
 
 _HANDLERS: dict[type[Event], EventHandler] = {
     RunCreated: _refuse_second_start,

@@ -1,4 +1,4 @@
-"""The state that a fork begins with: its parent's at the cut, without what was in flight there."""
+"""The initial state of a fork: its parent's at the forked event, without effects in flight."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from state.run_state import RunState, evolve, is_by_person
 
 
 def fork_state(parent: RunState, rebase: Rebase | None = None) -> RunState:
-    """Return the state that a fork starts with: effects in flight are abandoned, money spent is inherited."""
+    """Return a fork's initial state: effects in flight are abandoned, money spent is inherited."""
     state = parent.before or parent
     child = evolve(
         state,
@@ -33,11 +33,11 @@ def fork_state(parent: RunState, rebase: Rebase | None = None) -> RunState:
 
 
 def rebase_state(state: RunState, rebase: Rebase) -> RunState:
-    """Abandon the round under way; what was judged is history, and who competes is judged anew.
+    """Abandon the current round; earlier verdicts no longer count, and the beam must be judged again.
 
-    What people proposed stays: it was accepted, and not judged yet under what counts now. Lessons and
-    attempts go, as what they say was so elsewhere; experiences stay as those of another run would, with
-    where they are from.
+    People's proposals stay, because they were accepted and are not judged under the new conditions yet.
+    Lessons and attempts are dropped, because they hold for the old conditions. Experiences stay like those of
+    another run, with their origin.
     """
     first = [] if state.initial is None else [state.initial]
     known = {one.id: one for one in (*first, *(entry.candidate for entry in state.beam))}
@@ -72,7 +72,7 @@ def rebase_state(state: RunState, rebase: Rebase) -> RunState:
 
 
 def _parent_experiences(state: RunState) -> tuple[LearntExperience, ...]:
-    """Return the optimisation memory with what it was found under; `origin` is empty: the run itself."""
+    """Return the memory as experiences with their conditions; `origin` is empty, for the run itself."""
     tags = ProblemTags(target=state.config.target, operators=(), dtypes=(), extents=())
     return tuple(export_experience(one, state, origin="", tags=tags) for one in state.memory)
 

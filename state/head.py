@@ -1,8 +1,8 @@
-"""The HEAD anchor: a small file beside the database that remembers how far the log had come.
+"""The HEAD anchor: a small file beside the database that records the log's last event.
 
-SQLite cannot tell a log whose newest commits were cut off (a deleted -wal, a copy of the main file
-alone) from one that never had them. HEAD can: it is written after a commit, never before, so a log
-that ends before HEAD has lost events that were acknowledged; a log that ends after it is normal.
+SQLite cannot tell a log whose newest commits were cut off (a deleted -wal, a copy of the main file alone)
+from one that never had them. HEAD can: it is written after a commit, never before. A log that ends before
+HEAD has lost acknowledged events; a log that ends after it is normal.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from state.errors import HomeUnreadable, LogDamaged
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The last event of a log: its global `seq`, its place, its hash (hex). seq 0 is an empty log."""
+    """A log's last event: its global `seq` (0: empty log), its stream and run_seq, its hash in hex."""
 
     seq: int
     stream: str
@@ -46,11 +46,11 @@ def write_head(path: Path, head: Head) -> None:
 
 
 def read_head(path: Path) -> Head | None:
-    """Return the anchor, None when there is none.
+    """Return the anchor, or None if there is none.
 
     Raises:
-        LogDamaged: what is there is not an anchor.
-        HomeUnreadable: no permission.
+        LogDamaged: the file is not an anchor.
+        HomeUnreadable: no permission to read it.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -58,7 +58,7 @@ def read_head(path: Path) -> Head | None:
         return None
     except PermissionError as error:
         raise HomeUnreadable(f"{path}: no permission to read") from error
-    except (OSError, UnicodeDecodeError):  # a directory, say
+    except (OSError, UnicodeDecodeError):  # a directory, for example
         return _raise_damaged(path)
     try:
         head = Head(**json.loads(text))

@@ -1,8 +1,8 @@
-"""The home directory: which files it holds, how it is made, and when it is refused.
+"""The home directory: its files, how it is created, and when it is refused.
 
-One home is one log. `events.db` (with SQLite's `-wal` and `-shm`) is the log, `HEAD` its anchor,
-`agentd.lock` says who owns it. A home is made 0700; one that a group may enter (a service's, 0750) is
-readable by that group, whose files are 0640.
+One home holds one log. `events.db` (with SQLite's `-wal` and `-shm`) is the log, `HEAD` its anchor, and
+`agentd.lock` names the owner. A home is created with mode 0700. If a group may enter it (a service's home,
+0750), that group can read its files, which have mode 0640.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from state.errors import HomeOnNetwork, HomeUnreadable, NoLog
 NETWORK_FILESYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "9p", "fuse.sshfs", "fuse.glusterfs", "glusterfs"}
 )
-"""Where advisory locks or fsync do not mean what SQLite's WAL needs them to mean."""
+"""File systems on which advisory locks or fsync do not do what SQLite's WAL needs."""
 
 MOUNTS = Path("/proc/self/mounts")
 
@@ -33,7 +33,7 @@ HOME_FILES = (
     "hosts.json",
     "known_hosts",
 )
-"""What in a home is its own, in small letters: nothing that a person asks for is written there."""
+"""Names that belong to the home, in lower case. Files that a person asks for are never written there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class HomeLayout:
 
     @property
     def replaced_logs(self) -> Path:
-        """Where logs are kept that others took the place of."""
+        """Where replaced logs are kept."""
         return self.home / "replaced"
 
     @property
@@ -74,12 +74,12 @@ class HomeLayout:
 
 
 def is_home_file(name: str) -> bool:
-    """Return whether a home's file or folder of this name is its own, on any file system."""
+    """Return whether this name belongs to the home; case is ignored, as some file systems do."""
     return any(fnmatchcase(name.casefold(), pattern) for pattern in HOME_FILES)
 
 
 def filesystem_type(path: Path, mounts: str) -> str | None:
-    """Return the type of the file system that holds `path`, by a text in the format of /proc/mounts."""
+    """Return the type of the file system that holds `path`; `mounts` is the text of /proc/mounts."""
     best: tuple[int, str] | None = None
     for line in mounts.splitlines():
         fields = line.split()
@@ -90,10 +90,10 @@ def filesystem_type(path: Path, mounts: str) -> str | None:
 
 
 def prepare_home(home: Path, *, create: bool) -> HomeLayout:
-    """Return the layout of a home that this process may write, making the directory if asked to.
+    """Return the layout of a home that this process may write; create the directory if asked to.
 
     Raises:
-        NoLog: missing and not to be created.
+        NoLog: the directory is missing, and `create` is false.
         HomeUnreadable: not a directory, or not writable.
         HomeOnNetwork: it lies on a network file system.
     """
@@ -113,13 +113,13 @@ def prepare_home(home: Path, *, create: bool) -> HomeLayout:
 
 
 def require_directory(home: Path) -> None:
-    """Refuse a home that is there and no directory; raises HomeUnreadable."""
+    """Refuse a home that exists and is not a directory; raises HomeUnreadable."""
     if home.exists() and not home.is_dir():
         raise HomeUnreadable(f"{home}: a home is a directory, this is a file")
 
 
 def missing_home_error(home: Path) -> NoLog:
-    """Return the error for a home that is not there: most likely nothing was started yet."""
+    """Return the error for a missing home: most likely nothing was started yet."""
     return NoLog(f"{home}: no such directory; no runs yet, `agentctl run` starts one")
 
 

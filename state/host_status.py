@@ -1,7 +1,7 @@
-"""How hosts stand, published for whoever looks: a small file of the home, replaced whole, no part of the log.
+"""The status of hosts, published in a small file of the home that is replaced as a whole.
 
-Which host is up at the moment decides nothing that a run finds, and would fill a log in days. So the process
-that uses hosts writes it here, and readers take it for what was known when it was written.
+It is not part of the log: which host is up at the moment does not affect a run's results, and would fill a
+log within days. The process that uses hosts writes the file; readers get the status as of that time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from state.model.base import FrozenModel
 
 FILE_NAME = "hosts.json"
 MAX_HOSTS = 256
-"""Hosts that are remembered; those heard of longest ago are forgotten."""
+"""The most hosts that are kept; those not heard of for longest are dropped."""
 
 MAX_BYTES = 4 << 20
 
@@ -26,13 +26,14 @@ HostStateName = Literal["connecting", "up", "resting", "quarantined", "set_aside
 
 
 class HostStatus(FrozenModel):
-    """How one host stands. Times are UTC; `why` is there where it is not up, and where it is up and its times
-    may not compare with those of others (`compares`); `remedy` is what to do about that, or for more use of
-    a host that is up.
+    """The status of one host. Times are UTC.
 
-    `resting`: it did not answer, and is asked again at `until`; `quarantined`: it times the calibration
-    kernel `ratio` times as long as the others; `set_aside`: it is not like the others, or lacks a tag;
-    `closed`: nobody uses it now. `waiting` are the evaluations that wait for any host.
+    `why` explains why a host is not up, or why the times of a host that is up may not compare with others
+    (`compares`). `remedy` says what to do about that, or how to use a host that is up more.
+
+    `resting`: it did not answer, and is tried again at `until`. `quarantined`: it takes `ratio` times as long
+    for the calibration kernel as the others. `set_aside`: it differs from the others, or lacks a tag.
+    `closed`: no process uses it now. `waiting` counts the evaluations that wait for any host.
     """
 
     address: str
@@ -55,14 +56,14 @@ class HostStatus(FrozenModel):
 
 
 class HostStatusFile(FrozenModel):
-    """What the file holds, hosts in the order of their names."""
+    """The file's content; hosts are sorted by name."""
 
     version: Literal[1] = 1
     hosts: tuple[HostStatus, ...] = ()
 
 
 def read_host_status(home: Path) -> tuple[HostStatus, ...]:
-    """Return how hosts stood when that was last written; nothing where nobody has, or the file is damaged."""
+    """Return the last published status of the hosts; nothing if there is none, or the file is damaged."""
     try:
         with (home / FILE_NAME).open("rb") as file:
             return HostStatusFile.model_validate_json(file.read(MAX_BYTES)).hosts
@@ -71,20 +72,20 @@ def read_host_status(home: Path) -> tuple[HostStatus, ...]:
 
 
 def publish_host_status(home: Path, standings: Iterable[HostStatus]) -> None:
-    """Write how some hosts stand; what is known of others stays, as long as there is room.
+    """Publish the status of some hosts; that of others stays, as long as there is room.
 
     Raises:
-        OSError: the file cannot be written; the one before it is as it was.
+        OSError: the file cannot be written; the previous one is unchanged.
     """
     known = {one.address: one for one in read_host_status(home)} | {one.address: one for one in standings}
     _write_file(home, known.values())
 
 
 def forget_host(home: Path, address: str) -> bool:
-    """Drop what is known of a host; return whether there was anything.
+    """Drop a host's status; return whether there was one.
 
     Raises:
-        OSError: the file cannot be written; the one before it is as it was.
+        OSError: the file cannot be written; the previous one is unchanged.
     """
     known = read_host_status(home)
     left = [one for one in known if one.address != address]

@@ -1,4 +1,4 @@
-"""What runs learnt, in the folds: the few of each kind that the system keeps, and what a run is given."""
+"""How folds keep what runs learnt: a few of each kind in the system state, and those given to a run."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from state.model import LearntExperience, LearntSequence, LearntTechnique
 from state.run_state import IllegalEvent, RunState, evolve, require_live
 
 SEQUENCES_PER_KIND = 4
-"""Sequences kept for one target and set of operators: those that gained most."""
+"""Sequences kept for one target and set of operators: those with the largest gains."""
 MAX_SEQUENCES = 64
-"""Sequences kept in all: those that were learnt last."""
+"""Sequences kept in all: the last learnt."""
 
 EXPERIENCES_PER_KIND = 8
 """Experiences of runs kept for one target and set of operators: the strongest."""
 MAX_EXPERIENCES = 48
-"""Experiences of runs kept in all: those that were learnt last."""
+"""Experiences of runs kept in all: the last learnt."""
 MAX_IMPORTED = 32
-"""Experiences of files kept in all, whatever runs learn: those that were imported last."""
+"""Experiences of files kept in all, independent of what runs learn: the last imported."""
 
 TECHNIQUES_PER_KIND = 16
-"""Techniques that models invented kept for one target and set of operators: those that brought most a try."""
+"""Invented techniques kept for one target and set of operators: those with the largest gain per try."""
 
 Learnt = TypeVar("Learnt", bound=LearntSequence | LearntExperience | LearntTechnique)
 
@@ -30,11 +30,11 @@ Learnt = TypeVar("Learnt", bound=LearntSequence | LearntExperience | LearntTechn
 def retain_strongest(
     known: Iterable[Learnt], new: Learnt, *, of_a_kind: int = SEQUENCES_PER_KIND, most: int = MAX_SEQUENCES
 ) -> tuple[Learnt, ...]:
-    """Return what is kept once `new` is learnt, in the order in which it was.
+    """Return what is kept once `new` is learnt, in order of learning.
 
-    In the same setting only the strongest is kept, of equal ones the first; so it is with more of a kind than
-    `of_a_kind`. For a sequence the setting is tags and arguments, for an experience tags, sign and technique,
-    for a technique tags and id.
+    In the same setting, only the strongest is kept, among equals the first; of one kind, at most `of_a_kind`
+    are kept, by the same rule. The setting of a sequence is its tags and arguments, of an experience its
+    tags, sign and technique, of a technique its tags and id.
     """
     known = tuple(known)
     twin = next((one for one in known if one.retention_key == new.retention_key), None)
@@ -54,9 +54,10 @@ def retain_strongest(
 def add_experiences(
     known: Iterable[LearntExperience], new: Iterable[LearntExperience]
 ) -> tuple[LearntExperience, ...]:
-    """Return the experiences that are kept once `new` are learnt; those of runs first, then those of files.
+    """Return the experiences kept once `new` are learnt; those of runs first, then those of files.
 
-    Somebody chose what was imported: nothing that a run learns takes its place. What is there is not added.
+    A person chose the imported ones, so nothing that a run learns displaces them. Known experiences are not
+    added again.
     """
     pools: dict[bool, tuple[LearntExperience, ...]] = {False: (), True: ()}
     for one in known:
@@ -73,7 +74,7 @@ def add_experiences(
 def add_techniques(
     known: Iterable[LearntTechnique], new: Iterable[LearntTechnique]
 ) -> tuple[LearntTechnique, ...]:
-    """Return the techniques that are kept once `new` are learnt, in the order in which they were."""
+    """Return the techniques kept once `new` are learnt, in order of learning."""
     kept = tuple(known)
     for one in new:
         kept = retain_strongest(kept, one, of_a_kind=TECHNIQUES_PER_KIND)
@@ -87,7 +88,7 @@ def _retention_kind(one: LearntSequence | LearntExperience | LearntTechnique) ->
 def apply_prior_learning(
     state: RunState, event: SequencesGiven | ExperiencesGiven | TechniquesGiven
 ) -> RunState:
-    """Return the state of a run that has what others learnt, from its next round on."""
+    """Return the state of a run with what others learnt, from its next round on."""
     require_live(state, event)
     if state.in_round or event.round != state.round + 1:
         raise IllegalEvent(f"{type(event).__name__}({event.round}) after round {state.round} began")

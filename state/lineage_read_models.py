@@ -1,8 +1,8 @@
-"""The read models of a run, its ancestors included: a fork has what its parent had at the cut.
+"""Read models of a run with its ancestors: a fork has what its parent had at the forked event.
 
-Nothing of an ancestor is copied into a fork's rows, so each question walks the lineage, root first, and
-takes of every segment what lies before its end. A later segment's word on a candidate replaces an earlier
-one's: a fork may judge again what its parent judged.
+A fork's rows contain no copies of its ancestors' rows. Each query walks the lineage, root first, and takes
+from every segment what lies before its end. A later segment replaces what an earlier one says of a candidate,
+because a fork may judge again what its parent judged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _COLUMNS_BY_MARK = {
     "compared_at": ("level", "compared_at"),
     "decided_at": ("decision", "reason", "duplicate_of", "role", "decided_at"),
 }  # fmt: skip
-"""What one event says of an attempt, by the column that is set when it was said."""
+"""The columns that one event sets in an attempt's row, by the column with that event's run_seq."""
 
 _PLAN_COLUMNS = ("technique", "site", "title", "predicted_speedup")
 _SLOT_COLUMNS = ("parent", "planner", "model")
@@ -54,12 +54,12 @@ FROM runs r ORDER BY r.first_seq DESC"""
 def load_attempts(
     connection: sqlite3.Connection, run: str, upto: int | None = None, since: int | None = None
 ) -> RowDicts:
-    """Return every candidate that a run proposed, in order, with its plan, verdict and what became of it.
+    """Return every candidate that a run proposed, in order, with its plan, verdict and decision.
 
-    `speedup` is its parent's latency over its own. `history` is 1 where the latency is one of before a fork
-    that judges by something else: it compares with none of after. With `upto`, all is as it was after that
-    event of the run; with `since`, only candidates of which an event after that one says something, and
-    without `speedup` where nothing was said of the parent.
+    `speedup` is its parent's latency divided by its own. `history` is 1 for a latency from before a rebase,
+    which does not compare with later ones. With `upto`, everything is as it was after that event of the run.
+    With `since`, only candidates that a later event mentions are returned, without `speedup` if no later
+    event mentions the parent.
     """
     segments = lineage(connection, run)
     if upto is not None:
@@ -96,7 +96,7 @@ def load_attempts(
 
 
 def _changed_candidates(connection: sqlite3.Connection, last: Segment, since: int) -> dict[str, int]:
-    """Return the candidates of which a stream's events after `since` say something, with their rounds."""
+    """Return the candidates that a stream's events after `since` mention, with their rounds."""
     rows = connection.execute(
         "SELECT candidate, round FROM attempts WHERE run = ?1 AND run_seq <= ?3"
         " AND (run_seq > ?2 OR judged_at > ?2 OR compared_at > ?2 OR decided_at > ?2)",
@@ -106,9 +106,9 @@ def _changed_candidates(connection: sqlite3.Connection, last: Segment, since: in
 
 
 def load_candidates(connection: sqlite3.Connection, run: str) -> RowDicts:
-    """Return a run's correct kernels whose latencies compare, fastest first; columns as in `load_attempts`.
+    """Return a run's correct kernels with comparable latencies, fastest first; columns as in `load_attempts`.
 
-    Copies of a kernel that was refuted were judged no further themselves, and are as wrong.
+    Copies of a refuted kernel are left out: they were not judged further, and are just as wrong.
     """
     compared = [row for row in load_attempts(connection, run) if not row["history"]]
     correct = [row for row in compared if row["verdict"] == "correct" and row["reason"] != "refuted"]
@@ -118,8 +118,8 @@ def load_candidates(connection: sqlite3.Connection, run: str) -> RowDicts:
 def load_spend(connection: sqlite3.Connection, run: str, upto: int | None = None) -> RowDicts:
     """Return what a run's paid calls cost, by role and model; `unknown` counts calls without a known price.
 
-    `call_fold` are attempts at an answer, of which `answered` got one; `endpoint` and `model` are None where
-    no model was asked. With `upto`, all is as it was after that event of the run.
+    `calls` are attempts at an answer, and `answered` of them got one. `endpoint` and `model` are None if no
+    model was asked. With `upto`, everything is as it was after that event of the run.
     """
     found: dict[tuple[str, str], dict[str, Any]] = {}
     segments = lineage(connection, run)
@@ -139,7 +139,7 @@ def load_spend(connection: sqlite3.Connection, run: str, upto: int | None = None
 def _read_segment(
     connection: sqlite3.Connection, table: str, segment: Segment, first: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield a table's rows of a segment, in the order in which they were first told of.
+    """Yield a table's rows of a segment, in the order in which they first appeared.
 
     `first` is the earliest round of interest.
     """
@@ -158,7 +158,7 @@ def _is_rebased(connection: sqlite3.Connection, stream: str) -> bool:
 
 
 def _merge_row(found: dict[str, dict[str, Any]], row: dict[str, Any], upto: int) -> None:
-    """Add what a segment says of a candidate up to its end to what earlier ones said."""
+    """Merge what a segment up to its end says of a candidate into what earlier segments said."""
     told = row | {"history": 0}
     earlier = found.get(row["candidate"])
     for mark, names in _COLUMNS_BY_MARK.items():

@@ -1,7 +1,7 @@
-"""Who owns a home: an advisory lock on a file of its own that dies with the process that holds it.
+"""The lock of a home: an advisory file lock that ends with the process that holds it.
 
-The lock is not on the database, where closing any descriptor would drop SQLite's own locks. The file's
-text names the owner for people; only the lock itself decides.
+The lock has its own file, because closing any descriptor of the database would drop SQLite's own locks. The
+file's text names the owner for people; only the lock itself decides.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from state.errors import HomeLocked, HomeUnreadable
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _TRIES = 10
-_PAUSE_S = 0.02  # a reader's probe holds the lock for microseconds; an owner for much longer
+_PAUSE_S = 0.02  # a reader probes the lock for microseconds; an owner holds it much longer
 
 
 @dataclass(frozen=True, slots=True)
 class LockOwner:
-    """The process that holds a home: its pid, the boot it lives in, when it took the lock (UNIX s)."""
+    """The process that owns a home: its pid, the boot id, and when it took the lock (UNIX seconds)."""
 
     pid: int
     boot: str
@@ -52,18 +52,18 @@ class HomeLock:
 
     def _write_owner_note(self) -> None:
         note = json.dumps(asdict(LockOwner(os.getpid(), read_boot_id(), time.time()))).encode()
-        with suppress(OSError):  # on a full disk the lock holds all the same, of an owner without a name
+        with suppress(OSError):  # on a full disk the lock still holds; only the owner's name is missing
             os.pwrite(self._descriptor, note, 0)
             os.ftruncate(self._descriptor, len(note))
 
     def release(self) -> None:
-        """Give the lock up; the file stays, its text is emptied."""
+        """Release the lock. The file stays, with empty text."""
         os.ftruncate(self._descriptor, 0)
         os.close(self._descriptor)
 
 
 def read_owner(path: Path) -> LockOwner | None:
-    """Return who holds the lock file at `path`, None when nobody does (or there is no such file).
+    """Return who holds the lock file at `path`, or None if nobody does or the file does not exist.
 
     An owner whose note cannot be read has pid 0.
 
@@ -86,7 +86,7 @@ def read_owner(path: Path) -> LockOwner | None:
 
 
 def read_boot_id() -> str:
-    """Return the id of this boot of the machine, empty where the system has none."""
+    """Return the id of this boot of the machine, empty if the system has none."""
     return _BOOT_ID.read_text(encoding="ascii").strip() if _BOOT_ID.exists() else ""
 
 

@@ -1,7 +1,7 @@
-"""`EventLog`, the writer: one per home, one connection, one thread that commits in groups.
+"""`EventLog` writes a home's event log: one writer, one connection, one thread that commits in groups.
 
-What it answers is on disk: see `state.writer` for how appends are stored together, `state.appender` for
-what is checked first. Reading never touches the writer's connection: see `LogReader`.
+An append is on disk when its call returns. `state.writer` groups the appends into commits, `state.appender`
+checks them first. Reads never use the writer's connection: see `LogReader`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from state.system import SystemState
 from state.writer import AppendRequest, LogWriter
 
 MAX_WAITING = 4096
-"""Appends that may wait for the writer; further callers are held back."""
+"""How many appends may wait for the writer; further callers wait until there is room."""
 
 _PAUSE_S = 0.001
 
@@ -44,18 +44,18 @@ class EventLog:
         self._writer = LogWriter(appender, layout.head)
         self._closed = False
         self.when_full: Callable[[StorageFull], Awaitable[None]] | None = None
-        """What an append that finds no space waits for before it is tried again; it may raise."""
+        """An append that finds the disk full awaits this and is retried. If it raises, the append fails."""
 
     @classmethod
     def open(cls, home: Path, *, create: bool = True, full_check: bool = False) -> EventLog:
-        """Take the home's lock and open its log, checking what was written since the last verified event.
+        """Lock the home and open its log, checking the rows written since the last verified event.
 
-        `full_check` re-derives the whole hash chain instead; either way `verify` does more, behind.
+        `full_check` derives the whole hash chain anew instead. `verify_log` checks more than either.
 
         Raises:
             HomeError: HomeUnreadable, HomeOnNetwork, HomeLocked (with the owner's pid), NoLog.
             LogError: LogTooNew, LogDamaged (naming the first bad row), TailLost.
-            StorageFailed: the disk fails, or refuses write-ahead logging.
+            StorageFailed: the disk failed, or refused write-ahead logging.
         """
         layout, lock, appender = open_log(home, create=create, full_check=full_check)
         try:
@@ -80,15 +80,15 @@ class EventLog:
         blobs: Sequence[bytes] = (),
         expect: Mapping[str, int] | None = None,
     ) -> tuple[RecordedEvent, ...]:
-        """Store `events` and `blobs`, all or none; durable when it returns.
+        """Store `events` and `blobs`, all or none. They are durable when this returns.
 
-        `expect` maps streams to the last run_seq that the caller saw. An append whose events are all
-        stored already returns what is stored. A cancelled caller's append may still be stored.
+        `expect` maps a stream to the last run_seq that the caller saw. If all events are stored already, the
+        stored ones are returned. If the caller is cancelled, the append may still be stored.
 
         Raises:
-            EventRefused, StaleAppend, DuplicateOutcome: and nothing was stored.
-            StorageFull, StorageFailed: nothing was acknowledged; the same append may be retried, as it is
-                while `when_full` says so.
+            EventRefused, StaleAppend, DuplicateOutcome: nothing was stored.
+            StorageFull, StorageFailed: nothing was acknowledged; you may retry the same append. If
+                `when_full` is set, a full disk is retried here.
             LogClosed: the log is closed.
         """
         one = prepare_append(events, blobs=blobs, expect=expect)
@@ -115,7 +115,7 @@ class EventLog:
         blobs: Sequence[bytes] = (),
         expect: Mapping[str, int] | None = None,
     ) -> tuple[RecordedEvent, ...]:
-        """`append` for callers outside an event loop; it blocks until the events are durable."""
+        """Append from outside an event loop; blocks until the events are durable. See `append`."""
         future: Future[tuple[RecordedEvent, ...]] = Future()
         self._writer.submit(AppendRequest(prepare_append(events, blobs=blobs, expect=expect), future, None))
         return future.result()
@@ -129,7 +129,7 @@ class EventLog:
 
     @property
     def writer_progress(self) -> ProgressCounter:
-        """The writer's turns: whether it gets on."""
+        """A counter that rises while the writer makes progress."""
         return self._writer.turns
 
     def run_state(self, run: str) -> RunState:
@@ -147,7 +147,7 @@ class EventLog:
         return self._appender.cached_tip(stream) or self._reader.load_tip(stream, self._appender.folded)
 
     def run_state_at(self, run: str, run_seq: int) -> RunState:
-        """Return a run's state as it was after one of its events; raises StreamUnknown."""
+        """Return a run's state right after one of its events; raises StreamUnknown."""
         return self._reader.run_state(run, run_seq)
 
     def event_hash(self, run: str, run_seq: int) -> str:
@@ -155,12 +155,12 @@ class EventLog:
         return self._reader.event_hash(run, run_seq)
 
     def run_began_us(self, run: str) -> int:
-        """Return when a run began, a fork with its own first event, in microseconds of the wall clock."""
+        """Return when a run began, in UNIX microseconds; a fork begins with its own first event."""
         found = self._reader.read(stream=run, types=("RunCreated", "RunForked"), newest=True, limit=1)
         return found[0].ts_us if found else 0
 
     def round_began_us(self, run: str) -> int:
-        """Return when a run's last round began, in microseconds of the wall clock; 0 if it had none."""
+        """Return when a run's last round began, in UNIX microseconds; 0 if it had none."""
         found = self._reader.read(stream=run, types=("RoundStarted",), newest=True, limit=1)
         return found[0].ts_us if found else 0
 
@@ -170,7 +170,7 @@ class EventLog:
         return tip.state if tip is not None and isinstance(tip.state, SystemState) else SystemState()
 
     def run_seq(self, stream: str) -> int:
-        """Return the stream's last run_seq (what `expect` wants), 0 when it has no events."""
+        """Return the stream's last run_seq, as `expect` wants it; 0 if the stream has no events."""
         tip = self._appender.cached_tip(stream)
         return tip.run_seq if tip is not None else self._reader.run_seq(stream)
 
@@ -198,7 +198,7 @@ class EventLog:
         return self._reader.read(stream=stream, after=after, limit=limit, types=types)
 
     def event_by_key(self, stream: str, idem: str) -> RecordedEvent | None:
-        """Return the event of a run, or of what it continues, that holds this idempotency key, if any."""
+        """Return the event with this idempotency key from a run or its ancestors, or None."""
         return self._reader.event_by_key(stream, idem)
 
     def get_blob(self, digest: str) -> bytes:
@@ -206,14 +206,14 @@ class EventLog:
         return self._reader.get_blob(digest)
 
     def known_evaluations(self, cache_key: str) -> list[RecordedEvent]:
-        """Return the verdicts that were reached under this cache key, oldest first."""
+        """Return the verdicts judged under this cache key, oldest first."""
         return self._reader.known_evaluations(cache_key)
 
     def close(self) -> None:
-        """Store what waits, write snapshots and HEAD, checkpoint, unlock. Closing twice is harmless.
+        """Store pending appends, write snapshots and HEAD, checkpoint, unlock. Closing twice is harmless.
 
         Raises:
-            StorageFailed, StorageFull: the last writes failed; what was acknowledged is safe all the same.
+            StorageFailed, StorageFull: the last writes failed; acknowledged events are safe all the same.
         """
         if self._closed:
             return

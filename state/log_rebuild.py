@@ -1,8 +1,8 @@
-"""Making a log's file anew while nobody owns it: a draft beside it, proved, then put in its place.
+"""Rebuilds a log's file while no process owns it: a draft beside it is verified, then replaces it.
 
-One rename is the whole change: what dies before it leaves the old log, what dies after it the new one. The
-draft says of which HEAD it takes the place (`opening.note_replaced`), so that the anchor may be renewed
-after the rename. A SQLite file must never meet the WAL of another, so the old log's is emptied into it first.
+The replacement is one rename: a crash before it leaves the old log, a crash after it the new one. The draft
+notes which HEAD it replaces (`opening.note_replaced`), so the anchor may be renewed after the rename. An
+SQLite file must never meet another file's WAL, so the old log's WAL is merged into its file first.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from state.verify import VerifyReport, verify_file
 DRAFT_NAME = "events.db.new"
 
 DraftBuilder = Callable[[Path], LogRewritten]
-"""Makes a database under the path given; returns what the log is to say of its being made anew."""
+"""Builds a database at the given path; returns the event with which the log records its rebuild."""
 
 _log = logging.getLogger(__name__)
 
 
 class RebuildResult(NamedTuple):
-    """What became of a log: the event that says it, the proof of the new file, where the old one is kept."""
+    """The event that records the rebuild, the report on the new file, and where the old one is kept."""
 
     event: LogRewritten
     report: VerifyReport
@@ -51,10 +51,10 @@ class RebuildResult(NamedTuple):
 
 @contextmanager
 def lock_home(home: Path, *, create: bool = False) -> Iterator[HomeLayout]:
-    """Hold a home's lock, so that nobody else writes; no `sqlite3.Error` leaves the block.
+    """Hold a home's lock, so that no other process writes; no `sqlite3.Error` leaves the block.
 
     Raises:
-        HomeError: it cannot be used, or another process owns it.
+        HomeError: the home cannot be used, or another process owns it.
     """
     layout = prepare_home(home, create=create)
     lock = HomeLock(layout.lock)
@@ -68,12 +68,12 @@ def lock_home(home: Path, *, create: bool = False) -> Iterator[HomeLayout]:
 def rebuild_log(
     layout: HomeLayout, build: DraftBuilder, *, keep: bool, progress: ProgressCallback | None = None
 ) -> RebuildResult:
-    """Put what `build` makes in the place of the log; the caller holds the lock.
+    """Replace the log by what `build` makes; the caller holds the lock.
 
-    The old files are kept in `replaced/` if `keep`, else they are gone.
+    The old files are kept in `replaced/` if `keep`, otherwise they are deleted.
 
     Raises:
-        LogDamaged: what was made does not verify; the log is as it was.
+        LogDamaged: the new file does not verify; the log is unchanged.
         StorageFull, StorageFailed: likewise.
     """
     new = HomeLayout(layout.home, DRAFT_NAME)
@@ -95,10 +95,10 @@ def rebuild_log(
 def copy_database(
     source: sqlite3.Connection, path: Path, *, mode: int = 0o640, progress: ProgressCallback | None = None
 ) -> Head:
-    """Copy a whole database as it is now, while its owner may write on; return where the copy's log ends.
+    """Copy a whole database in its current state while its owner may keep writing; return the copy's head.
 
-    The read transaction around it pins one state of the source; without it the copy would begin anew with
-    every commit.
+    The surrounding read transaction fixes one state of the source; without it the copy would restart at every
+    commit.
     """
     path.touch(mode)
     source.execute("BEGIN")
@@ -106,7 +106,7 @@ def copy_database(
         head = queries.log_head(source)
         with closing(sqlite3.connect(path, isolation_level=None)) as target:
             source.backup(target, pages=_PAGES, progress=_backup_progress(progress))
-            target.execute("PRAGMA journal_mode=DELETE").fetchall()  # one file, that needs none beside it
+            target.execute("PRAGMA journal_mode=DELETE").fetchall()  # one file, with none beside it
             target.execute("DELETE FROM meta WHERE key = ?", (IN_USE,))
     finally:
         source.execute("COMMIT")
@@ -114,7 +114,7 @@ def copy_database(
 
 
 _PAGES = 2000
-"""Pages between two looks at the progress: 8 MB."""
+"""Pages between two progress reports: 8 MB."""
 
 
 def _backup_progress(progress: ProgressCallback | None) -> Callable[[int, int, int], None] | None:
@@ -139,7 +139,7 @@ def migrate_log(home: Path) -> tuple[int, int]:
 
 
 def reopen_and_settle(layout: HomeLayout) -> None:
-    """Open the log as its owner would, checked and migrated, and close it again, all in its one file."""
+    """Open the log as its owner would, checked and migrated, and close it again as a single file."""
     with closing(open_appender(layout).connection) as connection:
         settle_log(connection)
 
@@ -148,11 +148,11 @@ def _read_anchor(layout: HomeLayout) -> Head | None:
     try:
         return read_head(layout.head)
     except LogDamaged:
-        return None  # nobody can compare with it; a new one is written in the end
+        return None  # no use for comparison; a new one is written at the end
 
 
 def _complete_draft(path: Path, event: LogRewritten, anchor: Head | None) -> None:
-    """Bring a draft up to date: schema, read models, what it says of itself, the HEAD that it replaces."""
+    """Bring a draft up to date: schema, read models, the event of its rebuild, the HEAD that it replaces."""
     with closing(schema.open_writer(path)) as connection:
         schema.check_version(connection)
         schema.migrate_schema(connection)
@@ -168,7 +168,7 @@ def _complete_draft(path: Path, event: LogRewritten, anchor: Head | None) -> Non
 
 
 def append_to_draft(appender: Appender, events: list[NewEvent]) -> None:
-    """Append to a draft.
+    """Append events to a draft.
 
     Raises:
         StateError: the events were not stored.
@@ -179,7 +179,7 @@ def append_to_draft(appender: Appender, events: list[NewEvent]) -> None:
 
 
 def _settle_old_log(layout: HomeLayout, *, keep: bool) -> Path | None:
-    """Bring all of the old log into its one file, and keep it if asked to; return where."""
+    """Merge the old log's WAL into its file, and keep the log if asked to; return where."""
     crash_point("rewrite.before_settle")
     try:
         with closing(schema.open_writer(layout.database)) as old:
@@ -189,7 +189,7 @@ def _settle_old_log(layout: HomeLayout, *, keep: bool) -> Path | None:
             raise StorageFailed(
                 f"{layout.home}: a reader holds on to an old state of the log; end it and retry"
             )
-    except sqlite3.Error as error:  # too damaged for it: then its files are kept as they are
+    except sqlite3.Error as error:  # too damaged to merge: keep its files as they are
         _log.warning("the old log's WAL could not be brought into its file: %s", error)
         keep = True
     kept = _keep_old_log(layout) if keep else None
@@ -212,7 +212,7 @@ def _keep_old_log(layout: HomeLayout) -> Path:
 
 
 def _link_file(path: Path, to: Path) -> None:
-    """Give a file a second name; where the file system knows no such thing, copy it."""
+    """Hard-link a file; if the file system has no hard links, copy it."""
     try:
         os.link(path, to)
     except OSError:

@@ -1,7 +1,7 @@
-"""Opening a log for writing: the lock, the version, the anchor and the tail, each checked in turn.
+"""Opens a log for writing; checks the lock, the version, the anchor and the tail, in turn.
 
-It must be quick on a log of any length: what was written up to the last verified event (noted with
-every snapshot) was derived by the writer itself, and only the rows after it are re-derived here.
+This is quick however long the log is. The writer itself verified everything up to the last verified event,
+which it notes with every snapshot; only later rows are derived again here.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from state.records import to_recorded_event
 from state.upcast import check_kinds, decode_event
 
 SAFE_SQLITE = (3, 51, 3)
-"""Older ones can corrupt a WAL that two connections checkpoint at once; a single writer keeps them safe."""
+"""Older versions can corrupt a WAL that two connections checkpoint at once; a single writer is safe."""
 
 IN_USE = "in_use"
-"""The note that a log's owner makes in it, as long as it may write."""
+"""The note that an owner keeps in the log while it may write."""
 
 _NO_ROOM_CODES = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
-"""What SQLite says when it finds no room for its WAL or its shared memory."""
+"""SQLite's error codes when it finds no room for its WAL or its shared memory."""
 
 _log = logging.getLogger(__name__)
 
 
 def open_log(home: Path, *, create: bool, full_check: bool) -> tuple[HomeLayout, HomeLock, Appender]:
-    """Return a home's layout, its lock, held, and its appender, ready.
+    """Lock a home; return its layout, the held lock, and its appender.
 
     Raises:
-        StateError: as `EventLog.open` lists them; the lock is then released.
+        StateError: as listed for `EventLog.open`; the lock is released then.
     """
     layout = prepare_home(home, create=create)
     if not create and not layout.database.exists():
@@ -57,7 +57,7 @@ def open_log(home: Path, *, create: bool, full_check: bool) -> tuple[HomeLayout,
 
 
 def _open_with_reserve(layout: HomeLayout, *, full_check: bool) -> Appender:
-    """Open the log, on a full disk with what the reserve frees: SQLite needs some to open at all."""
+    """Open the log; on a full disk, free the reserve first, because SQLite needs some space to open."""
     try:
         return _open_in_use(layout, full_check=full_check)
     except (sqlite3.Error, OSError) as error:
@@ -79,17 +79,17 @@ def _open_in_use(layout: HomeLayout, *, full_check: bool) -> Appender:
 
 
 def open_appender(layout: HomeLayout, *, full_check: bool = False) -> Appender:
-    """Open the log for writing; whoever calls holds the home's lock.
+    """Open the log for writing; the caller holds the home's lock.
 
     Raises:
-        LogError, HomeUnreadable: as `EventLog.open` lists them.
-        sqlite3.Error: as it comes.
+        LogError, HomeUnreadable: as listed for `EventLog.open`.
+        sqlite3.Error: not mapped.
     """
     if sqlite3.sqlite_version_info < SAFE_SQLITE:
         text = "SQLite %s has a defect when several connections write; here one alone does"
         _log.debug(text, sqlite3.sqlite_version)
     anchor = read_head(layout.head)
-    wal = has_wal(layout)  # before a connection makes one
+    wal = has_wal(layout)  # before our connection creates one
     connection = schema.open_writer(layout.database)
     try:
         _migrate_log(connection, anchor)
@@ -109,11 +109,11 @@ def open_appender(layout: HomeLayout, *, full_check: bool = False) -> Appender:
 
 
 def require_never_written(layout: HomeLayout) -> None:
-    """Refuse a home without a log whose HEAD says that there was one.
+    """Refuse a home without a log if its HEAD says that there was one.
 
     Raises:
         TailLost: events were acknowledged here.
-        LogDamaged, HomeUnreadable: as `read_head`.
+        LogDamaged, HomeUnreadable: as for `read_head`.
     """
     _require_unanchored(read_head(layout.head))
 
@@ -132,11 +132,11 @@ def _migrate_log(connection: sqlite3.Connection, anchor: Head | None) -> None:
 
 
 def check_anchor(connection: sqlite3.Connection, anchor: Head | None) -> None:
-    """Compare the log with its HEAD anchor; a log without one is accepted.
+    """Compare the log with its HEAD anchor; without an anchor the log is accepted.
 
     Raises:
         TailLost: the log ends before its anchor.
-        LogDamaged: the anchored event is another one.
+        LogDamaged: the event at the anchor is not the anchored one.
     """
     if anchor is None or anchor == EMPTY_HEAD or _is_replaced(connection, anchor):
         return
@@ -152,7 +152,7 @@ def check_anchor(connection: sqlite3.Connection, anchor: Head | None) -> None:
 
 
 def has_wal(layout: HomeLayout) -> bool:
-    """Return whether the log's -wal file has anything in it; an empty one is made by whoever reads."""
+    """Return whether the log's -wal file has content; readers create an empty one."""
     try:
         return layout.wal.stat().st_size > 0
     except FileNotFoundError:
@@ -160,52 +160,53 @@ def has_wal(layout: HomeLayout) -> bool:
 
 
 def require_closed(connection: sqlite3.Connection) -> None:
-    """Refuse a log without a WAL that says it is in use.
+    """Refuse a log that is marked as in use but has no WAL.
 
-    An owner has one from beginning to end: without it, what was committed last is gone, and HEAD, which is
-    written a moment later or was not copied along, need not know of it.
+    An owner has a WAL all the time it is open. If it is missing, the last commits are gone. HEAD may not show
+    this, because it is written a moment later and may not have been copied along.
 
     Raises:
-        WalLost: it was in use.
+        WalLost: the log was in use.
     """
     if schema.get_meta(connection, IN_USE) is not None:
         raise WalLost(queries.log_head(connection).seq)
 
 
 def check_wal(layout: HomeLayout, connection: sqlite3.Connection) -> None:
-    """`require_closed` for readers, of a log whose owner may come or go meanwhile.
+    """Like `require_closed`, for readers: the owner may come or go during the check.
 
     Raises:
-        WalLost: the log is in use, and has no WAL.
+        WalLost: the log is in use and has no WAL.
     """
-    for _ in range(2):  # an owner that comes has its WAL when its note is seen
+    for _ in range(2):  # a new owner's WAL exists by the time its note is visible
         if has_wal(layout) or schema.get_meta(connection, IN_USE) is None:
             return
     require_closed(connection)
 
 
 def note_in_use(connection: sqlite3.Connection) -> None:
-    """Note in the database's own file that its owner writes on in the WAL, which from now on is not empty."""
+    """Mark the log as in use, in the database file itself, and make sure that the WAL is not empty."""
     with schema.transaction(connection):
         schema.set_meta(connection, IN_USE, str(os.getpid()))
     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
 
 def settle_log(connection: sqlite3.Connection) -> None:
-    """Take that note back, and bring all of the log into its one file; then the connection may be closed."""
+    """Remove the in-use mark and move the whole log into its one file; the connection may then be closed."""
     with schema.transaction(connection):
         connection.execute("DELETE FROM meta WHERE key = ?", (IN_USE,))
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 def abandon_writer(layout: HomeLayout, connection: sqlite3.Connection) -> None:
-    """Close a writer that could not settle its log, with its WAL left as a killed owner leaves it.
+    """Close a writer that could not settle its log, and keep its WAL, as a killed process would.
 
-    The last connection to close would bring the WAL into the file and remove it, and the note that the log is
-    in use would then say that it was lost. A reader that closes after it cannot.
+    The last connection to close would move the WAL into the file and delete it; with the in-use mark still
+    set, the log would then look as if it had lost its WAL. A read-only connection that closes last cannot do
+    this.
     """
     with ExitStack() as stack:
-        with suppress(sqlite3.Error):  # where nothing can be read, nothing can be brought anywhere either
+        with suppress(sqlite3.Error):  # if the log cannot be read, its WAL cannot be moved either
             uri = f"{layout.database.resolve().as_uri()}?mode=ro"
             reader = stack.enter_context(closing(sqlite3.connect(uri, uri=True)))
             reader.execute("SELECT 1 FROM sqlite_schema").fetchone()
@@ -213,10 +214,10 @@ def abandon_writer(layout: HomeLayout, connection: sqlite3.Connection) -> None:
 
 
 def note_replaced(connection: sqlite3.Connection, anchor: Head) -> None:
-    """Note in a log that it is to take the place of the one that `anchor` belongs to.
+    """Note in a log that it is about to replace the log that `anchor` belongs to.
 
-    A database takes another's place by one rename, HEAD by a second one: what dies between the two leaves
-    the new log beside the old anchor, which is then no sign of a lost tail.
+    Replacing takes two renames: the database, then HEAD. After a crash between them the new log lies beside
+    the old anchor; thanks to this note that does not count as a lost tail.
     """
     schema.set_meta(connection, "replaces", f"{anchor.seq} {anchor.hash}")
 
@@ -226,7 +227,7 @@ def _is_replaced(connection: sqlite3.Connection, anchor: Head) -> bool:
 
 
 def check_tail(connection: sqlite3.Connection, *, full: bool) -> None:
-    """Re-derive the chain after the last verified event, or all of it.
+    """Derive the chain anew after the last verified event, or all of it if `full`.
 
     Raises:
         LogDamaged: naming the first row that does not follow.
@@ -254,7 +255,7 @@ def _last_verified(connection: sqlite3.Connection) -> tuple[int, bytes]:
 
 
 def refresh_read_models(connection: sqlite3.Connection) -> None:
-    """Make the read models anew from all events, unless they are today's."""
+    """Rebuild the read models from all events, unless they are current."""
     if not projections.is_current(connection):
         rows = queries.log_rows(connection, after=0)
         projections.rebuild_read_models(

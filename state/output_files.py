@@ -1,4 +1,4 @@
-"""Files that a person asked for: never one of the home's own, whole or not there, and named in errors."""
+"""Writes files that a person asked for: atomically, and never over the home's own files."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from state.home import is_home_file
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FAILED = frozenset({errno.EIO, errno.EROFS, errno.EFBIG})
-"""What a system call says when the disk, not the name that was given, is at fault."""
+"""Error numbers of system calls that blame the disk, and not the given name."""
 
 
 @contextmanager
 def open_output(home: Path, target: Path, *, replace: bool) -> Iterator[Path]:
-    """Give the name to write under; what is there when the block ends well takes `target`'s place.
+    """Yield a name to write under; if the block succeeds, that file replaces `target`.
 
-    Links are followed, so that what they lead to is replaced, not they themselves.
+    Links are followed: the file that a link leads to is replaced, not the link.
 
     Raises:
-        BadTarget: as `check_output`, or it cannot be written.
-        StorageFull, StorageFailed: the disk has no room for it, or failed; what was there is as it was.
+        BadTarget: as for `check_output`, or the file cannot be written.
+        StorageFull, StorageFailed: the disk has no room for it, or failed; the old file is unchanged.
     """
     check_output(home, target, replace=replace)
     with translate_os_errors(target), atomic_write(_real_path(target)) as part:
@@ -34,16 +34,17 @@ def open_output(home: Path, target: Path, *, replace: bool) -> Iterator[Path]:
 
 
 def write_output(home: Path, target: Path, content: bytes) -> None:
-    """Put `content` at `target`, in the place of what is there; raises as `open_output`."""
+    """Write `content` to `target`, replacing an existing file; raises as `open_output` does."""
     with open_output(home, target, replace=True) as part:
         part.write_bytes(content)
 
 
 def check_output(home: Path, target: Path, *, replace: bool) -> None:
-    """Refuse a name that nothing can, or may, be written to.
+    """Refuse a target that cannot or must not be written.
 
     Raises:
-        BadTarget: it belongs to the log of `home`, is no file, has no folder, or is there and to stay.
+        BadTarget: it belongs to the log of `home`, is not a file, has no folder, or exists and `replace` is
+            false.
     """
     with translate_os_errors(target):
         place = _real_path(target)
@@ -62,7 +63,7 @@ def _real_path(target: Path) -> Path:
 
 
 def is_home_path(home: Path, place: Path) -> bool:
-    """Return whether `place` is one of the home's own files, lies in one, or is one by another name."""
+    """Return whether `place` is one of the home's own files, lies inside one, or is another name for one."""
     if not home.is_dir():
         return False
     for inside, folder in pairwise((place, *place.parents)):
@@ -74,11 +75,11 @@ def is_home_path(home: Path, place: Path) -> bool:
 
 @contextmanager
 def translate_os_errors(target: Path) -> Iterator[None]:
-    """Let no OSError leave the block: the name that was given is what a person knows."""
+    """Turn every OSError of the block into an error that names the file as the person gave it."""
     full = f"{target}: no space left for it; free some and retry"
     try:
         yield
-    except StorageFull as error:  # of SQLite, for a database that is written there
+    except StorageFull as error:  # from SQLite, for a database at this place
         raise StorageFull(full) from error
     except OSError as error:
         if error.errno in _FULL:

@@ -1,8 +1,8 @@
-"""Read models as they were: what a later event overwrote in a row is looked up among the events again.
+"""Read models as of an earlier event: overwritten columns are looked up among the events again.
 
-A row of the attempts holds what was said last. Little is ever said twice: a verdict, how much was compared,
-or a decision change only for kernels that were compared further, kept again or refuted. So a list of any
-moment is today's list up to that moment, and a few look-ups for what was overwritten since.
+A row of the attempts holds the last value of each column, and values rarely change: a verdict, the level of
+comparison, or a decision changes only for kernels that were compared further, kept again or refuted. So an
+earlier list is today's list up to that event, plus a few look-ups for what was overwritten since.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from state.queries import MAX_SEQ, Segment, lineage_row, row_by_key
 from state.upcast import decode_event
 
 _JUDGES = (Role.EVALUATOR, Role.VERIFIER, Role.AUDITOR)
-"""In the order in which they look at a kernel."""
+"""In the order in which they judge a kernel."""
 
 
 def cut_segments(segments: Iterable[Segment], upto: int) -> tuple[Segment, ...]:
@@ -28,7 +28,7 @@ def cut_segments(segments: Iterable[Segment], upto: int) -> tuple[Segment, ...]:
 def restore_rows(
     connection: sqlite3.Connection, found: Mapping[str, dict[str, Any]], segments: Sequence[Segment]
 ) -> None:
-    """Fill in, in rows of `segments`, what was overwritten after the last of these ended."""
+    """Restore, in rows of `segments`, what was overwritten after the last segment's end."""
     last = segments[-1]
     if last.upto == MAX_SEQ:
         return
@@ -40,7 +40,7 @@ def restore_rows(
 
 
 def _overwritten_candidates(connection: sqlite3.Connection, last: Segment) -> list[str]:
-    """Return the candidates of a stream of which something was said after the segment's end."""
+    """Return a stream's candidates that events after the segment's end mention."""
     rows = connection.execute(
         "SELECT candidate FROM attempts WHERE run = ?1 AND run_seq <= ?2"
         " AND (judged_at > ?2 OR compared_at > ?2 OR decided_at > ?2)",
@@ -64,7 +64,7 @@ def _restore_verdict(
 
 
 def _verdict_columns(event: EvaluationCompleted, run_seq: int, *, first: bool) -> dict[str, Any]:
-    """Return the columns that a verdict sets: a later pass only says that more was compared."""
+    """Return the columns that a verdict sets; a later pass only adds that more was compared."""
     said, timed = event.evaluation, event.evaluation.benchmark
     told: dict[str, Any] = {"level": said.level.value, "compared_at": run_seq}
     if said.is_correct and not first:
@@ -79,7 +79,7 @@ def _verdict_columns(event: EvaluationCompleted, run_seq: int, *, first: bool) -
 
 
 def _restore_decision(connection: sqlite3.Connection, row: dict[str, Any], last: Segment) -> None:
-    """Fill in that a kernel was kept: of decisions that are overwritten, it is the only one."""
+    """Restore that a kernel was kept, the only decision that is ever overwritten."""
     if row["decision"] is not None:
         return
     found = connection.execute(

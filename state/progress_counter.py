@@ -1,12 +1,12 @@
-"""Turns: how whatever works in turns shows that it gets on, so that a watchdog can tell rest from a jam."""
+"""Counts a worker's turns, so that a watchdog can tell an idle worker from a stuck one."""
 
 from __future__ import annotations
 
 
 class ProgressCounter:
-    """A count of turns done and whether one is under way; a turn is a `with` block.
+    """Counts completed turns and shows whether one is in progress; a turn is a `with` block.
 
-    One worker counts, any thread may look. A turn of many pieces counts them by `step`.
+    One worker counts, any thread may read. A long turn counts its parts with `step`.
     """
 
     __slots__ = ("busy", "done")
@@ -23,5 +23,5 @@ class ProgressCounter:
         self.done += 1
 
     def step(self) -> None:
-        """Note that a piece of the turn under way is done."""
+        """Record that a part of the current turn is done."""
         self.done += 1

@@ -1,13 +1,12 @@
-"""Read models: disposable tables for people and pages, kept up in the append's own transaction.
+"""Read models: disposable tables for people and pages, updated in the transaction of each append.
 
-They answer "which runs, which attempts, what did it cost" without replaying anything. They are a
-function of the events alone, so they can be dropped and rebuilt, and `verify` compares them with a
-rebuild. What a fork has from its ancestors is not copied: rows carry the run_seq of what they were told
-by, so that a reader (`state.lineage_read_models`) takes of an ancestor's what lies before the cut.
+They answer "which runs, which attempts, what did it cost" without a replay. They follow from the events
+alone, so they can be dropped and rebuilt, and `verify` compares them with a rebuild. A fork does not copy its
+ancestors' rows: rows carry the run_seq of their event, and the reader (`state.lineage_read_models`) takes the
+ancestors' rows from before the fork.
 
-Each handler turns one event into parameters of named statements; the statements of a whole commit are
-then executed kind by kind, in table order, which is why those of different kinds must not write the same
-columns of a row.
+Each handler turns one event into parameters of named statements. The statements of a whole commit run kind by
+kind, in table order, so different kinds must not write the same columns of a row.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from state.schema import get_meta, set_meta, transaction
 from state.spend import ReadModelChange
 
 READ_MODEL_VERSION = 6
-"""Raised with any change of tables or handlers; an older log's read models are rebuilt when it is opened."""
+"""Raise it with any change of tables or handlers; opening a log rebuilds other versions' read models."""
 
 TABLES = {
     "runs": """run TEXT PRIMARY KEY, parent TEXT, parent_seq INT, rebased INT NOT NULL, problem TEXT,
@@ -88,7 +87,7 @@ def _upsert(*columns: str) -> str:
     names = ", ".join(columns)
     marks = ", ".join("?" * (9 + len(columns)))
     sets = ", ".join(
-        # kinds of statements are not executed in the order of events: the first event is the least one
+        # statements do not run in the order of events, so take the smallest seq for the first event
         [f"{name} = min({name}, excluded.{name})" for name in ("seq", "run_seq")]
         + [f"{name} = excluded.{name}" for name in columns]
     )
@@ -146,22 +145,22 @@ STATEMENTS = {
             ORDER BY latency_ms, run_seq LIMIT 1)
         WHERE run = ?1""",
 }  # fmt: skip
-"""In the order in which they are executed for one commit."""
+"""In the order in which they run for one commit."""
 
 Batches = dict[str, list[tuple[Any, ...]]]
 
 
 def event_changes(item: RecordedEvent) -> Iterable[ReadModelChange]:
-    """Return what one event changes in the read models."""
+    """Return the changes that one event makes in the read models."""
     handler = _HANDLERS.get(type(item.event))
     return () if handler is None or item.stream == SYSTEM_STREAM else handler(item, item.event)
 
 
 def write_changes(connection: sqlite3.Connection, wanted: Iterable[ReadModelChange]) -> None:
-    """Make the changes of a group of events, in the transaction under way."""
+    """Write the changes of a group of events in the current transaction."""
     batches: Batches = {}
     for name, parameters in wanted:
-        if name == "fork":  # it copies what an earlier event of the group may have changed
+        if name == "fork":  # a fork copies rows that an earlier event of the group may have changed
             _execute_batches(connection, batches)
             batches = {}
         batches.setdefault(name, []).append(parameters)
@@ -176,22 +175,22 @@ def _execute_batches(connection: sqlite3.Connection, batches: Batches) -> None:
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Make empty read models, replacing those there are."""
+    """Create empty read models, replacing existing ones."""
     for table, columns in TABLES.items():
         connection.execute(f"DROP TABLE IF EXISTS {table}")
         connection.execute(f"CREATE TABLE {table}({columns}) STRICT, WITHOUT ROWID")
 
 
 def is_current(connection: sqlite3.Connection) -> bool:
-    """Return whether the read models are of today's version."""
+    """Return whether the read models have the current version."""
     return get_meta(connection, "projections") == str(READ_MODEL_VERSION)
 
 
 def require_current(connection: sqlite3.Connection) -> None:
-    """Make sure that the read models can be read.
+    """Refuse read models of another version.
 
     Raises:
-        ReadModelsStale: they are another version's, or were not made yet.
+        ReadModelsStale: another version made them, or they were not made yet.
     """
     if not is_current(connection):
         raise ReadModelsStale(
@@ -201,7 +200,7 @@ def require_current(connection: sqlite3.Connection) -> None:
 
 
 def rebuild_read_models(connection: sqlite3.Connection, events: Iterable[RecordedEvent]) -> None:
-    """Make the read models anew from all events, in one transaction."""
+    """Rebuild the read models from all events, in one transaction."""
     with transaction(connection):
         create_tables(connection)
         project_events(connection, events)
@@ -209,7 +208,7 @@ def rebuild_read_models(connection: sqlite3.Connection, events: Iterable[Recorde
 
 
 def project_events(connection: sqlite3.Connection, events: Iterable[RecordedEvent]) -> None:
-    """Project any number of events, a page at a time."""
+    """Project any number of events, page by page."""
     remaining = iter(events)
     while page := list(islice(remaining, 500)):
         write_changes(connection, (change for item in page for change in event_changes(item)))
@@ -219,7 +218,7 @@ def project_events(connection: sqlite3.Connection, events: Iterable[RecordedEven
 
 
 _FIRST_ROLES = frozenset({Role.EXECUTOR, Role.EVALUATOR})
-"""Who says something of a kernel before it has a verdict."""
+"""The roles whose failures count before a kernel has a verdict."""
 
 
 def _place_columns(item: RecordedEvent, key: str) -> tuple[Any, ...]:
@@ -302,7 +301,7 @@ def _insert_kernel(item: RecordedEvent, event: KernelProposed) -> Iterator[ReadM
 def _record_failure(
     item: RecordedEvent, event: ExecutionFailed | EvaluationFailed
 ) -> Iterator[ReadModelChange]:
-    """Why there is no kernel or no verdict; of a kernel that has one it says nothing new."""
+    """Record why there is no kernel or no verdict. A kernel that has a verdict does not change."""
     if EffectKey.parse(event.key).role in _FIRST_ROLES:
         yield (
             "unproposed",
@@ -312,7 +311,7 @@ def _record_failure(
 
 
 def _record_verdict(item: RecordedEvent, event: EvaluationCompleted) -> Iterator[ReadModelChange]:
-    """A verdict; a later pass only says that more was compared."""
+    """Record a verdict. A later pass only adds that more inputs were compared."""
     said = event.evaluation
     if event.cached_from is None:
         yield "evaluated", (event.cache_key, int(said.is_correct), said.level.value, item.seq)
@@ -343,7 +342,7 @@ def _record_kept(item: RecordedEvent, event: KernelKept) -> Iterator[ReadModelCh
 
 
 def _record_refuted(item: RecordedEvent, event: KernelRefuted) -> Iterator[ReadModelChange]:
-    """The best is what the event says, whatever was kept before."""
+    """Record a refutation. The new best is the one in the event, whatever was kept before."""
     best: tuple[Any, ...] = (None,) * 3
     if event.best is not None:
         timed = event.best.benchmark

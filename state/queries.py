@@ -1,8 +1,8 @@
-"""Reading rows: short queries on any connection, by whoever holds one.
+"""Short queries that read rows, on any connection.
 
-A stream that continues another (a fork) is read through its ancestors: `lineage` gives its segments,
-root first. Along a lineage both `seq` and `run_seq` rise, so either is a cursor. No query is left open
-between pages: a reader that holds one would keep the writer from checkpointing.
+A stream that continues another (a fork) is read through its ancestors: `lineage` returns its segments, root
+first. Along a lineage both `seq` and `run_seq` rise, so either is a cursor. No query stays open between
+pages, because an open reader would keep the writer from checkpointing.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from state.head import EMPTY_HEAD, Head
 from state.records import COLUMNS, EventRow, RowParser, parse_row, require_rising
 
 MAX_SEQ = 2**63 - 1
-"""No log holds more events than that."""
+"""No log holds more events than this."""
 
 PAGE = 2000
-"""Rows per query of an iteration: few milliseconds each."""
+"""Rows per query of an iteration; each query takes a few milliseconds."""
 
 _SELECT = f"SELECT {COLUMNS} FROM event "  # noqa: S608 - column names of ours
 
@@ -31,8 +31,7 @@ WITH RECURSIVE line(id, parent, parent_seq, upto, depth) AS (
   SELECT s.id, s.parent, s.parent_seq, min(line.parent_seq, line.upto), line.depth + 1
   FROM line JOIN stream s ON s.id = line.parent)
 SELECT id, coalesce(parent_seq, 0), upto FROM line WHERE coalesce(parent_seq, 0) < upto ORDER BY depth DESC"""
-"""Of a parent that a fork takes nothing of (it is cut at an event which the parent has from an ancestor
-itself), there is no segment."""
+"""A parent has no segment if the fork starts at an event that the parent itself has from an ancestor."""
 
 
 class Segment(NamedTuple):
@@ -47,7 +46,7 @@ _parse_segment = RowParser(Segment)
 
 
 def lineage(connection: sqlite3.Connection, stream: str) -> tuple[Segment, ...]:
-    """Return the segments of `stream`, its oldest ancestor first; empty when there is no such stream."""
+    """Return the segments of `stream`, its oldest ancestor first; empty if there is no such stream."""
     return tuple(map(_parse_segment, connection.execute(_LINEAGE, (stream,)).fetchall()))
 
 
@@ -60,7 +59,7 @@ def last_row(connection: sqlite3.Connection, stream: str | None = None) -> Event
 
 
 def log_head(connection: sqlite3.Connection) -> Head:
-    """Return where the log ends; of an event that was taken out only its number and hash are known."""
+    """Return where the log ends; for an event that was taken out, only its number and hash are known."""
     row = last_row(connection)
     seq = 0 if row is None else row.seq
     gap = gap_at(connection, seq + 1)
@@ -70,19 +69,19 @@ def log_head(connection: sqlite3.Connection) -> Head:
 
 
 def row_at(connection: sqlite3.Connection, seq: int) -> EventRow | None:
-    """Return the row with this global number."""
+    """Return the row with this global number, or None."""
     found = connection.execute(_SELECT + "WHERE seq = ?", (seq,)).fetchone()
     return None if found is None else parse_row(found)
 
 
 def row_by_key(connection: sqlite3.Connection, stream: str, idem: str) -> EventRow | None:
-    """Return the row of a stream that holds this idempotency key."""
+    """Return the row of a stream with this idempotency key, or None."""
     found = connection.execute(_SELECT + "WHERE stream = ? AND idem = ?", (stream, idem)).fetchone()
     return None if found is None else parse_row(found)
 
 
 class Gap(NamedTuple):
-    """Events `seq` to `upto` that this log holds no longer; the row after them continues `hash`."""
+    """Events `seq` to `upto` are no longer in this log; the row after them continues `hash`."""
 
     seq: int
     upto: int
@@ -93,7 +92,7 @@ _parse_gap = RowParser(Gap)
 
 
 def gap_at(connection: sqlite3.Connection, seq: int) -> Gap | None:
-    """Return the gap that the event `seq` fell into; None where none of that number was taken out."""
+    """Return the gap that the event `seq` is in, or None if that event was not taken out."""
     if schema.read_pragma(connection, "user_version") < schema.WITH_GAPS:
         return None
     found = connection.execute(
@@ -110,7 +109,7 @@ def gap_end(connection: sqlite3.Connection, seq: int) -> tuple[int, bytes] | Non
 
 
 def lineage_row(connection: sqlite3.Connection, stream: str, run_seq: int) -> EventRow | None:
-    """Return one row of a lineage, None when it has no such event."""
+    """Return one row of a lineage, None if there is no such event."""
     for segment in lineage(connection, stream):
         if segment.after < run_seq <= segment.upto:
             found = connection.execute(
@@ -121,13 +120,13 @@ def lineage_row(connection: sqlite3.Connection, stream: str, run_seq: int) -> Ev
 
 
 def link_at(connection: sqlite3.Connection, stream: str, run_seq: int) -> ChainLink | None:
-    """Return (run_seq, hash) of one event of a lineage, None when it has no such event."""
+    """Return (run_seq, hash) of one event of a lineage, None if there is no such event."""
     row = lineage_row(connection, stream, run_seq)
     return None if row is None else (run_seq, row.hash)
 
 
 def link_before(connection: sqlite3.Connection, row: EventRow) -> ChainLink | None:
-    """Return what `row` must continue, as the database has it; the chain starts at (0, GENESIS)."""
+    """Return what `row` must continue according to the database; the chain starts at (0, GENESIS)."""
     return link_at(connection, row.stream, row.run_seq - 1) or ((0, GENESIS) if row.run_seq == 1 else None)
 
 
@@ -239,8 +238,8 @@ def _select_part(
 def _run_seq_after(connection: sqlite3.Connection, segment: Segment, seq: int) -> int:
     """Return the last run_seq of the segment whose seq is at most `seq`.
 
-    seq rises with run_seq, so this is a bisection over point look-ups: the index on (stream, run_seq)
-    cannot seek by seq, and a scan would make following a long stream quadratic.
+    seq rises with run_seq, so this bisects with point look-ups: the index on (stream, run_seq) cannot seek by
+    seq, and a scan would make following a long stream quadratic.
     """
     last = last_row(connection, segment.stream)
     low, high = segment.after, min(segment.upto, last.run_seq if last else 0)

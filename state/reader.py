@@ -1,8 +1,8 @@
-"""`LogReader`: any number of them, in any process, by any user who may read the files; never a writer.
+"""`LogReader` reads a home's event log and never writes; any number may be open, in any process.
 
-Each call is one short query whose cursor is closed before it returns, so that a reader that prints, or
-sleeps, never keeps the writer from checkpointing. How the database must be opened depends on how its
-owner left it; see `state.readonly`.
+Each call is one short query that closes its cursor before it returns. A slow caller therefore never keeps the
+writer from checkpointing. `state.readonly` says how the database is opened after each way in which its owner
+may have left it.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from state.system import SystemState
 from state.upcast import decode_event
 
 POLL_S = 0.05
-"""Pause between two looks of `wait_for_events`; a look costs microseconds."""
+"""Seconds between two checks of `wait_for_events`; a check costs microseconds."""
 
 PAGE = 1000
-"""Events of a history that are read at once."""
+"""How many events of a history are read at once."""
 
 _RUN_ROWS = "SELECT * FROM runs"
 _STANDINGS = "SELECT run, status, round, best_ms, predicted FROM runs WHERE ended = 0 ORDER BY first_seq"
 
 
 class RunStanding(NamedTuple):
-    """How a run that has not ended stands; the best latency is a model's if `predicted`."""
+    """The current standing of a run that has not ended. `best_ms` is computed by a model if `predicted`."""
 
     run: str
     status: str
@@ -50,7 +50,7 @@ class RunStanding(NamedTuple):
 
 
 class LogReader:
-    """Reads one home's log. Get it with `open`; may be shared between threads."""
+    """Reads one home's log. Get it with `open`; threads may share it."""
 
     def __init__(self, layout: HomeLayout) -> None:
         self._layout = layout
@@ -65,7 +65,8 @@ class LogReader:
             NoLog: nothing was ever recorded there.
             TailLost: there was a log, and it is gone.
             HomeUnreadable: not a directory, or no permission.
-            LogTooNew, LogDamaged: it cannot be read by this program, or at all.
+            LogTooNew: a newer version of this program wrote it.
+            LogDamaged: it cannot be read.
         """
         return cls(HomeLayout(home))
 
@@ -83,10 +84,10 @@ class LogReader:
         """Compare the log's end with its HEAD anchor, as opening for writing does.
 
         Raises:
-            TailLost: events that were acknowledged are gone.
-            LogDamaged: the anchor, or the event it names, is another one.
+            TailLost: acknowledged events are gone.
+            LogDamaged: the anchor is unreadable, or names an event that is not the one in the log.
         """
-        anchor = read_head(self._layout.head)  # before the log: it is never ahead of what is committed
+        anchor = read_head(self._layout.head)  # read before the log: HEAD is never ahead of what is committed
         with self._mutex, sqlite_errors():
             check_anchor(self._handle.connection(), anchor)
             check_wal(self._layout, self._handle.connection())
@@ -105,8 +106,8 @@ class LogReader:
     ) -> list[RecordedEvent]:
         """Return up to `limit` events with a global seq above `after` (and at most `upto`), in log order.
 
-        `stream` restricts them to a run and its ancestors (or the system stream), `types` to event types;
-        `newest` takes the last ones instead of the first.
+        `stream` restricts them to a run and its ancestors (or the system stream), `types` to event types.
+        `newest` takes the last matching events instead of the first.
 
         Raises:
             StreamUnknown: there is no such stream.
@@ -128,9 +129,9 @@ class LogReader:
         upto: int | None = None,
         progress: ProgressCallback | None = None,
     ) -> Iterator[RecordedEvent]:
-        """Yield all events of some types of a run and its ancestors, in order, a page at a time.
+        """Yield all events of the given types of a run and its ancestors, in order, reading page by page.
 
-        `after` and `upto` are global seqs, as those of `read`.
+        `after` and `upto` are global seqs, as in `read`.
 
         Raises:
             StreamUnknown: there is no such stream.
@@ -142,13 +143,13 @@ class LogReader:
                 progress(page[-1].run_seq, self.run_seq(stream))
 
     def event_by_seq(self, seq: int) -> RecordedEvent | None:
-        """Return one event by its global seq."""
+        """Return the event with this global seq, or None."""
         with self._mutex, sqlite_errors():
             row = queries.row_at(self._handle.connection(), seq)
         return None if row is None else to_recorded_event(row, decode_event(row))
 
     def run_event(self, stream: str, run_seq: int) -> RecordedEvent | None:
-        """Return one event of a run, or of what it continues, by its number; None where it has none.
+        """Return the event of a run or its ancestors with this run_seq, or None.
 
         Raises:
             StreamUnknown: there is no such stream.
@@ -161,21 +162,21 @@ class LogReader:
         return None if row is None else to_recorded_event(row, decode_event(row))
 
     def event_by_key(self, stream: str, idem: str, upto: int | None = None) -> RecordedEvent | None:
-        """Return the event of a run, or of what it continues, that holds this idempotency key, if any.
+        """Return the event with this idempotency key from a run or its ancestors, or None.
 
-        With `upto`, as it was after that event of the run.
+        With `upto`, ignore what came after that event of the run.
         """
         with self._mutex, sqlite_errors():
             row = recent_events.last_row_by_key(self._handle.connection(), stream, idem, upto)
         return None if row is None else to_recorded_event(row, decode_event(row))
 
     def recent_events_by_type(self, stream: str, last: int) -> dict[str, recent_events.RecentEvents]:
-        """Return what a stream's last events were, by type; see `state.recent_events.lately`."""
+        """Return a stream's last events by type; see `state.recent_events.recent_events_by_type`."""
         with self._mutex, sqlite_errors():
             return recent_events.recent_events_by_type(self._handle.connection(), stream, last)
 
     def recent_calls(self, run: str, last: int) -> list[recent_events.CallAttempt]:
-        """Return a run's last attempts at answers, the newest first."""
+        """Return a run's last attempts to get an answer from a model, newest first."""
         with self._mutex, sqlite_errors():
             connection = self._handle.connection()
             projections.require_current(connection)
@@ -187,7 +188,7 @@ class LogReader:
         return EMPTY_HEAD if row is None else Head(row.seq, row.stream, row.run_seq, row.hash.hex())
 
     def run_seq(self, stream: str) -> int:
-        """Return a stream's last run_seq, 0 when it has no events."""
+        """Return a stream's last run_seq, 0 if it has no events."""
         row = self._last_row(stream)
         return 0 if row is None else row.run_seq
 
@@ -196,7 +197,7 @@ class LogReader:
             return queries.last_row(self._handle.connection(), stream)
 
     def wait_for_events(self, *, after: int, timeout_s: float) -> bool:
-        """Wait until the log holds events after the global seq `after`; return whether it does."""
+        """Wait for events after the global seq `after`; return whether there are any."""
         deadline = time.monotonic() + timeout_s
         while self.head().seq <= after:
             left = deadline - time.monotonic()
@@ -213,12 +214,12 @@ class LogReader:
     # --- states ---
 
     def load_tip(self, stream: str, folded: FoldCache) -> Tip | None:
-        """Return where a stream is now; what `fold_cache` knows of it is not folded again."""
+        """Return the current tip of a stream. Events that `folded` has seen are not folded again."""
         with self._mutex, sqlite_errors():
             return folded.load_tip(self._handle.connection(), stream)
 
     def run_state(self, run: str, to: int | None = None) -> RunState:
-        """Return a run's state now, or as it was after run_seq `to`.
+        """Return a run's state now, or right after run_seq `to`.
 
         Raises:
             StreamUnknown: there is no such run, or it has no such event.
@@ -232,12 +233,12 @@ class LogReader:
     def replay_run(
         self, run: str, to: int | None = None, *, progress: ProgressCallback | None = None
     ) -> ReplayResult:
-        """Fold a run from its first row, comparing every hash; see `state.replay.replay`."""
+        """Fold a run from its first row and compare every hash; see `state.replay.replay_run`."""
         with self._mutex, sqlite_errors():
             return replay_run(self._handle.connection(), run, to, progress)
 
     def event_hash(self, run: str, run_seq: int) -> str:
-        """Return the hash of a run's event, its ancestors' included.
+        """Return the hash of an event of a run or its ancestors.
 
         Raises:
             StreamUnknown: there is no such run, or it has no such event.
@@ -249,7 +250,7 @@ class LogReader:
         return link[1].hex()
 
     def system_state(self, upto: int | None = None) -> SystemState:
-        """Return the system stream's state; with `upto`, as it was after the event of that global seq."""
+        """Return the system stream's state; with `upto`, as it was after the event with that global seq."""
         last = None
         if upto is not None:
             if not self.run_seq(SYSTEM_STREAM):
@@ -263,9 +264,9 @@ class LogReader:
         return tip.state if tip is not None and isinstance(tip.state, SystemState) else SystemState()
 
     def known_evaluations(self, cache_key: str) -> list[RecordedEvent]:
-        """Return the EvaluationCompleted that were judged (not reused) under this cache key, oldest first.
+        """Return the EvaluationCompleted events judged (not reused) under this cache key, oldest first.
 
-        Of passes at the same level, and of refusals at the same level, the first.
+        For each level, only the first pass and the first refusal are kept.
         """
         query = "SELECT seq FROM evaluations WHERE cache_key = ? ORDER BY seq"
         with self._mutex, sqlite_errors():
@@ -281,10 +282,9 @@ class LogReader:
         return self._query_rows(lineage_read_models.RUNS_QUERY)
 
     def run_rows(self, run: str | None = None) -> list[dict[str, Any]]:
-        """Return all runs, newest first, or one (none, if there is no such run).
+        """Return all runs, newest first, or only one (empty if there is no such run).
 
-        As `run_summaries` does, but without what is counted over all attempts: that takes the longer the log
-        is.
+        Unlike `run_summaries`, this leaves out counts over all attempts, which take longer as the log grows.
         """
         if run is not None:
             return self._query_rows(f"{_RUN_ROWS} WHERE run = ?", run)
@@ -295,7 +295,7 @@ class LogReader:
         return tuple(standing.run for standing in self.run_standings())
 
     def run_standings(self) -> list[RunStanding]:
-        """Return how the runs that have not ended stand, oldest first."""
+        """Return the standings of the runs that have not ended, oldest first."""
         with self._mutex, sqlite_errors():
             connection = self._handle.connection()
             projections.require_current(connection)
@@ -304,14 +304,13 @@ class LogReader:
     def attempt_rows(
         self, run: str, *, upto: int | None = None, since: int | None = None
     ) -> list[dict[str, Any]]:
-        """Return every candidate that a run and its ancestors proposed; see
-        `state.lineage_read_models.attempts`."""
+        """Return all candidates of a run and its ancestors; see `lineage_read_models.load_attempts`."""
         return self._query_lineage(
             lambda connection, name: lineage_read_models.load_attempts(connection, name, upto, since), run
         )
 
     def candidate_rows(self, run: str) -> list[dict[str, Any]]:
-        """Return a run's correct kernels, fastest first; columns as in `attempt_rows`."""
+        """Return a run's correct kernels, fastest first, with the columns of `attempt_rows`."""
         return self._query_lineage(lineage_read_models.load_candidates, run)
 
     def run_ids(self) -> tuple[str, ...]:

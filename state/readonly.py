@@ -1,9 +1,12 @@
-"""A read-only connection to a log in whatever condition its owner left it.
+"""A read-only connection to a log, in whatever condition its owner left it.
 
-Running, or crashed with its shared memory left: `mode=ro`. Stopped cleanly, seen by a user who cannot
-write the directory: SQLite refuses `mode=ro` and needs `immutable=1`, which is right only while there is
-no -wal file. Crashed with the shared memory gone: a private copy of database and -wal is opened.
-The last two are looked at again when the files change, so that a follower sees a restarted owner.
+- Running, or crashed with its shared memory left: `mode=ro`.
+- Stopped cleanly, and the user cannot write the directory: SQLite refuses `mode=ro` and needs `immutable=1`,
+  which is correct only while there is no -wal file.
+- Crashed, and the shared memory is gone: a private copy of database and -wal is opened.
+
+In the last two cases the connection is reopened when the files change, so that a follower sees a restarted
+owner.
 """
 
 from __future__ import annotations
@@ -24,13 +27,13 @@ _FileStamps = tuple[tuple[int, int, int] | None, ...]
 
 
 class ReadOnlyConnection:
-    """Hands out the connection, reopening it when a frozen view of the files has become stale."""
+    """Hands out the connection; reopens it when a frozen view of the files is out of date."""
 
     def __init__(self, layout: HomeLayout) -> None:
         """Open the log.
 
         Raises:
-            NoLog, HomeUnreadable, LogTooNew, LogDamaged: as `LogReader.open` lists them.
+            NoLog, HomeUnreadable, LogTooNew, LogDamaged: as listed for `LogReader.open`.
         """
         self._layout = layout
         self._database = str(layout.database)
@@ -57,7 +60,7 @@ class ReadOnlyConnection:
     def _open_connection(self) -> sqlite3.Connection:
         self._frozen = None
         _require_readable(self._layout)
-        self._file = _file_id(self._database)  # a rewritten log is another file of the same name
+        self._file = _file_id(self._database)  # a rebuilt log is another file with the same name
         uri = self._layout.database.resolve().as_uri()
         try:
             return _connect(f"{uri}?mode=ro", self._layout)

@@ -1,4 +1,4 @@
-"""What happened lately: short questions on any connection, whose cost does not grow with the log."""
+"""Queries for recent events, on any connection; their cost does not grow with the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WHERE run = ? AND outcome IS NOT NULL ORDER BY run_seq DESC LIMIT ?"""
 
 
 class RecentEvents(NamedTuple):
-    """How often a type of event is among a stream's last ones, the last one's run_seq, and the times (µs)."""
+    """How often an event type is among the last ones, its last run_seq, its first and last times (µs)."""
 
     number: int
     run_seq: int
@@ -29,7 +29,7 @@ class RecentEvents(NamedTuple):
 
 
 class CallAttempt(NamedTuple):
-    """One attempt at an answer: `outcome` is answered, lost or a kind of failure, `ms` how long it took."""
+    """One attempt at an answer: `outcome` is answered, lost or a kind of failure; `ms` its duration."""
 
     endpoint: str
     model: str
@@ -38,20 +38,20 @@ class CallAttempt(NamedTuple):
 
 
 def recent_events_by_type(connection: sqlite3.Connection, stream: str, last: int) -> dict[str, RecentEvents]:
-    """Return what a stream's last events were, by type; its ancestors' are not counted."""
+    """Return a stream's last events by type, without those of its ancestors."""
     found = connection.execute(_RECENT_QUERY, (stream, last)).fetchall()
     return {str(row[0]): RecentEvents(*map(int, row[1:])) for row in found}
 
 
 def recent_calls(connection: sqlite3.Connection, run: str, last: int) -> list[CallAttempt]:
-    """Return a run's last attempts at answers, the newest first."""
+    """Return a run's last attempts at answers, newest first."""
     return [CallAttempt._make(row) for row in connection.execute(_CALLS_QUERY, (run, last)).fetchall()]
 
 
 def last_row_by_key(
     connection: sqlite3.Connection, stream: str, idem: str, upto: int | None = None
 ) -> EventRow | None:
-    """Return the row of a stream or its ancestors that holds an idempotency key: the last one, if several.
+    """Return the last row of a stream or its ancestors with an idempotency key, or None.
 
     With `upto`, the last one up to that event of the stream.
     """

@@ -1,5 +1,4 @@
-"""What goes into the log and what comes out of it: `NewEvent`, `RecordedEvent`, and the stored `EventRow`
-between."""
+"""The forms of an event: `NewEvent` goes into the log, `EventRow` is stored, `RecordedEvent` comes out."""
 
 from __future__ import annotations
 
@@ -15,14 +14,15 @@ from state.events import Event
 Stored = TypeVar("Stored", bound=tuple[Any, ...])
 
 ProgressCallback = Callable[[int, int], None]
-"""Told now and then how much of some work is done, and how much there is: events, if nothing else is said."""
+"""Called now and then with how much work is done and how much there is in all; both count events by default.
+"""
 
 
 class RowParser(Generic[Stored]):
-    """Makes what a table holds into values of a named tuple, each column of its declared type.
+    """Parses table rows into a named tuple and checks that each column has its declared type.
 
-    SQLite keeps to the types of a table when it writes; of pages that were exchanged or overwritten it reads
-    whatever is there, and nothing that was read so may be taken for a row.
+    SQLite enforces a table's types when it writes. When it reads pages that were swapped or overwritten, it
+    returns whatever is there; such columns must not pass as a row.
     """
 
     def __init__(self, cls: type[Stored]) -> None:
@@ -36,7 +36,7 @@ class RowParser(Generic[Stored]):
         """Return the columns as one value.
 
         Raises:
-            LogDamaged: naming the first column that holds something of another type.
+            LogDamaged: a column holds a value of another type; the message names the first one.
         """
         found = tuple(columns)
         if tuple(map(type, found)) in self._shapes:
@@ -56,9 +56,10 @@ class RowParser(Generic[Stored]):
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event for `stream` (a run's id, or SYSTEM_STREAM); `cause` is the seq of what led to it.
+    """An event for `stream` (a run's id, or SYSTEM_STREAM); `cause` is the seq of the event that led to it.
 
-    `at_us` is when it happened (UNIX microseconds) if that is not now: it comes from another log.
+    `at_us` is when it happened, in UNIX microseconds, for an event that comes from another log. None means
+    now.
     """
 
     stream: str
@@ -71,8 +72,8 @@ class NewEvent:
 class RecordedEvent:
     """An event as the log holds it.
 
-    `seq` orders the whole log, `run_seq` the stream; `ts_us` is the wall clock (UNIX microseconds), for
-    display only. `hash` and `state_hash` are hexadecimal; `state_hash` is None where none was recorded.
+    `seq` orders the whole log, `run_seq` the stream. `ts_us` is the wall clock in UNIX microseconds, for
+    display only. `hash` and `state_hash` are hexadecimal; `state_hash` is None if none was recorded.
     """
 
     seq: int
@@ -100,8 +101,11 @@ class RecordedEvent:
 
 
 class EventRow(NamedTuple):
-    """One row of the table `event`, in column order. `prev` and `log_prev` are the hashes of the rows before
-    it in its stream and in the log; `fold` is the fold version that `state_hash` was computed with."""
+    """One row of the table `event`, in column order.
+
+    `prev` and `log_prev` are the hashes of the rows before it in its stream and in the log. `fold` is the
+    fold version with which `state_hash` was computed.
+    """
 
     seq: int
     stream: str
@@ -125,10 +129,10 @@ parse_row = RowParser(EventRow)
 
 
 def require_rising(after: int, to: int) -> int:
-    """Return `to`, where a read goes on; a page out of order would have it go on for ever.
+    """Return `to`, where a read goes on; it must rise, or a page out of order would loop for ever.
 
     Raises:
-        LogDamaged: it is not after `after`.
+        LogDamaged: `to` is not after `after`.
     """
     if to <= after:
         raise LogDamaged(f"its rows are out of order: {to} comes after {after}")
@@ -136,7 +140,7 @@ def require_rising(after: int, to: int) -> int:
 
 
 class EventKind(NamedTuple):
-    """One row of the table `kind`: a type of event that the log holds, and its version."""
+    """One row of the table `kind`: an event type that the log holds, and its version."""
 
     type: str
     version: int
@@ -146,7 +150,7 @@ parse_kind = RowParser(EventKind)
 
 
 def to_recorded_event(row: EventRow, event: Event) -> RecordedEvent:
-    """Return `row` as callers see it, with its decoded event."""
+    """Return `row` in the form that callers see, with its decoded event."""
     state_hash = None if row.state_hash is None else row.state_hash.hex()
     return RecordedEvent(
         row.seq, row.stream, row.run_seq, row.ts_us, event, row.cause, row.hash.hex(), state_hash

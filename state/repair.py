@@ -1,9 +1,11 @@
-"""Repair: a damaged log made anew from its good rows; what was lost is said, run by run.
+"""Repair: rebuilds a damaged log from its good rows and says what each run lost.
 
-A run is cut at its first bad row: one that cannot be read, whose content does not match its hash, that does
-not continue its stream, that the row after it was not written after, or that cannot be folded. All before it
-is saved, and all other runs; a run that continues what was cut goes with it. Nothing is guessed. A run that
-was cut, or may have been, or whose event names a blob that was damaged, is paused with that as its reason.
+A run is cut at its first bad row: one that cannot be read or folded, whose content does not match its hash,
+that does not continue its stream, or that does not match the hash in the row after it. Everything before that
+row is saved, and so are all other runs; a run that continues a lost event is lost too. Nothing is guessed.
+
+A run is paused, with the reason, if it was or may have been cut, or if one of its events names a damaged
+blob.
 """
 
 from __future__ import annotations
@@ -33,12 +35,12 @@ from state.upcast import decode_event
 from state.verify import verify_log
 
 UNKNOWN_STREAM = "?"
-"""The run of an event of which not even that can be read."""
+"""Stands for the run of an event so damaged that even its run is unknown."""
 
 
 @dataclass(slots=True)
 class StreamLoss:
-    """What was lost of one stream: `events` in number, from run_seq `first` on, for the reason `why`."""
+    """What was lost of one stream: `events` many, from run_seq `first` on, because of `why`."""
 
     stream: str
     first: int | None
@@ -51,7 +53,7 @@ class StreamLoss:
 
 
 class RepairResult(NamedTuple):
-    """What a repair came to: what was lost by run, which blobs, and the new log (None: nothing was wrong)."""
+    """What a repair lost, by run; which blobs; and the new log (None if nothing was wrong)."""
 
     lost: tuple[StreamLoss, ...]
     blobs: tuple[str, ...]
@@ -59,13 +61,13 @@ class RepairResult(NamedTuple):
 
 
 def repair_log(home: Path, *, progress: ProgressCallback | None = None) -> RepairResult:
-    """Make the log of `home` anew from what is sound in it; the old files are kept. Nobody may own the home.
+    """Rebuild the log of `home` from its sound rows; the old files are kept. No process may own the home.
 
     Raises:
-        HomeError: it cannot be used, or is owned.
-        LogTooNew: written by a newer version; nothing is cut for that.
+        HomeError: the home cannot be used, or is owned.
+        LogTooNew: a newer version wrote the log; it is left as it is.
         LogDamaged: nothing of it can be read; restore a backup.
-        StorageFull, StorageFailed: the new file could not be written; the log is as it was.
+        StorageFull, StorageFailed: the new file could not be written; the log is unchanged.
     """
     with lock_home(home) as layout:
         if _is_log_sound(home, progress):
@@ -88,7 +90,7 @@ def repair_log(home: Path, *, progress: ProgressCallback | None = None) -> Repai
 def _is_log_sound(home: Path, progress: ProgressCallback | None) -> bool:
     try:
         return verify_log(home, progress=progress).is_ok
-    except (LogError, sqlite3.Error):  # also "too new", which a damaged list of kinds may say
+    except (LogError, sqlite3.Error):  # also "too new": a damaged list of kinds may say so
         return False
 
 
@@ -100,7 +102,7 @@ def _read_anchor(layout: HomeLayout) -> Head:
 
 
 def _open_damaged(layout: HomeLayout) -> sqlite3.Connection:
-    """Open a damaged log for reading, if it can be told to be one."""
+    """Open a damaged log for reading, if it is recognisable as one."""
     connection = sqlite3.connect(
         f"{layout.database.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None
     )
@@ -119,7 +121,7 @@ def _require_log(connection: sqlite3.Connection) -> None:
 
 
 class _LogRepair:
-    """Copies the good rows, and remembers what is left out."""
+    """Copies the good rows and remembers what it leaves out."""
 
     def __init__(self, anchor: Head) -> None:
         self._anchor = anchor
@@ -165,7 +167,7 @@ class _LogRepair:
             return
         try:
             check_link(row, self._links.get(row.stream) or self._expected_link(new, row))
-            event = decode_event(row)  # after its hash: what a newer version wrote is not damage, and not cut
+            event = decode_event(row)  # after the hash check: a newer version's event is not damage
             _require_attested(row, attested)
             before = self._tips.get(row.stream) or self._tip_before(new, row)
             state = snapshots.fold_row(before.state if before else None, row, event)
@@ -181,7 +183,7 @@ class _LogRepair:
             self._named.update(blobs.referenced_digests(event))
 
     def _attribute_missing(self, row: EventRow) -> None:
-        """What is missing before a row of its stream was of that stream."""
+        """Attribute unreadable events to this row's stream if its run_seqs have a gap of that size."""
         last, _ = self._links.get(row.stream, (row.run_seq - 1, b""))
         unknown = self.lost.get(UNKNOWN_STREAM)
         missing = row.run_seq - 1 - last
@@ -193,7 +195,7 @@ class _LogRepair:
             del self.lost[UNKNOWN_STREAM]
 
     def _expected_link(self, new: sqlite3.Connection, row: EventRow) -> ChainLink | None:
-        """Return what a stream's first row continues: nothing, or an event of its parent that was saved."""
+        """Return what a stream's first row must continue: nothing, or a saved event of its parent."""
         event = decode_event(row) if row.type == RunForked.__name__ else None
         if isinstance(event, RunForked):
             return queries.link_at(new, event.parent, event.parent_seq)
@@ -221,7 +223,7 @@ class _LogRepair:
     # --- what follows ---
 
     def pause_runs(self, appender: Appender) -> None:
-        """Let no run that lost something go on before a person has looked at it."""
+        """Pause the runs that lost something, until a person has looked at them."""
         found = appender.connection.execute("SELECT run FROM runs WHERE status = ?", (RunStatus.RUNNING,))
         for (run,) in found.fetchall():
             why = self._pause_reason(appender.connection, run)
@@ -251,7 +253,7 @@ class _LogRepair:
 
 
 def _pair_attested(items: Iterator[EventRow | int]) -> Iterator[tuple[EventRow | int, bytes | None]]:
-    """Yield each item with the hash that the sound row right after it says it has; None where none says."""
+    """Yield each item with its hash according to the sound row right after it, or with None."""
     before: EventRow | int | None = None
     for item in items:
         if before is not None:

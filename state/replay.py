@@ -1,4 +1,4 @@
-"""Re-folding a run from its rows alone, ancestors included: no snapshot, every recorded hash compared."""
+"""Replay: folds a run from its rows alone, ancestors included, without snapshots, and compares every hash."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from state.snapshots import StreamState
 class ReplayResult:
     """A run as its rows give it up to `run_seq`, whose hash is `hash`.
 
-    `state_hashes` recorded hashes of the state were compared; `other_folds` were not, because another
-    version of the fold had made them. `line` names the streams that were read, with the last run_seq of each.
+    `state_hashes` counts the recorded state hashes that were compared; `other_folds` counts those that were
+    not, because another fold version made them. `line` maps each stream that was read to its last run_seq.
     """
 
     state: RunState
@@ -38,8 +38,8 @@ def replay_run(
 
     Raises:
         StreamUnknown: there is no such run, or it has no such event.
-        LogDamaged: naming the first row that does not continue the one before, was edited, cannot follow, or
-            after which the state is not the one that was recorded.
+        LogDamaged: names the first row that does not continue the one before, was edited, cannot follow, or
+            whose recorded state hash does not match.
     """
     state: StreamState | None = None
     link = (0, GENESIS)
@@ -64,7 +64,7 @@ def replay_run(
 
 
 def _compare_state_hash(row: EventRow, state: StreamState) -> bool:
-    """Return whether today's fold made the recorded hash, and hence whether it was compared."""
+    """Compare a row's state hash; return False if another fold version made it, so it was not compared."""
     if row.fold != FOLD_VERSION:
         return False
     if snapshots.state_hash(state) != row.state_hash:

@@ -1,8 +1,8 @@
-"""Rounds with a deadline: what was in flight when it passed, and where its outcomes go.
+"""Round deadlines: what was in flight when the deadline passed, and where its outcomes go.
 
-A round that has taken long enough closes with what is there. A kernel that was being made or judged then is
-late: its outcomes are recorded as they arrive, and it competes in the round that is under way when its
-verdict is there. A plan that comes late leads nowhere.
+At its deadline, a round closes with its results so far. A kernel that was being made or judged then is late:
+its outcomes are recorded as they arrive, and it competes in the round that is current when its verdict
+arrives. A plan that arrives late is dropped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from state.run_state import IllegalEvent, LateCandidate, RunState, evolve, is_by
 
 
 def apply_deadline_passed(state: RunState, event: RoundDeadlinePassed) -> RunState:
-    """From here on the round's results are what they are; a kernel in flight is late, all else is lost."""
+    """Close the round to further results; kernels in flight become late candidates, all else is lost."""
     require_live(state, event)
     if not state.is_joinable or event.round != state.round:
         raise IllegalEvent(f"RoundDeadlinePassed({event.round}) in round {state.round}")
@@ -35,7 +35,7 @@ def apply_deadline_passed(state: RunState, event: RoundDeadlinePassed) -> RunSta
 
 
 def _unjudged_places(state: RunState) -> set[EffectKey]:
-    """Return the places of the round whose kernel is being made or judged, or waits for that."""
+    """Return the executor keys of the round's kernels that are being made or judged, or wait for it."""
     begun = {
         key.for_role(Role.EXECUTOR) for key in map(EffectKey.parse, state.open) if key.role in _KERNEL_ROLES
     }
@@ -45,7 +45,7 @@ def _unjudged_places(state: RunState) -> set[EffectKey]:
 
 
 def _make_late_candidate(state: RunState, place: EffectKey) -> LateCandidate:
-    """Return a late place; a person's kernel, which has no slot, goes with the fastest of the round."""
+    """Return a late candidate; a person's kernel, which has no slot, gets the fastest parent of the round."""
     parents = {slot.slot: state.parents[slot.parent] for slot in state.slots}
     fastest = min(state.parents.values(), key=lambda parent: parent.latency_ms)
     planned = state.outcomes.get(str(place._replace(implementation=0, repair=0, role=Role.PLANNER)))
@@ -63,7 +63,7 @@ _PROPOSING_ROLES = frozenset({Role.PREDICTOR, Role.PLANNER, *_KERNEL_ROLES})
 
 
 def route_outcome(state: RunState, event: EffectEnded) -> dict[str, Any]:
-    """Return where an outcome goes: among the round's, to its late place, or nowhere: its round is over."""
+    """Return the state changes for an outcome: it joins the round, a late candidate, or is dropped."""
     key = effect_key(event)
     place = str(key.for_role(Role.EXECUTOR))
     known = state.late.get(place)
@@ -82,7 +82,7 @@ def route_outcome(state: RunState, event: EffectEnded) -> dict[str, Any]:
 
 
 def _update_late_candidate(state: RunState, known: LateCandidate, event: EffectEnded) -> LateCandidate | None:
-    """Return a late place after its kernel or verdict arrived; None after it was found to have no kernel."""
+    """Return a late candidate after its kernel or verdict arrived; None if it has no kernel after all."""
     if isinstance(event, KernelProposed):
         return known.model_copy(update={"kernel": event})
     if isinstance(event, EvaluationCompleted | EvaluationFailed):

@@ -1,6 +1,6 @@
-"""A run's state: what `decide` reads and the fold makes, as one frozen value.
+"""A run's state: one frozen value that the fold produces and `decide` reads.
 
-Everything of it is small, whatever the run's length; history is in the log.
+All of it stays small, however long the run is; the history is in the log.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ OutcomeEvent = Annotated[
 
 
 class IllegalEvent(Exception):  # noqa: N818 - the name says what is wrong with the event
-    """An event that cannot follow the state it was given for."""
+    """An event that cannot follow the given state."""
 
 
 class OpenEffect(FrozenModel):
-    """An effect that was admitted and has no outcome yet, with the questions to models that it came to.
+    """An effect that was admitted and has no outcome yet, with the model calls it has made so far.
 
-    `slot` is what its slot was dealt in its round, None where it has none: rounds may have passed since.
+    `slot` is what its slot was assigned in its own round, which may be over; None if it has no slot.
     """
 
     request: Digest
@@ -87,16 +87,16 @@ class OpenEffect(FrozenModel):
 
     @property
     def reserved_amount(self) -> Amount:
-        """What is reserved for its calls under way."""
+        """What is reserved for its calls in flight."""
         return sum((one.held for one in self.calls if one.held is not None), Amount())
 
 
 class LateCandidate(FrozenModel):
-    """A place whose kernel was not judged when its round's deadline passed, by its executor's key.
+    """A candidate that was not judged when its round's deadline passed; its executor's key identifies it.
 
-    `slot` is what its slot was dealt in that round, None for a person's kernel.
-    `kernel` and `judged` are its outcomes as they arrive. It competes in the round `competes_in`, the one
-    under way when its verdict arrived, or the next if that had its beam already.
+    `slot` is what its slot was assigned in that round, None for a person's kernel. `kernel` and `judged` are
+    its outcomes as they arrive. It competes in the round `competes_in`: the round in which its verdict
+    arrived, or the next one if that round had chosen its beam already.
     """
 
     parent: Candidate
@@ -108,7 +108,7 @@ class LateCandidate(FrozenModel):
 
 
 class RunTally(NamedTuple):
-    """Counts for people, kept in the state because status shows them live."""
+    """Counts for people; they are in the state because `status` shows them live."""
 
     proposed: int = 0
     evaluated: int = 0
@@ -122,24 +122,28 @@ class RunTally(NamedTuple):
 class RunState(FrozenModel):
     """A run, as `decide` sees it.
 
-    `slots` and `parents` belong to the round under way (empty between rounds); `selected` says that
-    its beam was chosen and only learning is left; `idle` is what a round without a verdict ends the run with.
-    `outcomes` holds the round's results by effect key, and those of audits. `former` are kernels that were
-    the best before `best`, in that order.
-    `rejudge` are the kernels of a fork's parent (the initial one, then the beam) that must be judged anew
-    before anything else. `needs_approval` are the points at which the run waits for a person, `approved` the
-    last one let pass of each kind; `pause_cause` is what ends the last pause. `pinned` are the keys of
-    settings that somebody set for this run. `prompts` is the version of the prompts that hold in the round,
-    `pending_prompts` that from the next round on, None where it is the same.
-    `sequences`, `experiences` and `techniques` are those of other runs that the run was given before its
-    first round, None where it was given none; a fork that judges by something else has what its parent
-    learnt as `experiences`.
-    `expired` says that the round's deadline passed, `round_deadline` are the places that were then in flight.
-    `prices` are those of the models that the run has called, as they were at the first call; `models` is how
-    these did. `short` are the caps that were too low for what was needed, by resource, and `warned` the
-    highest mark of each cap that was warned of, in percent.
-    `before` is the state before a record of decisions that has begun and not ended: a fork inside it begins
-    there, so that the record is made whole.
+    `slots` and `parents` belong to the current round and are empty between rounds. `selected` says that the
+    round has chosen its beam and only learning is left. `idle` is how the run ends if the round gets no
+    verdict. `outcomes` holds results by effect key: those of the round, and those of audits. `former` are the
+    earlier best kernels, oldest first.
+
+    `rejudge` are kernels of a fork's parent (the initial one, then the beam) that must be judged again before
+    anything else. `needs_approval` are the points at which the run waits for a person; `approved` holds the
+    last approved point of each kind. `pause_cause` says what ends the current or last pause. `pinned` are the
+    keys of settings that somebody set for this run. `prompts` is the version of the prompts in the current
+    round, `pending_prompts` the version from the next round on, None if it stays the same.
+
+    `sequences`, `experiences` and `techniques` come from other runs and were given to the run before its
+    first round; None if it was given none. A fork with another judge gets what its parent learnt as
+    `experiences`.
+
+    `expired` says that the round's deadline has passed; `late` are the candidates in flight at that time.
+    `prices` are the prices of the models that the run has called, as of the first call; `models` is how well
+    these models did. `short` maps a resource to the amount that its cap could not cover; `warned` is the
+    highest mark of each cap, in percent, for which a warning was given.
+
+    `before` is the state before an unfinished record of decisions: a fork from inside the record starts
+    there, so that the record is complete.
     """
 
     config: RunConfig
@@ -200,12 +204,12 @@ class RunState(FrozenModel):
 
     @property
     def reserved_amount(self) -> Amount:
-        """What is reserved for calls under way."""
+        """What is reserved for calls in flight."""
         return sum((effect.reserved_amount for effect in self.open.values()), Amount())
 
     @property
     def next_prompts(self) -> Digest | None:
-        """The version of the prompts that the run goes by from its next round on; None: not recorded."""
+        """The version of the prompts from the next round on; None if not recorded."""
         return self.pending_prompts or self.prompts
 
     @property
@@ -214,16 +218,16 @@ class RunState(FrozenModel):
 
     @property
     def is_joinable(self) -> bool:
-        """Whether a kernel proposed now competes in this round: until its deadline, or a look at who won."""
+        """Whether a kernel proposed now competes in this round: before deadline, verification and beam."""
         looked = any(key.endswith(Role.VERIFIER) for key in (*self.open, *self.outcomes))
         return self.in_round and not (self.selected or self.expired or looked)
 
     def is_round_over(self, key: EffectKey) -> bool:
-        """Whether the round of an effect has closed, or its deadline has passed."""
+        """Whether an effect's round has closed or passed its deadline."""
         return key.round < self.round or (self.expired and key.round == self.round)
 
     def slot_of(self, key: EffectKey) -> SlotAssignment | None:
-        """Return what the slot of an effect was dealt in the effect's own round, None where it has none."""
+        """Return what an effect's slot was assigned in the effect's own round, None if it has no slot."""
         if (opened := self.open.get(str(key))) is not None:
             return opened.slot
         if (late := self.late.get(str(key.for_role(Role.EXECUTOR)))) is not None:
@@ -238,9 +242,9 @@ class RunState(FrozenModel):
 
 
 def evolve(state: RunState, **changes: Any) -> RunState:
-    """Return a copy with `changes`, which come validated in their events.
+    """Return a copy with `changes`, which were validated in their events.
 
-    What `model_copy` does, without its generality: a third of the time of a replay's folds.
+    This is `model_copy` without its generality, and takes a third of its time in a replay.
     """
     copy = RunState.__new__(RunState)
     put = object.__setattr__  # the model is frozen
@@ -257,5 +261,5 @@ def require_live(state: RunState, event: Event) -> None:
 
 
 def is_by_person(event: EffectEnded) -> bool:
-    """A person's kernel arrives finished: no effect of ours produced it."""
+    """Return whether a person proposed this kernel; no effect of ours produced it."""
     return isinstance(event, KernelProposed) and event.author == PERSON

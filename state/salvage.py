@@ -1,6 +1,6 @@
-"""Reading what can be read of a damaged database: row by row where a page of rows fails.
+"""Reads what is readable of a damaged database: row by row if a page of rows fails.
 
-Everything here survives UNREADABLE; what cannot be read is reported by its number.
+Everything here handles the errors in UNREADABLE; what cannot be read is reported by its number.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _INDEX = "SELECT {} FROM event INDEXED BY sqlite_autoindex_event_1"
 _BLOB_PAGE = 50
 
 UNREADABLE = (sqlite3.Error, LogDamaged)
-"""What a damaged page says: SQLite finds no row in it, or one with columns of other types."""
+"""Errors from a damaged page: SQLite finds no row in it, or one with columns of other types."""
 
 
 def last_seq(connection: sqlite3.Connection, anchored: int) -> int:
-    """Return the number of the last event, by whatever can still be read; at least `anchored`."""
+    """Return the number of the last event, from whatever is still readable; at least `anchored`."""
     found = anchored
     for query in ("SELECT max(seq) FROM event", _INDEX.format("max(seq)")):
         with suppress(sqlite3.Error):
@@ -33,9 +33,9 @@ def last_seq(connection: sqlite3.Connection, anchored: int) -> int:
 
 
 def salvage_rows(connection: sqlite3.Connection, upto: int) -> Iterator[EventRow | int]:
-    """Yield each event up to `upto` that can be read, and the number of each that cannot, in order.
+    """Yield each readable event up to `upto`, and the number of each unreadable one, in order.
 
-    Numbers in a gap that the log knows of are passed over.
+    Numbers in known gaps are skipped.
     """
     after = 0
     while after < upto:
@@ -67,7 +67,7 @@ def _known_gap(connection: sqlite3.Connection, seq: int) -> bool:
 
 
 def event_places(connection: sqlite3.Connection) -> dict[int, tuple[str, int]]:
-    """Return stream and run_seq of events by number, from the index alone; empty where it is damaged too."""
+    """Return stream and run_seq of events by number, from the index alone; empty if it is damaged too."""
     with suppress(sqlite3.Error):
         found = connection.execute(_INDEX.format("seq, stream, run_seq")).fetchall()
         there = [(seq, stream, at) for seq, stream, at in found if (type(stream), type(at)) == (str, int)]
@@ -76,7 +76,7 @@ def event_places(connection: sqlite3.Connection) -> dict[int, tuple[str, int]]:
 
 
 def salvage_blobs(connection: sqlite3.Connection) -> Iterator[StoredBlob]:
-    """Yield the blobs that can be read, sound or not."""
+    """Yield the readable blobs, sound or not."""
     last = 0
     with suppress(sqlite3.Error):
         last = connection.execute("SELECT coalesce(max(rowid), 0) FROM blob").fetchone()[0]
@@ -90,5 +90,5 @@ def salvage_blobs(connection: sqlite3.Connection) -> Iterator[StoredBlob]:
                 with suppress(sqlite3.Error):
                     page += connection.execute(query, (rowid - 1, rowid)).fetchall()
         for columns in page:
-            with suppress(LogDamaged):  # one without a digest is nobody's
+            with suppress(LogDamaged):  # without a digest, no event can name it
                 yield parse_blob(columns)

@@ -1,10 +1,10 @@
-"""The database: its tables and triggers, how it is opened for writing, and how it is brought up to date.
+"""The database: its tables and triggers, how it is opened for writing, and its migrations.
 
-Exactly one read-write connection exists per log, and it alone checkpoints (SQLite before 3.51.3 can
-corrupt a WAL that two connections reset at once). Events are append-only by trigger, and a second
-trigger refuses a row that does not continue the chain: a second fence should a lock ever fail.
+Each log has exactly one read-write connection, and only that one checkpoints: SQLite before 3.51.3 can
+corrupt a WAL that two connections reset at once. A trigger makes events append-only. A second trigger refuses
+a row that does not continue the chain, in case a lock should ever fail.
 
-A migration is a function on a sqlite-utils Database, recorded in the transaction that makes its change.
+A migration is a function on a sqlite-utils Database. It is recorded in the transaction that makes its change.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _GAPS = (
        END""",
     "CREATE UNIQUE INDEX gap_upto ON gap(upto)",
 )
-"""Events `seq` to `upto` are in this file no longer; the row after them continues `hash`."""
+"""Events `seq` to `upto` are no longer in this file; the row after them continues `hash`."""
 
 _TRIGGER_NAME = re.compile(r"CREATE TRIGGER (\w+)")
 
@@ -101,7 +101,8 @@ MIGRATIONS: tuple[tuple[str, Callable[[Database], None]], ...] = (
     ("0001_event_log", _run_statements(_INITIAL_SCHEMA)),
     ("0002_gaps", _run_statements(_GAPS)),
 )
-"""In order; `user_version` is the number applied. Never edited once released, only appended to."""
+"""In order; `user_version` counts those applied. A released migration is never edited; new ones are appended.
+"""
 
 SCHEMA_VERSION = len(MIGRATIONS)
 
@@ -118,19 +119,19 @@ _WRITER_PRAGMAS: tuple[tuple[str, object], ...] = (
     ("mmap_size", 0),
     ("cell_size_check", 1),
     ("trusted_schema", 0),
-    ("recursive_triggers", 1),  # else INSERT OR REPLACE deletes a row past the append-only trigger
+    ("recursive_triggers", 1),  # without it, INSERT OR REPLACE deletes a row past the append-only trigger
     ("temp_store", 2),
     ("cache_size", -16384),
 )
-"""Measured to lose nothing acknowledged in a power cut (WAL with synchronous FULL); read back when set."""
+"""WAL with synchronous FULL lost no acknowledged event in power-cut tests. Each is read back when set."""
 
 
 def open_writer(path: Path) -> sqlite3.Connection:
-    """Open the one read-write connection, with its pragmas asserted; make the file if there is none.
+    """Open the one read-write connection and check its pragmas; create the file if there is none.
 
     Raises:
         HomeUnreadable: it is a folder, or may not be written.
-        StorageFailed: a pragma did not hold (an odd file system may refuse WAL).
+        StorageFailed: a pragma did not hold (an unusual file system may refuse WAL).
         sqlite3.Error: the file cannot be opened or is no database.
     """
     try:
@@ -149,10 +150,10 @@ def open_writer(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit what the body writes, or leave nothing of it, whatever ends it.
+    """Commit what the body writes, or none of it if the body raises.
 
-    It begins IMMEDIATE: a transaction that read first could not be promoted after another's commit. SQLite
-    ends some failed transactions by itself; rolling those back again would hide the error.
+    It begins IMMEDIATE, because a transaction that began with a read cannot be upgraded after another one's
+    commit. SQLite ends some failed transactions by itself; a second rollback would hide the error.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -167,20 +168,20 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 def _set_pragma(connection: sqlite3.Connection, name: str, value: object) -> None:
     connection.execute(f"PRAGMA {name}={value}").fetchall()
     found = connection.execute(f"PRAGMA {name}").fetchone()
-    if found is not None and found[0] != value:  # an SQLite built without a feature does not know its pragma
+    if found is not None and found[0] != value:  # an SQLite built without the feature returns nothing
         raise StorageFailed(f"SQLite keeps {name}={found[0]} where the log needs {value}")
 
 
 def read_pragma(connection: sqlite3.Connection, name: str) -> int:
-    """Return an integer pragma."""
+    """Return the value of an integer pragma."""
     return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
 def check_version(connection: sqlite3.Connection) -> bool:
-    """Return whether the database holds a log at all (False: it is empty).
+    """Return whether the database holds a log; False if it is empty.
 
     Raises:
-        LogDamaged: it is some other program's database.
+        LogDamaged: it is another program's database.
         LogTooNew: its schema is newer than this program's.
     """
     version = read_pragma(connection, "user_version")
@@ -202,7 +203,7 @@ def check_version(connection: sqlite3.Connection) -> bool:
 
 
 def migrate_schema(connection: sqlite3.Connection) -> None:
-    """Bring the schema up to date; each migration and its record are one transaction."""
+    """Bring the schema up to date. Each migration and its record are one transaction."""
     if read_pragma(connection, "user_version") == SCHEMA_VERSION:
         return
     from sqlite_utils import Database
@@ -226,13 +227,13 @@ def _migration_step(number: int, change: Callable[[Database], None]) -> Callable
 
 
 def guard_triggers(connection: sqlite3.Connection) -> frozenset[str]:
-    """Return the triggers that guard the rows of a log of this one's schema."""
+    """Return the names of the triggers that guard the rows, for the schema version of this log."""
     made = (_INITIAL_SCHEMA, _GAPS)[: read_pragma(connection, "user_version")]
     return frozenset(found[1] for step in made for text in step if (found := _TRIGGER_NAME.match(text)))
 
 
 def get_meta(connection: sqlite3.Connection, key: str) -> str | None:
-    """Return a note that the log keeps about itself; no event depends on one."""
+    """Return a note from the log's table `meta`; no event depends on these notes."""
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
     return None if row is None else str(row[0])
 

@@ -1,7 +1,7 @@
-"""What two runs with the same history of decisions share, and its hash.
+"""The semantic state: what two runs with the same history of decisions have in common, and its hash.
 
-It leaves out run id, times, cost and deliveries, so a run that was killed a hundred times hashes like its
-undisturbed twin.
+It leaves out run id, times, cost and deliveries, so a run that was killed a hundred times has the same hash
+as its undisturbed twin.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from state.run_state import RunState
 
 
 def dump_semantic(state: RunState) -> dict[str, Any]:
-    """Return what two runs with the same history of decisions share, as JSON-like data."""
+    """Return the semantic state as JSON-like data."""
     unset = {name for name in _ONLY_IF_SET if getattr(state, name) in (None, {})}
     data = state.model_dump(mode="json", exclude=_NOT_SEMANTIC | unset)
     data["open"] = {key: value["request"] for key, value in data["open"].items()}
@@ -23,16 +23,16 @@ def dump_semantic(state: RunState) -> dict[str, Any]:
         for name in _NOT_OF_OLD:
             if name in config and config[name] == _default_settings()[name]:
                 del config[name]
-        for name in ("hosts", "host_tags"):  # where kernels ran, not how the run goes
+        for name in ("hosts", "host_tags"):  # where kernels ran, not how the run went
             config.pop(name, None)
-        config["search"].pop("reuse", None)  # what it brought is in `sequences`, `experiences`
-        if config["search"].get("target_ms") is None:  # as before there were targets in ms
+        config["search"].pop("reuse", None)  # its result is in `sequences` and `experiences`
+        if config["search"].get("target_ms") is None:  # keeps hashes from before this setting valid
             config["search"].pop("target_ms", None)
-        if config["search"].get("strategy") == "beam":  # as before there were others: those hashes hold
+        if config["search"].get("strategy") == "beam":  # keeps hashes from before other strategies valid
             del config["search"]["strategy"]
     late = [one[part] or {} for one in data["late"].values() for part in ("kernel", "judged")]
     for one in data["late"].values():
-        del one["slot"]  # as before it was kept: it follows from the round's slots
+        del one["slot"]  # not in older hashes; it follows from the round's slots
     for outcome in (*data["outcomes"].values(), *late):
         for name in _OF_THE_MACHINE:
             outcome.pop(name, None)
@@ -66,12 +66,12 @@ _NOT_SEMANTIC = {
 }
 
 _ONLY_IF_SET = ("prompts", "pending_prompts", "sequences", "experiences", "techniques", "models")
-"""What runs of before did not have: their hashes are as they were."""
+"""Fields that older runs do not have; leaving them out when unset keeps old hashes valid."""
 
 _NOT_OF_OLD = ("llm", "cap_tokens", "cap_calls", "cap_seconds", "cap_device_seconds", "prefilter", "score")
-"""Settings that runs of before did not have, left out where they are what they would have been."""
+"""Settings that older runs do not have; left out if they have their defaults."""
 
 _OF_THE_MACHINE = (
     "usage", "cached_from", "stage_ms", "device_seconds", "tries", "predicted_ms", "where",
 )  # fmt: skip
-"""What an effect's outcome says of how it came about, and not of what came of it."""
+"""Fields of an outcome that describe how it was obtained, and not the result."""

@@ -1,7 +1,7 @@
-"""States of streams: loaded from the newest usable snapshot plus the events after it.
+"""Loads the states of streams, from the newest usable snapshot plus the events after it.
 
-A snapshot is a cache. It is used only when its fold version is today's, its bytes match their digest and
-it names the hash of the event it was taken at; deleting all of them changes nothing but the time taken.
+A snapshot is a cache. It is used only if its fold version is current, its bytes match their digest, and it
+names the hash of the event at which it was taken. Deleting all snapshots changes nothing but the time taken.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ SNAPSHOT_EVERY = 1000
 """Events of a run between two snapshots."""
 
 SYSTEM_SNAPSHOT_EVERY = 100
-"""The same of the system stream: its state is small, and everybody who asks for one folds what came after."""
+"""The same for the system stream; its state is small, and every reader folds the events after the snapshot.
+"""
 
 HASH_EVERY = 256
-"""Events of a stream between two recorded state hashes, besides those at its milestones."""
+"""Events of a stream between two recorded state hashes, besides those at milestones."""
 
 _MILESTONES = frozenset({"RoundCompleted", "RunCompleted"})
 
@@ -44,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 class Tip(NamedTuple):
-    """Where a stream is: its last run_seq and that event's hash, the folded state, its newest snapshot."""
+    """The end of a stream: its last run_seq and that event's hash, the folded state, its newest snapshot."""
 
     stream: str
     run_seq: int
@@ -76,7 +77,7 @@ _NEWEST_QUERY = (
 
 
 class TipCache:
-    """Tips in memory: those of live streams, and the last few of ended runs (`keep`)."""
+    """Tips in memory: those of live streams, and the last `keep` of ended runs."""
 
     def __init__(self, keep: int = 8) -> None:
         self._tips: dict[str, Tip] = {}
@@ -87,7 +88,7 @@ class TipCache:
         return self._tips.get(stream)
 
     def put(self, tip: Tip) -> None:
-        """Remember a tip; forget an ended run's if there are too many."""
+        """Store a tip; drop the oldest one of an ended run if there are too many."""
         self._tips[tip.stream] = tip
         if tip.has_ended:
             self._ended.pop(tip.stream, None)
@@ -128,7 +129,7 @@ def should_hash_state(type_: str, run_seq: int) -> bool:
 
 
 def save_snapshot(connection: sqlite3.Connection, tip: Tip) -> Tip:
-    """Store a snapshot of a stream in the transaction under way; return the tip that knows of it."""
+    """Store a snapshot of a stream in the current transaction; return the tip that knows of it."""
     assert tip.state is not None
     data = zlib.compress(tip.state.model_dump_json().encode(), 1)
     connection.execute("DELETE FROM snapshot WHERE stream = ? AND fold <> ?", (tip.stream, FOLD_VERSION))
@@ -138,7 +139,7 @@ def save_snapshot(connection: sqlite3.Connection, tip: Tip) -> Tip:
 
 
 def store_snapshot(connection: sqlite3.Connection, saved: StoredSnapshot) -> None:
-    """Store a snapshot of today's fold version as it is."""
+    """Store a ready snapshot of the current fold version."""
     stream, run_seq, *rest = saved
     connection.execute(
         "INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?, ?, ?)", (stream, run_seq, FOLD_VERSION, *rest)
@@ -148,7 +149,7 @@ def store_snapshot(connection: sqlite3.Connection, saved: StoredSnapshot) -> Non
 def load_tip(
     connection: sqlite3.Connection, stream: str, *, upto: int | None = None, snapshots: bool = True
 ) -> Tip | None:
-    """Return a stream's tip, or what it was at run_seq `upto`; None when it has no such event.
+    """Return a stream's tip, or its tip at run_seq `upto`; None if there is no such event.
 
     Raises:
         LogTooNew, LogDamaged: an event on the way cannot be read, or cannot follow.
@@ -164,7 +165,7 @@ def load_tip(
 
 
 def fold_row(state: StreamState | None, row: EventRow, event: Event | None = None) -> StreamState:
-    """Fold a stored row (decoded already as `event`, if given).
+    """Fold a stored row; `event` is its decoded event, if the caller has it.
 
     Raises:
         LogDamaged: the event cannot follow, so it is not what was recorded.
@@ -208,16 +209,16 @@ def restore_tip(connection: sqlite3.Connection, saved: StoredSnapshot) -> Tip:
 
 
 def snapshot_keys(connection: sqlite3.Connection) -> set[tuple[str, int]]:
-    """Return (stream, run_seq) of the snapshots that today's fold could use."""
+    """Return (stream, run_seq) of the snapshots that the current fold can use."""
     rows = connection.execute("SELECT stream, run_seq FROM snapshot WHERE fold = ?", (FOLD_VERSION,))
     return {(stream, run_seq) for stream, run_seq in rows}
 
 
 def snapshot_at(connection: sqlite3.Connection, stream: str, run_seq: int) -> StoredSnapshot | None:
-    """Return the snapshot of a stream at an event, if there is one.
+    """Return the snapshot of a stream at an event, or None.
 
     Raises:
-        LogDamaged: what is there is no snapshot.
+        LogDamaged: the stored row is no snapshot.
     """
     row = connection.execute(_NEWEST_QUERY, (stream, run_seq, FOLD_VERSION)).fetchone()
     return _parse_snapshot(row) if row is not None and row[1] == run_seq else None

@@ -1,4 +1,4 @@
-"""The read model of spending: a row for each event that cost something, and each attempt at an answer."""
+"""The read model of spending: a row for each event with a cost, and each attempt at an answer."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from state.model import EffectKey, Tokens
 from state.records import RecordedEvent
 
 NANO = 1_000_000_000
-"""Costs are summed as integers of 1e-9 USD, so that the sum does not depend on how events were grouped."""
+"""Costs are summed as integers of 1e-9 USD, so that the sum does not depend on how events are grouped."""
 
 ReadModelChange = tuple[str, tuple[Any, ...]]
 """A named statement of the read models, and its parameters."""
 
 
 def effect_spend(item: RecordedEvent, event: EffectEnded) -> Iterator[ReadModelChange]:
-    """What an effect's own outcome cost, where it cost anything."""
+    """Yield the cost of an effect's own outcome, if there is any."""
     usage = event.usage
     if usage.cost_usd == 0.0 and usage.input_tokens == 0 == usage.output_tokens:
         return
@@ -33,9 +33,9 @@ def effect_spend(item: RecordedEvent, event: EffectEnded) -> Iterator[ReadModelC
 def call_spend(
     item: RecordedEvent, event: CallCompleted | CallFailed | CallLost
 ) -> Iterator[ReadModelChange]:
-    """One attempt at an answer: what it took, and what came of it (`answered`, a kind of failure, `lost`).
+    """Yield one attempt at an answer: its cost and its result (`answered`, a kind of failure, or `lost`).
 
-    An answer that a fork took from its parent was no attempt.
+    An answer that a fork took from its parent is not an attempt.
     """
     if isinstance(event, CallCompleted) and event.reused_from is not None:
         return
@@ -54,7 +54,7 @@ def call_spend(
 
 
 def lost_spend(item: RecordedEvent, event: BudgetSpent) -> Iterator[ReadModelChange]:
-    """Money that is gone without an outcome."""
+    """Yield money that was spent without an outcome."""
     role = EffectKey.parse(event.key).role.value
     cost = round(event.amount_usd * NANO)
     yield "spent", (item.stream, item.run_seq, role, 0, cost, 0, 0, None, None, None, 0, None)

@@ -1,6 +1,6 @@
-"""The checks of `verify` that look at stored things by themselves: pages, blobs, read models, leftovers.
+"""The checks of `verify` that look at single parts of the storage: pages, blobs and read models.
 
-Each is a generator of findings; none keeps a query open while its caller works with what it yields.
+Each is a generator of findings; none keeps a query open while its caller handles a finding.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _PAGE = 200
 class LogFinding:
     """Something that is not as it was written.
 
-    `part` is page, chain, event, kind, state_hash, read_model, snapshot, blob or tail; the place is None
-    where it is not in one row of the log.
+    `part` is page, chain, event, kind, state_hash, read_model, snapshot, blob or tail; the place is None if
+    it is not in one row of the log.
     """
 
     part: str
@@ -48,10 +48,10 @@ def finding_from_error(part: str, error: LogDamaged) -> LogFinding:
 
 
 def check_pages(connection: sqlite3.Connection) -> Iterator[LogFinding]:
-    """Let SQLite compare its pages, tables and indexes, and look for the triggers that guard the rows.
+    """Let SQLite check its pages, tables and indexes, and check that the triggers that guard rows exist.
 
-    The index of idempotency keys is what keeps an outcome single, so it must agree with its table, which
-    `quick_check` would not see.
+    The index of idempotency keys prevents second outcomes, so it must agree with its table; `quick_check`
+    would not notice if it did not.
     """
     for (line,) in connection.execute("PRAGMA integrity_check(1)").fetchall():
         if line != "ok":
@@ -77,14 +77,14 @@ def check_blobs(connection: sqlite3.Connection) -> Iterator[LogFinding]:
 
 
 def compare_read_models(connection: sqlite3.Connection, rebuilt: sqlite3.Connection) -> Iterator[LogFinding]:
-    """Compare the stored read models with rebuilt ones; the first difference of each table.
+    """Compare the stored read models with rebuilt ones; yield the first difference of each table.
 
-    Those of another version say nothing wrong: they are rebuilt when the log is next opened by its owner.
+    Read models of another version are not compared: they are rebuilt when the owner next opens the log.
     """
     if not is_current(connection):
         return
     for table in TABLES:
-        # Tables of today's program in a fixed order, so that equal contents are equal sequences.
+        # Both have today's columns; in a fixed order, equal contents are equal sequences.
         query = f"SELECT * FROM {table} ORDER BY 1, 2"  # noqa: S608 - our own table names
         ours, theirs = connection.execute(query), rebuilt.execute(query)
         for stored, wanted in zip_longest(ours, theirs):

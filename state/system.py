@@ -1,7 +1,8 @@
-"""The system fold: what runs share: commands, the configuration, the day's budget, breakers, what was learnt.
+"""The system fold: the state that all runs share.
 
-Like the run fold it is pure and total. Answers of commands are read from the log by whoever asked;
-the state keeps only commands that still wait for theirs, so it stays small however long the log is.
+This is commands, the configuration, the day's budget, circuit breakers, and what runs learnt. Like the run
+fold it is pure and total. The state keeps only commands without an answer, so it stays small however long the
+log is; answers are read from the log.
 """
 
 from __future__ import annotations
@@ -43,20 +44,24 @@ from state.model import (
 
 
 class PendingCommand(FrozenModel):
-    """A command that was taken in and has no answer yet."""
+    """A command that was received and has no answer yet."""
 
     verb: str
     payload: Digest
 
 
 class SystemState(FrozenModel):
-    """What all runs share; `pending` is in order of arrival.
+    """What all runs share.
 
-    `config` is what the configuration file last said, `prompts` the version of the prompts for runs to come
-    (None: nobody edited any), `refused` what is wrong with either since. `sequences` are those of ended
-    runs that paid, a bounded number, in the order in which they were learnt; `experiences` what runs and
-    files had to tell, bounded too, files' last, `techniques` what models invented. `day_budget` is what runs
-    took of the day's budget, `breakers` why some endpoints are left alone for a while.
+    `pending` are the commands without an answer, in order of arrival. `config` is the last accepted
+    configuration; `prompts` is the version of the prompts for new runs, None if nobody edited any; `refused`
+    says what was wrong with a later change of either.
+
+    `sequences` are sequences of ended runs that paid, in the order in which they were learnt. `experiences`
+    come from runs and from files, those from files last. The numbers of both are bounded. `techniques` are
+    those that models invented.
+
+    `day` is what runs took of the day's budget. `breakers` says why an endpoint is not called for a while.
     """
 
     pending: dict[str, PendingCommand] = Field(default_factory=dict)
@@ -75,7 +80,7 @@ def apply_system_event(state: SystemState | None, event: Event) -> SystemState:
     """Return the state after `event`.
 
     Raises:
-        IllegalEvent: an answer to a command that does not wait for one, or an event of a run.
+        IllegalEvent: the event answers a command that is not pending, repeats a command, or belongs to a run.
     """
     state = state or SystemState()
     match event:
@@ -136,7 +141,7 @@ def _apply_breaker(state: SystemState, event: BreakerOpened | BreakerClosed) -> 
 
 
 def dump_semantic(state: SystemState) -> dict[str, Any]:
-    """Return the state as JSON-like data; without what is not there, as before there was any of it."""
+    """Return the state as JSON-like data, without unset fields, so that hashes of older logs match."""
     unset = {name for name in _ONLY_IF_SET if not getattr(state, name)}
     return state.model_dump(mode="json", exclude=unset)
 

@@ -1,4 +1,4 @@
-"""Counting what came of effects, for people."""
+"""Counts the outcomes of effects, for people."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _count_unproposed(tally: RunTally, event: ExecutionFailed) -> RunTally:
 
 
 def _count_evaluated(tally: RunTally, event: EvaluationCompleted) -> RunTally:
-    """A kernel that is judged again is evaluated once, and fails once: the first refusal ends it."""
+    """Count a verdict; a kernel that is judged again counts once as evaluated, and once as failed."""
     first = effect_key(event).role is Role.EVALUATOR
     failed = tally.failed + (not event.evaluation.is_correct)
     return tally._replace(evaluated=tally.evaluated + first, failed=failed)

@@ -1,8 +1,8 @@
-"""Reading events of any age: upcasters lift old payloads to today's shape, and types are checked.
+"""Decodes events of any age: upcasters convert old payloads to today's shape, and types are checked.
 
-Rows are never rewritten. An upcaster is a pure, total function on the payload's JSON object, from one
-version of one type to the next; they are chained before validation. A type or version that this program
-does not know was written by a newer one, and is refused rather than half understood.
+Rows are never rewritten. An upcaster is a pure, total function on the payload's JSON object, from one version
+of one type to the next; upcasters are chained before validation. A type or version that this program does not
+know was written by a newer one, and is refused rather than half understood.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def _accept_any_gain(body: dict[str, Any]) -> dict[str, Any]:
-    """Before predictions had draws, any predicted gain was kept; runs of that time go on so."""
+    """Keep any predicted gain, as runs did before predictions had draws."""
     config = body.get("config")
     search = config.get("search", {}) if isinstance(config, dict) else None
     if not (isinstance(config, dict) and isinstance(search, dict)):
@@ -32,17 +32,17 @@ def _accept_any_gain(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_draws(body: dict[str, Any]) -> dict[str, Any]:
-    """Latencies without draws, and doubts that nobody put into numbers, are what they were."""
+    """Latencies without draws, and uncertainty without numbers, stay as they are."""
     return body
 
 
 def _unchanged(body: dict[str, Any]) -> dict[str, Any]:
-    """What was added since has a default that says what was so before it."""
+    """Change nothing: the defaults of new fields describe the old behaviour."""
     return body
 
 
 def _disable_lookahead(body: dict[str, Any]) -> dict[str, Any]:
-    """Before planners looked ahead, none did; runs of that time go on so."""
+    """Switch the lookahead off, as in runs before it existed."""
     config = body.get("config")
     search = config.get("search", {}) if isinstance(config, dict) else None
     if not (isinstance(config, dict) and isinstance(search, dict)):
@@ -51,7 +51,7 @@ def _disable_lookahead(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _disable_memory_dropout(body: dict[str, Any]) -> dict[str, Any]:
-    """Before plans were told a part of what was learnt, they were told all; runs of that time go on so."""
+    """Show plans all that was learnt, as in runs before a part of it was drawn."""
     config = body.get("config")
     llm = config.get("llm", {}) if isinstance(config, dict) else None
     if not (isinstance(config, dict) and isinstance(llm, dict)) or not llm.get("models"):
@@ -60,7 +60,7 @@ def _disable_memory_dropout(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _paused_by_person(body: dict[str, Any]) -> dict[str, Any]:
-    """The cause of a pause stood in its reason only, which is no evidence: a person lets the run go on."""
+    """Let a person end the pause: older events give the cause only as text, which is no evidence."""
     return {**body, "cause": PauseCause.PERSON}
 
 
@@ -114,12 +114,12 @@ UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("SequenceLearnt", 1): _unchanged,
     ("SequencesGiven", 1): _unchanged,
 }
-"""(type, version) -> what makes version + 1 of it."""
+"""(type, version) -> the function that converts it to version + 1."""
 
 
 @cache
 def _payload_reader(type_: str) -> Callable[[str], Event]:
-    """Return what reads the payload of a type; it is built when first asked for: few programs meet all."""
+    """Return the parser of a type's payload; built on first use, because few programs need all types."""
     read: Callable[[str], Event] = EVENT_TYPES[type_].__pydantic_validator__.validate_json
     return read
 
@@ -137,7 +137,7 @@ def decode_event(row: EventRow) -> Event:
     try:
         payload = row.payload if row.sv == known.version else upcast_payload(row.type, row.sv, row.payload)
         event = _payload_reader(row.type)(payload)
-    except ValueError as error:  # no JSON, which upcasting needs, or not what the type says
+    except ValueError as error:  # not JSON, which upcasting needs, or not such an event
         why = validation_reason(error.errors()[0]) if isinstance(error, ValidationError) else str(error)
         what = f"payload is not a {row.type}: {why}"
         raise LogDamaged(what, seq=row.seq, stream=row.stream, run_seq=row.run_seq) from error
@@ -150,8 +150,8 @@ def upcast_payload(
     """Return the JSON text of `payload` (version `version` of `type_`) in today's version.
 
     Raises:
-        LogTooNew: there is no way from that version to today's.
-        ValueError: `payload` is not a JSON object, or of no version at all.
+        LogTooNew: no upcasters lead from that version to today's.
+        ValueError: `payload` is not a JSON object, or the version cannot exist.
     """
     current = EVENT_TYPES[type_].version
     body = json.loads(payload)
@@ -165,11 +165,11 @@ def upcast_payload(
 
 
 def check_kinds(kinds: list[tuple[object, object]]) -> None:
-    """Refuse a log that holds a type or version unknown here, before anything is folded.
+    """Refuse a log that holds an unknown type or version, before anything is folded.
 
     Raises:
-        LogTooNew: naming the first such kind.
-        LogDamaged: what is there is no list of kinds.
+        LogTooNew: names the first such kind.
+        LogDamaged: the list of kinds is damaged.
     """
     for type_, version in map(parse_kind, kinds):
         known = EVENT_TYPES.get(type_) if isinstance(type_, str) else None

@@ -1,9 +1,9 @@
-"""`verify_log`: proves a log from its rows alone, and names the first thing that is wrong.
+"""`verify_log` checks a whole log from its rows and names the first thing that is wrong.
 
-It re-derives both hash chains, re-validates and re-folds every event, compares recorded state hashes,
-snapshots and read models with what follows from the events, checks every blob against its digest and the
-end of the log against the HEAD anchor. It only reads, a page at a time, so the log's owner may keep
-writing; what is appended meanwhile is included by one short transaction at the end.
+It derives both hash chains anew, validates and folds every event, and compares recorded state hashes,
+snapshots and read models with the result. It checks every blob against its digest, and the log's end against
+the HEAD anchor. It only reads, page by page, so the owner may keep writing; a short transaction at the end
+covers what was appended meanwhile.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ _BLOBS = "SELECT count(*), coalesce(sum(encoding NOT IN ('pruned', 'lost')), 0) 
 class VerifyReport:
     """What was checked and what was found; `findings` begins with the first bad row of the log.
 
-    `head` is the last event that was reached, `anchored` whether a HEAD anchor was there to compare with.
-    `taken_out` are events that are in this log no longer (archived, or cut by a repair), `pruned` blobs.
+    `head` is the last event that was reached. `anchored` says whether there was a HEAD anchor to compare
+    with. `taken_out` counts events that are no longer in this log (archived, or cut by a repair), `pruned`
+    counts such blobs.
     """
 
     events: int
@@ -66,7 +67,7 @@ class VerifyReport:
         return self.findings[0] if self.findings else None
 
     def require_ok(self, what: str) -> None:
-        """Raise LogDamaged, saying that it is `what` that is damaged, if anything was found."""
+        """Raise LogDamaged if anything was found; the message says that `what` is damaged."""
         if self.first_finding is not None:
             raise LogDamaged(f"{what}: {self.first_finding}")
 
@@ -75,7 +76,7 @@ def verify_log(home: Path, *, deep: bool = True, progress: ProgressCallback | No
     """Check the log of `home`, owned or not; `deep=False` checks the chains and the anchor only.
 
     Raises:
-        NoLog, HomeUnreadable, LogTooNew: there is nothing that this program can check.
+        NoLog, HomeUnreadable, LogTooNew: this program cannot check it.
         LogDamaged: the file is not a log at all, or lacks tables.
         TailLost: there was a log, and it is gone.
     """
@@ -85,10 +86,10 @@ def verify_log(home: Path, *, deep: bool = True, progress: ProgressCallback | No
 
 
 def verify_file(path: Path, *, deep: bool = True, progress: ProgressCallback | None = None) -> VerifyReport:
-    """Check, as `verify_log` does, a database that is no home's log: a backup, or a log that is being made.
+    """Check a database that is no home's log, such as a backup or a log being built, as `verify_log` does.
 
     Raises:
-        HomeError, LogError: as `verify_log`.
+        HomeError, LogError: as for `verify_log`.
     """
     return _run_checks(HomeLayout(path.parent, path.name), None, [], deep=deep, progress=progress)
 
@@ -115,7 +116,7 @@ def _run_checks(
 
 
 def _read_anchor(layout: HomeLayout, findings: list[LogFinding]) -> Head | None:
-    """Read HEAD, before the log: it is never ahead of what was committed when it was read."""
+    """Read HEAD before the log, so that HEAD is never ahead of the rows that are read."""
     try:
         return read_head(layout.head)
     except LogDamaged as error:
@@ -124,7 +125,7 @@ def _read_anchor(layout: HomeLayout, findings: list[LogFinding]) -> Head | None:
 
 
 class _VerifyPass:
-    """One pass over a log: the chains, and everything that follows from the rows if a replay is given."""
+    """One pass over a log. It checks the chains and, if given a replay, all that follows from the rows."""
 
     def __init__(
         self,
@@ -176,7 +177,7 @@ class _VerifyPass:
 
     @contextmanager
     def _collect_errors(self, part: str) -> Iterator[None]:
-        """What cannot be read at all is a finding too, after which the other checks go on."""
+        """Record what cannot be read as a finding, so that the other checks go on."""
         try:
             with sqlite_errors():
                 yield
@@ -187,7 +188,7 @@ class _VerifyPass:
     def _check_rows(self) -> None:
         try:
             self._check_committed()
-            self._connection.execute("BEGIN")  # short: what was appended meanwhile, and tables
+            self._connection.execute("BEGIN")  # short: rows appended meanwhile, and the tables
             try:
                 self._check_committed()
                 if self._replay is not None:
@@ -221,7 +222,7 @@ class _VerifyPass:
 
 
 class _ReplayCheck:
-    """Derives from each row what the log stored beside it, and compares."""
+    """Derives what the log stored beside each row, and compares."""
 
     def __init__(self, connection: sqlite3.Connection, scratch: sqlite3.Connection) -> None:
         self._connection = connection
@@ -252,7 +253,7 @@ class _ReplayCheck:
             self._project_page()
 
     def check_leftovers(self) -> None:
-        """Compare the read models, and name snapshots of events that are not there."""
+        """Compare the read models, and report snapshots whose event does not exist."""
         self._project_page()
         for type_, version in self._kinds - set(self._connection.execute("SELECT type, sv FROM kind")):
             self.findings.append(LogFinding("kind", f"{type_} version {version} is not in the list of kinds"))
@@ -263,7 +264,7 @@ class _ReplayCheck:
         )
 
     def _load_tip_before(self, row: EventRow) -> Tip | None:
-        """Return the tip before `row` where it is not in memory: a fork's first row, or a run long ended."""
+        """Return the tip before `row` if it is not in memory: a fork's first row, or a run ended long ago."""
         return snapshots.load_tip(self._connection, row.stream, upto=row.run_seq - 1, snapshots=False)
 
     def _project_page(self) -> None:
@@ -287,7 +288,7 @@ class _ReplayCheck:
         self._saved.remove((row.stream, row.run_seq))
         try:
             saved = snapshots.snapshot_at(self._connection, row.stream, row.run_seq)
-            if saved is None:  # its owner replaced it meanwhile
+            if saved is None:  # the owner replaced it meanwhile
                 return
             self.snapshots += 1
             same = snapshots.restore_tip(self._connection, saved).state == state

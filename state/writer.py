@@ -1,7 +1,7 @@
-"""The thread that commits: it takes the appends that have gathered, stores them at once, then answers.
+"""The writer thread: it collects waiting appends, commits them together, then answers their callers.
 
-Between commits it writes the HEAD anchor and snapshots. It lives until it is stopped, whatever fails:
-an error reaches the callers it concerns, and nobody else.
+Between commits it writes the HEAD anchor and snapshots. It runs until it is stopped: an error goes only to
+the callers whose appends it concerns.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from state.progress_counter import ProgressCounter
 from state.records import RecordedEvent
 
 MAX_GROUP = 256
-"""Appends per commit at most."""
+"""The most appends in one commit."""
 
 HEAD_EVERY_S = 1.0
-"""How far the HEAD anchor may be behind, in seconds."""
+"""How far the HEAD anchor may lag behind the log, in seconds."""
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ FutureOutcome = tuple[AnyFuture, AppendOutcome]
 
 
 class AppendRequest:
-    """An append in the queue: its future is resolved in `loop`, or at once where there is none."""
+    """A queued append. Its future is resolved in `loop`, or directly if `loop` is None."""
 
     __slots__ = ("draft", "future", "loop")
 
@@ -48,7 +48,7 @@ class AppendRequest:
 
 
 class LogWriter:
-    """Runs an `Appender` in a thread of its own, from construction to `stop`."""
+    """Runs an `Appender` in its own thread, from construction to `stop`."""
 
     def __init__(self, appender: Appender, head_path: Path) -> None:
         self._appender = appender
@@ -64,25 +64,25 @@ class LogWriter:
 
     @property
     def queue_size(self) -> int:
-        """Appends in the queue, about."""
+        """Roughly how many appends are queued."""
         return self._queue.qsize()
 
     def submit(self, request: AppendRequest) -> None:
-        """Queue an append; raises LogClosed once the writer was stopped."""
+        """Queue an append; raises LogClosed after `stop`."""
         with self._mutex:
             if self._stopped:
                 raise LogClosed("the log is closed")
             self._queue.put(request)
 
     def stop(self) -> None:
-        """Store what waits and end the thread; the appender is the caller's again."""
+        """Store what is queued and end the thread. The appender then belongs to the caller again."""
         with self._mutex:
             self._stopped = True
             self._queue.put(None)
         self._thread.join()
 
     def write_anchor(self) -> None:
-        """Write HEAD if the log moved since it was last written."""
+        """Write HEAD if the log grew since it was last written."""
         head = self._appender.head
         if head.seq != self._anchored:
             write_head(self._head_path, head)
@@ -98,7 +98,7 @@ class LogWriter:
                 self._save_periodically()
 
     def _gather_requests(self) -> tuple[list[AppendRequest], bool]:
-        """Wait for an append, or for HEAD's time; return all that have gathered, and whether to stop."""
+        """Wait for an append, or until HEAD is due; return the queued appends, and whether to stop."""
         group: list[AppendRequest] = []
         behind = self._anchored != self._appender.head.seq
         with contextlib.suppress(Empty):
@@ -130,7 +130,7 @@ class LogWriter:
 
 
 def _answer_callers(group: Sequence[AppendRequest], outcomes: Sequence[AppendOutcome]) -> None:
-    """Resolve the callers' futures: a loop's in one call of that loop, others at once."""
+    """Resolve the callers' futures: an event loop's in one call into that loop, the others directly."""
     by_loop: dict[asyncio.AbstractEventLoop, list[FutureOutcome]] = {}
     for request, outcome in zip(group, outcomes, strict=True):
         if request.loop is None:

@@ -1,6 +1,7 @@
-"""One folder for each kind of target: all that knows a language or a chip lives here, behind one protocol.
+"""One folder for each family of targets, with everything that knows its language or chip, behind one
+protocol.
 
-`base.py` says what a target is and what it owes the rest of the program; `registry.py` finds one by its name
-and imports its folder only then. No other room names a target: it asks the registry. A target's folder uses
-the helpers that `agent_core` and `remote` publish. Open `base.py` first, then `nki/target.py`.
+`base.py` defines a target and what it must provide. `registry.py` finds one by name and imports its folder
+only then. No other room names a target: it asks the registry. A target's folder uses the helpers that
+`agent_core` and `remote` publish. Open `base.py` first, then `nki/target.py`.
 """

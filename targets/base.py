@@ -1,20 +1,17 @@
 """What a target is: the facts of a device, the language of its kernels, and where its parts are.
 
-A `Target` is light: loading one imports no compiler, simulator or SDK. Parts that are heavy, or that belong
-to one room, are named by module (`"package.module:attribute"`); the room that needs a part imports it with
-`import_part` when it needs it:
+A `Target` is light: loading one imports no compiler, simulator or SDK. Heavy parts, and parts that belong to
+one room, are named by module (`"package.module:attribute"`); the room that needs a part imports it with
+`import_part` on demand:
 
-===========  =====================================  =============================================
-part         who imports it                         what it must be
-===========  =====================================  =============================================
-proposers    `agent_core.proposers`                 `create() -> agent_core.roles.Proposer`
-tracer       `remote.local`                         `remote.tracing.Tracer`
-judge        `remote.worker`                        `remote.judge.program_judge.ProgramJudge`
-evaluators   `remote.registry`                      `(EvaluatorSpec, Resources) -> remote.evaluator.Evaluator`
-tuner        `agentctl tune`                         a module: `load`, `problem_of`, `check_root`, `export`,
-`Scale` devices      `remote.ssh.devices`                   `(DeviceFacts, LocalEvaluator) ->
-remote.ssh.devices.Device` ===========  =====================================
-=============================================
+- `proposers`, imported by `agent_core.proposers`: `create() -> agent_core.roles.Proposer`.
+- `tracer`, imported by `remote.local`: a `remote.tracing.Tracer`.
+- `judge`, imported by `remote.worker`: a `remote.judge.program_judge.ProgramJudge`.
+- `evaluators`, imported by `remote.registry`:
+  `(EvaluatorSpec, EvaluatorResources) -> remote.evaluator.Evaluator`.
+- `tuner`, imported by `agentctl tune`: a module with `load`, `problem_of`, `check_root`, `export`, `Scale`.
+- `devices`, imported by `remote.ssh.devices`:
+  `(DeviceFacts, LocalEvaluator) -> remote.ssh.devices.HostDevice`.
 """
 
 from __future__ import annotations
@@ -23,8 +20,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
-
-from seeds.errors import describe_unknown
 
 if TYPE_CHECKING:
     from seeds.spec import ProblemWork
@@ -37,11 +32,13 @@ class UnknownTargetError(Exception):
     code = "unknown_target"
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
+        from seeds.errors import describe_unknown  # not at the top: the room loads NumPy
+
         super().__init__(describe_unknown("target", name, known))
 
 
 class SourceError(Exception):
-    """A text is no kernel in the target's language; `code` is stable, the message says what is wrong."""
+    """A text is not a kernel in the target's language; `code` is stable, the message says what is wrong."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -50,9 +47,10 @@ class SourceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PeakRates:
-    """Published peak rates of one core: GB/s (1e9 bytes), TFLOPS of float32 products, GFLOPS of all else.
+    """Published peak rates of one core: GB/s (1e9 bytes), TFLOPS of float32 matrix products, GFLOPS of the
+    rest.
 
-    Percentages of the roofline are shares of these, so that they compare with what others publish.
+    Percentages of the roofline are relative to these, so that they compare with published numbers.
     """
 
     bandwidth_gb_s: float
@@ -60,7 +58,9 @@ class PeakRates:
     other_gflops: float
 
     def roofline_ms(self, work: ProblemWork) -> float:
-        """Return the plain lower bound on latency: max of bytes, products and other FLOPs over their peak."""
+        """Return the plain lower bound on latency: the largest of bytes, matrix products and other FLOPs over
+        their peak rates.
+        """
         seconds = max(
             work.total_bytes / (self.bandwidth_gb_s * 1e9),
             work.matmul_flops / (self.matmul_tflops * 1e12),
@@ -71,7 +71,7 @@ class PeakRates:
 
 @dataclass(frozen=True, slots=True)
 class Technique:
-    """One way to make a kernel faster; `bottlenecks` are the classes of the profile that it relieves."""
+    """One way to make a kernel faster; `bottlenecks` are the profile classes that it relieves."""
 
     id: str
     title: str
@@ -81,9 +81,9 @@ class Technique:
 
 @dataclass(frozen=True, slots=True)
 class ProposerEntry:
-    """A proposer that a target brings: `module` has its `create()`.
+    """A proposer that a target provides: `module` has its `create()`.
 
-    `repairs`: it repairs refused kernels. `looks_ahead`: it searches by predictions before it plans.
+    `repairs`: it repairs rejected kernels. `looks_ahead`: it searches by predictions before it plans.
     """
 
     module: str
@@ -92,29 +92,29 @@ class ProposerEntry:
 
 
 class Language(Protocol):
-    """The language that a target's kernels are written in."""
+    """The language of a target's kernels."""
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name for people."""
         ...
 
     @property
     def fence(self) -> str:
-        """The word behind the fence of a code block, as models write it."""
+        """The language tag of a code block, as models write it."""
         ...
 
     @property
     def kernel_file(self) -> str:
-        """The name under which a problem's folder has its starting kernel."""
+        """The file name of the starting kernel in a problem's folder."""
         ...
 
     def lint(self, source: bytes) -> ErrorInfo | None:
-        """Return why a kernel's text is refused before anything runs; None for one that may run."""
+        """Return why a kernel's text is refused before anything runs; None if it may run."""
         ...
 
     def code_digest(self, source: bytes) -> Digest:
-        """Return the digest by which duplicates are known; it never fails."""
+        """Return the digest that identifies duplicates; it never fails."""
         ...
 
     def kernel_names(self, source: str) -> frozenset[str]:
@@ -126,13 +126,12 @@ class Language(Protocol):
         ...
 
     def operators(self, source: str) -> frozenset[str]:
-        """Return the instructions that a kernel uses, as tags of what it is like; none of what cannot be
-        read."""
+        """Return the instructions that a kernel uses, as tags; empty for a text that cannot be read."""
         ...
 
 
 class Target(Protocol):
-    """One device, as the rest of the program knows it."""
+    """One device, as the rest of the program sees it."""
 
     @property
     def name(self) -> str:
@@ -141,17 +140,17 @@ class Target(Protocol):
 
     @property
     def family(self) -> str:
-        """The folder of its kind; targets of a family share language, judge, evaluators and menu."""
+        """The folder of its family; targets of a family share language, judge, evaluators and menu."""
         ...
 
     @property
     def title(self) -> str:
-        """What people call the device."""
+        """The device's name for people."""
         ...
 
     @property
     def language(self) -> Language:
-        """What its kernels are written in."""
+        """The language of its kernels."""
         ...
 
     @property
@@ -161,17 +160,17 @@ class Target(Protocol):
 
     @property
     def roofline_name(self) -> str:
-        """Whose roofline the peaks are, for people."""
+        """The name of the roofline that the peaks belong to, for people."""
         ...
 
     @property
     def parts(self) -> Parts:
-        """Where its heavier parts are."""
+        """The modules of its heavier parts."""
         ...
 
     @property
     def counters(self) -> tuple[str, ...]:
-        """The counters of a profile that planners can be shown."""
+        """The profile counters that planners may see."""
         ...
 
     def tight_bound_ms(self, work: ProblemWork) -> float:
@@ -179,24 +178,26 @@ class Target(Protocol):
         ...
 
     def engine_peaks(self) -> Mapping[str, float]:
-        """Return the peak rate of each engine that works element by element, in lane cycles per second."""
+        """Return the peak rate of each elementwise engine, in lane cycles per second."""
         ...
 
     def rewrites(self) -> Collection[str]:
-        """Return the names of the rewrites that its own proposers carry out; none where it has no engine."""
+        """Return the names of the rewrites that its own proposers can carry out; empty without a rewrite
+        engine.
+        """
         ...
 
     def menu(self) -> Mapping[str, Technique]:
-        """Return the techniques that its proposers share, by id, in the order in which they are told."""
+        """Return the techniques that its proposers share, by id, in the order in which they are shown."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Where a target's parts are, as `"package.module:attribute"`; None where it has none.
+    """The modules of a target's parts, as `"package.module:attribute"`; None where it has none.
 
-    `proposers` and `evaluators` are by the names that configurations use. `devices` are what hosts may have,
-    by the kind that a host reports. `simulator` names the evaluators that use no device.
+    `proposers` and `evaluators` are keyed by the names that configurations use, `devices` by the kind that a
+    host reports.
     """
 
     proposers: Mapping[str, ProposerEntry] = field(default_factory=dict)

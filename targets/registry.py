@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib import import_module
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from targets.base import Target, UnknownTargetError
+
+if TYPE_CHECKING:
+    from seeds import Problem
 
 _MODULES: dict[str, str] = {"trn1": "targets.nki", "trn2": "targets.nki"}
 """The module of each target's folder, which has `load(name)`."""
@@ -32,3 +35,13 @@ def load_families() -> Iterator[Target]:
     """Yield one target of each family, whose parts serve all of them."""
     for module in dict.fromkeys(_MODULES.values()):
         yield load_target(next(name for name, its in _MODULES.items() if its == module))
+
+
+def starting_kernel(problem: Problem, target: str) -> bytes:
+    """Return the source that a problem begins with on a target.
+
+    Raises:
+        UnknownTargetError: there is no such target.
+        NoStartingKernelError: the problem has no kernel in the target's language.
+    """
+    return problem.starting_kernel(load_target(target).language.kernel_file).encode()

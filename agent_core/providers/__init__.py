@@ -1,9 +1,9 @@
-"""Completions of large language models, behind one small protocol, each endpoint of its own.
+"""LLM providers: one small protocol for completions, with a module for each kind of endpoint.
 
-A request goes in, a completion or a typed failure comes out, and nothing else: no retries, no log, no
-budget. What a failure is followed by is data (`failures.py`); whoever buys completions acts on it and writes
-every attempt into the log. Open `completion.py` first, then `failures.py`, `registry.py` and
-`http_provider.py`, on which `anthropic.py` and `openai.py` stand. What decides about buying is pure and
-beside them: `prices.py`, `windows.py`, `limits.py`, `retry.py`. Keys are in `keys.py`, a model without a
-model in `scripted.py`.
+A request goes in; a completion or a typed failure comes out. Providers do not retry, log or keep budgets.
+`failures.py` maps each kind of failure to its remedy, as data; the caller acts on it and logs every attempt.
+
+Open `completion.py` first, then `failures.py`, `registry.py` and `http_provider.py`, the base of
+`anthropic.py` and `openai.py`. Pure helpers for callers are in `prices.py`, `windows.py`, `limits.py` and
+`retry.py`, keys in `keys.py`, and a provider without a model in `scripted.py`.
 """

@@ -1,7 +1,7 @@
-"""Which addresses may be asked: everybody's in earnest, in tests only this machine's own.
+"""Which addresses may be called: any in production, but only this machine's own in tests.
 
-Tests set the variable below for themselves and for the processes that they start. Where it is set, a provider
-refuses every other address before anything is sent, with an error that no retry settles.
+Tests set the variable below for themselves and for the processes that they start. If it is set, a provider
+refuses every other address before it sends anything, with an error that is never retried.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 LOOPBACK_ONLY = "NKI_KERNEL_AGENT_LOOPBACK_ONLY"
-"""Where this variable is set to anything, no model beyond this machine is asked."""
+"""If this variable is set to anything, no model outside this machine is called."""
 
 
 class RealRequestForbidden(RuntimeError):  # noqa: N818 - the names of this tree say what happened
-    """A real model would have been asked where that is forbidden."""
+    """A call to a real model was about to be made where that is forbidden."""
 
 
 def is_loopback(url: str) -> bool:
@@ -28,22 +28,22 @@ def is_loopback(url: str) -> bool:
 
 
 def public_address(url: str) -> str:
-    """Return where an address leads, for people: nothing of it that may be a secret, such as a password."""
+    """Return an address for display, without parts that may be secret, such as a password."""
     parts = urlsplit(url)
     host = parts.hostname or "?"
     try:
         port = parts.port
-    except ValueError:  # no number, so no place either
+    except ValueError:  # not a number, so not a port
         port = None
     named = f"[{host}]" if ":" in host else host
     return f"{parts.scheme}://{named}" if port is None else f"{parts.scheme}://{named}:{port}"
 
 
 def require_allowed(url: str) -> None:
-    """Refuse an address that must not be asked here.
+    """Refuse an address that must not be called here.
 
     Raises:
-        RealRequestForbidden: only this machine may be asked, and the address is another's.
+        RealRequestForbidden: only this machine may be called, and the address is another one.
     """
     if os.environ.get(LOOPBACK_ONLY) and not is_loopback(url):
         raise RealRequestForbidden(

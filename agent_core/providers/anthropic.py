@@ -1,9 +1,9 @@
-"""Anthropic's messages, and services that speak like them, by the official SDK.
+"""Anthropic's messages API, and services that speak like it, through the official SDK.
 
-The guide is the system prompt, the case the one message. A part that is cached ends with a breakpoint; of
-more than the four that the service allows, the last four count, whose prefixes are the longest. There is no
-temperature: today's models take none. The SDK's `messages.create` is passed over, since it warns, by Python's
-warnings, of models that are going to be retired.
+The guide is the system prompt, the case is the only message. A cached part ends with a breakpoint. The
+service allows four; if there are more, the last four are used, because their prefixes are the longest. No
+temperature is sent, because today's models accept none. The SDK's `messages.create` is not used, because it
+raises Python warnings for models that will be retired.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_toke
 
 
 def create(name: str, settings: EndpointSettings) -> AnthropicProvider:
-    """Return a provider; the SDK is imported here and nothing is sent yet."""
+    """Return a provider. The SDK is imported here; nothing is sent yet."""
     return AnthropicProvider(name, settings)
 
 
 class AnthropicProvider(HttpProvider):
-    """The messages of one service."""
+    """The messages API of one service."""
 
     ends: ClassVar[Mapping[str, FailureKind | None]] = {
         "end_turn": None,
@@ -98,14 +98,14 @@ class AnthropicProvider(HttpProvider):
                 answer.tokens = _merge_tokens(get_table(event, "usage"), answer.tokens)
 
     def note_uncounted(self, model: str) -> None:
-        """Counts belong to this format's streams: without them an answer was cut off."""
+        """Do nothing: this format always counts tokens, so an answer without counts was cut off."""
 
     async def aclose(self) -> None:
         await self._sdk.close()
 
 
 def _prompt_blocks(request: CompletionRequest) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return guide and case as the service's blocks, with breakpoints; blank texts are not allowed there."""
+    """Return guide and case as the service's blocks, with breakpoints. The service forbids blank texts."""
     guide, case = ([part for part in parts if part.text.strip()] for parts in (request.guide, request.case))
     cached = [part for part in (*guide, *case) if part.cached]
     marked = {id(part) for part in cached[-MOST_BREAKPOINTS:]}
@@ -121,7 +121,7 @@ def _text_blocks(parts: Iterable[PromptPart], marked: set[int]) -> list[dict[str
 
 
 def _merge_tokens(usage: Mapping[str, Any], before: Tokens | None) -> Tokens | None:
-    """Return the counts, later ones instead of earlier; input is what is plain and both caches' together."""
+    """Return the token counts; later ones replace earlier ones. Input is plain plus cached tokens."""
     plain, cached, written, output = (get_count(usage, name) for name in _COUNTS)
     if plain is None and output is None:
         return before

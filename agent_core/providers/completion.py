@@ -1,7 +1,6 @@
-"""What a model is asked and what it answers, whoever serves it.
+"""The request to an LLM and its completion, whatever the endpoint.
 
-Tokens of the input always include those that were read from a cache; endpoints that count them apart are
-brought to that.
+Input tokens always include those read from a cache; counts of endpoints that separate the two are converted.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ __all__ = [
 ]
 
 Effort = Literal["low", "medium", "high"]
-"""How long a model that can be told so may think."""
+"""How long a model may think, for models with that setting."""
 
 
 class PromptPart(FrozenModel):
-    """A piece of a prompt. `cached`: other requests begin with the same text up to here, so cache it."""
+    """A piece of a prompt. `cached`: other requests start with the same text up to here, so cache it."""
 
     text: str
     cached: bool = False
 
 
 class CompletionRequest(FrozenModel):
-    """One question to one model: `guide` is what it is told about its task, `case` what it is asked."""
+    """One request to one model: `guide` explains the task, `case` is the question."""
 
     model: str
     guide: tuple[PromptPart, ...]
@@ -46,7 +45,7 @@ class CompletionRequest(FrozenModel):
 
 
 class Completion(FrozenModel):
-    """A whole answer: it ended by itself, and its tokens are known. `model` is who says that it answered."""
+    """A complete answer with known token counts. `model` is the model that the endpoint says answered."""
 
     text: str
     model: str
@@ -56,10 +55,9 @@ class Completion(FrozenModel):
 
 
 class RateLimits(FrozenModel):
-    """What an endpoint said of its limits in an answer's headers; None is not said.
+    """The rate limits in an answer's headers; None where the endpoint gave no value.
 
-    Requests and tokens that remain, how many there are at most, and the seconds until there are so many
-    again.
+    For requests and tokens: how many remain, the limit, and the seconds until the limit is reset.
     """
 
     requests: int | None = None
@@ -71,21 +69,21 @@ class RateLimits(FrozenModel):
 
 
 ObserveLimits = Callable[[RateLimits], None]
-"""Is told the limits that an answer, also a refusal, came with."""
+"""Called with the limits of every answer, refusals included."""
 
 
 class Provider(Protocol):
-    """One endpoint. Any number of requests at a time."""
+    """One endpoint, for any number of concurrent requests."""
 
     name: str
 
     async def complete(
         self, request: CompletionRequest, *, deadline_seconds: float, observe: ObserveLimits
     ) -> Completion:
-        """Ask once, and wait for the whole answer at most so long.
+        """Send the request once and wait at most `deadline_seconds` for the whole answer.
 
         Raises:
-            agent_core.providers.failures.CallError: there is none; its failure says of which kind.
+            agent_core.providers.failures.CallError: no answer came; its `failure` says why.
         """
 
     async def aclose(self) -> None: ...

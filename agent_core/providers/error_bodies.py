@@ -1,9 +1,9 @@
-"""Which kind of failure an endpoint's refusal is, and what may be said of it.
+"""Classifies the error bodies of endpoints, and decides what of them may be logged.
 
-Services name the same things differently and put them under different statuses: a spending limit comes as
-402, 429 or 400, a prompt that is too long as 413 or 400. Codes in the answer's body decide before the status,
-and words of its message only where both are silent. What is written down of a failure is short, and holds
-neither keys nor any of the prompt, which servers like to repeat.
+Services name the same failure differently and give it different statuses: a spending limit comes as 402, 429
+or 400, a prompt that is too long as 413 or 400. Codes in the body decide before the status. Words of the
+message decide only if neither says anything. A logged failure is short and contains no keys and no part of
+the prompt, which servers like to repeat.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agent_core.providers.keys import Secret, redact
 
 MOST_LETTERS = 300
 _OVERLAP = 24
-"""As many letters in a row as the prompt has them are taken as repeated from it."""
+"""A stretch of this many characters that also occurs in the prompt counts as repeated from it."""
 
 _CODES: Mapping[FailureKind, frozenset[str]] = {
     FailureKind.SPEND_LIMIT: frozenset(
@@ -66,13 +66,13 @@ _CODES: Mapping[FailureKind, frozenset[str]] = {
     FailureKind.TRANSPORT: frozenset({"timeout_error"}),
     FailureKind.INVALID: frozenset({"invalid_request_error"}),
 }
-"""Codes and types of errors, the first kind that has one of an error's."""
+"""Codes and types of errors; the first kind that matches decides."""
 
 _STATUSES: Mapping[int, FailureKind] = {
     401: FailureKind.AUTH,
     402: FailureKind.SPEND_LIMIT,
     403: FailureKind.AUTH,
-    404: FailureKind.AUTH,  # no such model, no access to it, or no such place: only a person can mend it
+    404: FailureKind.AUTH,  # no such model, no access, or no such URL: only a person can fix it
     408: FailureKind.TRANSPORT,
     409: FailureKind.SERVER,
     413: FailureKind.TOO_LARGE,
@@ -101,15 +101,15 @@ _WORDS: tuple[tuple[re.Pattern[str], FailureKind], ...] = (
         FailureKind.TOO_LARGE,
     ),
 )
-"""What messages say where codes say nothing. Of spending: under any status; of size: under these."""
+"""Words of messages without codes. Spending limits count under any status, sizes under `_SIZED` only."""
 _SIZED = frozenset({200, 400, 413, 422, 500})
 _NEVER_FITS = re.compile(r"request too large for", re.IGNORECASE)
-"""A question above the whole limit of a minute comes as a refusal for its rate; waiting does not help."""
+"""A request above a whole minute's limit is refused as too fast, but waiting does not help."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
-    """What an endpoint says of an error: its codes, of any level, and its message; empty where silent."""
+    """An endpoint's error: its codes, from all levels of the body, and its message; empty if missing."""
 
     codes: frozenset[str]
     message: str
@@ -117,7 +117,7 @@ class ErrorBody:
 
 
 def parse_error_body(body: object) -> ErrorBody:
-    """Return what the body of an error says; text that is no JSON says nothing that could be trusted."""
+    """Parse an error's body. Text that is not JSON is ignored, because it cannot be trusted."""
     if isinstance(body, bytes | str):
         try:
             body = json.loads(body)
@@ -142,7 +142,7 @@ def parse_error_body(body: object) -> ErrorBody:
 
 
 def classify_error(status: int, refusal: ErrorBody) -> FailureKind:
-    """Return the kind of an error that came under this status (200: in the middle of an answer)."""
+    """Return the kind of an error with this status (200: an error in the middle of an answer)."""
     for kind in (FailureKind.SPEND_LIMIT, FailureKind.TOO_LARGE, FailureKind.REFUSED):
         if refusal.codes & _CODES[kind]:
             return kind
@@ -152,7 +152,7 @@ def classify_error(status: int, refusal: ErrorBody) -> FailureKind:
     if status == 429 and _NEVER_FITS.search(refusal.message):
         return FailureKind.TOO_LARGE
     if 300 <= status < 400:
-        return FailureKind.AUTH  # the address is another one: only a person can say so
+        return FailureKind.AUTH  # the address has moved: only a person can change it
     if status in _STATUSES:
         return _STATUSES[status]
     for kind, codes in _CODES.items():
@@ -162,7 +162,7 @@ def classify_error(status: int, refusal: ErrorBody) -> FailureKind:
 
 
 def redact_message(text: str, secrets: Iterable[Secret | None], request: CompletionRequest) -> str:
-    """Return a text as it may be written down: short, one line, without keys and without the prompt."""
+    """Return a text that may be logged: short, one line, without keys and without the prompt."""
     line = " ".join(redact(text[: 8 * MOST_LETTERS], *secrets).split())
     prompt = " ".join(" ".join(part.text for part in (*request.guide, *request.case)).split())
     kept: list[str] = []
@@ -179,7 +179,7 @@ def redact_message(text: str, secrets: Iterable[Secret | None], request: Complet
 
 
 def _end_of_repeat(line: str, at: int, prompt: str) -> int:
-    """Return where the stretch ends that begins at `at` and that the prompt has too."""
+    """Return the end of the stretch that starts at `at` and also occurs in the prompt."""
     end = at + _OVERLAP
     while end < len(line) and line[end - _OVERLAP + 1 : end + 1] in prompt:
         end += 1

@@ -1,4 +1,4 @@
-"""Why a completion did not come, and what follows from that, as data."""
+"""The kinds of failed completions, and the remedy for each, as data."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class FailureKind(StrEnum):
 
 
 class Remedy(StrEnum):
-    """What a failure is followed by."""
+    """What to do after a failure."""
 
     PAUSE = "pause"
-    """The run waits for a person: nothing that it does by itself can help."""
+    """The run waits for a person, because it cannot fix this itself."""
     SHRINK = "shrink"
-    """The same question with less context, once."""
+    """Ask again with less context, once."""
     MORE_OUTPUT = "more_output"
-    """The same question with room for a longer answer, once."""
+    """Ask again with room for a longer answer, once."""
     BACK_OFF = "back_off"
-    """The same question later, the pause growing, as often as the policy has tries."""
+    """Ask again later, with growing pauses, as often as the retry policy allows."""
     GIVE_UP = "give_up"
     """The proposal failed; the next one may do better."""
 
@@ -54,14 +54,14 @@ REMEDIES: dict[FailureKind, Remedy] = {
 TRIPS_BREAKER = frozenset(
     {FailureKind.OVERLOADED, FailureKind.TRANSPORT, FailureKind.SERVER, FailureKind.RATE}
 )
-"""Failures of the endpoint, not of the question: enough of them in a row open its breaker."""
+"""Failures of the endpoint, not of the request: enough of them in a row open its circuit breaker."""
 
 
 class Failure(FrozenModel):
-    """One failed attempt. `tokens` is what it was counted at all the same, None where nobody said.
+    """One failed attempt. `tokens` is what the endpoint counted anyway, None if it gave no count.
 
-    `retry_after_seconds` is what the endpoint asked for, unbounded as it was said. `may_cost`: nobody said
-    what it was counted at, yet the endpoint may have worked on it: it cost anything up to what was reserved.
+    `retry_after_seconds` is what the endpoint asked for, without a limit. `may_cost` says that no count came
+    although the endpoint may have done work: the attempt may cost up to what was reserved.
     """
 
     kind: FailureKind
@@ -74,7 +74,7 @@ class Failure(FrozenModel):
 
 
 class CallError(Exception):
-    """A completion did not come; `failure` says why."""
+    """A completion failed; `failure` says why."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(f"{failure.kind}: {failure.message}")

@@ -1,6 +1,7 @@
-"""What the headers of an answer say: limits of rates, when to come back, and which answer it was.
+"""Reads an answer's headers: rate limits, when to retry, and the request id.
 
-Both vendors' spellings are read, whoever answers: gateways and servers of one's own use either.
+The header names of both vendors are read from any endpoint, because gateways and self-hosted servers use
+either.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ REQUEST_IDS = ("request-id", "x-request-id")
 
 
 def rate_limits(headers: Mapping[str, str], now: datetime) -> RateLimits | None:
-    """Return what the headers say of limits, None where they say nothing; `now` is when they came.
+    """Return the rate limits in the headers, None if there are none; `now` is when the headers came.
 
-    Of several limits on tokens the one that counts questions and answers together is taken.
+    Of several token limits, the one that counts input and output together is used.
     """
     requests, tokens = (
         _read_limit(headers, (f"anthropic-ratelimit-{a}-{{}}", f"x-ratelimit-{{}}-{b}"), now)
@@ -43,9 +44,9 @@ def rate_limits(headers: Mapping[str, str], now: datetime) -> RateLimits | None:
 
 
 def retry_after_seconds(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Return how long the endpoint asks to be left alone, as long as it said it; None where it did not.
+    """Return how many seconds the endpoint asks to wait, without a limit; None if it does not ask.
 
-    A date is compared with the endpoint's own clock where the answer tells it, with `now` else.
+    A date is compared with the endpoint's own clock if the answer shows it, else with `now`.
     """
     if (millis := _parse_number(headers.get("retry-after-ms"))) is not None:
         return max(0.0, millis / 1000.0)
@@ -59,7 +60,7 @@ def retry_after_seconds(headers: Mapping[str, str], now: datetime) -> float | No
 
 
 def request_id(headers: Mapping[str, str]) -> str | None:
-    """Return the endpoint's name for the answer, with which its people find it."""
+    """Return the endpoint's id for the answer, which its support staff needs to find it."""
     found = (headers.get(name) for name in REQUEST_IDS)
     return next((text for text in found if text), None)
 
@@ -69,7 +70,7 @@ _NO_LIMIT: _Limit = (None, None, None)
 
 
 def _read_limit(headers: Mapping[str, str], names: tuple[str, ...], now: datetime) -> _Limit:
-    """Return remaining, limit and the seconds until it is reset, under the first name that says anything."""
+    """Return remaining, limit and seconds until reset, from the first header name with a value."""
     for name in names:
         found = (
             _parse_count(headers.get(name.format("remaining"))),

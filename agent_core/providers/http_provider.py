@@ -1,10 +1,11 @@
-"""One question over HTTP by a vendor's SDK: what both endpoints share between request and typed outcome.
+"""The common base of HTTP endpoints: sends one request through a vendor's SDK and returns a typed outcome.
 
-A subclass says what to send, in its service's words, and reads the answer's events. Here is the rest: the
-client and its deadlines, the headers of every answer, the bound on its length, that whatever an SDK raises
-comes out as a `CallError`, and that all text which comes out can be written down. SDKs retry nothing, and
-follow no redirect: a key is sent to the configured address only. Proxies are those of the environment, and
-none to this machine itself.
+A subclass builds the request and reads the answer's events in its service's format. This module does the
+rest: the client and its deadlines, the answer's headers, the limit on its length. It turns all SDK exceptions
+into a `CallError`, and makes all text safe to log.
+
+SDKs do not retry, and follow no redirect: a key is sent to the configured address only. Proxies come from the
+environment; there is none for this machine itself.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
     from agent_core.providers.registry import EndpointSettings
 
 MOST_BYTES = 64 << 20
-"""An answer of more bytes on the wire is broken off: the longest real ones are a third of that."""
+"""An answer with more bytes is cut off. The longest real answers have a third of that."""
 
 _GATEWAY_STATUSES = frozenset({502, 504})
-"""Statuses of something in between, behind which the endpoint may have answered all the same."""
+"""Statuses of a gateway, behind which the endpoint may have answered anyway."""
 
 _NOT_TAKEN = re.compile(
     r"unsupported|not support|unrecogni[sz]ed|unknown|unexpected|extra (?:inputs|fields)"
@@ -47,7 +48,7 @@ class AnswerTooLong(Exception):  # noqa: N818 - the names of this tree say what 
 
 @dataclass(slots=True)
 class PartialAnswer:
-    """What has come of an answer so far; `refusal` is what the model says instead of one."""
+    """What has arrived of an answer so far; `refusal` is the text with which the model refused to answer."""
 
     text: list[str] = field(default_factory=list)
     model: str | None = None
@@ -58,14 +59,14 @@ class PartialAnswer:
 
 
 class OptionalField(NamedTuple):
-    """A field that a server may not take: how it calls it then, and which one says the same, if any."""
+    """A field that some servers reject: the word in their message, and the field to use instead, if any."""
 
     word: str
     instead: str | None = None
 
 
 class CallFault(NamedTuple):
-    """Why there is no answer. `began`: the endpoint may have worked on it, and nobody says how much."""
+    """Why there is no answer. `began` says that the endpoint may have done work that it did not count."""
 
     kind: FailureKind
     text: str
@@ -73,12 +74,12 @@ class CallFault(NamedTuple):
 
 
 class HttpProvider(ABC):
-    """A provider over HTTP. One event loop's; any number of requests at a time."""
+    """A provider over HTTP, for one event loop and any number of concurrent requests."""
 
     ends: ClassVar[Mapping[str, FailureKind | None]]
-    """By stop reason: None for an answer that ended by itself, else the failure that it is."""
+    """By stop reason: None for an answer that is complete, else the kind of failure."""
     optional: ClassVar[Mapping[str, OptionalField]]
-    """Fields of a body that not every server takes."""
+    """Fields of a body that some servers reject."""
 
     def __init__(self, name: str, settings: EndpointSettings) -> None:
         assert settings.base_url is not None
@@ -89,19 +90,19 @@ class HttpProvider(ABC):
 
     @abstractmethod
     def build_body(self, request: CompletionRequest) -> dict[str, Any]:
-        """Return the request as the service takes it."""
+        """Return the request body in the service's format."""
 
     @abstractmethod
     async def send(self, body: Mapping[str, Any]) -> Any:
-        """Return the SDK's stream of the answer's events, each a JSON value, or what can be read like one."""
+        """Return the SDK's stream of events; each event is a JSON value, or can be read like one."""
 
     @abstractmethod
     def take_event(self, answer: PartialAnswer, event: Mapping[str, Any]) -> None:
-        """Take an event into the answer; what is not as the service describes it counts as absent."""
+        """Add an event to the answer; a field with a wrong type counts as absent."""
 
     @abstractmethod
     def note_uncounted(self, model: str) -> None:
-        """Learn that an answer of the model ended in good order and without a count of its tokens."""
+        """Note that a complete answer of this model came without token counts."""
 
     @abstractmethod
     async def aclose(self) -> None:
@@ -110,11 +111,11 @@ class HttpProvider(ABC):
     async def complete(
         self, request: CompletionRequest, *, deadline_seconds: float, observe: ObserveLimits
     ) -> Completion:
-        """Ask once, and wait for the whole answer at most so long.
+        """Send the request once and wait at most `deadline_seconds` for the whole answer.
 
         Raises:
-            CallError: there is none.
-            agent_core.providers.addresses.RealRequestForbidden: the address must not be asked here.
+            CallError: no answer came.
+            agent_core.providers.addresses.RealRequestForbidden: the address must not be called here.
         """
         require_allowed(self._address)
         answer, seen = PartialAnswer(), _ResponseHeaders(observe)
@@ -136,10 +137,10 @@ class HttpProvider(ABC):
     async def _stream_answer(
         self, request: CompletionRequest, answer: PartialAnswer, seen: _ResponseHeaders
     ) -> None:
-        """Ask without the fields that the model's server was found not to take.
+        """Send the request without the fields that the model's server is known to reject.
 
-        A body that is refused for such a field is sent again without it at once: nothing was worked on, and
-        there is no other way to know.
+        A body that is refused because of such a field is sent again at once without the field: the server did
+        no work, and there is no other way to find out.
         """
         without = self._not_taken.setdefault(request.model, set())
         while True:
@@ -165,7 +166,7 @@ class HttpProvider(ABC):
                     self.take_event(answer, event)
 
     def _refused_field(self, error: Exception, body: Mapping[str, Any]) -> str | None:
-        """Return the optional field of the body for which the server refused it, if that is why."""
+        """Return the optional field because of which the server refused the body, or None."""
         response = _error_response(error)
         if response is None or response.status_code not in {400, 422}:
             return None
@@ -176,7 +177,7 @@ class HttpProvider(ABC):
         return next((n for n, field in self.optional.items() if n in body and field.word in said), None)
 
     def _answer_fault(self, answer: PartialAnswer) -> CallFault | None:
-        """Return why what came is no answer; None if it is one."""
+        """Return why the received data is no answer; None if it is one."""
         reason = answer.stop_reason
         if not answer.events:
             return CallFault(FailureKind.SERVER, "what came is no stream of events", began=True)
@@ -194,12 +195,12 @@ class HttpProvider(ABC):
         return None
 
     def _exception_fault(self, error: Exception, answer: PartialAnswer, seen: _ResponseHeaders) -> CallFault:
-        """Return what an exception of an SDK, or of what it stands on, means."""
+        """Return the fault that an exception of an SDK or of its HTTP library stands for."""
         began = answer.events > 0
         response, body = _error_response(error), getattr(error, "body", None)
         if response is not None:
             seen.read_response(response)
-        if response is not None or body is not None:  # the service itself says so
+        if response is not None or body is not None:  # the service itself reports the error
             status = seen.status or 0
             refusal = error_bodies.parse_error_body(body)
             text = refusal.message or f"status {status}, unexplained"
@@ -225,7 +226,7 @@ class HttpProvider(ABC):
     def _make_failure(
         self, fault: CallFault, request: CompletionRequest, answer: PartialAnswer, seen: _ResponseHeaders
     ) -> Failure:
-        # Counts that came before the end may not be the last ones.
+        # Without a stop reason, the counts so far may not be the final ones.
         tokens = answer.tokens if answer.stop_reason is not None else None
         return Failure(
             kind=fault.kind,
@@ -240,7 +241,7 @@ class HttpProvider(ABC):
     def _make_completion(
         self, request: CompletionRequest, answer: PartialAnswer, seen: _ResponseHeaders
     ) -> Completion:
-        assert answer.stop_reason is not None  # and one of `ends`, so it is no text of the server's own
+        assert answer.stop_reason is not None  # a key of `ends`, so it is not free text of the server
         assert answer.tokens is not None
         model = answer.model or request.model
         return Completion(
@@ -255,18 +256,18 @@ class HttpProvider(ABC):
         return None if seen.request_id is None else self._loggable_text(seen.request_id, request)
 
     def _loggable_text(self, text: str, request: CompletionRequest) -> str:
-        """Return a text of the server's as the log may have it."""
+        """Return a server's text in a form that may be logged."""
         return error_bodies.redact_message(_repair_surrogates(text), (self._settings.key,), request)
 
     def _http_client(self) -> httpx2.AsyncClient:
-        """Return the client for an SDK: with deadlines, for one address, and bounded."""
+        """Return the HTTP client for an SDK: with deadlines, no redirects, and bounded answers."""
         return httpx2.AsyncClient(
             timeout=self._http_timeout(),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=32),
             follow_redirects=False,
             trust_env=not is_loopback(self._address),
-            verify=not self._address.startswith("http:"),  # nothing to verify, so no certificates to load
-            headers={"accept-encoding": "identity"},  # what is bounded is what is read
+            verify=not self._address.startswith("http:"),  # plain http: do not load certificates
+            headers={"accept-encoding": "identity"},  # so that the byte limit counts what is read
             event_hooks={"response": [_bound_response]},
         )
 
@@ -274,12 +275,12 @@ class HttpProvider(ABC):
         return httpx2.Timeout(self._settings.silence_seconds, connect=self._settings.connect_seconds)
 
     def _api_key(self) -> str:
-        """Return the key as SDKs want one: a server that asks for none is sent a word."""
+        """Return the key for the SDK, which requires one; a dummy word for servers without keys."""
         return "none" if self._settings.key is None else self._settings.key.reveal()
 
 
 class _ResponseHeaders:
-    """What the headers of a question's answer said; of several answers the last."""
+    """What the headers of the answer said; after several answers, the last one's."""
 
     def __init__(self, observe: ObserveLimits) -> None:
         self._observe = observe
@@ -289,7 +290,7 @@ class _ResponseHeaders:
         self.retry_after_seconds: float | None = None
 
     def read_response(self, response: httpx2.Response) -> None:
-        """Take in an answer's status and headers, once."""
+        """Read an answer's status and headers, once."""
         if response is self._taken:
             return
         self._taken = response
@@ -302,7 +303,7 @@ class _ResponseHeaders:
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
-    """A body that ends in an error when it grows beyond any real answer."""
+    """A body that raises an error once it is longer than any real answer."""
 
     def __init__(self, inner: httpx2.AsyncByteStream) -> None:
         self._inner = inner
@@ -325,14 +326,15 @@ async def _bound_response(response: httpx2.Response) -> None:
 
 
 def _error_response(error: Exception) -> httpx2.Response | None:
-    """Return the answer that an SDK's error stands for."""
+    """Return the HTTP response that an SDK's error carries, or None."""
     response = getattr(error, "response", None)
     return response if isinstance(response, httpx2.Response) else None
 
 
 def _repair_surrogates(text: str) -> str:
-    """Return a text with halves of letters joined, and what has no other half replaced: UTF-8 takes neither.
+    """Return a text with surrogate pairs joined and lone surrogates replaced, because UTF-8 allows neither.
 
-    JSON may hold such halves, as of an emoji that a server cut into two pieces of its answer.
+    JSON may contain such halves, for example of an emoji that a server split between two pieces of its
+    answer.
     """
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,7 +1,7 @@
-"""Keys of endpoints: where they may come from, and how they are kept out of everything that is written.
+"""API keys of endpoints: where they come from, and how they are kept out of logs and files.
 
-A key comes from an environment variable, from a credential that systemd hands over, or from a file that the
-configuration names and only its owner can read. A configuration never holds a key itself: it is logged.
+A key comes from an environment variable, from a systemd credential, or from a file that the configuration
+names and only its owner can read. A configuration never holds a key itself, because it is logged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 CREDENTIALS = "CREDENTIALS_DIRECTORY"
-"""The variable in which systemd says where a service's credentials are."""
+"""The variable in which systemd passes the folder of a service's credentials."""
 
 MOST_BYTES = 4096
 HIDDEN = "[hidden]"
@@ -36,13 +36,13 @@ _LIKE_KEYS = re.compile(
 
 
 class KeyFault(Exception):  # noqa: N818 - the names of this tree say what happened
-    """A key that is configured cannot be had; the message says from where and why. `code` is stable."""
+    """A configured key is unusable; the message says where it should be and why. `code` is stable."""
 
     code = "key_unusable"
 
 
 class Secret:
-    """A key. It shows itself only when it is asked to: no `repr`, no `str`, no JSON, no pickle has it."""
+    """A key that never shows itself in `repr`, `str`, JSON or pickles; call `reveal` to get it."""
 
     __slots__ = ("_value",)
 
@@ -77,29 +77,29 @@ class Secret:
 
 
 def key_variable(endpoint: str) -> str:
-    """Return the name of the variable that may hold an endpoint's key, such as `OPENAI_API_KEY`."""
+    """Return the name of the environment variable for an endpoint's key, such as `OPENAI_API_KEY`."""
     return f"{endpoint.upper()}_API_KEY"
 
 
 def credential_name(endpoint: str) -> str:
-    """Return the name of the credential that may hold an endpoint's key, such as `openai-api-key`."""
+    """Return the name of the systemd credential for an endpoint's key, such as `openai-api-key`."""
     return f"{endpoint}-api-key"
 
 
 def find_key(endpoint: str, env: Mapping[str, str], file: Path | None = None) -> Secret | None:
-    """Return the endpoint's key, None where nobody gave one.
+    """Return the endpoint's key, None if none was given.
 
-    The file is what the configuration names and comes first, then the credential, then the variable.
+    The file that the configuration names comes first, then the credential, then the variable.
 
     Raises:
-        KeyFault: a place that is there to hold the key cannot be used.
+        KeyFault: a configured key is unusable.
     """
     if file is not None:
         return _read_key_file(file.expanduser(), private=True)
     if folder := env.get(CREDENTIALS):
         path = Path(folder) / credential_name(endpoint)
         if path.exists():
-            # systemd has made it readable for the service alone, by an owner or a list of its own.
+            # systemd has made it readable for the service alone, with its own owner or access list.
             return _read_key_file(path, private=False)
     if text := env.get(key_variable(endpoint), "").strip():
         return _parse_key(text, key_variable(endpoint))
@@ -115,7 +115,7 @@ def describe_key_sources(endpoint: str) -> str:
 
 
 def redact(text: str, *secrets: Secret | None) -> str:
-    """Return the text without the secrets, and without what looks like a key or how keys are sent."""
+    """Return the text without the secrets, and without anything that looks like a key or its header."""
     for secret in secrets:
         if secret is not None and secret.reveal():
             text = text.replace(secret.reveal(), HIDDEN)
@@ -124,7 +124,7 @@ def redact(text: str, *secrets: Secret | None) -> str:
 
 def _read_key_file(path: Path, *, private: bool) -> Secret:
     try:
-        # Never wait for a pipe; follow no link, which could be turned elsewhere after the look.
+        # Do not wait for a pipe. Do not follow a link, which could be redirected after the check.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (os.O_NOFOLLOW if private else 0))
     except OSError as error:
         why = "a link, not a file" if error.errno == errno.ELOOP else error.strerror
@@ -157,7 +157,7 @@ def _require_private(path: Path, found: os.stat_result) -> None:
 
 
 def _parse_key(text: str, origin: str) -> Secret:
-    """Return the text as a key; one that a header cannot carry would only fail later, and be shown there."""
+    """Return the text as a key. A key that no header can carry would fail later, and be shown there."""
     if not text:
         raise KeyFault(f"{origin}: holds no key")
     if not text.isascii() or not text.isprintable() or " " in text:

@@ -1,10 +1,11 @@
-"""OpenAI's chat completions, and the many servers that speak like them, by the official SDK.
+"""OpenAI's chat completions API, and the many servers that speak like it, through the official SDK.
 
-vLLM, llama.cpp, Fireworks and most gateways take the same request at another address. They differ in what the
-bound of the answer is called and in whether effort can be set; what a server turns out not to take is left
-out. Some do not count tokens in a stream, nor say there why a question failed (that of llama-cpp-python
-0.3.36 does neither): such a server is asked for whole answers from then on; the vendor never, whose streams
-are counted. Prefixes are cached without being told so.
+vLLM, llama.cpp, Fireworks and most gateways take the same request at another address. They differ in the name
+of the output limit and in whether effort can be set; fields that a server rejects are left out.
+
+Some servers neither count tokens in a stream nor say there why a request failed (llama-cpp-python 0.3.36, for
+example). From then on, such a server is asked for whole answers; the vendor never is, because its streams are
+counted. Prefixes are cached automatically.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ if TYPE_CHECKING:
     from agent_core.providers.registry import EndpointSettings
 
 _NEW, _OLD = "max_completion_tokens", "max_tokens"
-"""How the vendor calls the bound of an answer today, and how nearly all others know it."""
+"""The output limit's name at the vendor today, and at nearly all other servers."""
 
 
 def create(name: str, settings: EndpointSettings) -> OpenAIProvider:
-    """Return a provider; the SDK is imported here and nothing is sent yet."""
+    """Return a provider. The SDK is imported here; nothing is sent yet."""
     return OpenAIProvider(name, settings)
 
 
 class OpenAIProvider(HttpProvider):
-    """The chat completions of one service."""
+    """The chat completions API of one service."""
 
     ends: ClassVar[Mapping[str, FailureKind | None]] = {
         "stop": None,
@@ -81,7 +82,7 @@ class OpenAIProvider(HttpProvider):
 
     async def send(self, body: Mapping[str, Any]) -> Any:
         if "stream" not in body:
-            # Silent until it is whole: the deadline of the question is the only one.
+            # Silent until it is complete, so only the request's own deadline applies.
             timeout = httpx2.Timeout(None, connect=self._settings.connect_seconds)
             return _WholeResponse(
                 await self._sdk.post(
@@ -125,19 +126,19 @@ class _WholeResponse:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """All of it has been read."""
+        """Do nothing: all of it has been read."""
 
     async def __aiter__(self) -> AsyncIterator[object]:
         yield self.response.json()
 
 
 def _join_parts(parts: tuple[PromptPart, ...]) -> str:
-    """Return parts as one text, an empty line between them."""
+    """Return the parts as one text, separated by empty lines."""
     return "\n\n".join(part.text.rstrip("\n") for part in parts if part.text.rstrip("\n"))
 
 
 def _read_tokens(usage: Mapping[str, Any]) -> Tokens | None:
-    """Return the counts; those of the input include what was read from a cache already."""
+    """Return the token counts; input already includes what was read from a cache."""
     whole, output = get_count(usage, "prompt_tokens"), get_count(usage, "completion_tokens")
     if whole is None or output is None:
         return None

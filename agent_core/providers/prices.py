@@ -1,7 +1,7 @@
-"""What completions cost: vendors' list prices, which come with a package and need no network, and the user's.
+"""Prices of completions: vendors' list prices, from a package that needs no network, and the user's own.
 
-A price that nobody knows is None and never 0: a cap in dollars cannot be enforced then, and whoever holds the
-cap has to say so. A run freezes the prices it began with in its log; a `Price` is made to be written there.
+An unknown price is None and never 0: a cap in dollars cannot be enforced then, and the code that holds the
+cap must say so. A run freezes the prices it began with in its log, as `Price` values.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from state.model import Price, TokenRates
 __all__ = ["Price", "TokenRates", "parse_price_override", "price_of"]
 
 CACHE_WRITE_RATIO = {"anthropic": 1.25, "openai": 1.25}
-"""What tokens that are written to a cache cost for each dollar of plain input, where the user does not say.
+"""The cost of tokens written to a cache, relative to plain input, if the user gives no price.
 
-It is the largest ratio among both vendors' list prices in `genai-prices` 0.2.3, such as 3.75 to 3 for
-claude-sonnet-4-5 and 2.5 to 2 for gpt-6-sol; a cache of five minutes is the only one that is asked for.
+It is the largest ratio in both vendors' list prices in `genai-prices` 0.2.3, such as 3.75 to 3 for
+claude-sonnet-4-5 and 2.5 to 2 for gpt-6-sol. Only caches of five minutes are requested.
 """
 
 _USD = r"\d{1,6}(?:\.\d{1,9})?"
@@ -37,11 +37,11 @@ def price_of(
     overrides: Mapping[str, Price] | None = None,
     at: datetime | None = None,
 ) -> Price | None:
-    """Return what the model costs at the endpoint, None where nobody knows.
+    """Return the price of a model at an endpoint, None if it is unknown.
 
-    `overrides` are the user's, by "ENDPOINT/MODEL", and come first. The list price is that of whoever serves
-    `base_url` (None: the endpoint's usual place) at the time `at` (None: now); a server that is in no list,
-    such as one of one's own, has no list price, whatever its models are called.
+    `overrides` are the user's prices, by "ENDPOINT/MODEL", and come first. The list price is that of the
+    vendor at `base_url` (None: the endpoint's default address) at the time `at` (None: now). A server that is
+    in no list, such as a self-hosted one, has no list price, whatever its models are called.
 
     Raises:
         agent_core.providers.registry.UnknownEndpoint: no endpoint has this name.
@@ -53,10 +53,11 @@ def price_of(
 
 
 def parse_price_override(text: str) -> tuple[str, Price]:
-    """Read the user's price "ENDPOINT/MODEL=INPUT/CACHED/OUTPUT", in US dollars per million tokens.
+    """Parse a user's price "ENDPOINT/MODEL=INPUT/CACHED/OUTPUT", in US dollars per million tokens.
 
     Raises:
-        ValueError: it says something else, or no endpoint has this name; the message says what is expected.
+        ValueError: the text has another form, or no endpoint has this name; the message says what is
+            expected.
     """
     found = _OVERRIDE.fullmatch(text.strip())
     if found is None:
@@ -64,7 +65,7 @@ def parse_price_override(text: str) -> tuple[str, Price]:
             f"{text!r} is no price: ENDPOINT/MODEL=INPUT/CACHED/OUTPUT in US dollars per million tokens, "
             "such as local/qwen3-coder=0/0/0"
         )
-    endpoint_address(found["endpoint"])  # refuses a price that nothing would ever ask for
+    endpoint_address(found["endpoint"])  # refuses a price that would never be used
     plain, cached, output = (float(found[name]) for name in ("input", "cached", "output"))
     written = plain * CACHE_WRITE_RATIO.get(found["endpoint"], 1.0)
     rates = TokenRates(input=plain, cached=cached, written=written, output=output)
@@ -91,16 +92,16 @@ _FIELDS = ("input_mtok", "cache_read_mtok", "cache_write_mtok", "output_mtok")
 
 
 def _tier_starts(listed: Any) -> list[int]:
-    """Return from which sizes of the question on the tiers of a list price hold."""
+    """Return the request sizes at which the tiers of a list price begin."""
     return [tier.start for tier in getattr(listed, "tiers", ())]
 
 
 def _rates_above(listed: Any, above: int) -> TokenRates:
-    """Return the rates of questions a little larger than `above`."""
+    """Return the rates of requests just larger than `above`."""
     plain, cached, written, output = (_rate_above(getattr(listed, field), above) for field in _FIELDS)
     assert plain is not None
     assert output is not None
-    # Where reading or writing a cache has no price of its own, it is input like any other.
+    # Reading or writing a cache without a price of its own costs as much as plain input.
     return TokenRates(
         above=above,
         input=plain,

@@ -1,7 +1,7 @@
-"""Endpoints by the names that configurations use; each module, and its SDK, is imported when it is needed.
+"""The table of endpoints, by the names that configurations use. Modules and SDKs are imported when needed.
 
-`anthropic` and `openai` are the vendors' own services, or what speaks like them at another address. `local`
-is a server of one's own that speaks like `openai` (vLLM, llama.cpp) and asks for no key.
+`anthropic` and `openai` are the vendors' own services, or compatible ones at another address. `local` is a
+self-hosted server that speaks like `openai` (vLLM, llama.cpp) and needs no key.
 
 UnknownEndpoint    no endpoint has this name
 """
@@ -29,10 +29,10 @@ class UnknownEndpoint(ValueError):  # noqa: N818 - the names of this tree say wh
 
 
 class EndpointSettings(FrozenModel):
-    """Where an endpoint is and how long it may be silent; None as `base_url` is its usual place.
+    """An endpoint's address and time limits; `base_url` None means its default address.
 
-    `connect_seconds` is the most for a connection to be there, `silence_seconds` the most between two pieces
-    of an answer, the first one included. The deadline of a whole answer comes with each question.
+    `connect_seconds` limits the time to connect. `silence_seconds` limits the time between two pieces of an
+    answer, and before the first one. The deadline of a whole answer comes with each request.
     """
 
     base_url: str | None = None
@@ -43,7 +43,7 @@ class EndpointSettings(FrozenModel):
 
 @dataclass(frozen=True, slots=True)
 class _EndpointEntry:
-    """Where an endpoint's `create(name, settings)` is, where it usually is, and whether it asks for a key."""
+    """An endpoint's module with `create(name, settings)`, its address, and whether it needs a key."""
 
     module: str
     base_url: str
@@ -65,7 +65,7 @@ def endpoint_names() -> tuple[str, ...]:
 
 
 def needs_key(name: str) -> bool:
-    """Return whether the endpoint answers nobody without a key.
+    """Return whether the endpoint needs a key.
 
     Raises:
         UnknownEndpoint: no endpoint has this name.
@@ -74,7 +74,7 @@ def needs_key(name: str) -> bool:
 
 
 def endpoint_address(name: str, base_url: str | None = None) -> str:
-    """Return where the endpoint is: `base_url`, else its usual place.
+    """Return the endpoint's address: `base_url` if given, else its default.
 
     Raises:
         UnknownEndpoint: no endpoint has this name.

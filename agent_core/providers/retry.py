@@ -1,8 +1,8 @@
-"""When a failed question is asked again: a pure policy, whose pauses somebody else sleeps.
+"""The retry policy: when a failed request is sent again. It is pure; the caller does the sleeping.
 
-Pauses double from try to try up to a longest one, and a draw spreads each over the upper half of its window,
-so that questions that failed together do not come back together. An endpoint that says when to come back is
-not asked earlier; where that is later than the deadline allows, waiting for it would be in vain.
+Pauses double from try to try up to a limit. A random draw spreads each over the upper half of its window, so
+that requests that failed together do not come back together. An endpoint that says when to come back is not
+called earlier; if that is after the deadline, there is no retry.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from state.model import FrozenModel
 
 
 class RetryPolicy(FrozenModel):
-    """How often a question is asked in all, and the first and the longest pause between two tries."""
+    """The total number of tries, and the first and the longest pause between two tries."""
 
     tries: int = Field(default=8, ge=1)
     first_seconds: float = Field(default=1.0, gt=0)
@@ -24,16 +24,16 @@ class RetryPolicy(FrozenModel):
 def retry_pause(
     failure: Failure, attempt: int, draw: float, left_seconds: float, policy: RetryPolicy
 ) -> float | None:
-    """Return the seconds to wait before the next try, None when there is none.
+    """Return the seconds to wait before the next try, or None if there is none.
 
-    `attempt` counts the tries so far, from 1; `draw` is from [0, 1); `left_seconds` is what the deadline of
-    the whole question leaves. Only failures whose remedy is to come back later are tried again here.
+    `attempt` counts the tries so far, from 1; `draw` is from [0, 1); `left_seconds` is the time until the
+    deadline of the whole request. Only failures with the remedy BACK_OFF are retried here.
     """
     if REMEDIES[failure.kind] is not Remedy.BACK_OFF or attempt >= policy.tries:
         return None
     window = min(policy.longest_seconds, policy.first_seconds * 2.0 ** min(attempt - 1, 32))
     seconds = window * (0.5 + 0.5 * draw)
     if failure.retry_after_seconds is not None:
-        # Behind the time that was asked for, and spread: all who were refused were told the same time.
+        # After the time that was asked for, and spread out: all refused requests were told the same time.
         seconds = max(seconds, failure.retry_after_seconds + window * 0.5 * draw)
     return seconds if seconds < left_seconds else None

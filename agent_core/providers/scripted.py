@@ -1,7 +1,7 @@
-"""A model that answers as it is told, for tests and mechanism experiments: no network, no clock, no chance.
+"""A scripted provider, for tests and experiments: no network, no clock, no randomness.
 
-What it says depends on the question alone, and which faults come first on how often the question was asked
-before. Like every provider it asks once: faults are failures, and who asks decides what follows.
+Its answer depends on the request alone; which faults come first depends on how often the request came before.
+Like every provider it answers once: faults are failures, and the caller decides what to do.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from agent_core.providers.windows import estimate_tokens
 from state.model import Digest, canonical_json, digest_of
 
 ScriptedAnswer = str | Completion | Failure
-"""What is said to a question: the text of an answer, a whole answer, or why there is none."""
+"""The reply to a request: the text of an answer, a whole answer, or a failure."""
 
 Answers = Mapping[Digest, ScriptedAnswer] | Callable[[CompletionRequest], ScriptedAnswer]
-"""By the digest of the question, or a pure function of it."""
+"""By the digest of the request, or a pure function of it."""
 
 FaultScript = Callable[[CompletionRequest, int], Failure | None]
-"""A fault of the n-th delivery of a question, from 1; None is none."""
+"""Returns the fault of a request's n-th delivery (from 1), or None."""
 
 
 def digest_of_question(request: CompletionRequest) -> Digest:
-    """Return the digest by which answers are found: of the canonical JSON of the whole request."""
+    """Return the digest that answers are found by: of the canonical JSON of the whole request."""
     return digest_of(canonical_json(request.model_dump(mode="json")))
 
 
 def fail_first(*faults: Failure) -> FaultScript:
-    """Return faults that come one after the other with the first deliveries of every question."""
+    """Return a script in which the first deliveries of every request meet these faults, in order."""
     return lambda _, delivery: faults[delivery - 1] if delivery <= len(faults) else None
 
 
 def fail_share(share: float, *faults: Failure) -> FaultScript:
-    """Return faults that a share of all questions meets once, with its first delivery.
+    """Return a script in which a share of all requests meets one fault each, at the first delivery.
 
-    Which question meets which fault is read off its digest, so it is the same in every process.
+    The request's digest decides which fault it meets, so this is the same in every process.
     """
 
     def fault(request: CompletionRequest, delivery: int) -> Failure | None:
@@ -51,7 +51,7 @@ def fail_share(share: float, *faults: Failure) -> FaultScript:
 
 
 class ScriptedProvider:
-    """A provider without a model. `asked` holds the questions in the order in which they came."""
+    """A provider without a model. `asked` holds the requests in order of arrival."""
 
     def __init__(
         self,
@@ -75,17 +75,17 @@ class ScriptedProvider:
         deadline_seconds: float,  # noqa: ARG002 - the protocol's; nothing takes time here
         observe: ObserveLimits,
     ) -> Completion:
-        """Answer as told. The n-th question of all is said to come with the n-th of `limits`.
+        """Answer as scripted. The n-th request of all reports the n-th of `limits`.
 
         Raises:
-            CallError: it was told to fail, or knows no such question (kind invalid).
+            CallError: the script says so, or does not know the request (kind invalid).
         """
         self.asked.append(request)
         if len(self.asked) <= len(self._limits):
             observe(self._limits[len(self.asked) - 1])
         digest = digest_of_question(request)
         self._deliveries[digest] += 1
-        await asyncio.sleep(0)  # like every answer, it comes after others had their turn
+        await asyncio.sleep(0)  # like any real answer, it comes after other tasks had a turn
         fault = self._faults(request, self._deliveries[digest]) if self._faults is not None else None
         said = fault or self._scripted_answer(request, digest)
         if isinstance(said, Failure):
@@ -93,11 +93,11 @@ class ScriptedProvider:
         return said if isinstance(said, Completion) else _make_completion(request, said)
 
     def count_deliveries(self, request: CompletionRequest) -> int:
-        """Return how often the question came."""
+        """Return how often the request came."""
         return self._deliveries[digest_of_question(request)]
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there are no connections."""
 
     def _scripted_answer(self, request: CompletionRequest, digest: Digest) -> ScriptedAnswer:
         if callable(self._answers):
@@ -107,7 +107,7 @@ class ScriptedProvider:
 
 
 def _make_completion(request: CompletionRequest, text: str) -> Completion:
-    """Return a text as an answer, its tokens estimated."""
+    """Return a text as a completion, with estimated token counts."""
     texts = [part.text for part in (*request.guide, *request.case)]
     return Completion(
         text=text,

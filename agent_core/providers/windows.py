@@ -1,8 +1,8 @@
-"""How much a model can be asked and can answer, in tokens, and how many tokens a text is.
+"""Context windows: how many tokens a model can read and write, and how many tokens a text has.
 
-Context windows come with the prices, where those are known; longest answers are in a table of model families
-here. A server of one's own decides both when it is started, so the user says them. Tokenizers are not
-shipped: a text's tokens are estimated from its letters, on the high side, and bounded by its bytes.
+Context windows come with the prices, if those are known; the longest answers are in a table of model families
+here. For a self-hosted server both are set when it starts, so the user gives them. No tokenizer is included:
+tokens are estimated from the number of characters, on the high side, and bounded by the number of bytes.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ _OVERRIDE = re.compile(
 )
 
 LETTERS_PER_TOKEN = 2.1
-"""Letters of a prompt that a token has at least.
+"""Characters of a prompt per token, at least.
 
-This tree's prompts and kernels, cut by published tokenizers: 3.6 and 3.3 letters a token by `o200k_base` of
-js-tiktoken, 3.3 and 2.8 by `@anthropic-ai/tokenizer` 0.0.4, which is that of early models. Anthropic says
-that its models since Claude Opus 4.7 count the same text as about 30 % more: 2.8 / 1.3 is taken for all.
+Measured on this tree's prompts and kernels with published tokenizers: 3.6 and 3.3 characters a token with
+`o200k_base` of js-tiktoken, 3.3 and 2.8 with `@anthropic-ai/tokenizer` 0.0.4, which is that of early models.
+Anthropic says that its models since Claude Opus 4.7 count about 30 % more for the same text: 2.8 / 1.3 is
+used for all.
 """
 
 WRAPPING_TOKENS = 64
-"""What roles, separators and a service's own preamble add to the texts of a question, at most."""
+"""The most tokens that roles, separators and a service's own preamble add to a request."""
 
 
 class ModelWindow(FrozenModel):
-    """Most tokens of question and answer together, and of the answer alone, hidden thinking included."""
+    """The most tokens of request and answer together, and of the answer alone, hidden thinking included."""
 
     context: int = Field(ge=1)
     output: int = Field(ge=1)
 
 
 UNKNOWN_WINDOW = ModelWindow(context=32_768, output=8_192)
-"""What a model of which nothing is known is given: small, since too large fails and too small only costs."""
+"""The window of an unknown model. It is small, because too large fails and too small only costs."""
 
 _FAMILIES: tuple[tuple[str, ModelWindow], ...] = (
     ("claude-3-5", ModelWindow(context=200_000, output=8_192)),
@@ -66,10 +67,10 @@ _FAMILIES: tuple[tuple[str, ModelWindow], ...] = (
     ("o3", ModelWindow(context=200_000, output=100_000)),
     ("o4", ModelWindow(context=200_000, output=100_000)),
 )
-"""By how a model's name begins, the first that fits. Contexts are the family's smallest.
+"""By the beginning of a model's name; the first match counts. Contexts are the family's smallest.
 
 Longest answers are the vendors' figures of November 2026 (platform.claude.com/docs/en/models, where 128 000
-holds from Claude 4.6 to 5.5; platform.openai.com/docs/models); later models are taken for no smaller ones.
+holds from Claude 4.6 to 5.5; platform.openai.com/docs/models). Later models are assumed to be no smaller.
 """
 
 
@@ -80,7 +81,7 @@ def window_of(
     base_url: str | None = None,
     overrides: Mapping[str, ModelWindow] | None = None,
 ) -> ModelWindow:
-    """Return the model's window at the endpoint: the user's word, else what is known, else a small one.
+    """Return the model's window at the endpoint: the user's value, else the known one, else a small one.
 
     `overrides` are by "ENDPOINT/MODEL".
 
@@ -93,16 +94,17 @@ def window_of(
     name = model.lower().rpartition("/")[2]
     family = next((window for prefix, window in _FAMILIES if name.startswith(prefix)), UNKNOWN_WINDOW)
     if endpoint == "local":
-        return UNKNOWN_WINDOW  # whatever its model is called, its memory decides
+        return UNKNOWN_WINDOW  # depends on the server's memory, not on the model's name
     context = _listed_context(model, place) or family.context
     return ModelWindow(context=context, output=min(family.output, context))
 
 
 def parse_window_override(text: str) -> tuple[str, ModelWindow]:
-    """Read the user's window "ENDPOINT/MODEL=CONTEXT/OUTPUT", in tokens.
+    """Parse a user's window "ENDPOINT/MODEL=CONTEXT/OUTPUT", in tokens.
 
     Raises:
-        ValueError: it says something else, or no endpoint has this name; the message says what is expected.
+        ValueError: the text has another form, or no endpoint has this name; the message says what is
+            expected.
     """
     found = _OVERRIDE.fullmatch(text.strip())
     if found is None:
@@ -110,33 +112,34 @@ def parse_window_override(text: str) -> tuple[str, ModelWindow]:
             f"{text!r} is no window: ENDPOINT/MODEL=CONTEXT/OUTPUT in tokens, "
             "such as local/qwen3-coder=65536/16384"
         )
-    endpoint_address(found["endpoint"])  # refuses a window that nothing would ever ask for
+    endpoint_address(found["endpoint"])  # refuses a window that would never be used
     window = ModelWindow(context=int(found["context"]), output=int(found["output"]))
     return f"{found['endpoint']}/{found['model']}", window
 
 
 def estimate_tokens(text: str) -> int:
-    """Return about how many tokens a text is, rather too many: letters beyond ASCII are a token each."""
+    """Estimate a text's tokens, on the high side; every character beyond ASCII counts as one token."""
     foreign = sum(1 for letter in text if letter > "\x7f") if not text.isascii() else 0
     return math.ceil((len(text) - foreign) / LETTERS_PER_TOKEN) + foreign
 
 
 def bound_tokens(texts: Iterable[str]) -> int:
-    """Return a number of tokens that a question of these texts does not exceed.
+    """Return an upper bound on the tokens of a request with these texts.
 
-    Today's large models cut bytes into tokens, and no token is shorter than a byte; some first replace
-    letters by others that look alike, which may be more (NFKC). For prompts it is over twice what they count.
+    Today's large models cut bytes into tokens, and no token is shorter than a byte. Some first replace
+    characters by compatible ones (NFKC), which may be longer. For prompts the bound is over twice the real
+    count.
     """
     return sum(map(_max_bytes, texts)) + WRAPPING_TOKENS
 
 
 def bound_request_tokens(request: CompletionRequest) -> int:
-    """Return the most input tokens that the request can be counted at, for what is reserved for it."""
+    """Return the most input tokens that the request can count as, to reserve budget for it."""
     return bound_tokens(part.text for part in (*request.guide, *request.case))
 
 
 def estimate_request_tokens(request: CompletionRequest) -> int:
-    """Return about how many input tokens the request is, for limits of rates."""
+    """Estimate the request's input tokens, for rate limits."""
     return sum(estimate_tokens(part.text) for part in (*request.guide, *request.case)) + WRAPPING_TOKENS
 
 
@@ -148,7 +151,7 @@ def _max_bytes(text: str) -> int:
 
 
 def _listed_context(model: str, place: str) -> int | None:
-    """Return the context window that the list of prices gives, where its maker serves the model."""
+    """Return the context window in the price list, if the model's maker serves it."""
     from genai_prices import data_snapshot
 
     try:

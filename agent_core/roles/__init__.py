@@ -1,8 +1,8 @@
-"""The roles that answer effects: planner, executor (which also repairs), summarizer, reflector.
+"""The roles that answer effects: planner, executor (which also repairs), summarizer and reflector.
 
-Each is a small async protocol. An implementation gets a frozen request and a way to read blobs, and
-returns an answer or raises `RoleError`; it never touches the log. `builtin` needs no model, `scripted`
-serves tests; LLM providers come beside them. Open this file first, then `builtin`.
+Each role is a small async protocol. An implementation gets a frozen request and a function that reads blobs,
+and returns an answer or raises `RoleError`; it never touches the log. `scripted` serves tests, `llm` asks
+models, and targets bring their own proposers. Open this file first, then `scripted.py` and `llm/`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ ReadBlob = Callable[[Digest], bytes]
 
 
 class Predict(Protocol):
-    """Predicts the latencies of kernels by their sources, for the problem, size and target of the request."""
+    """Predicts kernels' latencies from their sources, for the request's problem, size and target."""
 
     async def __call__(
         self, sources: Sequence[str], dims: Mapping[str, int] | None = None
     ) -> Sequence[PredictedLatency]:
-        """Return one prediction for each source; `dims` are other dimensions than those of the size.
+        """Return one prediction for each source; `dims` replaces the dimensions of the size.
 
         Raises:
             RoleError: the infrastructure failed for good.
@@ -39,7 +39,7 @@ class Predict(Protocol):
 
 
 class RoleError(Exception):
-    """A role could not answer; `info` says why with a stable code, `usage` what the failure cost."""
+    """A role could not answer; `info` says why with a stable code, `usage` is the cost of the failure."""
 
     def __init__(self, info: ErrorInfo, usage: Usage | None = None) -> None:
         super().__init__(f"{info.code}: {info.message}")
@@ -49,9 +49,9 @@ class RoleError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LookAheadAnswer:
-    """What looking ahead found, with the sources that it names, and the work it took.
+    """The result of a lookahead, with the sources that it names, and the work it took.
 
-    `predicted` kernels got a latency, `failed` did not; `instructions` are those of all of them.
+    `predicted` kernels got a latency, `failed` did not; `instructions` counts those of all of them.
     """
 
     variants: Variants
@@ -70,7 +70,7 @@ class PlanAnswer:
 
 @dataclass(frozen=True, slots=True)
 class KernelAnswer:
-    """A kernel's source, with one line for people on what was changed."""
+    """A kernel's source, and one line that tells people what was changed."""
 
     source: str
     note: str
@@ -79,7 +79,7 @@ class KernelAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ExperienceAnswer:
-    """None: no optimisation was found in the pair, so no experience is made of it."""
+    """The experience in a pair; None if no optimisation was found in it."""
 
     experience: Experience | None
     usage: Usage = field(default_factory=Usage)
@@ -92,7 +92,7 @@ class ReflectionAnswer:
 
 
 class LookAheadPlanner(Protocol):
-    """A planner that looks ahead before it plans; `proposers.looks_ahead` says who is one."""
+    """A planner that looks ahead before it plans; `proposers.can_look_ahead` tells which planners do."""
 
     async def look_ahead(
         self, request: LookAheadRequest, read: ReadBlob, predict: Predict
@@ -116,7 +116,7 @@ class Reflector(Protocol):
 
 
 class Proposer(Planner, Executor, Summarizer, Reflector, Protocol):
-    """All roles under one name in a configuration: `builtin`, `anthropic`, `openai`, `scripted`."""
+    """All roles under one name of a configuration, such as `builtin`, `anthropic`, `openai` or `scripted`."""
 
     name: str
     repairs: bool

@@ -1,4 +1,4 @@
-"""Learning that needs no model: the experience in a pair and the graded note on an attempt, by arithmetic."""
+"""Learning without a model: computes a pair's experience and an attempt's graded note by arithmetic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def speedup_of(request: SummarizeRequest) -> float:
 
 
 def experience_of(request: SummarizeRequest, summary: str) -> Experience:
-    """Return the pair's experience, told as `summary`, citing both kernels."""
+    """Return the pair's experience with the text `summary`, citing both kernels."""
     return Experience(
         kind=request.kind,
         technique=request.plan.technique,
@@ -54,11 +54,11 @@ class MechanicalLearner:
     """The summarizer and reflector of proposers that ask no model."""
 
     async def summarize(self, request: SummarizeRequest, read: ReadBlob) -> ExperienceAnswer:
-        """The pair in one sentence, with what the plan expected."""
+        """Return the pair in one sentence, with what the plan expected."""
         del read
         return ExperienceAnswer(experience_of(request, summary_of(request)))
 
     async def reflect(self, request: ReflectRequest, read: ReadBlob) -> ReflectionAnswer:
-        """The mechanical grade and its lesson."""
+        """Return the mechanical grade and its lesson."""
         del read
         return ReflectionAnswer(reflection_of(request))

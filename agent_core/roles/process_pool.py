@@ -1,7 +1,7 @@
-"""A small pool of processes for work that would block the event loop.
+"""A small process pool for work that would block the event loop.
 
-It starts with its first job, replaces itself when a worker is killed, and leaves no process behind: a
-worker ends with its parent even when the parent is killed, and ignores Ctrl-C, which is the parent's.
+It starts with its first job, replaces itself if a worker is killed, and leaves no process behind: a worker
+ends with its parent, even if the parent is killed. Workers ignore Ctrl-C, which the parent handles.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection, get_context, parent_process
 
 ATTEMPTS = 3
-"""How often a job is started before its pool's breaking is taken for its own fault."""
+"""How often a job is started before the job itself is blamed for breaking the pool."""
 
 
 class ProcessPool:
@@ -29,10 +29,10 @@ class ProcessPool:
         self._closed = False
 
     async def run(self, request: str) -> str:
-        """The answer of a worker.
+        """Return a worker's answer.
 
         Raises:
-            BrokenProcessPool: a worker died on this job, every time it was tried.
+            BrokenProcessPool: a worker died on this job at every attempt.
             RuntimeError: the pool is closed.
         """
         for attempt in range(1, ATTEMPTS + 1):
@@ -46,7 +46,7 @@ class ProcessPool:
         raise AssertionError("unreachable")
 
     async def aclose(self) -> None:
-        """Wait for the jobs in progress, drop those queued, and end the workers."""
+        """Wait for running jobs, drop queued ones, and end the workers."""
         self._closed = True
         if self._executor is not None:
             await self._discard_executor(self._executor)
@@ -55,7 +55,7 @@ class ProcessPool:
         if self._closed:
             raise RuntimeError("the pool is closed")
         if self._executor is None:
-            # Spawned, not forked: the parent has threads, whose locks a fork would copy held.
+            # Spawn, do not fork: the parent has threads, and a fork would copy their held locks.
             self._executor = ProcessPoolExecutor(
                 self._workers, mp_context=get_context("spawn"), initializer=_follow_parent
             )
@@ -68,7 +68,7 @@ class ProcessPool:
 
 
 def _follow_parent() -> None:
-    """In a worker: ignore Ctrl-C, and end when the parent does."""
+    """In a worker: ignore Ctrl-C, and end when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

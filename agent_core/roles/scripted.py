@@ -1,9 +1,9 @@
-"""The scripted proposer: deterministic, instant, and with failures of every kind, for tests and crash sweeps.
+"""The scripted proposer, for tests and crash sweeps: deterministic, instant, with failures of every kind.
 
-It knows one move: halve or double one integer constant of the kernel (`TILE_N = 512` at the start of a
-line), which gives kernels that differ in verdict and latency on any evaluator. Everything follows from the
-request: its draw decides which constant, and with fixed odds that a role fails, that a kernel comes out
-broken (its repair is the kernel that was meant), or that a repair breaks in the same way again.
+It knows one change: halve or double an integer constant of the kernel (`TILE_N = 512` at the start of a
+line). This gives kernels that differ in verdict and latency on any evaluator. Everything follows from the
+request. Its draw decides which constant changes and, with fixed odds, whether a role fails, whether a kernel
+comes out broken (its repair is the intended kernel), or whether a repair breaks again in the same way.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from state.model import EffectKey, ErrorInfo, Plan, Prediction, RewriteStep, dig
 
 CONSTANT = re.compile(r"^([A-Z][A-Z0-9_]*) = (\d+)\b", re.MULTILINE)
 BROKEN_SOURCE = "\ndef broken(:\n"
-"""What is appended to a kernel that is to be refused: no Python."""
+"""Appended to a kernel that should be refused: it is not valid Python."""
 
 PLAN_FAILS_ONE_IN = 11
 KERNEL_FAILS_ONE_IN = 13
@@ -117,7 +117,7 @@ class ScriptedProposer:
         return ReflectionAnswer(reflection_of(request))
 
     async def aclose(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no resource is held."""
 
 
 def _constant_step(name: str, value: int, before: int) -> RewriteStep:

@@ -1,4 +1,4 @@
-"""Asking a pool's worker, whose answers are `{"ok": ...}` or `{"error": {"code", "message"}}`, in JSON."""
+"""Sends requests to a worker pool; answers are JSON, `{"ok": ...}` or `{"error": {"code", "message"}}`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def ask_worker(pool: ProcessPool, request: str, who: str) -> dict[str, Any]:
-    """Return what a worker answered; `who` is what runs in the pool, in words.
+    """Return a worker's answer; `who` describes what runs in the pool, for messages.
 
     Raises:
         RoleError: the worker's own error, or `worker_died`.
@@ -30,5 +30,5 @@ async def ask_worker(pool: ProcessPool, request: str, who: str) -> dict[str, Any
 
 
 def make_role_error(code: str, message: str) -> RoleError:
-    """Return the error of a role that cannot answer, for this reason."""
+    """Return the error of a role that cannot answer, with this code and message."""
     return RoleError(ErrorInfo(code=code, message=message))

@@ -1,6 +1,6 @@
-"""Benchmarks that the product runs on itself: strategies of the search over problems and seeds.
+"""Benchmarks that the program runs on itself: compares search strategies over problems and seeds.
 
-Here live the runs (`run_lookup.py`), how they are kept and added up (`results.py`), how strategies compare
-(`arms.py`) and what is printed (`tables.py`). What does not live here: options and exit statuses, which are
-`agentctl/verbs/bench.py`'s. Open `run_lookup.py` first.
+This package holds the runs (`runs.py`), their results (`results.py`), the comparison of strategies
+(`arms.py`), what runs learn from each other (`lessons.py`), and the printed tables (`tables.py`).
+Options and exit statuses are in `agentctl/verbs/bench.py`. Open `runs.py` first.
 """

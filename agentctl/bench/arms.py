@@ -1,8 +1,8 @@
-"""How strategies compare: how many kernels each had judged before it had a given share of the gain.
+"""Compares strategies: how many kernels each had judged before it reached a given share of the gain.
 
-The gain of a problem is from the initial kernel to the fastest that any run of any arm found. An arm that
-never got a share within its budget counts as later than all that did. Intervals are bootstrapped: of each
-problem as many runs are drawn, with replacement, as there are.
+The gain of a problem is from the initial kernel to the fastest kernel that any run of any arm found. An
+arm that never reached a share within its budget counts as later than all that did. Intervals are
+bootstrapped: for each problem, as many runs are drawn with replacement as there are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ INTERVAL = (0.025, 0.975)
 
 ResultRow = Mapping[str, Any]
 NeededCounts = Mapping[str, Sequence[float]]
-"""Judged kernels that each run needed, by problem; infinite where it never got there."""
+"""Judged kernels that each run needed, by problem; infinite if it never reached the share."""
 
 
 def evaluations_needed(
@@ -31,10 +31,10 @@ def evaluations_needed(
 
 
 def compare_arms(rows: Iterable[ResultRow]) -> list[dict[str, Any]]:
-    """Return a row for each size, target and arm; empty where a size and target have one arm only.
+    """Return a row for each size, target and arm; none for a size and target with one arm only.
 
-    Problems in which no arm gained anything, or that not every arm ran, are left out. `median` and the ends
-    of `interval` are None where the share was not reached.
+    Problems in which no arm gained anything, or that not every arm ran, are left out. `median` and the
+    ends of `interval` are None if the share was not reached.
     """
     groups: dict[tuple[str, str], list[ResultRow]] = defaultdict(list)
     for one in rows:
@@ -66,7 +66,7 @@ def _compare_group(rows: Sequence[ResultRow]) -> Iterable[dict[str, Any]]:
 
 
 def _gain_reached(one: ResultRow, best_ms: float) -> float:
-    """How much of the gain a run got, in percent."""
+    """Return how much of the gain a run reached, in percent."""
     initial_ms, reached_ms = float(one["initial_ms"]), float(one["curve"][-1][1])
     return 100 * (initial_ms - reached_ms) / (initial_ms - best_ms)
 
@@ -85,8 +85,8 @@ def _share_statistics(rows: Sequence[ResultRow], best: Mapping[str, float], shar
 
 
 def _bootstrap_interval(counts: NeededCounts) -> list[float | None]:
-    """The middle 95 % of the medians of resampled runs."""
-    random = Random(0)  # noqa: S311  a statistic, no secret
+    """Return the middle 95 % of the medians of resampled runs."""
+    random = Random(0)  # noqa: S311 a statistic, not a secret
     medians = sorted(
         _upper_median([count for mine in counts.values() for count in random.choices(mine, k=len(mine))])
         for _ in range(RESAMPLES)
@@ -99,7 +99,9 @@ def _finite_median(values: Sequence[float]) -> float | None:
 
 
 def _upper_median(values: Sequence[float]) -> float:
-    """The median, of an even number of values the upper one: a count that a run needed, never between two."""
+    """Return the median; for an even number of values the upper one, so that it is a count that a run
+    needed.
+    """
     return sorted(values)[len(values) // 2] if values else inf
 
 

@@ -1,6 +1,6 @@
-"""What runs of the benchmark teach one another: kept with their results, offered to the arm that reuses it.
+"""Lessons: what benchmark runs learn, stored with their results and offered to the arm that reuses them.
 
-A run is offered what runs on other problems have learnt, and never what was learnt on its own.
+A run is offered what runs on other problems have learnt, never what was learnt on its own problem.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Lesson = Mapping[str, Any]
 
 
 def read_lesson(home: Path, run: str) -> dict[str, Any] | None:
-    """Return what a run has taught its home; None where nothing of it was verified."""
+    """Return what a run has taught its home; None if nothing of it was verified."""
     with LogReader.open(home) as reader:
         found = next((one for one in reader.system_state().sequences if one.run == run), None)
         if found is None:
@@ -30,7 +30,7 @@ def read_lesson(home: Path, run: str) -> dict[str, Any] | None:
 
 
 def store_lessons(home: Path, lessons: Sequence[Lesson]) -> None:
-    """Let a new home begin with what other runs have learnt."""
+    """Store lessons of other runs in a new home."""
     events = [
         NewEvent(SYSTEM_STREAM, SequenceLearnt(sequence=LearntSequence.model_validate(one["sequence"])))
         for one in lessons
@@ -43,10 +43,10 @@ def store_lessons(home: Path, lessons: Sequence[Lesson]) -> None:
 def lessons_of_others(
     rows: Mapping[str, Mapping[str, Any]], problem: str, donors: Sequence[str]
 ) -> list[Lesson]:
-    """Return what the runs called `donors` have taught, but for those on `problem` itself.
+    """Return the lessons of the runs `donors`, except those on `problem` itself.
 
     Raises:
-        RuntimeError: one of them has not run, or its results are older than lessons are.
+        RuntimeError: one of them has not run, or its results are older than lessons.
     """
     missing = [name for name in donors if not has_lesson(rows.get(name, {}))]
     if missing:
@@ -56,5 +56,5 @@ def lessons_of_others(
 
 
 def has_lesson(row: Mapping[str, Any]) -> bool:
-    """Whether a result says what its run has taught, if only that it was nothing."""
+    """Return whether a result has a lesson field, even if the run learnt nothing."""
     return "lesson" in row

@@ -1,4 +1,4 @@
-"""Results of runs: the file that holds them, what they add up to, and what of the menu they used."""
+"""Results of benchmark runs: the file that holds them, their summary, and the rewrites that winners used."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ PUBLISHED = {"trn1": (49, 61), "trn2": (45, 59)}
 
 ResultRow = Mapping[str, Any]
 RunResults = Mapping[str, ResultRow]
-"""What came of each run, by `Job.key`."""
+"""The result of each run, by `BenchJob.key`."""
 
 _ERRORS = re.compile(r"^\| the model \| ([\d.]+) % \| ([\d.]+) % \|", re.MULTILINE)
 
 
 def result_row(job: BenchJob, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is kept of a run: which it was, and what came of it.
+    """Return the stored row of a run: which run it was, and its results.
 
-    Where it began with another kernel than the problem's own, `problem` is that kernel's name.
+    If the run started from another kernel than the problem's own, `problem` is that kernel's name.
     """
     which = {"problem": job.name, "size": job.size, "target": job.target, "seed": job.seed, "arm": job.arm}
     return {**which, "own_kernel": not job.kernel, **found}
 
 
 def read_results(path: Path | None) -> dict[str, ResultRow]:
-    """Return the runs that a file holds; none where there is no file."""
+    """Return the runs in a file; none if there is no file."""
     if path is None or not path.exists():
         return {}
     runs: dict[str, ResultRow] = json.loads(path.read_text(encoding="utf-8"))["runs"]
@@ -41,7 +41,7 @@ def read_results(path: Path | None) -> dict[str, ResultRow]:
 
 
 def build_report(runs: RunResults) -> dict[str, Any]:
-    """Return all that the file says of runs, the runs included."""
+    """Return the content of the results file, including the runs."""
     return {
         "predicted": True,
         "model_error_percent": model_error_percent(),
@@ -52,7 +52,7 @@ def build_report(runs: RunResults) -> dict[str, Any]:
 
 
 def write_results(path: Path | None, runs: RunResults) -> None:
-    """Replace the file whole, so that an interruption leaves the old or the new one."""
+    """Replace the file atomically, so that an interruption leaves the old or the new one."""
     if path is None:
         return
     new = path.with_name(f".{path.name}.new")
@@ -61,9 +61,9 @@ def write_results(path: Path | None, runs: RunResults) -> None:
 
 
 def summarize_results(rows: Iterable[ResultRow]) -> dict[str, Any]:
-    """Return geometric means of the beam's runs at full size, by target; None where none was run.
+    """Return geometric means of the beam's runs at full size, by target; None if there were none.
 
-    They are over problems as they are: runs from other kernels do not count.
+    Only runs from the problems' own kernels count.
     """
     headline = [one for one in rows if (one["size"], one["arm"], one["own_kernel"]) == ("full", "beam", True)]
     made: dict[str, Any] = {}
@@ -84,7 +84,9 @@ def _geometric_mean(values: Iterable[float]) -> float | None:
 
 
 def count_rewrites(rows: Iterable[ResultRow]) -> Counter[str]:
-    """Return in how many lines of descent of the beam's winners each rewrite of the engine is, zeros too."""
+    """Return, for each rewrite of the engine, in how many lineages of the beam's winners it occurs,
+    zeros included.
+    """
     from targets.registry import load_families
 
     counts = Counter(dict.fromkeys((name for one in load_families() for name in one.rewrites()), 0))
@@ -95,9 +97,9 @@ def count_rewrites(rows: Iterable[ResultRow]) -> Counter[str]:
 
 
 def model_error_percent(root: Path = ROOT) -> dict[str, float] | None:
-    """Return how far predictions were from measurements, median and worst.
+    """Return how far predictions were from measurements, median and worst, in percent.
 
-    As `docs/performance-model.md` says it; None where that is not there or does not say it.
+    The values are read from `docs/performance-model.md`; None if that file or the values are missing.
     """
     page = root / "docs" / "performance-model.md"
     found = _ERRORS.search(page.read_text(encoding="utf-8")) if page.exists() else None

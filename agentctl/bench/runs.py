@@ -1,8 +1,8 @@
-"""One run of the benchmark: an `agentctl run` of its own, in a home that nothing else has used.
+"""One run of the benchmark: an `agentctl run` in a fresh home.
 
-The home is deleted after it, so that nothing is remembered from one run to the next, and a kernel that a run
-judges twice counts twice; only an arm that reuses sequences finds there what runs on other problems learnt. A
-run whose time is up is ended as Ctrl-C ends it: what it had kept by then counts.
+The home is deleted afterwards, so that runs do not learn from each other, and a kernel that a run judges
+twice counts twice. Only an arm that reuses sequences starts with what runs on other problems learnt.
+When a run's time is up, it is stopped as Ctrl-C would stop it; what it has kept by then counts.
 """
 
 from __future__ import annotations
@@ -25,26 +25,28 @@ from agentctl.bench.lessons import Lesson
 from state.model import EffectKey, Role, SearchConfig, StopReason, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
-"""Where runs are started, so that they are of this checkout."""
+"""Where runs are started, so that they use this checkout."""
 
 BLIND = "-blind"
-"""What ends the name of an arm whose strategy does without predictions."""
+"""The suffix of an arm whose strategy works without predictions."""
 REUSE = "-reuse"
-"""What ends the name of the arm that is offered what runs on other problems have learnt."""
+"""The suffix of the arm that is offered what runs on other problems have learnt."""
 CAP_SHARE = 0.7
-"""Part of a run's time after which it closes its round with what that has, so that this can still be kept."""
+"""The share of a run's time after which it closes its round, so that the round's results can still be
+kept.
+"""
 CLOSING_SECONDS = 60.0
-"""How long a run may take to end after its time is up: the kernel being judged is let go."""
+"""How long a run may take to end after its time is up; the kernel that is being judged is dropped."""
 
 KEPT_FIELDS = (
     "reason", "initial_ms", "initial_lo_ms", "initial_hi_ms", "best_ms", "best_lo_ms", "best_hi_ms",
     "best_level", "speedup", "best_wins_percent", "plain_bound_ms", "tight_bound_ms", "percent_of_peak",
     "percent_of_tight_bound", "evaluated", "looked_at", "given", "decision_digest",
 )  # fmt: skip
-"""What is kept of a run's status; latencies and bounds in ms, all predicted."""
+"""The stored fields of a run's status; latencies and bounds in ms, all predicted."""
 
 ARMS = (*(name + end for name in STRATEGIES for end in ("", BLIND)), f"beam{REUSE}")
-"""The strategies, each with predictions and without, and the beam with what other runs have learnt."""
+"""The strategies, each with and without predictions, and the beam with lessons of other runs."""
 
 EventDicts = Sequence[Mapping[str, Any]]
 """A run's events as `agentctl tail --json` writes them, oldest first."""
@@ -52,9 +54,9 @@ EventDicts = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class BenchJob:
-    """One run: of a problem at a size for a target, by an arm, from a seed.
+    """One run: a problem at a size for a target, an arm, and a seed.
 
-    It begins with the problem's own kernel, or with the one in the file `kernel`.
+    It starts from the problem's own kernel, or from the one in the file `kernel`.
     """
 
     problem: str
@@ -66,21 +68,21 @@ class BenchJob:
 
     @property
     def name(self) -> str:
-        """What it begins with: the problem, or the file without its ending."""
+        """What the run starts from: the problem, or the kernel file without its suffix."""
         return Path(self.kernel).stem if self.kernel else self.problem
 
     @property
     def key(self) -> str:
-        """What it is called in the file of results; the project's own search goes without saying."""
+        """The run's name in the results file; the default arm, `beam`, is not part of it."""
         end = "" if self.arm == "beam" else f" {self.arm}"
         return f"{self.name} {self.size} {self.target} seed {self.seed}{end}"
 
 
 @dataclass(frozen=True, slots=True)
 class JobBudget:
-    """What each run may use: judged kernels, the initial one included, and minutes.
+    """What each run may use: judged kernels (including the initial one) and minutes.
 
-    `whole`: a run that finds nothing for some rounds goes on all the same.
+    With `whole`, a run that finds nothing for some rounds goes on.
     """
 
     candidates: int
@@ -91,8 +93,8 @@ class JobBudget:
 def arm_settings(arm: str, budget: JobBudget) -> dict[str, float | str]:
     """Return the keys below `run.search` that make a run one of an arm within a budget of kernels.
 
-    Rounds are whole: no arm judges more than `budget.candidates`, and each as many as its rounds allow (one
-    round at least).
+    Rounds are whole, so an arm judges as many kernels as its rounds allow and at most
+    `budget.candidates` (but at least one round).
     """
     strategy = arm.removesuffix(BLIND).removesuffix(REUSE)
     search = SearchConfig.model_validate({"strategy": strategy})
@@ -107,9 +109,9 @@ def arm_settings(arm: str, budget: JobBudget) -> dict[str, float | str]:
 
 
 def run_job(job: BenchJob, budget: JobBudget, offered: Sequence[Lesson] = ()) -> dict[str, Any]:
-    """Run one job to its end, or until its time is up, and return what came of it.
+    """Run one job to its end, or until its time is up, and return its results.
 
-    `offered` are lessons of other runs, which its home has from the beginning.
+    `offered` are lessons of other runs, which its home has from the start.
 
     Raises:
         RuntimeError: the run did not begin, or left no result.
@@ -138,7 +140,7 @@ def run_job(job: BenchJob, budget: JobBudget, offered: Sequence[Lesson] = ()) ->
 
 
 def _run_to_end(job: BenchJob, home: str, budget: JobBudget) -> bool:
-    """Whether the run ended by itself within its time."""
+    """Return whether the run ended by itself within its time."""
     command = [
         *_agentctl_command("run", "--home", home, "--json"), "--problem", job.problem, "--size", job.size,
         "--target", job.target, "--seed", str(job.seed),
@@ -205,15 +207,15 @@ def winning_techniques(events: EventDicts, best: str) -> list[str]:
 
 
 def _plan_key(candidate: str) -> str:
-    """The key of the plan that a candidate came of: its first implementation, not repaired."""
+    """Return the key of a candidate's plan: its first implementation, not repaired."""
     return candidate.split(".k", maxsplit=1)[0] + ".k0.f0"
 
 
 def latency_curve(events: EventDicts) -> list[tuple[int, float]]:
-    """Return after how many judged kernels the fastest correct one became how fast, in ms.
+    """Return (number of judged kernels, latency in ms) whenever a correct kernel became the fastest.
 
-    Kernels are counted in the order of their places in the search, not of their arrival. Who was refuted
-    later is not among the correct ones.
+    Kernels are counted in their order in the search, not of their arrival. Kernels that were refuted
+    later do not count as correct.
     """
     verdicts = [
         (EffectKey.parse(item["event"]["key"]), item["event"]["evaluation"])

@@ -1,4 +1,4 @@
-"""What the benchmark prints: a table of runs, the means, the comparison of arms, the techniques used."""
+"""Prints the benchmark: a table of runs, the means, the comparison of arms, the techniques used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HEAD = (
 
 
 def render_lines(runs: Mapping[str, ResultRow]) -> Iterator[str]:
-    """Yield everything about the runs, as lines for people; every latency is predicted."""
+    """Yield all results of the runs as lines; every latency is predicted."""
     found = build_report(runs)
     yield _accuracy_note(found["model_error_percent"])
     yield from _run_table(list(runs.values()))

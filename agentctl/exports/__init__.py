@@ -1,5 +1,5 @@
-"""What a home knows in the forms that other tools read: files, traces, telemetry, Git.
+"""Exports a home's data in formats that other tools read: files, traces, telemetry, Git.
 
-Everything is made from the log, as often as one likes. `folder.py` is how files are written; the other
-modules are a form each. Open `folder.py` first.
+Every export is made from the log and can be repeated. `folder.py` writes files safely; each other module
+is one format. Open `folder.py` first.
 """

@@ -1,8 +1,8 @@
-"""Writing a folder of files for other programs: never out of it, never over what somebody else put there.
+"""Writes a folder of files for other programs: never outside it, and never over somebody else's files.
 
-No link is followed below the folder, and what is made says what it wrote (`MANIFEST`), so that the next
-export replaces its own files and notices those that were edited or were there before. Each file is whole or
-as it was. A folder that is not there yet appears at once, with everything in it.
+No link below the folder is followed. A manifest (`MANIFEST`) records what was written, so that the next
+export replaces its own files and notices files that were edited or were there before. Each file is
+written atomically. A new folder appears at once with everything in it.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from state.model import digest_of
 from state.output_files import is_home_path, translate_os_errors
 
 MANIFEST = ".nki-kernel-agent.json"
-"""In a folder that was exported: the digests of what was written there, by path."""
+"""The manifest of an exported folder: the digests of the files written there, by path."""
 
 _NO_FOLLOW = os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_MANIFEST = 64 << 20
 
 
 def write_folder(home: Path, root: Path, files: Mapping[str, bytes], *, force: bool = False) -> None:
-    """Write `files`, by paths below `root`; what an earlier export wrote there and is not made now goes.
+    """Write `files`, by paths below `root`; files of an earlier export that are no longer made are
+    removed.
 
     Raises:
-        BadTarget: the folder belongs to the log of `home` or is none; a path in it is a link, a folder, or a
-            file that no export wrote, which `force` replaces. Nothing was written then.
-        StorageFull, StorageFailed: the disk has no room, or failed; files that were written are whole.
+        BadTarget: `root` is no folder or belongs to the log of `home`; or a path in it is a link, a
+            folder, or a file that no export wrote (`force` replaces it). Nothing was written then.
+        StorageFull, StorageFailed: the disk is full or failed; each file that was written is complete.
     """
     made = {str(require_safe_path(path)): data for path, data in files.items()}
     if is_home_path(home, Path(os.path.realpath(root))):
@@ -54,10 +55,10 @@ def write_folder(home: Path, root: Path, files: Mapping[str, bytes], *, force: b
 
 
 def require_safe_path(path: str) -> PurePosixPath:
-    """Return a path that is one below a folder, and hides nothing.
+    """Return a path that stays below a folder and has no hidden part.
 
     Raises:
-        BadTarget: it leads elsewhere, or a part of it is hidden: names may come from a log, and these from
+        BadTarget: it leads elsewhere, or a part of it is hidden. Names may come from a log, and so from
             anybody, and other programs obey files such as `.git/config`.
     """
     found = PurePosixPath(path)
@@ -73,7 +74,7 @@ def _manifest_json(made: Mapping[str, bytes]) -> bytes:
 
 
 def _write_new_folder(root: Path, made: Mapping[str, bytes]) -> None:
-    """Make a folder that is there with all its files, or not at all."""
+    """Create a folder with all its files, or nothing."""
     if not root.parent.is_dir():
         raise BadTarget(f"{root}: there is no folder {root.parent}; make it first")
     staging = root.parent / f".{root.name[:100]}.{token_hex(6)}.part"
@@ -81,7 +82,7 @@ def _write_new_folder(root: Path, made: Mapping[str, bytes]) -> None:
     try:
         with _open_root(staging) as folder:
             _write_files(staging, folder, {**made, MANIFEST: _manifest_json(made)})
-        staging.rename(root)  # onto a folder that somebody made meanwhile it fails, unless that is empty
+        staging.rename(root)  # this fails if somebody created the folder meanwhile, unless it is empty
     except BaseException:
         _remove_staging(staging)
         raise
@@ -137,7 +138,7 @@ def _write_files(root: Path, folder: int, files: Mapping[str, bytes]) -> None:
 
 
 def _write_file(place: int, name: str, data: bytes) -> None:
-    """Put a file in the place of what has its name, a link itself rather than what it leads to."""
+    """Replace a file atomically; a link is replaced itself, not what it points to."""
     part = f".{digest_of(os.fsencode(name))[:16]}.part"
     with suppress(FileNotFoundError):
         os.unlink(part, dir_fd=place)
@@ -155,7 +156,7 @@ def _write_file(place: int, name: str, data: bytes) -> None:
 
 
 def _read_manifest(folder: int) -> dict[str, str]:
-    """Return what an earlier export wrote, by path; a manifest that is none says nothing."""
+    """Return what an earlier export wrote, by path; an invalid manifest counts as empty."""
     data = _read_file(folder, MANIFEST, most=_MOST_MANIFEST)
     try:
         found = json.loads(data or b"{}")
@@ -165,7 +166,7 @@ def _read_manifest(folder: int) -> dict[str, str]:
 
 
 def _read_file(folder: int, path: str, *, most: int | None = None) -> bytes | None:
-    """Return the bytes of a regular file, None where there is none.
+    """Return the bytes of a regular file, None if there is none.
 
     Raises:
         OSError: something else has its name (ELOOP for a link, ENOTDIR, EISDIR).
@@ -183,10 +184,10 @@ def _read_file(folder: int, path: str, *, most: int | None = None) -> bytes | No
 
 
 def _refuse_foreign(root: Path, folder: int, made: Mapping[str, bytes], known: Mapping[str, str]) -> None:
-    """Refuse what would replace a file that no export wrote, or that was edited since.
+    """Refuse to replace a file that no export wrote, or that was edited since.
 
     Raises:
-        BadTarget: naming the first such file.
+        BadTarget: it names the first such file.
     """
     for path, data in made.items():
         try:
@@ -201,7 +202,7 @@ def _refuse_foreign(root: Path, folder: int, made: Mapping[str, bytes], known: M
 
 
 def _remove_file(folder: int, path: str, digest: str) -> None:
-    """Take away a file of an earlier export, unless it was edited; and the folders that it leaves empty."""
+    """Remove a file of an earlier export, unless it was edited, and folders that become empty."""
     with suppress(OSError):
         content = _read_file(folder, path)
         *parents, name = PurePosixPath(path).parts

@@ -1,7 +1,8 @@
-"""Sending a run's spans and metrics to whoever takes OTLP over HTTP; what does so is installed with `[otel]`.
+"""Sends a run's spans and metrics to an OTLP receiver over HTTP; the libraries come with the extra
+`[otel]`.
 
-Headers that the receiver wants, such as its key, come from OTEL_EXPORTER_OTLP_HEADERS and from nowhere else,
-so that they are in no list of processes and in no history of a shell.
+Headers for the receiver, such as its key, come only from OTEL_EXPORTER_OTLP_HEADERS, so that they appear
+in no process list and in no shell history.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
 
 BATCH = 256
-"""Spans that are sent at once."""
+"""Spans per request."""
 CONNECT_SECONDS = 5.0
 SECONDS = 20.0
-"""Of patience with the receiver, for each batch."""
+"""Timeout for each batch, in seconds."""
 BOUNDARIES = {
     "gen_ai.client.token.usage": tuple(float(4**power) for power in range(14)),
     "gen_ai.client.operation.duration": tuple(0.01 * 2**power for power in range(14)),
 }
-"""Boundaries of the conventions' histograms, in tokens and in seconds, as they ask for."""
+"""Histogram boundaries from the GenAI conventions, in tokens and in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +42,11 @@ class SentSpans:
 
 
 def send_telemetry(address: str, found: Iterable[TraceSpan], view: RunView, *, version: str) -> SentSpans:
-    """Send spans, and metrics made of them, to an OTLP receiver, e.g. http://127.0.0.1:4318.
+    """Send spans, and metrics derived from them, to an OTLP receiver such as http://127.0.0.1:4318.
 
     Raises:
-        DaemonError: the libraries are not installed, the address is none, or the receiver refused something.
+        DaemonError: the libraries are not installed, the address is invalid, or the receiver refused
+            something.
     """
     _require_opentelemetry()
     base = _check_address(address)
@@ -59,7 +61,7 @@ def send_telemetry(address: str, found: Iterable[TraceSpan], view: RunView, *, v
 
 
 def _require_opentelemetry() -> None:
-    """Make sure that the libraries are there.
+    """Check that the libraries are installed.
 
     Raises:
         DaemonError: they are not.
@@ -88,10 +90,11 @@ def _check_address(address: str) -> str:
 
 
 def _require_receiver(base: str) -> None:
-    """Make sure that somebody listens there: the libraries would try for a long time, and not say why.
+    """Check that somebody listens there, because the libraries would retry for a long time without
+    saying why.
 
     Raises:
-        DaemonError: nobody does.
+        DaemonError: nobody listens.
     """
     import socket
     from urllib.parse import urlsplit
@@ -116,7 +119,7 @@ def _make_resource(version: str) -> Resource:
 
 @contextmanager
 def _collect_log_messages() -> Iterator[list[str]]:
-    """Collect what the libraries would log: whoever called is told of it in one error."""
+    """Collect what the libraries would log, so that the caller can report it in one error."""
     said: list[str] = []
 
     class Collect(logging.Handler):
@@ -139,7 +142,7 @@ def _export_error(address: str, said: Sequence[str]) -> DaemonError:
 
     why = (
         f": {single_line(said[0], 200)}" if said else ""
-    )  # the first says what was wrong, others that it stayed so
+    )  # the first message says what went wrong; the others only say that it goes on
     return DaemonError(f"{address} did not take everything{why}", code="export_failed")
 
 
@@ -190,7 +193,7 @@ def _to_readable_span(one: TraceSpan, resource: Resource) -> Any:
 
 
 class _Metrics:
-    """The conventions' metrics of questions, and how the run stands, of one export."""
+    """The metrics of one export: those of the GenAI conventions for questions, and gauges of the run."""
 
     def __init__(self, resource: Resource) -> None:
         from opentelemetry.sdk.metrics import MeterProvider
@@ -229,7 +232,7 @@ class _Metrics:
                 self._tokens.record(tokens, {**labels, "gen_ai.token.type": kind})
 
     def add_run_gauges(self, view: RunView) -> None:
-        """Add how the run stands."""
+        """Add gauges of the run's state."""
         labels = {
             f"{PREFIX}.run": view.id,
             f"{PREFIX}.problem": view.problem,
@@ -247,10 +250,10 @@ class _Metrics:
                 self._meter.create_gauge(f"{PREFIX}.{name}", unit).set(value, {**labels, **predicted})
 
     def send_metrics(self, address: str, said: Sequence[str]) -> None:
-        """Send what was counted.
+        """Send the metrics.
 
         Raises:
-            DaemonError: the receiver did not take it.
+            DaemonError: the receiver did not accept them.
         """
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.sdk.metrics.export import MetricExportResult

@@ -1,4 +1,4 @@
-"""A run's problem out of the log again: the folder that it came from, and the kernel that it began with."""
+"""Exports a run's problem from the log: its folder, and the kernel that the run started from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from state.reader import LogReader
 def export_problem(
     home: Path, reader: LogReader, run: str, *, folder: Path | None, kernel: Path | None, force: bool
 ) -> tuple[str, ...]:
-    """Write the files of a run's problem to `folder`, and its first kernel to `kernel`; return the files.
+    """Write the files of a run's problem to `folder`, and its initial kernel to `kernel`; return the
+    files.
 
     Raises:
         StreamUnknown: there is no such run.

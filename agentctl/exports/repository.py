@@ -1,8 +1,9 @@
-"""Kernels as a Git branch: a commit for each kernel that became the best, and one where it was taken back.
+"""Exports kernels as a Git branch: one commit per new best kernel, and one whenever a best was taken
+back.
 
-Objects are written and one reference is moved; work trees, the index and other branches stay as they are,
-and no hook, filter or setting of a user runs. Times and texts come from the log, so that the same run gives
-the same commits: exporting again moves the branch on, or finds that nothing is new.
+It writes objects and moves one reference. Work trees, the index and other branches stay unchanged, and
+no hooks, filters or user settings apply. Times and texts come from the log, so the same run gives the
+same commits; a repeated export extends the branch, or finds nothing new.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ AUTHOR = "nki-kernel-agent"
 EMAIL = "nki-kernel-agent@localhost"
 
 SECONDS = 120.0
-"""One command of Git may take so long."""
+"""Timeout of one Git command, in seconds."""
 SUBJECT, TEXT = 72, 2000
-"""Characters of a commit's first line, and of a text of others in it."""
+"""Maximum characters of a commit's first line, and of an untrusted text in the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedBranch:
-    """Where the commits are. `commits` counts those of the branch, `new` those it did not have before."""
+    """Where the commits are. `commits` counts those of the branch, `new` those that this export added."""
 
     repository: str
     branch: str
@@ -53,7 +54,7 @@ class ExportedBranch:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a commit will hold: files by path, when it happened (ISO 8601), and its message."""
+    """The content of a commit: files by path, its time (ISO 8601), and its message."""
 
     files: Mapping[str, bytes]
     time: str
@@ -70,9 +71,10 @@ def export_branch(
     force: bool = False,
     progress: ProgressCallback | None = None,
 ) -> ExportedBranch:
-    """Put a run's kernels on `branch` of the repository at `root`, which is made if nothing is there.
+    """Write a run's kernels to `branch` of the repository at `root`, which is created if nothing is
+    there.
 
-    `progress` is told of the run's events, then of commits.
+    `progress` is called for the run's events, then for commits.
 
     Raises:
         StreamUnknown: there is no such run.
@@ -94,11 +96,11 @@ def export_branch(
     return _update_branch(_Git(root), root, commits, branch, progress, force=force)
 
 
-# --- what is committed -----------------------------------------------------------------------------
+# --- commits ---------------------------------------------------------------------------------------
 
 
 def _plan_commits(reader: LogReader, run: str, way: Way) -> Iterator[Commit]:
-    """Yield a commit for each turn of the run's best kernel."""
+    """Yield a commit for each change of the run's best kernel."""
     state = reader.run_state(run)
     problem = {
         f"{PROBLEM}/{require_safe_path(path)}": reader.get_blob(digest)
@@ -128,7 +130,9 @@ def _result_json(run: str, one: Improvement) -> bytes:
 
 
 def _commit_message(run: str, turn: BestChange) -> str:
-    """Return what a commit says: what was known when the kernel was kept, as it must not change later."""
+    """Return the message: only what was known when the kernel was kept, because a commit must not change
+    later.
+    """
     back, one = turn.taken_back, turn.best
     if back is not None:
         instead = f"back to {one.candidate}" if one else "nothing is left"
@@ -157,7 +161,7 @@ def _one_line(text: str) -> str:
 
 
 def _clip_text(text: str) -> str:
-    """Return a text of others in one paragraph: nothing in it reads as a trailer."""
+    """Return an untrusted text as one paragraph, so that nothing in it reads as a trailer."""
     return _one_line(text)[:TEXT]
 
 
@@ -165,7 +169,7 @@ def _clip_text(text: str) -> str:
 
 
 class _Git:
-    """Git on one repository, with nobody's settings and no hooks."""
+    """Runs Git on one repository, without user settings and hooks."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -173,10 +177,10 @@ class _Git:
         self._blobs: dict[bytes, str] = {}
 
     def __call__(self, *arguments: str, data: bytes = b"", **more: str) -> str:
-        """Run one command and return what it prints.
+        """Run one command and return its output.
 
         Raises:
-            DaemonError: it failed, and why, or took too long.
+            DaemonError: it failed or took too long.
         """
         kept = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
         settings = {
@@ -186,7 +190,8 @@ class _Git:
             "GIT_CEILING_DIRECTORIES": str(self._ceiling),
             "GIT_OPTIONAL_LOCKS": "0",
             "GIT_NO_REPLACE_OBJECTS": "1",
-            "GIT_NO_LAZY_FETCH": "1",  # what a partial clone lacks is not fetched, which could run programs
+            # do not fetch what a partial clone lacks, because that could run programs
+            "GIT_NO_LAZY_FETCH": "1",
             "GIT_ALLOW_PROTOCOL": "none",
             "LC_ALL": "C",
             "HOME": os.devnull,
@@ -209,7 +214,7 @@ class _Git:
         return done.stdout.decode(errors="replace").strip()
 
     def find_output(self, *arguments: str) -> str:
-        """Return what a question to Git is answered with, empty where there is no answer."""
+        """Return the output of a Git query; empty if it fails."""
         try:
             return self(*arguments)
         except DaemonError:
@@ -251,7 +256,7 @@ class _Git:
 def _create_repository(
     root: Path, commits: list[Commit], branch: str, progress: ProgressCallback | None
 ) -> ExportedBranch:
-    """Make a repository that is there with its commits, or not at all."""
+    """Create a repository with all its commits, or nothing."""
     if not root.parent.is_dir():
         raise BadTarget(f"{root}: there is no folder {root.parent}; make it first")
     staging = root.parent / f".{root.name[:100]}.{token_hex(6)}.part"
@@ -268,7 +273,7 @@ def _create_repository(
 
 
 def _require_repository(root: Path) -> None:
-    """Make sure that a repository begins at `root`, and not somewhere above it.
+    """Check that a repository starts at `root`, and not somewhere above it.
 
     Raises:
         BadTarget: there is none.
@@ -313,7 +318,7 @@ def _update_branch(
 
 
 def _require_not_checked_out(git: _Git, root: Path, reference: str) -> None:
-    """Refuse to move a branch under somebody's work tree.
+    """Refuse to move a branch that a work tree has checked out.
 
     Raises:
         BadTarget: it is checked out.

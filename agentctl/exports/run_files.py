@@ -1,9 +1,9 @@
-"""A run in the files of the nki-kernel-agent design: checkpoints, experiments, optimisation memory.
+"""Exports a run in the file layout of the nki-kernel-agent design: checkpoints, experiments, memory.
 
-`checkpoints/best_r<round>_<time>.py` are the kernels that were the best, one after the other,
-`experiments.jsonl` has a line for each attempt, and `optimization_memory/rewrites.json` the experiences of
-the run, as `agentctl memory import` takes them. What that design's readers look for has its name and its
-meaning there; keys beside these say more.
+`checkpoints/best_r<round>_<time>.py` are the best kernels, one after the other. `experiments.jsonl` has
+a line per attempt. `optimization_memory/rewrites.json` has the run's experiences, as `agentctl memory
+import` reads them. Fields that readers of that design expect have its names and meanings; other keys add
+more.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ NAME = "nki-kernel-agent"
 
 IMPROVED, SAME = "improved", "no_improvement"
 WRONG, BROKEN, REVERTED = "correctness_fail", "compile_fail", "divergence_revert"
-"""The design's words for what became of an attempt."""
+"""The design's words for the result of an attempt."""
 
 _TITLE, _PLAN, _ERROR = 50, 100, 500
-"""Characters that the design keeps of a title, of a plan, of an error."""
+"""The design's maximum characters of a title, of a plan and of an error."""
 
 
 def collect_run_files(
     reader: LogReader, run: str, *, progress: ProgressCallback | None = None
 ) -> dict[str, bytes]:
-    """Return a run as files by path; `progress` is told of events, then of attempts.
+    """Return a run as files by path; `progress` is called for events, then for attempts.
 
     Raises:
         StreamUnknown: there is no such run.
@@ -66,7 +66,7 @@ def _checkpoint_files(path: ImprovementPath) -> Iterator[tuple[str, Improvement]
 def _experiment_rows(
     reader: LogReader, run: str, path: ImprovementPath, progress: ProgressCallback | None
 ) -> Iterator[dict[str, Any]]:
-    """Yield a line for each attempt at a kernel, in order; the initial kernel is none."""
+    """Yield a line for each attempt at a kernel, in order; the initial kernel is not an attempt."""
     bests = {one.candidate for one in path.bests}
     reverted = {one.candidate for one in path.taken_back if one.kind == "reverted"}
     first = path.bests[0].latency.ms if path.bests else None
@@ -109,7 +109,7 @@ def _attempt_status(row: dict[str, Any], bests: set[str], reverted: set[str]) ->
 
 
 def _profile_counters(reader: LogReader, digest: str | None) -> dict[str, float]:
-    """Return the counters that the design asks profilers for; none where the log has lost them."""
+    """Return the counters that the design expects of profilers; none if the log has lost them."""
     try:
         counters = parse_counters(reader.get_blob(digest)) if digest else {}
     except (BlobMissing, ValueError):
@@ -118,7 +118,7 @@ def _profile_counters(reader: LogReader, digest: str | None) -> dict[str, float]
 
 
 def _memory_json(reader: LogReader, run: str, state: RunState) -> str:
-    """Return the run's optimisation memory; each entry has a title beside what `experience_files` writes."""
+    """Return the run's optimisation memory; each entry has a title besides what `experience_files` writes."""
     tags = _problem_tags(reader, state)
     found = [one for one in state.memory if one.summary.strip()]
     told = [export_experience(one, state, origin=run, tags=tags) for one in found]
@@ -130,7 +130,9 @@ def _memory_json(reader: LogReader, run: str, state: RunState) -> str:
 
 
 def _problem_tags(reader: LogReader, state: RunState) -> ProblemTags:
-    """Return what the experiences are found by; of a problem that cannot be read, what its kernel calls."""
+    """Return the tags of the run's problem; if the problem cannot be read, the operators that its kernel
+    calls.
+    """
     import seeds
 
     kernel = reader.get_blob(state.kernel).decode(errors="replace")

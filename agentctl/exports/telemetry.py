@@ -1,8 +1,8 @@
-"""A run as OpenTelemetry spans: the run, its rounds, what was done in them, and each question to a model.
+"""A run as OpenTelemetry spans: the run, its rounds, their effects, and each question to a model.
 
-Names of attributes of questions are those of the GenAI semantic conventions. Ids follow from the log, so
-that the same run gives the same spans however often it is exported. Prompts and answers are in none unless
-asked for; keys, addresses of endpoints, hosts and paths are in none at all. `otlp.py` sends them.
+The attributes of questions follow the GenAI semantic conventions. Ids are derived from the log, so every
+export of a run gives the same spans. Prompts and answers are included only if you ask for them. Keys,
+addresses of endpoints, hosts and paths are never included. `otlp.py` sends the spans.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ AttributeValue = str | bool | int | float | tuple[str, ...]
 
 SCOPE = "nki-kernel-agent"
 PREFIX = "nki_agent"
-"""Of attributes that no convention names."""
+"""The prefix of attributes that no convention names."""
 
 CHAT = "chat"
 
@@ -67,12 +67,12 @@ _VERBS = {
     "summarizer": "summarize",
     "reflector": "reflect",
 }
-"""What each role does."""
+"""The span name of each role."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceSpan:
-    """A span. Times are ns since 1970; `error` is why it failed. A question to a model is a client's span."""
+    """A span. Times are ns since 1970; `error` is why it failed. A question to a model is a client span."""
 
     id: int
     trace: int
@@ -88,10 +88,10 @@ class TraceSpan:
 def iterate_spans(
     reader: LogReader, run: str, *, prompts: bool = False, progress: ProgressCallback | None = None
 ) -> Iterator[TraceSpan]:
-    """Yield the spans of a run's own events, each when it has ended, the run's own last.
+    """Yield the spans of a run's own events, each when it has ended, and the run's own span last.
 
-    What has not ended yet ends with the run's latest event. With `prompts`, questions have the words of
-    prompts and answers.
+    A span that has not ended gets the time of the run's latest event. With `prompts`, questions include
+    the texts of prompts and answers.
 
     Raises:
         StreamUnknown: there is no such run.
@@ -104,7 +104,7 @@ def iterate_spans(
 
 
 def derive_id(*parts: object, bits: int) -> int:
-    """Return an id that follows from what it is of; never 0, which would be none."""
+    """Return an id derived from `parts`; never 0, which would mean no id."""
     digest = sha256("|".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[: bits // 8]) or 1
 
@@ -134,7 +134,7 @@ class _SpanWalk:
     calls: dict[str, tuple[_OpenSpan, CallStarted]] = field(default_factory=dict)
 
     def add_event(self, item: RecordedEvent) -> Iterator[TraceSpan]:
-        """Take the next event in; yield what it ends."""
+        """Process the next event; yield the spans that it ends."""
         now = self.latest_ns = max(self.latest_ns, item.ts_us * 1000)
         match item.event:
             case RunCreated() | RunForked() as event:
@@ -156,7 +156,7 @@ class _SpanWalk:
                 yield from self._end_effect(event, now)
 
     def finish_spans(self) -> Iterator[TraceSpan]:
-        """Yield what has not ended, and the run."""
+        """Yield the spans that have not ended, then the run's."""
         for key, begun in self.effects.items():
             yield self._build_span(_effect_name(key), begun, ("effect", key), self.latest_ns, unended=True)
         for round_, begun in self.rounds.items():
@@ -207,7 +207,7 @@ class _SpanWalk:
 
     def _end_effect(self, event: EffectEnded, now: int) -> Iterator[TraceSpan]:
         begun = self.effects.pop(event.key, None)
-        if begun is None:  # a person's kernel, which nothing of ours made
+        if begun is None:  # a person's kernel, which no effect produced
             return
         told, error = _outcome_attributes(event)
         begun.attributes |= told
@@ -247,7 +247,7 @@ class _SpanWalk:
         )
 
     def _request_attributes(self, started: CallStarted) -> dict[str, AttributeValue]:
-        """Return what the request says of itself, and its words if these were asked for."""
+        """Return the attributes of a request, with its texts if they were asked for."""
         try:
             asked = load_request(self.blob(started.request), self.blob)
         except (BlobMissing, ValueError, KeyError):
@@ -330,7 +330,7 @@ def _response_attributes(event: CallEnded) -> dict[str, AttributeValue]:
 
 
 def _outcome_attributes(event: EffectEnded) -> tuple[dict[str, AttributeValue], str | None]:
-    """Return what an effect came to, and why it failed; a wrong kernel is an outcome, no failure."""
+    """Return the outcome of an effect, and why it failed; a wrong kernel is an outcome, not a failure."""
     match event:
         case PlanProposed(plan=plan):
             return {

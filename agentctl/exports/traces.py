@@ -1,6 +1,7 @@
-"""Kernels as one Chrome trace, for ui.perfetto.dev or chrome://tracing: a process for each kernel and core.
+"""Kernels as one Chrome trace, for ui.perfetto.dev or chrome://tracing: one process per kernel and core.
 
-When each instruction would run is predicted by the simulator (`agentctl.timelines`), whoever judged it.
+The simulator predicts when each instruction runs (`agentctl.timelines`), even if a device judged the
+kernel.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from agentctl.hidden_characters import escape_hidden
 TraceEvent = dict[str, Any]
 
 MAX_CORES = 1000
-"""Numbers of processes that each kernel has."""
+"""The number of process ids reserved for each kernel."""
 
 
 def merge_traces(run: str, made: Mapping[str, bytes]) -> bytes:
-    """Return the traces of kernels, by their ids, as one: the first on top."""
+    """Merge the traces of kernels, given by id, into one; the first is on top."""
     parts = {name: json.loads(data) for name, data in made.items()}
     about = {
         "predicted": True,
@@ -35,7 +36,7 @@ def merge_traces(run: str, made: Mapping[str, bytes]) -> bytes:
 
 
 def _renumber_events(name: str, number: int, events: list[TraceEvent]) -> Iterator[TraceEvent]:
-    """Yield a kernel's events as those of processes of its own."""
+    """Yield a kernel's events with process ids of their own."""
     first = number * MAX_CORES
     for event in events:
         told = {**event, "pid": first + event["pid"]}

@@ -1,8 +1,8 @@
-"""Steering from the page: what a form says becomes a command file in the inbox, as from the command line.
+"""Steering from the page: turns a form into a command file in the inbox, as the command line does.
 
-Only what concerns a run that is there, and nothing that names a file, a program or a host of any machine: a
-kernel comes as text, a problem not at all. The command carries where it was given, and the process that owns
-the home decides and answers in the log.
+The page can only command existing runs, and cannot name a file, a program or a host of any machine: a
+kernel comes as text, and a problem cannot come at all. The command carries its origin. The process that
+owns the home decides, and answers in the log.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FORM_FIELDS: dict[str, frozenset[str]] = {
     "fork": frozenset({"seq", "settings"}),
     "propose": frozenset({"source", "note"}),
 }
-"""The verbs of the page, and what each may say beside the run."""
+"""The verbs of the page, and the fields that each may have besides the run."""
 
 CLI_ONLY_SETTINGS: dict[str, str] = {
     "run.problem": "a problem comes with its files",
@@ -45,10 +45,10 @@ CLI_ONLY_SETTINGS: dict[str, str] = {
     "run.hosts": "it says where kernels run, and as whom",
     "run.host": "it says where kernels run",
 }
-"""Settings, with all below them, that are for the command line, and why."""
+"""Settings, with all below them, that only the command line may change, and why."""
 
 MAX_FORM_BYTES = 1 << 20
-"""What a form may send: more than any kernel takes."""
+"""The maximum size of a form: more than any kernel needs."""
 
 
 class NotOnPage(DaemonError):  # noqa: N818 - named for what it is about
@@ -58,7 +58,7 @@ class NotOnPage(DaemonError):  # noqa: N818 - named for what it is about
 
 
 def parse_form(content: Any) -> Command:
-    """Return the command that a form says.
+    """Return the command in a form.
 
     Raises:
         NotOnPage: the page has no such verb, field or setting.
@@ -90,7 +90,7 @@ def _parse_settings(given: Any) -> dict[str, Any]:
 
 
 class ControlRoutes:
-    """Takes forms and says what became of them."""
+    """Accepts forms and reports what happened to their commands."""
 
     def __init__(self, source: HomeSource) -> None:
         self._source = source
@@ -102,7 +102,7 @@ class ControlRoutes:
         ]
 
     async def receive_form(self, request: Request) -> Response:
-        """Put a form's command into the inbox; the answer says under which id."""
+        """Put a form's command into the inbox; the response has its id."""
         if not self._source.control:
             return error_response("read_only", "this page only looks", "agentctl ui --control lets it steer")
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
@@ -132,7 +132,7 @@ class ControlRoutes:
         return ViewResponse(said, status_code=202)
 
     def _check_command(self, command: Command) -> None:
-        """Refuse what is known to be wrong, as the command line does.
+        """Refuse known faults, as the command line does.
 
         Raises:
             DaemonError: there is no such run or event, or a setting is wrong.
@@ -147,10 +147,10 @@ class ControlRoutes:
             state = reader.run_state(command.run, command.seq)
             apply_settings(state.pending_config or state.config, command.settings, look_up=find_unknown_names)
         else:
-            assert not isinstance(command, Submit)  # no form makes one
+            assert not isinstance(command, Submit)  # no form creates a Submit
 
     def command_answer(self, request: Request) -> dict[str, Any]:
-        """Return what became of a command: done with a result, rejected with why, or waiting."""
+        """Return the state of a command: done with a result, rejected with a reason, or waiting."""
         after = parse_event_number(request.query_params.get("after", ""))
         sent = SentCommand(command_id(request), after or 0)
         reader = self._source.reader_or_none()
@@ -164,5 +164,5 @@ class ControlRoutes:
 
 
 def command_id(request: Request) -> str:
-    """Return the id of a command that an address names."""
+    """Return the id of the command in the request's path."""
     return str(request.path_params["id"])[: request_params.MOST_TEXT]

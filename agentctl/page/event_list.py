@@ -1,4 +1,4 @@
-"""The event stream as the page lists it: newest first, by pages, by run, type and text, up to a moment."""
+"""The event list of the page: newest first, in pages, filtered by run, type, text and upper bound."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from state.reader import LogReader
 from state.records import RecordedEvent
 
 PAGE = 200
-"""Events of an answer."""
+"""Events per response."""
 
 MAX_SCANNED = 20_000
-"""Events that are looked through for a text, for one answer."""
+"""The maximum number of events that are searched for a text, per response."""
 
 _FAMILY = {name: family for family, names in FAMILIES.items() for name in names}
 
@@ -35,7 +35,7 @@ class EventLine:
 
 @dataclass(frozen=True, slots=True)
 class EventPage:
-    """Events, newest first. `before` goes on from here, None at the beginning of the log."""
+    """Events, newest first. `before` is where to continue, None at the beginning of the log."""
 
     lines: tuple[EventLine, ...]
     before: int | None
@@ -43,7 +43,9 @@ class EventPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventQuery:
-    """Which events: of a run or all, of some types or all, with a text; numbers `after` to `before`."""
+    """Selects events: of one run or all, of some types or all, with a text; sequence numbers `after` to
+    `before`.
+    """
 
     run: str | None = None
     types: tuple[str, ...] | None = None
@@ -53,7 +55,7 @@ class EventQuery:
 
 
 def query_events(reader: LogReader, sought: EventQuery) -> EventPage:
-    """Return the newest events that are sought; those that a text leaves out are looked through by pages.
+    """Return the newest events that match; a text search reads the log page by page.
 
     Raises:
         StreamUnknown: there is no such run.

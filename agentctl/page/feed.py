@@ -1,7 +1,7 @@
-"""Server-sent events: one look at the log's end, several times a second, for however many pages.
+"""Server-sent events: one poll of the log's end, several times a second, for any number of open pages.
 
-A message says how far the log is, and nothing of what is in it: a page asks for what it shows. While nobody
-listens nobody looks.
+A message says how long the log is, but nothing about its content; a page then requests what it shows.
+While nobody listens, the log is not polled.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from state.errors import StateError
 
 LOOK_SECONDS = 0.05
 PULSE_SECONDS = 15.0
-"""How long a connection is silent at most: what is in between may cut what says nothing."""
+"""The longest silence on a connection (seconds); proxies may cut connections that are silent for longer."""
 
 
 class Feed:
@@ -53,12 +53,12 @@ class Feed:
             self._listeners -= 1
 
     def close(self) -> None:
-        """End what is said to all listeners; called from the loop's own thread."""
+        """End all listeners; call this from the loop's own thread."""
         self._closed = True
         self._changed.set()
 
     def close_threadsafe(self) -> None:
-        """The same from any other thread."""
+        """End all listeners, from any other thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.close)
 
@@ -67,7 +67,7 @@ class Feed:
             try:
                 seq = await asyncio.to_thread(self._head)
             except StateError:
-                seq = self._seq  # the log is being put in place anew, or is gone: a request says so
+                seq = self._seq  # the log is being replaced, or is gone; a request will report it
             if seq != self._seq:
                 self._seq = seq
                 self._changed.set()

@@ -1,8 +1,8 @@
-"""A reader for somebody who looks again and again: states of runs are folded on, not anew.
+"""A log reader for repeated queries: it keeps states of runs and folds only new events into them.
 
-Whoever asks how a run stands every second would otherwise fold up to a thousand events each time. What is
-kept is checked by the hash of the last event that was folded: a log that was restored or compacted meanwhile
-is read from its snapshots again.
+Otherwise, a page that asks for a run's state every second would fold up to a thousand events each time.
+A kept state is checked by the hash of its last event. If the log was restored or compacted meanwhile,
+the state is read from the log's snapshots again.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from state.home import HomeLayout
 from state.reader import LogReader
 
 MAX_STATES = 24
-"""Runs whose states are kept."""
+"""The number of runs whose states are kept."""
 
 PAGE = 2000
 
 
 class _HeldState(NamedTuple):
-    """A run's state after its event `run_seq`, which has this hash and this number in the log."""
+    """A run's state after its event `run_seq`, with the hash and the log's sequence number of that event."""
 
     run_seq: int
     seq: int
@@ -32,7 +32,7 @@ class _HeldState(NamedTuple):
 
 
 class FollowingReader(LogReader):
-    """A `LogReader` that remembers the states it was asked for last."""
+    """A `LogReader` that keeps the states that were requested last."""
 
     def __init__(self, layout: HomeLayout) -> None:
         super().__init__(layout)
@@ -40,7 +40,7 @@ class FollowingReader(LogReader):
         self._following = threading.Lock()
 
     def run_state(self, run: str, to: int | None = None) -> RunState:
-        """As `LogReader.state`; today's states are kept."""
+        """Like `LogReader.run_state`, but current states are kept."""
         if to is not None:
             return super().run_state(run, to)
         with self._following:

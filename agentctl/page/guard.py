@@ -1,9 +1,10 @@
-"""Who may ask: the right host, the same origin, and the token; and what a browser may do with the answer.
+"""Access control of the page: the right host, the same origin, and the token; and headers for the
+browser.
 
-A page in another tab can make a browser send requests here, and a name of its own can be made to point
-here (DNS rebinding). So a request must name a host that this server was told is its own, come from no other
-origin, and carry the token: in the address when the page is first opened, in a cookie that no script can read
-after that, and for what changes anything in a header, which no other origin can send.
+A page in another tab can make a browser send requests here, and can make a name of its own resolve to
+this machine (DNS rebinding). So a request must name a host that this server knows as its own, come from
+no other origin, and carry the token: in the address when the page is first opened; afterwards in a
+cookie that no script can read; and for changes in a header, which no other origin can send.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-TOKEN_HEADER = "x-token"  # noqa: S105 - a name
+TOKEN_HEADER = "x-token"  # noqa: S105 - a header's name, not a secret
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 
@@ -35,7 +36,7 @@ HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
     "cache-control": "no-store",
 }
-"""What every answer carries: scripts and styles are files of this server, and nothing is kept or framed."""
+"""Headers of every response: scripts and styles only from this server, no caching, no framing."""
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -46,7 +47,7 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
-    """What a request must show: one of these hosts, and the token."""
+    """What a request must have: one of these hosts, and the token."""
 
     hosts: frozenset[str]
     token: str
@@ -54,12 +55,12 @@ class AccessPolicy:
 
     @classmethod
     def for_port(cls, token: str, port: int, names: Iterable[str] = ()) -> AccessPolicy:
-        """Return the gate of a server on `port`, which is called by loopback's names and by `names`."""
+        """Return the policy of a server on `port`, with the names of loopback and `names` as its hosts."""
         hosts = frozenset(f"{name}:{port}".lower() for name in (*LOOPBACK, *names))
         return cls(hosts, token, f"agentctl_ui_{port}")
 
     def refusal_reason(self, request: Request) -> str | None:
-        """Return why a request is not answered; None when it is."""
+        """Return why a request is refused; None if it is allowed."""
         host = request.headers.get("host", "").lower()
         if host not in self.hosts:
             return "this server is not called that; open the address that agentctl ui printed"
@@ -83,28 +84,28 @@ class AccessPolicy:
         return None
 
     def opening_token(self, request: Request) -> str | None:
-        """Return the token that stands in the address: only where the page is opened."""
+        """Return the token in the address; it is accepted only where the page is opened."""
         return request.query_params.get("token") if request.url.path == "/" else None
 
     @property
     def cookie_token(self) -> str:
-        """What the cookie says: enough to look, not to steer, and nothing that the token follows from.
+        """The cookie's value: enough to look, not to steer, and the token cannot be derived from it.
 
-        Browsers send a cookie to every port of a machine, so to other programs on it, too.
+        Browsers send a cookie to every port of a machine, and so to other programs on it.
         """
         return hmac.new(self.token.encode(), b"the cookie", "sha256").hexdigest()
 
     def accepts_cookie(self, given: str | None) -> bool:
-        """Return whether a cookie is the right one, in a time that does not tell how much of it is."""
+        """Return whether a cookie is right; the comparison takes constant time."""
         return given is not None and hmac.compare_digest(given.encode(), self.cookie_token.encode())
 
     def accepts_token(self, given: str | None) -> bool:
-        """Return whether a token is the right one, in a time that does not tell how much of it is."""
+        """Return whether a token is right; the comparison takes constant time."""
         return given is not None and hmac.compare_digest(given.encode(), self.token.encode())
 
 
 class AccessGuard:
-    """Lets through what the gate does not refuse, and puts `HEADERS` on every answer."""
+    """Passes on the requests that the policy allows, and adds `HEADERS` to every response."""
 
     def __init__(self, app: AsgiApp, gate: AccessPolicy) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""JSON for the page: views as they are, errors as what a person can do about them."""
+"""JSON responses of the page: views as they are, and errors with a hint about what you can do."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from daemon.exits import NOT_THERE, status_of_code
 AnswerFunction = Callable[[Request], Any]
 
 STATUS = {NOT_THERE: 404}
-"""HTTP's word for what the exit status says; all else that is refused is 400."""
+"""HTTP statuses by exit status; all other errors are 400."""
 
 
 class ViewResponse(JSONResponse):
-    """A view as JSON; numbers that JSON cannot spell are null."""
+    """A view as JSON; NaN and infinity become null."""
 
     def render(self, content: Any) -> bytes:
         spell = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=_view_fields).encode
@@ -32,7 +32,7 @@ class ViewResponse(JSONResponse):
 
 
 def _view_fields(view: Any) -> dict[str, Any]:
-    """Return the fields of a view; what is in it is spelt by the encoder, which is faster than a copy."""
+    """Return the fields of a view; the encoder handles nested values, which is faster than a copy."""
     return {one.name: getattr(view, one.name) for one in fields(view)}
 
 
@@ -45,7 +45,7 @@ def _replace_non_finite(value: Any) -> Any:
 
 
 def json_endpoint(answer: AnswerFunction) -> Callable[[Request], Response]:
-    """Return an endpoint that gives what `answer` returns as JSON, and errors of ours with their hints."""
+    """Return an endpoint that sends the result of `answer` as JSON, and our errors with their hints."""
 
     def endpoint(request: Request) -> Response:
         try:

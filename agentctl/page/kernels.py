@@ -1,4 +1,4 @@
-"""Kernels as the page shows them: one with its source in colours and its profile, two with what changed."""
+"""Kernel pages: one kernel with its highlighted source and its profile, or two with their differences."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from agentctl.views.timeline import BusyTimeline, busy_timeline
 from state.reader import LogReader
 
 MOST_LINES = 4000
-"""Lines of a kernel that are compared one by one; of longer ones repeated lines count less."""
+"""Longer kernels are compared with a heuristic in which repeated lines count less."""
 
 CONTEXT_LINES = 3
-"""Unchanged lines around a change."""
+"""Unchanged lines shown around a change."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelPage:
-    """A candidate, its source as coloured lines, and what its profile comes to."""
+    """A candidate, its source as coloured lines, and the roofline and timeline of its profile."""
 
     candidate: CandidateView
     lines: tuple[tuple[Piece, ...], ...]
@@ -31,9 +31,10 @@ class KernelPage:
 
 @dataclass(frozen=True, slots=True)
 class DiffLine:
-    """A line of a comparison: `kind` is ' ', '-', '+', or '~' for `skipped` lines that are the same in both.
+    """A line of a comparison: `kind` is ' ', '-', '+', or '~' for `skipped` lines that are the same in
+    both.
 
-    `a` and `b` are its numbers in the two sources, from 1.
+    `a` and `b` are its line numbers in the two sources, from 1.
     """
 
     kind: str
@@ -74,7 +75,7 @@ def kernel_page(reader: LogReader, run: str, name: str, *, at: int | None = None
 def compare_sources(
     reader: LogReader, run: str, a: str, b: str, *, at: int | None = None
 ) -> SourceComparison:
-    """Return what changed from candidate `a` to `b`; `best` is that of after the run's event `at`.
+    """Return what changed from candidate `a` to `b`; `best` means the best after the run's event `at`.
 
     Raises:
         DaemonError: the run has no such candidate (yet), or no such event.
@@ -108,7 +109,7 @@ def _diff_lines(old: str, new: str) -> Iterator[DiffLine]:
 
 
 def _shorten_diff(lines: list[DiffLine]) -> Iterator[DiffLine]:
-    """Leave out what is the same in both, but for a few lines around each change."""
+    """Drop lines that are the same in both, except a few around each change."""
     near = [False] * len(lines)
     for number, one in enumerate(lines):
         if one.kind != " ":

@@ -1,4 +1,4 @@
-"""What can be asked: each address and the view that answers it. Nothing here changes anything."""
+"""The read-only addresses of the page, and the view that answers each."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class RunRemedy:
-    """What a person may do about a run, as a command to type."""
+    """What you can do about a run, as a command to type."""
 
     run: str
     why: str
@@ -49,9 +49,9 @@ class RunRemedy:
 
 @dataclass(frozen=True, slots=True)
 class HomePage:
-    """A home now: all of it that fits on a screen, runs that wait to be taken up, and what could be done.
+    """A home now: its overview, its queued runs, and suggested commands.
 
-    `control` says that the page may steer, `now` is the server's clock (ms since 1970).
+    `control` is true if the page may steer; `now` is the server's clock (ms since 1970).
     """
 
     overview: HomeOverview
@@ -63,7 +63,7 @@ class HomePage:
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """Two runs beside one another, as they are: how each stands, and the settings in which they differ."""
+    """Two runs side by side: the current state of each, and the settings in which they differ."""
 
     a: RunAtEvent
     b: RunAtEvent
@@ -71,7 +71,7 @@ class RunComparison:
 
 
 class Pages:
-    """The answers for one home."""
+    """The views of one home, by address."""
 
     def __init__(self, source: HomeSource) -> None:
         self._source = source
@@ -187,7 +187,7 @@ class Pages:
         return RunComparison(a, b, diff_configs(one, other))
 
     def _requested_run(self, request: Request) -> tuple[LogReader, str]:
-        """Return the reader and the run that an address names.
+        """Return the reader and the run in the request's path.
 
         Raises:
             UnknownRun: there is none of that name.
@@ -198,13 +198,15 @@ class Pages:
 
 
 def _find_digests(event: dict[str, Any]) -> list[str]:
-    """Return what of an event could name a blob, each once, in order; sets of prompts are left out."""
+    """Return the strings of an event that could name a blob, each once, in order; prompt sets are left
+    out.
+    """
     text = json.dumps({name: value for name, value in event.items() if name != "prompts"})
     return list(dict.fromkeys(_DIGEST.findall(text)))
 
 
 def _blob_text(reader: LogReader, digest: str) -> str | None:
-    """Return a blob as text, shortened; None where the digest is one of something else."""
+    """Return a blob as text, shortened; None if the digest names something else."""
     try:
         text = reader.get_blob(digest).decode(errors="replace")
     except BlobPruned as error:

@@ -1,4 +1,4 @@
-"""Reading what a request asks for: names and numbers from its address, each checked."""
+"""Reads names and numbers from a request's address, and checks them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from daemon.errors import DaemonError
 from state.events import EVENT_TYPES, FAMILIES
 
 MOST_TEXT = 200
-"""Characters of a text that is looked for."""
+"""The maximum length of a text parameter, in characters."""
 
 
 class BadRequest(DaemonError):  # noqa: N818 - named for what it is about
-    """An address that asks for what there cannot be."""
+    """The address has a parameter that is not valid."""
 
     default_code = "bad_request"
 
 
 def number_param(request: Request, name: str, *, least: int = 1) -> int | None:
-    """Return a number of the address, None where it is not there.
+    """Return a number from the query, None if it is missing.
 
     Raises:
-        BadRequest: it is none, or below `least`.
+        BadRequest: it is not a number, or below `least`.
     """
     text = request.query_params.get(name)
     if text is None:
@@ -34,10 +34,10 @@ def number_param(request: Request, name: str, *, least: int = 1) -> int | None:
 
 
 def text_param(request: Request, name: str) -> str:
-    """Return a text of the address, "" where it is not there.
+    """Return a text from the query, "" if it is missing.
 
     Raises:
-        BadRequest: it is longer than anybody types.
+        BadRequest: it is longer than `MOST_TEXT`.
     """
     found = request.query_params.get(name, "")
     if len(found) > MOST_TEXT:
@@ -46,10 +46,10 @@ def text_param(request: Request, name: str) -> str:
 
 
 def event_types_param(request: Request) -> tuple[str, ...] | None:
-    """Return the event types that families and names of the address select; None for all.
+    """Return the event types that the families and names in the query select; None for all.
 
     Raises:
-        BadRequest: one is neither.
+        BadRequest: one is neither a family nor a type.
     """
     chosen: set[str] = set()
     for word in filter(None, text_param(request, "types").split(",")):
@@ -61,10 +61,10 @@ def event_types_param(request: Request) -> tuple[str, ...] | None:
 
 
 def event_number_param(request: Request, name: str) -> int:
-    """Return the number of an event that stands in an address's path.
+    """Return an event number from the request's path.
 
     Raises:
-        BadRequest: it is none.
+        BadRequest: it is not an event number.
     """
     found = parse_event_number(request.path_params[name])
     if not found:

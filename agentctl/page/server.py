@@ -1,4 +1,6 @@
-"""The server: the page's files, its questions and its feed, behind the guard; on loopback unless told."""
+"""The web server: serves the page's files, its views and its feed behind the guard; on loopback by
+default.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +36,11 @@ _KINDS = {
 }
 
 _GRACE_SECONDS = 2
-"""How long a stop waits for answers under way."""
+"""How long (seconds) a stop waits for responses under way."""
 
 
 def load_static_files() -> dict[str, tuple[bytes, str]]:
-    """Return the page's files by name, each with its media type: nothing else is ever served."""
+    """Return the page's files by name, each with its media type; no other file is ever served."""
     folder = files("agentctl.page") / "static"
     return {
         one.name: (one.read_bytes(), _KINDS[suffix])
@@ -58,7 +60,7 @@ class PageApp:
 
     @classmethod
     def create(cls, source: HomeSource, gate: AccessPolicy) -> PageApp:
-        """Make the application; it opens the log when it is first asked."""
+        """Create the application; it opens the log at the first request."""
         feed, held = Feed(source.last_seq), load_static_files()
 
         def file(request: Request) -> Response:
@@ -88,13 +90,15 @@ class PageApp:
 
 
 class PageServer(UvicornServer):
-    """Uvicorn, which ends the feed first when it is asked to stop: else it would wait for its listeners."""
+    """Uvicorn, but it ends the feed first when it is asked to stop; otherwise it would wait for the
+    listeners.
+    """
 
     def __init__(self, site: PageApp) -> None:
         super().__init__(
             Config(
                 site.app,
-                access_log=False,  # it would write the token down
+                access_log=False,  # an access log would contain the token
                 log_level="warning",
                 server_header=False,
                 timeout_graceful_shutdown=_GRACE_SECONDS,
@@ -108,16 +112,16 @@ class PageServer(UvicornServer):
         super().handle_exit(sig, frame)
 
     def stop(self) -> None:
-        """Ask it to stop, from any thread."""
+        """Ask the server to stop, from any thread."""
         self._site.feed.close_threadsafe()
         self.should_exit = True
 
 
 def open_listening_socket(host: str, port: int | None) -> socket.socket:
-    """Return a socket on `host`: at `port`, or where it is None at the usual one, else at any that is free.
+    """Return a socket on `host` at `port`; if that is None, at the usual port, or else at any free one.
 
     Raises:
-        OSError: it cannot be had.
+        OSError: the address is not available.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for wanted in (port,) if port is not None else (PORT, 0):
@@ -125,7 +129,7 @@ def open_listening_socket(host: str, port: int | None) -> socket.socket:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             made.bind((host, wanted))
-            made.listen()  # before the address is told to anybody
+            made.listen()  # listen before the address is printed
         except OSError:
             made.close()
             if port is not None or wanted == 0:
@@ -137,7 +141,7 @@ def open_listening_socket(host: str, port: int | None) -> socket.socket:
 
 
 def policy_for_socket(bound: socket.socket, names: Iterable[str] = ()) -> AccessPolicy:
-    """Return the gate of a server on this socket, with a token of its own."""
+    """Return the access policy of a server on this socket, with a new token."""
     host, port = bound.getsockname()[:2]
     own = f"[{host}]" if ":" in host else host
     return AccessPolicy.for_port(secrets.token_urlsafe(32), port, (own, *names))

@@ -1,4 +1,4 @@
-"""The home that a page shows: its reader, opened when there is a log, and how to write commands for it."""
+"""The home that a page shows: its reader, opened when there is a log, and its ownership."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from state.lock import read_owner
 
 @dataclass(slots=True)
 class HomeSource:
-    """One home; `words` are what a command to type needs to mean it; with `control` it may be steered."""
+    """One home; `words` are its options in suggested commands; with `control` the page may steer it."""
 
     home: Path
     words: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class HomeSource:
 
         Raises:
             NoLog: nothing was recorded there yet.
-            state.errors.StateError: it cannot be read.
+            state.errors.StateError: the log cannot be read.
         """
         with self._opening:
             if self._reader is None:
@@ -35,7 +35,7 @@ class HomeSource:
             return self._reader
 
     def reader_or_none(self) -> FollowingReader | None:
-        """Return the reader, None while there is no log."""
+        """Return the reader, None if there is no log."""
         try:
             return self.reader()
         except NoLog:
@@ -47,7 +47,7 @@ class HomeSource:
         return read_owner(HomeLayout(self.home).lock) is not None
 
     def last_seq(self) -> int:
-        """Return the log's last number, 0 while there is no log."""
+        """Return the log's last sequence number, 0 if there is no log."""
         reader = self.reader_or_none()
         return 0 if reader is None else reader.head().seq
 

@@ -1,4 +1,4 @@
-"""What a report says, as values: gathered from the log once, written down as HTML, Markdown or JSON."""
+"""The content of a report as values: collected from the log once, rendered as HTML, Markdown or JSON."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from state.reader import LogReader
 from state.records import ProgressCallback
 
 FORMAT = 1
-"""Of the JSON form; raised when a key changes its meaning or goes."""
+"""The version of the JSON form; increase it when a key is removed or changes its meaning."""
 
 MAX_EXAMPLES = 3
-"""Of each way to fail, so many messages are shown."""
+"""The number of example messages per failure mode."""
 
 JsonDict = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class LineCost:
-    """A source line's part of the critical path, in ms, predicted or measured as the latency is."""
+    """A source line's share of the critical path, in ms; predicted or measured, as the latency is."""
 
     line: int
     ms: float
@@ -54,8 +54,8 @@ class LineCost:
 class KernelReport:
     """A kernel with its profile. `busy_ms` is how long each engine works.
 
-    `lines` are the costliest of the critical path, `memory` the peaks. What the profile does not have is
-    None or empty.
+    `lines` are the most expensive ones of the critical path, `memory` the peaks. What the profile lacks
+    is None or empty.
     """
 
     candidate: str
@@ -79,8 +79,7 @@ class KernelReport:
 
 @dataclass(frozen=True, slots=True)
 class ProblemReport:
-    """What is optimised. `dims` are those of the size that was run, `work_sections` the least that any kernel
-    does."""
+    """The problem. `dims` are those of the size that was run, `work` is the least that any kernel must do."""
 
     name: str
     formula: str
@@ -98,7 +97,7 @@ class ProblemReport:
 
 @dataclass(frozen=True, slots=True)
 class FailureMode:
-    """A way in which kernels failed: its code, how many did, and what some of them were told."""
+    """A way in which kernels failed: its code, how many failed so, and some of their messages."""
 
     code: str
     stage: str
@@ -109,7 +108,7 @@ class FailureMode:
 
 @dataclass(frozen=True, slots=True)
 class AttemptSummary:
-    """What came of all attempts: `discarded` counts correct ones by why they were not kept."""
+    """The results of all attempts: `discarded` counts correct kernels by why they were not kept."""
 
     techniques: tuple[JsonDict, ...]
     discarded: dict[str, int]
@@ -118,7 +117,7 @@ class AttemptSummary:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Where this was made: versions as the log has them, and who wrote the report, when."""
+    """How the report was made: versions as the log has them, and the time and version of the report."""
 
     toolchain: str
     started_with: str
@@ -136,7 +135,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class ReportDocument:
-    """A report. What the run has not come to is None or empty."""
+    """A report; what the run does not have is None or empty."""
 
     format: int
     run: RunView
@@ -160,9 +159,9 @@ def gather_report(
     now: str,
     progress: ProgressCallback | None = None,
 ) -> ReportDocument:
-    """Gather the report of a run; `version` is this program's, `now` the time that it is written, in UTC.
+    """Collect the report of a run; `version` is this program's, `now` the time of writing in UTC.
 
-    The run's events are read once; `progress` is told of it.
+    The run's events are read once; `progress` is called meanwhile.
 
     Raises:
         StreamUnknown: there is no such run.
@@ -173,7 +172,8 @@ def gather_report(
     (row,) = reader.run_rows(run)
     files = {path: reader.get_blob(digest) for path, digest in state.problem.files.items()}
     problem = None
-    with suppress(seeds.SeedsError):  # of another version's form: there is a report nevertheless
+    # a problem of another version may be unreadable; the report is made all the same
+    with suppress(seeds.SeedsError):
         problem = seeds.build_problem(files)
     known = (
         problem is not None
@@ -207,12 +207,12 @@ def gather_report(
 
 
 def _redact_view(view: RunView) -> RunView:
-    """Return a run's numbers without what people and providers said of it: that may name machines."""
+    """Return a run's numbers without free text of people and providers, which may name machines."""
     return replace(view, reason=view.reason if view.reason in set(StopReason) else None)
 
 
 def _kernel_report(reader: LogReader, run: str, one: Candidate | None) -> KernelReport | None:
-    """Return one of the kernels that the run goes by; its level is the state's, which audits raise."""
+    """Return the report of the initial or best kernel; its level is the state's, which audits may raise."""
     latency = latency_of(one.benchmark) if one is not None else None
     if one is None or latency is None:
         return None
@@ -293,7 +293,7 @@ def _problem_report(problem: Any, state: RunState, *, builtin: bool) -> ProblemR
 
 
 def _unreadable_problem(state: RunState) -> ProblemReport:
-    """Return what a run knows of a problem whose files this program cannot read."""
+    """Return what a run knows about a problem whose files this program cannot read."""
     return ProblemReport(
         name=state.problem.name,
         formula="",

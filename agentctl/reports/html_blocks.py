@@ -1,4 +1,4 @@
-"""What the sections of a report are made of: a section, tables, figures."""
+"""The building blocks of a report's sections: sections, tables, figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def html_section(name: str, *content: Child) -> Html:
 
 
 def html_table(head: Sequence[str], rows: Sequence[Sequence[Child]], *, numbers: Sequence[int] = ()) -> Html:
-    """Return a table; the columns `numbers` are set to the right."""
+    """Return a table; the columns `numbers` are right-aligned."""
     kinds = ["n" if place in numbers else None for place in range(len(head))]
     top = element(
         "tr", [element("th", text, class_=kind, scope="col") for text, kind in zip(head, kinds, strict=True)]

@@ -1,7 +1,7 @@
-"""A report as one HTML file: no script, no request to anywhere, its style inside, in the light and the dark.
+"""Renders a report as one HTML file: no scripts, no requests, its style inside, for light and dark mode.
 
-The policy in its head lets nothing in but that one style sheet, known by its hash. Sections are functions
-of the document; what a model wrote enters as text (`markup`).
+The content security policy in its head allows only that style sheet, by its hash. Sections are functions
+of the document; text that a model wrote is escaped (`markup`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _page_sections(found: ReportDocument) -> Iterator[Child]:
     yield _environment_section(found)
 
 
-# --- what comes first ------------------------------------------------------------------------------
+# --- header and summary ----------------------------------------------------------------------------
 
 
 def _page_header(found: ReportDocument) -> Html:
@@ -149,7 +149,10 @@ def _problem_section(found: ReportDocument) -> Html:
         ),
         (
             "lower bounds",
-            f"NKIBench's roofline {format_ms(found.run.plain_bound_ms)}, tight bound {format_ms(found.run.tight_bound_ms)}",
+            (
+                f"NKIBench's roofline {format_ms(found.run.plain_bound_ms)}, "
+                f"tight bound {format_ms(found.run.tight_bound_ms)}"
+            ),
         ),
     ]
     where = "comes with the program" if problem.builtin else "is one of its user's own"
@@ -157,7 +160,7 @@ def _problem_section(found: ReportDocument) -> Html:
     return html_section("What was optimised", told, fact_table(rows))
 
 
-# --- doing it again --------------------------------------------------------------------------------
+# --- reproduction ----------------------------------------------------------------------------------
 
 
 def _reproduction_section(found: ReportDocument) -> Html:
@@ -192,7 +195,7 @@ def _reproduction_section(found: ReportDocument) -> Html:
 
 
 def _backticks_to_code(text: str) -> list[Child]:
-    """Return a sentence of ours in which what stands between backticks is code, as it is in Markdown."""
+    """Return one of our own sentences, with the text between backticks as code, as in Markdown."""
     return [element("code", part) if place % 2 else part for place, part in enumerate(text.split("`"))]
 
 

@@ -22,7 +22,7 @@ ENGINE_ROOFS = (
 )
 
 MAX_COUNTERS = 24
-"""Of a profile that are compared, those that moved most."""
+"""The number of counters that are compared, largest change first."""
 
 
 def best_kernel_section(found: ReportDocument, best: KernelReport) -> Html:

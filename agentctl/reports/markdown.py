@@ -1,7 +1,7 @@
-"""A report as Markdown, for where HTML is not shown: a pull request, a terminal, a wiki.
+"""Renders a report as Markdown, for places that do not show HTML: a pull request, a terminal, a wiki.
 
-What a model wrote stands in code, which nothing in it can end: no heading, link, picture or mention of
-somebody comes of it.
+Text that a model wrote stands in code that it cannot close, so it cannot become a heading, link, picture
+or mention.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from state.model import Level
 
 
 def render_markdown(found: ReportDocument) -> str:
-    """Return the report as GitHub's Markdown."""
+    """Return the report as GitHub-flavoured Markdown."""
     blocks = [block for section in _SECTIONS for block in section(found)]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
 def inline_code(text: str) -> str:
-    """Return any text as code in a line, also of a table."""
+    """Return any text as inline code that is also safe in a table."""
     flat = " ".join(escape_hidden(text).split()).replace("|", "\\|")
     if not flat:
         return ""
@@ -50,7 +50,7 @@ def inline_code(text: str) -> str:
 
 
 def code_block(text: str, language: str = "") -> str:
-    """Return any text as a block of code."""
+    """Return any text as a code block."""
     fence = "`" * max(3, _longest_backticks(text) + 1)
     return f"{fence}{language}\n{escape_hidden(text.rstrip())}\n{fence}"
 
@@ -60,7 +60,7 @@ def _longest_backticks(text: str) -> int:
 
 
 def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, right: int = 99) -> str:
-    """Return a table; columns from `right` on are set to the right."""
+    """Return a table; columns from `right` on are right-aligned."""
     lines = [head, ["---:" if place >= right else "---" for place in range(len(head))], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -157,7 +157,8 @@ def _path_section(found: ReportDocument) -> Iterator[str]:
     steps = [_step_item(number, one) for number, one in enumerate(found.path.line[1:], 1)]
     yield "\n".join(steps) if steps else "No change made it faster."
     taken = [
-        f"- {one.kind}: {inline_code(one.candidate)} ({inline_code(one.reason)}), back to {one.restored or 'nothing'}"
+        f"- {one.kind}: {inline_code(one.candidate)} ({inline_code(one.reason)}), "
+        f"back to {one.restored or 'nothing'}"
         for one in found.path.taken_back
     ]
     if taken:
@@ -166,7 +167,10 @@ def _path_section(found: ReportDocument) -> Iterator[str]:
 
 
 def _step_item(number: int, one: Improvement) -> str:
-    told = f"{format_ms(one.latency.ms)} {latency_source(one.latency)}, {format_speedup(one.speedup)}, {format_speedup(one.total)} in all"
+    told = (
+        f"{format_ms(one.latency.ms)} {latency_source(one.latency)}, {format_speedup(one.speedup)}, "
+        f"{format_speedup(one.total)} in all"
+    )
     several = [f"   - {inline_code(text)}" for text in one.rewrites if len(one.rewrites) > 1]
     name = f"{format_count(len(one.rewrites), 'rewrite')} together" if several else inline_code(one.title)
     by = f"{inline_code(one.technique or 'by hand')} by {inline_code(one.author)}"

@@ -1,6 +1,6 @@
-"""Markup from values: every text is escaped as it goes in, and what cannot be seen is written out.
+"""Builds markup from values: every text is escaped, and invisible characters are written as codes.
 
-`Html` is what this module made; a plain string is never markup, whoever wrote it.
+Only this module makes `Html`. A plain string is never markup, whoever wrote it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NAME = re.compile(r"[a-z][a-z0-9-]*", re.IGNORECASE)
 
 
 class Html(str):
-    """Text that is markup already."""
+    """Text that is already markup."""
 
     __slots__ = ()
 
@@ -25,9 +25,9 @@ Child = str | None | Iterable["Child"]
 
 
 def element(tag: str, /, *children: Child, **attributes: object) -> Html:
-    """Return an element. Attributes that are None or False are left out; `_` in their names is `-`.
+    """Return an element. Attributes that are None or False are left out; `_` in their names becomes `-`.
 
-    A trailing `_` is dropped, so that `class_` can be said.
+    A trailing `_` is dropped, so that you can write `class_`.
     """
     told = "".join(_render_attribute(name, value) for name, value in attributes.items())
     if tag in _VOID:
@@ -36,7 +36,7 @@ def element(tag: str, /, *children: Child, **attributes: object) -> Html:
 
 
 def join_html(children: Child, separator: str = "") -> Html:
-    """Return several pieces as one, the texts among them escaped."""
+    """Join pieces into one; texts among them are escaped."""
     if children is None:
         return Html("")
     if isinstance(children, Html):

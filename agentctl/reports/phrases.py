@@ -1,4 +1,4 @@
-"""What HTML and Markdown say in the same words."""
+"""Phrases that the HTML and the Markdown report share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOURCE_NOTES: dict[bool | None, str] = {
 
 
 def report_title(found: ReportDocument) -> str:
-    """Return the report in a line."""
+    """Return the report's title: the result in one line."""
     run = found.run
     if run.speedup is None:
         return f"{run.problem}: no correct kernel"
@@ -25,31 +25,31 @@ def report_title(found: ReportDocument) -> str:
 
 
 def run_ending(found: ReportDocument) -> str:
-    """Return how the run stands, and why if it ended."""
+    """Return the run's state, and why it ended if it has."""
     run = found.run
     reasons = {reason.value: text for reason, text in STOP_REASONS.items()}
     return f"{run.state}, {reasons[run.reason]}" if run.reason else run.state
 
 
 def latency_source(one: LatencyInterval) -> str:
-    """Return where a latency is from."""
+    """Return whether a latency is predicted or measured."""
     return "predicted" if one.predicted else "measured"
 
 
 def latency_with_interval(one: LatencyInterval) -> str:
-    """Return where a latency is from, with its interval where that says something."""
+    """Return whether a latency is predicted or measured, with its interval unless that has zero width."""
     low, high = f"{one.lo_ms:.4g}", f"{one.hi_ms:.4g}"
     return latency_source(one) + (f", {low} to {high}" if low != high else "")
 
 
 def confidence_note(wins_percent: float | None) -> str:
-    """Return in how many of the model's draws the best is faster; nothing where that cannot be said."""
+    """Return the share of the model's draws in which the best kernel is faster; empty if it is unknown."""
     return "" if wins_percent is None else f"faster in {format_percent(wins_percent)} of draws that differ"
 
 
 def moved_counters(
     old: Mapping[str, float], new: Mapping[str, float]
 ) -> list[tuple[str, tuple[float, float]]]:
-    """Return the counters that both have and that moved, those that moved most first."""
+    """Return the counters of both kernels that differ, largest change first."""
     pairs = [(name, (was, new[name])) for name, was in old.items() if name in new and was != new[name]]
     return sorted(pairs, key=lambda pair: -abs(pair[1][1] - pair[1][0]) / max(map(abs, pair[1])))

@@ -1,7 +1,8 @@
-"""Plots of a report as SVG: the path of improvements, engines before and after, timelines, roofline, time.
+"""Plots of a report as SVG: improvements, engines before and after, timelines, rooflines, time and
+money.
 
-Each is a function of values alone. Colours are classes of the style sheet, so that a plot is read in the
-dark, too; what a mark stands for is its title.
+Each plot is a pure function of values. Colours are classes of the style sheet, so that plots work in
+dark mode. A mark's title says what it stands for.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ WIDTH = 960
 LEFT, RIGHT, TOP, BOTTOM = 76, 24, 18, 44
 
 MAX_DOTS = 1500
-"""Verdicts that are drawn; of more, every n-th, and each improvement."""
+"""The maximum number of verdicts drawn; of more, every n-th and each improvement."""
 SHADES = 10
 """Shades of a timeline."""
 
 
 @dataclass(frozen=True, slots=True)
 class AxisScale:
-    """From values to places on an axis, linear or logarithmic."""
+    """Maps values to positions on an axis, linear or logarithmic."""
 
     low: float
     high: float
@@ -35,7 +36,7 @@ class AxisScale:
     log: bool = False
 
     def position(self, value: float) -> float:
-        """Return the place of a value; what lies outside is put on the edge."""
+        """Return the position of a value; values outside are put on the edge."""
         low, high, value = (self._to_linear(one) for one in (self.low, self.high, value))
         share = (value - low) / (high - low) if high > low else 0.5
         return round(self.begin + (self.end - self.begin) * min(1.0, max(0.0, share)), 2)
@@ -84,13 +85,13 @@ def _svg_plot(height: int, label: str, *content: Iterable[Html]) -> Html:
     return element("svg", inside, viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label=label)
 
 
-# --- the path --------------------------------------------------------------------------------------
+# --- improvements ----------------------------------------------------------------------------------
 
 
 def plot_progress(path: ImprovementPath, bounds: Mapping[str, float]) -> Html | None:
-    """Return latencies over verdicts: a dot each, the best as a line, improvements by number.
+    """Plot latencies over verdicts: a dot for each, the best as a line, improvements by number.
 
-    `bounds` are lower bounds in ms, by name; one far below all latencies is left out.
+    `bounds` are lower bounds in ms, by name; a bound far below all latencies is left out.
     """
     timed = [point.ms for point in path.points if point.ms is not None]
     if not timed:
@@ -114,7 +115,7 @@ def plot_progress(path: ImprovementPath, bounds: Mapping[str, float]) -> Html | 
 
 
 def _draw_bounds(bounds: Mapping[str, float], across: AxisScale, up: AxisScale) -> Iterator[Html]:
-    """Yield lines with their names: of two the upper one's above it, as they may be near each other."""
+    """Yield lines with their names; the upper one's name is above it, because the lines may be close."""
     for place, (name, ms) in enumerate(sorted(bounds.items(), key=lambda pair: pair[1])):
         y, text = up.position(ms), f"{name} {ms:.4g} ms"
         yield element("line", class_="bound", x1=across.begin, x2=across.end, y1=y, y2=y)
@@ -165,7 +166,7 @@ def _draw_marks(path: ImprovementPath, across: AxisScale, up: AxisScale) -> Iter
 def plot_engines(
     old: Mapping[str, float], new: Mapping[str, float], totals: tuple[float, float]
 ) -> Html | None:
-    """Return how long each engine works in two kernels, in ms; `totals` are the latencies of these."""
+    """Plot how long each engine works in two kernels, in ms; `totals` are the kernels' latencies."""
     names = [name for name in {**old, **new} if max(old.get(name, 0.0), new.get(name, 0.0)) > 0]
     if not names:
         return None
@@ -195,7 +196,7 @@ def plot_engines(
 
 
 def plot_timelines(shown: Sequence[tuple[str, BusyTimeline]]) -> Html | None:
-    """Return which queue is busy when, the darker the busier, all kernels on one scale of time."""
+    """Plot when each queue is busy, darker if busier, with all kernels on one time scale."""
     span = max((one.span_ms for _, one in shown), default=0.0)
     if span <= 0:
         return None
@@ -221,7 +222,7 @@ def plot_timelines(shown: Sequence[tuple[str, BusyTimeline]]) -> Html | None:
 def _draw_lane(
     name: str, parts: Sequence[int], span: float, place: tuple[AxisScale, float, float, str]
 ) -> Iterator[Html]:
-    """Yield one queue: pieces of equal shade are one rectangle."""
+    """Yield one queue; neighbouring pieces of equal shade become one rectangle."""
     across, y, height, kind = place
     yield element("text", name, class_="dim end", x=across.begin - 10, y=y + height - 4)
     yield element(
@@ -245,7 +246,7 @@ def _draw_lane(
 
 
 def plot_roofline(shown: Sequence[tuple[str, KernelRoofline]]) -> Html | None:
-    """Return kernels under the roofline of their device: operations per second over operations per byte."""
+    """Plot kernels under the roofline of their device: operations per second over operations per byte."""
     points = [
         (title, one.intensity, one.attained_flops)
         for title, one in shown
@@ -271,7 +272,8 @@ def plot_roofline(shown: Sequence[tuple[str, KernelRoofline]]) -> Html | None:
     ]
     for place, (kind, (title, intensity, flops)) in enumerate(zip(("old", "new"), points, strict=False)):
         x, y = across.position(intensity), up.position(flops / 1e12)
-        side = {"x": x + 12} if place else {"x": x - 12, "class_": "end"}  # they may lie on each other
+        # the two may overlap, so their names go to different sides
+        side = {"x": x + 12} if place else {"x": x - 12, "class_": "end"}
         marks += [
             element("circle", element("title", title), class_=kind, cx=x, cy=y, r=7),
             element("text", title, y=y + 4, **side),
@@ -281,10 +283,10 @@ def plot_roofline(shown: Sequence[tuple[str, KernelRoofline]]) -> Html | None:
 
 
 def plot_engine_roofs(shown: Sequence[tuple[str, KernelRoofline]]) -> Html | None:
-    """Return the engines that work element by element under their roofs: each by its letter.
+    """Plot the element-wise engines under their roofs, each by its letter.
 
-    Both axes are relative, so that engines of different peaks have one roof: up, the share of an engine's
-    peak; across, how long it works over how long the bytes take, which is 1 at the ridge.
+    Both axes are relative, so that engines with different peaks share one roof. Up: the share of an
+    engine's peak. Across: the engine's time over the memory traffic's time, which is 1 at the ridge.
     """
     points = [
         (kind, title, engine, engine.intensity / engine.ridge)
@@ -300,7 +302,8 @@ def plot_engine_roofs(shown: Sequence[tuple[str, KernelRoofline]]) -> Html | Non
     across = AxisScale(least, most, LEFT, WIDTH - RIGHT, log=True)
     up = AxisScale(low, 170.0, height - BOTTOM, TOP + 8, log=True)
     start = max(least, low / 100.0)
-    roof = f"M{across.position(start)} {up.position(100.0 * start)}L{across.position(1.0)} {up.position(100.0)}H{across.end}"
+    slope = f"M{across.position(start)} {up.position(100.0 * start)}"
+    roof = f"{slope}L{across.position(1.0)} {up.position(100.0)}H{across.end}"
     marks: list[Html] = [
         element("path", class_="roof", d=roof),
         element("text", "the engine's peak", class_="dim end", x=across.end - 4, y=up.position(100.0) - 7),
@@ -319,7 +322,7 @@ def plot_engine_roofs(shown: Sequence[tuple[str, KernelRoofline]]) -> Html | Non
 
 
 def plot_shares(parts: Mapping[str, float]) -> Html | None:
-    """Return what a whole consists of as one bar."""
+    """Plot the parts of a whole as one bar."""
     total = sum(parts.values())
     if total <= 0:
         return None
@@ -336,7 +339,7 @@ def plot_shares(parts: Mapping[str, float]) -> Html | None:
 
 
 def plot_curve(points: Sequence[tuple[float, float]], names: tuple[str, str]) -> Html | None:
-    """Return something that only grows, as a staircase."""
+    """Plot a quantity that only grows, as a staircase."""
     if not points or points[-1][1] <= 0:
         return None
     height = 240

@@ -1,4 +1,4 @@
-"""The commands that do again what a run did: judge its best kernel, and run once more from the start."""
+"""The commands that reproduce a run: judge its best kernel, and run again from the start."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from typing import TYPE_CHECKING, Any
 from daemon.config import FLAGS, MODEL_DEFAULTS
 from state.fold import RunState
 from state.model import RunConfig
+from targets.registry import load_target
 
 if TYPE_CHECKING:
     from seeds import Problem
 
 KERNEL, START, FOLDER, HOME = "best.py", "start.py", "problem", "again"
-"""The names that the commands give: the best kernel, the first one, the problem's folder, a new home."""
+"""The names in the commands: the best kernel, the initial one, the problem's folder, a new home."""
 
 _PROGRAM = "agentctl"
 _PRIVATE = ("run.hosts", "run.score.command", "run.score.folder")
-"""Settings that are not handed on: somebody's machines, and what is run there."""
+"""Settings that are left out because they name somebody's machines and what runs there."""
 _OF_FLAGS = {"run.problem", "run.size", "run.target", "run.seed"}
 _MOST_BYTES = 256 << 10
-"""Of a problem's files together, to be part of a report."""
+"""The maximum size of a problem's files together, to be included in a report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """Commands to type in a shell, in order, in three steps, and what they can and cannot show.
+    """Shell commands in three steps, and what they can and cannot show.
 
-    `extract` takes what the others need out of the home that has the run; `judge` judges the best kernel,
-    `again` runs once more in a new home. `files` are those of a problem that does not come with the program,
-    where they are small enough to be handed on in the report.
+    `extract` exports what the other steps need from the run's home; `judge` judges the best kernel;
+    `again` runs once more in a new home. `files` are those of a problem that is not built in, if they
+    are small enough for the report.
     """
 
     extract: tuple[str, ...]
@@ -48,10 +49,11 @@ NO_REPRODUCTION = Reproduction((), (), (), ("this program cannot read the proble
 def reproduction_commands(
     run: str, state: RunState, problem: Problem, *, builtin: bool, forked: bool
 ) -> Reproduction:
-    """Return the commands for a run of `problem`, which comes with the program or not."""
+    """Return the commands for a run of `problem`, which may be built in."""
     named = problem.name if builtin else FOLDER
     at = ["--problem", named, "--size", state.config.size, "--target", state.config.target]
-    own_start = state.kernel != problem.make_ref().files["kernel.py"]
+    kernel_file = load_target(state.config.target).language.kernel_file
+    own_start = state.kernel != problem.make_ref().files.get(kernel_file)
     start = ["--kernel", START] if own_start else []
     wanted = [*([] if builtin else ["-o", FOLDER]), *(["--kernel", START] if own_start else [])]
     export = [_shell_command("problems", "export", run, *wanted)] if wanted else []
@@ -73,7 +75,7 @@ def _shell_command(*words: str) -> str:
 
 
 def changed_settings(config: RunConfig) -> dict[str, Any]:
-    """Return the settings of a run that are not the defaults, by key; private ones are left out."""
+    """Return the settings of a run that differ from the defaults, by key; private ones are left out."""
     defaults = _flatten_settings(RunConfig().model_dump(mode="json"), "run")
     return {
         key: value
@@ -83,7 +85,7 @@ def changed_settings(config: RunConfig) -> dict[str, Any]:
 
 
 def _setting_flags(config: RunConfig) -> Iterator[str]:
-    """Yield the flags for what is not the default, and for defaults that models as planners change."""
+    """Yield flags for settings that are not the default, and for defaults that LLM planners change."""
     from agent_core.proposers import is_llm_proposer
 
     values = _flatten_settings(config.model_dump(mode="json"), "run")

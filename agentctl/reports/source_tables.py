@@ -1,4 +1,4 @@
-"""Source as tables: a kernel with what each line costs, and what changed between two."""
+"""Source code as HTML tables: a kernel with the cost of each line, and the difference of two kernels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agentctl.reports.markup import Html, element
 from agentctl.views.highlight import highlight_source
 
 HEAT_THRESHOLDS = ((0.3, "heat3"), (0.1, "heat2"), (0.02, "heat1"))
-"""Shares of the critical path from which on a line is marked, and how."""
+"""The shares of the critical path from which a line is marked, and the mark's class."""
 
 _KINDS = {"+": "add", "-": "del", "@": "hunk"}
 
@@ -40,7 +40,7 @@ def source_table(source: str, costs: Mapping[int, LineCost]) -> Html:
 
 
 def diff_table(diff: str) -> Html:
-    """Return a unified diff, a line each, without the names of its files."""
+    """Return a unified diff, one row per line, without the names of its files."""
     lines = diff.split("\n")[2:]
     rows = [
         element(

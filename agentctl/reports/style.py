@@ -1,4 +1,4 @@
-"""How a report looks: one style sheet, in the light and in the dark, on a screen and on paper."""
+"""The style sheet of a report: for light and dark mode, for screen and paper."""
 
 from __future__ import annotations
 

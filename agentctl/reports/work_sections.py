@@ -1,4 +1,4 @@
-"""Sections on the work: what was tried and what failed, what it cost, where the time went."""
+"""Sections on the work: what was tried and what failed, what it cost, how the time was spent."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The facts of runs as the log has them: each charge and each attempt at a kernel, once.
+"""The facts of runs, read from the log: each charge and each attempt at a kernel, once.
 
-A run has what its ancestors have up to the cut. Each fact carries the number of its event in the log, so that
-runs with ancestors in common can be added up without counting anything twice.
+A run includes what its ancestors had up to the cut. Each fact carries the sequence number of its event
+in the log, so that runs with common ancestors can be added up without counting anything twice.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ LOST = "lost"
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """Something that was paid for: an attempt at an answer, or what an effect said that it cost.
+    """A cost: an attempt at an answer, or what an effect reported as its cost.
 
-    `cost_nano_usd` is in 1e-9 USD, None where the price is unknown. `outcome` is `answered`, `lost` or the
-    kind of failure, and `model` who was asked; both are None where no model was. `usable` says whether the
-    answer became what it was asked for, None where there is none or nobody knows. `tokens` is None where
-    nobody counted them; then `charged_tokens` were taken as spent.
+    `cost_nano_usd` is in 1e-9 USD, None if the price is unknown. `outcome` is `answered`, `lost` or the
+    kind of failure, and `model` is the model that was asked; both are None if no model was. `usable`
+    says whether the answer became what it was asked for, None if there is no answer or this is unknown.
+    `tokens` is None if nobody counted them; `charged_tokens` then counts as spent.
     """
 
     seq: int
@@ -61,12 +61,14 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class KernelFact:
-    """One attempt at a kernel, in a round. A repair has the `chain` of the attempt that it mends, its number.
+    """One attempt at a kernel, in a round. A repair has the `chain` number of the attempt that it
+    repairs.
 
-    `proposed` is false where no kernel came of it. `verdict` is None while there is none, which is for ever
-    where the infrastructure failed. `speedup` is over its parent, `gain` over the kernel that the run started
-    from; None where there is no latency, or it does not compare. `counts` is false for what was judged by
-    something else than the run now is. `improved`: it was kept and is faster than its parent beyond noise.
+    `proposed` is false if no kernel came of it. `verdict` is None until there is one, so for ever if the
+    infrastructure failed. `speedup` is over its parent, `gain` over the run's initial kernel; None if
+    there is no latency, or if it does not compare. `counts` is false for kernels that were judged
+    differently than the run is now. `improved` is true if it was kept and is faster than its parent
+    beyond noise.
     """
 
     seq: int
@@ -85,13 +87,15 @@ class KernelFact:
 
     @property
     def is_valid(self) -> bool:
-        """Whether it was found correct, and still is."""
+        """Whether it was found correct, and has not been refuted."""
         return self.verdict == Verdict.CORRECT
 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """All of one run. `speedup` is that of its best kernel over its first, None without either."""
+    """All facts of one run. `speedup` is that of its best kernel over its initial one, None without
+    either.
+    """
 
     run: str
     task: tuple[str, str, str]
@@ -102,7 +106,9 @@ class RunFacts:
 
 
 def merge_facts(runs: Sequence[RunFacts]) -> tuple[tuple[Charge, ...], tuple[KernelFact, ...]]:
-    """Return the charges and kernels of several runs, each once; of what runs share the first one's word."""
+    """Return the charges and kernels of several runs, each once; for shared ones the first run's version
+    counts.
+    """
     charges = {one.seq: one for run in reversed(runs) for one in run.charges}
     kernels = {one.seq: one for run in reversed(runs) for one in run.kernels}
     return (
@@ -114,9 +120,9 @@ def merge_facts(runs: Sequence[RunFacts]) -> tuple[tuple[Charge, ...], tuple[Ker
 def _kernel_facts(
     rows: Sequence[dict[str, Any]], pass_: FactsWalk, initial_ms: float | None
 ) -> Iterator[KernelFact]:
-    """Yield a run's attempts at kernels; the one that it started from is none.
+    """Yield a run's attempts at kernels; the initial kernel is not one.
 
-    A copy of a kernel that was refuted is as wrong, though nobody judged it further.
+    A copy of a refuted kernel counts as wrong too, although nobody judged it further.
     """
     wrong = {row["candidate"] for row in rows if row["reason"] == "refuted"}
     for row in rows:
@@ -146,20 +152,20 @@ def _kernel_facts(
 
 
 def _unrepaired_candidate(candidate: str) -> str:
-    """Return the attempt that a candidate mends, itself if it mends none."""
+    """Return the attempt that a candidate repairs, or the candidate itself."""
     return EffectKey.parse(f"{candidate}.{Role.EXECUTOR}")._replace(repair=0).candidate_id
 
 
 @dataclass(slots=True)
 class _EffectInFlight:
-    """What is known of an effect in flight: its request, and which charges its answers are."""
+    """An effect in flight: its request, and the places of its answers among the charges."""
 
     request: str | None = None
     answers: list[tuple[int, int]] = field(default_factory=list)
 
 
 class FactsWalk:
-    """One pass over a run's events, its ancestors' first, for its facts."""
+    """One pass over a run's events, its ancestors' first, that collects its facts."""
 
     types = (
         "RunForked", "RoundCompleted", "CallStarted", "CallCompleted", "CallFailed", "CallLost",
@@ -177,7 +183,7 @@ class FactsWalk:
         self.rebased = 0
 
     def add_event(self, item: RecordedEvent) -> None:
-        """Take the run's next event in."""
+        """Process the run's next event."""
         match item.event:
             case RunForked(rebase=rebase):
                 self._open = {}
@@ -196,7 +202,7 @@ class FactsWalk:
                 self._end_effect(item.seq, event)
 
     def build_facts(self, row: dict[str, Any], attempts: Sequence[dict[str, Any]]) -> RunFacts:
-        """Return what was found of the run that the read models list as `row`, with its attempts."""
+        """Return the facts of the run in `row` of the read models, with its attempts."""
         first, best = row["initial_ms"], row["best_ms"]
         return RunFacts(
             run=str(row["run"]),
@@ -211,7 +217,7 @@ class FactsWalk:
         return self._open.setdefault(key, _EffectInFlight())
 
     def _note_question(self, key: str, call: int) -> None:
-        """A second question tells the fault of the answer to the first."""
+        """Mark earlier answers as unusable: a further question means that they had a fault."""
         for number, place in self._effect_in_flight(key).answers:
             if number < call:
                 self._set_usable(place, usable=False)
@@ -221,7 +227,7 @@ class FactsWalk:
 
     def _add_call(self, seq: int, event: CallEnded) -> None:
         if isinstance(event, CallCompleted) and event.reused_from is not None:
-            return  # it was bought by the parent, and is in its figures
+            return  # the parent paid for it, and its figures include it
         outcome, ms = LOST, None
         if isinstance(event, CallCompleted):
             outcome, ms = ANSWERED, event.ms
@@ -256,8 +262,8 @@ class FactsWalk:
     def _is_answer_used(self, event: EffectEnded, effect: _EffectInFlight, call: int) -> bool | None:
         """Return whether an effect's last answer became its outcome.
 
-        Summaries and reflections have an outcome without any, too: nothing, and the note that is arithmetic.
-        It can only be told apart where there was a second question; a first answer without one was read.
+        Summaries and reflections can end without an answer too: with nothing, or with the mechanical
+        note. That can be told only if there was a second question; a first answer without one was used.
         """
         match event:
             case PlanProposed() | KernelProposed():
@@ -271,7 +277,9 @@ class FactsWalk:
         return None
 
     def _differs_from_mechanical(self, reflection: object, request: str | None) -> bool | None:
-        """Return whether a note is more than arithmetic; None where its request is not there any more."""
+        """Return whether a reflection differs from the mechanical one; None if its request is no longer
+        in the log.
+        """
         if request is None:
             return None
         try:

@@ -1,16 +1,16 @@
-"""The arithmetic of `agentctl stats`: shares, rates and costs of the facts of runs. Pure.
+"""The arithmetic of `agentctl stats`: shares, rates and costs, as pure functions of the facts of runs.
 
-**Fast@p** is the share of attempts that came to a correct kernel more than p times as fast as the kernel that
-the run started from. So AccelOpt counts (`get_avg_good_speedup` of `accelopt/plotting_utils.py` in its
-repository: the kernels with latencies for which the baseline's over theirs is above each threshold, of which
-`FAST_AT` are the defaults); that it is given as a share, of which what came to nothing is part, is as in the
-fast_p of KernelBench (arXiv 2502.10517). An attempt is one implementation of one plan together with its
-repairs: what it came to in the end counts. Over several runs Fast@p is also given by problem: the share of
-problems for which the best kernel of all runs is that fast.
+**Fast@p** is the share of attempts that led to a correct kernel more than p times as fast as the run's
+initial kernel. The thresholds follow AccelOpt (`get_avg_good_speedup` of `accelopt/plotting_utils.py` in
+its repository, which counts kernels whose speed-up over the baseline is above each threshold; `FAST_AT`
+are its defaults). As in fast_p of KernelBench (arXiv 2502.10517), it is a share, and failed attempts
+count in the whole. An attempt is one implementation of one plan with all its repairs; its final result
+counts. Over several runs, Fast@p is also given by problem: the share of problems whose best kernel of
+all runs is that fast.
 
-**Cost per kept improvement** is all that was spent over the number of kernels that were kept and were faster
-than their parents beyond noise. It is None where no such kernel was kept, or where somebody was asked
-whose price is unknown: what is not known is never counted as 0.
+**Cost per kept improvement** is all money spent over the number of kernels that were kept and were
+faster than their parents beyond noise. It is None if no such kernel was kept, or if the price of a model
+that was asked is unknown: an unknown cost never counts as 0.
 """
 
 from __future__ import annotations
@@ -47,9 +47,11 @@ def run_figures(run: RunFacts, fast_at: Sequence[float]) -> Figures:
 
 
 def combined_figures(runs: Sequence[RunFacts], fast_at: Sequence[float]) -> Figures:
-    """Return the figures of several runs together, what they share counted once: give them oldest first.
+    """Return the figures of several runs together; what they share counts once. Give the oldest run
+    first.
 
-    `geomean_speedup` is the geometric mean of the best speed-ups of the problems, each at a size on a target.
+    `geomean_speedup` is the geometric mean of the best speed-ups of the problems, each at a size on a
+    target.
     """
     best = _best_by_task(runs)
     known = [speedup for speedup in best.values() if speedup is not None]
@@ -100,7 +102,7 @@ def _shared_figures(
 
 
 def _final_attempts(kernels: Iterable[KernelFact]) -> list[KernelFact]:
-    """Return what each attempt came to, its repairs included; those that still wait are left out."""
+    """Return the final result of each attempt, including its repairs; pending attempts are left out."""
     last: dict[int, KernelFact] = {}
     for one in sorted(kernels, key=lambda one: (one.repair, one.seq)):
         last[one.chain] = one
@@ -108,7 +110,7 @@ def _final_attempts(kernels: Iterable[KernelFact]) -> list[KernelFact]:
 
 
 def _own_attempts(kernels: Iterable[KernelFact]) -> list[KernelFact]:
-    """Return what the run itself tried, by what it is judged by now: of this Fast@p is the share."""
+    """Return the run's own attempts under its current judging; Fast@p is a share of these."""
     return _final_attempts(one for one in kernels if one.author != PERSON and one.counts)
 
 
@@ -145,7 +147,7 @@ def _validity_figures(kernels: Iterable[KernelFact]) -> Figures:
 
 
 def _repair_figures(kernels: Iterable[KernelFact]) -> Figures:
-    """Return how many attempts were repaired, how often, and how many of them came to a correct kernel."""
+    """Return how many attempts were repaired, how often, and how many of them became correct."""
     rounds = [one for one in kernels if one.repair > 0]
     chains = {one.chain for one in rounds}
     mended = {one.chain for one in rounds if one.is_valid}
@@ -158,7 +160,7 @@ def _repair_figures(kernels: Iterable[KernelFact]) -> Figures:
 
 
 def _technique_figures(name: str, kernels: Iterable[KernelFact]) -> Figures:
-    """Return what came of a technique; its speed-ups are over the parents of its kernels."""
+    """Return the results of a technique; its speed-ups are over the parents of its kernels."""
     ends = _final_attempts(kernels)
     speedups = [one.speedup for one in ends if one.is_valid and one.speedup is not None]
     return {
@@ -175,10 +177,11 @@ def _technique_figures(name: str, kernels: Iterable[KernelFact]) -> Figures:
 
 
 def _call_figures(charges: Iterable[Charge]) -> Figures:
-    """Return what came of attempts at answers, what they read and wrote, and how long they took.
+    """Return the results of attempts at answers, the tokens that they read and wrote, and their
+    duration.
 
-    `usable_percent` is the share of them whose answer became what it was asked for. `uncounted_tokens` were
-    charged for attempts of which nobody said what they took; they are in none of the other counts.
+    `usable_percent` is the share of them whose answer became what it was asked for. `uncounted_tokens`
+    were charged for attempts whose use is unknown; no other count includes them.
     """
     asked = [one for one in charges if one.outcome is not None]
     counted = [one.tokens for one in asked if one.tokens is not None]
@@ -202,7 +205,9 @@ def _call_figures(charges: Iterable[Charge]) -> Figures:
 
 
 def _cost_figures(charges: Iterable[Charge]) -> Figures:
-    """Return what was spent: None where a price is unknown, with what is known and how often it is not."""
+    """Return what was spent: None if a price is unknown, with the known part and the number of unknown
+    prices.
+    """
     costs = [one.cost_nano_usd for one in charges]
     known = sum(cost for cost in costs if cost is not None) / NANO
     unpriced = costs.count(None)
@@ -210,7 +215,7 @@ def _cost_figures(charges: Iterable[Charge]) -> Figures:
 
 
 def _model_figures(charges: Sequence[Charge], kernels: Sequence[KernelFact]) -> list[Figures]:
-    """Return who was asked or wrote kernels: `builtin` and `person` have kernels and no calls."""
+    """Return the models that were asked and the authors of kernels: `builtin` and `person` have no calls."""
     asked, wrote = (
         dict(_group_facts(charges, lambda one: one.model)),
         dict(_group_facts(kernels, lambda one: one.author)),
@@ -227,7 +232,7 @@ def _model_figures(charges: Sequence[Charge], kernels: Sequence[KernelFact]) -> 
 
 
 def _group_facts(facts: Iterable[Fact], of: Callable[[Fact], str | None]) -> list[tuple[str, list[Fact]]]:
-    """Return the facts by a name, in its order; those without one are left out."""
+    """Group the facts by a name, sorted; facts without a name are left out."""
     found: dict[str, list[Fact]] = defaultdict(list)
     for one in facts:
         name = of(one)

@@ -1,1 +1,1 @@
-"""The verbs of `agentctl`, a module each, or one for a family of small ones; `agentctl.app` lists them."""
+"""The verbs of `agentctl`: one module each, or one for a family of small verbs; `agentctl.app` lists them."""

@@ -13,9 +13,10 @@ from daemon import exits
 from targets.registry import target_names
 
 ARM_PROBLEMS = ("rope_single_freq_apply", "mamba", "bmm_softmax", "rmsnorm_matmul")
-"""What `--arms` runs on unless told: elementwise, a scan, a product with softmax, a product with a norm.
+"""The default problems of `--arms`: elementwise, a scan, a product with softmax, a product with a norm.
 
-Not silu, where one rewrite has nearly all of the gain and strategies hardly differ.
+silu is not among them, because one rewrite has nearly all of its gain and strategies hardly differ on
+it.
 """
 ARM_SEEDS = "0,1,2,3,4"
 
@@ -87,9 +88,9 @@ def _plan_jobs(
     seeds: str | None,
     donors: str | None,
 ) -> tuple[list[Any], list[str]]:
-    """The runs that are asked for, those of one problem together, and those whose lessons are offered.
+    """Return the requested runs, grouped by problem, and the keys of the runs whose lessons are reused.
 
-    Who learns from others comes after all of them.
+    Runs that reuse lessons come last.
     """
     import seeds as shipped
     from agentctl.bench.runs import ARMS, REUSE, BenchJob
@@ -117,7 +118,7 @@ def _plan_jobs(
 
 
 def _find_kernels(folder: Path, problems: Iterable[str]) -> dict[str, list[str]]:
-    """The kernels in a folder, by the problem that their names begin with."""
+    """Return the kernels in a folder, by the problem that their file names start with."""
     found: dict[str, list[str]] = {}
     for file in sorted(folder.glob("*.py")):
         name, dash, _ = file.stem.partition("-")

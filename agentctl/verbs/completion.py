@@ -1,4 +1,4 @@
-"""`agentctl completion`: the script that has a shell complete verbs, options and runs."""
+"""`agentctl completion`: prints the script that lets a shell complete verbs, options and runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from agentctl.app import Session, agentctl, common_options
 from daemon import exits
 
 COMPLETION_VARIABLE = "_AGENTCTL_COMPLETE"
-"""What the shell sets when it asks; the name is the library's, of the program's."""
+"""The variable that the shell sets when it asks for completions; click derives its name from the
+program's.
+"""
 
 INSTALL = {
     "bash": 'in ~/.bashrc: eval "$(agentctl completion bash)"',

@@ -1,4 +1,4 @@
-"""`agentctl doctor`: whether everything that a run needs is there, and what to do where it is not."""
+"""`agentctl doctor`: checks that everything a run needs is there, and says what to do if it is not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentctl.terminal_style import style
 from daemon import exits
 
 MARKS = {GOOD: ("ok", "good"), BAD: ("bad", "bad")}
-"""How a result is written; what is neither good nor bad is worth a look."""
+"""How a result is written; any other result means that you should take a look."""
 
 
 @click.command(epilog=exits.epilog())

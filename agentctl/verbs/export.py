@@ -1,4 +1,4 @@
-"""`agentctl export`: a run in the forms that other tools read."""
+"""`agentctl export`: writes a run in the formats that other tools read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LAYOUTS = ("nki-kernel-agent",)
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """What was asked for on the command line."""
+    """What you asked for on the command line."""
 
     run: str
     output: Path | None
@@ -35,10 +35,10 @@ class ExportRequest:
     force: bool
 
     def require_output(self) -> Path:
-        """Return where to write.
+        """Return the output path.
 
         Raises:
-            click.UsageError: nobody said.
+            click.UsageError: none was given.
         """
         if self.output is None:
             raise click.UsageError("say where to write it: -o PATH")
@@ -46,7 +46,7 @@ class ExportRequest:
 
 
 ExportAnswer = tuple[dict[str, Any], str]
-"""An answer as JSON and in words."""
+"""An answer as JSON and as text."""
 
 
 @click.command(epilog=exits.epilog())
@@ -111,7 +111,8 @@ def _export_layout(session: Session, reader: LogReader, wanted: ExportRequest) -
     with session.progress_bar("reading the run") as bar:
         made = collect_run_files(reader, wanted.run, progress=bar)
     write_folder(session.home, output, made, force=wanted.force)
-    said = f"wrote {format_count(len(made), 'file')} to {output}: checkpoints/, experiments.jsonl, optimization_memory/"
+    parts = "checkpoints/, experiments.jsonl, optimization_memory/"
+    said = f"wrote {format_count(len(made), 'file')} to {output}: {parts}"
     return {"output": str(output), "files": sorted(made)}, said
 
 
@@ -143,7 +144,8 @@ def _export_otlp(session: Session, reader: LogReader, wanted: ExportRequest) -> 
         found = iterate_spans(reader, wanted.run, prompts=wanted.prompts, progress=bar)
         view = run_view(wanted.run, reader.run_state(wanted.run))
         sent = send_telemetry(wanted.address, found, view, version=version("nki-kernel-agent"))
-    said = f"sent {format_count(sent.spans, 'span')}, {sent.questions} of them questions to models, to {wanted.address}"
+    spans = format_count(sent.spans, "span")
+    said = f"sent {spans}, {sent.questions} of them questions to models, to {wanted.address}"
     return {"spans": sent.spans, "questions": sent.questions, "prompts": wanted.prompts}, said
 
 

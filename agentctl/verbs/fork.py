@@ -1,4 +1,4 @@
-"""`agentctl fork`, and what it shares with `agentctl resume RUN@SEQ`: a run that continues another."""
+"""`agentctl fork`, and what it shares with `agentctl resume RUN@SEQ`: starts a run that continues another."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ set_option = click.option(
 
 
 def parse_place(place: str) -> tuple[str, int | None]:
-    """Read `RUN@SEQ`, or `RUN` for a run's last event.
+    """Parse `RUN@SEQ`, or `RUN` for a run's last event.
 
     Raises:
         click.UsageError: it is neither.
@@ -42,9 +42,10 @@ def parse_place(place: str) -> tuple[str, int | None]:
 
 
 class ForkRequest(NamedTuple):
-    """The command that forks a run, the problem of the run that it makes, and what that has another value of.
+    """The command that forks a run, the new run's problem, and the settings that change.
 
-    `changed` holds a setting's two values by its key; `same` says that settings were given that change none.
+    `changed` maps a setting's key to its two values. `same` is true if settings were given but change
+    nothing.
     """
 
     command: Fork
@@ -54,9 +55,9 @@ class ForkRequest(NamedTuple):
 
 
 def build_fork(session: Session, place: str, settings: tuple[str, ...], *, rewind: bool) -> ForkRequest:
-    """Return what forks the run at `place`.
+    """Return the request to fork the run at `place`.
 
-    Everything in it that can be known to be wrong is refused here, before it is sent.
+    Every fault that can be found here is reported before the command is sent.
 
     Raises:
         UnknownRun, UnknownEvent: there is no such place.

@@ -1,4 +1,4 @@
-"""`agentctl host`: hosts that kernels run on: trust them, set them up, look at them."""
+"""`agentctl host`: trusts, sets up and checks the hosts that kernels run on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SET_UP = "run this script without --check"
-"""The script's remedy for what setting up mends."""
+"""The setup script's remedy for anything that a setup repairs."""
 
 _NONE = "name a HOST, [user@]host[:port], or set run.hosts"
 
@@ -37,7 +37,7 @@ def _resolve_hosts(session: Session, names: Iterable[str]) -> list[HostSpec]:
 
     Raises:
         click.UsageError: neither names any.
-        remote.errors.RemoteError: a name is none of a host.
+        remote.errors.RemoteError: a name is not a host address.
     """
     from remote.ssh.host_config import select_hosts
 
@@ -91,10 +91,10 @@ def forget(session: Session, name: str, *, key: bool) -> None:
 
 
 def _distrust_key(session: Session, name: str) -> tuple[str, ...]:
-    """Take back that a host's key is trusted; return the keys of it that the user's own files have.
+    """Stop trusting a host's key; return its keys that the user's own files still list.
 
     Raises:
-        DaemonError: none was written down.
+        DaemonError: no key was recorded.
     """
     from remote.ssh.host import HostSpec
     from remote.ssh.host_keys import distrust_host
@@ -144,7 +144,7 @@ def setup(session: Session, hosts: tuple[str, ...]) -> int:
 
 
 def _survey_hosts(session: Session, hosts: list[HostSpec], *, change: bool) -> int:
-    """Look at hosts, beside one another; status 0 if kernels can be run on all of them."""
+    """Check hosts in parallel; return status 0 if kernels can run on all of them."""
     from remote.errors import InfrastructureError
     from remote.ssh.host_setup import survey_host
     from remote.ssh.link import SshLink
@@ -178,7 +178,7 @@ def _survey_hosts(session: Session, hosts: list[HostSpec], *, change: bool) -> i
 
 
 def _gather_hosts(hosts: list[HostSpec], work: Callable[[HostSpec], Awaitable[T]]) -> list[T | Any]:
-    """Return what `work` gives for each host, or the error of the room that it raises."""
+    """Return the result of `work` for each host, or the `InfrastructureError` that it raised."""
     from remote.errors import InfrastructureError
 
     async def one(host: HostSpec) -> T | InfrastructureError:
@@ -258,7 +258,7 @@ def trust(session: Session, name: str, expected: str | None) -> int:
 
 
 def _confirm_key(address: str, shown: ShownKey) -> None:
-    """Ask a person; refuse where nobody can answer."""
+    """Ask the user to confirm a key; refuse if nobody can answer."""
     click.echo(f"{address} is {shown.peer} and shows the key {shown.fingerprint}", err=True)
     if shown.known:
         click.echo(f"that is NOT the one that is known: {', '.join(shown.known)}", err=True)

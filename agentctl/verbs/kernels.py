@@ -1,4 +1,4 @@
-"""`agentctl best` and `agentctl diff`: kernels out of the log, and what changed between two of them."""
+"""`agentctl best` and `agentctl diff`: print a kernel of a run, or what changed between two."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from state.output_files import write_output
 from state.reader import LogReader
 
 TIMELINE_WIDTH = 60
-"""Characters of a timeline."""
+"""Width of a timeline in characters."""
 
 SHADES = " \u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
-"""Shares of a time in which an engine is busy, from none to all of it."""
+"""Shares of time in which an engine is busy, from none to all."""
 
 
 @click.command(epilog=exits.epilog())
@@ -80,7 +80,7 @@ def diff(session: Session, run: str, a: str, b: str) -> None:
 
 
 def _format_counters(found: KernelComparison) -> Iterator[str]:
-    """Yield the counters that moved, where that shows when they are written."""
+    """Yield the counters whose printed values differ."""
     shown = {
         name: (format_counter(name, was), format_counter(name, now))
         for name, (was, now) in found.counters.items()
@@ -96,7 +96,7 @@ def _format_counters(found: KernelComparison) -> Iterator[str]:
 
 
 def _format_timelines(found: KernelComparison) -> Iterator[str]:
-    """Yield when each engine and queue is busy, in both kernels on one scale of time."""
+    """Yield when each engine and queue is busy, in both kernels on one time scale."""
     old, new = found.a_timeline, found.b_timeline
     if old is None or new is None:
         return
@@ -112,7 +112,7 @@ def _format_timelines(found: KernelComparison) -> Iterator[str]:
 
 
 def _draw_lane(line: BusyTimeline, lane: str, span_ms: float) -> str:
-    """Return one lane as characters, as long as its kernel takes of `span_ms`."""
+    """Return one lane as characters; its length is the kernel's share of `span_ms`."""
     parts = line.busy_percent.get(lane, (0,))
     columns = max(1, round(TIMELINE_WIDTH * line.span_ms / span_ms)) if span_ms else TIMELINE_WIDTH
     drawn = ""
@@ -131,7 +131,7 @@ def _colour_diff_line(line: str) -> str:
 
 
 def format_counter(name: str, value: float) -> str:
-    """Return a counter's value with its unit, which the end of its name says."""
+    """Return a counter's value with the unit that the end of its name implies."""
     for ending, write in _UNITS.items():
         if name.endswith(ending):
             return write(value)
@@ -139,7 +139,7 @@ def format_counter(name: str, value: float) -> str:
 
 
 def format_scaled(value: float, unit: str) -> str:
-    """Return a value with the decimal prefix that leaves one to three digits in front."""
+    """Return a value with the decimal prefix that leaves one to three digits before the point."""
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= factor:
             return f"{value / factor:.1f} {prefix}{unit}"
@@ -163,4 +163,4 @@ NOTES = {
     "mbu_estimated_percent": "bytes moved, of the HBM's peak",
     "mfu_inst_max_achievable_estimated_percent": "flops per byte, of the ridge",
 }
-"""What a share is of, where its name does not say so."""
+"""What a percentage refers to, where the counter's name does not say it."""

@@ -1,4 +1,6 @@
-"""`agentctl lineage` and `agentctl replay`: where runs come from, and a run as its events alone give it."""
+"""`agentctl lineage` and `agentctl replay`: show how runs descend from each other, and rebuild a run
+from its events.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ def _root_run(rows: Mapping[str, dict[str, Any]], run: str) -> str:
 def _build_tree(
     reader: LogReader, rows: Mapping[str, dict[str, Any]], run: str, *, owned: bool
 ) -> dict[str, Any]:
-    """Return a run with its forks, in the order of the events that they continue."""
+    """Return a run with its forks, ordered by the events that they continue."""
     row = rows[run]
     state = reader.run_state(run)
     forks = sorted(
@@ -84,7 +86,7 @@ def _build_tree(
 
 
 def _fork_changes(reader: LogReader, row: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return what a fork changed of its parent's settings and prompts, and the toolchain if another."""
+    """Return which settings and prompts of its parent a fork changed, and the toolchain if it differs."""
     if row["parent"] is None:
         return {}
     before = reader.run_state(row["parent"], row["parent_seq"])

@@ -1,6 +1,8 @@
-"""Keeping a log safe: `verify`, `backup`, `restore`, `archive`, `import`, `compact`, `repair` and `migrate`.
+"""Keeps a log safe: `verify`, `backup`, `restore`, `archive`, `import`, `compact`, `repair` and
+`migrate`.
 
-What writes to the log needs it to itself: with a running owner it says whose it is, and exits with 75.
+Verbs that write the log need it for themselves. If another process owns it, they name that process and
+exit with status 75.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ def verify(session: Session, deep: bool) -> int:
     """Re-derive the log's chains, folds and read models; status 4 names the first bad row."""
     from state import verify as proof
 
-    LogReader.open(session.home).close()  # says in one line when there is nothing to verify
+    LogReader.open(session.home).close()  # fails with one line if there is nothing to verify
     with session.progress_bar("verified") as bar:
         report = proof.verify_log(session.home, deep=deep, progress=bar)
     findings = [str(finding) for finding in report.findings]
@@ -169,7 +171,7 @@ def migrate(session: Session) -> None:
 
 
 def _emit_rewritten_log(session: Session, done: Any, text: str, **more: Any) -> None:
-    """Say what became of the log, and where its old files are."""
+    """Print the result of a rewritten log, and where its old files are."""
     kept = None if done.kept is None else str(done.kept)
     found = {
         **done.event.model_dump(mode="json", exclude={"type"}),

@@ -1,4 +1,4 @@
-"""`agentctl memory`: what runs and files have to tell later runs, and what of it is to be forgotten."""
+"""`agentctl memory`: shows, imports, exports and deletes the experiences that later runs are given."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from state.reader import LogReader
 _COLUMNS = "{:12}  {:24}  {:20}  {:6}  {:18}  {:22}  {}"
 _HEADER = _COLUMNS.format("ID", "FROM", "PROBLEM", "TARGET", "TECHNIQUE", "EFFECT", "WHAT")
 _VERB_WORDS = {"learn": "memory import", "forget": "memory forget"}
-"""What was typed, by the verb of the command that it becomes."""
+"""The words that you typed, by the verb of the command that is sent."""
 TITLE_WIDTH = 60
-"""Characters of an experience's first line in a list."""
+"""Characters of an experience's first line that a list shows."""
 
 
 @click.group(epilog=exits.epilog())
@@ -140,7 +140,7 @@ def _read_experiences(session: Session) -> tuple[LearntExperience, ...]:
 
 
 def _find_experience(known: Sequence[LearntExperience], name: str) -> LearntExperience:
-    """Return the experience whose id begins with `name`.
+    """Return the experience whose id starts with `name`.
 
     Raises:
         UnknownExperience: there is none, or more than one.
@@ -152,7 +152,9 @@ def _find_experience(known: Sequence[LearntExperience], name: str) -> LearntExpe
 
 
 def _send_and_wait(session: Session, command: ExperienceCommand) -> dict[str, Any] | None:
-    """Send a command and return its answer; None, having said so, when nobody is there to give one."""
+    """Send a command and return its answer; if nobody owns the home, say that it is queued and return
+    None.
+    """
     sent = send_command(session.home, command)
     answer = wait_for_answer(session.home, sent)
     if answer is None:
@@ -175,7 +177,7 @@ def _format_row(one: LearntExperience) -> str:
 
 
 def _format_effect(one: LearntExperience) -> str:
-    """Return which way the change went and how far; empty where a file does not say."""
+    """Return the direction and size of a change; empty if a file does not give them."""
     if one.about.kind is None:
         return ""
     way = "faster" if one.about.kind is ExperienceKind.POSITIVE else "slower"

@@ -1,4 +1,4 @@
-"""`agentctl problems`: list the problems, show one, begin one of one's own."""
+"""`agentctl problems`: list the problems, show one, or start one of your own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentctl.views.run import bound_percent
 from daemon import exits
 from state.model import Level
 from state.reader import LogReader
-from targets.registry import target_names
+from targets.registry import starting_kernel, target_names
 
 if TYPE_CHECKING:
     from seeds import ArgumentSpec, InputSpec, Problem, ProblemSpec
@@ -27,7 +27,7 @@ Row = dict[str, Any]
 
 SIZE = "full"
 LEVEL = Level.SLICES
-"""What `--measure` judges at: the latency is that of the whole kernel in any case."""
+"""The level at which `--measure` judges; the latency is always that of the whole kernel."""
 
 
 @click.group(epilog=exits.epilog(), invoke_without_command=True)
@@ -76,7 +76,7 @@ _HEADER = _COLUMNS.format("PROBLEM", "PREDICTED", "ROOFLINE", "%PEAK", "TIGHT", 
 def _measure_all(
     session: Session, found: Sequence[Problem], rows: Sequence[Row], flags: dict[str, Any]
 ) -> None:
-    """Judge the initial kernels one after the other; a line each as soon as it is there."""
+    """Judge the initial kernels one after the other, and print each result as soon as it is known."""
     made: list[Row] = []
     for problem, row in zip(found, rows, strict=True):
         made.append({**row, **_measure_kernel(session, problem, flags)})
@@ -94,7 +94,8 @@ def _measure_kernel(session: Session, problem: Problem, flags: dict[str, Any]) -
 
     config = config_from_flags(session, {**flags, "problem": problem.name, "size": SIZE})
     bounds = remote.compute_bounds(problem, SIZE, config.run.target)
-    answer = asyncio.run(evaluate_kernel(session.home, config, problem, problem.kernel.encode(), LEVEL))
+    kernel = starting_kernel(problem, config.run.target)
+    answer = asyncio.run(evaluate_kernel(session.home, config, problem, kernel, LEVEL))
     evaluation = answer.evaluation
     latency_ms = evaluation.benchmark.latency_ms if evaluation.benchmark else None
     return {
@@ -150,7 +151,7 @@ def _file_text(problem: Problem, file: str) -> str:
 
 
 def _bounds_by_target(problem: Problem) -> Iterator[tuple[str, Row]]:
-    """The bounds at the full size on every target that has both."""
+    """Yield the bounds at the full size, for every target."""
     import remote
     from targets.registry import target_names
 
@@ -189,7 +190,7 @@ def _format_kernel_shape(item: InputSpec) -> str:
     return "" if shape is None else f", given to kernels as [{', '.join(map(str, shape))}]"
 
 
-# --- a new one -------------------------------------------------------------------------------------
+# --- a new problem ---------------------------------------------------------------------------------
 
 
 @problems.command(epilog=exits.epilog())
@@ -210,7 +211,7 @@ def new(session: Session, name: str, into: Path) -> None:
     session.emit({"folder": str(folder), "files": list(problem.files)}, "\n".join(text))
 
 
-# --- one of a run ----------------------------------------------------------------------------------
+# --- the problem of a run --------------------------------------------------------------------------
 
 
 @problems.command(epilog=exits.epilog())

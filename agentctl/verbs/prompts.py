@@ -1,4 +1,4 @@
-"""`agentctl prompts`: the words that LLM roles are given, and which of them this home replaces."""
+"""`agentctl prompts`: shows the prompts of the LLM roles, and which of them this home overrides."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def prompts(
 
 
 def _read_logged_prompts(home: Path, version: str) -> PromptSet:
-    """Return the set of a version that the log holds.
+    """Return the prompt set of a version that the log holds.
 
     Raises:
-        DaemonError: there is no such set in it.
+        DaemonError: the log has no such set.
     """
     with LogReader.open(home) as reader:
         try:
@@ -81,7 +81,7 @@ def _read_logged_prompts(home: Path, version: str) -> PromptSet:
 
 
 def _prompts_json(found: PromptSet, home: Path) -> dict[str, Any]:
-    """Return the set as JSON; `recorded` is the version that the log has for runs to come."""
+    """Return the set as JSON; `recorded` is the version that the log holds for new runs."""
     return {
         "version": found.version,
         "recorded": _recorded_version(home),
@@ -93,7 +93,7 @@ def _prompts_json(found: PromptSet, home: Path) -> dict[str, Any]:
 
 
 def _item_json(found: PromptSet, path: str) -> dict[str, Any]:
-    """Return what the manifest says of a file: what it is for, its version, and how far it was checked."""
+    """Return what the manifest says about a file: its purpose, its version, and how far it was checked."""
     item = found.manifest.items[path]
     return {
         "kind": item.kind.value,
@@ -106,7 +106,9 @@ def _item_json(found: PromptSet, path: str) -> dict[str, Any]:
 
 
 def _role_blocks(found: PromptSet, role: str) -> Iterator[dict[str, Any]]:
-    """Yield what a role is told, in order; where that depends on the target, of all targets."""
+    """Yield the blocks of a role's prompt, in order; blocks that differ by target are listed for all
+    targets.
+    """
     told = [found.role_blocks(role, target) for target in found.manifest.targets]
     for block in dict.fromkeys(block for same_place in zip(*told, strict=True) for block in same_place):
         yield {
@@ -118,7 +120,9 @@ def _role_blocks(found: PromptSet, role: str) -> Iterator[dict[str, Any]]:
 
 
 def _recorded_version(home: Path) -> str | None:
-    """Return the version that the log has for runs to come; None: nobody edited any, it is the program's."""
+    """Return the version that the log holds for new runs; None if no edit was recorded (the built-in set
+    is used).
+    """
     try:
         with LogReader.open(home) as reader:
             return reader.system_state().prompts
@@ -146,7 +150,7 @@ def _format_listing(listed: dict[str, Any], home: Path) -> list[str]:
 
 
 def _format_chosen_files(items: dict[str, Any]) -> Iterator[str]:
-    """Yield the files of which a role is told those that fit, a line for each kind."""
+    """Yield the files of which only the fitting ones go into a prompt, one line per kind."""
     chosen = [path for path, item in items.items() if item["kind"] != FileKind.BLOCK]
     if chosen:
         yield "chosen per problem, plan or implementation:"
@@ -157,7 +161,7 @@ def _format_chosen_files(items: dict[str, Any]) -> Iterator[str]:
 
 
 def _pending_edit_lines(listed: dict[str, Any]) -> list[str]:
-    """Say it where runs to come would still get another version than the files hold."""
+    """Return a note if new runs would still get another version than the files hold."""
     told = listed["recorded"] or builtin_prompts().version
     if told == listed["version"]:
         return []

@@ -1,4 +1,4 @@
-"""`agentctl report`: a run as one document to hand on."""
+"""`agentctl report`: writes a run as one document that you can hand on."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FORMS: dict[str, Callable[[ReportDocument], str]] = {
     ".md": _render_markdown,
     ".json": _render_json,
 }
-"""How a report is written, by the ending of its file."""
+"""The report's format, by the ending of its file."""
 
 
 @click.command(epilog=exits.epilog())

@@ -1,6 +1,6 @@
-"""`agentctl rescore`: a run's kernels ranked by another objective than the one it searched by.
+"""`agentctl rescore`: ranks a run's kernels by another objective than the one the run searched by.
 
-History is not touched: what was judged is in the log, and an objective is a number of it.
+It changes nothing: it computes the objective from verdicts that are in the log.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ UNITS = {
     "_intensity": "flop/B",
     "_ratio": "flop/B",
 }
-"""What a counter is in, by how its name ends; others are numbers of things."""
+"""The unit of a counter, by the end of its name; other counters are plain counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredKernel:
-    """A correct kernel of a run: what was judged, and what it was called."""
+    """A correct kernel of a run: its verdict's numbers, and its title."""
 
     id: str
     title: str
@@ -51,7 +51,9 @@ class ScoredKernel:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What kernels are ranked by: the value of one (None: it has none), its spelling, which way is better."""
+    """What kernels are ranked by: how to compute a value (None: a kernel has none), how to print it,
+    which is better.
+    """
 
     meaning: str
     value: Callable[[ScoredKernel], float | None]
@@ -96,7 +98,9 @@ def rescore(session: Session, run: str, name: str, most: int) -> None:
 
 
 def rank_kernels(kernels: Iterable[ScoredKernel], objective: Objective) -> list[tuple[ScoredKernel, float]]:
-    """Return the kernels that have a value, best first, with their values; ties go to the earlier place."""
+    """Return the kernels that have a value, best first, with their values; in ties the earlier kernel is
+    first.
+    """
     valued = [(one, value) for one in kernels if (value := objective.value(one)) is not None]
     sign = -1 if objective.higher_is_better else 1
     return sorted(valued, key=lambda pair: (sign * pair[1], _evaluation_key(pair[0])))
@@ -110,7 +114,7 @@ def parse_objective(name: str, bounds: LatencyBounds, kernels: Iterable[ScoredKe
     """Return the objective that is called `name`.
 
     Raises:
-        DaemonError: there is none, or no kernel has that counter; the nearest is named.
+        DaemonError: there is none, or no kernel has that counter; the error names the nearest.
     """
     table = _named_objectives(bounds)
     if name in table:
@@ -170,7 +174,7 @@ def _counter_objective(name: str) -> Objective:
 
 
 def _read_kernels(reader: LogReader, run: str) -> list[ScoredKernel]:
-    """Return the correct kernels of a run whose latencies compare, without duplicates."""
+    """Return the correct kernels of a run whose latencies are comparable, without duplicates."""
     timed = {one.key.rpartition(".")[0]: one for one in _read_verdicts(reader, run)}
     found = []
     for row in reader.candidate_rows(run):
@@ -187,7 +191,7 @@ def _read_kernels(reader: LogReader, run: str) -> list[ScoredKernel]:
 
 
 def _read_verdicts(reader: LogReader, run: str) -> Iterable[EvaluationCompleted]:
-    """Yield a run's verdicts, oldest first, so that of a kernel judged again the last one counts."""
+    """Yield a run's verdicts, oldest first, so that the last verdict of a kernel counts."""
     found = reader.iterate_events(run, ("EvaluationCompleted",))
     yield from (item.event for item in found if isinstance(item.event, EvaluationCompleted))
 
@@ -205,7 +209,7 @@ def _format_ranking(
 
 
 def _format_kernel(row: dict[str, Any], objective: Objective) -> str:
-    """Return a kernel's line: its rank and value, and those by latency unless that is the objective."""
+    """Return a kernel's line: its rank and value, with its rank by latency unless that is the objective."""
     other = objective.meaning != LATENCY
     before = f"(by latency {row['rank_by_latency']}.) " if other else ""
     value = f"{objective.spell(row['value'])}  " if other else ""

@@ -1,4 +1,4 @@
-"""`agentctl run` and `agentctl resume`: start a run, or take one up, and see it to its end."""
+"""`agentctl run` and `agentctl resume`: start or continue a run, and follow it to its end."""
 
 from __future__ import annotations
 
@@ -95,28 +95,28 @@ def resume(
 
 
 class FollowHooks(Protocol):
-    """What is done beside following a run, for a verb that starts one."""
+    """What a verb that starts a run adds while it is followed."""
 
     def wrap_screen(self, screen: Screen, run: str) -> Screen:
-        """Return where the run's progress is shown, and noticed."""
+        """Return the screen that shows the run's progress, and observes it."""
 
     def report_extras(self, tracker: RunTracker) -> tuple[dict[str, Any], str]:
-        """Return what the report has besides, as JSON and in words, however following ended."""
+        """Return the additions to the final report, as JSON and as text, however following ended."""
 
 
 def check_output_now(session: Session, output: Path | None) -> None:
-    """Say now, not after days, that the best kernel cannot be written there."""
+    """Fail now, and not after days, if the best kernel cannot be written there."""
     if output is not None:
         check_output(session.home, output, replace=True)
 
 
 def _find_queued_run(home: Path, run: str | None) -> tuple[str, SentCommand] | None:
-    """Return the newest run whose first command waits for an owner of the home, or `run` if it is one."""
+    """Return the newest run whose first command is queued, or `run` if that is queued."""
     return next((found for found in queued_runs(home) if run in (None, found[0])), None)
 
 
 def _load_run_row(home: Path, run: str | None) -> dict[str, Any]:
-    """Return the row of `run`, or of the last one; an older log is brought up to date first."""
+    """Return the row of `run`, or of the last run; an older log is migrated first."""
     try:
         return _read_run_row(home, run)
     except ReadModelsStale:
@@ -128,7 +128,7 @@ def _load_run_row(home: Path, run: str | None) -> dict[str, Any]:
 
 def _read_run_row(home: Path, run: str | None) -> dict[str, Any]:
     with LogReader.open(home) as reader:
-        reader.check_end()  # a run that ended here would never meet the check that its owner makes
+        reader.check_end()  # the log's owner makes this check, but a run that has ended needs no owner
         return find_run(reader, run or find_last_run(reader))
 
 
@@ -141,7 +141,9 @@ def follow_to_end(
     *,
     beside: FollowHooks | None = None,
 ) -> int:
-    """Follow `run` to its end (`sent` None: it has ended) and report; return the exit status."""
+    """Follow `run` to its end and report; return the exit status. `sent` is None if the run has ended
+    already.
+    """
     from agentctl.follow import follow_run, replay_run
     from daemon.log_verification import verify_briefly
     from daemon.process_logging import configure_logging
@@ -190,18 +192,18 @@ def _finish_run(
 
 
 def _has_result(state: RunState, *, asked_in_vain: bool) -> bool:
-    """Whether a run came to something: where its questions came to nothing, only a gain is that."""
+    """Return whether a run had a result; if its questions to models all failed, only a gain counts as one."""
     if state.status is not RunStatus.COMPLETED or state.best is None or state.initial is None:
         return False
     return not asked_in_vain or state.best.id != state.initial.id
 
 
 def _warn_orphaned_runs(session: Session, run: str) -> None:
-    """Name the runs besides `run` that nobody drives any more when this process, their host, leaves."""
+    """Name the other runs that stop advancing when this process, their host, exits."""
     try:
         with LogReader.open(session.home) as reader:
             rows = reader.run_rows()
-    except NoLog:  # interrupted before there was one
+    except NoLog:  # interrupted before there was a log
         return
     others = [str(row["run"]) for row in rows if row["run"] != run and row["status"] == RunStatus.RUNNING]
     if others:

@@ -1,4 +1,4 @@
-"""`agentctl service`: install `agentd` as a systemd service, look at it, remove it."""
+"""`agentctl service`: installs, checks and removes `agentd` as a systemd service."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OWNERS = {ServiceScope.USER: "this user", ServiceScope.SYSTEM: "the system"}
 
 
 def _scope_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--system` and `--user`: whose service it is."""
+    """Add `--system` and `--user`, which choose the service manager."""
     for scope, help_ in _HELP.items():
         function = click.option(f"--{scope}", "scope", flag_value=scope.value, help=help_)(function)
     return function
@@ -45,7 +45,7 @@ def _scope_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def _parse_credentials(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, Path]:
-    """Read NAME=FILE options."""
+    """Parse NAME=FILE options."""
     pairs = [value.partition("=") for value in values]
     for name, _, file in pairs:
         if not (name and file):
@@ -80,7 +80,7 @@ def install(session: Session, scope: str | None, credentials: dict[str, Path], n
     text = unit.render_text()
     if faults := manager.find_unit_faults(text):
         raise BadUnit("\n".join(faults), hint="systemd-analyze verify says so")
-    load_config(unit.state_directory, {})  # a configuration with faults would keep the service from starting
+    load_config(unit.state_directory, {})  # a faulty configuration would keep the service from starting
     if unit.scope is ServiceScope.SYSTEM:
         if closed := unreadable_folders():
             places = " ".join(map(str, closed))
@@ -140,8 +140,8 @@ def status(session: Session, scope: str | None) -> int:
     except ServiceFailed as error:
         there = f"installed at {manager.unit_path}" if manager.unit_path.exists() else "not installed"
         session.emit(
-            {"ActiveState": "unknown", "unit": str(manager.unit_path), "installed": manager.unit_path.exists(),
-             "reason": str(error)},
+            {"ActiveState": "unknown", "unit": str(manager.unit_path),
+             "installed": manager.unit_path.exists(), "reason": str(error)},
             f"{UNIT_NAME}: {there}; no systemd of {_OWNERS[manager.scope]} answers: {error}",
         )  # fmt: skip
         return exits.NOT_THERE
@@ -220,7 +220,7 @@ def _format_properties(found: dict[str, str]) -> list[str]:
 
 
 def _format_usage(found: dict[str, str]) -> str:
-    """Return what the service used, where the manager counts it."""
+    """Return the memory and CPU time that the service used, if the manager counts them."""
     memory, cpu = found.get("MemoryCurrent", ""), found.get("CPUUsageNSec", "")
     parts = [f", {int(memory) / 2**20:.0f} MiB"] if memory.isdecimal() else []
     parts += [f", {int(cpu) / 1e9:.0f} s of CPU"] if cpu.isdecimal() and int(cpu) < 2**63 else []

@@ -1,4 +1,6 @@
-"""`agentctl show`: an event as the log has it, or what there is of a kernel, prompts and answers as sent."""
+"""`agentctl show`: prints an event, or all that the log has about a kernel, including prompts and
+answers as sent.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ from state.model import Level
 from state.reader import LogReader
 
 PROMPTS = "prompts"
-"""The field that names a set of prompts: long, the same in most events, and shown by `agentctl prompts`."""
+"""The field that names a prompt set. It is long and mostly the same, and `agentctl prompts` shows it."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -113,7 +115,8 @@ def _plan_lines(found: CandidateView) -> Iterator[str]:
         yield "nobody planned it: a run starts from it, or a person proposed it"
         return
     yield f"{found.title} [{found.technique} at {found.site}], planned by {found.model or found.planner}"
-    yield f"  expects     {format_speedup(found.expected.speedup)} over {found.parent}{_expected_counter(found)}"
+    speedup = format_speedup(found.expected.speedup)
+    yield f"  expects     {speedup} over {found.parent}{_expected_counter(found)}"
     if found.expected.reason:
         yield f"  because     {found.expected.reason}"
     for number, step in enumerate(found.steps, start=1):
@@ -148,7 +151,7 @@ def _profile_lines(found: CandidateView) -> Iterator[str]:
 
 
 def _score_lines(profile: object) -> Iterator[str]:
-    """Yield what an end-to-end score came to, if the profile has one."""
+    """Yield the end-to-end score, if the profile has one."""
     match profile:
         case {
             "score": {
@@ -188,7 +191,8 @@ def _judgement_lines(found: CandidateView) -> Iterator[str]:
 
 
 _PARTS: Mapping[str, Callable[[CandidateView], Iterator[str]]] = {
-    "all": _kernel_lines, "plan": _plan_lines, "source": _source_lines, "profile": _profile_lines, "judge": _judgement_lines,
+    "all": _kernel_lines, "plan": _plan_lines, "source": _source_lines, "profile": _profile_lines,
+    "judge": _judgement_lines,
 }  # fmt: skip
 
 _FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -197,10 +201,10 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "profile": ("profile_digest", "latency", "bottleneck", "counters", "profile"),
     "judge": ("verdict", "refuted", "level", "judgements"),
 }
-"""What a part of a kernel has in JSON, besides whose it is."""
+"""The JSON fields of each part of a kernel, besides those that identify it."""
 
 
-# --- what models were asked -------------------------------------------------------------------------
+# --- prompts and answers ----------------------------------------------------------------------------
 
 
 def _exchange_heading(one: Exchange) -> str:
@@ -237,7 +241,7 @@ _EXCHANGE_LINES: Mapping[str, Callable[[Exchange], Iterator[str]]] = {
 
 
 def _without_counters(event: dict[str, Any], blobs: dict[str, str]) -> dict[str, Any]:
-    """Return an event without the counters that its profile, shown below it, has too."""
+    """Return an event without its counters, if the profile shown below has them too."""
     if "counters" not in event or event.get("profile") not in blobs:
         return event
     return {**event, "counters": f"({len(event['counters'])}, in the profile below)"}
@@ -254,7 +258,7 @@ def _find_digests(value: Any) -> dict[str, None]:
 
 
 def _read_blob(reader: LogReader, digest: str) -> str | None:
-    """Return a blob as text; None where the digest is one of something else (a problem, a syntax tree)."""
+    """Return a blob as text; None if the digest names something else (a problem, a syntax tree)."""
     try:
         return reader.get_blob(digest).decode(errors="replace")
     except BlobPruned as error:

@@ -1,4 +1,4 @@
-"""`agentctl stats`: what runs came to in numbers, from the log alone. Nothing is changed."""
+"""`agentctl stats`: prints the results of runs in numbers, from the log alone. It changes nothing."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ SPENT_ON = {
     "paused": "paused",
     "idle": "nothing under way",
 }
-"""What a run's time goes to, in words."""
+"""Names of what a run's time is spent on."""
 
 
 def _parse_thresholds(_: click.Context, __: click.Parameter, value: str) -> tuple[float, ...]:
-    """Read numbers with commas between them.
+    """Parse comma-separated numbers.
 
     Raises:
         click.BadParameter: there is none, or one is not a number above 0.
@@ -100,7 +100,7 @@ def stats(session: Session, runs: tuple[str, ...], fast_at: tuple[float, ...]) -
 def _read_runs(
     reader: LogReader, rows: Sequence[dict[str, Any]], progress: ProgressCallback
 ) -> tuple[list[RunFacts], list[Figures], list[PrefilterResult | None]]:
-    """Return what became of runs, where their time went and what pre-filters did; events are read once."""
+    """Return the facts, times and pre-filter results of runs; their events are read only once."""
     found, times_, filtered = [], [], []
     ends = [reader.run_seq(str(row["run"])) for row in rows]
     for row, before in zip(rows, accumulate(ends, initial=0), strict=False):
@@ -118,11 +118,11 @@ def _read_runs(
     return found, times_, filtered
 
 
-# --- what is printed -------------------------------------------------------------------------------
+# --- printing --------------------------------------------------------------------------------------
 
 
 def _format_stats(runs: Sequence[Figures], all_: Figures) -> Iterator[str]:
-    """Yield one run in full, or several in a line each and all of them in full."""
+    """Yield one run in full; or several runs with a line each, and their totals in full."""
     if len(runs) == 1:
         (run,) = runs
         yield f"{run['run']}: {run['problem']} ({run['size']}) on {run['target']}"
@@ -180,7 +180,7 @@ def _format_figures(found: Figures) -> Iterator[str]:
 
 
 def _time_figures(spent: Spending) -> Figures:
-    """Return where a run's time went, in seconds; the parts add up to all of it."""
+    """Return how a run's time was spent, in seconds; the parts add up to the total."""
     return {"seconds": spent.seconds, "split": spent.split}
 
 
@@ -193,7 +193,7 @@ def _sum_times(times_: Sequence[Figures]) -> Figures:
 
 
 def _format_times(spent: Figures) -> Iterator[str]:
-    """Yield where the time went; kinds that took none are left out."""
+    """Yield how the time was spent, without kinds that took none."""
     whole = spent["seconds"]
     yield ""
     yield from format_table(
@@ -207,7 +207,7 @@ def _format_times(spent: Figures) -> Iterator[str]:
 
 
 def _fast_rows(found: Figures) -> Iterator[tuple[str, Sequence[Figures]]]:
-    """Yield what Fast@p is told of: all attempts, then problems, or the rounds of a run that had several."""
+    """Yield the rows of Fast@p: all attempts, then problems, or the rounds of a run that had several."""
     yield format_count(found["fast"][0]["of"], "attempt"), found["fast"]
     if "fast_problems" in found:
         yield format_count(found["problems"], "problem"), found["fast_problems"]
@@ -224,9 +224,11 @@ def _format_kernels(found: Figures) -> Iterator[str]:
     )
     yield f"  kernels     {kernels['proposed']} proposed{failed}"
     yield f"  valid       {valid}"
-    yield f"  kept        {kernels['kept']}, {format_count(kernels['improvements'], 'improvement')} among them"
+    improvements = format_count(kernels["improvements"], "improvement")
+    yield f"  kept        {kernels['kept']}, {improvements} among them"
     if repairs["attempts"]:
-        share = f"{repairs['succeeded']} of {repairs['attempts']} succeeded ({format_percent(repairs['percent'])})"
+        percent = format_percent(repairs["percent"])
+        share = f"{repairs['succeeded']} of {repairs['attempts']} succeeded ({percent})"
         yield f"  repairs     {share}, in {format_count(repairs['rounds'], 'round')}"
 
 
@@ -239,12 +241,12 @@ def _format_calls(calls: Figures) -> Iterator[str]:
         f"  tokens      {calls['input_tokens']} in, {calls['cached_tokens']} of them cached; "
         f"{calls['output_tokens']} out{uncounted}"
     )
-    spent = f"{format_duration(calls['total_ms'] / 1000)} in all, {format_work_time(calls['median_ms'])} in the median"
-    yield f"  took        {spent}"
+    total, middle = format_duration(calls["total_ms"] / 1000), format_work_time(calls["median_ms"])
+    yield f"  took        {total} in all, {middle} in the median"
 
 
 def _missing_cost_reason(found: Figures) -> str:
-    """Return why there is no cost of an improvement."""
+    """Return why there is no cost per improvement."""
     if found["cost_per_improvement_usd"] is not None:
         return ""
     return ": a price is unknown" if found["unpriced"] else ": there is none"
@@ -280,7 +282,8 @@ def _format_tables(found: Figures) -> Iterator[str]:
 def _model_row(one: Figures) -> Row:
     return (
         one["model"], str(one["proposed"]), str(one["valid"]), _format_share(one["validity_percent"]),
-        str(one["kept"]), str(one["improvements"]), str(one["calls"]["made"]), format_small_usd(one["cost_usd"]),
+        str(one["kept"]), str(one["improvements"]), str(one["calls"]["made"]),
+        format_small_usd(one["cost_usd"]),
     )  # fmt: skip
 
 
@@ -305,7 +308,7 @@ def _format_share(value: float | None) -> str:
 
 
 def format_small_usd(value: float | None) -> str:
-    """Return an amount with two digits that count: single calls cost parts of a cent."""
+    """Return an amount with two significant digits, because single calls cost fractions of a cent."""
     if value is None or value == 0 or value >= 1:
         return formatting.format_usd(value)
     return f"${value:.{1 - math.floor(math.log10(value))}f}"

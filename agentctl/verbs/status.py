@@ -1,4 +1,4 @@
-"""`agentctl status`: what there is, from the log alone."""
+"""`agentctl status`: shows a home on one screen, from the log alone."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from state.reader import LogReader
 ENDED = ("completed", "cancelled")
 
 MAX_DETAILED = 4
-"""Runs of which more is told than a line, at most: it is one screen."""
+"""The maximum number of runs that get more than one line, so that all fits on one screen."""
 
 MAX_NAMED = 3
-"""Runs that are named in a line of the status; of more, how many they are is said."""
+"""The maximum number of runs that one line names; beyond that, it gives their number."""
 
 
 @click.command(epilog=exits.epilog())
@@ -57,7 +57,7 @@ def status(session: Session, run: str | None, *, all_: bool, watch: bool) -> Non
 
 
 def format_overview(found: HomeOverview, *, named: bool) -> list[str]:
-    """Return how a home stands, as lines; `named` says that one run was asked for."""
+    """Return the state of a home as lines; `named` is true if you asked for one run."""
     refused = found.daemon.config_refused
     told = [f"an edit was refused, and changes nothing: {refused}"] if refused else []
     width = terminal_width()
@@ -83,13 +83,13 @@ def format_overview(found: HomeOverview, *, named: bool) -> list[str]:
 
 
 def _detailed_runs(runs: Sequence[RunSummary]) -> list[RunSummary]:
-    """Return the runs of which more is told: one alone, else some of those that have not ended."""
+    """Return the runs to show in detail: a single run, else some of those that have not ended."""
     live = [one for one in runs if one.state not in ENDED]
     return list(runs) if len(runs) == 1 else live[:MAX_DETAILED]
 
 
 def home_view(session: Session, run: str | None, *, all_: bool = False) -> HomeOverview:
-    """Return how the session's home stands now, also where nothing was ever recorded.
+    """Return the current state of the session's home, even if nothing was ever recorded there.
 
     Raises:
         UnknownRun: there is no such run.
@@ -109,7 +109,7 @@ def home_view(session: Session, run: str | None, *, all_: bool = False) -> HomeO
 
 
 def _given_lines(run: RunSummary) -> list[str]:
-    """Return a line for each sequence that a run tried first, with where it is from; and what it was told."""
+    """Return a line for each sequence that a run tried first, with its origin, and for its experiences."""
     told = [f"told {format_count(len(run.told), 'experience')} of others"] if run.told else []
     return told + [
         f"tried first what paid in {one['from']} ({one['problem']}, {format_speedup(one['speedup'])} by "
@@ -119,7 +119,7 @@ def _given_lines(run: RunSummary) -> list[str]:
 
 
 def _approval_lines(runs: Sequence[RunSummary], width: int | None) -> Iterator[str]:
-    """Yield a line for each run that waits for a person."""
+    """Yield a line for each run that waits for a person's approval."""
     for run in runs:
         if run.needs_approval:
             said = f"{run.id} {run.reason}; let it go on with:"
@@ -127,7 +127,7 @@ def _approval_lines(runs: Sequence[RunSummary], width: int | None) -> Iterator[s
 
 
 def _interrupted_lines(runs: Sequence[RunSummary], width: int | None) -> Iterator[str]:
-    """Yield how to carry on with runs that nobody drives."""
+    """Yield how to continue runs that nobody advances."""
     waits = [run.id for run in runs if run.state == INTERRUPTED]
     if waits:
         all_ = f"start agentd for all {len(waits)}, or " if len(waits) > 1 else ""
@@ -148,9 +148,10 @@ _INITIAL = _HEADS.index("INITIAL")
 
 
 def _runs_table(runs: Sequence[RunSummary], width: int | None) -> list[str]:
-    """Return the runs as lines; what was spent has a column once something was.
+    """Return the runs as a table; it has a column for spending once there is any.
 
-    Where that is too wide, it is done without the initial latency, and then with several lines a run.
+    If the table is too wide, it leaves out the initial latency; if that is not enough, each run gets
+    several lines.
     """
     spent = any(run.spent_usd != 0 for run in runs)
     rows = [_HEADS, *map(_table_row, runs)]
@@ -174,7 +175,7 @@ def _runs_table(runs: Sequence[RunSummary], width: int | None) -> list[str]:
 
 
 def _stack_run(run: RunSummary, width: int | None) -> Iterator[str]:
-    """Yield a run on a terminal that has no place for a table."""
+    """Yield the lines of a run for a terminal that is too narrow for a table."""
     name, state, round_, initial, best, speedup, peak, tight, spent = _table_row(run)
     yield wrap_line(f"{style(name, 'head')}  {state}", width)
     said = [f"round {round_}"]
@@ -185,9 +186,11 @@ def _stack_run(run: RunSummary, width: int | None) -> Iterator[str]:
 
 
 def _level_lines(runs: Sequence[RunSummary]) -> list[str]:
-    """Return on how much of their outputs the best kernels were found correct, the most first.
+    """Return, for each level, which best kernels were found correct at it, the most thorough level
+    first.
 
-    Of what is not finished some are named: most of a long table is compared whole.
+    Runs below the highest level are named as examples, because most of a long table is at the highest
+    level.
     """
     return [
         f"best found correct on {LEVELS[level]}: {_name_some_runs(names, all_=level is Level.WHOLE)}"
@@ -197,7 +200,7 @@ def _level_lines(runs: Sequence[RunSummary]) -> list[str]:
 
 
 def _name_some_runs(names: list[str], *, all_: bool) -> str:
-    """Return names, or their number where they are many."""
+    """Return the names, or their number if there are many."""
     if len(names) <= MAX_NAMED:
         return ", ".join(names)
     number = format_count(len(names), "run")

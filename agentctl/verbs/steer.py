@@ -1,4 +1,4 @@
-"""The steering verbs: each drops one command into the inbox and waits for its answer in the log."""
+"""The steering verbs: each puts one command into the inbox and waits for its answer in the log."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def propose(session: Session, run: str, kernel: Path, note: str, wait: bool) -> 
 
 
 def _result_json(fate: ProposalResult) -> dict[str, Any]:
-    """Return a proposed kernel's verdict and decision as JSON; None is what did not come."""
+    """Return a proposed kernel's verdict and decision as JSON; None for one that did not come."""
     found = {"verdict": fate.verdict, "decision": fate.decision}
     return {name: item and item.event.model_dump(mode="json") for name, item in found.items()}
 
@@ -146,7 +146,7 @@ def _result_lines(fate: ProposalResult) -> list[str]:
 
 
 def _send_and_report(session: Session, command: Submit | SteeringCommand, done: str) -> None:
-    """Send `command` and show its answer, or that it is queued."""
+    """Send `command` and print its answer, or that it is queued."""
     if not isinstance(command, Submit):
         refuse_illegal_command(session.home, command)
     sent = send_command(session.home, command)
@@ -162,7 +162,7 @@ def _send_and_report(session: Session, command: Submit | SteeringCommand, done: 
 
 @contextmanager
 def name_new_run(run: str | None) -> Iterator[None]:
-    """Name the run that a command will make, should its answer not come in time."""
+    """If the answer does not come in time, name the run that the command will create."""
     try:
         yield
     except NotAnswered as error:
@@ -172,7 +172,7 @@ def name_new_run(run: str | None) -> Iterator[None]:
 
 
 def report_queued(session: Session, sent: SentCommand, verb: str, **known: str) -> None:
-    """Say that a command waits for an owner of the home."""
+    """Print that a command waits for an owner of the home."""
     text = f"queued: {verb}; nobody owns this home now; agentd, or the next agentctl run, takes it up"
     if "run" in known:
         run = known["run"]

@@ -1,4 +1,4 @@
-"""`agentctl tail`: the log as lines, its end or from a place on, and as it grows."""
+"""`agentctl tail`: prints the log as lines: its end, or from a place on, and as it grows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 def _parse_types(
     context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...] | None:
-    """Return the event types that families, names and patterns select; None when nothing was asked for."""
+    """Return the event types that families, names and patterns select; None if none were given."""
     chosen: set[str] = set()
     for word in (part.strip() for item in value for part in item.split(",")):
         names = FAMILIES.get(word, ()) or [name for name in EVENT_TYPES if fnmatchcase(name, word)]
@@ -50,7 +50,7 @@ def _parse_types(
 
 
 def parse_moment(text: str, now: datetime) -> datetime:
-    """Return what `--since` means: an ISO 8601 time (UTC unless it says so), or an age such as `10 min`.
+    """Parse `--since`: an ISO 8601 time (UTC unless it has a zone), or an age such as `10 min`.
 
     Raises:
         ValueError: it is neither.
@@ -66,8 +66,11 @@ def parse_moment(text: str, now: datetime) -> datetime:
 
 
 def parse_age(found: re.Match[str]) -> timedelta:
-    """Return how long an age is that `AGE_PATTERN` has matched; raises OverflowError where that is no
-    length."""
+    """Return the age that `AGE_PATTERN` matched.
+
+    Raises:
+        OverflowError: it is too large for a timedelta.
+    """
     return timedelta(**{_UNITS[found[2][0]]: int(found[1])})
 
 
@@ -83,7 +86,7 @@ def _parse_since(context: click.Context, parameter: click.Parameter, value: str 
 def _parse_after(
     context: click.Context, parameter: click.Parameter, value: str | None
 ) -> int | tuple[str, int] | None:
-    """Read `RUN@SEQ`, the place of an event, or a number that counts over the whole log."""
+    """Parse `RUN@SEQ`, or a sequence number of the whole log."""
     if value is None:
         return None
     run, mark, text = value.rpartition("@")
@@ -108,7 +111,8 @@ def _parse_pattern(_: click.Context, __: click.Parameter, value: str | None) -> 
     "-n",
     "--lines",
     type=click.IntRange(min=0),
-    help=f"How many of the last events; with --after or --since, of the first.  [default: {DEFAULT_LINES}; then all]",
+    help="How many of the last events; with --after or --since, of the first.  "
+    f"[default: {DEFAULT_LINES}; then all]",
 )
 @click.option(
     "--type", "types", multiple=True, callback=_parse_types, help="Families or event names, with commas."
@@ -157,7 +161,7 @@ def tail(
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Which events: of a run or of all, of some types or of all, the last ones or all after a place."""
+    """Selects events: of one run or all, of some types or all, the last ones or all after a place."""
 
     run: str | None = None
     types: tuple[str, ...] | None = None
@@ -171,14 +175,14 @@ class EventFilter:
     def read_page(
         self, reader: LogReader, after: int, limit: int = PAGE, *, newest: bool = False
     ) -> list[RecordedEvent]:
-        """Return the next events; none while the stream has not begun."""
+        """Return the next events; none if the stream has not begun."""
         try:
             return reader.read(stream=self.run, types=self.types, after=after, limit=limit, newest=newest)
         except StreamUnknown:
             return []
 
     def read_page_before(self, reader: LogReader, upto: int | None) -> list[RecordedEvent]:
-        """Return the page of events that ends at a global seq, or the last one."""
+        """Return the page of events that ends at a global seq, or the last page."""
         try:
             return reader.read(stream=self.run, types=self.types, limit=PAGE, newest=True, upto=upto)
         except StreamUnknown:
@@ -197,7 +201,7 @@ class EventFilter:
 
 
 def _open_log(session: Session, *, follow: bool) -> LogReader:
-    """Open the log; when following, wait until there is one."""
+    """Open the log; when following, wait until it exists."""
     while True:
         try:
             return LogReader.open(session.home)
@@ -210,17 +214,17 @@ def _open_log(session: Session, *, follow: bool) -> LogReader:
 
 @dataclass(frozen=True, slots=True)
 class _EventPrinter:
-    """Writes events that match, as lines with the colour of their family or as JSON."""
+    """Prints events that match, as lines in the colour of their family or as JSON."""
 
     session: Session
     grep: re.Pattern[str] | None
 
     def matches(self, item: RecordedEvent) -> bool:
-        """Return whether an event's line, as it would be without an end, has what is looked for."""
+        """Return whether an event's full line matches the pattern."""
         return self.grep is None or self.grep.search(format_event_line(item, width=None)) is not None
 
     def print_event(self, item: RecordedEvent) -> None:
-        """Write an event, whether it matches or not."""
+        """Print an event, whether it matches or not."""
         if self.session.json:
             self.session.emit(event_json(item))
         else:
@@ -230,7 +234,7 @@ class _EventPrinter:
 def _initial_matches(
     out: _EventPrinter, wanted: EventFilter, reader: LogReader, lines: int | None
 ) -> Iterator[RecordedEvent]:
-    """Yield what is to be shown first; looking for something, the last lines are those that match."""
+    """Yield the events to show first; with a pattern, these are the last lines that match it."""
     if out.grep is None:
         yield from wanted.initial_events(reader, lines)
         return
@@ -248,7 +252,7 @@ def _initial_matches(
 def _last_matching(
     out: _EventPrinter, wanted: EventFilter, reader: LogReader, lines: int, progress: ProgressCallback
 ) -> list[RecordedEvent]:
-    """Return the last events that match, looking back through the whole log if need be."""
+    """Return the last events that match, searching back through the whole log if necessary."""
     found: list[RecordedEvent] = []
     upto: int | None = None
     end = reader.head().seq
@@ -260,7 +264,7 @@ def _last_matching(
 
 
 def _print_new(out: _EventPrinter, wanted: EventFilter, reader: LogReader, position: int) -> int:
-    """Print what matches of a page of what came after `position`, or rest; return the new position."""
+    """Print what matches in the page after `position`, or sleep; return the new position."""
     page = wanted.read_page(reader, position)
     for item in filter(out.matches, page):
         out.print_event(item)

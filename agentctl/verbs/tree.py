@@ -1,4 +1,4 @@
-"""`agentctl tree`: the kernels of a run, each under the one that it was made from."""
+"""`agentctl tree`: draws the kernels of a run, each under its parent."""
 
 from __future__ import annotations
 
@@ -22,18 +22,24 @@ from daemon import exits
 from state.reader import LogReader
 
 MANY_KERNELS = 40
-"""Kernels from which on those that led nowhere are counted and not drawn, unless all are asked for."""
+"""From this many kernels on, dead ends are counted and not drawn, unless you ask for all."""
 
 MAX_TITLE = 60
-"""Characters of a title that are shown, at most."""
+"""The most characters of a title that are shown."""
 
 MIN_TITLE = 12
-"""And at least, however narrow the terminal is."""
+"""The fewest, however narrow the terminal is."""
 
 STYLES = {
-    CandidateMark.BEST: "good", CandidateMark.KEPT: "good", CandidateMark.REVERTED: "warn", CandidateMark.DISCARDED: "dim",
-    CandidateMark.DUPLICATE: "dim", CandidateMark.REFUTED: "bad", CandidateMark.WRONG: "bad", CandidateMark.WAITS: "key",
-}  # fmt: skip
+    CandidateMark.BEST: "good",
+    CandidateMark.KEPT: "good",
+    CandidateMark.REVERTED: "warn",
+    CandidateMark.DISCARDED: "dim",
+    CandidateMark.DUPLICATE: "dim",
+    CandidateMark.REFUTED: "bad",
+    CandidateMark.WRONG: "bad",
+    CandidateMark.WAITS: "key",
+}
 
 _LOST = frozenset({CandidateMark.DISCARDED, CandidateMark.REFUTED, CandidateMark.WRONG})
 
@@ -66,7 +72,7 @@ def tree(session: Session, run: str, *, all_: bool, kept: bool) -> None:
 
 
 def _draw_tree(found: CandidateTree, *, few: bool) -> Iterator[str]:
-    """Yield the tree as lines, and what its marks mean."""
+    """Yield the tree as lines, with a legend of its marks."""
     if not found.nodes:
         yield f"{found.run} has no kernels yet"
         return
@@ -96,7 +102,7 @@ def _draw_tree(found: CandidateTree, *, few: bool) -> Iterator[str]:
 
 
 def _visible_nodes(nodes: Sequence[CandidateNode]) -> list[CandidateNode]:
-    """Return the nodes that stay, and those between them and the root."""
+    """Return the nodes that survived, and those between them and the root."""
     parents = {one.id: one.parent for one in nodes}
     wanted: set[str] = set()
     for node in nodes:
@@ -108,7 +114,7 @@ def _visible_nodes(nodes: Sequence[CandidateNode]) -> list[CandidateNode]:
 
 
 def _summarize_hidden(nodes: Sequence[CandidateNode], shown: set[str]) -> dict[str, str]:
-    """Return, by the kernel that they hang under, what became of the others, in words."""
+    """Return, by parent, what happened to the hidden kernels, in words."""
     others = sorted((one for one in nodes if one.id not in shown), key=lambda one: one.parent or "")
     said = {}
     for parent, group in groupby(others, key=lambda one: one.parent or ""):
@@ -119,12 +125,12 @@ def _summarize_hidden(nodes: Sequence[CandidateNode], shown: set[str]) -> dict[s
 
 
 def _describe_outcome(node: CandidateNode) -> str:
-    """Return what became of a kernel that led nowhere, in words."""
+    """Return what happened to a kernel that led nowhere, in words."""
     return format_discard_reason(node.reason or node.verdict or ("no kernel" if node.error else "undecided"))
 
 
 def _last_children(nodes: Sequence[CandidateNode]) -> set[str]:
-    """Return the nodes after which their parent has no other."""
+    """Return the ids of the nodes that are the last child of their parent."""
     return set({one.parent: one.id for one in nodes}.values())
 
 

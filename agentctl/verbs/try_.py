@@ -1,4 +1,4 @@
-"""`agentctl try`: judge one kernel."""
+"""`agentctl try`: judges one kernel without a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from daemon.config import Config
 from daemon.errors import NotAnswered
 from state.errors import BlobMissing
 from state.model import INITIAL_KEY, PERSON, Evaluation, EvaluationRequest, HostConfig, Level, digest_of
-from targets.registry import target_names
+from targets.registry import starting_kernel, target_names
 
 if TYPE_CHECKING:
     from remote.evaluator import EvaluationAnswer
@@ -31,7 +31,7 @@ SAY_EVERY_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class MemoryBlobs:
-    """Blobs that are in no log: what one evaluation reads."""
+    """Blobs in memory, outside any log, for one evaluation."""
 
     blobs: dict[str, bytes]
 
@@ -60,7 +60,7 @@ def try_kernel(session: Session, kernel: Path | None, host: str | None, **flags:
     config = config if host is None else select_host(config, host)
     problem = seeds.load_problem(config.run.problem)
     bounds = remote.compute_bounds(problem, config.run.size, config.run.target)
-    source = read_kernel_source(kernel) if kernel else problem.kernel
+    source = read_kernel_source(kernel) if kernel else starting_kernel(problem, config.run.target).decode()
     answer = asyncio.run(evaluate_kernel(session.home, config, problem, source.encode()))
     evaluation = answer.evaluation
     timed = evaluation.benchmark
@@ -78,10 +78,11 @@ def try_kernel(session: Session, kernel: Path | None, host: str | None, **flags:
 
 
 def select_host(config: Config, address: str) -> Config:
-    """Return the configuration with kernels judged on one host: as it names it, if it does.
+    """Return the configuration with one host as the judge, with that host's own settings if it is
+    configured.
 
     Raises:
-        remote.errors.RemoteError: the address is none.
+        remote.errors.RemoteError: the address is invalid.
     """
     from remote.ssh.host import HostSpec
     from remote.ssh.host_config import host_from_config
@@ -96,7 +97,8 @@ def select_host(config: Config, address: str) -> Config:
 async def evaluate_kernel(
     home: Path, config: Config, problem: Any, source: bytes, level: Level = Level.WHOLE
 ) -> EvaluationAnswer:
-    """Return the verdict on a kernel, by a worker of its own; a long one says on stderr that it goes on.
+    """Return the verdict on a kernel, from a worker of its own; a slow one reports on stderr that it
+    goes on.
 
     Raises:
         NotAnswered: it took longer than `daemon.evaluation_seconds`.
@@ -126,10 +128,10 @@ async def evaluate_kernel(
 
 
 async def _await_verdict(work: Awaitable[EvaluationAnswer], seconds: float) -> EvaluationAnswer:
-    """Return what `work` gives, saying on stderr that it goes on when it takes a while.
+    """Return the result of `work`; report on stderr that it goes on if it takes a while.
 
     Raises:
-        NotAnswered: it took longer than `seconds`; it is cancelled.
+        NotAnswered: it took longer than `seconds`, and was cancelled.
     """
     saying = asyncio.create_task(_report_waiting(seconds))
     try:
@@ -175,7 +177,8 @@ def _format_verdict(name: str, evaluation: Evaluation, shares: dict[str, float |
             format_percent(shares["percent_of_tight_bound"]),
         )
         lines.append(
-            f"  {format_latency(evaluation.benchmark)}, {peak} of the NKIBench roofline, {tight} of the tight bound"
+            f"  {format_latency(evaluation.benchmark)}, {peak} of the NKIBench roofline, "
+            f"{tight} of the tight bound"
         )
         lines.append(f"  bottleneck: {evaluation.bottleneck}")
     return "\n".join(lines)

@@ -1,4 +1,6 @@
-"""`agentctl tune`: from a workload's file to a tuned kernel, as a run like any other; and its files."""
+"""`agentctl tune`: turns a workload file into a tuned kernel, as a run like any other, and writes its
+files.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
 KNOBS = "knobs"
 PLANNERS = (KNOBS, "builtin")
-"""Who proposes where nobody says otherwise: points of the space, and edits of their sources."""
+"""The default planners: one picks points of the knob space, the other edits their sources."""
 
 TARGET_KEY = "run.search.target_ms"
 
@@ -71,7 +73,7 @@ def tune(session: Session, /, workload: Path | None, again: str | None, **flags:
 
 
 def _load_tuner(target: str | None = None) -> Any:
-    """Return the part that tunes workloads for a target, or the first that there is.
+    """Return the tuner of a target, or the first one of any target.
 
     Raises:
         click.UsageError: the target has none.
@@ -86,9 +88,9 @@ def _load_tuner(target: str | None = None) -> Any:
 def _select_hosts(
     session: Session, wanted: EffectiveConfig, hosts: Sequence[str], flags: dict[str, Any]
 ) -> EffectiveConfig:
-    """Return the configuration with where kernels run: on the workload's hosts, unless others are named.
+    """Return the configuration with the hosts of the workload, unless you named others.
 
-    `--sim` keeps to the simulator, whatever names hosts.
+    `--sim` uses the simulator, whoever names hosts.
     """
     if flags["sim"]:
         at_home = (*flags["settings"], "run.evaluator=sim")
@@ -104,7 +106,7 @@ def _select_hosts(
 
 @dataclass(frozen=True, slots=True)
 class TuneInput:
-    """A workload and the problem that it is."""
+    """A workload, and the problem made from it."""
 
     workload: Any
     problem: Problem
@@ -122,7 +124,7 @@ def _load_workload(path: Path, config: Config) -> TuneInput:
 
 
 def _set_target(wanted: EffectiveConfig, started: TuneInput) -> tuple[EffectiveConfig, str]:
-    """The configuration with the target as a latency, and a line on what that comes to."""
+    """Return the configuration with the target as a latency, and a line that explains it."""
     sources = dict(wanted.sources)
     run, sources["run.planner"] = _with_knobs(wanted.config.run, sources.get("run.planner", DEFAULT_ORIGIN))
     scale, share = started.mfu_scale(wanted.config), started.workload.target_mfu
@@ -146,7 +148,7 @@ def _set_target(wanted: EffectiveConfig, started: TuneInput) -> tuple[EffectiveC
 
 
 def _with_knobs(run: RunConfig, origin: str) -> tuple[RunConfig, str]:
-    """Have the space searched beside whom a file or the environment names; a flag of this call decides."""
+    """Add the `knobs` planner to those of a file or the environment; a flag of this call wins."""
     if origin.startswith("--") or KNOBS in run.planner:
         return run, origin
     planner = PLANNERS if origin == DEFAULT_ORIGIN else (KNOBS, *run.planner)
@@ -154,7 +156,7 @@ def _with_knobs(run: RunConfig, origin: str) -> tuple[RunConfig, str]:
 
 
 def _export_again(session: Session, workload: Path | None, run: str, flags: dict[str, Any]) -> int:
-    """Write a run's files under the folder that is given, or the workload's."""
+    """Write a run's files under the given folder, or under the workload's."""
 
     with LogReader.open(session.home) as reader:
         find_run(reader, run)
@@ -191,7 +193,7 @@ class TuneFiles:
         return FileWritingScreen(screen, run, self)
 
     def write_files(self, run: str) -> dict[str, Any]:
-        """Export; what goes wrong is told at the end, and does not end the run."""
+        """Export the files; an error is reported at the end, and does not stop the run."""
         try:
             done = _load_tuner().export(self.session.home, run, self.root)
         except (StateError, DaemonError) as error:
@@ -222,13 +224,13 @@ class TuneFiles:
         return told, where
 
     def _export_command(self, run: str, root: str) -> str:
-        """The command that writes a run's files anew."""
+        """Return the command that writes a run's files again."""
         return format_command("tune", *self.session.home_words, "--export", run, "--into", root)
 
 
 @dataclass
 class FileWritingScreen:
-    """A screen that has files written when a round is done."""
+    """A screen that writes files whenever a round is done."""
 
     inner: Screen
     run: str
@@ -241,7 +243,7 @@ class FileWritingScreen:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """The screen inside is somebody else's to leave."""
+        """Do nothing: another context exits the inner screen."""
 
     def show_event(self, item: RecordedEvent, tracker: RunTracker) -> None:
         self.inner.show_event(item, tracker)

@@ -13,8 +13,10 @@ from daemon import exits
 from daemon.errors import DaemonError
 from state.home import missing_home_error, require_directory
 
-_OPEN_WARNING = """warning: this page is not on loopback, and speaks plain HTTP: whoever is on the way can read its
-token; better leave it on 127.0.0.1 and reach it with: ssh -L PORT:127.0.0.1:PORT HOST"""
+_OPEN_WARNING = (
+    "warning: this page is not on loopback, and speaks plain HTTP: whoever is on the way can read its\n"
+    "token; better leave it on 127.0.0.1 and reach it with: ssh -L PORT:127.0.0.1:PORT HOST"
+)
 
 
 @click.command(epilog=exits.epilog())
@@ -58,7 +60,7 @@ def ui(session: Session, host: str, port: int | None, names: tuple[str, ...], *,
     session.emit({"url": url, "home": str(home), "control": control}, f"{text}Ctrl-C ends it.")
     sys.stdout.flush()
     site = PageApp.create(HomeSource(home, session.home_words, control=control), gate)
-    with bound, suppress(KeyboardInterrupt):  # which is how a page ends
+    with bound, suppress(KeyboardInterrupt):  # this is how a page is ended
         PageServer(site).run(sockets=[bound])
 
 

@@ -1,4 +1,4 @@
-"""`agentctl wait`: return when something holds of a run, for scripts that wait instead of looking."""
+"""`agentctl wait`: returns when a condition holds for a run, so that scripts need not poll."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _NUMBERS: Mapping[tuple[str, str], Callable[[RunView], float | None]] = {
 
 _UNITS = {"": "", "x": "x", "ms": "ms", "%": "%", "round": "", "rounds": "", "$": "$", "usd": "$"}
 _DEFAULT_UNITS = {"best": "x", "peak": "%", "tight": "%", "spent": "$"}
-"""The unit that is meant where none is given."""
+"""The unit that is assumed if none is given."""
 
 STATES = ("running", "paused", "interrupted", "completed", "cancelled", "approval")
 ENDED = "ended"
@@ -54,17 +54,17 @@ ENDED = "ended"
 
 @dataclass(frozen=True, slots=True)
 class WaitCondition:
-    """What is waited for, as it was said, and whether it holds of a run."""
+    """The condition as you typed it, and whether it holds for a run."""
 
     text: str
     holds: Callable[[RunView], bool]
 
 
 def parse_condition(text: str) -> WaitCondition:
-    """Read a condition: a state, or a comparison such as `best>1.3x`, `best<=0.02ms` or `round>=3`.
+    """Parse a condition: a state, or a comparison such as `best>1.3x`, `best<=0.02ms` or `round>=3`.
 
     Raises:
-        ValueError: it is none; the message says what may be asked for.
+        ValueError: it is no condition; the message lists the valid ones.
     """
     word = text.strip().lower()
     if word == ENDED:
@@ -165,7 +165,7 @@ def _report_result(session: Session, run: RunView, wanted: WaitCondition, *, hel
 
 
 def format_run_view(run: RunView) -> str:
-    """Return how a run stands, from its numbers alone."""
+    """Return the state of a run, from its numbers alone."""
     said = [run.state, f"round {run.round}/{run.rounds}"]
     if run.best_ms is not None:
         kind = "predicted" if run.predicted else "measured"

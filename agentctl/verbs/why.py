@@ -1,4 +1,4 @@
-"""`agentctl why`: a kernel's story in prose: what was planned, expected and found, and what became of it."""
+"""`agentctl why`: tells a kernel's story in prose: what was planned, expected and found, and how it ended."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from state.model import INITIAL_KEY, PERSON, RESOLUTION_RATIO, Level, Verdict
 from state.reader import LogReader
 
 MAX_WIDTH = 100
-"""Columns that prose takes at most: longer lines are hard to read."""
+"""The maximum width of prose, because longer lines are hard to read."""
 
 GRADES = {
     "confirmed": "which confirms what was expected",
@@ -36,7 +36,7 @@ GRADES = {
     "refuted": "which refutes what was expected",
     "failed": "so that nothing of what was expected could be seen",
 }
-"""What a grade of a prediction says, after what came of it."""
+"""What each grade of a prediction means, in words that follow the outcome."""
 
 VERDICTS = {
     "incorrect": "it computed something else",
@@ -114,7 +114,8 @@ def _plan_sentences(found: CandidateView) -> Iterator[str]:
     if expected.counter is not None:
         counter = f", with {expected.counter} {'rising' if expected.direction > 0 else 'falling'}"
     reason = f": {expected.reason}" if expected.reason else ""
-    yield f"Before it was tried, {format_speedup(expected.speedup)} over its parent was expected{counter}{reason}."
+    speedup = format_speedup(expected.speedup)
+    yield f"Before it was tried, {speedup} over its parent was expected{counter}{reason}."
 
 
 def _outcome_sentences(found: CandidateView) -> Iterator[str]:
@@ -132,7 +133,8 @@ def _outcome_sentences(found: CandidateView) -> Iterator[str]:
         yield "It is correct, and has no latency: data decide how often one of its loops runs."
     else:
         bound = f" and bound by {found.bottleneck}" if found.bottleneck else ""
-        yield f"The judge found it correct{_event_reference(found, 'evaluator')}, at {format_latency(found.benchmark)}{bound}."
+        latency = format_latency(found.benchmark)
+        yield f"The judge found it correct{_event_reference(found, 'evaluator')}, at {latency}{bound}."
     if found.level is not None:
         yield f"It was compared on {LEVELS[Level(found.level)]}."
     yield from _identity_sentences(found.judgements[-1])
@@ -205,13 +207,15 @@ def _lesson_sentences(found: CandidateView) -> Iterator[str]:
             if lesson.actual_speedup is None
             else f"{format_speedup(lesson.actual_speedup)} came"
         )
-        expected = f"Afterwards{_event_reference(found, 'reflection')}: {format_speedup(lesson.predicted_speedup)} was expected, {came}"
-        yield f"{expected}, {GRADES.get(lesson.grade, lesson.grade)}."
+        predicted = format_speedup(lesson.predicted_speedup)
+        grade = GRADES.get(lesson.grade, lesson.grade)
+        noted = _event_reference(found, "reflection")
+        yield f"Afterwards{noted}: {predicted} was expected, {came}, {grade}."
         yield f'The run noted: "{lesson.lesson}".'
     if found.experience:
         yield f'And for later{_event_reference(found, "experience")}: "{found.experience}".'
 
 
 def _event_reference(found: CandidateView, what: str) -> str:
-    """Return where the log says so, to stand behind it."""
+    """Return a reference to the event, to follow a sentence."""
     return f" ({found.places[what]})" if what in found.places else ""

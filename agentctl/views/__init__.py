@@ -1,9 +1,8 @@
-"""What there is to see of a home, as data: functions of the log, for the command line, the page and reports.
+"""Views of a home as data: functions of the log that the command line, the live page and reports use.
 
-Each module has one topic and gives frozen dataclasses of JSON values; `as_json` makes a dictionary of one,
-and that is what `--json` prints. Nothing here prints, sleeps, or looks at a clock: who needs to know what
-time it is passes it in. Open `overview.py` first (all of a home), then `run.py` (one run) and `candidate.py`
-(one kernel).
+Each module has one topic and returns frozen dataclasses of JSON values. `as_json` turns one into a
+dictionary, and `--json` prints that. Nothing here prints, sleeps or reads a clock; callers pass the time
+in. Open `overview.py` first (a whole home), then `run.py` (one run) and `candidate.py` (one kernel).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 
 
 def as_json(view: Any) -> Any:
-    """Return a view as JSON values: dataclasses become dictionaries, tuples lists."""
+    """Return a view as JSON values: dataclasses become dictionaries, tuples become lists."""
     if is_dataclass(view) and not isinstance(view, type):
         return {one.name: as_json(getattr(view, one.name)) for one in fields(view)}
     if isinstance(view, dict):

@@ -1,4 +1,4 @@
-"""One kernel of a run: what was planned, expected, tried and found, and what became of it."""
+"""One kernel of a run: what was planned, expected, tried and found, and how it ended."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from state.reader import LogReader
 from state.records import RecordedEvent
 
 INITIAL, BEST = "initial", "best"
-"""Names that mean a candidate of any run."""
+"""Names that stand for a candidate of any run."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanPrediction:
-    """What the plan said would happen: a factor over the parent, a counter and its direction, and why."""
+    """What the plan predicted: a speedup over the parent, a counter and its direction, and the reason."""
 
     speedup: float
     counter: str | None
@@ -53,7 +53,7 @@ class PlanPrediction:
 
 @dataclass(frozen=True, slots=True)
 class StepView:
-    """One rewrite of a plan that is a sequence; `speedup` is what was predicted of it alone."""
+    """One rewrite of a plan that is a sequence; `speedup` is the prediction for this rewrite alone."""
 
     technique: str
     site: str
@@ -73,10 +73,12 @@ class FailureReason:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One verdict of the judge at a level. `role` says when: as proposed, before the beam, before the end.
+    """One verdict at a level. `role` says when it was given: after the proposal, before the beam or
+    before the end.
 
-    `rel_l2` are relative errors by seed. `identity` is `proven` or `tested`, `identity_reason` why no more is
-    known. `cached_from` is the RUN@SEQ whose verdict was reused. `stage_ms` is how long the stages took.
+    `rel_l2` are relative errors by seed. `identity` is `proven` or `tested`; `identity_reason` says why
+    it was not proven. `cached_from` is the RUN@SEQ whose verdict was reused. `stage_ms` are the
+    durations of the stages.
     """
 
     role: str
@@ -94,7 +96,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What the run noted of the attempt: the prediction against the outcome, graded mechanically."""
+    """What the run noted about the attempt: its prediction against the outcome, graded by arithmetic."""
 
     grade: str
     predicted_speedup: float
@@ -107,13 +109,13 @@ class Lesson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateView:
-    """Everything that the log has of a candidate; what there is not (yet) is None or empty.
+    """Everything that the log has about a candidate; what is missing (so far) is None or empty.
 
-    `parents` leads from the initial kernel to the parent. `verdict` is the last word of the judge, `refuted`
-    says that it was correct before. `speedup` is over the parent, `wins_percent` the share of draws that
-    differ in which it is faster than the parent, `gain` the factor over the initial kernel. `history` says
-    that its latency is one of before a fork that judges by something else. `places` names the events that
-    say so, as RUN@SEQ, by what they say.
+    `parents` leads from the initial kernel to the parent. `verdict` is the judge's final verdict;
+    `refuted` is true if an earlier one was correct. `speedup` is over the parent, `wins_percent` the
+    share of differing draws in which the kernel is faster than the parent, and `gain` the factor over
+    the initial kernel. `history` is true if its latency is from before a fork that judges differently.
+    `places` maps each kind of fact to its event, as RUN@SEQ.
     """
 
     run: str
@@ -163,17 +165,19 @@ class CandidateView:
 
     @property
     def benchmark(self) -> Benchmark | None:
-        """Its latency as the value that the log has."""
+        """The kernel's latency as the value that the log stores."""
         return self.latency.benchmark if self.latency else None
 
     def wins_percent_over(self, other: CandidateView) -> float | None:
-        """Return in what share of the draws that differ it is faster than another; None without draws."""
+        """Return the share of differing draws in which this kernel is faster than another; None without
+        draws.
+        """
         mine, theirs = self.benchmark, other.benchmark
         return mine.wins_percent(theirs) if mine and theirs else None
 
 
 def resolve_candidate(state: RunState, name: str) -> str:
-    """Return the id of a candidate that may be called `initial` or `best`.
+    """Return the id of a candidate; `initial` and `best` are accepted too.
 
     Raises:
         DaemonError: the run has no best kernel yet.
@@ -188,9 +192,9 @@ def resolve_candidate(state: RunState, name: str) -> str:
 
 
 def load_candidate(reader: LogReader, run: str, name: str, *, at: int | None = None) -> CandidateView:
-    """Return what there is of one candidate of a run, by its id, or as `initial` or `best`.
+    """Return what the log has about one candidate of a run, by its id, or as `initial` or `best`.
 
-    With `at`, as it was after that event of the run.
+    With `at`, return it as it was after that event of the run.
 
     Raises:
         DaemonError: the run has none of that name (yet), or no such event.
@@ -200,7 +204,7 @@ def load_candidate(reader: LogReader, run: str, name: str, *, at: int | None = N
 
 
 class _CandidateReader:
-    """What the log says of one candidate, event by event."""
+    """Reads what the log says about one candidate, event by event."""
 
     def __init__(self, reader: LogReader, run: str, name: str, at: int | None) -> None:
         self.reader, self.run, self.at = reader, run, at
@@ -277,7 +281,7 @@ class _CandidateReader:
         )
 
     def _find_outcome(self, key: EffectKey, what: str) -> Any:
-        """Return the outcome of an effect, noting where it is; None where there is none."""
+        """Return the outcome of an effect and record its place; None if there is none."""
         item = self.reader.event_by_key(self.run, f"{key}#outcome", self.at)
         return None if item is None else self._note_place(item, what)
 
@@ -306,7 +310,7 @@ class _CandidateReader:
         return tuple(found)
 
     def _first_benchmark(self, name: str) -> Benchmark | None:
-        """Return the latency of a candidate with its draws, as its first verdict has it."""
+        """Return the latency of a candidate with its draws, from its first verdict."""
         item = self.reader.event_by_key(self.run, f"{name}.{Role.EVALUATOR}#outcome", self.at)
         event = item.event if item else None
         return event.evaluation.benchmark if isinstance(event, EvaluationCompleted) else None
@@ -352,7 +356,7 @@ class _CandidateReader:
             return None
 
     def _trace_parents(self) -> tuple[str, ...]:
-        """Return the kernels that it was made from, the oldest first."""
+        """Return the ancestors of the kernel, oldest first."""
         line: list[str] = []
         parent = self.row.get("parent")
         while parent is not None and parent not in line:
@@ -361,7 +365,7 @@ class _CandidateReader:
         return tuple(reversed(line))
 
     def _list_repairs(self) -> tuple[str, ...]:
-        """Return all tries of the same implementation, itself included; empty where there is one only."""
+        """Return all tries of the same implementation, including this one; empty if there is only one."""
         tries = [self.key._replace(repair=number).candidate_id for number in range(self.key.repair + 1)]
         while (more := self.key._replace(repair=len(tries)).candidate_id) in self.rows:
             tries.append(more)
@@ -397,6 +401,6 @@ def _judgement_view(role: Role, event: EvaluationCompleted, place: str) -> Judge
 
 
 def _final_verdict(judged: tuple[Judgement, ...]) -> str | None:
-    """Return the verdict that stands: the first that is not correct, else correct."""
+    """Return the final verdict: the first that is not correct, else correct."""
     wrong = [one.verdict for one in judged if one.verdict != Verdict.CORRECT]
     return wrong[0] if wrong else judged[-1].verdict if judged else None

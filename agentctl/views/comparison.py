@@ -12,9 +12,11 @@ from state.reader import LogReader
 
 @dataclass(frozen=True, slots=True)
 class KernelComparison:
-    """`a` against `b`, which `speedup` is how much faster than it; ids, ms, and percent of draws that differ.
+    """A comparison of `a` with `b`; `speedup` is that of `b` over `a`. Latencies in ms, shares in
+    percent of draws.
 
-    `changed_counters` are those that both have and that moved, most first, as (a's, b's). `diff` is unified.
+    `changed_counters` are counters of both that differ, largest change first, as (a's, b's). `diff` is
+    unified.
     """
 
     run: str
@@ -66,7 +68,7 @@ def compare_kernels(reader: LogReader, run: str, a: str, b: str) -> KernelCompar
 
 
 def source_diff(old: CandidateView, new: CandidateView) -> str:
-    """Return the unified diff of two sources; of one that is not there any more, nothing."""
+    """Return the unified diff of two sources; a source that is no longer in the log counts as empty."""
     before, after = (one.source or "" for one in (old, new))
     lines = difflib.unified_diff(
         before.splitlines(keepends=True), after.splitlines(keepends=True), old.id, new.id
@@ -75,7 +77,7 @@ def source_diff(old: CandidateView, new: CandidateView) -> str:
 
 
 def changed_counters(old: dict[str, float], new: dict[str, float]) -> dict[str, tuple[float, float]]:
-    """Return the counters that both profiles have and that moved, those that moved most first."""
+    """Return the counters of both profiles that differ, largest change first."""
     moved = {name: (old[name], new[name]) for name in old if name in new and old[name] != new[name]}
 
     def size(name: str) -> float:

@@ -1,4 +1,4 @@
-"""What models were asked for a kernel, and what they answered, as sent: a prompt may be read as it was."""
+"""The prompts that models received for a kernel, and their answers, exactly as sent."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from state.reader import LogReader
 from state.records import RecordedEvent
 
 MODEL_ROLES = (Role.PLANNER, Role.EXECUTOR, Role.SUMMARIZER, Role.REFLECTOR)
-"""Whose effects may ask models, in the order in which they come."""
+"""The roles whose effects may ask models, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One attempt at an answer. `role` is whose prompt it is, `attempt` counts from 1, `question` from 0.
+    """One attempt at an answer. `role` names the prompt; `attempt` counts from 1, `question` from 0.
 
-    `guide` is what the model was told about its task, `case` what it was asked; None where they are not in
-    this log any more. `outcome` is answered, lost, a kind of failure, or waits; `said` is the error of one
-    that failed. `cost_usd` is None where the price is unknown. `place` is where it begins, as RUN@SEQ.
+    `guide` is the general part of the prompt and `case` the specific part; None if they are no longer in
+    this log. `outcome` is answered, lost, waits or a kind of failure; `said` is the error of a failure.
+    `cost_usd` is None if the price is unknown. `place` is the attempt's first event, as RUN@SEQ.
     """
 
     role: str
@@ -43,7 +43,7 @@ class Exchange:
 
 
 def load_exchanges(reader: LogReader, run: str, candidate: str) -> tuple[Exchange, ...]:
-    """Return what was asked for a candidate of a run, its plan first; empty where no model was asked."""
+    """Return the exchanges for a candidate of a run, its plan first; empty if no model was asked."""
     place = EffectKey.parse(f"{candidate}.{Role.EXECUTOR}")
     plan = place._replace(implementation=0, repair=0)
     found: list[Exchange] = []
@@ -93,12 +93,12 @@ def _build_exchange(reader: LogReader, item: RecordedEvent, ended: RecordedEvent
 
 
 def _request_texts(reader: LogReader, request: str) -> tuple[str | None, str | None]:
-    """Return what a model was told and asked."""
+    """Return the general and the specific part of a prompt."""
     from daemon.calls.request_rendering import load_request
 
     try:
         found = load_request(reader.get_blob(request), reader.get_blob)
-    except (BlobMissing, ValueError):  # taken out of the log, or written by another version
+    except (BlobMissing, ValueError):  # removed from the log, or written by another version
         return None, None
     return "".join(part.text for part in found.guide), "".join(part.text for part in found.case)
 

@@ -1,4 +1,4 @@
-"""How a run's surroundings stood after any of its events: endpoints of models, hosts, and what failed."""
+"""The state of model endpoints and hosts after any event of a run, and recent failures."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from state.recent_events import CallAttempt
 from state.records import RecordedEvent
 
 MAX_VERDICTS = 200
-"""Verdicts that say which hosts are in use."""
+"""The number of last verdicts that tell which hosts are in use."""
 
 MAX_SHOWN = 10
-"""Troubles that are told of, the newest first."""
+"""The number of failures that are shown, newest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostVerdicts:
-    """A host, its device, how many of the last verdicts are its, and when the latest came (UTC)."""
+    """A host, its device, its share of the last verdicts (a count), and the time of the latest one (UTC)."""
 
     host: str
     device: str
@@ -32,7 +32,7 @@ class HostVerdicts:
 
 @dataclass(frozen=True, slots=True)
 class FailureEvent:
-    """Something that failed and was no kernel's fault: its event, when (UTC), and what was said."""
+    """A failure that was no kernel's fault: its event, its time (UTC), and its message."""
 
     place: str
     time: str
@@ -44,7 +44,7 @@ class FailureEvent:
 class RunHealth:
     """`providers` by their last attempts at answers, `hosts` by the last `of_verdicts` verdicts.
 
-    Without hosts, kernels were judged on the machine of the run. `troubles` are the newest first.
+    Without hosts, kernels were judged on the run's own machine. `troubles` are newest first.
     """
 
     at: int
@@ -55,7 +55,7 @@ class RunHealth:
 
 
 def run_health(reader: LogReader, run: str, *, at: int | None = None) -> RunHealth:
-    """Return how endpoints and hosts stood after a run's event `at` (None: as they stand).
+    """Return the state of endpoints and hosts after a run's event `at` (None: now).
 
     Raises:
         StreamUnknown: there is no such run.

@@ -1,7 +1,7 @@
-"""Python source as lines of coloured pieces, by the standard library's tokenizer.
+"""Highlights Python source: lines of coloured pieces, found by the standard library's tokenizer.
 
-What a model wrote may be anything: text that is no Python is given back as it is, without colours. The time
-is linear in the text.
+Text that is not Python (a model may write anything) is returned unchanged, without colours. Time is
+linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import tokenize
 from collections.abc import Iterator
 
 Piece = tuple[str, str]
-"""A class and the text that has it: kw, str, num, com, name (of a function or class that is defined), call
-(what is called), built (a built-in name), op, or nothing."""
+"""A class and its text. Classes: kw, str, num, com, name (a defined function or class), call, built (a
+built-in name), op, or empty.
+"""
 
 _BUILTINS = frozenset(name for name in dir(builtins) if not name.startswith("_"))
 _BY_KIND = {
@@ -32,7 +33,7 @@ _BY_KIND = {
 
 
 def highlight_source(source: str) -> list[list[Piece]]:
-    """Return the lines of `source`, each as pieces that joined give the line again."""
+    """Return the lines of `source` as pieces; joined, they give each line again."""
     lines = source.split("\n")
     try:
         marks = list(_token_marks(source))
@@ -42,7 +43,7 @@ def highlight_source(source: str) -> list[list[Piece]]:
 
 
 TokenMark = tuple[str, tuple[int, int], tuple[int, int]]
-"""A class, and where what has it begins and ends: line from 0, column."""
+"""A class, and where its text begins and ends: line from 0, column."""
 
 
 def _token_marks(source: str) -> Iterator[TokenMark]:
@@ -70,7 +71,7 @@ def _classify_name(text: str, before: str, after: str) -> str | None:
 
 
 def _cut_lines(lines: list[str], marks: list[TokenMark]) -> list[list[Piece]]:
-    """Cut the lines at the marks; a mark over several lines is one in each of them."""
+    """Cut the lines at the marks; a mark over several lines is split into one per line."""
     made: list[list[Piece]] = [[] for _ in lines]
     at = [0] * len(lines)
     for kind, (first, begin), (last, end) in marks:

@@ -1,4 +1,4 @@
-"""Where a run's kernels were judged besides this machine, and what a pre-filter was good for."""
+"""Which hosts judged a run's kernels, and how useful the pre-filter was."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from state.model import PREFILTERED
 from state.records import RecordedEvent
 
 MIN_PAIRS = 4
-"""Of fewer kernels that were both predicted and timed no rate is told."""
+"""With fewer kernels that were both predicted and timed, no rate is given."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrefilterResult:
-    """What a pre-filter did: kernels held back, and timed ones of which it had predicted a latency.
+    """What a pre-filter did: the kernels held back, and the timed ones for which it had predicted a
+    latency.
 
-    `hit_percent`: of the kernels that it put into the better half of those timed, how many were in the better
-    half by the times; None where too few were timed. `predicted`: the times are predictions too.
+    `hit_percent`: of the kernels that it put into the faster half, how many were in the faster half by
+    measured times; None if too few were timed. `predicted` is true if the times are predictions too.
     """
 
     held_back: int
@@ -31,7 +32,7 @@ class PrefilterResult:
 
 @dataclass(slots=True)
 class HostUsage:
-    """Gathers from a run's verdicts; `hosts` counts those by host, `devices` those by what timed them."""
+    """Counts a run's verdicts: `hosts` by host, `devices` by the device that timed them."""
 
     types: ClassVar = ("EvaluationCompleted", "RunForked")
     hosts: Counter[str] = field(default_factory=Counter)
@@ -41,7 +42,7 @@ class HostUsage:
     predicted: bool = False
 
     def add_event(self, item: RecordedEvent) -> None:
-        """Take in the run's next event; those before a fork that judges otherwise do not compare."""
+        """Count the run's next event; predictions before a fork that judges differently are dropped."""
         match item.event:
             case EvaluationCompleted() as event:
                 self.add_verdict(event)
@@ -49,7 +50,7 @@ class HostUsage:
                 self.pairs, self.predicted = [], False
 
     def add_verdict(self, event: EvaluationCompleted) -> None:
-        """Take in a verdict."""
+        """Count a verdict."""
         if event.where is not None:
             self.hosts[event.where.host] += 1
             self.devices[event.where.device] += 1
@@ -61,7 +62,7 @@ class HostUsage:
 
     @property
     def prefilter_result(self) -> PrefilterResult | None:
-        """What the pre-filter did; None where there was none."""
+        """What the pre-filter did; None if there was none."""
         if not (self.held_back or self.pairs):
             return None
         rate = hit_percent(self.pairs) if len(self.pairs) >= MIN_PAIRS else None
@@ -69,7 +70,7 @@ class HostUsage:
 
 
 def hit_percent(pairs: list[tuple[float, float]]) -> float:
-    """Return how many of the better half by prediction are in the better half by time, in percent."""
+    """Return how many of the faster half by prediction are in the faster half by time, in percent."""
     middle_predicted = median(predicted for predicted, _ in pairs)
     middle_timed = median(timed for _, timed in pairs)
     chosen = [timed for predicted, timed in pairs if predicted <= middle_predicted]

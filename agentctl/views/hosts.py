@@ -1,4 +1,4 @@
-"""How the hosts stand that kernels run on, as the process that uses them last said."""
+"""The state of the hosts that kernels run on, as the process that uses them last reported it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from state.host_status import HostStatus, read_host_status
 from state.reader import LogReader
 
 UNUSED = "unused"
-"""A host that nobody uses now."""
+"""The state of a host that nobody uses now."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostView:
     """A host that judges kernels. Times are UTC in ISO 8601.
 
-    `state` is a word: connecting, up, resting (it is asked again at `until`), quarantined (its times do not
-    compare), set_aside (it is not what runs need) or unused; `why` is for people, and
-    `remedy` is what to do about it, or for more use of it. `in_flight` of `slots`
-    evaluations are under way there, `waiting` for any host; `done` ended there as they should, `lost` not.
-    `ratio` is how long the calibration kernel took, relative to other hosts; where hosts disagree about
-    that, and nobody can say which is wrong, `compares` is false.
+    `state` is connecting, up, resting (it is asked again at `until`), quarantined (its times do not
+    compare), set_aside (it is not what runs need) or unused. `why` explains the state, and `remedy` says
+    how to mend it or to use the host more. Of `slots` evaluations, `in_flight` are under way there, and
+    `waiting` wait for any host. `done` evaluations ended normally there, `lost` ones did not. `ratio` is
+    the time of the calibration kernel relative to other hosts; `compares` is false if hosts disagree
+    about it and nobody can say which one is wrong.
     """
 
     name: str
@@ -47,19 +47,19 @@ class HostView:
 
 
 def active_hosts(reader: LogReader, home: Path, *, running: bool) -> tuple[HostView, ...]:
-    """Return the hosts that are in use; none while nobody owns the home, as `running` says."""
+    """Return the hosts in use; none if nobody owns the home (`running` is false)."""
     found = host_views(home, running=running, named=hosts_of_runs(reader)) if running else ()
     return tuple(one for one in found if one.state != UNUSED)
 
 
 def hosts_of_runs(reader: LogReader) -> set[str]:
-    """Return the hosts that runs name which have not ended."""
+    """Return the hosts of runs that have not ended."""
     live = (str(row["run"]) for row in reader.run_rows() if not row["ended"])
     return {host.address for run in live for host in reader.run_state(run).config.hosts}
 
 
 def list_hosts(home: Path, *, running: bool, configured: Iterable[str]) -> tuple[HostView, ...]:
-    """Return the hosts that are configured, and those of runs which have not ended.
+    """Return the configured hosts, and those of runs that have not ended.
 
     Raises:
         state.errors.StateError: the log cannot be used.
@@ -71,9 +71,9 @@ def list_hosts(home: Path, *, running: bool, configured: Iterable[str]) -> tuple
 
 
 def host_views(home: Path, *, running: bool, named: Iterable[str]) -> tuple[HostView, ...]:
-    """Return the hosts of these names, by name: those that somebody used with how they stand, or stood.
+    """Return the hosts of these names, sorted, with their last known state.
 
-    What nobody names any more is left out; the home forgets it in time.
+    Other hosts are left out; the home forgets them in time.
     """
     stood = {one.address: one for one in read_host_status(home)}
     return tuple(

@@ -1,9 +1,9 @@
-"""The path of improvements: which kernels were a run's best one after the other, how each came about, and
-what was taken back.
+"""The path of improvements: a run's best kernels one after the other, how each came about, and what was
+undone.
 
-Two lines are told apart. `bests` are the kernels that were the best when they were kept, in the order of
-time; `line` are those that led to the best of now, each made from the one before it, and some of these were
-never the best themselves.
+There are two lines. `bests` are the kernels that were the best when they were kept, in order of time.
+`line` are those that led to the current best, each made from the one before; some of these were never
+the best themselves.
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ from state.reader import LogReader
 from state.records import ProgressCallback, RecordedEvent
 
 STEP_SEPARATOR = "; "
-"""Between the rewrites in the title of a sequence."""
+"""Separates the rewrites in the title of a sequence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Improvement:
-    """A kernel on the path. Latencies are ms; `seconds` are those since the run began.
+    """A kernel on the path. Latencies are in ms; `seconds` count from the start of the run.
 
-    `at` is the event that kept it (RUN@SEQ), `time` that in UTC; `evaluations` counts verdicts up to then,
-    `spent_usd` what was spent by then (None once a price is unknown). `speedup` is over its parent, `total`
-    over the initial kernel, None where they do not compare. `expected` is what its plan predicted before it
-    was judged, `reason` why, and `lesson` what the run wrote down after it. `source` is a blob's digest.
+    `at` is the event that kept the kernel (RUN@SEQ), `time` its time in UTC. `evaluations` counts the
+    verdicts and `spent_usd` the money up to then (None if a price is unknown). `speedup` is over its
+    parent and `total` over the initial kernel, None where they do not compare. `expected` is the
+    prediction of its plan, `reason` the plan's reason, and `lesson` what the run noted afterwards.
+    `source` is a blob's digest.
     """
 
     candidate: str
@@ -76,10 +77,11 @@ class Improvement:
 
 @dataclass(frozen=True, slots=True)
 class RemovedKernel:
-    """A kernel that left: `kind` refuted (the best was wrong) or reverted (a lineage diverged).
+    """A kernel that was removed: `kind` is refuted (the best was wrong) or reverted (a lineage
+    diverged).
 
-    `restored` is what took its place, None where nothing was left. `reason` leaves with exports: it has the
-    judge's own words, and of a device's or a compiler's the code alone.
+    `restored` is the kernel that replaced it, None if none was left. `reason` may be exported: it has
+    the judge's own words, but only the code of an error of a device or a compiler.
     """
 
     at: str
@@ -92,7 +94,9 @@ class RemovedKernel:
 
 @dataclass(frozen=True, slots=True)
 class BestChange:
-    """The best kernel became `best` (None: nothing stood); `taken_back`, if the one before was wrong."""
+    """The best kernel became `best` (None: none is left); `taken_back` is set if the previous one was
+    wrong.
+    """
 
     best: Improvement | None
     taken_back: RemovedKernel | None
@@ -100,7 +104,7 @@ class BestChange:
 
 @dataclass(frozen=True, slots=True)
 class VerdictPoint:
-    """A verdict, the n-th: the kernel's latency if it is correct and has one, and the best after it."""
+    """The n-th verdict: the kernel's latency if it is correct and has one, and the best latency after it."""
 
     evaluations: int
     seconds: float
@@ -112,7 +116,7 @@ class VerdictPoint:
 
 @dataclass(frozen=True, slots=True)
 class ImprovementPath:
-    """A run's way from its initial kernel to its best; empty where there is none."""
+    """A run's path from its initial kernel to its best; empty if there is none."""
 
     run: str
     predicted: bool | None
@@ -126,9 +130,9 @@ class ImprovementPath:
 def load_improvement_path(
     reader: LogReader, run: str, *, progress: ProgressCallback | None = None
 ) -> ImprovementPath:
-    """Return the path of a run, its ancestors' part of it included.
+    """Return the path of a run, including its ancestors' part.
 
-    After a fork that judges by something else the path begins anew: latencies of before do not compare.
+    After a fork that judges differently the path starts again, because earlier latencies do not compare.
 
     Raises:
         StreamUnknown: there is no such run.
@@ -141,7 +145,7 @@ def load_improvement_path(
 
 @dataclass(slots=True)
 class PathWalk:
-    """One pass over a run's events for its path."""
+    """One pass over a run's events that collects its path."""
 
     types: ClassVar[tuple[str, ...]] = (
         "RunCreated", "RunForked", "PlanProposed", "KernelProposed", "EvaluationCompleted", "KernelKept",
@@ -165,7 +169,7 @@ class PathWalk:
     points: list[VerdictPoint] = field(default_factory=list)
 
     def add_event(self, item: RecordedEvent) -> None:
-        """Take the next event in."""
+        """Process the next event."""
         self.began_us = self.began_us or item.ts_us
         match item.event:
             case RunForked(rebase=rebase) if rebase is not None:
@@ -296,7 +300,7 @@ class PathWalk:
             self.kept[candidate] = told
 
     def build_path(self, run: str) -> ImprovementPath:
-        """Return what was walked."""
+        """Return the collected path."""
         return ImprovementPath(
             run=run,
             predicted=self.best.benchmark.predicted if self.best else None,
@@ -316,7 +320,9 @@ class PathWalk:
         return found[::-1]
 
     def _points_with_best(self) -> Iterator[VerdictPoint]:
-        """Give each verdict the best after it, although kernels are kept only as their round ends."""
+        """Yield each verdict with the best latency after it, although kernels are kept only when their
+        round ends.
+        """
         low: float | None = None
         refuted = {one.candidate for one in self.taken_back if one.kind == "refuted"}
         for point in self.points:

@@ -1,4 +1,4 @@
-"""All of a home on one screen: its owner, its runs, the day's budget, and how providers and hosts stand."""
+"""A whole home on one screen: its owner, its runs, the day's budget, and the state of providers and hosts."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ from state.recent_events import CallAttempt, RecentEvents
 from state.system import SystemState
 
 MAX_SHOWN = 12
-"""Runs that are shown unless all are asked for: those that have not ended, then the newest."""
+"""Runs that are shown unless you ask for all: those that have not ended, then the newest."""
 
 LAST, LAST_OF_OTHERS = 1000, 100
-"""Events of a run that are looked at for how fast it is, and what went wrong lately; fewer where it rests."""
+"""How many last events of a run give its rate and its recent errors; fewer for a run that rests."""
 
 CALLS_PER_RUN = 100
-"""Attempts at answers, of each run, that say how a provider stands."""
+"""How many last attempts at answers of each run give a provider's state."""
 
 VERDICT_TYPE = "EvaluationCompleted"
 FAILURE_TYPES = ("EvaluationFailed", "CallFailed", "CallLost")
-"""What is no kernel's fault: counted as errors, apart from kernels that failed."""
+"""Failures that are no kernel's fault; they are counted as errors."""
 
 SECONDS_PER_HOUR = 3600
 
 
 @dataclass(frozen=True, slots=True)
 class RecentErrors:
-    """What failed among a run's last events and was no kernel's fault; `last` is the newest, at `place`."""
+    """Failures among a run's last events that were no kernel's fault; `last` is the newest one, at
+    `place`.
+    """
 
     count: int
     last: str
@@ -45,10 +47,10 @@ class RecentErrors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary(RunView):
-    """A run in the list. `evaluations_per_hour` is how fast it judges now, None unless it runs.
+    """A run in the list. `evaluations_per_hour` is its current rate, None unless it runs.
 
-    `created` and `updated` are when its first and its latest event happened. `errors` is None where nothing
-    but kernels failed lately.
+    `created` and `updated` are the times of its first and its latest event. `errors` is None if nothing
+    but kernels failed recently.
     """
 
     created: str
@@ -60,7 +62,7 @@ class RunSummary(RunView):
 
 @dataclass(frozen=True, slots=True)
 class ProviderStatus:
-    """An endpoint of models, by its last `calls` attempts at answers; `resting` says why it is left alone."""
+    """A model endpoint by its last `calls` attempts at answers; `resting` says why its breaker is open."""
 
     name: str
     state: str
@@ -73,9 +75,9 @@ class ProviderStatus:
 
 @dataclass(frozen=True, slots=True)
 class DayView:
-    """What all runs took on a day (UTC), and what calls under way may take.
+    """What all runs used on a day (UTC), and what calls under way have reserved.
 
-    `spent_seconds` are those in which runs were under way, `spent_device_seconds` those on devices.
+    `spent_seconds` is the time in which runs were under way, `spent_device_seconds` that on devices.
     """
 
     date: str
@@ -89,7 +91,7 @@ class DayView:
 
 @dataclass(frozen=True, slots=True)
 class HomeOverview:
-    """`runs` are the newest first; `more` says how many others there are that are not shown."""
+    """`runs` are newest first; `more` is the number of runs that are not shown."""
 
     daemon: OwnerProcess
     runs: tuple[RunSummary, ...]
@@ -108,9 +110,10 @@ def home_overview(
     all_: bool = False,
     hashed: bool = True,
 ) -> HomeOverview:
-    """Return how a home stands, with one run, the newest, or all of them; `reader` None: it has no log.
+    """Return the state of a home, with one run, the newest ones or all. `reader` is None if it has no
+    log.
 
-    `hashed` as in `run_view`.
+    `hashed` is as in `run_view`.
 
     Raises:
         UnknownRun: there is no such run.
@@ -137,7 +140,7 @@ def home_overview(
 
 
 def _select_shown(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the runs that have not ended, and of the others the newest, in the order of the list."""
+    """Return the runs that have not ended, and the newest others, in the order of the list."""
     live = sum(not row["ended"] for row in rows)
     ended = {row["run"] for row in islice((row for row in rows if row["ended"]), max(0, MAX_SHOWN - live))}
     return [row for row in rows if not row["ended"] or row["run"] in ended]
@@ -161,7 +164,7 @@ def _run_summary(
 
 
 def _evaluation_rate(judged: RecentEvents | None, now_us: float) -> float | None:
-    """Return judgements per hour since the first of those that were counted."""
+    """Return evaluations per hour since the first counted one."""
     if judged is None or now_us <= judged.first_us:
         return None
     return judged.number * SECONDS_PER_HOUR / ((now_us - judged.first_us) / 1e6)
@@ -187,7 +190,7 @@ def _recent_errors(reader: LogReader, run: str, happened: dict[str, RecentEvents
 def _provider_statuses(
     reader: LogReader, runs: Sequence[RunSummary], system: SystemState
 ) -> tuple[ProviderStatus, ...]:
-    """Return the endpoints that the runs asked, and those that are left alone for a while."""
+    """Return the endpoints that the runs asked, and those whose breaker is open."""
     asked: dict[str, list[CallAttempt]] = {name: [] for name in system.breakers}
     for run in runs:
         for one in reader.recent_calls(run.id, CALLS_PER_RUN) if run.spent_calls else ():
@@ -196,7 +199,7 @@ def _provider_statuses(
 
 
 def provider_status(name: str, asked: Sequence[CallAttempt], resting: str | None) -> ProviderStatus:
-    """Return how an endpoint stands by its last attempts at answers; `resting` is why it is left alone."""
+    """Return an endpoint's state by its last attempts at answers; `resting` says why its breaker is open."""
     took = [one.ms for one in asked if one.ms is not None]
     failed = sum(one.outcome != "answered" for one in asked)
     return ProviderStatus(

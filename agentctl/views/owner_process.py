@@ -1,4 +1,4 @@
-"""Who owns a home: an `agentd`, a foreground `agentctl`, or nobody."""
+"""The process that owns a home: an `agentd`, a foreground `agentctl`, or none."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from state.lock import read_owner
 
 @dataclass(frozen=True, slots=True)
 class OwnerProcess:
-    """`state` is running or stopped, `kind` agentd or agentctl, `since` UTC in ISO 8601.
+    """`state` is running or stopped, `kind` is agentd or agentctl, `since` is UTC in ISO 8601.
 
-    `queued` counts commands that wait in the inbox. `config_refused` is what is wrong with an edit of the
+    `queued` counts commands that wait in the inbox. `config_refused` lists the faults of an edit of the
     configuration file that the owner refused.
     """
 
@@ -33,7 +33,7 @@ class OwnerProcess:
 
 
 def find_owner_process(home: Path, *, refused: str | None = None) -> OwnerProcess:
-    """Return who owns `home`.
+    """Return the owner of `home`.
 
     Raises:
         HomeUnreadable: its lock may not be read.

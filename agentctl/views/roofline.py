@@ -1,14 +1,13 @@
 """A kernel under the roofline of its device, from its profile's counters and the target's table.
 
-The plain model: a kernel with I operations of its matrix products per byte of HBM traffic attains at most
-min(peak, I x bandwidth) (Williams, Waterman, Patterson 2009). Peaks are those that the counters' own shares
-divide by: hfu_estimated_percent is flops done over peak and time, mbu_estimated_percent bytes moved over
-bandwidth and time.
+The plain model: a kernel with I operations of its matrix products per byte of HBM traffic attains at
+most min(peak, I x bandwidth) (Williams, Waterman, Patterson 2009). The peaks follow from the counters'
+own shares: hfu_estimated_percent is flops done over peak and time, mbu_estimated_percent bytes moved
+over bandwidth and time.
 
-The engines that work element by element have roofs of their own: at most 100 % of their cycles can be at
-work, and no more of them than the bytes allow that are moved meanwhile. Their work is counted in lane cycles
-(a lane takes an element a cycle), those of a lane that has nothing to do in a busy engine included: profiles
-do not tell these apart.
+The element-wise engines have roofs of their own: at most 100 % of their cycles can be active, and no
+more cycles than the memory traffic allows. Their work is counted in lane cycles (a lane takes one
+element per cycle). Idle lanes of a busy engine count too, because profiles do not tell them apart.
 """
 
 from __future__ import annotations
@@ -18,15 +17,16 @@ from dataclasses import dataclass
 from typing import Any
 
 LEAST_PERCENT = 0.1
-"""An engine that is at work for less of the time is left out."""
+"""An engine that is active for a smaller share of the time is left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineRoof:
-    """An engine that works element by element, and the share of its peak (lane cycles/s) that is reached.
+    """An element-wise engine, and the share of its peak (lane cycles/s) that it reaches.
 
-    `intensity` is in lane cycles per byte of HBM traffic, `ridge` where engine and memory take as long.
-    `ceiling_percent` is what the memory allows at this intensity, `side` what bounds: `memory` or `compute`.
+    `intensity` is in lane cycles per byte of HBM traffic; `ridge` is the intensity at which engine and
+    memory take equally long. `ceiling_percent` is what the memory allows at this intensity. `side` is
+    the bound: `memory` or `compute`.
     """
 
     engine: str
@@ -40,12 +40,14 @@ class EngineRoof:
 
 @dataclass(frozen=True, slots=True)
 class KernelRoofline:
-    """`intensity` is in operations per byte, rates are per second; None where a kernel has no products.
+    """`intensity` is in operations per byte, rates are per second; None if a kernel has no matrix
+    products.
 
-    `attained_flops` are useful ones: products without transposes. `ceiling_flops` is what the roofline allows
-    at this intensity, `attained_percent` the share of it that is reached, and `bandwidth_percent` that of the
-    HBM's bandwidth. `side` is `memory`, or `compute` if any engine takes longer than the bytes. `engines` are
-    those that work element by element, the busiest first; none where the target has no table.
+    `attained_flops` counts useful ones: products without transposes. `ceiling_flops` is what the
+    roofline allows at this intensity, `attained_percent` the share of it that is reached,
+    `bandwidth_percent` that of the HBM's bandwidth. `side` is `memory`, or `compute` if any engine takes
+    longer than the memory traffic. `engines` are the element-wise engines, busiest first; empty if the
+    target has no table.
     """
 
     peak_flops: float
@@ -63,7 +65,7 @@ class KernelRoofline:
 
 
 def kernel_roofline(counters: Mapping[str, float], target: str = "") -> KernelRoofline | None:
-    """Return where counters place a kernel of a target; None where they do not say enough."""
+    """Return where counters place a kernel of a target; None if they do not say enough."""
     total_s = counters.get("total_time", 0.0)
     moved = counters.get("hbm_read_bytes", 0.0) + counters.get("hbm_write_bytes", 0.0)
     ridge = counters.get("peak_flops_bandwidth_ratio", 0.0)
@@ -100,7 +102,7 @@ def _engine_peaks(target: str) -> Mapping[str, float]:
 
 
 def profile_target(profile: Mapping[str, Any] | None) -> str:
-    """Return the target that a profile (the JSON of its blob) names, "" where it names none."""
+    """Return the target that a profile (the JSON of its blob) names, "" if it names none."""
     return str(profile.get("target", "")) if profile else ""
 
 
@@ -113,7 +115,7 @@ def _engine_roofs(
         active = min(100.0, counters.get(f"{engine}_engine_active_time_percent", 0.0))
         if active < LEAST_PERCENT:
             continue
-        relative = active / moved  # of the ridge: how long the engine works over how long the bytes take
+        relative = active / moved  # relative to the ridge: the engine's time over the memory traffic's time
         ridge = peak / bandwidth
         ceiling = 100.0 * min(1.0, relative)
         side = "compute" if relative > 1.0 else "memory"

@@ -1,4 +1,4 @@
-"""One run in numbers: where it stands, what it found, what it spent, what it waits for."""
+"""One run in numbers: its state, what it found, what it spent, and what it waits for."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from state.fold import RunState, state_hash
 from state.model import Benchmark, EffectKey, RunStatus
 
 INTERRUPTED = "interrupted"
-"""An unfinished run that nobody drives, as nobody owns the home."""
+"""The state of an unfinished run while nobody owns the home."""
 
 QUEUED = "queued"
-"""A run of which nothing has begun: it waits for a place, or was only just taken in."""
+"""The state of a run that has not begun: it waits for a slot, or was just submitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunCaps:
-    """What a run may spend; None is no limit. Of money `usd` is always set, 0 where nothing may be spent."""
+    """What a run may spend; None means no limit. `usd` is always set, 0 if the run may spend nothing."""
 
     usd: float
     tokens: int | None
@@ -29,9 +29,10 @@ class RunCaps:
 
 @dataclass(frozen=True, slots=True)
 class LatencyInterval:
-    """A latency with the interval that its source gives it; `predicted` says that a model is the source.
+    """A latency with its interval; `predicted` is true if it comes from a model.
 
-    `samples` is how often it was measured; `draws_ms` are those of the model's draws, as in `Benchmark`.
+    `samples` is how often it was measured; `draws_ms` are the latencies of the model's draws, as in
+    `Benchmark`.
     """
 
     ms: float
@@ -43,7 +44,7 @@ class LatencyInterval:
 
     @property
     def benchmark(self) -> Benchmark:
-        """The same as the value that the log has."""
+        """The same, as the value that the log stores."""
         return Benchmark(
             latency_ms=self.ms, lo_ms=self.lo_ms, hi_ms=self.hi_ms, predicted=self.predicted,
             samples=self.samples, draws_ms=self.draws_ms,
@@ -54,11 +55,11 @@ class LatencyInterval:
 class RunView:
     """A run's numbers; what is not known yet is None. Latencies are ms, percentages 0 to 100, money US$.
 
-    `state` is one of queued, running, paused, interrupted, cancelled, completed. `in_flight` counts effects
-    without an outcome, `in_flight_roles` by who answers them. `spent_usd` is None once a price is unknown.
-    `given` are sequences of other runs that it tried first, `told` the experiences it was given, by id.
-    `best_wins_percent` is the share of the model's draws that differ in which the best is faster than the
-    initial kernel, None where they share none.
+    `state` is queued, running, paused, interrupted, cancelled or completed. `in_flight` counts effects
+    without an outcome, `in_flight_roles` the same by role. `spent_usd` is None if a price is unknown.
+    `given` are sequences of other runs that it tried first, `told` the experiences that it received, by
+    id. `best_wins_percent` is the share of the model's differing draws in which the best kernel is
+    faster than the initial one, None if they share none.
     """
 
     id: str
@@ -113,10 +114,10 @@ class RunView:
 
 
 def run_view(run: str, state: RunState, *, owned: bool | None = None, hashed: bool = True) -> RunView:
-    """Return a run's numbers; `owned` says whether somebody owns the home, None where that does not matter.
+    """Return a run's numbers; `owned` says whether somebody owns the home, None if that does not matter.
 
-    Without it the state is what the log says: it cannot tell a run that is driven from one that is not. What
-    is not `hashed` has an empty hash of its state: that takes as long as all the rest.
+    With None, the state is the log's, which cannot tell an interrupted run from a running one. Without
+    `hashed` the hash of its state is left empty, because it takes as long as all the rest.
     """
     return RunView(
         id=run,
@@ -160,7 +161,9 @@ def run_view(run: str, state: RunState, *, owned: bool | None = None, hashed: bo
 
 
 def _latency_fields(state: RunState) -> dict[str, Any]:
-    """Return what a run found: its first and its best kernel against each other and against the bounds."""
+    """Return what a run found: its initial and its best kernel, compared with each other and with the
+    bounds.
+    """
     initial, best = state.initial, state.best
     best_ms = best.latency_ms if best else None
     first = initial.benchmark if initial else None
@@ -186,7 +189,7 @@ def _latency_fields(state: RunState) -> dict[str, Any]:
 
 
 def latency_of(benchmark: Benchmark | None) -> LatencyInterval | None:
-    """Return a latency as data, None where there is none."""
+    """Return a latency as data, None if there is none."""
     if benchmark is None:
         return None
     return LatencyInterval(
@@ -201,7 +204,7 @@ def bound_percent(bound_ms: float, latency_ms: float | None) -> float | None:
 
 
 def status_word(state: RunState, *, owned: bool) -> str:
-    """Return a run's status as people see it; `owned` says whether somebody owns the home."""
+    """Return a run's state as people see it; `owned` says whether somebody owns the home."""
     if state.status is RunStatus.RUNNING and not owned:
         return INTERRUPTED
     if state.status is RunStatus.RUNNING and state.initial is None and not (state.open or state.outcomes):

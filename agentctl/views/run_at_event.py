@@ -1,6 +1,7 @@
-"""A run as it was after any of its events: its state folded anew up to there, and what just happened.
+"""A run as it was after any of its events: its state, folded from its events up to there, and that
+event.
 
-Everything is what the log knew then; nothing of what came later shows.
+Everything is what the log knew then; nothing later shows.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from state.model import BeamEntry
 from state.reader import LogReader
 
 MAX_NOTES = 20
-"""Experiences and reflections that are shown, the newest first."""
+"""The number of experiences and reflections that are shown, newest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class BeamMember:
 
 @dataclass(frozen=True, slots=True)
 class EffectInFlight:
-    """An effect under way: whose work, for which candidate, its deliveries, and what it may cost (US$)."""
+    """An effect under way: its role, its candidate, its deliveries, and what it may cost (US$)."""
 
     candidate: str
     role: str
@@ -43,7 +44,7 @@ class EffectInFlight:
 
 @dataclass(frozen=True, slots=True)
 class LearningNote:
-    """What the run has learnt: an experience that it is told, or how a prediction fared."""
+    """Something that the run has learnt: an experience, or the outcome of a prediction."""
 
     kind: str
     technique: str
@@ -53,7 +54,7 @@ class LearningNote:
 
 @dataclass(frozen=True, slots=True)
 class RunAtEvent:
-    """A run after its event `at`, of `of` that it has; `type` and `time` are those of that event."""
+    """A run after its event number `at`, out of `of`; `type` and `time` are those of that event."""
 
     at: int
     of: int
@@ -70,7 +71,7 @@ class RunAtEvent:
 def run_at_event(
     reader: LogReader, run: str, *, at: int | None = None, owned: bool | None = None
 ) -> RunAtEvent:
-    """Return a run as it was after its event `at` (None: as it is); `owned` as in `run_view`.
+    """Return a run as it was after its event `at` (None: now); `owned` is as in `run_view`.
 
     Raises:
         StreamUnknown: there is no such run.

@@ -1,8 +1,8 @@
-"""Latency over candidates: all that a run proposed, in columns, and the beams that it chose of them.
+"""Latency over candidates: all candidates of a run, in columns, and the beams selected from them.
 
-What a plot, a list and a tree of lineages are drawn from: of the 11,000 candidates of a log with 100,000
-events it is two megabytes of JSON, so rows are lists and not objects, and a page that has them asks for what
-changed only.
+Plots, lists and lineage trees are drawn from this. The 11,000 candidates of a log with 100,000 events
+take two megabytes of JSON. So rows are lists and not objects, and a page that has them asks only for
+changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COLUMNS = (
     "hi_ms", "predicted", "decision", "reason", "role", "technique", "title", "bottleneck", "level", "author",
     "history", "duplicate_of", "error_code",
 )  # fmt: skip
-"""As in `LogReader.attempts`, in the order of the rows."""
+"""The columns, as in `LogReader.attempts`, in the order of each row's values."""
 
 MAX_TITLE = 120
 """Characters of a title that a list shows."""
@@ -28,7 +28,7 @@ MAX_TITLE = 120
 
 @dataclass(frozen=True, slots=True)
 class RoundBeam:
-    """What a round ended with: candidates and their roles, after the run's event `run_seq`."""
+    """The beam at the end of a round: candidates and their roles, after the run's event `run_seq`."""
 
     run_seq: int
     round: int
@@ -37,9 +37,9 @@ class RoundBeam:
 
 @dataclass(frozen=True, slots=True)
 class CandidateSeries:
-    """A run's candidates and beams up to its event `at`; `since` says that older ones are left out.
+    """A run's candidates and beams up to its event `at`; rows and beams before `since` are left out.
 
-    `rows` have a value for each of `columns`, in the order in which the candidates were proposed.
+    `rows` have one value for each of `columns`, in the order in which the candidates were proposed.
     """
 
     run: str
@@ -53,9 +53,9 @@ class CandidateSeries:
 def candidate_series(
     reader: LogReader, run: str, *, at: int | None = None, since: int = 0
 ) -> CandidateSeries:
-    """Return a run's candidates as they were after its event `at` (None: as they are).
+    """Return a run's candidates as they were after its event `at` (None: now).
 
-    With `since`, only those of which an event after that one says something, and the beams after it.
+    With `since`, return only candidates that a later event concerns, and later beams.
 
     Raises:
         StreamUnknown: there is no such run.
@@ -73,7 +73,7 @@ def candidate_series(
 
 
 def require_event(reader: LogReader, run: str, at: int) -> RecordedEvent:
-    """Return a run's event `at`, or that of the ancestor that it has it from.
+    """Return a run's event `at`, which may be an ancestor's.
 
     Raises:
         StreamUnknown: there is no such run.
@@ -86,7 +86,7 @@ def require_event(reader: LogReader, run: str, at: int) -> RecordedEvent:
 
 
 def last_run_seq(reader: LogReader, run: str) -> int:
-    """Return the number of a run's last event, its ancestors' included.
+    """Return the number of a run's last event, counting its ancestors' events.
 
     Raises:
         StreamUnknown: there is no such run.

@@ -1,6 +1,7 @@
-"""What a run cost, and where its time went: money by role and model, and as a curve; time by what was done.
+"""What a run cost and how its time was spent: money by role and model and over time, time by kind of
+work.
 
-A fork's money is its ancestors' too, as its budget is; its time is its own.
+A fork's money includes its ancestors', as its budget does; its time is its own.
 """
 
 from __future__ import annotations
@@ -28,19 +29,21 @@ from state.records import RecordedEvent
 
 KINDS = ("models", "proposing", "compile", "execute", "paused", "idle")
 MODELS, PROPOSING, COMPILE, EXECUTE, PAUSED, IDLE = KINDS
-"""What a run's time goes to: questions to models, proposers of this machine, evaluations until there is a
-program that could run, what is done with it, a pause, and nothing (or nobody drove the run)."""
+"""The kinds of a run's time: questions to models, proposers on this machine, evaluations until there is
+a program to execute, the rest of evaluations, pauses, and idle time (nothing under way, or nobody
+advanced the run).
+"""
 
 COMPILE_STAGES = frozenset({"lint", "jail", "draw", "trace", "compile", "rules", "transfer", "queue"})
-"""Stages of an evaluation, by the names that evaluators give them, before anything is executed."""
+"""Stages of an evaluation before anything is executed, by the names that evaluators give them."""
 
 MAX_POINTS = 400
-"""Of a curve, at most."""
+"""The maximum number of points of a curve."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoleSpend:
-    """What one role spent with one model (None: no model). `usd` is None once a price is unknown."""
+    """What one role spent with one model (None: no model). `usd` is None if a price is unknown."""
 
     role: str
     model: str | None
@@ -54,7 +57,7 @@ class RoleSpend:
 
 @dataclass(frozen=True, slots=True)
 class SpendPoint:
-    """How much was spent `seconds_since_start` after the run began, at known prices."""
+    """The money spent up to `seconds` after the start of the run, at known prices."""
 
     seconds: float
     usd: float
@@ -64,10 +67,10 @@ class SpendPoint:
 class Spending:
     """A run's money (US$) and time (s).
 
-    `usd` is None once a price is unknown; `priced_usd` is what is known. `seconds_since_start` is the wall
-    clock from the run's first event to its latest, `split_seconds` the same by what was done: a moment at
-    which several things went on is shared equally among them, so that the parts add up. `stage_seconds` are
-    the sums of evaluations' stages.
+    `usd` is None if a price is unknown; `priced_usd` is the known part. `seconds` is the wall-clock time
+    from the run's first event to its latest. `split` is the same by kind of work: a moment with several
+    kinds is shared equally among them, so that the parts add up. `stage_seconds` are the sums of
+    evaluations' stages.
     """
 
     run: str
@@ -84,7 +87,8 @@ class Spending:
 
 
 def load_spending(reader: LogReader, run: str, *, at: int | None = None) -> Spending:
-    """Return what a run cost and where its time went; with `at`, as it was after that event of the run.
+    """Return what a run cost and how its time was spent; with `at`, as it was after that event of the
+    run.
 
     Raises:
         StreamUnknown: there is no such run.
@@ -97,7 +101,7 @@ def load_spending(reader: LogReader, run: str, *, at: int | None = None) -> Spen
 
 
 class SpendingWalk:
-    """One pass over a run's events for what it cost and where its time went."""
+    """One pass over a run's events that collects its cost and its times."""
 
     types = (
         "RunCreated", "RunForked", "RunPaused", "RunResumed", "RunCancelled", "RunCompleted",
@@ -114,7 +118,7 @@ class SpendingWalk:
         self._curve: list[SpendPoint] = []
 
     def add_event(self, item: RecordedEvent) -> None:
-        """Take the next event in; an ancestor's costs money and no time."""
+        """Process the next event; an ancestor's event costs money but no time."""
         if item.stream == self._run:
             self._clock.add_event(item)
         usd = _event_cost(item.event)
@@ -123,7 +127,7 @@ class SpendingWalk:
             self._curve.append(SpendPoint(self._clock.seconds_since_start(item.ts_us), before + usd))
 
     def build_spending(self, reader: LogReader, *, at: int | None = None) -> Spending:
-        """Return what was found, with the sums that the read models have; `at` as in `load_spending`."""
+        """Return the result, with the sums of the read models; `at` is as in `load_spending`."""
         last = require_event(reader, self._run, last_run_seq(reader, self._run) if at is None else at)
         if last.stream == self._run:
             self._clock.extend_to(last)
@@ -175,7 +179,7 @@ def _event_cost(event: Event) -> float:
 
 
 def _thin_curve(curve: list[SpendPoint]) -> tuple[SpendPoint, ...]:
-    """Return at most `MAX_POINTS` of a curve, its last one among them."""
+    """Return at most `MAX_POINTS` points of a curve, including its last."""
     step = max(1, -(-len(curve) // MAX_POINTS))
     return tuple(curve[::-1][::step][::-1])
 
@@ -186,7 +190,7 @@ Interval = tuple[int, int, str]
 
 @dataclass(slots=True)
 class _TimeSplit:
-    """What went on when, from a run's own events."""
+    """Collects what was under way when, from a run's own events."""
 
     began_us: int = 0
     latest_us: int = 0
@@ -197,7 +201,7 @@ class _TimeSplit:
     stages: dict[str, float] = field(default_factory=dict)
 
     def add_event(self, item: RecordedEvent) -> None:
-        """Take the run's next event in."""
+        """Process the run's next event."""
         self.began_us = self.began_us or item.ts_us
         now = self._event_time(item)
         match item.event:
@@ -224,7 +228,7 @@ class _TimeSplit:
         self.latest_us = now
 
     def extend_to(self, item: RecordedEvent) -> None:
-        """Let time pass up to an event of which nothing else is known."""
+        """Extend the time up to an event that carries nothing else of interest."""
         self.began_us = self.began_us or item.ts_us
         self.latest_us = self._event_time(item)
 
@@ -232,7 +236,9 @@ class _TimeSplit:
         return max(item.ts_us, self.latest_us or item.ts_us)  # clocks are set back now and then
 
     def _begin_interval(self, name: str, now: int, kind: str) -> None:
-        """Something begins; what was under way by that name was lost, at the latest event before."""
+        """Start an interval. If one of that name is open, its work was lost; it ends at the latest event
+        before.
+        """
         self._end_interval(name, self.latest_us)
         self.open[name] = (now, kind)
 
@@ -243,11 +249,11 @@ class _TimeSplit:
         asked = name in self.asked
         self.asked.discard(name)
         if began[1] == PROPOSING and asked:
-            return  # what it did was to ask
+            return  # it only asked models, which is counted as such
         self.done.append((began[0], max(began[0], now), began[1]))
 
     def _end_evaluation(self, key: str, now: int, stage_ms: Mapping[str, float]) -> None:
-        """An evaluation ends: the part of its time that its first stages took was to compile."""
+        """End an evaluation: the share of its first stages is compile time."""
         for name, ms in stage_ms.items():
             self.stages[name] = self.stages.get(name, 0.0) + ms
         began = self.open.pop(key, None)
@@ -259,7 +265,7 @@ class _TimeSplit:
         self.done += [(began[0], cut, COMPILE), (cut, max(cut, now), EXECUTE)]
 
     def seconds_since_start(self, ts_us: int) -> float:
-        """Return how long after the run's first event something happened, 0 for what was before it."""
+        """Return how many seconds after the run's first event something happened, 0 if it was earlier."""
         return max(0.0, (ts_us - self.began_us) / 1e6) if self.began_us else 0.0
 
     @property
@@ -267,7 +273,7 @@ class _TimeSplit:
         return self.seconds_since_start(self.latest_us)
 
     def split_seconds(self) -> dict[str, float]:
-        """Return how many seconds went to each kind; they add up to the whole."""
+        """Return how many seconds went to each kind; they add up to the total."""
         parts = dict.fromkeys(KINDS, 0.0)
         for us, kinds in _sweep_intervals(
             [*self.done, *self._open_intervals()], self.began_us, self.latest_us
@@ -288,7 +294,7 @@ def _call_name(call: CallStarted | CallEnded) -> str:
 
 
 def _sweep_intervals(intervals: list[Interval], begin: int, end: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield how long each combination of kinds went on, from `begin` to `extend_to`."""
+    """Yield how long each combination of kinds was active, from `begin` to `end` (microseconds)."""
     changes = sorted(
         [(start, 1, kind) for start, stop, kind in intervals if stop > start]
         + [(stop, -1, kind) for start, stop, kind in intervals if stop > start]

@@ -1,4 +1,4 @@
-"""Which engines and DMA queues are busy when, as a profile has it: shares of equal parts of the run."""
+"""When the engines and DMA queues of a kernel are busy, from its profile: shares of equal time slices."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class BusyTimeline:
-    """`busy_percent` has, by queue, in what share of each part of `span_ms` it was busy, 0 to 100.
+    """`busy_percent` gives, for each queue, its busy share of each slice of `span_ms`, 0 to 100.
 
-    Its times are predicted where the profile is.
+    The times are predicted if the profile is.
     """
 
     span_ms: float
@@ -22,8 +22,8 @@ class BusyTimeline:
 def busy_timeline(profile: Mapping[str, Any] | None) -> BusyTimeline | None:
     """Return the timeline of a profile (the JSON of its blob).
 
-    None where it has none: it was recorded before timelines were, or its evaluator has none to record. What
-    is not as it should be is left out: profiles of hardware come from elsewhere.
+    None if it has none: the profile is older than timelines, or its evaluator records none. Malformed
+    parts are left out, because hardware profiles come from elsewhere.
     """
     found = profile.get("timeline") if profile else None
     if profile is None or not isinstance(found, Mapping):

@@ -1,4 +1,4 @@
-"""The kernels of a run as a tree: what was made from what, how fast it is, and what became of it."""
+"""The kernels of a run as a tree: which was made from which, how fast each is, and how it ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from state.reader import LogReader
 
 
 class CandidateMark(StrEnum):
-    """What became of a kernel; the value stands before it in a drawing."""
+    """How a kernel ended; the value is its mark in a drawing."""
 
     BEST = "*"
     KEPT = "+"
@@ -40,10 +40,10 @@ MARK_MEANINGS: Mapping[CandidateMark, str] = {
 
 @dataclass(frozen=True, slots=True)
 class CandidateNode:
-    """A kernel in the tree. `depth` counts the kernels between it and the initial one, which has 0.
+    """A kernel in the tree. `depth` is its distance from the initial kernel, which has 0.
 
-    `speedup` is over its parent. `in_beam`: the next round improves it. `reason` is why it was discarded,
-    `verdict` and `error` what the judge said.
+    `speedup` is over its parent. `in_beam` is true if the next round improves it. `reason` is why it was
+    discarded; `verdict` and `error` are the judge's.
     """
 
     id: str
@@ -65,14 +65,16 @@ class CandidateNode:
 
 @dataclass(frozen=True, slots=True)
 class CandidateTree:
-    """`nodes` are in the order of a drawing: each kernel before those made from it, these by their places."""
+    """`nodes` are in drawing order: each kernel before its children, children by their place in the
+    search.
+    """
 
     run: str
     nodes: tuple[CandidateNode, ...]
 
 
 def candidate_tree(reader: LogReader, run: str) -> CandidateTree:
-    """Return the kernels of a run, those of its ancestors included.
+    """Return the kernels of a run, including those of its ancestors.
 
     Raises:
         state.errors.StreamUnknown: there is no such run.
@@ -90,12 +92,12 @@ def candidate_tree(reader: LogReader, run: str) -> CandidateTree:
 
 
 def _search_place(row: Mapping[str, Any]) -> EffectKey:
-    """Return where in the search a kernel is from: results arrive in another order each time."""
+    """Return a kernel's place in the search, because results arrive in a different order each time."""
     return EffectKey.parse(f"{row['candidate']}.{Role.EXECUTOR}")
 
 
 def _walk_rows(below: Mapping[str | None, list[dict[str, Any]]]) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yield the rows depth first, without recursion: a line of kernels may be as long as a run."""
+    """Yield the rows depth first, without recursion: a lineage may be as long as a run."""
     waiting = [(row, 0) for row in reversed(below.get(None, []))]
     while waiting:
         row, depth = waiting.pop()

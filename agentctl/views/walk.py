@@ -1,4 +1,6 @@
-"""One pass over a run's events for several readers of them: decoding an event costs more than all they do."""
+"""One pass over a run's events for several collectors, because decoding an event costs more than all
+their work.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from state.records import ProgressCallback, RecordedEvent
 
 
 class EventWalk(Protocol):
-    """Takes a run's events in, in order, its ancestors' first: those of `types` and no others."""
+    """Collects from a run's events, in order, its ancestors' first; it gets only events of `types`."""
 
     @property
     def types(self) -> tuple[str, ...]: ...
@@ -26,7 +28,7 @@ def walk_events(
     upto: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Iterator[RecordedEvent]:
-    """Show each event of a run, up to a global seq, to the walks that want its type; yield it then.
+    """Pass each event of a run, up to a global seq, to the walks that want its type; then yield it.
 
     Raises:
         StreamUnknown: there is no such run.

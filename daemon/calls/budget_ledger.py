@@ -1,9 +1,10 @@
-"""The till: no call is sent before it was reserved in every budget, and each is settled once.
+"""The budget ledger: reserves every call in every budget before it is sent, and settles each once.
 
-So it is with time on devices, and with that in which runs are under way, where these have caps. What a call
-may take is logged with its start, in the run and in the day's budget of the system stream, in one
-transaction; so is what it took with its outcome. Reserving is done by one at a time, so that two calls never
-take the same room; outcomes only give room back. All that counts is in the folds, so it survives a restart.
+Device time, and the time in which runs are under way, are handled the same way where they have caps. The
+maximum cost of a call is logged with its start, in the run and in the day's budget of the system stream,
+in one transaction. The real cost is logged with its outcome in the same way. Reservations are made one
+at a time, so that two calls never take the same room; outcomes only free room. All amounts come from the
+folds, so they survive a restart.
 """
 
 from __future__ import annotations
@@ -39,13 +40,15 @@ from state.model import SYSTEM_STREAM, Amount, ModelQuestion, PauseCause, Resour
 from state.records import NewEvent
 
 LOOK_SECONDS = 5.0
-"""How long a call waits for room before it looks again: a cap may have been raised."""
+"""How long (seconds) a call waits for room before it checks again, because a cap may have been raised."""
 
 MIN_DEVICE_SECONDS = 1.0
-"""With less of a device's time left, none is: nothing could be evaluated in it."""
+"""If less device time (seconds) than this is left, it counts as none: nothing could be evaluated in it."""
 
 DEVICE, TIME = "device", "time"
-"""What names begin with under which time is held in the system stream; those of calls begin with a run's."""
+"""Prefixes of the names under which time is held in the system stream; names of calls begin with a run's
+id.
+"""
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("calls")
 
@@ -59,12 +62,12 @@ class HeldTime:
 
 
 def call_name(run: str, key: str, call: int, attempt: int) -> str:
-    """Return what a call is named by in the system stream."""
+    """Return the name of a call in the system stream."""
     return f"{run} {key} {call} {attempt}"
 
 
 def lost_call_event(key: str, call: int, known: ModelQuestion, *, priced: bool, reason: str) -> CallLost:
-    """Return what becomes of an attempt of which nobody knows more: it costs all that was held for it."""
+    """Return the outcome of an attempt whose result is unknown: it costs all that was held for it."""
     held = known.held or Amount()
     return CallLost(
         key=key,
@@ -79,7 +82,7 @@ def lost_call_event(key: str, call: int, known: ModelQuestion, *, priced: bool, 
 
 
 def lost_call_events(state: RunState, keys: Iterable[str], *, reason: str) -> tuple[CallLost, ...]:
-    """Return what becomes of all calls under way of these effects, which end with them."""
+    """Return the outcomes of all calls under way of these effects, which end with them."""
     return tuple(
         lost_call_event(key, call, known, priced=state.prices.get(known.model) is not None, reason=reason)
         for key in keys
@@ -90,13 +93,13 @@ def lost_call_events(state: RunState, keys: Iterable[str], *, reason: str) -> tu
 
 
 def settlement_event(run: str, outcome: CallEnded) -> NewEvent:
-    """Return what an outcome means for the day's budget."""
+    """Return the event that settles an outcome in the day's budget."""
     name = call_name(run, outcome.key, outcome.call, outcome.attempt)
     return NewEvent(SYSTEM_STREAM, DaySettled(call=name, amount=outcome.charged_amount))
 
 
 class BudgetLedger:
-    """Reserves and settles calls of all runs of one log."""
+    """Reserves and settles the calls of all runs of one log."""
 
     def __init__(self, event_log: EventLog, caps: DayCaps, *, clock: Callable[[], float] = time.time) -> None:
         self._log = event_log
@@ -108,7 +111,7 @@ class BudgetLedger:
         self._own: set[str] = set()
 
     def set_caps(self, caps: DayCaps) -> None:
-        """Go by other caps on days from now on."""
+        """Change the daily caps, from now on."""
         self._caps = caps
         self._wake_waiters()
 
@@ -120,10 +123,10 @@ class BudgetLedger:
     # --- reserving ---------------------------------------------------------------------------------
 
     async def reserve(self, run: str, event: CallStarted, blobs: Sequence[bytes]) -> None:
-        """Log that a call starts, once there is room for it.
+        """Log that a call starts, as soon as there is room for it.
 
         Raises:
-            RoleError: `budget`: there is none, and nothing under way that may leave any.
+            RoleError: `budget`: there is no room, and nothing under way that may free any.
             EffectDeferred: the run is paused or over, or waits for a day that has room.
         """
         while True:
@@ -142,13 +145,13 @@ class BudgetLedger:
             await self._wait_for_room(freed)
 
     async def _wait_for_room(self, freed: asyncio.Event) -> None:
-        """Wait until something is settled, or it is time to look whether a cap was raised."""
+        """Wait until something is settled, or until it is time to check whether a cap was raised."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOK_SECONDS):
                 await freed.wait()
 
     def _run_accounts(self, run: str, state: RunState, wanted: Amount) -> tuple[BudgetAccount, ...]:
-        config = state.pending_config or state.config  # a cap that was raised counts at once
+        config = state.pending_config or state.config  # a raised cap counts at once
         age = run_age_seconds(self._log, run, self._clock()) if config.cap_seconds is not None else 0.0
         held = (
             self._held_amount(f"{DEVICE} {run} ").device_seconds
@@ -166,7 +169,7 @@ class BudgetLedger:
         return budget.day_accounts(day.for_date(self.today) if day is not None else None, self._caps, wanted)
 
     def _held_amount(self, prefix: str) -> Amount:
-        """Return what is held by all whose names begin so, whatever the day."""
+        """Return the sum of all holds whose names have this prefix, on any day."""
         day = self._log.system_state().day
         holds = day.held.items() if day is not None else ()
         return sum((one.amount for name, one in holds if name.startswith(prefix)), Amount())
@@ -189,7 +192,7 @@ class BudgetLedger:
     async def record_reused_answer(
         self, run: str, started: CallStarted, answered: CallCompleted, blobs: Sequence[bytes]
     ) -> None:
-        """Log an answer that is there already as that of a call, of which nothing is to be reserved.
+        """Log an existing answer as that of a call, for which nothing is reserved.
 
         Raises:
             EffectDeferred: the run is paused or over.
@@ -204,7 +207,7 @@ class BudgetLedger:
             raise
 
     async def _refuse_shortage(self, run: str, state: RunState, short: BudgetAccount) -> None:
-        """End a question, or an evaluation, for which there is no room today, or at all."""
+        """End a question or an evaluation for which there is no room: for today, or for good."""
         if short.resource in budget.DAILY_RESOURCES:
             await self.pause_for_day(run, short)
             raise EffectDeferred
@@ -214,14 +217,14 @@ class BudgetLedger:
         raise no_budget_error(short.resource.value)
 
     async def pause_for_day(self, run: str, short: BudgetAccount) -> None:
-        """Let a run wait for another day, or other caps."""
+        """Pause a run until another day, or until the caps change."""
         self._waiting[run] = (self.today, self._caps)
         text = f"no room for more under the day's cap: {short.resource.value} of {short.cap:g}"
         await self.pause_run(run, text, PauseCause.DAY)
         log.warning("day_budget_used_up", run=run, resource=short.resource.value, cap=short.cap)
 
     async def pause_run(self, run: str, reason: str, cause: PauseCause) -> None:
-        """Let a run wait before anything is reserved, if it does not yet."""
+        """Pause a run before anything is reserved, unless it is paused already."""
         await append_if_current(
             self._log, [run], lambda now: RunPaused(reason=reason, cause=cause) if _is_running(now) else None
         )
@@ -229,9 +232,9 @@ class BudgetLedger:
     # --- time --------------------------------------------------------------------------------------
 
     async def hold_device(self, run: str, key: str, most_seconds: float) -> HeldTime | None:
-        """Hold what an evaluation may take of a device: so many seconds, or what is left of the budgets.
+        """Hold the device time of an evaluation: `most_seconds`, or what is left of the budgets.
 
-        None where no budget limits that.
+        Returns None if no budget limits device time.
 
         Raises:
             RoleError: `budget`: nothing is left for the run.
@@ -261,7 +264,9 @@ class BudgetLedger:
             await self._wait_for_room(freed)
 
     async def hold_time(self, most_seconds: float) -> HeldTime | None:
-        """Hold a while in which runs are under way, of at most so long; None where nothing is left today."""
+        """Hold at most `most_seconds` of the time in which runs are under way; None if nothing is left
+        today.
+        """
         async with self._turn:
             found = [one for one in self.day_accounts() if one.resource is Resource.DAY_SECONDS]
             left = min((one.remaining for one in found), default=most_seconds)
@@ -280,7 +285,7 @@ class BudgetLedger:
         return name
 
     async def settle_lost_holds(self) -> None:
-        """Charge what processes before this one held and never settled: nobody knows how much it took."""
+        """Charge holds that earlier processes never settled in full, because their real use is unknown."""
         day = self._log.system_state().day
         lost = [
             NewEvent(SYSTEM_STREAM, DaySettled(call=name, amount=hold.amount))
@@ -292,7 +297,7 @@ class BudgetLedger:
             await self._log.append(lost)
 
     def hold_settlement(self, time: HeldTime, took: Amount) -> NewEvent:
-        """Return what settles a hold, to be logged beside what ended."""
+        """Return the event that settles a hold, to be logged with the event that ended it."""
         self._own.discard(time.name)
         return NewEvent(SYSTEM_STREAM, DaySettled(call=time.name, amount=took))
 
@@ -302,7 +307,7 @@ class BudgetLedger:
         await self.notify_freed()
 
     async def notify_freed(self, run: str | None = None) -> None:
-        """Look again for whoever waits, now that something was settled; warn of what it came to."""
+        """Wake the waiters after a settlement, and warn about budgets that are nearly used up."""
         self._wake_waiters()
         async with self._turn:
             await (self._warn_day() if run is None else self._warn_run(run))
@@ -317,7 +322,7 @@ class BudgetLedger:
         blobs: Sequence[bytes] = (),
         pause: str | None = None,
     ) -> None:
-        """Log what came of a call and what it took; with `pause_run`, the run then waits for a person.
+        """Log the outcome of a call and its cost; if `pause` is given, pause the run with that reason.
 
         Raises:
             EffectDeferred: the run is over.
@@ -357,7 +362,7 @@ class BudgetLedger:
         await self._warn_day()
 
     async def _warn_day(self) -> None:
-        """Say once a day, whoever says it, which marks of the day's caps were passed."""
+        """Warn of each passed mark of the day's caps, once a day over all runs."""
         day = self._log.system_state().day
         told = day.for_date(self.today).warned if day is not None else {}
         for event in budget.mark_warnings(told, self.day_accounts()):
@@ -367,9 +372,10 @@ class BudgetLedger:
     # --- days --------------------------------------------------------------------------------------
 
     def can_resume(self, run: str) -> bool:
-        """Return whether a run that waits for a day with room should try again: another day, other caps.
+        """Return whether a run that waits for a day with room should try again: the day or the caps have
+        changed.
 
-        What is used up has no room, whoever waited for it: a process before this one may have.
+        Nothing resumes while a cap of today is used up, also not a run that an earlier process paused.
         """
         used_up = any(one.spent >= one.cap > 0 for one in self.day_accounts())
         return not used_up and self._waiting.get(run) != (self.today, self._caps)

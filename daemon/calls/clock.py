@@ -1,4 +1,4 @@
-"""The time that a run may take by the clock: seen between two rounds, and told to `decide` as an event."""
+"""The wall-clock limit of a run: checked between two rounds, and passed to `decide` as an event."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from state.model import Resource
 
 
 def run_age_seconds(event_log: EventLog, run: str, now: float) -> float:
-    """Return how long ago a run began, by the log's clock and `now` (UNIX seconds)."""
+    """Return how many seconds ago a run began, by the log's clock and `now` (UNIX seconds)."""
     return max(0.0, now - event_log.run_began_us(run) / 1e6)
 
 
 def check_time_cap(
     event_log: EventLog, run: str, state: RunState, decided: Iterable[Event]
 ) -> BudgetShort | None:
-    """Return what is to be stored in the place of another round, where the run has had its time."""
+    """Return the event to store instead of a next round, if the run has used up its time."""
     config = state.pending_config or state.config
     if config.cap_seconds is None or not any(isinstance(event, RoundStarted) for event in decided):
         return None

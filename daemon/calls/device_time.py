@@ -1,4 +1,4 @@
-"""Time on devices: what an evaluation may take is held before it, and settled beside its verdict."""
+"""Device time: the maximum of an evaluation is held before it, and settled with its verdict."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class DeviceLease:
-    """The use of a device for one evaluation; where nothing limits that, it is not even noted."""
+    """The use of a device for one evaluation; without a limit on device time, it records nothing."""
 
     def __init__(self, till: BudgetLedger | None, time: HeldTime | None) -> None:
         self._till = till
@@ -28,7 +28,7 @@ class DeviceLease:
         self._began = self._loop.time()
 
     async def run_within(self, work: Coroutine[Any, Any, T], otherwise: Callable[[RoleError], T]) -> T:
-        """Do the work in the time that is held; return what it comes to `otherwise`, told of the budget."""
+        """Do the work within the held time; if that runs out, return the result of `otherwise`."""
         if self._time is None:
             return await work
         try:
@@ -38,7 +38,7 @@ class DeviceLease:
             return otherwise(no_budget_error(Resource.DEVICE_SECONDS.value))
 
     def add_device_seconds(self, events: Iterable[Event]) -> tuple[Event, ...]:
-        """Return an evaluation's events, its outcome with what it took of a device."""
+        """Return an evaluation's events; its outcome now carries the device seconds that it used."""
         return tuple(map(self._with_device_seconds, events)) if self._time is not None else tuple(events)
 
     def _with_device_seconds(self, event: Event) -> Event:
@@ -47,7 +47,7 @@ class DeviceLease:
         return event
 
     def _used_seconds(self, event: EvaluationCompleted | EvaluationFailed) -> float:
-        """Return the seconds: what was predicted took none, and what has no verdict all that passed."""
+        """Return the seconds: none for a prediction, and all elapsed time if there is no verdict."""
         if isinstance(event, EvaluationFailed):
             return self._elapsed_seconds()
         if event.device_seconds is not None:
@@ -58,7 +58,7 @@ class DeviceLease:
         return round_seconds(min(self._limit_seconds(), sum(event.stage_ms.values()) / 1000))
 
     def settlement_events(self, events: Iterable[Event]) -> list[NewEvent]:
-        """Return what settles the use, to be logged beside these events, which say what it took."""
+        """Return the settlement of the lease, to be logged with `events`, which carry the seconds used."""
         if self._till is None or self._time is None:
             return []
         outcomes = [one for one in events if isinstance(one, EvaluationCompleted | EvaluationFailed)]
@@ -68,7 +68,9 @@ class DeviceLease:
         return [self._till.hold_settlement(time, Amount(device_seconds=took))]
 
     async def close(self, run: str) -> None:
-        """Settle what is held still, at all that passed: there is no outcome. Who waits looks again."""
+        """Settle what is still held, at all elapsed time because there is no outcome. Then wake the
+        waiters.
+        """
         if self._till is not None and self._time is not None:
             time, took = self._time, self._elapsed_seconds()
             self._time = None
@@ -87,12 +89,11 @@ class DeviceLease:
 async def lease_device(
     till: BudgetLedger | None, run: str, key: str, most_seconds: float
 ) -> AsyncIterator[DeviceLease]:
-    """Hold what an evaluation may take of a device until it is settled; None as `budget_ledger`: there are no
-    budgets.
+    """Hold device time for an evaluation until it is settled. `till` is None if there are no budgets.
 
     Raises:
         RoleError: `budget`: nothing is left for the run.
-        Held: the run is paused or over, or waits for a day that has room.
+        EffectDeferred: the run is paused or over, or waits for a day that has room.
     """
     use = DeviceLease(till, None if till is None else await till.hold_device(run, key, most_seconds))
     try:

@@ -1,8 +1,10 @@
-"""Asking: the questions of one effect, each rendered once, logged before it is sent, and bought once.
+"""Durable calls: each question of an effect is rendered once, logged before it is sent, and paid for
+once.
 
-The n-th question of an effect has a number, under which the log knows its attempts. An answer that is there
-is returned. An attempt that a crash left without an outcome is charged, and its request sent again as it was
-logged. What follows a failure is read off the log as well, so that a restart in between changes nothing.
+The n-th question of an effect has a number, under which the log records its attempts. An answer that is
+in the log is returned. An attempt that a crash left without an outcome is charged, and its request is
+sent again as logged. What to do after a failure is also derived from the log, so a restart in between
+changes nothing.
 """
 
 from __future__ import annotations
@@ -47,16 +49,18 @@ from state.model import (
 )
 
 MAX_OUTPUT_FACTOR = 2
-"""How much longer an answer may be when the first one did not come to an end."""
+"""How much longer an answer may be on the second try, after the first was cut off."""
 
 SHARE_WHEN_TOO_LARGE = 0.5
-"""The part of the room that is filled when the whole of it was too much."""
+"""The share of the room for prompt values that is used after a prompt was too large."""
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("calls")
 
 
 class DurableCalls:
-    """Puts the questions of one delivery of an effect to `model`; an `agent_core.roles.ask_protocol.Ask`."""
+    """Asks `model` the questions of one delivery of an effect; implements
+    `agent_core.roles.ask_protocol.Ask`.
+    """
 
     def __init__(
         self,
@@ -85,8 +89,10 @@ class DurableCalls:
         """Return the answer to the next question.
 
         Raises:
-            RoleError: there is none; the code is `budget`, `llm_unavailable`, or `llm_` and a failure's kind.
-            EffectDeferred: the run is paused or over; the effect is delivered again when it goes on.
+            RoleError: there is no answer; the code is `budget`, `llm_unavailable`, or `llm_` and a
+                failure's kind.
+            EffectDeferred: the run is paused or over; the effect is delivered again when the run goes
+                on.
         """
         call = next(self._numbers)
         failure: Failure | None = None
@@ -117,7 +123,7 @@ class DurableCalls:
         return effect.calls[call] if call < len(effect.calls) else None
 
     async def _settle_lost_attempt(self, call: int, known: ModelQuestion) -> None:
-        """Charge an attempt that somebody before us made, and of which nobody knows what came."""
+        """Charge an attempt of an earlier process, whose outcome is unknown."""
         priced = self._run_state().prices.get(known.model) is not None
         reason = "its process ended before it had an outcome"
         gone = lost_call_event(str(self._key), call, known, priced=priced, reason=reason)
@@ -144,14 +150,14 @@ class DurableCalls:
     async def _retry_request(
         self, call: int, known: ModelQuestion, role: str, fill: FillPrompt, failure: Failure | None
     ) -> CompletionRequest:
-        """Return what is sent after an attempt that failed or was lost, when it is time to send it."""
+        """Return the request to send after an attempt that failed or was lost, once its back-off is over."""
         logged = request_rendering.load_request(self._log.get_blob(known.request), self._log.get_blob)
         if known.lost:
             return logged
         kind = FailureKind(known.failures[-1])
         times = known.failures.count(kind)
         match REMEDIES[kind]:
-            case Remedy.PAUSE:  # a person has let the run go on
+            case Remedy.PAUSE:  # a person has resumed the run
                 return logged
             case Remedy.SHRINK if times == 1:
                 return self._render_request(known.model, role, fill, SHARE_WHEN_TOO_LARGE)
@@ -163,14 +169,16 @@ class DurableCalls:
         raise unanswered_error(known.model, kind)
 
     def _larger_output_limit(self, known: ModelQuestion, logged: CompletionRequest) -> int:
-        """Return how long an answer may be that was cut off, 0 where the model makes none longer."""
+        """Return a larger limit for an answer that was cut off; 0 if the model cannot answer longer."""
         window = self._endpoints.model_window(known.model)
         left = window.context - windows.estimate_request_tokens(logged)
         more = min(MAX_OUTPUT_FACTOR * logged.max_output_tokens, window.output, left)
         return more if more > logged.max_output_tokens else 0
 
     async def _back_off(self, call: int, known: ModelQuestion, failure: Failure) -> None:
-        """Sleep as the policy says; the draw follows from the effect, so that twins pause alike."""
+        """Sleep as the policy says. The random draw is derived from the effect, so equal runs pause
+        equally.
+        """
         tried = sum(REMEDIES[FailureKind(kind)] is Remedy.BACK_OFF for kind in known.failures)
         seed = draw_seed(self._run_state().config.seed, self._key)
         draw = Random(f"{seed}|{call}|{known.attempts}").random()  # noqa: S311 - spreads pauses
@@ -185,10 +193,10 @@ class DurableCalls:
         patience = self._endpoints.get(endpoint_of(model)).settings.patience_seconds
         return patience - (asyncio.get_running_loop().time() - self._since)
 
-    # --- what need not be bought -----------------------------------------------------------------
+    # --- reused answers ----------------------------------------------------------------------------
 
     async def _reuse_parent_answer(self, call: int, role: str, request: CompletionRequest) -> bool:
-        """Take the answer of the run that this one continues, where that got one to the same request."""
+        """Reuse the answer of the run that this one forks, if that run got one to the same request."""
         data, texts = request_rendering.dump_request(request)
         found = find_parent_answer(self._log, self._run, str(self._key), call, digest_of(data))
         if found is None or not isinstance(found.event, CallCompleted):
@@ -203,7 +211,7 @@ class DurableCalls:
             answered_by=known.answered_by,
             stop_reason=known.stop_reason,
             request_id=known.request_id,
-            tokens=known.tokens,  # what its model is known by; none of them are charged
+            tokens=known.tokens,  # so that the answer's size is known; none of them are charged
             cost_usd=0.0,
             ms=0.0,
             reused_from=found.event_id,
@@ -215,7 +223,7 @@ class DurableCalls:
         return True
 
     def _call_started_event(self, call: int, role: str, model: str, request: str) -> CallStarted:
-        """Return the start of a question's first attempt, for which nothing is reserved."""
+        """Return the start of a question's first attempt, with nothing reserved."""
         return CallStarted(
             key=str(self._key),
             call=call,
@@ -229,7 +237,7 @@ class DurableCalls:
         )
 
     def _model_price(self, model: str) -> Price | None:
-        """Return what holds for a model in this run: what did at its first call."""
+        """Return a model's price in this run: the price at its first call."""
         prices = self._run_state().prices
         return prices[model] if model in prices else self._endpoints.model_price(model)
 
@@ -238,7 +246,8 @@ class DurableCalls:
     async def _attempt_call(
         self, model: str, call: int, attempt: int, role: str, request: CompletionRequest
     ) -> Failure | None:
-        """Make one attempt, from its reservation to its outcome; return its failure, None when it answered.
+        """Make one attempt, from its reservation to its outcome; return its failure, None if it was
+        answered.
 
         Raises:
             RoleError: there is no room in the budget, or its turn would come too late.
@@ -265,10 +274,10 @@ class DurableCalls:
         return None
 
     async def _ensure_provider(self, model: str) -> None:
-        """Have the endpoint's provider before anything is held for a question to it.
+        """Make sure that the endpoint's provider exists before anything is held for a question.
 
         Raises:
-            EffectDeferred: it cannot be had here, for a reason that a person mends; the run is paused.
+            EffectDeferred: it cannot be created, and a person must mend the cause; the run is paused.
         """
         name = endpoint_of(model)
         try:
@@ -295,7 +304,7 @@ class DurableCalls:
             raise unanswered_error(model, FailureKind.RATE) from None
 
     def _missing_blobs(self, blobs: tuple[bytes, ...]) -> list[bytes]:
-        """Return the blobs that the log does not have: most of a prompt is as it was."""
+        """Return the blobs that the log does not have; most parts of a prompt are there already."""
         return [blob for blob in blobs if not self._has_blob(digest_of(blob))]
 
     def _has_blob(self, digest: str) -> bool:
@@ -308,10 +317,10 @@ class DurableCalls:
     async def _send_request(
         self, endpoint: ModelEndpoint, request: CompletionRequest, started: CallStarted
     ) -> None:
-        """Send what was reserved for and log what came of it; raises CallError once a failure is logged.
+        """Send a reserved request and log its outcome; raises CallError after a failure is logged.
 
-        A bug on the way is a failure too, as dear as the question may be, and said without its words: nobody
-        has looked for the key in them.
+        A bug on the way counts as a failure too, charged with all that was reserved. Its text is not
+        logged, because nobody has checked it for the key.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -351,7 +360,9 @@ class DurableCalls:
         await self._till.settle(self._run, outcome, blobs=(answer,))
 
     async def _record_failure(self, started: CallStarted, failure: Failure, *, ms: float) -> None:
-        """Log a failure with what it cost: what was counted, all that was held where anything may have."""
+        """Log a failure and its cost: the counted tokens, or all that was held if the attempt may have
+        cost anything.
+        """
         cost: float | None = 0.0
         charged = 0
         if failure.tokens is not None:
@@ -383,5 +394,5 @@ class DurableCalls:
 
 
 def _shared_fields(started: CallStarted) -> dict[str, object]:
-    """Return what an outcome has in common with its start."""
+    """Return the fields that an outcome shares with its start."""
     return started.model_dump(include={"key", "call", "attempt", "role", "model"})

@@ -1,7 +1,8 @@
-"""Endpoints as this process uses them: a provider, its limits, its breaker, and who of a fan-out goes first.
+"""Endpoints as this process uses them: provider, rate limits, circuit breaker, and prefix leaders.
 
-The pure parts are in `agent_core.providers` and `stability.breaker`; here are the clock, the waiting and the
-log, in which a breaker's openings are kept: after a restart one question probes an endpoint that was broken.
+The pure parts are in `agent_core.providers` and `stability.breaker`. This module adds the clock, the
+waiting and the log. The log records when breakers open, so after a restart one question probes an
+endpoint that was broken.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ from state.model import SYSTEM_STREAM, ErrorInfo, Price
 from state.records import NewEvent
 
 LOOK_SECONDS = 5.0
-"""How long somebody waits at a breaker before looking again: a probe may have closed it."""
+"""How long (seconds) a question waits at a breaker before it checks again; a probe may have closed it."""
 
 WARM_SECONDS = 240.0
-"""How long what one question put into an endpoint's cache is counted on for the next; caches keep it 300."""
+"""How long (seconds) a prompt prefix counts as cached at an endpoint; caches keep it for 300."""
 
 MIN_PREFIX_TOKENS = 1024
-"""Tokens that questions must share for the first of them to go alone: caches keep nothing shorter."""
+"""The first question goes alone only if others share this many tokens; caches keep no shorter prefix."""
 
 CreateProvider = Callable[[str, EndpointSettings], Provider]
 
@@ -57,7 +58,9 @@ class EndpointUnavailable(TurnTimeout):
 
 
 class PrefixLeaders:
-    """Of questions that begin alike the first goes alone: the others find what it put into the cache."""
+    """Of questions with the same prefix, the first goes alone; the others then find the prefix in the
+    cache.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -66,10 +69,10 @@ class PrefixLeaders:
 
     @asynccontextmanager
     async def wait_for_leader(self, shared: str | None, *, wait_seconds: float) -> AsyncIterator[None]:
-        """Wait until a question with this beginning is over, or be the one; None waits for nobody.
+        """Wait until a question with this prefix is over, or be the first; None waits for nobody.
 
-        Those who waited for a first question that failed go together all the same: one after the other they
-        would wait longest where the endpoint is sick.
+        If the first question fails, those that waited for it all go at once: one by one they would wait
+        longest just when the endpoint is sick.
 
         Raises:
             TurnTimeout: it takes longer than `wait_seconds`.
@@ -99,7 +102,9 @@ class PrefixLeaders:
 
 
 class ModelEndpoint:
-    """One endpoint under its settings: any number of questions at a time, of which its limits let in some."""
+    """One endpoint with its settings; any number of questions may come, and its limits admit some at a
+    time.
+    """
 
     def __init__(
         self,
@@ -120,7 +125,7 @@ class ModelEndpoint:
         self._policy = policy
         self._provider: Provider | None = None
         self._key: Secret | None = None
-        self._mended = False  # perhaps: a person was asked to
+        self._mended = False  # True after a failure that a person must mend; the key may have changed since
         self._replaced: list[Provider] = []
         self._making = asyncio.Lock()
         self._leaders = PrefixLeaders()
@@ -133,16 +138,17 @@ class ModelEndpoint:
     async def wait_for_turn(
         self, request: CompletionRequest, price: Price | None, *, wait_seconds: float
     ) -> AsyncIterator[None]:
-        """Be let through by the endpoint's limits and breaker, and behind the first of one's fan-out.
+        """Wait for the endpoint's limits and breaker, and for the first question with the same prefix.
 
         Raises:
-            EndpointUnavailable: its breaker is open, and would keep the question longer than `wait_seconds`.
+            EndpointUnavailable: its breaker is open, and would delay the question by more than
+                `wait_seconds`.
             TurnTimeout: something else would.
         """
         try:
             async with self._pass_limits(request, price, wait_seconds):
                 yield
-        except TurnTimeout as error:  # whatever it waited for, behind an open breaker nobody gets on
+        except TurnTimeout as error:  # whatever it waited for, an open breaker is the cause
             if self._breaker.until is None:
                 raise
             raise EndpointUnavailable(error.seconds) from None
@@ -160,7 +166,7 @@ class ModelEndpoint:
                 try:
                     yield
                 finally:
-                    if self._breaker is admitted:  # a probe told nothing: nothing was sent
+                    if self._breaker is admitted:  # nothing was sent, so a probe has shown nothing
                         self._breaker = breaker.record_withdrawal(admitted)
 
     async def _pass_breaker(self, until: float) -> None:
@@ -174,7 +180,7 @@ class ModelEndpoint:
             await asyncio.sleep(min(seconds, LOOK_SECONDS))
 
     async def send_request(self, request: CompletionRequest) -> Completion:
-        """Ask once.
+        """Send the request once.
 
         Raises:
             CallError: no answer came.
@@ -188,7 +194,7 @@ class ModelEndpoint:
             self._mended |= REMEDIES[error.failure.kind] is Remedy.PAUSE
             await self._note_failure(error.failure)
             raise
-        except BaseException:  # also where this process stops: somebody else may probe
+        except BaseException:  # also if this process stops: another question may probe
             self._breaker = breaker.record_withdrawal(self._breaker)
             raise
         self.limiter.record_answer()
@@ -196,15 +202,15 @@ class ModelEndpoint:
         return completion
 
     async def ensure_provider(self) -> None:
-        """Have the provider.
+        """Create the provider if there is none.
 
         Raises:
-            CallError: it cannot be made here; nothing was sent.
+            CallError: it cannot be created here; nothing was sent.
         """
         await self._get_provider()
 
     async def _get_provider(self) -> Provider:
-        """Return the provider, another one where a person has changed the key since it was refused."""
+        """Return the provider; create a new one if the key has changed since it was refused."""
         async with self._making:
             if self._provider is not None and not self._mended:
                 return self._provider
@@ -216,17 +222,17 @@ class ModelEndpoint:
             if self._provider is None or key != self._key:
                 made = await self._create_provider(key)
                 if self._provider is not None:
-                    self._replaced.append(self._provider)  # others may be under way on it
+                    self._replaced.append(self._provider)  # other questions may still use it
                 self._provider, self._key = made, key
             self._mended = False
             return self._provider
 
     async def _create_provider(self, key: Secret | None) -> Provider:
-        """Make a provider; a vendor's package takes seconds to import, and the loop goes on meanwhile."""
+        """Create a provider in a thread, because a vendor's package takes seconds to import."""
         settings = EndpointSettings(base_url=self.settings.base_url, key=key)
         try:
             return await asyncio.to_thread(self._create, self.name, settings)
-        except Exception as error:  # what a package needs, or what the environment says, is missing
+        except Exception as error:  # a package, or a setting of the environment, is missing
             text = redact(f"cannot be set up: {type(error).__name__}: {error}", key)
             raise CallError(Failure(kind=FailureKind.INVALID, message=text)) from error
 
@@ -240,7 +246,7 @@ class ModelEndpoint:
         await self._set_breaker(after, failure)
 
     async def _set_breaker(self, after: CircuitBreaker, failure: Failure | None = None) -> None:
-        """Go on with another state of the breaker, and tell the log when it opens or closes."""
+        """Set the breaker's state, and log when it opens or closes."""
         before, self._breaker = self._breaker, after
         if (before.until is None) == (after.until is None):
             return
@@ -258,7 +264,7 @@ class ModelEndpoint:
 
 
 def _shared_prefix(request: CompletionRequest, price: Price | None) -> str | None:
-    """Return what a question begins with like others, where it is cheaper behind one of them."""
+    """Return the digest of the shared prefix, if caching it makes the later questions cheaper."""
     if price is None or price.rates[0].cached >= price.rates[0].input:
         return None
     digest, tokens = shared_prefix(request)
@@ -266,7 +272,7 @@ def _shared_prefix(request: CompletionRequest, price: Price | None) -> str | Non
 
 
 class EndpointPool:
-    """The endpoints by name, each made when it is first asked; and what is known of their models."""
+    """The endpoints by name, each created on first use, and the prices and windows of their models."""
 
     def __init__(
         self,
@@ -286,14 +292,18 @@ class EndpointPool:
         self.config = config
 
     def apply_config(self, config: DaemonConfig) -> None:
-        """Make endpoints anew whose settings are others from now on; what is under way is finished."""
+        """Replace endpoints whose settings changed; questions under way on the old ones are finished."""
         self.config = config
         for name, endpoint in tuple(self._made.items()):
             if endpoint.settings != config.endpoint(name):
                 self._replaced.append(self._made.pop(name))
 
     def get(self, name: str) -> ModelEndpoint:
-        """Return an endpoint; raises UnknownEndpoint."""
+        """Return an endpoint.
+
+        Raises:
+            UnknownEndpoint: there is none of this name.
+        """
         registry.needs_key(name)
         if name not in self._made:
             settings = self.config.endpoint(name)
@@ -303,11 +313,11 @@ class EndpointPool:
         return self._made[name]
 
     def model_price(self, model: str) -> Price | None:
-        """Return what ENDPOINT/MODEL costs now, None where nobody knows."""
+        """Return the current price of ENDPOINT/MODEL, None if it is unknown."""
         return model_catalog.model_price(self.config, model)
 
     def model_window(self, model: str) -> ModelWindow:
-        """Return how much ENDPOINT/MODEL can be asked and can answer."""
+        """Return the context and output limits of ENDPOINT/MODEL."""
         return model_catalog.model_window(self.config, model)
 
     async def aclose(self) -> None:

@@ -1,4 +1,4 @@
-"""How an attempt at an answer ends without one, besides the failures of providers."""
+"""Errors with which a question ends without an answer, besides the failures of providers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from agent_core.roles import RoleError
 from state.model import ErrorInfo
 
 
-class EffectDeferred(Exception):  # noqa: N818 - the name says what becomes of the effect
-    """The effect stays open: its run is paused or over. It is delivered again when the run goes on."""
+class EffectDeferred(Exception):  # noqa: N818 - named for what happens to the effect
+    """The effect stays open because its run is paused or over. It is delivered again when the run goes on."""
 
 
 _FAILURE_TEXTS = {
@@ -26,28 +26,28 @@ _FAILURE_TEXTS = {
 
 
 def unanswered_error(model: str, kind: FailureKind) -> RoleError:
-    """Return what a role is told when its question was given up.
+    """Return the error for a role whose question was given up.
 
-    It says the same however often it was asked and whoever was killed meanwhile: it becomes part of what the
-    run has learnt.
+    Its text does not depend on the number of attempts or on restarts, because it becomes part of what
+    the run has learnt.
     """
     return RoleError(ErrorInfo(code=f"llm_{kind.value}", message=f"{model} {_FAILURE_TEXTS[kind]}"))
 
 
 def unavailable_error(model: str) -> RoleError:
-    """Return what a role is told when its question waited in vain for a broken endpoint to come back."""
+    """Return the error for a role whose question waited too long for a broken endpoint."""
     text = f"{model} failed so often that it was left alone for longer than the question has patience"
     return RoleError(ErrorInfo(code="llm_unavailable", message=text))
 
 
 def no_budget_error(resource: str) -> RoleError:
-    """Return what a role is told when there is no room for its question in a budget."""
+    """Return the error for a role whose question has no room in a budget."""
     return RoleError(
         ErrorInfo(code="budget", message=f"no room for another call under the cap on {resource}")
     )
 
 
 def no_model_error(planner: str) -> RoleError:
-    """Return what a role is told when its planner has no model."""
+    """Return the error for a role whose planner has no model."""
     hint = f'set run.llm.models, such as ["{planner}/MODEL"]'
     return RoleError(ErrorInfo(code="no_model", message=f"no model is given for {planner}", hint=hint))

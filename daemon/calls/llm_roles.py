@@ -1,4 +1,4 @@
-"""The desk: puts roles together that ask models, effect by effect, with what their questions go through."""
+"""Creates the roles that ask models, one set per effect, with the budgets and endpoints that they use."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from state.log import EventLog
 from state.model import Digest, EffectKey, PauseCause, RunConfig, RunStatus
 
 LOOK_SECONDS = 30.0
-"""How often runs are looked at that wait for a new day."""
+"""How often (seconds) to check runs that wait for a new day."""
 
 PATIENT_RETRIES = RetryPolicy(tries=60)
 
 
 class RoleFactory:
-    """Where runs of one log ask models."""
+    """Creates the LLM roles for the runs of one log."""
 
     def __init__(
         self,
@@ -54,19 +54,19 @@ class RoleFactory:
         self.till = BudgetLedger(event_log, _day_caps(config), clock=clock)
 
     def apply_config(self, config: DaemonConfig) -> None:
-        """Go by other settings of the process from now on."""
+        """Apply changed settings of the process."""
         self.endpoints.apply_config(config)
         self.till.set_caps(_day_caps(config))
 
     def find_model_faults(self, config: RunConfig) -> list[str]:
-        """Return what keeps the models of a run's configuration from being asked, a line each."""
+        """Return the faults that keep a run's models from being asked, one line each."""
         return find_model_faults(config, self.endpoints.config, self._env)
 
     def create_roles(self, run: str, key: EffectKey) -> Proposer:
-        """Return who answers an effect whose planner asks models; its author is the model's name.
+        """Return the proposer for an effect whose planner asks models; its author is the model's name.
 
         Raises:
-            RoleError: no model is given for it.
+            RoleError: no model is set for the planner.
         """
         from agent_core.roles.llm import LlmRoles, PlannerOptions
 
@@ -93,7 +93,7 @@ class RoleFactory:
         return LlmRoles(model, asking, options)
 
     def _load_prompts(self, version: Digest | None) -> PromptSet:
-        """Return the set that holds in a run's round; the program's own where none was recorded."""
+        """Return the prompt set of a run's round; the built-in one if none was recorded."""
         if version is None or version == builtin_prompts().version:
             return builtin_prompts()
         if version not in self._sets:
@@ -103,7 +103,7 @@ class RoleFactory:
     async def watch_day_budget(
         self, touched: Callable[[str], None], *, look_seconds: float = LOOK_SECONDS
     ) -> None:
-        """Let runs go on that wait for a day with room in its budget, until cancelled."""
+        """Resume runs that wait for a day with room in its budget, until cancelled."""
         while True:
             for run in self._log.active_runs():
                 if self.till.can_resume(run) and _waits_for_day(self._log.run_state(run)):
@@ -112,7 +112,7 @@ class RoleFactory:
             await asyncio.sleep(look_seconds)
 
     async def aclose(self) -> None:
-        """Close all connections; who asks later gets new ones."""
+        """Close all connections; later questions open new ones."""
         await self.endpoints.aclose()
 
 

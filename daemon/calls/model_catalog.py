@@ -1,4 +1,4 @@
-"""What is known of a model under the process's settings: its price and its window, by ENDPOINT/MODEL."""
+"""The price and the window of a model (ENDPOINT/MODEL) under the process's settings."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from state.model import Price
 
 
 def model_price(config: DaemonConfig, model: str) -> Price | None:
-    """Return what a model costs now, None where nobody knows."""
+    """Return the current price of a model, None if it is unknown."""
     endpoint, _, name = model.partition("/")
     own = dict(map(prices.parse_price_override, config.prices))
     return prices.price_of(name, endpoint, base_url=config.endpoint(endpoint).base_url, overrides=own)
 
 
 def model_window(config: DaemonConfig, model: str) -> ModelWindow:
-    """Return how much a model can be asked and can answer."""
+    """Return the context and output limits of a model."""
     endpoint, _, name = model.partition("/")
     own = dict(map(windows.parse_window_override, config.windows))
     return windows.window_of(name, endpoint, base_url=config.endpoint(endpoint).base_url, overrides=own)

@@ -1,4 +1,4 @@
-"""What is wrong with a run's models before it starts: names, keys, and money, each fault in one line."""
+"""Checks a run's models before it starts: names, keys and money. Each fault is one line."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _MODEL_SETTINGS = ("models", "executor_models", "summarizer_models")
 def find_model_faults(
     run: RunConfig, daemon: DaemonConfig, env: Mapping[str, str], *, sends: bool = True
 ) -> list[str]:
-    """Return what keeps a run's models from being asked; nothing where none of its planners asks any.
+    """Return the faults that keep a run's models from being asked; none if no planner asks models.
 
-    Where nobody `sends`, no keys are needed.
+    Keys are needed only if the caller `sends` questions.
     """
     planners = [name for name in dict.fromkeys(run.planner) if is_llm_proposer(name)]
     if not planners:
@@ -34,9 +34,9 @@ def find_model_faults(
 
 
 def find_unusable_models(run: RunConfig, daemon: DaemonConfig, env: Mapping[str, str]) -> list[str]:
-    """Return which models of settings for runs to come are unknown, or have no key.
+    """Return the models in the settings of new runs that are unknown or have no key.
 
-    What is missing may still be given with the run: money, or who plans.
+    A missing budget or planner is no fault here, because it can still be given when a run is started.
     """
     return [*_find_unknown_endpoints(run)] or [*_find_missing_keys(run, daemon, env)]
 
@@ -61,7 +61,7 @@ def _find_unserved_planners(run: RunConfig, planners: list[str]) -> Iterator[str
 
 
 def models_of_run(run: RunConfig) -> list[str]:
-    """Return the models that a run may ask, ENDPOINT/MODEL."""
+    """Return the models that a run may ask, as ENDPOINT/MODEL."""
     planners = [name for name in dict.fromkeys(run.planner) if is_llm_proposer(name)]
     planning = [one for planner in planners for one in planner_models(planner, run)]
     own = (*run.llm.executor_models, *run.llm.summarizer_models) if planners else ()
@@ -81,7 +81,7 @@ def _find_missing_keys(run: RunConfig, daemon: DaemonConfig, env: Mapping[str, s
 
 
 def _find_missing_budget(run: RunConfig, daemon: DaemonConfig) -> Iterator[str]:
-    """Yield that a run may not spend what its models cost."""
+    """Yield a fault if the run's budget does not allow for what its models cost."""
     if run.cap_usd > 0:
         return
     for model in models_of_run(run):

@@ -1,8 +1,9 @@
-"""Answers that a fork need not buy: its parent got them to questions that were in flight where it was cut.
+"""Reuses answers of a fork's parent to questions that were in flight at the cut.
 
-An effect in flight at the cut is abandoned in the fork and asked for again, in the same words where nothing
-that they follow from has changed. What its parent was answered to the same request is in the log already.
-What the parent asked only later is none of this: a fork goes its own way.
+The fork abandons an effect in flight at the cut and asks again, with the same text if nothing that it
+depends on has changed. The parent's answer to the same request is already in the log, so the fork need
+not pay for it. Questions that the parent asked only after the cut are not reused, because a fork goes
+its own way.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from state.records import RecordedEvent
 def find_parent_answer(
     event_log: EventLog, run: str, key: str, call: int, request: Digest
 ) -> RecordedEvent | None:
-    """Return the answer of a fork's parent to question `call` of an effect that was in flight at the cut.
+    """Return the answer of a fork's parent to question `call` of an effect that was in flight at the
+    cut.
 
-    It is one to this very request, the latest; None where there is none, or `run` is no fork.
+    It is the latest answer to exactly this request; None if there is none, or if `run` is no fork.
     """
     first = event_log.event_by_key(run, "created")
     forked = first.event if first is not None else None
@@ -39,7 +41,7 @@ def find_parent_answer(
 
 
 def _was_in_flight(event_log: EventLog, forked: RunForked, key: str) -> bool:
-    """Whether the parent had begun the effect where the fork was cut, and had no outcome of it there."""
+    """Return whether the parent had started the effect at the cut and had no outcome of it there."""
     begun = _own_event(event_log, forked.parent, f"{key}#start1")
     ended = _own_event(event_log, forked.parent, f"{key}#outcome")
     if begun is None or begun.run_seq > forked.parent_seq:
@@ -48,6 +50,6 @@ def _was_in_flight(event_log: EventLog, forked: RunForked, key: str) -> bool:
 
 
 def _own_event(event_log: EventLog, stream: str, idem: str) -> RecordedEvent | None:
-    """Return an event of this run, and none of what it continues itself: there it was abandoned."""
+    """Return an event of this run itself, not of its parent, where the effect was abandoned."""
     found = event_log.event_by_key(stream, idem)
     return found if found is not None and found.stream == stream else None

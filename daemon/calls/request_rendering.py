@@ -1,6 +1,7 @@
-"""Requests: made of a role's prompt, and kept in the log so that they can be sent again as they were.
+"""Renders a role's prompt into a request, and stores requests so that they can be sent again unchanged.
 
-The log has a request as JSON that names its texts by digest: what many requests begin with is stored once.
+The log holds a request as JSON that names its texts by digest, so text that many requests share is
+stored once.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class TokenBounds:
 
     @classmethod
     def from_window(cls, window: ModelWindow, config: LlmConfig) -> TokenBounds:
-        """Return the bounds: an answer has half of the model's context at most, a prompt what is left."""
+        """Return the bounds: an answer gets at most half of the model's context, a prompt the rest."""
         output = min(config.max_output_tokens, window.output, window.context // 2)
         return cls(input=min(config.max_input_tokens, window.context - output), output=output)
 
@@ -46,7 +47,7 @@ def render_request(
     """Return a role's prompt as a request; its values get `share` of the room that the bounds leave.
 
     Raises:
-        agent_core.roles.RoleError: what may not be left out is too large.
+        agent_core.roles.RoleError: a text that may not be left out is too large.
     """
     words = sum(estimate_tokens(block.text) for block in prompts.role_blocks(role, target))
     room = TokenBudget(
@@ -65,7 +66,7 @@ def render_request(
 
 
 def _split_parts(blocks: list[PromptBlock]) -> Iterator[PromptPart]:
-    """Yield blocks as parts, cached up to where something begins that stays the same for less long."""
+    """Yield blocks as parts; a part ends a cached prefix if the next block changes more often."""
     for number, block in enumerate(blocks):
         after = blocks[number + 1] if number + 1 < len(blocks) else None
         ends = after is not None and after.lasts > block.lasts
@@ -73,7 +74,7 @@ def _split_parts(blocks: list[PromptBlock]) -> Iterator[PromptPart]:
 
 
 def dump_request(request: CompletionRequest) -> tuple[bytes, tuple[bytes, ...]]:
-    """Return a request as the log has it: its JSON, and the texts that this names by digest."""
+    """Return a request as the log stores it: its JSON, and the texts that the JSON names by digest."""
     texts = tuple(part.text.encode() for part in (*request.guide, *request.case))
     named = iter(map(digest_of, texts))
     data = request.model_dump(mode="json")
@@ -83,7 +84,7 @@ def dump_request(request: CompletionRequest) -> tuple[bytes, tuple[bytes, ...]]:
 
 
 def load_request(data: bytes, read: Callable[[str], bytes]) -> CompletionRequest:
-    """Read back what `dump_request` made."""
+    """Read back what `dump_request` wrote."""
     fields: Mapping[str, list[dict[str, str]]] = json.loads(data)
     for part in (*fields["guide"], *fields["case"]):
         part["text"] = read(part["text"]).decode()
@@ -91,7 +92,7 @@ def load_request(data: bytes, read: Callable[[str], bytes]) -> CompletionRequest
 
 
 def shared_prefix(request: CompletionRequest) -> tuple[str, int]:
-    """Return what a request shares with others of its round, as a digest, and about how many tokens it is."""
+    """Return the prefix that a request shares with others of its round: its digest and estimated tokens."""
     texts: list[str] = []
     upto = 0
     for part in request.guide:

@@ -1,8 +1,8 @@
-"""The meter: how long runs are under way on a day, where that has a cap.
+"""Meters how long runs are under way on a day, if that has a cap.
 
-Time is held a while at a time, and settled at what passed of it, so that what is spent and held never exceeds
-the cap, and a process that is killed has paid for its last while. Where nothing is left of the day, the runs
-pause until another one; what they have in flight is finished.
+Time is held in slices, and settled at the elapsed part of each. So spent plus held time never exceeds
+the cap, and a killed process has already paid for its last slice. When no time is left today, the runs
+pause until another day; their effects in flight are finished.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from state.log import EventLog
 from state.model import Amount, Resource, RunStatus, round_seconds
 
 HOLD_SECONDS = 60.0
-"""What is held at a time."""
+"""The length of a slice, in seconds."""
 
 LOOK_SECONDS = 1.0
-"""How often it is looked whether any run is under way."""
+"""How often (seconds) to check whether any run is under way."""
 
 
 class RunTimeMeter:
@@ -35,7 +35,7 @@ class RunTimeMeter:
         clock: Callable[[], float] = time.time,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`driven` says whether this process advances a run; `ticks` are seconds that never go back."""
+        """`driven` returns whether this process advances a run; `ticks` is a monotonic clock in seconds."""
         self._log = event_log
         self._till = till
         self._driven = driven
@@ -45,7 +45,7 @@ class RunTimeMeter:
         self._since = 0.0
 
     async def watch(self) -> None:
-        """Look now and then, until cancelled; what is held is settled then."""
+        """Poll until cancelled; then settle what is held."""
         try:
             while True:
                 await self.poll()
@@ -54,12 +54,12 @@ class RunTimeMeter:
             await self.settle_held()
 
     async def begin(self) -> None:
-        """Settle what a process before this one left; then look, before anything is done."""
+        """Settle what an earlier process left; then poll once, before any work starts."""
         await self._till.settle_lost_holds()
         await self.poll()
 
     async def poll(self) -> None:
-        """Settle a while that is over, and hold another one while any run is under way."""
+        """Settle a slice that is over, and hold another one while any run is under way."""
         runs = self._log.active_runs() if self._has_day_cap() else ()
         under_way = [run for run in runs if self._driven(run) and self._is_running(run)]
         if not under_way:
@@ -70,13 +70,13 @@ class RunTimeMeter:
         await self._hold_next(under_way)
 
     async def settle_held(self) -> None:
-        """Settle what is held, at what passed of it."""
+        """Settle what is held, at the elapsed time."""
         if self._held is not None:
             held, self._held = self._held, None
             await self._till.release(held, Amount(seconds=min(held.seconds, self._passed_seconds())))
 
     async def _hold_next(self, under_way: Iterable[str]) -> None:
-        """Go on from the end of the last while, not from now: no time between is given away."""
+        """Start the next slice at the end of the last one, so that no time in between goes uncharged."""
         now = self._ticks()
         since = now if self._held is None else self._since + self._held.seconds
         await self.settle_held()
@@ -101,7 +101,7 @@ class RunTimeMeter:
         return round_seconds(max(0.0, self._ticks() - self._since))
 
     def _seconds_to_midnight(self) -> float:
-        """Return the seconds until midnight, UTC: a while is of one day."""
+        """Return the seconds until midnight UTC, because a slice must not span two days."""
         now = datetime.fromtimestamp(self._clock(), tz=UTC)
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
         return max(LOOK_SECONDS, (midnight - now).total_seconds())

@@ -1,1 +1,1 @@
-"""Rules over whole programs, and what the run has to prove."""
+"""Rules over whole programs, and what only a run can prove."""

@@ -1,6 +1,6 @@
-"""VectorE's accumulation registers after `select_reduce` on idle, which may have changed them.
+"""Checks VectorE's accumulation registers after `select_reduce` on idle, which may have changed them.
 
-The documents promise nothing about the registers of those lanes until an instruction resets or loads them.
+The documents do not define the registers of those lanes until an instruction resets or loads them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SPOILER = "select_reduce"
 
 
 def check(program: Program) -> Iterator[Violation]:
-    """One violation for each line that reads registers which nothing defines, in program order."""
+    """One violation for each line that reads undefined registers, in program order."""
     kinds = [_register_effect(form) for form in program.forms]
     if not any(form.op == _SPOILER and kind for form, kind in zip(program.forms, kinds, strict=True)):
         return
@@ -43,7 +43,7 @@ def check(program: Program) -> Iterator[Violation]:
 
 
 def _register_effect(form: Form) -> str:
-    """What an instruction of VectorE does to the registers: define, read, idle; empty for nothing."""
+    """What a VectorE instruction does to the registers: define, read or idle; empty for nothing."""
     command = form.param("reduce_cmd")
     if form.engine != "vector" or command is None:
         return ""

@@ -1,7 +1,7 @@
-"""Accesses of one tensor by several parties of which no order is given: which two of them clash.
+"""Finds conflicting accesses of one tensor by parties that have no order between them.
 
-Parties are the iterations of a loop, or the cores of a launch. First by the boxes that enclose each party's
-accesses, which settles nearly all tensors; where boxes overlap, element by element.
+Parties are the iterations of a loop, or the cores of a launch. The boxes that enclose each party's accesses
+settle nearly all tensors. Where boxes overlap, the check goes element by element.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from nki_sim.program.ir import Ints, Program
 READ, WRITE, UPDATE = range(3)
 """What an access is. Updates are associative, such as `+=`; what reads and writes otherwise is a READ."""
 
-# Writes of which kinds, made by other parties, an access clashes with. With a write that comes before it an
-# update does not clash: that is what its sum begins with.
+# The kinds of writes by other parties that conflict with each access. An update does not conflict with an
+# earlier write, because that write is the initial value of its sum.
 _CONFLICTING_WRITES = {READ: (WRITE, UPDATE), WRITE: (WRITE,), UPDATE: (WRITE,)}
 
 
@@ -30,7 +30,7 @@ Owners = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class PartyAccesses:
-    """Some cells of a program; the party of each, from 0; the scope in which parties have no order."""
+    """Some cells of a program, the party of each (from 0), and the scope in which parties have no order."""
 
     cells: Ints
     parties: Ints
@@ -40,7 +40,7 @@ class PartyAccesses:
 
 @dataclass(frozen=True, slots=True)
 class AccessConflict:
-    """A party touches, with `cell`, elements that another one writes."""
+    """A party touches, with `cell`, elements that another party writes."""
 
     cell: int
     party: int
@@ -48,7 +48,7 @@ class AccessConflict:
 
 
 def find_conflicts(program: Program, accesses: PartyAccesses, seen: set[int]) -> Iterator[AccessConflict]:
-    """At most one for each declaration that is not in `seen`, to which those found are added."""
+    """Yield at most one conflict for each declaration that is not in `seen`; adds those found to `seen`."""
     if not len(accesses.cells):
         return
     boxes = regions.access_boxes(program, accesses.cells)
@@ -65,7 +65,7 @@ def find_conflicts(program: Program, accesses: PartyAccesses, seen: set[int]) ->
 def _group_accesses(program: Program, accesses: PartyAccesses) -> Iterator[Ints]:
     """Positions of the accesses of one tensor in one scope, sorted by party.
 
-    Only where several parties touch the tensor and one of them writes it.
+    Only tensors that several parties touch and one of them writes.
     """
     tensors = program.cells.tensor[accesses.cells]
     order = np.lexsort((accesses.parties, accesses.scopes, tensors))
@@ -100,7 +100,7 @@ def _find_conflict(
 
 
 def _only_updates(program: Program, accesses: PartyAccesses, group: Ints) -> bool:
-    """Whether all is updates, but for writes of one party before any update."""
+    """Whether all accesses are updates, except for writes of one party before any update."""
     kinds, parties = accesses.kinds[group], accesses.parties[group]
     writes = kinds == WRITE
     if np.any(kinds == READ) or not writes.any():
@@ -111,7 +111,7 @@ def _only_updates(program: Program, accesses: PartyAccesses, group: Ints) -> boo
 
 
 def _parties_disjoint(program: Program, cells: Ints, first: Ints) -> bool:
-    """Whether the parties, which begin at `first`, keep apart along some of the tensor's own dimensions."""
+    """Whether the parties, which begin at `first`, touch disjoint ranges along some tensor dimensions."""
     table, shape = program.cells, program.site(int(program.cells.tensor[cells[0]])).shape
     if int(table.tensor[cells[0]]) in program.reinterpreted_tensors or len(first) > _MOST_PAIRED:
         return False
@@ -137,7 +137,7 @@ _MOST_PAIRED = 1024
 
 
 def _pattern_extents(dims: Dims, shape: tuple[int, ...]) -> list[int]:
-    """How far a pattern reaches along each dimension; a step walks the largest that it is a multiple of."""
+    """How far a pattern reaches along each dimension; a step counts for the largest that divides it."""
     strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
     found = [1] * len(shape)
     for step, count in dims:
@@ -154,7 +154,7 @@ def _intervals_disjoint(starts: Ints, ends: Ints) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _PatternAccess:
-    """One access pattern of one party, in bytes where the tensor is read as several types."""
+    """One access pattern of one party, in bytes if the tensor is read as several types."""
 
     cell: int
     instruction: int
@@ -180,7 +180,7 @@ class _PatternAccess:
 
 
 class _ElementOwners:
-    """Which parties write each element of a tensor, by kind of write."""
+    """The parties that write each element of a tensor, by kind of write."""
 
     def __init__(self, program: Program, accesses: PartyAccesses, group: Ints) -> None:
         table, items, cells = program.cells, program.operands, accesses.cells[group]
@@ -189,7 +189,7 @@ class _ElementOwners:
             accesses.parties[group], accesses.kinds[group], table.writes[cells], table.offset[cells],
             table.operand[cells],
         )  # fmt: skip
-        # The same access of the same party counts once, a write where it comes last.
+        # Equal accesses of one party count once; for writes the last one counts.
         reverse = [column[::-1] for column in columns]
         _, at = np.unique(np.stack(reverse), axis=1, return_index=True)
         at = len(cells) - 1 - at
@@ -209,10 +209,10 @@ class _ElementOwners:
         self._size = max(access.end for access in self._accesses) - self._base
 
     def first_conflict(self) -> AccessConflict | None:
-        """The first clash; None where a tensor is too large to look at every element."""
+        """The first conflict; None if the tensor is too large to check every element."""
         if self._size > _MOST_ELEMENTS:
             return None
-        # The first and the last party that writes each element, by kind; the last instruction to write it.
+        # The first and the last party that write each element, by kind, and the last instruction to write it.
         first = np.full((3, self._size), np.iinfo(np.int32).max, dtype=np.int32)
         last = np.full((3, self._size), -1, dtype=np.int32)
         latest = np.full(self._size, -1, dtype=np.int32)

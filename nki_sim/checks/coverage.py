@@ -1,8 +1,8 @@
-"""Which elements have been written when they are used, and which outputs never are.
+"""Finds elements that are used before they are written, and outputs that are never written.
 
-A tensor is covered by one bit per element; whole-tensor writes and repeated regions take short cuts, so
-that tiled kernels rarely touch the bits. Moving elements that nobody wrote is no fault: they make undefined
-what is computed from them (`is_undefined`), and are a fault in an output, an address or a condition.
+A tensor has one bit per element. Whole-tensor writes and repeated regions take short cuts, so tiled kernels
+rarely need the bits. Moving unwritten elements is no fault: it makes results computed from them undefined
+(`is_undefined`). Unwritten elements are a fault in an output, an address or a condition.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Finding = tuple[str, int, int, int]
 
 @dataclass(slots=True)
 class _TensorCover:
-    """What has been written of one tensor; `foul` is what undefined elements made undefined in it."""
+    """What has been written of one tensor; `foul` marks elements that undefined inputs made undefined."""
 
     bits: Bools
     left: int
@@ -36,14 +36,14 @@ class _TensorCover:
         if (offset, index) in self.seen:
             return
         self.seen.add((offset, index))
-        # Overlaps make `left` too small, never too large: the bits decide in the end.
+        # Overlaps may make `left` too small, never too large; the bits give the final answer.
         self.left -= item.elements
         _access_bits(self.bits, offset, item)[...] = True
         if self.foul is not None:
             _access_bits(self.foul, offset, item)[...] = False
 
     def write_undefined(self, offset: int, item: Operand, places: Bools) -> None:
-        """Write a region of which some places [P, F] are undefined."""
+        """Write a region in which some positions [P, F] are undefined."""
         if self.foul is None:
             self.foul = np.zeros_like(self.bits)
         mask = _spread_places(places, item)
@@ -67,7 +67,7 @@ def _access_bits(bits: Bools, offset: int, item: Operand) -> Bools:
 
 
 def _spread_places(places: Bools, item: Operand) -> Bools:
-    """Places [P, F] over the dimensions of an access, or of its bytes."""
+    """Expand positions [P, F] to the dimensions of an access, or of its bytes."""
     shape = [count for _, count in item.dims]
     if places.size == item.elements:
         return places.reshape(shape)
@@ -75,18 +75,18 @@ def _spread_places(places: Bools, item: Operand) -> Bools:
 
 
 def _covered_places(bits: Bools, offset: int, item: Operand, elements: int) -> Bools:
-    """Which of the places [P, F] of an access, which may be one of bytes, are all set."""
+    """Which positions [P, F] of an access have all their bits set; the access may be one of bytes."""
     view = _access_bits(bits, offset, item)
     return view.reshape(elements, -1).all(axis=1).reshape(item.partitions, -1)
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What is known about a program without running it.
+    """What the accesses of a program show without running it.
 
     `findings` are (code, tensor, instruction or -1, elements), at most one per code and declaration.
-    `unproven` are tensors of which data decide what is written, or read: the run has to look at them.
-    `open` says that undefined elements get into some of these.
+    `unproven` are tensors for which data decide what is written or read, so the run has to check them. `open`
+    says whether undefined elements reach some of these.
     """
 
     findings: list[Finding]
@@ -95,7 +95,7 @@ class Coverage:
 
 
 def examine_coverage(program: Program) -> Coverage:
-    """Walk over all accesses in program order."""
+    """Check all accesses in program order."""
     walk = _CoverageWalk(program)
     findings: dict[tuple[str, int], Finding] = {}
     for code, tensor, number, value in walk.run():
@@ -104,7 +104,7 @@ def examine_coverage(program: Program) -> Coverage:
 
 
 class _CoverageWalk:
-    """One pass over the accesses; `None` in `covers` stands for a tensor without open questions."""
+    """One pass over the accesses; `None` in `covers` means that nothing about the tensor is open."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -115,11 +115,11 @@ class _CoverageWalk:
         for tensor in self._scaled:
             self._sizes[tensor] *= DTYPES[program.site(tensor).dtype].itemsize
         self._covers: dict[int, _TensorCover | None] = dict.fromkeys((*program.inputs, *program.constants))
-        # What each loop around the current instruction, and the kernel around all, has written.
+        # What each enclosing loop has written, and the kernel outside all loops.
         self._loops: list[list[int]] = [[]]
         self._last = tensor_lifetimes(program).last if program.loop_partners else np.zeros(0, dtype=np.int64)
         self._accesses = _OrderedAccesses(program)
-        # The first read of elements that nobody wrote, by the tensors that it made undefined.
+        # The first read of unwritten elements, by the tensors that it made undefined.
         self._origins: dict[int, tuple[int, int]] = {}
         self.unproven: set[int] = set()
         self.open = False
@@ -156,7 +156,7 @@ class _CoverageWalk:
         yield from self._check_outputs()
 
     def _undefined_places(self, index: int, tensor: int, offset: int) -> Bools | None:
-        """Places [P, F] that a read finds undefined; None when it finds none."""
+        """Positions [P, F] that a read finds undefined; None if there are none."""
         item = self._program.operands[index]
         cover = self._covers.get(tensor)
         if cover is None:
@@ -203,7 +203,7 @@ class _CoverageWalk:
         return spread_undefined(form, program.target, roles, program.operands[index])
 
     def _covered_access(self, index: int, tensor: int) -> tuple[Operand, int]:
-        """The access as the tensor is covered, in elements or bytes, and how many of these an element has."""
+        """The access in the tensor's unit of coverage (elements or bytes), and the units per element."""
         item = self._program.operands[index]
         return (item, 1) if tensor not in self._scaled else _access_in_bytes(item)
 
@@ -220,7 +220,7 @@ class _CoverageWalk:
                 yield "tensor_output_not_written_to", tensor, -1, missing
 
     def _leave_to_run(self, tensor: int, *, spoiled: bool = False) -> None:
-        """Leave the tensor to the run, with what is undefined in it."""
+        """Leave the tensor, and what is undefined in it, to the run."""
         cover = self._covers.get(tensor)
         foul = cover is not None and cover.foul is not None and bool(cover.foul.any())
         self.open |= spoiled or foul
@@ -228,7 +228,7 @@ class _CoverageWalk:
         self.unproven.add(tensor)
 
     def _mark_loop(self, mark: int, number: int) -> None:
-        """What a loop writes is proven inside it alone: it may run no times at all."""
+        """Enter or leave a loop; its writes are proven only inside it, because it may run zero times."""
         if mark > 0:
             self._loops.append([])
             return
@@ -244,10 +244,10 @@ def _access_in_bytes(item: Operand) -> tuple[Operand, int]:
 
 
 class _OrderedAccesses:
-    """All reads and writes in program order; those of an instruction with its reads before its writes.
+    """All reads and writes in program order; an instruction's reads come before its writes.
 
-    Per operand: `lengths` as `_contiguous_elements` gives them, whether data decide what it touches
-    (`decided`), whether it must have been written (`strict`), and 1 and -1 for the marks of loops.
+    Per operand: `lengths` as from `_contiguous_elements`, whether data decide what it touches (`decided`),
+    whether it must have been written (`strict`), and 1 or -1 for the marks of loops.
     """
 
     def __init__(self, program: Program) -> None:
@@ -261,7 +261,7 @@ class _OrderedAccesses:
         self.marks = [LOOP_MARKS.get(form.op, 0) for form, _ in pairs]
 
     def iter_accesses(self) -> Iterable[tuple[int, int, int, int, bool, bool]]:
-        """(instruction, operand, tensor, offset, whether it writes, whether a read is also a write)."""
+        """Yield (instruction, operand, tensor, offset, whether it writes, whether a read is also a write)."""
         cells = self._program.cells
         reads, writes = np.flatnonzero(cells.reads), np.flatnonzero(cells.writes)
         chosen = np.concatenate([reads, writes])
@@ -282,13 +282,13 @@ class _OrderedAccesses:
 
 
 def _contiguous_elements(item: Operand) -> int:
-    """Elements of the pattern when it is one contiguous run, else 0."""
+    """Number of elements if the pattern is one contiguous run, else 0."""
     joined = merge_dims(item.dims)
     return item.elements if not joined or (len(joined) == 1 and joined[0][0] == 1) else 0
 
 
 class _PsumAccumulation:
-    """Accumulating onto PSUM that something other than a matmul wrote is undefined on hardware."""
+    """Finds accumulation onto PSUM not written by a matmul, which is undefined on hardware."""
 
     def __init__(self, program: Program) -> None:
         forms = [form for form in program.forms for _ in form.operands]
@@ -302,7 +302,7 @@ class _PsumAccumulation:
         self._foreign: dict[int, Bools] = {}
 
     def is_undefined(self, index: int, tensor: int, offset: int) -> bool:
-        """Whether this write accumulates onto a foreign element; else notes whose its elements are now."""
+        """Whether this write accumulates onto elements not written by a matmul; records the new owner."""
         if tensor not in self._goals:
             return False
         foreign = self._foreign.get(tensor)

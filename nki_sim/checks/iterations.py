@@ -1,8 +1,8 @@
-"""Loops whose iterations may run in any order: no iteration may depend on what another one writes.
+"""Checks loops whose iterations may run in any order: no iteration may depend on another one's writes.
 
-The legacy `affine_range` promises this for all but associative updates (`+=`, accumulating matmuls), which
-commute. Two accesses of a tensor are compared where they lie in two iterations of one execution of a loop,
-with the loops around it in the same iteration. Accesses whose address depends on data are the kernel's own
+The legacy `affine_range` promises this for everything but associative updates (`+=`, accumulating matmuls),
+which commute. Two accesses of a tensor are compared if they lie in two iterations of one execution of a loop
+and in the same iteration of the enclosing loops. Data-dependent addresses are the kernel's own
 responsibility.
 """
 
@@ -21,7 +21,7 @@ _COMMUTATIVE = frozenset(
     {"add", "multiply", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor"}
 )
 
-# Where an instruction combines dst with one of its inputs: the operation, and the inputs that it may be.
+# Instructions that combine dst with one of their inputs: the operation, and the inputs it may be.
 _UPDATES = {
     "tensor_tensor": ("op", ("data1", "data2")),
     "tensor_scalar": ("op0", ("data",)),
@@ -30,7 +30,7 @@ _UPDATES = {
 
 
 def check(program: Program) -> Iterator[Violation]:
-    """At most one violation per declaration."""
+    """Yield at most one violation per declaration."""
     found = program.iterations
     if not len(found.parents):
         return
@@ -63,7 +63,7 @@ def _candidate_cells(program: Program) -> Ints:
 
 
 def _ancestors_by_level(found: Iterations) -> Iterator[Ints]:
-    """For each depth of nesting: the ancestor of every iteration at that depth, 0 for those above it."""
+    """For each nesting depth, the ancestor of every iteration at that depth; 0 for iterations above it."""
     parents = np.concatenate([[0], found.parents])
     depth = np.zeros(len(parents), dtype=np.int64)
     ancestor = parents.copy()
@@ -80,7 +80,7 @@ def _ancestors_by_level(found: Iterations) -> Iterator[Ints]:
 
 
 def _loop_executions(found: Iterations) -> Ints:
-    """A number per iteration (0 for none) that those of one execution of a loop share."""
+    """A number for each iteration's execution of a loop; 0 for none."""
     pairs = np.stack([found.parents, found.loops])
     return np.concatenate([[-1], np.unique(pairs, axis=1, return_inverse=True)[1].reshape(-1)])
 
@@ -106,7 +106,7 @@ def _access_kinds(program: Program) -> Ints:
 
 
 def _update_inputs(form: Form) -> list[str]:
-    """Inputs that dst is an associative update of, if it is the same access."""
+    """Inputs of which dst is an associative update if both are the same access."""
     op, roles = _UPDATES.get(form.op, ("", ()))
     alone = form.op != "tensor_scalar" or form.param("op1") is None
     if not alone or form.param(op) not in _COMMUTATIVE:

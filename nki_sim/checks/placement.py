@@ -1,6 +1,7 @@
-"""Tiles that the kernel places itself: whether they fit, and reads of one after another took its place.
+"""Checks tiles that the kernel places itself: whether they fit, and reads after another tile overwrote them.
 
-Sharing a place is how kernels reuse memory; reading a tile that another one has overwritten is a mistake.
+Kernels reuse memory by placing tiles over each other; reading a tile that another one has overwritten is a
+mistake.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from nki_sim.timing.tile_placement import find_placed_tensors
 
 
 def check(program: Program, target: Target) -> list[Violation]:
-    """Places out of bounds or not aligned, memories allocated in two ways, reads of overwritten tiles."""
+    """Return places out of bounds or unaligned, memories allocated in two ways, and reads of overwritten
+    tiles.
+    """
     if all(site.address is None for site in program.sites):
         return []
     numbers = np.unique(program.tensor_sites[np.unique(program.cells.tensor)]).tolist()
@@ -31,7 +34,7 @@ def check(program: Program, target: Target) -> list[Violation]:
         sites = [program.sites[number] for number in numbers if program.sites[number].buffer == name]
         found += _mixed_allocation(name, sites)
         found += [violation for site in sites for violation in _placement_bounds(site, target)]
-    # Who wrote what is looked up by place, so places have to be right first.
+    # The check of overwritten reads looks up writers by place, so places must be valid first.
     return found or list(_overwritten_reads(program, target))
 
 
@@ -72,11 +75,11 @@ def _placement_bounds(site: Site, target: Target) -> Iterator[Violation]:
             )  # fmt: skip
 
 
-# -- tiles that others overwrite -------------------------------------------------------------------
+# -- overwritten tiles -----------------------------------------------------------------------------
 
 
 def _overwritten_reads(program: Program, target: Target) -> Iterator[Violation]:
-    """Reads of elements that a tile placed over theirs has written since."""
+    """Yield reads of elements that an overlapping tile has written since."""
     suspects = _overlapping_tensors(program)
     if not len(suspects):
         return
@@ -98,14 +101,14 @@ def _overwritten_reads(program: Program, target: Target) -> Iterator[Violation]:
 
 
 def _overlapping_tensors(program: Program) -> Ints:
-    """Placed tensors in use while another one with an overlapping place is in use too."""
+    """Placed tensors that overlap another one in place and in time."""
     tensors, places = find_placed_tensors(program)
     life = memory.tensor_lifetimes(program)
     found = []
     for memory_id in np.unique(places[:, 0]):
         mine = np.flatnonzero(places[:, 0] == memory_id)
         span = np.stack([life.first[tensors[mine]], life.last[tensors[mine]] + 1], axis=1)
-        # Overlap in time and partitions first, bytes by hand: boxes have two axes.
+        # Boxes have two axes, so compare time and partitions first, then bytes.
         near, _ = regions.find_overlaps(np.concatenate([span, places[mine, 3:]], axis=1))
         rows = places[mine, 1:3]
         for number, others in enumerate(near):
@@ -117,7 +120,7 @@ def _overlapping_tensors(program: Program) -> Ints:
 
 
 class _ByteOwners:
-    """Which tensor wrote each byte last, in units that all addresses and elements are multiples of."""
+    """The tensor that wrote each byte last, in units that divide all addresses and elements."""
 
     def __init__(self, program: Program, tensors: Ints, partitions: int) -> None:
         self._program, self._partitions = program, partitions
@@ -132,7 +135,7 @@ class _ByteOwners:
         self._owners: dict[int, Ints] = {}
 
     def reads_of_others(self) -> Iterator[tuple[int, int]]:
-        """(cell, tensor that owns an element of it)."""
+        """Yield (cell, tensor that owns an element of it)."""
         cells = self._program.cells
         # Within an instruction all reads come before the writes.
         order = np.lexsort((cells.writes[self._cells], cells.instruction[self._cells]))
@@ -149,7 +152,7 @@ class _ByteOwners:
                 view[...] = tensor
 
     def _owners_view(self, cell: int, tensor: int) -> Ints:
-        """The owners of what a cell touches."""
+        """The owners of the elements that a cell touches."""
         program, unit = self._program, self._unit
         site, item = program.site(tensor), program.operands[int(program.cells.operand[cell])]
         assert site.address is not None

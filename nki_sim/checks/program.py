@@ -1,9 +1,9 @@
-"""The hardware's rules over a whole program: what the front end saw call by call, and what only the
-whole shows: capacity, initialisation, outputs.
+"""Checks a whole program against the hardware's rules.
 
-Programs may come from a process that is not trusted, so the rules of single instructions are applied
-again here. A list of `Violation` comes back, empty when the program is fit to run; at most one per rule
-and declaration, so that the list stays short.
+The front end checks single calls; capacity, initialisation and outputs need the whole program. Programs may
+come from an untrusted process, so the rules of single instructions are applied again. The result is a list of
+`Violation`, empty if the program can run, with at most one entry per rule and declaration so that it stays
+short.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Violation", "check", "check_capacity"]
 
 
 def check(program: Program, target: Target) -> list[Violation]:
-    """Every rule that the program breaks on the target."""
+    """Return every rule that the program breaks on the target."""
     found = [
         *_form_violations(program, target),
         *updates.check(program),
@@ -37,10 +37,10 @@ def check(program: Program, target: Target) -> list[Violation]:
         *_tile_partitions(program, target),
         *placement.check(program, target),
     ]
-    # What does not fit, the legacy compiler moves out of the way (`compiler.residency`).
+    # The legacy compiler spills what does not fit (`compiler.residency`).
     if program.dialect != "neuronxcc":
         found += check_capacity(program, target)
-    # What follows looks at elements, so it is kept from programs whose sizes are out of all bounds.
+    # The next checks look at elements, so skip programs with excessive sizes.
     found = found or [*iterations.check(program), *races.check(program)]
     return found or [_coverage_violation(program, *entry) for entry in examine_coverage(program).findings]
 
@@ -68,7 +68,7 @@ def _form_violations(program: Program, target: Target) -> Iterator[Violation]:
 
 
 def _written_inputs(program: Program) -> Iterator[Violation]:
-    """Inputs that are not outputs too, and constants, are read only."""
+    """Yield inputs that are written without being outputs, and constants that are written."""
     cells = program.cells
     fixed = [number for number in (*program.inputs, *program.constants) if number not in program.outputs]
     for number in fixed:
@@ -83,7 +83,7 @@ def _written_inputs(program: Program) -> Iterator[Violation]:
 
 
 def _output_buffers(program: Program) -> Iterator[Violation]:
-    """What a kernel of the current namespace returns is in shared HBM, or an argument that it changed."""
+    """Yield outputs that are neither in shared HBM nor changed arguments, for the current namespace."""
     for number in program.outputs if program.dialect == "nki" else ():
         site = program.site(number)
         if site.buffer != "shared_hbm" and number not in program.inputs:
@@ -122,14 +122,14 @@ def _tile_partitions(program: Program, target: Target) -> Iterator[Violation]:
 
 
 def check_capacity(program: Program, target: Target) -> Iterator[Violation]:
-    """The memories on chip, core by core, that tiles placed by the compiler overflow."""
+    """Yield the on-chip memories, core by core, that overflow with tiles placed by the compiler."""
     for name in memory.MEMORIES:
         for core in np.unique(program.tensor_cores).tolist():
             yield from _check_memory(program, target, name, core)
 
 
 def _check_memory(program: Program, target: Target, name: str, core: int) -> Iterator[Violation]:
-    """High-water mark of a core's SBUF (bytes per partition) or PSUM (banks) over program-order lifetimes."""
+    """Check the peak of a core's SBUF (bytes per partition) or PSUM (banks) over program-order lifetimes."""
     chosen = np.array([site.buffer == name and site.address is None for site in program.sites], dtype=bool)
     life = memory.tensor_lifetimes(program)
     tensors = np.flatnonzero(
@@ -154,7 +154,7 @@ def _check_memory(program: Program, target: Target, name: str, core: int) -> Ite
 
 
 def _memory_shares(program: Program, live: Ints, sizes: Ints) -> list[tuple[int, int, Site]]:
-    """(size of all, how many, declaration) of the tensors that are live, the largest first."""
+    """(total size, count, declaration) of the live tensors, the largest first."""
     sites, counts = np.unique(program.tensor_sites[live], return_counts=True)
     found = [
         (int(sizes[site]) * count, count, program.sites[site])

@@ -1,8 +1,8 @@
-"""Two cores of a launch that touch the same element of HBM, one writing, without having met in between.
+"""Finds races: two cores touch the same HBM element, one writes, and they have not synchronised in between.
 
-Cores meet at `core_barrier` and `sendrecv`. Between two meetings nothing orders them. Where a kernel does not
-divide its work both store the same result: the run compares such writes of one line (`find_twin_writes`), and
-only where they differ it matters which comes first.
+Cores synchronise at `core_barrier` and `sendrecv`; between two such points nothing orders them. A kernel that
+does not divide its work lets both cores store the same result. The run compares such writes of one line
+(`find_twin_writes`): their order matters only if the values differ.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nki_sim.program.ir import SYNC_OPERATORS, Bools, Ints, Program
 
 
 def check(program: Program) -> Iterator[Violation]:
-    """At most one violation per declaration."""
+    """Yield at most one violation per declaration."""
     if not program.cores.any():
         return
     cells = program.cells
@@ -34,9 +34,9 @@ def check(program: Program) -> Iterator[Violation]:
 
 
 def find_twin_writes(program: Program) -> Ints:
-    """Pairs [n, 2] of cells in program order: what one line writes to one place on each of two cores.
+    """Pairs [n, 2] of cells in program order: writes of one line to one place, one on each core.
 
-    None inside data-dependent loops: these do not say how often a line is executed.
+    Data-dependent loops contain none, because it is unknown how often a line is executed.
     """
     cells = program.cells
     if not program.cores.any():
@@ -55,13 +55,13 @@ def find_twin_writes(program: Program) -> Ints:
     order = np.lexsort((numbers, *table.T))
     table, cores, chosen = table[order], cores[order], chosen[order]
     same = np.concatenate([[False], np.all(table[1:] == table[:-1], axis=1), [False]])
-    # Once on each of two cores; what one core writes there again may differ from round to round.
+    # Only pairs of one write per core: a core that writes there again may write another value each time.
     first = np.flatnonzero(same[1:-1] & ~same[:-2] & ~same[2:] & (cores[1:] != cores[:-1]))
     return np.stack([chosen[first], chosen[first + 1]], axis=1)
 
 
 def _shared_cells(program: Program) -> Bools:
-    """Cells in memory that both cores see, at addresses that no data decide."""
+    """Cells in memory that both cores see, at addresses that do not depend on data."""
     cells = program.cells
     hbm = np.array([site.buffer in HBM_BUFFERS for site in program.sites], dtype=bool)
     fixed = np.array([item.index_step == 0 for item in program.operands], dtype=bool)
@@ -70,7 +70,7 @@ def _shared_cells(program: Program) -> Bools:
 
 
 def find_agreeing_writes(program: Program) -> dict[int, tuple[int, int]]:
-    """For each instruction with a twin: the cell that it writes, and the number of the other one."""
+    """Map each instruction with a twin to the cell that it writes and the twin's number."""
     pairs = find_twin_writes(program)
     numbers = program.cells.instruction[pairs].tolist()
     return {
@@ -81,9 +81,10 @@ def find_agreeing_writes(program: Program) -> dict[int, tuple[int, int]]:
 
 
 def _unordered_stretches(program: Program) -> Iterator[tuple[int, int, Ints]]:
-    """First instruction, end and scopes of the program, and of each loop in which cores meet.
+    """First instruction, end and scopes of the program and of each loop in which cores synchronise.
 
-    What follows the last meeting of a round has no order with what precedes the first one of the next.
+    What follows the last meeting of an iteration is unordered with what precedes the first meeting of the
+    next.
     """
     epochs = _meeting_epochs(program)
     yield 0, len(program), epochs
@@ -94,7 +95,7 @@ def _unordered_stretches(program: Program) -> Iterator[tuple[int, int, Ints]]:
 
 
 def _meeting_epochs(program: Program) -> Ints:
-    """How often the core of each instruction has met the other one before it."""
+    """How often each instruction's core has synchronised with the other one before it."""
     meets = np.array([form.op in SYNC_OPERATORS for form in program.forms], dtype=bool)[program.form_ids]
     found = np.zeros(len(program), dtype=np.int64)
     for core in np.unique(program.cores).tolist():

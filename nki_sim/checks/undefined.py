@@ -1,9 +1,9 @@
-"""Where elements that nobody wrote go: which places of a result one undefined place of an operand spoils.
+"""Propagates unwritten elements: which positions of a result an undefined position of an operand spoils.
 
-What is in memory before the first write is anything, NaN included, so a result is undefined wherever the
-arithmetic uses such an element, also when it is multiplied by zero. Copies, element-wise instructions,
-transposes and products spoil just the places they compute from it, what works along the rows of partitions
-spoils whole rows, everything else its whole result.
+Memory holds anything before the first write, NaN included. A result is therefore undefined wherever the
+arithmetic uses such an element, even multiplied by zero. Copies, element-wise instructions, transposes and
+products spoil only the positions computed from it. Instructions that work along the rows of partitions spoil
+whole rows. Everything else spoils its whole result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DECIDING = frozenset({"index", "indices", "predicate"})
 
 
 def deciding_roles(form: Form) -> frozenset[str]:
-    """Roles whose elements are addresses or conditions: they must have been written."""
+    """Roles whose elements are addresses or conditions, which must have been written."""
     found = {index_role(item.role) for item in form.operands if item.index_step}
     operator = OPERATORS[form.op]
     if not any(operator.effect(form, item.role)[0] for item in form.operands):
@@ -34,7 +34,7 @@ def deciding_roles(form: Form) -> frozenset[str]:
 
 
 def spread_undefined(form: Form, target: str, lost: dict[str, Bools], out: Operand) -> Bools | None:
-    """Places [P, F] of an output that undefined places of operands, by role, spoil; None when none are."""
+    """Positions [P, F] of an output spoiled by undefined positions of operands, by role; None if none are."""
     found = np.zeros((out.partitions, out.free), dtype=bool)
     rule = _spread_rule(form, target)
     for role, places in lost.items():
@@ -72,7 +72,7 @@ def _spread_transposed(form: Form, item: Operand, places: Bools, out: Operand) -
 
 
 def _spread_multiplied(form: Form, item: Operand, places: Bools, out: Operand) -> Bools:
-    """A transpose by multiplication: all of a column goes into every element of its row."""
+    """A transpose by multiplication: every element of an output row uses all of an input column."""
     del form, item
     return np.broadcast_to(places.any(axis=0, keepdims=True).T, (out.partitions, out.free))
 

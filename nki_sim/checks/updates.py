@@ -1,7 +1,7 @@
-"""DMA that adds to places which indices choose: one of its two sources is the destination itself.
+"""Checks DMA that adds to indexed places: one of its two sources must be the destination itself.
 
-That the two are accessed alike is a rule of the form (`operators/rules/dma`); that they are one tensor, at
-one place and by the same indices shows in the program alone.
+A rule of the form (`operators/rules/dma.py`) checks that the two are accessed alike. Only the program shows
+that they are one tensor, at one place and with the same indices.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nki_sim.program.ir import Program
 
 
 def check(program: Program) -> Iterator[Violation]:
-    """One violation for each form that adds to another tensor than it reads."""
+    """Yield one violation for each form that adds to another tensor than it reads."""
     cells = program.cells
     for number, form in enumerate(program.forms):
         pairs = _operand_pairs(form) if form.op == "dma_compute" else []
@@ -38,7 +38,7 @@ def check(program: Program) -> Iterator[Violation]:
 
 
 def _operand_pairs(form: Form) -> list[tuple[int, int]]:
-    """Which operands are the destination and its indices, and the source and its that stand for them."""
+    """Operands that must match: the destination and its stand-in among the sources, with their indices."""
     source = find_updated_source(form)
     roles = [item.role for item in form.operands]
     if source is None or not any(item.index_step for item in form.operands):

@@ -1,4 +1,4 @@
-"""What every check of a whole program reports."""
+"""The `Violation` that every check of a whole program reports."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Violation:
 
 
 def raise_violations(found: Sequence[Violation]) -> None:
-    """Make an error of the rules that a program breaks, if there are any.
+    """Raise an error for the rules that a program breaks, if there are any.
 
     Raises:
-        RuleError: the first; it holds all of them.
+        RuleError: for the first violation; it holds all of them.
     """
     if found:
         first = found[0]

@@ -1,7 +1,8 @@
-"""`nki-sim`: the simulator at the command line. Thin: parses, calls, prints, maps errors to exit statuses.
+"""`nki-sim`, the command line of the simulator: parses, calls, prints and maps errors to exit statuses.
 
-0 done, and correct or not judged; 1 incorrect, or a broken rule; 2 usage, or a reference at fault; 3 the
-kernel is at fault, or took too long or too much; 70 a fault of the simulator. Verbs are in `verb_table`.
+Exit statuses: 0 done, and correct or not judged; 1 incorrect, or a broken rule; 2 wrong usage, or the
+reference is at fault; 3 the kernel is at fault, or exceeded a time or size limit; 70 a fault of the
+simulator. `verb_table` lists the verbs.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ _LACKING = frozenset({"unsupported", "unsupported_argument", "eager_launch"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; the exit status is returned."""
+    """Run one verb and return the exit status."""
     given = sys.argv[1:] if argv is None else list(argv)
     with progress.use_default_signals():
         try:
             return _parse_and_run(given)
         finally:
-            # Here, where a closed pipe ends the process quietly.
+            # Flush here, where a closed pipe ends the process quietly.
             print(end="", flush=True)
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The grammar of the command line."""
+    """Build the parser of the command line."""
     return grammar.build_parser(VERBS.values())
 
 
@@ -60,13 +61,13 @@ def _parse_and_run(given: Sequence[str]) -> int:
 
 
 def _run_verb(options: argparse.Namespace) -> int:
-    """What the verb does, as a report on stdout or an error on stderr."""
+    """Run the verb; print its report to stdout or its error to stderr."""
     verb, out = VERBS[options.verb], sys.stdout
     report, options.stdout = verb.blank_report(), out
-    # A trace that goes there is to be read by a program.
+    # A program reads the trace that goes to stdout.
     taken = str(getattr(options, "trace", "")) == grammar.STDOUT
     try:
-        # What a kernel prints must not end up in JSON.
+        # The kernel's own prints must not end up in the JSON.
         with (
             progress.enforce_deadline(
                 deadline_seconds(options), EXIT_KERNEL, lambda: _report_timeout(options, report, out)
@@ -80,9 +81,9 @@ def _run_verb(options: argparse.Namespace) -> int:
     except RuleError as error:
         report["checks"] += [asdict(item) for item in error.broken] or [describe_error(error)]
         report["correct"], status = False, EXIT_INCORRECT
-    except KeyboardInterrupt:  # the debugger was quit; what has been seen there is the result
+    except KeyboardInterrupt:  # the user quit the debugger; what it showed is the result
         return EXIT_INTERRUPTED
-    except Exception as error:  # noqa: BLE001  whatever happens has a status, and an object with --json
+    except Exception as error:  # noqa: BLE001  every error gets a status, and an object with --json
         return _report_failure(options, report, *_classify_error(error))
     said = (
         report_text.report_to_json(report)
@@ -94,7 +95,7 @@ def _run_verb(options: argparse.Namespace) -> int:
 
 
 def _classify_error(error: Exception) -> tuple[int, bool | None, Report]:
-    """The exit status of an error, its verdict on the kernel and what is said of it."""
+    """Return the exit status of an error, its verdict on the kernel, and its report."""
     if isinstance(error, KernelError) and error.code in _USAGE_CODES:
         hint = f"{error.hint} ({_USAGE_CODES[error.code]})"
         return EXIT_USAGE, None, {**describe_error(error), "hint": hint}

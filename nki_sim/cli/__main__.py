@@ -1,4 +1,4 @@
-"""`python -m nki_sim.cli`."""
+"""Runs the command line: `python -m nki_sim.cli`."""
 
 import sys
 

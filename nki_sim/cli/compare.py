@@ -1,4 +1,4 @@
-"""`nki-sim compare`: two kernels for the same work, which is predicted to be faster, and why."""
+"""`nki-sim compare`: predicts which of two kernels for the same work is faster, and why."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _compare_kernels(options: argparse.Namespace, report: Report) -> int:
     found: list[Forecast] = []
     draws: list[ForecastInterval] = []
     for file in files:
-        # Errors and broken rules are said of this one.
+        # Errors and broken rules name this file.
         options.kernel = report["file"] = file
         program = trace_on_shapes(options, report)
         if report["checks"]:
@@ -66,7 +66,7 @@ def _compare_kernels(options: argparse.Namespace, report: Report) -> int:
 
 
 def _summarise_kernel(found: Forecast, predicted: ForecastInterval) -> Report:
-    """One kernel by itself."""
+    """Report one kernel on its own."""
     why = explain_latency(found)
     return {
         "kernel": found.traced.kernel,
@@ -88,7 +88,7 @@ def _format_lines(report: Report, source: Path | None) -> Iterator[str]:
 
 
 def _format_unknown(report: Report) -> Iterable[str]:
-    """Kernels with loops that are timed as one round: none of their figures says which is faster."""
+    """Lines for kernels with loops that are timed as one round: their figures do not say which is faster."""
     for letter, kernel in zip("ab", report["kernels"], strict=True):
         predicted = kernel["predicted"]
         text, loops = f"{format_time(predicted['latency_ms'])} predicted", predicted["dynamic_loops"]
@@ -104,9 +104,11 @@ def _format_head(report: Report) -> Iterable[str]:
     for letter, kernel in zip("ab", report["kernels"], strict=True):
         predicted = kernel["predicted"]
         latency = predicted["latency_ms"]
+        low, high = (format_time(predicted[name], longest) for name in ("lo_ms", "hi_ms"))
+        limit = describe_bottleneck(kernel["bottleneck"])
         yield (
-            f"{letter}  {format_time(latency, longest)} predicted ({format_time(predicted['lo_ms'], longest)} to "
-            f"{format_time(predicted['hi_ms'], longest)}), {describe_bottleneck(kernel['bottleneck'])}: {kernel['file']}"
+            f"{letter}  {format_time(latency, longest)} predicted ({low} to {high}), "
+            f"{limit}: {kernel['file']}"
         )
     if not found["same_outputs"]:
         yield "their outputs differ in number, shape or type: it may not be the same work"
@@ -164,7 +166,7 @@ def _format_changes(report: Report) -> Iterable[str]:
 
 
 def _format_table(rows: Sequence[tuple[str, ...]], most: int) -> Iterator[str]:
-    """A title row and up to `most` others, figures to the right; nothing where there are no others."""
+    """A title row and up to `most` rows, figures aligned right; nothing if there are no rows."""
     if len(rows) == 1:
         return
     shown = rows[: most + 1]

@@ -1,4 +1,4 @@
-"""The grammar of the command line: options, their types, and errors that are values and not exits."""
+"""Parser of the command line: options, their types, and usage errors that raise instead of exiting."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STDOUT = "-"
 
 
 class UsageError(SimError):
-    """The command line does not parse; `usage` is the summary of what does."""
+    """The command line does not parse; `usage` summarises what does."""
 
     code = "usage"
 
@@ -31,13 +31,15 @@ class UsageError(SimError):
 
 
 class RaisingParser(argparse.ArgumentParser):
-    """A parser that raises where others exit, so that `--json` can report it, and knows no abbreviations."""
+    """A parser that raises instead of exiting, so that `--json` can report errors; it allows no
+    abbreviations.
+    """
 
     def __init__(self, **options: object) -> None:
         super().__init__(**{**options, "allow_abbrev": False})  # type: ignore[arg-type]
 
     def error(self, message: str) -> NoReturn:
-        """Raise.
+        """Raise the error.
 
         Raises:
             UsageError: always.
@@ -48,7 +50,7 @@ class RaisingParser(argparse.ArgumentParser):
 
 
 def build_parser(verbs: Iterable[Verb]) -> argparse.ArgumentParser:
-    """The grammar of all verbs."""
+    """Build the parser of all verbs."""
     made = RaisingParser(prog="nki-sim", description="Run, check and profile NKI kernels on a CPU.")
     made.add_argument("--version", action="version", version=f"nki-sim {__version__}")
     subparsers = made.add_subparsers(dest="verb", required=True, metavar="VERB")
@@ -61,7 +63,7 @@ def build_parser(verbs: Iterable[Verb]) -> argparse.ArgumentParser:
 
 
 def add_kernel_options(sub: argparse.ArgumentParser) -> None:
-    """The options of every verb that traces one kernel."""
+    """Add the options of every verb that traces one kernel."""
     sub.add_argument(
         "kernel", help="a file with a function kernel or optimized_kernel, or one @nki.jit function"
     )
@@ -70,7 +72,7 @@ def add_kernel_options(sub: argparse.ArgumentParser) -> None:
 
 
 def add_input_options(sub: argparse.ArgumentParser) -> None:
-    """What kernels are called with and for, and for how long."""
+    """Add the options for arguments, target and time limit."""
     sub.add_argument(
         "--arg",
         action="append",
@@ -99,10 +101,10 @@ def add_input_options(sub: argparse.ArgumentParser) -> None:
 
 
 def parse_non_negative(text: str) -> float:
-    """A finite number from 0.
+    """Parse a finite number that is 0 or more.
 
     Raises:
-        argparse.ArgumentTypeError: it is none.
+        argparse.ArgumentTypeError: the text is not such a number.
     """
     try:
         found = float(text)
@@ -114,7 +116,7 @@ def parse_non_negative(text: str) -> float:
 
 
 def deadline_seconds(options: argparse.Namespace) -> float | None:
-    """Seconds that the command may take, None for any. A person in a debugger is not hurried."""
+    """Seconds that the command may take, None for no limit. The debugger has no limit."""
     given: float | None = options.deadline
     if given is None:
         return None if getattr(options, "eager", False) else DEADLINE_S
@@ -122,7 +124,7 @@ def deadline_seconds(options: argparse.Namespace) -> float | None:
 
 
 def resolve_target(options: argparse.Namespace) -> str:
-    """The target that is asked for.
+    """Return the requested target.
 
     Raises:
         TargetError: it is not supported.

@@ -1,4 +1,4 @@
-"""What verbs do with a kernel's file: inputs for it, its program, the rules that it breaks."""
+"""What verbs share for a kernel's file: its inputs, its program and the rules it breaks."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ _NO_ARRAY = re.compile(r"'int' object (has no attribute|is not subscriptable|is 
 
 @dataclass(frozen=True)
 class InputDraw:
-    """One seed's inputs, as the reference takes them and as the kernel does."""
+    """The inputs for one seed, as the reference takes them and as the kernel takes them."""
 
     inputs: list[Any]
     arguments: list[Any]
 
 
 class KernelInputs:
-    """Where a kernel's inputs come from: `--arg`, else the reference's `get_inputs`.
+    """Source of a kernel's inputs: `--arg`, else the reference's `get_inputs`.
 
-    `--arg` says what the reference takes; where that has `transform_to_nki_inputs`, the kernel takes what it
-    makes of them.
+    `--arg` describes what the reference takes. If the reference has `transform_to_nki_inputs`, the kernel
+    takes what that function returns for them.
 
     Raises:
         InputError: an argument or the reference is at fault.
@@ -67,17 +67,17 @@ class KernelInputs:
 
     @property
     def source(self) -> str | None:
-        """Who draws them, and how; None where there are no arrays to draw."""
+        """What draws the inputs, and how; None if there are no arrays to draw."""
         if self._draws and self.reference is not None:
             return f"get_inputs() of {self.reference.path}; numpy.random.seed(seed)"
         drawn = any(isinstance(item, ArraySpec) for item in self._given)
         return RANDOM if drawn else None
 
     def draw(self, seed: int) -> InputDraw:
-        """The arrays of a seed.
+        """Draw the arrays for a seed.
 
         Raises:
-            InputError: the reference is at fault, or draws what no device takes.
+            InputError: the reference is at fault, or draws arrays of types that no device has.
         """
         with report_progress(f"drawing inputs of seed {seed}"):
             if self._draws and self.reference is not None:
@@ -89,7 +89,7 @@ class KernelInputs:
         return InputDraw(inputs, arguments)
 
     def trace_arguments(self, seed: int) -> tuple[list[Any], InputDraw | None]:
-        """Arguments to trace with; arrays are drawn for that only where shapes are not known without."""
+        """Return the arguments to trace with; draws arrays only if their shapes are unknown otherwise."""
         if not (self._draws or self._transforms):
             return self._given, None
         drawn = self.draw(seed)
@@ -97,7 +97,7 @@ class KernelInputs:
 
 
 def trace_kernel(options: argparse.Namespace, report: Report, arguments: Sequence[Any]) -> Program:
-    """The kernel's program for these arguments.
+    """Trace the kernel for these arguments.
 
     Raises:
         KernelError: the kernel is at fault.
@@ -123,7 +123,9 @@ def trace_kernel(options: argparse.Namespace, report: Report, arguments: Sequenc
 
 @contextmanager
 def _hint_shape_arguments(options: argparse.Namespace) -> Iterator[None]:
-    """A number that a kernel takes for an array is most often a shape of one size."""
+    """Add a hint to errors: a plain number where the kernel expects an array is usually a one-dimensional
+    shape.
+    """
     try:
         yield
     except KernelError as error:
@@ -137,11 +139,11 @@ def _hint_shape_arguments(options: argparse.Namespace) -> Iterator[None]:
 
 
 def trace_on_shapes(options: argparse.Namespace, report: Report) -> Program:
-    """The program of a kernel that no values are asked of; the rules that it breaks are reported.
+    """Trace a kernel without values, and report the rules that it breaks.
 
     Raises:
         KernelError: the kernel is at fault.
-        InputError: an argument or the reference is.
+        InputError: an argument or the reference is at fault.
     """
     inputs = KernelInputs(options)
     program = trace_kernel(options, report, inputs.trace_arguments(0)[0])
@@ -150,7 +152,7 @@ def trace_on_shapes(options: argparse.Namespace, report: Report) -> Program:
 
 
 def check_rules(program: Program, report: Report) -> bool:
-    """Whether the program breaks no rule; those that it breaks are reported."""
+    """Report the rules that the program breaks; return whether it breaks none."""
     with time_part(report, "run"), report_progress("checking"):
         report["checks"] = [asdict(item) for item in checks.check(program, targets.load(program.target))]
     report["correct"] = False if report["checks"] else None
@@ -158,15 +160,15 @@ def check_rules(program: Program, report: Report) -> bool:
 
 
 def describe_error(error: KernelError) -> Report:
-    """What an error says, with the keys that a broken rule and an error share."""
+    """Describe an error, with the keys that broken rules and errors share."""
     return {"code": error.code, "message": error.message, "line": error.line, "hint": error.hint}
 
 
 def arrays_for_program(program: Program, drawn: InputDraw, seed: int) -> list[Array]:
-    """The arrays of a seed.
+    """Return the arrays for a seed.
 
     Raises:
-        InputError: they are of other shapes or types than those that the kernel was traced with.
+        InputError: their shapes or types differ from those that the kernel was traced with.
     """
     arrays = collect_arrays(drawn.arguments)
     wanted = [(spec.shape, NUMPY[spec.dtype]) for spec in program.array_specs(program.inputs)]
@@ -178,7 +180,7 @@ def arrays_for_program(program: Program, drawn: InputDraw, seed: int) -> list[Ar
 
 @contextmanager
 def time_part(report: Report, part: str) -> Iterator[None]:
-    """Counts a part's time once it is done; a trace that failed leaves zero."""
+    """Record how long a part took; a trace that fails leaves zero."""
     begun = time.perf_counter()
     yield
     report["seconds"][part] += time.perf_counter() - begun

@@ -1,4 +1,4 @@
-"""The verbs that say what the simulator has: instructions and names, rules, constants, where imports are."""
+"""Verbs that list what the simulator has: instructions and names, rules, constants, import paths."""
 
 from __future__ import annotations
 

@@ -75,10 +75,10 @@ def _add_options(sub: argparse.ArgumentParser) -> None:
 
 
 def parse_work(text: str) -> MinimalWork:
-    """The minimal work of a problem from `name=value,...`.
+    """Parse the minimal work of a problem from `name=value,...`.
 
     Raises:
-        argparse.ArgumentTypeError: a name is unknown or missing, or a value no whole number or type.
+        argparse.ArgumentTypeError: a name is unknown or missing, or a value is not an integer or a type.
     """
     found: dict[str, int | str] = {}
     for part in text.split(","):
@@ -95,10 +95,10 @@ def parse_work(text: str) -> MinimalWork:
 
 
 def _parse_value(name: str, text: str) -> int | str:
-    """A count, or the name of a type.
+    """Parse a count, or the name of a type.
 
     Raises:
-        argparse.ArgumentTypeError: it is none, or there is no such name.
+        argparse.ArgumentTypeError: the text is neither, or there is no such type.
     """
     if name not in _NAMES:
         raise argparse.ArgumentTypeError(f"{name!r} is unknown; there are {', '.join(_NAMES)}")
@@ -136,7 +136,7 @@ def _profile_kernel(options: argparse.Namespace, report: Report) -> int:
 
 
 def explain_forecast(found: Forecast, work: MinimalWork | None, ifs: Sequence[WhatIf] | None) -> Report:
-    """An explanation as a report, memory over time thinned out."""
+    """Report an explanation, with memory over time reduced to fewer points."""
     made = asdict(explain_latency(found, work, ifs))
     for use in made["occupancy"]:
         points = thin_series(use.pop("at_ms"), use.pop("used"), POINTS)

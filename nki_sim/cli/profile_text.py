@@ -1,4 +1,4 @@
-"""A profile for people: one screen of at most 80 columns, every figure with its unit."""
+"""Prints a profile for people: one screen of at most 80 columns, every figure with its unit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SPILLS = {"save_bytes": "saved", "reload_bytes": "reloaded", "load_again_bytes"
 
 
 def format_profile(report: Report, source: Path | None) -> Iterator[str]:
-    """The lines of a profile; of a kernel that breaks rules, the rules."""
+    """The lines of a profile, or the broken rules if the kernel breaks any."""
     if not report["explanation"]:
         yield from report_text.format_report(report, source)
         return
@@ -49,7 +49,7 @@ def format_profile(report: Report, source: Path | None) -> Iterator[str]:
 
 
 def fit_line(line: str) -> Iterator[str]:
-    """A line that fits the screen: source text is cut, a sentence goes on in the next line."""
+    """Fit a line to the screen: cut source text, wrap sentences."""
     text, bar, quoted = line.partition(QUOTE)
     if bar:
         rest = WIDTH - len(text) - 2
@@ -88,11 +88,12 @@ def _format_transfers(found: Report) -> Iterable[str]:
     if found["count"]:
         small = f"{found['small']} at the fixed cost of a small one ({found['fixed_us']:.4g} us)"
         most = f"most time goes to {'bytes' if found['limited_by'] == 'bytes' else 'that fixed cost'}"
-        yield f"  {found['count']} transfers, {small}, {format_size(found['average_bytes'])} on average: {most}"
+        average = format_size(found["average_bytes"])
+        yield f"  {found['count']} transfers, {small}, {average} on average: {most}"
 
 
 def describe_bottleneck(bottleneck: str) -> str:
-    """A bottleneck class in words."""
+    """Describe a bottleneck class in words."""
     return _CLASSES.get(bottleneck, f"{bottleneck}-bound")
 
 
@@ -112,15 +113,15 @@ def _format_engines(report: Report, source: Path | None) -> Iterable[str]:
 
 
 def _wrap_items(items: list[str], width: int) -> list[str]:
-    """Items one after the other, as many in a line as fit; one line at least."""
+    """Join items into lines of at most `width` characters; always at least one line."""
     kept = ", ".join(item.replace(" ", QUOTE) for item in items)
     return [text.replace(QUOTE, " ") for text in textwrap.wrap(kept, width)] or [""]
 
 
 def latency_shares(track: Report, overhead_ms: float, latency_ms: float) -> list[tuple[str, int]]:
-    """What an engine does with the latency in percents that add up to 100, busy first and then most first.
+    """How an engine spends the latency: (activity, percent), adding up to 100; busy first, then by size.
 
-    What is less than half a percent is `other`.
+    Shares below half a percent are merged into `other`.
     """
     waits = [(f"{wait['on']} {wait['cause']}".strip(), wait["ms"]) for wait in track["waits"]]
     parts = [("busy", track["busy_ms"]), *waits, ("done", track["done_ms"]), ("overhead", overhead_ms)]
@@ -144,7 +145,8 @@ def _format_path(report: Report, source: Path | None) -> Iterable[str]:
         where = f"line {part['line']}" if part["line"] else ""
         text = report_text.read_source_line(source, part["line"])
         op = part["op"].replace("_", " ") if not part["line"] else part["op"]
-        yield f"{format_time(part['ms'], latency):>11} {part['ms'] / latency:>4.0%}  {where:9} {op:16}{QUOTE}{text}"
+        time, share = format_time(part["ms"], latency), part["ms"] / latency
+        yield f"{time:>11} {share:>4.0%}  {where:9} {op:16}{QUOTE}{text}"
     rest, others = sum(part["ms"] for part in parts[_PATH_ROWS:]), len(parts) - _PATH_ROWS
     if rest:
         places = "place" if others == 1 else "places"

@@ -1,4 +1,4 @@
-"""What surrounds a command that may take long: progress on stderr, Ctrl-C, a deadline."""
+"""Context managers for commands that may take long: progress on stderr, Ctrl-C, a deadline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUIET_S = 2.0
 
 @contextmanager
 def _call_after(seconds: float, action: Callable[[], None]) -> Iterator[None]:
-    """Calls `action` in a thread of its own if what is inside takes longer."""
+    """Call `action` in another thread if the body takes longer than `seconds`."""
     timer = threading.Timer(seconds, action)
     timer.daemon = True
     timer.start()
@@ -27,7 +27,7 @@ def _call_after(seconds: float, action: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def report_progress(text: str) -> Iterator[None]:
-    """Says on stderr what is going on once it has taken two seconds, and how long it took in the end."""
+    """Print on stderr what is running once it has taken two seconds, and at the end how long it took."""
     begun = time.monotonic()
     said = threading.Event()
 
@@ -46,9 +46,9 @@ _PLAIN = ("SIGINT", "SIGPIPE")
 
 @contextmanager
 def use_default_signals() -> Iterator[None]:
-    """Ctrl-C and a reader that has gone end the process quietly, as they do other programs.
+    """Let Ctrl-C and a closed pipe end the process quietly, as in other programs.
 
-    As exceptions they would be taken for some of the kernel's.
+    As exceptions they would look like exceptions of the kernel.
     """
     numbers = [getattr(signal, name) for name in _PLAIN if hasattr(signal, name)]
     before = [signal.signal(number, signal.SIG_DFL) for number in numbers]
@@ -61,12 +61,12 @@ def use_default_signals() -> Iterator[None]:
 
 @contextmanager
 def enforce_deadline(seconds: float | None, status: int, expired: Callable[[], object]) -> Iterator[None]:
-    """Calls `expired` and ends the process with a status when the time is over; a kernel cannot catch it."""
+    """After `seconds`, call `expired` and end the process with a status; a kernel cannot catch it."""
     if seconds is None:
         yield
         return
 
-    # Held by whoever speaks first, for ever: the end of the time or the end of the command.
+    # The deadline and the end of the command race for this lock; the winner keeps it for good and reports.
     speaking = threading.Lock()
 
     def end() -> None:

@@ -1,6 +1,6 @@
-"""How reports and errors look: one JSON object, or lines for people with the kernel's source beside them.
+"""Formats reports and errors: one JSON object, or lines for people with the kernel's source beside them.
 
-For people every figure has its unit, which its name ends in, and says whether the model predicted it.
+For people, every figure has a unit, taken from the end of its name, and is marked if the model predicted it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 Report = dict[str, Any]
 
-# The end of a figure's name, or the name of what it is in: its unit. The first that fits.
+# The unit for each ending of a figure's name, or for the name of the group it is in. The first match counts.
 _UNITS = {
     "dynamic_loops": "loops whose rounds data decide, timed as one round",
     "seconds": "s, taken here",
@@ -36,7 +36,7 @@ _TITLES = {
 
 
 def report_to_json(report: Report) -> str:
-    """One line of valid JSON; numbers that JSON cannot hold (NaN, infinity) become null."""
+    """Return one line of valid JSON; numbers that JSON cannot hold (NaN, infinity) become null."""
     return json.dumps(_replace_non_finite(report), allow_nan=False)
 
 
@@ -49,7 +49,7 @@ def _replace_non_finite(value: Any) -> Any:
 
 
 def format_report(report: Report, source: Path | None = None) -> Iterator[str]:
-    """A report of a verb that takes a kernel; what it does not know is left out."""
+    """Format the report of a verb that takes a kernel; unknown fields are left out."""
     for name, value in report.items():
         if name == "correct" and value is None and report["verb"] == "run":
             yield "correct: not judged, there is no --reference"
@@ -62,7 +62,7 @@ def format_report(report: Report, source: Path | None = None) -> Iterator[str]:
 def format_entry(
     name: str, value: Any, source: Path | None = None, within: str = "", indent: str = ""
 ) -> Iterator[str]:
-    """`name: value unit`, nested by indentation; findings as sentences with their source line."""
+    """Format `name: value unit`, nested by indentation; findings become sentences with their source line."""
     if isinstance(value, dict) and value:
         yield f"{indent}{_TITLES.get(name, name)}:"
         for inner, item in value.items():
@@ -76,7 +76,7 @@ def format_entry(
 
 
 def format_figure(value: Any) -> str:
-    """A value; of a number as many digits as somebody reads."""
+    """Format a value; numbers get only as many digits as are useful."""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
@@ -106,7 +106,7 @@ def _format_box(box: Report) -> str:
 
 
 def format_finding(fields: Report, source: Path | None) -> list[str]:
-    """An error or a broken rule: place, code, message; the line it is about; what usually fixes it."""
+    """Format an error or a broken rule: place, code, message, the source line, and the usual fix."""
     line = fields.get("line") or 0
     place = f"line {line}: " if line else ""
     made = [f"{place}{fields['code']}: {fields['message']}"]
@@ -119,7 +119,7 @@ def format_finding(fields: Report, source: Path | None) -> list[str]:
 
 
 def read_source_line(path: Path | None, line: int) -> str:
-    """One line of the kernel's file without its indentation, empty when there is none."""
+    """Return one line of the kernel's file without its indentation; empty if there is none."""
     try:
         found = path.read_text(encoding="utf-8").splitlines() if path is not None else []
     except (OSError, UnicodeDecodeError):
@@ -127,7 +127,7 @@ def read_source_line(path: Path | None, line: int) -> str:
     return found[line - 1].strip() if 0 < line <= len(found) else ""
 
 
-# Lists whose items have a look of their own.
+# Lists whose items have their own format.
 _ITEMS: dict[str, Callable[[Any, Path | None], list[str]]] = {
     "checks": format_finding,
     "tiles": _format_tile,

@@ -1,4 +1,4 @@
-"""`nki-sim run`: trace, check, run on inputs, compare with a reference."""
+"""`nki-sim run`: traces a kernel, checks it, runs it on inputs and compares it with a reference."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from nki_sim.timing.forecast import forecast_program
 
 @dataclass(frozen=True)
 class SeedRun:
-    """One seed, what it draws where that is known already, and the parts of outputs that are wanted."""
+    """One seed, its inputs if already drawn, and the wanted parts of the outputs."""
 
     seed: int
     drawn: InputDraw | None = None
@@ -120,7 +120,7 @@ def _compare_outputs(
 
 
 def _predict_counters(program: Program, report: Report) -> None:
-    """Predicted counters; a verdict stands without them."""
+    """Add predicted counters; if that fails, the verdict stands without them."""
     try:
         with time_part(report, "run"), report_progress("predicting counters"):
             found = forecast_program(program, targets.load(program.target))
@@ -132,7 +132,7 @@ def _predict_counters(program: Program, report: Report) -> None:
 
 
 def _largest_error(errors: list[float]) -> float:
-    """NaN wins: a result that is not a number is no agreement."""
+    """Return the largest error; NaN counts as larger than any number."""
     return max(errors, key=lambda value: (value != value, value), default=0.0)  # noqa: PLR0124
 
 

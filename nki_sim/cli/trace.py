@@ -1,4 +1,4 @@
-"""`nki-sim trace`: the program of a kernel, the rules it breaks, and where its results come from."""
+"""`nki-sim trace`: shows a kernel's program, the rules it breaks, and which inputs its results come from."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _trace_kernel(options: argparse.Namespace, report: Report) -> int:
 
 
 def _element_provenance(program: Program, asked: str) -> Report:
-    """The elements of inputs behind one element, as boxes: (first, end) along each dimension."""
+    """The input elements that one element depends on, as boxes: (first, end) along each dimension."""
     from nki_sim.flow.element_flow import find_input_elements, group_into_boxes
 
     shapes = {program.site(tensor).name: program.site(tensor).shape for tensor in program.inputs}
@@ -101,8 +101,8 @@ def _format_lines(report: Report, source: Path | None) -> Iterable[str]:
         return
     yield f"element {found['element']} depends on:" if found["elements"] else f"{found['element']}: no input"
     for item in found["elements"]:
-        total = math.prod(item["shape"])
-        yield f"  {item['tensor']}: {item['count']} of {total} elements of shape {_format_shape(item['shape'])}"
+        total, shape = math.prod(item["shape"]), _format_shape(item["shape"])
+        yield f"  {item['tensor']}: {item['count']} of {total} elements of shape {shape}"
         yield from (f"    {item['tensor']}{_format_box(box)}" for box in item["boxes"][:_SHOWN])
         if len(item["boxes"]) > _SHOWN:
             yield f"    and {len(item['boxes']) - _SHOWN} more boxes; --json has all"

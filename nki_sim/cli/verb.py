@@ -1,7 +1,7 @@
-"""What a verb of `nki-sim` is: a name, options, what it does, and the report it fills.
+"""Defines a verb of `nki-sim`: a name, options, an action, and the report it fills.
 
-Every verb prints one object of the same keys whatever happens: `verb`, those below where it takes a kernel,
-its own `keys`, and `error`. What is not known, or does not apply, is null or empty.
+Every verb prints one object with the same keys whatever happens: `verb`, the keys below if it takes a kernel,
+its own `keys`, and `error`. Values that are unknown or do not apply are null or empty.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def _no_options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Verb:
-    """One verb. `lines` is its report for people; `keys` are those it adds, with what they are at first."""
+    """One verb. `lines` formats its report for people; `keys` are the keys it adds, with their initial
+    values.
+    """
 
     name: str
     text: str
@@ -54,6 +56,6 @@ class Verb:
     on_kernel: bool = True
 
     def blank_report(self) -> Report:
-        """The report before anything is known."""
+        """Return the report before the verb has run."""
         asked, found = (_ASKED, _FOUND) if self.on_kernel else ({}, {})
         return copy.deepcopy({"verb": self.name, **asked, **self.keys, **found, "error": None})

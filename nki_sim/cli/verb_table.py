@@ -1,4 +1,4 @@
-"""The verbs of `nki-sim`, in the order in which `--help` lists them. A new one is a module with a `Verb`."""
+"""The verbs of `nki-sim` in the order of `--help`. A new verb is a module with a `Verb`, listed here."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the vendor's compiler makes of a traced program before it runs."""
+"""Model of the vendor's compiler: how it changes a traced program before it runs."""

@@ -1,7 +1,7 @@
-"""Rows that are repeated over all partitions: the legacy compiler multiplies them by a column of ones.
+"""Models how the legacy compiler repeats a row over all partitions: it multiplies it by a column of ones.
 
-The product of [1, 128] ones and [1, 512] values puts the values in all partitions of a PSUM bank, from where
-ScalarE copies them; profiles count these products and copies [C].
+The product of [1, 128] ones and [1, 512] values puts the values in all partitions of a PSUM bank, and ScalarE
+copies them from there. Profiles count these products and copies [C].
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FLAGS = (("is_stationary_onezero", True), ("accumulate", False))
 
 
 def multiply_broadcasts(draft: ProgramDraft, target: Target) -> None:
-    """Put products and copies in the place of shuffles that together repeat one row in all partitions."""
+    """Replace shuffles that together repeat one row in all partitions by products and copies."""
     repeats = np.array([_is_row_repeat(form) for form in draft.forms], dtype=bool)[draft.form_ids]
     if not repeats.any():
         return
@@ -38,7 +38,7 @@ def multiply_broadcasts(draft: ProgramDraft, target: Target) -> None:
 
 
 def _is_row_repeat(form: Form) -> bool:
-    """Whether a shuffle repeats one row that a product can take."""
+    """Whether a shuffle repeats one row that a product can handle."""
     if form.op != "nc_stream_shuffle" or form["src"].partitions != 1 or len(set(_shuffle_mask(form))) != 1:
         return False
     dst, src = form["dst"], form["src"]
@@ -57,7 +57,7 @@ def _shuffle_mask(form: Form) -> tuple[int, ...]:
 
 
 def _group_shuffles(draft: ProgramDraft, shuffles: list[int]) -> Iterator[list[int]]:
-    """Shuffles of one row into the same columns of one tile that come right after each other."""
+    """Groups of consecutive shuffles of one row into the same columns of one tile."""
     cells = draft.cells
     group: list[int] = []
     last: tuple[int, ...] = ()
@@ -76,19 +76,19 @@ def _group_shuffles(draft: ProgramDraft, shuffles: list[int]) -> Iterator[list[i
 
 
 def _fills_partitions(draft: ProgramDraft, group: list[int], target: Target) -> bool:
-    """Whether shuffles write each partition once."""
+    """Whether the shuffles write each partition exactly once."""
     items = [draft.forms[int(draft.form_ids[at])]["dst"] for at in group]
     rows = sorted(row for item in items for row in range(item.start, item.start + item.partitions))
     return rows == list(range(target.partitions))
 
 
 class _BroadcastMaker:
-    """What repeats rows, and the ones that it multiplies by."""
+    """Makes the products and copies that repeat rows, and the tiles of ones that they need."""
 
     def __init__(self, draft: ProgramDraft, target: Target) -> None:
         self._draft = draft
         self._rows, self._most = target.partitions, target.matmul_moving_max
-        # By core and type the tile of ones.
+        # The tile of ones, by core and type.
         self._ones: dict[tuple[int, str], int] = defaultdict(lambda: -1)
 
     def make_steps(self, at: int) -> Iterator[DraftStep]:
@@ -131,5 +131,5 @@ class _BroadcastMaker:
 
 
 def _chip_operand(role: str, buffer: str, dtype: str, shape: tuple[int, int], row: int) -> Operand:
-    """The first (rows, columns) of a tile on chip whose rows have `row` elements."""
+    """The first (rows, columns) of an on-chip tile whose rows have `row` elements."""
     return Operand(role, ((row, shape[0]), (1, shape[1])), dtype, buffer, row, 0)

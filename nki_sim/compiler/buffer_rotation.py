@@ -1,7 +1,7 @@
-"""The buffers that a declaration inside a loop rotates through.
+"""Models the buffers that a declaration inside a loop rotates through.
 
-The legacy compiler gives such a declaration a fixed number of places: iteration i waits until iteration
-i - n has done with its tile [C]. Tiles that live together have a place each.
+The legacy compiler gives such a declaration a fixed number n of buffers: iteration i waits until iteration i
+- n is done with its tile [C]. Tiles that live at the same time have a buffer each.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ TileSpan = tuple[int, int]
 
 @dataclass(slots=True)
 class _RotatingPlaces:
-    """Places of one declaration; `ends` is a heap of when the tile in each is used last, and its number."""
+    """Buffers of one declaration; `ends` is a heap of (last use of the tile in a buffer, its number)."""
 
     names: list[int] = field(default_factory=list)
     ends: list[tuple[int, int]] = field(default_factory=list)
 
     def take_place(self, tensor: int, span: TileSpan, most: int) -> int:
-        """The place of a tile, as its first tile: a new one, or of those that are free the one so longest."""
+        """Give a tile a buffer, named by its first tile: a new one, or the one that has been free longest."""
         first, last = span
         if len(self.names) < most or self.ends[0][0] >= first:
             heappush(self.ends, (last, len(self.names)))
@@ -41,9 +41,9 @@ class _RotatingPlaces:
 
 
 def rotate_buffers(draft: ProgramDraft, target: Target) -> None:
-    """Put places in the stead of tiles, on each core as many of them as fit."""
+    """Replace tiles by buffers, as many as fit on each core."""
     names: dict[int, int] = {}
-    # What is loaded again takes any room that is free.
+    # Reloaded tiles may take any free room.
     again = draft.loaded_again_tensors()
     for used in tile_spans(draft):
         lasting = {tensor: span for tensor, span in used.items() if not again[tensor]}
@@ -53,7 +53,7 @@ def rotate_buffers(draft: ProgramDraft, target: Target) -> None:
 
 
 def tile_spans(draft: ProgramDraft) -> list[dict[int, TileSpan]]:
-    """By core the tiles that the compiler places in its SBUF, in the order of their first use."""
+    """By core, the tiles that the compiler places in its SBUF, in the order of their first use."""
     cells = draft.cells
     tensors, firsts = np.unique(cells.tensor, return_index=True)
     tensors = tensors[np.argsort(firsts)]
@@ -67,7 +67,7 @@ def tile_spans(draft: ProgramDraft) -> list[dict[int, TileSpan]]:
 
 
 def assign_places(draft: ProgramDraft, used: Mapping[int, TileSpan], most: int) -> dict[int, int]:
-    """For each tile the first that had its place, with `most` places or as many as live together."""
+    """Map each tile to the first tile of its buffer, with `most` buffers or as many as live together."""
     places: dict[int, _RotatingPlaces] = defaultdict(_RotatingPlaces)
     return {
         tensor: places[draft.tensor_sites[tensor]].take_place(tensor, span, most)
@@ -76,14 +76,14 @@ def assign_places(draft: ProgramDraft, used: Mapping[int, TileSpan], most: int) 
 
 
 def total_tile_bytes(draft: ProgramDraft, target: Target, tensors: Iterable[int]) -> int:
-    """Bytes of a partition that different tiles take together."""
+    """Bytes of a partition that these tiles need if none share a buffer."""
     return sum(tile_footprint(draft.site(tensor), target) for tensor in set(tensors))
 
 
 def _fitting_places(
     draft: ProgramDraft, target: Target, used: Mapping[int, TileSpan], free: int
 ) -> dict[int, int]:
-    """The places of tiles, as many as fit for each declaration; none where one is too many."""
+    """Buffers of tiles, as many as fit for each declaration; none if even one is too many."""
     for most in range(target.legacy_rotation, 0, -1):
         names = assign_places(draft, used, most)
         if total_tile_bytes(draft, target, names.values()) <= free:
@@ -92,7 +92,7 @@ def _fitting_places(
 
 
 def _peak_bytes(draft: ProgramDraft, target: Target, tensors: Iterable[int]) -> int:
-    """What some tiles take of a partition at most at the same time."""
+    """Peak bytes of a partition that these tiles use at the same time."""
     chosen = np.array(sorted(tensors), dtype=np.int64)
     first, last = (column[chosen] for column in draft.tensor_spans())
     rooms = np.array(

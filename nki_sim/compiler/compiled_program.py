@@ -1,4 +1,4 @@
-"""The instructions that run, and which traced instruction each of them comes from."""
+"""The result of compilation: the instructions that run, and the traced instruction behind each."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ TRACED, SAVE, RELOAD, LOAD_AGAIN = range(4)
 class CompiledProgram:
     """A program as its compiler leaves it.
 
-    `program` is what runs. `sources[i]` is the traced instruction that i stands for or, for traffic that
-    the compiler adds, the one that needed it; `origins[i]` says which of these it is.
+    `program` is what runs. `sources[i]` is the traced instruction that instruction i stands for or, for
+    traffic that the compiler adds, the one that needed it. `origins[i]` says which of the two it is.
     """
 
     program: Program
@@ -26,6 +26,6 @@ class CompiledProgram:
 
 
 def compile_unchanged(program: Program) -> CompiledProgram:
-    """A program that runs as it was traced."""
+    """Wrap a program that runs as it was traced."""
     count = len(program)
     return CompiledProgram(program, np.arange(count), np.full(count, TRACED))

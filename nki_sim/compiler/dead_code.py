@@ -1,4 +1,4 @@
-"""Leaving out instructions whose results nothing reads."""
+"""Removes instructions whose results nothing reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nki_sim.program.ir import Bools
 
 
 def drop_dead_instructions(draft: ProgramDraft) -> None:
-    """Drop instructions that write only tiles which no instruction that stays reads later."""
+    """Drop instructions that only write tiles which no remaining instruction reads later."""
     alive = _has_lasting_effect(draft)
     cells = draft.cells
     last_read = np.full(len(draft.tensor_sites), -1)
@@ -22,9 +22,9 @@ def drop_dead_instructions(draft: ProgramDraft) -> None:
 
 
 def _has_lasting_effect(draft: ProgramDraft) -> Bools:
-    """By instruction whether it stays whatever is read: its effect goes beyond tiles of its own.
+    """Per instruction, whether it stays whatever is read, because it changes more than tiles of its own.
 
-    What a kernel has placed itself may be read by another name.
+    Tiles that the kernel places itself may be read by another name.
     """
     cells = draft.cells
     needed = np.array([has_side_effect(form) for form in draft.forms], dtype=bool)[draft.form_ids]
@@ -36,7 +36,7 @@ def _has_lasting_effect(draft: ProgramDraft) -> Bools:
 
 
 def _live_instructions(draft: ProgramDraft, needed: Bools) -> Bools:
-    """By instruction whether it is needed or something alive reads its results, from the end."""
+    """Per instruction, whether it is needed or a live instruction reads its results; works backwards."""
     cells = draft.cells
     first, tensors = cells.first.tolist(), cells.tensor.tolist()
     writes, reads, alive = cells.writes.tolist(), cells.reads.tolist(), needed.tolist()

@@ -1,7 +1,8 @@
-"""Which engine the legacy compiler gives an instruction that leaves the choice to it.
+"""Models the legacy compiler's choice of engine for instructions that leave it open.
 
-Profiles show copies and products or sums with a scalar on ScalarE, as `activation` of the identity, and what
-takes two tensors on VectorE [C]. ScalarE computes in float32, so integers stay where they are exact [I].
+Profiles show copies, and products or sums with a scalar, on ScalarE as `activation` of the identity, and
+instructions on two tensors on VectorE [C]. ScalarE computes in float32, so integers stay on an engine where
+they are exact [I].
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _AFFINE = frozenset({("multiply", None), ("add", None), ("subtract", None), ("mu
 
 
 def assign_engines(draft: ProgramDraft) -> None:
-    """Move instructions whose engine is open to the one the compiler takes."""
+    """Move instructions whose engine is open to the engine that the compiler chooses."""
     draft.replace_forms({
         number: draft.add_form(replace(form, engine="scalar"))
         for number, form in enumerate(list(draft.forms))

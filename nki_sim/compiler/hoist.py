@@ -1,9 +1,8 @@
-"""Dropping what is computed twice.
+"""Removes repeated loads and computations, as the legacy compiler does.
 
-The legacy compiler leaves out a load that an enclosing or the same iteration has done already, and moves
-computation that does not change out of its loop. Loads themselves it keeps from one iteration to the next
-where there is room for that (`kept_loads`). It hoists nothing where the arrays a kernel loads do not fit on
-the chip [C].
+The legacy compiler drops a load that the same or an enclosing iteration has done already, and moves invariant
+computation out of its loop. It keeps loaded tiles from one iteration to the next if there is room
+(`kept_loads`). It hoists nothing if the arrays that a kernel loads do not fit on the chip [C].
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from nki_sim.compiler.program_draft import ProgramDraft
 from nki_sim.compiler.value_numbering import ValueNumbering
 from nki_sim.program.ir import Bools
 
-# Broadcasts are views until engines are chosen, after hoisting: they are made where they are used.
+# Broadcasts are views until engines are chosen, after hoisting, so they are made where they are used.
 _VIEWS = frozenset({"nc_stream_shuffle"})
 _LOADS = frozenset({"dma_copy"})
 
 
 def hoist_computation(draft: ProgramDraft, *, computed: bool) -> dict[int, int]:
-    """Merge tiles of equal value, those of computed values only on demand, then drop what is dead.
+    """Merge tiles of equal value (computed ones only if `computed`), then drop dead code.
 
     Returns the loaded tiles that equal an earlier one and are still loaded, each with the earlier one.
     """
@@ -35,7 +34,7 @@ def hoist_computation(draft: ProgramDraft, *, computed: bool) -> dict[int, int]:
 
 
 def merge_tiles(draft: ProgramDraft, names: Mapping[int, int]) -> None:
-    """Put earlier tiles in the place of others that equal them, and drop what is dead then."""
+    """Replace tiles by earlier ones that equal them, then drop dead code."""
     merged = _merged_instructions(draft, names)
     draft.rename_tensors(names)
     draft.keep_instructions(~merged)
@@ -45,9 +44,9 @@ def merge_tiles(draft: ProgramDraft, names: Mapping[int, int]) -> None:
 def _find_replacements(
     draft: ProgramDraft, values: ValueNumbering, *, computed: bool
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """Tiles that an earlier one takes the place of, and loaded ones that equal an earlier one but stay."""
+    """Tiles that an earlier one replaces, and loaded tiles that equal an earlier one but stay."""
     nodes, makers = _IterationTree(draft), _TileWriters(draft)
-    # By value, the tiles that are kept, by the iteration they are first written in.
+    # By value, the kept tiles, by the iteration in which they are first written.
     kept: dict[int, dict[int, int]] = defaultdict(dict)
     names: dict[int, int] = {}
     left: dict[int, int] = {}
@@ -72,7 +71,9 @@ def _find_replacements(
 
 
 class _TileWriters:
-    """By tensor the `first` instruction that writes it, whether one makes a `view`, and all `load`."""
+    """By tensor, the `first` instruction that writes it, and whether one is a `view` and all are loads
+    (`load`).
+    """
 
     def __init__(self, draft: ProgramDraft) -> None:
         cells = draft.cells
@@ -94,7 +95,7 @@ class _TileWriters:
 
 
 def _droppable_tiles(draft: ProgramDraft, names: dict[int, int]) -> dict[int, int]:
-    """Without tiles that an instruction fills which has to stay for another result."""
+    """The replacements without tiles whose writing instruction must stay for another result."""
     cells = draft.cells
     while True:
         fills = cells.writes & ~_merged_instructions(draft, names)[cells.instruction]
@@ -105,7 +106,7 @@ def _droppable_tiles(draft: ProgramDraft, names: dict[int, int]) -> dict[int, in
 
 
 def _merged_instructions(draft: ProgramDraft, names: Mapping[int, int]) -> Bools:
-    """By instruction whether it writes, and nothing but tiles that are dropped."""
+    """Per instruction, whether it writes only dropped tiles, and at least one."""
     dropped = np.zeros(len(draft.tensor_sites), dtype=bool)
     dropped[list(names)] = True
     cells = draft.cells
@@ -116,7 +117,7 @@ def _merged_instructions(draft: ProgramDraft, names: Mapping[int, int]) -> Bools
 
 
 class _IterationTree:
-    """The loop iterations that instructions are in."""
+    """The loop iterations that contain instructions."""
 
     def __init__(self, draft: ProgramDraft) -> None:
         found = draft.program.iterations
@@ -124,11 +125,11 @@ class _IterationTree:
         self._parents = found.parents.tolist()
 
     def iteration_of(self, at: int) -> int:
-        """The iteration of an instruction, 0 outside of loops."""
+        """The iteration of an instruction, 0 outside loops."""
         return self._nodes[at] if self._nodes else 0
 
     def enclosing_iterations(self, node: int) -> Iterator[int]:
-        """An iteration, those around it, and 0; nothing where the kernel says nothing about iterations."""
+        """The iteration, its enclosing ones and 0; nothing if the kernel records no iterations."""
         while node:
             yield node
             node = self._parents[node - 1]

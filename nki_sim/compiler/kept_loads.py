@@ -1,7 +1,7 @@
-"""Loads that the legacy compiler does once for all iterations of a loop, because their tiles may stay.
+"""Models loads that the legacy compiler does once for all iterations, because their tiles can stay in SBUF.
 
-A declaration's tiles are kept, all or none, as long as the places of all declarations fit in SBUF together.
-Profiles show both: weights that are loaded once, and loads repeated where SBUF is full [C].
+All tiles of a declaration are kept, or none, as long as the buffers of all declarations fit in SBUF together.
+Profiles show both: weights loaded once, and loads repeated when SBUF is full [C].
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nki_sim.targets import Target
 
 
 def keep_loads(draft: ProgramDraft, target: Target, twins: Mapping[int, int]) -> None:
-    """Merge loaded tiles with the earlier ones that they equal, declaration by declaration."""
+    """Merge loaded tiles with the earlier tiles that they equal, declaration by declaration."""
     kept: dict[int, int] = {}
     for used in tile_spans(draft):
         kept |= _find_kept_tiles(draft, target, used, twins)
@@ -27,7 +27,7 @@ def keep_loads(draft: ProgramDraft, target: Target, twins: Mapping[int, int]) ->
 def _find_kept_tiles(
     draft: ProgramDraft, target: Target, used: Mapping[int, TileSpan], twins: Mapping[int, int]
 ) -> dict[int, int]:
-    """The tiles of one core that need not be loaded, while there is room for those that stay longer."""
+    """The tiles of one core that need not be loaded again, while there is room for those that stay longer."""
     by_site: dict[int, dict[int, TileSpan]] = defaultdict(dict)
     for tensor, span in used.items():
         by_site[draft.tensor_sites[tensor]][tensor] = span
@@ -49,7 +49,7 @@ def _needed_bytes(draft: ProgramDraft, target: Target, used: Mapping[int, TileSp
 
 
 def _merge_spans(used: Mapping[int, TileSpan], names: Mapping[int, int]) -> dict[int, TileSpan]:
-    """Spans of tiles when each lasts for those that equal it."""
+    """Lifetimes of tiles when each also covers the uses of tiles that equal it."""
     found: dict[int, TileSpan] = {}
     for tensor, (first, last) in used.items():
         name = names.get(tensor, tensor)

@@ -1,6 +1,6 @@
-"""Arrays of loaded tiles that do not fit: each part is loaded where it is used, into a small tile [C].
+"""Models arrays of loaded tiles that do not fit: each part is loaded into a small tile where it is used [C].
 
-Where one access pattern cannot load the part alone, the whole tile is loaded there.
+If one access pattern cannot load just the part, the whole tile is loaded there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PartLoad = tuple[int, int, int, int]
 
 
 def stream_loads(draft: ProgramDraft, tensors: set[int]) -> None:
-    """Load the parts of some tiles, written by plain loads alone, where they are used."""
+    """Load the parts of some tiles, which only plain loads write, where they are used."""
     made = _LoadStreamer(draft, tensors)
     made.run()
     draft.replace_operands(made.tensors, made.offsets)
@@ -33,7 +33,7 @@ def stream_loads(draft: ProgramDraft, tensors: set[int]) -> None:
 
 
 class _LoadStreamer:
-    """One pass over the instructions that takes the loads of some tiles to where they are used."""
+    """One pass over the instructions that moves the loads of some tiles to their uses."""
 
     def __init__(self, draft: ProgramDraft, tensors: set[int]) -> None:
         self._draft, cells = draft, draft.cells
@@ -41,7 +41,7 @@ class _LoadStreamer:
         chosen = np.zeros(len(draft.tensor_sites), dtype=bool)
         chosen[list(tensors)] = True
         self._cells = np.flatnonzero(chosen[cells.tensor])
-        # By declaration the parts that are still there, by tile and box (None: the whole tile).
+        # By declaration, the parts still in SBUF, by tile and box (None: the whole tile).
         self._recent: dict[int, OrderedDict[tuple[int, TileBox | None], int]] = defaultdict(OrderedDict)
         self._narrow: dict[tuple[int, tuple[int, ...]], int] = {}
         self._boxes: dict[tuple[int, int, int, int], tuple[TileBox | None, int]] = {}
@@ -54,7 +54,7 @@ class _LoadStreamer:
         self.steps: list[DraftStep] = []
 
     def run(self) -> None:
-        """Take one access after the other."""
+        """Handle one access after another."""
         cells, mine = self._draft.cells, self._cells
         instruction = cells.instruction[mine].tolist()
         columns = (cells.operand[mine], cells.tensor[mine], cells.offset[mine], cells.writes[mine])
@@ -72,7 +72,7 @@ class _LoadStreamer:
                 places = []
 
     def _defer_load(self, at: int) -> None:
-        """A load is put off; what was loaded before into the tile is not what it holds any more."""
+        """Defer a load; parts loaded from the tile's earlier contents are no longer valid."""
         tensor = self._contents.record_load(at)
         self.kept[at] = False
         recent = self._recent[self._draft.tensor_sites[tensor]]
@@ -80,7 +80,7 @@ class _LoadStreamer:
             del recent[part]
 
     def _redirect_access(self, cell: int, at: int, place: int, tensor: int, offset: int) -> bool:
-        """Let an access go to a part, loaded unless it is there; whether the part is a small tile."""
+        """Redirect an access to a part, loading it if needed; return whether the part is a small tile."""
         site = self._draft.tensor_sites[tensor]
         view = self._forms[at], place, site, offset
         if view not in self._boxes:
@@ -102,7 +102,7 @@ class _LoadStreamer:
         return box is not None
 
     def _part_box(self, form: int, place: int, site: int, offset: int) -> tuple[TileBox | None, int]:
-        """What an access touches, None where it needs the whole tile; and its offset in that alone."""
+        """The box that an access touches (None if it needs the whole tile), and its offset in that box."""
         item = self._draft.forms[form].operands[place]
         if not can_narrow(item, self._draft.sites[site]):
             return None, offset
@@ -110,7 +110,7 @@ class _LoadStreamer:
         return box, box.top * box.width + item.reach_below
 
     def _part_loads(self, tensor: int, box: TileBox | None) -> list[_PartLoad] | None:
-        """The loads of a part, or of a whole tile; None where one of them cannot be cut."""
+        """The loads of a part or of a whole tile; None if one of them cannot be cut."""
         found: list[_PartLoad] = []
         for load in self._contents.current_loads(tensor):
             form, (_, far), (to, place) = self._contents.load_operands(load)
@@ -129,7 +129,7 @@ class _LoadStreamer:
         return found
 
     def _make_part(self, at: int, tensor: int, box: TileBox | None, loads: list[_PartLoad]) -> int:
-        """A tile for a part, or a whole tile, with the loads that fill it in front of an instruction."""
+        """Make a tile for a part or a whole tile, with the loads that fill it before an instruction."""
         site = self._draft.tensor_sites[tensor]
         if box is None:
             made = self._draft.add_tensor_like(tensor)
@@ -146,7 +146,7 @@ class _LoadStreamer:
         return made
 
     def _make_cut(self, number: int, to: int, box: TileBox) -> _LoadCut | tuple[()] | None:
-        """A load of what it has in a box: nothing where that is nothing, None where it cannot be cut."""
+        """A load cut to a box: () if nothing of it is in the box, None if it cannot be cut."""
         form = self._draft.forms[number]
         dst, src = form.operands
         if access_box(dst, to).intersect(box).is_empty:
@@ -158,7 +158,7 @@ class _LoadStreamer:
         return self._draft.add_form(replace(form, operands=(near, far))), place, moved
 
     def _narrow_form(self, number: int, places: tuple[int, ...]) -> int:
-        """A form whose operands in some places are in small tiles."""
+        """A form whose operands at some positions are in small tiles."""
         key = number, places
         if key not in self._narrow:
             form = self._draft.forms[number]

@@ -1,8 +1,8 @@
-"""Products of masked tails: the legacy compiler traces a loop's body once, so its products have one width.
+"""Models products of masked tails: the legacy compiler traces a loop's body once, with one product width.
 
-A product whose mask cuts the moving operand runs as wide as the others of its line, where the tiles have the
-room: the rest of them is multiplied too. What reads the result keeps to the mask, and so does DMA. Profiles
-show it in flops and bytes [C].
+A product whose mask cuts the moving operand runs as wide as the others of its line, if the tiles have room:
+it multiplies the masked part too. Readers of the result keep to the mask, and so does DMA. Profiles show the
+extra flops and bytes [C].
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WIDENED = frozenset({"moving", "dst"})
 
 
 def widen_products(draft: ProgramDraft) -> None:
-    """Give products the width of the widest one of their line."""
+    """Widen products to the widest one of their line."""
     lines = draft.program.lines[draft.sources]
     widths = np.array([_moving_width(form) for form in draft.forms], dtype=np.int64)[draft.form_ids]
     full = np.zeros(int(lines.max(initial=0)) + 1, dtype=np.int64)
@@ -37,7 +37,7 @@ def widen_products(draft: ProgramDraft) -> None:
 
 
 def _moving_width(form: Form) -> int:
-    """Elements that a product moves through the engine; 0 of what cannot be widened."""
+    """Elements that a product moves through the engine; 0 if it cannot be widened."""
     plain = form.op == "nc_matmul" and all(
         len(item.dims) == 2 and item.dims[1][0] == 1 for item in form.operands if item.role in _WIDENED
     )
@@ -45,7 +45,7 @@ def _moving_width(form: Form) -> int:
 
 
 def _has_room(draft: ProgramDraft, number: int, width: int) -> bool:
-    """Whether the tiles of a product go on to the right of what it touches."""
+    """Whether the tiles of a product have room to the right of what it touches."""
     cells, form = draft.cells, draft.forms[int(draft.form_ids[number])]
     offsets: Ints = cells.offset[cells.first[number] : cells.first[number + 1]]
     pairs = zip(form.operands, offsets.tolist(), strict=True)
@@ -53,7 +53,7 @@ def _has_room(draft: ProgramDraft, number: int, width: int) -> bool:
 
 
 def _read_columns(draft: ProgramDraft, numbers: Ints) -> dict[int, set[tuple[int, int]]]:
-    """By tensor that these products write the columns, first and end, of every read of it."""
+    """For each tensor that these products write, the columns (first, end) of every read of it."""
     cells = draft.cells
     chosen = np.zeros(len(draft.tensor_sites), dtype=bool)
     chosen[cells.tensor[cells.first[numbers]]] = True
@@ -70,7 +70,7 @@ def _read_columns(draft: ProgramDraft, numbers: Ints) -> dict[int, set[tuple[int
 
 
 def _is_unread(draft: ProgramDraft, number: int, width: int, read: dict[int, set[tuple[int, int]]]) -> bool:
-    """Whether nobody reads the columns that the product would write besides."""
+    """Whether nothing reads the extra columns that the product would write."""
     cell = int(draft.cells.first[number])
     dst = draft.forms[int(draft.form_ids[number])]["dst"]
     begin = int(draft.cells.offset[cell]) % dst.row

@@ -1,4 +1,4 @@
-"""Tiles that are read back from HBM bring only the columns that are read before they leave again [I]."""
+"""Reduces tiles that are read back from HBM to the columns that are read before they leave again [I]."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CellAccess = tuple[int, int, int, int, int]
 
 
 def narrow_reloads(draft: ProgramDraft) -> None:
-    """Cut tiles that nothing but one reload writes down to what is read of them."""
+    """Cut tiles that only one reload writes to the columns that are read."""
     rows = np.flatnonzero(_reloaded_tensors(draft)[draft.cells.tensor])
     boxes = _read_boxes(draft, _list_accesses(draft, rows[~draft.cells.writes[rows]]))
     if boxes:
@@ -32,7 +32,7 @@ def _list_accesses(draft: ProgramDraft, rows: Ints) -> list[_CellAccess]:
 
 
 def _reloaded_tensors(draft: ProgramDraft) -> Bools:
-    """By tensor whether one reload, and nothing else, writes it."""
+    """Per tensor, whether one reload and nothing else writes it."""
     cells, count = draft.cells, len(draft.tensor_sites)
     reload = (draft.origins == RELOAD)[cells.instruction]
     writes = np.bincount(cells.tensor[cells.writes], minlength=count)
@@ -41,7 +41,7 @@ def _reloaded_tensors(draft: ProgramDraft) -> Bools:
 
 
 def _read_boxes(draft: ProgramDraft, reads: list[_CellAccess]) -> dict[int, TileBox]:
-    """The columns that are read of each tile, where they are not all and every access can be cut to them."""
+    """The columns read of each tile, if they are not all and every access can be cut to them."""
     forms = draft.form_ids.tolist()
     found: dict[int, TileBox | None] = {}
     for _, at, place, tensor, offset in reads:
@@ -57,7 +57,7 @@ def _enclosing_box(left: TileBox, right: TileBox, rows: int) -> TileBox:
 
 
 def _cut_tiles(draft: ProgramDraft, boxes: Mapping[int, TileBox], accesses: list[_CellAccess]) -> None:
-    """Let accesses go to tiles of the columns in their boxes, and reloads bring these."""
+    """Redirect accesses to tiles with only the columns of their boxes, and cut the reloads to match."""
     names = {tensor: _small_tile(draft, tensor, box) for tensor, box in boxes.items()}
     forms, origins = draft.form_ids.tolist(), draft.origins.tolist()
     tensors, offsets = draft.cells.tensor.copy(), draft.cells.offset.copy()
@@ -84,14 +84,14 @@ def _small_tile(draft: ProgramDraft, tensor: int, box: TileBox) -> int:
 
 
 def _narrow_use(form: Form, place: int, box: TileBox) -> Form:
-    """A form one of whose operands is in a tile of the columns of a box."""
+    """A form with one operand in a tile that holds only the columns of a box."""
     operands = list(form.operands)
     operands[place] = _narrow_operand(operands[place], box, operands[place].dims[1:])
     return replace(form, operands=tuple(operands))
 
 
 def _narrow_reload(form: Form, box: TileBox) -> Form:
-    """A form that brings back the columns of a box."""
+    """A form that reloads the columns of a box."""
     chip, far = form.operands
     columns = ((1, box.width),)
     return replace(

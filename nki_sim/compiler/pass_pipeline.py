@@ -1,4 +1,4 @@
-"""The compiler of each namespace: the current one keeps what the kernel says, the legacy one rewrites it."""
+"""Compiles a program: the current namespace keeps what the kernel says, the legacy one rewrites it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _CoreResidency = tuple[SbufTiles, list[int]]
 
 
 def compile_program(program: Program, target: Target) -> CompiledProgram:
-    """The instructions that run on a target.
+    """Return the instructions that run on a target.
 
-    Programs with loops whose bounds depend on data run as they were traced: their iterations are not known.
+    Programs with loops whose bounds depend on data run as traced, because their iterations are unknown.
     """
     if program.dialect != "neuronxcc" or program.loops:
         return compile_unchanged(program)
@@ -62,11 +62,11 @@ def _plan_cores(draft: ProgramDraft, target: Target) -> list[_CoreResidency]:
 
 
 def _stream_arrays(draft: ProgramDraft, target: Target) -> list[_CoreResidency]:
-    """Stream the arrays that do not fit, until all others do; who then leaves and comes back."""
+    """Stream arrays that do not fit until all others do; return the remaining evictions and reloads."""
     while True:
         walks = _plan_cores(draft, target)
         tensors = set().union(*(find_split_tiles(draft, *walk, loaded=True) for walk in walks))
-        # What a part takes does not get smaller by streaming it once more.
+        # Streaming a part again does not make it smaller.
         tensors -= set(np.flatnonzero(draft.loaded_again_tensors()).tolist())
         if not tensors:
             return walks
@@ -74,7 +74,7 @@ def _stream_arrays(draft: ProgramDraft, target: Target) -> list[_CoreResidency]:
 
 
 def _pass_arrays(draft: ProgramDraft, target: Target, tiles: SbufTiles, moves: list[int]) -> list[int]:
-    """Who leaves and comes back when computed arrays that do not stay whole pass through."""
+    """Evictions and reloads if computed arrays that do not stay whole pass through SBUF."""
     passing: set[int] = set()
     while True:
         more = find_split_tiles(draft, tiles, moves, loaded=False) - passing

@@ -1,4 +1,4 @@
-"""A program while a compiler rewrites it: instructions and operands as columns, tables that grow."""
+"""A program while a compiler rewrites it: columns of instructions and operands, and tables that grow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nki_sim.program.ir import Bools, Cells, Ints, Program
 
 @dataclass(frozen=True, slots=True)
 class DraftStep:
-    """One more instruction: its form, per operand a tensor and an offset, where it comes from and why."""
+    """One added instruction: its form, a tensor and an offset per operand, its source and its origin."""
 
     form: int
     tensors: tuple[int, ...]
@@ -35,7 +35,7 @@ class ProgramDraft:
         self.forms: list[Form] = list(program.forms)
         self.sites: list[Site] = list(program.sites)
         self.tensor_sites: list[int] = program.tensor_sites.tolist()
-        # By text, in which zeros have signs, as they have in the arithmetic.
+        # Keyed by text, which distinguishes 0.0 and -0.0 as the arithmetic does.
         self._form_ids: dict[str, int] = {}
         self._site_ids: dict[Site, int] = {}
         self._effects: list[list[tuple[bool, bool]]] = []
@@ -46,20 +46,20 @@ class ProgramDraft:
         self._cells: Cells | None = None
 
     def __len__(self) -> int:
-        """Instructions."""
+        """Number of instructions."""
         return len(self.form_ids)
 
     # -- tables --------------------------------------------------------------------------------------
 
     def add_form(self, form: Form) -> int:
-        """The number of a form, a new one where it is not there yet."""
+        """Return the number of a form; adds the form if it is new."""
         found = self._form_ids.setdefault(repr(form), len(self.forms))
         if found == len(self.forms):
             self.forms.append(form)
         return found
 
     def add_tensor(self, site: Site) -> int:
-        """One more tensor of a site."""
+        """Add a tensor of a site."""
         found = self._site_ids.get(site)
         if found is None:
             found = self._site_ids[site] = len(self.sites)
@@ -68,29 +68,31 @@ class ProgramDraft:
         return len(self.tensor_sites) - 1
 
     def add_tensor_like(self, tensor: int) -> int:
-        """One more tensor of the site of another."""
+        """Add a tensor of the same site as another."""
         self.tensor_sites.append(self.tensor_sites[tensor])
         return len(self.tensor_sites) - 1
 
     def site(self, tensor: int) -> Site:
-        """Where a tensor is declared."""
+        """The site that declares a tensor."""
         return self.sites[self.tensor_sites[tensor]]
 
     def move_sites(self, sites: set[int], buffer: str) -> None:
-        """Declare tensors of some sites in another memory; their operands are the caller's business."""
+        """Move the tensors of some sites to another memory; the caller must update their operands."""
         for number in sites:
             self.sites[number] = replace(self.sites[number], buffer=buffer)
         self._site_ids = {site: number for site, number in self._site_ids.items() if number not in sites}
 
     def tensors_in_memory(self, *buffers: str, placed: bool = True) -> Bools:
-        """By tensor whether it is in some memories; without `placed` only where the compiler places it."""
+        """Per tensor, whether it is in one of these memories; without `placed`, only if the compiler places
+        it.
+        """
         found = [site.buffer in buffers and (placed or site.address is None) for site in self.sites]
         return np.array(found, dtype=bool)[self.tensor_sites]
 
     # -- instructions --------------------------------------------------------------------------------
 
     def form_effects(self, form: int) -> list[tuple[bool, bool]]:
-        """Per operand of a form whether it is (written, read)."""
+        """Per operand of a form, whether it is (written, read)."""
         for one in self.forms[len(self._effects) :]:
             operator = OPERATORS[one.op]
             self._effects.append([operator.effect(one, item.role) for item in one.operands])
@@ -98,7 +100,7 @@ class ProgramDraft:
 
     @property
     def cells(self) -> Cells:
-        """The operands of all instructions; `operand` is the place in its instruction."""
+        """The operands of all instructions; `operand` is the position in the instruction."""
         if self._cells is None:
             self._cells = self._new_cells()
         return self._cells
@@ -126,7 +128,7 @@ class ProgramDraft:
         return self.program.cores[self.sources]
 
     def tensor_cores(self) -> Ints:
-        """The core whose memory a tensor is in: that of the first instruction to touch it."""
+        """The core whose memory holds a tensor: that of the first instruction to touch it."""
         found = np.zeros(len(self.tensor_sites), dtype=np.int64)
         cells, cores = self.cells, self.issuing_cores()
         if cores.any():
@@ -134,7 +136,7 @@ class ProgramDraft:
         return found
 
     def tensor_spans(self) -> tuple[Ints, Ints]:
-        """By tensor the first instruction that touches it, and the last one (-1: none does)."""
+        """Per tensor, the first and the last instruction that touch it (-1 if none does)."""
         first = np.full(len(self.tensor_sites), -1, dtype=np.int64)
         last, cells = first.copy(), self.cells
         first[cells.tensor[::-1]] = cells.instruction[::-1]
@@ -142,7 +144,7 @@ class ProgramDraft:
         return first, last
 
     def loaded_again_tensors(self) -> Bools:
-        """By tensor whether it belongs to a load that the compiler has put where it is used."""
+        """Per tensor, whether it belongs to a load that the compiler moved to its use."""
         found = np.zeros(len(self.tensor_sites), dtype=bool)
         found[self.cells.tensor[(self.origins == LOAD_AGAIN)[self.cells.instruction]]] = True
         return found
@@ -150,7 +152,7 @@ class ProgramDraft:
     # -- changes -------------------------------------------------------------------------------------
 
     def replace_forms(self, forms: Ints | Mapping[int, int]) -> None:
-        """Give instructions other forms with as many operands: one for each, or by number of the old one."""
+        """Replace forms by others with as many operands: one per instruction, or by old form number."""
         if isinstance(forms, Mapping):
             names = np.arange(len(self.forms))
             names[list(forms)] = list(forms.values())
@@ -158,18 +160,18 @@ class ProgramDraft:
         self.form_ids, self._cells = forms, None
 
     def replace_operands(self, tensors: Ints, offsets: Ints) -> None:
-        """Give all cells other tensors and offsets."""
+        """Replace the tensors and offsets of all cells."""
         self._tensors, self._offsets, self._cells = tensors, offsets, None
 
     def rename_tensors(self, names: Mapping[int, int]) -> None:
-        """Put other tensors in the place of some."""
+        """Replace tensors by others."""
         if names:
             table = np.arange(len(self.tensor_sites))
             table[list(names)] = list(names.values())
             self.replace_operands(table[self._tensors], self._offsets)
 
     def splice(self, kept: Bools, at: Sequence[int], steps: Sequence[DraftStep]) -> None:
-        """Drop instructions and put `steps[i]` in front of instruction `at[i]`, in the order given."""
+        """Drop instructions and insert `steps[i]` before instruction `at[i]`, in the given order."""
         old = self.cells
         rows = np.flatnonzero(kept)
         order = np.argsort(np.concatenate([2 * rows + 1, 2 * np.array(at, dtype=np.int64)]), kind="stable")
@@ -193,12 +195,12 @@ class ProgramDraft:
         self._cells = None
 
     def keep_instructions(self, kept: Bools) -> None:
-        """Drop the other instructions."""
+        """Drop all other instructions."""
         if not kept.all():
             self.splice(kept, (), ())
 
     def build_program(self) -> CompiledProgram:
-        """The program as it stands now."""
+        """Build the program from the draft."""
         nodes = self.program.iterations.nodes
         program = replace(
             self.program,

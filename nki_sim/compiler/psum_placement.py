@@ -1,7 +1,8 @@
-"""Intermediates that the legacy compiler keeps in PSUM, where VectorE reads a second operand at full rate.
+"""Models intermediates that the legacy compiler keeps in PSUM, where VectorE reads two operands at full rate.
 
-Profiles show results of ScalarE and of `tensor_tensor` that only `tensor_tensor` reads in PSUM banks that no
-product needs, in the order in which they are made, each with two banks so that iterations overlap [C].
+Profiles show that results of ScalarE and of `tensor_tensor` which only `tensor_tensor` reads are in PSUM
+banks that no product needs. They get banks in the order in which they are made, two each so that iterations
+overlap [C].
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _BANKS = 2
 
 
 def place_in_psum(draft: ProgramDraft, target: Target) -> None:
-    """Move intermediates to PSUM while there are banks, first made first served."""
+    """Move intermediates to PSUM while there are banks, in the order in which they are made."""
     used = {draft.tensor_sites[tensor] for tensor in np.unique(draft.cells.tensor).tolist()}
     banks = [number for number in used if draft.sites[number].buffer == "psum"]
     if any(draft.sites[number].address is not None for number in banks):
@@ -42,24 +43,24 @@ def place_in_psum(draft: ProgramDraft, target: Target) -> None:
 
 
 def _max_live_tiles(draft: ProgramDraft) -> list[int]:
-    """By site how many of its tiles live at the same time, at most."""
+    """Per site, the largest number of its tiles that live at the same time."""
     first, last = draft.tensor_spans()
     tensors = np.flatnonzero(first >= 0)
     sites = np.array(draft.tensor_sites)[tensors]
-    # A tile begins to live before those end that the same instruction uses last.
+    # A tile begins to live before the tiles end that the same instruction uses last.
     times = np.concatenate([2 * first[tensors], 2 * last[tensors] + 1])
     sites = np.concatenate([sites, sites])
     steps = np.where(np.arange(len(sites)) < len(tensors), 1, -1)
     order = np.lexsort((times, sites))
     count = np.cumsum(steps[order])
     found = np.zeros(len(draft.sites), dtype=np.int64)
-    # Each site's tiles begin and end within its stretch, so that its count begins at zero.
+    # Each site's tiles begin and end within its stretch, so its count begins at zero.
     np.maximum.at(found, sites[order], count)
     return [int(one) for one in found]
 
 
 class _SiteUses:
-    """Who writes and reads the tiles of each site; `made` are the sites in the order they are written in."""
+    """The writers and readers of each site's tiles; `made` are the sites in the order they are written."""
 
     def __init__(self, draft: ProgramDraft, target: Target) -> None:
         self._draft = draft
@@ -82,7 +83,7 @@ class _SiteUses:
                 self._beside[sites[place]].update(_other_inputs(sites, place))
 
     def fits_psum(self, number: int, chosen: Iterable[int]) -> bool:
-        """Whether tiles of a site may be in PSUM, next to those of the sites chosen already."""
+        """Whether tiles of a site may be in PSUM, given the sites already chosen."""
         site = self._draft.sites[number]
         beside = self._beside[number]
         return (
@@ -104,7 +105,7 @@ class _SiteUses:
 
 
 def _form_site_pairs(draft: ProgramDraft) -> list[tuple[int, list[int]]]:
-    """Forms with the sites of their operands, each combination once, in the order they come in."""
+    """Forms with the sites of their operands; each combination once, in order of appearance."""
     cells = draft.cells
     sites = np.array(draft.tensor_sites)[cells.tensor]
     kind = draft.form_ids
@@ -121,12 +122,12 @@ def _form_site_pairs(draft: ProgramDraft) -> list[tuple[int, list[int]]]:
 
 
 def _other_inputs(sites: list[int], place: int) -> list[int]:
-    """The other inputs of an instruction: its result may be anywhere."""
+    """The sites of an instruction's other inputs; the memory of its result does not matter."""
     return [site for at, site in enumerate(sites) if at != place and at > 0]
 
 
 def _move_to_psum(draft: ProgramDraft, chosen: set[int]) -> None:
-    """Turn accesses to tiles of some sites into such to PSUM, which say where in a bank they begin."""
+    """Turn accesses to tiles of some sites into PSUM accesses, which record their start in a bank."""
     cells = draft.cells
     rows = np.flatnonzero(np.isin(np.array(draft.tensor_sites)[cells.tensor], list(chosen)))
     moved: dict[int, dict[int, int]] = defaultdict(dict)

@@ -1,9 +1,9 @@
-"""Which tiles are in SBUF when.
+"""Plans which tiles are in SBUF at which time.
 
-The compiler does not refuse programs that need more SBUF than there is. The model walks the instructions in
-order with the bytes of a partition; where a tile needs room, those leave whose next use is farthest away
-(Belady) [I]: profiles show how many bytes are saved and read back, not of which tiles. An array of many
-computed tiles that does not stay whole is not kept at all: its tiles are `passing`, and leave when a few
+The compiler accepts programs that need more SBUF than there is. The model walks the instructions in order and
+counts the bytes of a partition. If a tile needs room, it evicts the tiles whose next use is farthest away
+(Belady) [I], because profiles show how many bytes are saved and read back but not of which tiles. An array of
+many computed tiles that does not stay whole is not kept at all: its tiles are `passing` and leave after a few
 others of the array have been used [C].
 """
 
@@ -27,10 +27,10 @@ _BRING, _ADVANCE, _PASS = range(3)
 def plan_residency(
     tiles: SbufTiles, capacity: int, sites: Sequence[int], passing: Collection[int] = ()
 ) -> list[int]:
-    """Who leaves and who comes back, in order.
+    """Return the evictions and reloads, in order.
 
-    `row` says that the tile of that row leaves between it and the following one of the tile, `~row` that it
-    comes back for that row. `sites[t]` is the declaration of tensor t.
+    `row` means that the tile of that row leaves between this row and its next one; `~row` means that it comes
+    back for that row. `sites[t]` is the declaration of tensor t.
     """
     through = np.zeros(len(tiles.rooms), dtype=bool)
     through[list(passing)] = True
@@ -41,9 +41,9 @@ def plan_residency(
 
 
 def _eviction_gaps(tiles: SbufTiles, capacity: int) -> Bools:
-    """By row whether the tile may have to leave before it is used again: whether memory is full meanwhile.
+    """Per row, whether the tile may have to leave before its next use, because memory is full meanwhile.
 
-    That is where it would be if nobody ever left, so that in all other places nobody does.
+    Memory counts as full where it would be if nothing ever left; elsewhere nothing leaves.
     """
     pressed = tiles.count_overfull(capacity)
     found: Bools = tiles.following >= 0
@@ -54,7 +54,7 @@ def _eviction_gaps(tiles: SbufTiles, capacity: int) -> Bools:
 
 
 def _build_agenda(tiles: SbufTiles, gaps: Bools, passing: Bools) -> tuple[list[int], list[int]]:
-    """What there is to do, (kinds, rows): an instruction's tiles all come before any is done with."""
+    """The list of actions as (kinds, rows); an instruction touches all its tiles before it releases any."""
     before = np.where(tiles.before >= 0, gaps[tiles.before], 1).astype(bool)
     bring = np.flatnonzero(before | passing)
     advance = np.flatnonzero(gaps | (tiles.following < 0))
@@ -78,15 +78,15 @@ class _ResidencyWalk:
         self._free = capacity
         self._here = bytearray(self._count)
         self._away = bytearray(self._count)
-        # By tensor the row that it was used in last, as far as it matters.
+        # By tensor, the row of its last use, where it still matters.
         self._latest = [-1] * self._count
-        # Tiles by their next use, the farthest first, in one number; entries of past uses are skipped.
+        # Tiles by next use, the farthest first, packed in one number; entries of past uses are skipped.
         self._farthest: list[int] = []
         self._recent: dict[int, OrderedDict[int, None]] = defaultdict(OrderedDict)
         self._found: list[int] = []
 
     def run(self, kinds: list[int], rows: list[int]) -> list[int]:
-        """Do what is on the agenda."""
+        """Perform the list of actions."""
         tensors, following, here = self._tensor, self._following, self._here
         for kind, row in zip(kinds, rows, strict=True):
             tensor = tensors[row]
@@ -120,7 +120,7 @@ class _ResidencyWalk:
         while self._free < wanted and self._farthest:
             until, tensor = divmod(self._farthest[0], self._count)
             if -until <= at:
-                # Of the instruction itself, like all that are nearer, or past.
+                # This tile and all nearer ones belong to the instruction itself, or are past.
                 return
             heappop(self._farthest)
             if self._here[tensor]:
@@ -133,7 +133,7 @@ class _ResidencyWalk:
         self._found.append(self._latest[tensor])
 
     def _pass_tile(self, tensor: int) -> None:
-        """Let a tile of an array that is not kept leave once a few others of it have been used."""
+        """Evict a tile of an array that is not kept once a few other tiles of it have been used."""
         recent = self._recent[self._sites[tensor]]
         recent[tensor] = None
         recent.move_to_end(tensor)

@@ -1,4 +1,4 @@
-"""The tiles that the compiler places in the SBUF of one core, and who touches them when."""
+"""The tiles that the compiler places in one core's SBUF, and the instructions that touch them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from nki_sim.targets import Target
 class SbufTiles:
     """Touches of tiles in program order, one row for each tile of an instruction.
 
-    A row has the `instruction`, the `tensor`, the rows of the same tile's touches `before` and `following`
-    (-1: none) and in `written` the last instruction until then that wrote the tile (-1: none did).
-    `rows[i]` is the row of cell `cells[i]`. By tensor there are `rooms` (bytes per partition), `first` and
-    `last` row (-1: no tile of this core), and `loaded`: whether it is written, by nothing but plain loads.
+    A row has the `instruction`, the `tensor`, the rows of the tile's touches `before` and `following` (-1 if
+    none), and in `written` the last instruction up to here that wrote the tile (-1 if none). `rows[i]` is the
+    row of cell `cells[i]`. Per tensor there are `rooms` (bytes per partition), the `first` and `last` row (-1
+    if it is not a tile of this core), and `loaded`: whether only plain loads write it.
     """
 
     def __init__(self, draft: ProgramDraft, target: Target, core: int) -> None:
@@ -51,7 +51,7 @@ class SbufTiles:
         self.last[self.tensor] = rows
 
     def carry_forward(self, marks: Ints) -> Ints:
-        """By row the mark of the tile's last row until then that has one (not -1), or -1."""
+        """Per row, the latest mark (not -1) of the same tile up to that row, or -1."""
         ordered = marks[self._order]
         latest = np.maximum.accumulate(np.where(ordered >= 0, np.arange(len(ordered)), -1))
         found = np.empty_like(marks)
@@ -59,7 +59,7 @@ class SbufTiles:
         return found
 
     def count_overfull(self, capacity: int) -> Ints:
-        """By instruction, in how many until then all tiles that live take more than `capacity` bytes."""
+        """Per instruction, how many instructions so far had live tiles of more than `capacity` bytes."""
         change = np.zeros(int(self.instruction[-1]) + 2 if len(self.instruction) else 0, dtype=np.int64)
         begin, end = self.before < 0, self.following < 0
         np.add.at(change, self.instruction[begin], self.rooms[self.tensor[begin]])
@@ -68,7 +68,7 @@ class SbufTiles:
 
 
 def _first_cells(cells: Cells, chosen: Ints) -> Ints:
-    """For each chosen cell the place of the first one of its instruction that has its tensor."""
+    """For each chosen cell, the first cell of its instruction with the same tensor, as a position."""
     tensor, instruction = cells.tensor[chosen], cells.instruction[chosen]
     heads = np.arange(len(chosen))
     for lag in range(1, int(cells.operand.max(initial=0)) + 1):
@@ -79,7 +79,7 @@ def _first_cells(cells: Cells, chosen: Ints) -> Ints:
 
 
 def _find_loaded_tiles(draft: ProgramDraft, writes: Ints) -> Bools:
-    """By tensor whether some of these cells write it, and all of them in plain loads."""
+    """Per tensor, whether some of these cells write it, all of them in plain loads."""
     cells, loads = draft.cells, plain_loads(draft)
     found, other = np.zeros((2, len(draft.tensor_sites)), dtype=bool)
     found[cells.tensor[writes]] = True
@@ -88,7 +88,7 @@ def _find_loaded_tiles(draft: ProgramDraft, writes: Ints) -> Bools:
 
 
 def plain_loads(draft: ProgramDraft) -> Bools:
-    """By instruction whether it is a DMA from an HBM tensor that nobody writes, at a known address."""
+    """Per instruction, whether it is a DMA from an HBM tensor that nothing writes, at a known address."""
     cells = draft.cells
     fixed = draft.tensors_in_memory("hbm", "private_hbm", "shared_hbm")
     fixed[cells.tensor[cells.writes]] = False

@@ -1,6 +1,6 @@
-"""What comes and goes because tiles leave SBUF: saved and read back, or loaded again.
+"""Adds the transfers for tiles that leave SBUF: they are saved and read back, or loaded again.
 
-A tile that holds only what DMA loaded from tensors that nobody writes is loaded again; any other is saved
+A tile whose contents DMA loaded from tensors that nothing writes is loaded again. Any other tile is saved
 once after its last change and read back [C].
 """
 
@@ -19,7 +19,7 @@ from nki_sim.forms import Form, Operand, Site
 
 
 def insert_spills(draft: ProgramDraft, plans: Iterable[tuple[SbufTiles, Sequence[int]]]) -> None:
-    """Add what the comings and goings on each core take (`residency`); tiles come back under new names."""
+    """Add the transfers for the evictions and reloads of each core (`residency`); tiles come back renamed."""
     at: list[int] = []
     steps: list[DraftStep] = []
     tensors = draft.cells.tensor.copy()
@@ -36,7 +36,7 @@ def insert_spills(draft: ProgramDraft, plans: Iterable[tuple[SbufTiles, Sequence
 
 
 class _SpillTraffic:
-    """The instructions `steps[i]` in front of instruction `at[i]`; by row the tile's new `names`."""
+    """The instructions `steps[i]` before instruction `at[i]`; by row, the tile's new `names`."""
 
     def __init__(self, draft: ProgramDraft, tiles: SbufTiles) -> None:
         self._draft, self._tiles = draft, tiles
@@ -46,7 +46,7 @@ class _SpillTraffic:
         self._loaded: list[bool] = tiles.loaded.tolist()
         self._sources: list[int] = draft.sources.tolist()
         self._contents = TileContents(draft)
-        # By tensor: its copy in HBM, its name, the instruction that it came back for.
+        # By tensor, its copy in HBM, its name, and the instruction that it came back for.
         self._copies: dict[int, int] = {}
         self._name: dict[int, int] = {}
         self._since: dict[int, int] = {}
@@ -57,7 +57,7 @@ class _SpillTraffic:
         self.names = np.full(len(self._tensor), -1)
 
     def run(self, moves: Sequence[int]) -> None:
-        """Take one coming or going after the other."""
+        """Handle one eviction or reload after another."""
         loads = iter(self._loads_to_repeat(moves))
         load = next(loads, None)
         for move in moves:

@@ -1,4 +1,4 @@
-"""Arrays: tiles of one declaration that live at the same time."""
+"""Finds arrays: tiles of one declaration that live at the same time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNROLLED = 8
 def find_split_tiles(
     draft: ProgramDraft, tiles: SbufTiles, moves: Iterable[int], *, loaded: bool
 ) -> set[int]:
-    """The tiles of all arrays of loaded, or of computed, tiles that comings and goings take apart."""
+    """The tiles of all arrays of loaded or computed tiles that evictions and reloads break up."""
     left = {int(tiles.tensor[move]) for move in moves if move >= 0}
     evicted = {tensor for tensor in left if tiles.loaded[tensor] == loaded}
     by_site: dict[int, list[int]] = defaultdict(list)
@@ -35,7 +35,7 @@ def find_split_tiles(
 
 
 def _group_by_lifetime(tensors: list[int], tiles: SbufTiles) -> Iterator[list[int]]:
-    """Tiles in groups whose lifetimes form one stretch."""
+    """Groups of tiles whose lifetimes form one stretch."""
     spans = [(int(tiles.first[tensor]), int(tiles.last[tensor]), tensor) for tensor in tensors]
     group: list[int] = []
     end = -1

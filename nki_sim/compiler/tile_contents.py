@@ -1,4 +1,4 @@
-"""What loads have left in tiles so far."""
+"""Tracks which loads filled each tile so far."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nki_sim.forms import Operand
 
 
 class TileContents:
-    """By tile the loads whose data is in it, in order: one into the same place takes another's place."""
+    """By tile, the loads that make up its contents, in order; a load into the same place replaces another."""
 
     def __init__(self, draft: ProgramDraft) -> None:
         self._draft = draft
@@ -20,7 +20,7 @@ class TileContents:
         self._loads: dict[int, dict[tuple[Operand, int], int]] = defaultdict(dict)
 
     def record_load(self, at: int) -> int:
-        """Instruction `at` is a load; the tile that it fills."""
+        """Record that instruction `at` is a load; return the tile that it fills."""
         cell = self._first[at]
         tensor = self._tensors[cell]
         place = self._draft.forms[self._forms[at]].operands[0], self._offsets[cell]
@@ -30,7 +30,7 @@ class TileContents:
         return tensor
 
     def current_loads(self, tensor: int) -> list[int]:
-        """The loads that make a tile what it is now."""
+        """The loads that make up a tile's current contents."""
         return list(self._loads[tensor].values())
 
     def load_operands(self, at: int) -> tuple[int, tuple[int, int], tuple[int, int]]:

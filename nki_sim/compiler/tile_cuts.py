@@ -1,4 +1,4 @@
-"""Cutting loads and accesses down to the part of a tile that an instruction uses."""
+"""Cuts loads and accesses down to the part of a tile that an instruction uses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TileBox:
         return self.right - self.left
 
     def intersect(self, other: TileBox) -> TileBox:
-        """What two boxes share; empty boxes end before they begin."""
+        """The intersection of two boxes; empty boxes end before they begin."""
         return TileBox(
             max(self.top, other.top),
             min(self.bottom, other.bottom),
@@ -39,27 +39,28 @@ class TileBox:
 
 
 def access_box(item: Operand, offset: int) -> TileBox:
-    """The box around what an access to a tile touches; `offset` is its first place."""
+    """The box around the elements that an access touches; `offset` is its first element."""
     start, column = divmod(offset - item.reach_below, item.row)
     return TileBox(start, start + item.partitions, column, column + item.free_extent)
 
 
 def can_narrow(item: Operand, site: Site) -> bool:
-    """Whether an access stays the same in a tile that holds its box alone."""
+    """Whether an access keeps its pattern in a tile that holds only its box."""
     return item.index_step == 0 and item.dtype == site.dtype and item.dims[0][0] == item.row
 
 
 def narrow_access(item: Operand) -> Operand:
-    """The access in a tile that holds its columns alone, from the first on."""
+    """The access in a tile that holds only its columns."""
     wide = item.free_extent
     return replace(item, dims=((wide, item.partitions), *item.dims[1:]), row=wide)
 
 
 def cut_load(dst: Operand, src: Operand, at: int, box: TileBox) -> tuple[Operand, Operand, int, int] | None:
-    """A load of what it has in common with a box, into a tile that holds the columns of the box alone.
+    """Cut a load to a box, into a tile that holds only the box's columns.
 
-    Operands and offset of the tile, and how much later in the source it begins; `at` is the load's offset in
-    the whole tile. None where no one access pattern does it. The two have to have something in common.
+    Returns the operands, the offset in the tile, and how much later in the source the load begins; `at` is
+    the load's offset in the whole tile. None if no single access pattern does it. The load and the box must
+    overlap.
     """
     own = access_box(dst, at)
     part = own.intersect(box)
@@ -100,13 +101,13 @@ def _match_dims(dst: Operand, src: Operand) -> DimPairs | None:
     if any(count > 1 for _, count in chain(left, right)):
         return None
     pairs += [(step, 0, 1) for step, _ in reversed(left)]
-    # Only the partitions may stand for one row; other single places say nothing.
+    # Only the partition dimension may have a single row; other dimensions of size 1 carry no information.
     found = [pair for at, pair in enumerate(pairs) if pair[2] > 1 or pair[0] == dst.row or at == 0]
     return found[::-1]
 
 
 def _cut_columns(pairs: DimPairs, low: int, high: int) -> tuple[DimPairs, int] | None:
-    """The dimensions that copy columns `low` to `high` (exclusive), and how far the source has moved."""
+    """The dimensions that copy columns `low` to `high` (exclusive), and the source's displacement."""
     if low >= high:
         return None
     if not pairs:
@@ -121,6 +122,6 @@ def _cut_columns(pairs: DimPairs, low: int, high: int) -> tuple[DimPairs, int] |
         return ([(step, other, last - first + 1), *inner], first * other) if whole else None
     if not inner:
         return [(step, other, 1)], first * other
-    # Behind the last column of a slice there may be a gap.
+    # There may be a gap after the last column of a slice.
     found = _cut_columns(inner, low - first * step, min(high - first * step, extent))
     return None if found is None else (found[0], found[1] + first * other)

@@ -1,10 +1,10 @@
-"""Tiles that hold the same values, by value numbers.
+"""Finds tiles that hold the same values, by value numbering.
 
-The number of a tile stands for its declaration, the instructions that write it, in order, and the numbers of
-what these read: profiles show values leave their loops, but two statements that make the same value both
-stay (rmsnorm_matmul loads 27 of 32 tiles twice) [C].
-A tile has one when everything that is written to it is written before anything else reads it. Other memory,
-HBM above all, is numbered by what it holds at the moment: the tensor, and how often it was written so far.
+A tile's number stands for its declaration, the instructions that write it, in order, and the numbers of what
+these read. Profiles show values hoisted out of loops, but two statements that make the same value both stay
+(rmsnorm_matmul loads 27 of 32 tiles twice) [C]. A tile has a number if all writes to it come before anything
+else reads it. Other memory, above all HBM, is numbered by its current contents: the tensor and how often it
+has been written.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from nki_sim.compiler.program_draft import ProgramDraft
 from nki_sim.forms import Form
 from nki_sim.program.ir import Bools
 
-# What an instruction does beyond its operands' values: nothing may be dropped.
+# Instructions with effects beyond their operands' values, which must not be dropped.
 SIDE_EFFECT_OPS = frozenset({"rng", "rand", "dropout", "core_barrier", "sendrecv", "loop_begin", "loop_end"})
 
 _ITSELF = _NOTHING = -1
 
 
 def has_side_effect(form: Form) -> bool:
-    """Whether an instruction does more than write what follows from what it reads."""
+    """Whether an instruction does more than write a function of what it reads."""
     return form.op in SIDE_EFFECT_OPS or any(item.buffer == "register" for item in form.operands)
 
 
 @dataclass(frozen=True, slots=True)
 class _FormKind:
-    """Places of a form's operands: written, read only; and whether its results depend on its outputs."""
+    """Positions of a form's operands: written, only read; and whether its results depend on its outputs."""
 
     outs: tuple[int, ...]
     ins: tuple[int, ...]
@@ -42,8 +42,8 @@ class _FormKind:
 class ValueNumbering:
     """Value numbers of the tiles of a draft.
 
-    `numbers[t]` is the first tile of its declaration that holds what tile t holds (t itself, where it is the
-    first), for tiles that some instruction reads and whose content is known.
+    `numbers[t]` is the first tile of its declaration with the same contents as tile t (t itself if it is the
+    first), for tiles that some instruction reads and whose contents are known.
     """
 
     def __init__(self, draft: ProgramDraft) -> None:
@@ -51,7 +51,7 @@ class ValueNumbering:
         self._changing: list[bool] = _changing_tensors(draft).tolist()
         self._placed = [site.address is not None for site in draft.sites]
         self._placed_writes = 0
-        # By tensor a number for all that was written to it until now, in order.
+        # By tensor, a number for everything written to it so far, in order.
         self._states: dict[int, int] = {}
         self._first: dict[tuple[int, int], int] = {}
         self.numbers: dict[int, int] = {}
@@ -78,7 +78,7 @@ class ValueNumbering:
                 self._placed_writes += self._placed[self._sites[tensor]]
 
     def _content_number(self, tensor: int) -> Hashable:
-        """What a tensor holds when it is read now."""
+        """The current contents of a tensor, as a key."""
         found = self.numbers.get(tensor)
         if found is not None:
             return found
@@ -103,7 +103,7 @@ def _form_kind(draft: ProgramDraft, number: int) -> _FormKind:
 
 
 def _changing_tensors(draft: ProgramDraft) -> Bools:
-    """By tensor whether its content changes: HBM, and tiles written after another instruction reads them."""
+    """Per tensor, whether its contents change: HBM, and tiles written after something else reads them."""
     cells, count = draft.cells, len(draft.tensor_sites)
     own = np.zeros(len(cells.tensor), dtype=bool)
     for place in range(int(cells.operand.max(initial=0)) + 1):

@@ -1,1 +1,1 @@
-"""Which write reaches which read: slices, provenance, dead instructions."""
+"""Data flow: which write reaches which read, slices, provenance, dead instructions."""

@@ -1,4 +1,4 @@
-"""What a tile takes of SBUF and PSUM, and how much of each there is."""
+"""How much of SBUF and PSUM a tile takes, and how much of each there is."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ MEMORIES = ("sbuf", "psum")
 
 
 def memory_capacity(memory: str, target: Target) -> int:
-    """Bytes per partition of SBUF, banks of PSUM."""
+    """Capacity in bytes per partition of SBUF, or banks of PSUM."""
     return target.sbuf_usable_bytes if memory == "sbuf" else target.psum_banks
 
 
 def tile_footprint(site: Site, target: Target) -> int:
-    """What one tile takes, in the unit of `memory_capacity`: of SBUF its share, by where tiles so high may
-    start."""
+    """Room of one tile in the unit of `memory_capacity`.
+
+    In SBUF a low tile counts as a share of a partition, by where tiles of its height may start.
+    """
     if site.buffer == "sbuf":
         fits = site.partition_bytes <= target.sbuf_usable_bytes
         return site.partition_bytes // (target.partitions // start_step(site.shape[0]) if fits else 1)

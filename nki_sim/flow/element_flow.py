@@ -1,9 +1,9 @@
-"""Which input elements single output elements depend on.
+"""Finds the input elements that single output elements depend on.
 
-Demands go backwards through the program, instruction by instruction: the places of its result that somebody
-wants become places of its operands. Element-wise instructions, products, transposes and copies ask for just
-what they use, what works along the rows of partitions asks for whole rows, everything else and everything
-behind a data-dependent address for whole operands.
+Demands go backwards through the program: wanted positions of an instruction's result become positions of its
+operands. Element-wise instructions, products, transposes and copies ask for exactly what they use.
+Instructions that work along the rows of partitions ask for whole rows. Everything else, and everything behind
+a data-dependent address, asks for whole operands.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Reach = Callable[[Form, Operand, Ints, Operand], Ints]
 
 
 def find_input_elements(program: Program, output: int, index: tuple[int, ...]) -> dict[str, Ints]:
-    """Input name -> flat numbers of the elements that one element of an output depends on, in order.
+    """Map input names to the sorted flat indices of the elements that one output element depends on.
 
     Raises:
         InputError: there is no such output or element.
@@ -47,9 +47,9 @@ def find_input_elements(program: Program, output: int, index: tuple[int, ...]) -
 
 
 def group_into_boxes(numbers: Ints, shape: tuple[int, ...]) -> list[ElementBox]:
-    """Boxes without overlap that hold just these elements of a tensor, given by their flat numbers.
+    """Disjoint boxes that contain exactly these elements of a tensor, given as flat indices.
 
-    Neighbours are joined along the last dimension first, as rows and then as blocks of rows.
+    Neighbours are joined along the last dimension first: into rows, then into blocks of rows.
     """
     if not len(numbers):
         return []
@@ -70,7 +70,7 @@ def group_into_boxes(numbers: Ints, shape: tuple[int, ...]) -> list[ElementBox]:
 
 
 class _ElementDemands:
-    """What is still wanted, by the cell that wrote it; latest first."""
+    """Elements still wanted, by the cell that wrote them; latest first."""
 
     def __init__(self, program: Program, traced: DataFlow) -> None:
         self._program = program
@@ -104,7 +104,7 @@ class _ElementDemands:
         }
 
     def _expand_cell(self, cell: int, places: Ints) -> None:
-        """Turn places of a written operand into elements of what its instruction reads."""
+        """Turn positions of a written operand into elements that its instruction reads."""
         program, cells = self._program, self._program.cells
         number = int(cells.instruction[cell])
         form = program.forms[program.form_ids[number]]
@@ -125,7 +125,7 @@ class _ElementDemands:
             self._demand_elements(tensor, self._flow.sources(other), found)
 
     def _demand_elements(self, tensor: int, writers: tuple[int, ...], found: Ints) -> None:
-        """Want elements of a tensor from their last writers, the rest from an input."""
+        """Demand elements of a tensor from their last writers, and the rest from an input."""
         cells = self._program.cells
         mixed = tensor in self._program.reinterpreted_tensors
         for cell in reversed(writers):
@@ -151,7 +151,7 @@ class _ElementDemands:
 
 
 def _flat_elements(item: Operand, places: Ints) -> Ints:
-    """The elements at some places of a pattern, counted from its first."""
+    """The elements at some positions of a pattern, counted from its first element."""
     indices = np.unravel_index(places, [count for _, count in item.dims])
     total: Ints = np.zeros(len(places), dtype=np.int64)
     for (step, _), index in zip(item.dims, indices, strict=True):
@@ -160,13 +160,13 @@ def _flat_elements(item: Operand, places: Ints) -> Ints:
 
 
 def _matching_places(item: Operand, found: Ints) -> tuple[Ints, Bools]:
-    """Places of a pattern that are among some elements, and which of these they are."""
+    """Positions of a pattern that are among the given elements, and which of these they match."""
     if not has_distinct_elements(item.dims) or any(step == 0 and count > 1 for step, count in item.dims):
         pattern = _pattern_elements(item)
         return np.flatnonzero(np.isin(pattern, found)), np.isin(found, pattern)
     weights = np.cumprod([1, *(count for _, count in reversed(item.dims))])[-2::-1]
     places, left = np.zeros_like(found), found + item.reach_below
-    # From the widest step on, as in a number with mixed bases; backward steps count from their end.
+    # Like digits of a mixed-radix number, from the widest step on; negative steps count from their end.
     walks = zip(item.ascending_dims, item.dims, weights.tolist(), strict=True)
     for (step, count), (own, _), weight in sorted(walks, reverse=True):
         if step and count > 1:
@@ -190,7 +190,7 @@ def _reach_everything(form: Form, out: Operand, places: Ints, item: Operand) -> 
 
 
 def _reach_rows(form: Form, out: Operand, places: Ints, item: Operand) -> Ints:
-    """All of an operand in the partitions that are wanted."""
+    """All elements of an operand in the wanted partitions."""
     if item.partitions != out.partitions:
         return _reach_everything(form, out, places, item)
     rows = np.unique(places // out.free)
@@ -198,7 +198,7 @@ def _reach_rows(form: Form, out: Operand, places: Ints, item: Operand) -> Ints:
 
 
 def _reach_same_place(form: Form, out: Operand, places: Ints, item: Operand) -> Ints:
-    """The same place, or the partition's one element."""
+    """The same position, or the partition's single element."""
     if out.role != "dst":
         return _reach_rows(form, out, places, item)
     if item.elements == out.elements:
@@ -209,7 +209,7 @@ def _reach_same_place(form: Form, out: Operand, places: Ints, item: Operand) -> 
 
 
 def _reach_transposed(form: Form, out: Operand, places: Ints, item: Operand) -> Ints:
-    """The transposed place, in matrices."""
+    """The transposed position, for matrices."""
     if len(item.dims) != 2 or len(out.dims) != 2 or form.param("axes") not in {None, (1, 0)}:
         return _reach_everything(form, out, places, item)
     width = out.dims[1][1]
@@ -217,7 +217,7 @@ def _reach_transposed(form: Form, out: Operand, places: Ints, item: Operand) -> 
 
 
 def _reach_product(form: Form, out: Operand, places: Ints, item: Operand) -> Ints:
-    """A column of each operand, all the way down the contraction."""
+    """A column of each operand, over the whole contraction."""
     if form.param("perf_mode", "none") != "none":
         return _reach_everything(form, out, places, item)
     row, column = np.divmod(places, out.free)

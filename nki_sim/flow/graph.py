@@ -1,10 +1,10 @@
-"""Which writes an access sees: for every operand that is read, the instructions whose values reach it.
+"""Traces data flow: for every operand that is read, the instructions whose values reach it.
 
-Exact element by element. Accesses that cover boxes of rows and columns are compared as boxes; only where
-patterns with gaps overlap without covering each other are elements counted, in tensors of at most
-`MAX_BITS` elements. Larger ones, what lies beyond `MAX_COMPARED`, data-dependent addresses and loops whose
-bounds depend on data are answered on the safe side: every write that may reach the access. Time and memory
-grow with the number of operands and of overlapping pairs of distinct regions, not with the size of tensors.
+The result is exact element by element. Accesses that fill boxes of rows and columns are compared as boxes.
+Only if patterns with gaps overlap without covering each other are elements counted, in tensors of at most
+`MAX_BITS` elements. Larger tensors, comparisons beyond `MAX_COMPARED`, data-dependent addresses and loops
+with data-dependent bounds get a safe answer: every write that may reach the access. Time and memory grow with
+the number of operands and of overlapping pairs of distinct regions, not with the size of tensors.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _ONE_REGION = ([[0]], [[0]])
 
 @dataclass(frozen=True, eq=False)
 class DataFlow:
-    """Cells are those of `Program.cells`.
+    """The writes that each read sees. Cells are those of `Program.cells`.
 
-    `single[cell]` is the write that gave the cell every element it reads, -1 where there is none or more
-    than one. `several` has those others: all writes that gave it some element, in program order; elements
-    that none of them wrote were there from the start, or are uninitialised. `finals` is the same for what
-    remains in each output at the end.
+    `single[cell]` is the write that gave the cell every element it reads, or -1 if there is none or several.
+    `several` holds the other cases: all writes that gave it some element, in program order. Elements that
+    none of them wrote were there from the start or are uninitialised. `finals` gives the same for the final
+    contents of each output.
     """
 
     single: Ints
@@ -65,7 +65,7 @@ def trace_data_flow(program: Program) -> DataFlow:
 
 
 def loop_starts(program: Program) -> Ints:
-    """Per instruction: the `loop_begin` of the outermost data-dependent loop around it, -1 outside."""
+    """Per instruction, the `loop_begin` of the outermost data-dependent loop around it, -1 outside."""
     starts = np.full(len(program), -1, dtype=np.int64)
     ops = [form.op for form in program.forms]
     marks = np.array([op in {"loop_begin", "loop_end"} for op in ops], dtype=bool)
@@ -84,10 +84,10 @@ def loop_starts(program: Program) -> Ints:
 def needed_instructions(
     program: Program, traced: DataFlow, wanted: Iterable[int], root: Sequence[int] | None = None
 ) -> Bools:
-    """Which instructions the values of some cells depend on, those that write them included.
+    """Which instructions the values of some cells depend on, including their writers.
 
-    `root[cell]` is the read whose writers count instead of the cell's own. A data-dependent loop is needed
-    as a whole.
+    `root[cell]` is the read whose writers count instead of the cell's own. A data-dependent loop is needed as
+    a whole.
     """
     cells = program.cells
     number_of, first = cells.instruction.tolist(), cells.first.tolist()
@@ -114,7 +114,7 @@ def needed_instructions(
 
 
 def uncertain_writes(program: Program) -> Bools:
-    """Per cell: writes of which only the run shows whether they happen, and where."""
+    """Per cell, whether it is a write for which only the run shows whether it happens, and where."""
     cells = program.cells
     skips = np.array([form.param("oob_mode") == "skip" for form in program.forms], dtype=bool)
     if not len(program):
@@ -125,7 +125,7 @@ def uncertain_writes(program: Program) -> Bools:
 
 
 def data_dependent_tensors(program: Program) -> frozenset[int]:
-    """Tensors of which only the run shows what is written, or whether what is read has been."""
+    """Tensors for which only the run shows what is written, or whether reads find written elements."""
     partial = {form: OPERATORS[form.op].partial(form) for form in program.forms}
     loose = [
         item.index_step != 0 or item.role in partial[form] for form in program.forms for item in form.operands
@@ -135,7 +135,7 @@ def data_dependent_tensors(program: Program) -> frozenset[int]:
 
 
 def _indexed_cells(program: Program) -> Bools:
-    """Per cell: whether its address depends on data."""
+    """Per cell, whether its address depends on data."""
     moves = np.array([item.index_step != 0 for item in program.operands], dtype=bool)
     indexed: Bools = moves[program.cells.operand]
     return indexed
@@ -145,9 +145,9 @@ def _indexed_cells(program: Program) -> Bools:
 class _TensorHistory:
     """The accesses of one tensor in program order, and its distinct regions.
 
-    Regions that fill their box are told apart by it (`keys`), the others by their pattern; those whose place
-    depends on data (`moves`) by the box that they may be anywhere in. `size` counts elements, or bytes where
-    elements of several sizes are accessed; patterns do likewise.
+    Regions that fill their box are identified by it (`keys`), other regions by their pattern. Regions at a
+    data-dependent place (`moves`) are identified by the box that they may lie in. `size` counts elements, or
+    bytes if elements of several sizes are accessed; so do patterns.
     """
 
     site: Site
@@ -191,7 +191,7 @@ class _FlowTracer:
         return DataFlow(self._single, self._several, self._finals)
 
     def _settle_single_writes(self) -> Ints:
-        """Settle tensors that one instruction fills before anything reads them; the other cells."""
+        """Settle tensors that one instruction fills before anything reads them; return the other cells."""
         cells, program = self._program.cells, self._program
         count = len(program.tensor_sites)
         writes = np.bincount(cells.tensor[cells.writes], minlength=count)
@@ -212,7 +212,7 @@ class _FlowTracer:
         return np.flatnonzero(~settled[cells.tensor] & (writes[cells.tensor] > 0))
 
     def _touches_whole_tensor(self) -> Bools:
-        """Whether a cell touches every element of its tensor."""
+        """Per cell, whether it touches every element of its tensor."""
         program = self._program
         apart = np.array([has_distinct_elements(item.dims) for item in program.operands], dtype=bool)
         counts = np.array(
@@ -246,7 +246,7 @@ class _FlowTracer:
             ]
             ids: dict[RegionKey, int] = {}
             region = [ids.setdefault(key, len(ids)) for key in keys]
-            # The first access of each region stands for all.
+            # The first access of each region stands for all of them.
             firsts: dict[int, int] = {}
             for at, number in enumerate(region, first):
                 firsts.setdefault(number, at)
@@ -262,7 +262,7 @@ class _FlowTracer:
             )  # fmt: skip
 
     def _fills_box(self, order: Ints, areas: Ints) -> Bools:
-        """Whether a cell touches every element of its box."""
+        """Per cell, whether it touches every element of its box."""
         items = self._program.operands
         apart = np.array([has_distinct_elements(item.dims) for item in items], dtype=bool)
         counts = np.array([_count_elements(item.dims) for item in items], dtype=np.int64)
@@ -272,11 +272,11 @@ class _FlowTracer:
         return dense & ~self._indexed[order] & ~self._has_mixed_sizes(order)
 
     def _has_mixed_sizes(self, order: Ints) -> Bools:
-        """Whether a cell's tensor is accessed as elements of several sizes."""
+        """Per cell, whether its tensor is accessed as elements of several sizes."""
         return np.isin(self._program.cells.tensor[order], list(self._program.reinterpreted_tensors))
 
     def _follow_history(self, history: _TensorHistory) -> None:
-        """Walk one tensor's accesses, keeping the last write of each region."""
+        """Walk one tensor's accesses and keep the last write of each region."""
         writer = [-1] * len(history.keys)
         soft: list[int] = []
         later = [cell for cell in history.cells if self._soft[cell] and self._starts[cell] >= 0]
@@ -294,7 +294,7 @@ class _FlowTracer:
             self._finals[tensor] = tuple(sorted([*(cell for cell in writer if cell >= 0), *soft]))
 
     def _reaching_writes(self, cell: int, soft: list[int], later: list[int]) -> list[int]:
-        """Writes without a fixed place or time that may reach a read, from rounds before it too."""
+        """Writes without a fixed place or time that may reach a read, also from earlier iterations."""
         start = self._starts[cell]
         if start < 0 or not later:
             return soft
@@ -321,7 +321,7 @@ class _FlowTracer:
     def _visible_writes(
         self, history: _TensorHistory, region: int, found: list[tuple[int, int]]
     ) -> list[tuple[int, int]]:
-        """Of the overlapping writes, newest first, those that a newer one does not hide."""
+        """The overlapping writes, newest first, that no newer one hides."""
         if _covers_region(history, found[0][1], region):
             return found[:1]
         keys = history.keys
@@ -344,7 +344,7 @@ def _covers_region(history: _TensorHistory, over: int, region: int) -> bool:
 
 
 def _visible_positions(history: _TensorHistory, region: int, found: list[int]) -> list[int]:
-    """Positions in `found` of the writes, newest first, that newer ones do not hide from a read."""
+    """Positions in `found` (newest first) of the writes that newer ones do not hide from a read."""
     solid = all(history.dense[other] for other in found)
     if solid and (history.dense[region] or history.moves[region]):
         return _visible_boxes(history, region, found)
@@ -354,7 +354,7 @@ def _visible_positions(history: _TensorHistory, region: int, found: list[int]) -
 
 
 def _visible_boxes(history: _TensorHistory, region: int, found: list[int]) -> list[int]:
-    """Positions in `found` of the boxes that show through the ones before them."""
+    """Positions in `found` of the boxes that earlier boxes do not hide."""
     area = history.areas[region]
     others = [history.areas[other] for other in found]
     rows = np.unique(np.clip([area[:2], *(box[:2] for box in others)], area[0], area[1]))
@@ -372,7 +372,7 @@ def _visible_boxes(history: _TensorHistory, region: int, found: list[int]) -> li
 
 
 def _visible_elements(history: _TensorHistory, region: int, found: list[int]) -> list[int]:
-    """The same, element by element; all of them in tensors too large for that."""
+    """The same, element by element; all positions if the tensor is too large for that."""
     if history.size > MAX_BITS:
         return list(range(len(found)))
     bits = np.zeros(history.size, dtype=bool)
@@ -393,18 +393,18 @@ def _region_bits(bits: Bools, history: _TensorHistory, region: int) -> Bools:
 
 
 def _ascending_walks(dims: Dims) -> Dims:
-    """The pattern's walks upwards from the widest step to the narrowest, repeats of elements left out."""
+    """The pattern's ascending walks from the widest step to the narrowest, without repeated elements."""
     walks = (pair for pair in make_ascending(dims) if pair[0] and pair[1] > 1)
     return merge_dims(tuple(sorted(walks, reverse=True)))
 
 
 def has_distinct_elements(dims: Dims) -> bool:
-    """Whether no two places of the pattern are the same element, steps of 0 aside."""
+    """Whether all positions of the pattern are different elements, apart from steps of 0."""
     return all(outer[0] >= inner[0] * inner[1] for outer, inner in pairwise(_ascending_walks(dims)))
 
 
 def _count_elements(dims: Dims) -> int:
-    """Different elements in a pattern whose places are distinct."""
+    """Number of different elements in a pattern whose positions are distinct."""
     total = 1
     for _, count in _ascending_walks(dims):
         total *= count

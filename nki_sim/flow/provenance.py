@@ -1,11 +1,10 @@
-"""Where results come from: which input regions a tile of an output depends on, through which precisions, and
-which instructions nobody needs.
+"""Where results come from: the input regions and precisions behind each output tile, and dead instructions.
 
-Tiles are what single instructions leave in an output. Their inputs are followed through every instruction as
-sets of regions, one bit per distinct region that the kernel reads; sets are shared where they are equal, and
-an input that is read in more than `MAX_REGIONS` distinct regions counts as one region. A set is dropped when
-its last reader is done, so that memory stays at (live tiles) x (regions) bits; time is one pass over the
-program. `element_flow` follows single elements instead.
+A tile is what a single instruction leaves in an output. Its inputs are followed through every instruction as
+sets of regions, with one bit per distinct region that the kernel reads. Equal sets are shared. An input that
+is read in more than `MAX_REGIONS` distinct regions counts as one region. A set is dropped after its last
+reader, so memory stays at (live tiles) x (regions) bits; time is one pass over the program. `element_flow`
+follows single elements instead.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _PRODUCTS = frozenset({"nc_matmul"})
 
 @dataclass(frozen=True, slots=True)
 class TensorRegion:
-    """A box of a tensor seen as rows of its last dimension in HBM, of partitions on chip: [first, end)."""
+    """A box [first, end) of a tensor: rows of its last dimension in HBM, partitions on chip."""
 
     tensor: str
     rows: tuple[int, int]
@@ -51,10 +50,10 @@ class TensorRegion:
 
 @dataclass(frozen=True, slots=True)
 class TileProvenance:
-    """A tile of an output: its place, the line that stores it, what it depends on.
+    """A tile of an output: its place, the line that stores it, and its dependences.
 
-    `inputs` are boxes that enclose the elements read. `precision` is, per input that reaches the tile, the
-    coarsest data type on the best of its ways there.
+    `inputs` are boxes around the elements read. `precision` gives, for each input that reaches the tile, the
+    coarsest data type on the most precise path.
     """
 
     output: TensorRegion
@@ -65,7 +64,7 @@ class TileProvenance:
 
 @dataclass(frozen=True, slots=True)
 class OperandPrecision:
-    """An operand of the instructions on one line: its type in memory, and the one it is computed in."""
+    """An operand of the instructions on one line: its type in memory, and the type it is computed in."""
 
     line: int
     instruction: str
@@ -75,12 +74,12 @@ class OperandPrecision:
 
 
 def find_tile_sources(program: Program) -> list[TileProvenance]:
-    """What each tile of the outputs depends on, in the order in which they are stored."""
+    """Return the dependences of each tile of the outputs, in the order in which they are stored."""
     return _ProvenanceWalk(program).output_tiles()
 
 
 def find_dead_instructions(program: Program) -> list[int]:
-    """Instructions whose results no output depends on, in program order."""
+    """Return the instructions whose results no output depends on, in program order."""
     traced = trace_data_flow(program)
     live = needed_instructions(program, traced, [cell for cells in traced.finals.values() for cell in cells])
     effects = np.array([bool(OPERATORS[form.op].outputs) for form in program.forms], dtype=bool)
@@ -91,7 +90,7 @@ def find_dead_instructions(program: Program) -> list[int]:
 
 
 def list_operand_precisions(program: Program) -> list[OperandPrecision]:
-    """Each kind of operand once per line: the type it has and the type it is computed in."""
+    """Return each kind of operand once per line, with its type and the type it is computed in."""
     pairs = np.unique(np.stack([program.lines, program.form_ids], axis=1), axis=0).tolist()
     return [
         OperandPrecision(
@@ -103,7 +102,7 @@ def list_operand_precisions(program: Program) -> list[OperandPrecision]:
 
 
 def _computed_dtype(form: Form, item: Operand) -> str:
-    """Moves within one type and products keep it, bitwise operators work on integers, the rest in float32."""
+    """Moves within one type and products keep the type; bitwise operators use integers, the rest float32."""
     same = len({other.dtype for other in form.operands}) == 1
     if (form.op in _MOVES and same) or (form.op in _PRODUCTS and item.role != "dst") or form.engine == "sync":
         return item.dtype
@@ -112,7 +111,7 @@ def _computed_dtype(form: Form, item: Operand) -> str:
 
 
 class _ProvenanceWalk:
-    """Passes over a program with, per written cell, its set of input regions and its ways from each input."""
+    """Passes over a program: per written cell, its set of input regions and its paths from each input."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -126,7 +125,7 @@ class _ProvenanceWalk:
         self._merged: dict[int, tuple[TensorRegion, ...]] = {}
 
     def output_tiles(self) -> list[TileProvenance]:
-        # In data-dependent loops values come from behind too: pass until nothing changes.
+        # In data-dependent loops values also come from later instructions, so repeat until nothing changes.
         while self._walk_once() and self._program.loop_partners:
             pass
         found = [
@@ -137,7 +136,7 @@ class _ProvenanceWalk:
         return [tile for _, tile in sorted(found, key=lambda entry: entry[0])]
 
     def _input_regions(self) -> dict[int, int]:
-        """Cell -> region, for cells that read an input."""
+        """Map cells that read an input to their region."""
         cells = self._program.cells
         found: dict[int, int] = {}
         for tensor in self._program.inputs:
@@ -153,7 +152,7 @@ class _ProvenanceWalk:
         return found
 
     def _walk_once(self) -> bool:
-        """Go through the instructions once; whether any set or way has grown."""
+        """Walk the instructions once; return whether any set or path has grown."""
         cells, grown = self._program.cells, False
         left = self._count_uses()
         reads, writes, first = cells.reads.tolist(), cells.writes.tolist(), cells.first.tolist()
@@ -165,7 +164,7 @@ class _ProvenanceWalk:
         return grown
 
     def _count_uses(self) -> dict[int, int]:
-        """How often each written cell is read or left in an output; only these are followed."""
+        """How often each written cell is read or left in an output; other cells are not followed."""
         cells, traced = self._program.cells, self._flow
         single = traced.single[cells.reads]
         left = Counter(single[single >= 0].tolist())
@@ -174,7 +173,7 @@ class _ProvenanceWalk:
         return left
 
     def _gather_sources(self, read: list[int], left: dict[int, int]) -> tuple[int, dict[int, int]]:
-        """What an instruction depends on by its operands; sets that nobody else will ask for are dropped."""
+        """Collect an instruction's dependences from its operands; drop sets that nothing else needs."""
         chosen, ways = 0, dict[int, int]()
         operand, tensor = self._program.cells.operand, self._program.cells.tensor
         for cell in read:
@@ -217,7 +216,7 @@ class _ProvenanceWalk:
         return TileProvenance(place, line, self._merged[chosen], precision)
 
     def _region_boxes(self, chosen: int) -> tuple[TensorRegion, ...]:
-        """The regions of a set, neighbours joined."""
+        """The regions of a set, with neighbours joined."""
         by_tensor: dict[int, list[regions.Box]] = {}
         for number, (tensor, box) in enumerate(self._regions):
             if chosen >> number & 1:
@@ -230,7 +229,7 @@ class _ProvenanceWalk:
 
 
 def _join_boxes(boxes: list[regions.Box], axis: int) -> list[regions.Box]:
-    """Boxes that touch or overlap along an axis and agree on the other one, as one."""
+    """Join boxes that touch or overlap along an axis and agree on the other one."""
     other = 2 - axis
     found: list[regions.Box] = []
     for box in sorted(boxes, key=lambda box: (box[other], box[other + 1], box[axis])):

@@ -1,7 +1,7 @@
-"""Which parts of a tensor an access touches: boxes of rows and columns, and how they lie to each other.
+"""The parts of a tensor that accesses touch, as boxes of rows and columns, and how the boxes overlap.
 
-An access pattern is enclosed in a box of rows and columns of its tensor's storage (partitions and free
-elements on chip, the last dimension as columns in HBM).
+A box of rows and columns of the tensor's storage encloses an access pattern: partitions and free elements on
+chip; in HBM the columns are the last dimension.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ MAX_MARKS = 1 << 30
 
 
 def access_boxes(program: Program, order: Ints) -> Ints:
-    """The boxes of some cells: [cell, (row, end row, column, end column)].
+    """Return the boxes of some cells: [cell, (row, end row, column, end column)].
 
-    Columns count elements as they are declared; of elements that an access as another type touches in part,
-    all counts.
+    Columns count elements as declared. An element that an access as another type touches in part counts as
+    touched.
     """
     cells, items = program.cells, program.operands
     extents = np.array([_row_column_extent(item) for item in items], dtype=np.int64)
@@ -41,7 +41,7 @@ def access_boxes(program: Program, order: Ints) -> Ints:
     before = np.array([item.reach_below for item in items], dtype=np.int64)
     row, column = np.divmod(cells.offset[order] - before[item], rows[item])
     height, width = extents[item, 0], extents[item, 1]
-    # A pattern whose columns run over the row's end covers whole rows.
+    # A pattern whose columns run past the end of a row covers whole rows.
     over = column + width > rows[item]
     height = np.where(over, height + (column + width - 1) // rows[item], height)
     column = np.where(over, 0, column)
@@ -64,7 +64,7 @@ def _scale_columns(program: Program, order: Ints, found: Ints) -> None:
 
 
 def _widen_indexed(program: Program, order: Ints, found: Ints) -> None:
-    """Addresses that depend on data reach any row, or any column of their partitions, or all of both."""
+    """Widen boxes of data-dependent addresses to any row, any column of their partitions, or both."""
     items, operand = program.operands, program.cells.operand[order]
     sites = program.tensor_sites[program.cells.tensor[order]]
     sizes = np.array([site.size // site.row for site in program.sites], dtype=np.int64)[sites]
@@ -90,10 +90,10 @@ def _row_column_extent(item: Operand) -> tuple[int, int]:
 
 
 def make_element_marks(size: int) -> Bools:
-    """One bit per element of a tensor, or per byte, none of them set.
+    """Make one cleared bit per element of a tensor, or per byte.
 
     Raises:
-        LimitError: there are too many to look at one by one.
+        LimitError: there are too many elements to look at one by one.
     """
     if size > MAX_MARKS:
         raise LimitError(
@@ -104,13 +104,13 @@ def make_element_marks(size: int) -> Bools:
 
 
 def pattern_in_bytes(item: Operand) -> Dims:
-    """The access pattern in bytes, element after element."""
+    """The access pattern in bytes."""
     size = item.itemsize
     return (*((step * size, count) for step, count in item.dims), (1, size))
 
 
 def find_overlaps(boxes: Ints) -> tuple[list[list[int]], list[list[int]]]:
-    """Per box: the boxes that overlap it (itself among them), and those that it encloses.
+    """Per box, the boxes that overlap it (including itself), and the boxes that it encloses.
 
     Raises:
         LimitError: there are too many pairs.
@@ -145,7 +145,7 @@ def _split_bands(boxes: Ints, chosen: Ints, *, axis: int) -> list[Ints]:
 def _compare_group(
     boxes: Ints, group: Ints, near: list[list[int]], inside: list[list[int]], most: int
 ) -> int:
-    """Fill in the boxes of a group; how many overlapping pairs there are, no more once over `most`."""
+    """Fill in the boxes of a group; return the number of overlapping pairs, stopping beyond `most`."""
     if len(group) == 1:
         near[group[0]] = inside[group[0]] = [int(group[0])]
         return 1

@@ -1,8 +1,7 @@
-"""Parts of a program: the instructions that some tiles of its outputs need, at the full problem size.
+"""Extracts parts of a program: the instructions that some output tiles need, at the full problem size.
 
-Exact element by element as to which writes reach a read (`trace_data_flow`), so that running a slice gives on
-the wanted elements what running the whole program gives. An instruction belongs to a slice as a whole or not
-at all.
+Which writes reach a read is exact element by element (`trace_data_flow`), so running a slice gives the same
+wanted elements as running the whole program. An instruction belongs to a slice as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ ElementBox = tuple[tuple[int, int], ...]
 
 
 def slice_backward(program: Program, wanted: Mapping[int, Sequence[ElementBox]]) -> Program:
-    """The same program with only the instructions that the wanted parts of its outputs need.
+    """Return the program with only the instructions that the wanted parts of its outputs need.
 
-    `wanted` gives boxes of elements for outputs by their position; outputs that are not there need nothing.
+    `wanted` gives boxes of elements by output position; outputs that are missing need nothing.
 
     Raises:
         InputError: there is no such output, or a box is not inside it.
@@ -52,7 +51,7 @@ def select_instructions(program: Program, chosen: Bools) -> Program:
 
 
 def _final_writers(program: Program, traced: DataFlow, at: int, boxes: Sequence[ElementBox]) -> list[int]:
-    """The writes that some element in the boxes shows at the end."""
+    """The writes of which some element is in the boxes at the end."""
     if not 0 <= at < len(program.outputs):
         raise InputError(f"{program.kernel} has {len(program.outputs)} outputs, there is no number {at}")
     tensor = program.outputs[at]

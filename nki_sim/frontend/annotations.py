@@ -1,6 +1,6 @@
-"""Assignments that say a tensor's shape: `data: nt.tensor[128, 512] = nl.zeros(...)` in a kernel's file.
+"""Checks assignments that declare a tensor's shape, such as `data: nt.tensor[128, 512] = nl.zeros(...)`.
 
-Python does not look at annotations of local variables, so the file is compiled with a check of them.
+Python ignores annotations of local variables, so the kernel's file is compiled with a check of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NAME = "__nki_annotated__"
 
 
 class _AnnotationChecker(ast.NodeTransformer):
-    """`name: note[...] = value` with the value passed through `annotated`."""
+    """Rewrites `name: note[...] = value` to pass the value through `annotated`."""
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
         if node.value is None or not isinstance(node.target, ast.Name):
@@ -33,7 +33,7 @@ class _AnnotationChecker(ast.NodeTransformer):
 
 
 def compile_with_checks(tree: ast.Module, filename: str, namespace: dict[str, Any]) -> Any:
-    """The code of a file, with what its checks call put into the namespace it will run in."""
+    """Compile a file with its checks; adds the functions that they call to the namespace it will run in."""
     namespace[_NAME] = _check_annotation
     return compile(_AnnotationChecker().visit(tree), filename, "exec", dont_inherit=True)
 

@@ -1,4 +1,4 @@
-"""`nki` itself: `jit`, which marks a kernel and leaves it callable from others, launches, and `simulate`."""
+"""`nki` itself: `jit`, which marks a kernel that other kernels can still call, launches, and `simulate`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ProgramInstance = tuple[tuple[int, ...], int]
 class Kernel:
     """A function marked with `@nki.jit`; `kernel[lnc]` launches it on that many cores.
 
-    Called from another kernel it runs inline. Called with arrays it is simulated when `NKI_SIMULATOR=1`.
+    Called from another kernel it runs inline. Called with arrays it is simulated if `NKI_SIMULATOR=1`.
     """
 
     dialect: ClassVar[str] = "nki"
@@ -41,7 +41,7 @@ class Kernel:
 
     @property
     def code(self) -> CodeType | None:
-        """The Python code behind partial calls, wrappers and objects with a `__call__`; None without any."""
+        """The Python code behind partial calls, wrappers and objects with a `__call__`, or None."""
         found = inspect.unwrap(self.function)
         while isinstance(found, functools.partial):
             found = inspect.unwrap(found.func)
@@ -60,7 +60,7 @@ class Kernel:
         return self.launch(*args, **kwargs)
 
     def launch(self, *args: Any, **kwargs: Any) -> Any:
-        """What a call from outside kernels does."""
+        """Handle a call from outside kernels."""
         if os.environ.get("NKI_SIMULATOR", "").lower() not in {"1", "true"}:
             fail(
                 "no_device", f"{self.__name__} is called with arrays and there is no device",
@@ -79,17 +79,17 @@ class Kernel:
         return type(self)(self.function, (cores,))
 
     def programs(self) -> Iterator[ProgramInstance]:
-        """The programs of a launch in the order in which they are traced."""
+        """Yield the programs of a launch in the order in which they are traced."""
         if not self.grid:
             yield (), 0
         for number in range(self.grid[0] if self.grid else 0):
             yield (number,), number
 
     def check_results(self, arguments: Mapping[str, Any], returned: list[int], recorder: Recorder) -> None:
-        """What this kernel's dialect asks of the arguments it wrote and of the tensors it returns."""
+        """Check the arguments that the kernel wrote and its results against the rules of its dialect."""
 
     def with_schedule(self, edges: Any) -> Kernel:
-        """The kernel with edges between named instructions, a hint that nothing computed depends on."""
+        """Return the kernel; edges between named instructions are a hint that no result depends on."""
         for edge in edges:
             later, earlier = edge
             names = [later, *(earlier if isinstance(earlier, list | tuple) else [earlier])]
@@ -113,10 +113,10 @@ def jit(function: Callable[..., Any] | None = None, **options: object) -> Any:
 
 
 def simulate(kernel: Any) -> Callable[..., Any]:
-    """The kernel as a function of NumPy arrays or torch tensors, run on the CPU.
+    """Return the kernel as a function of NumPy arrays or torch tensors that runs on the CPU.
 
-    The target is that of NEURON_PLATFORM_TARGET_OVERRIDE, trn2 without it. Arrays that the kernel writes
-    are changed in place. The call raises KernelError where the kernel breaks a rule.
+    The target is NEURON_PLATFORM_TARGET_OVERRIDE, by default trn2. Arrays that the kernel writes are changed
+    in place. The call raises KernelError if the kernel breaks a rule.
     """
     from nki_sim.frontend.simulate import run
 

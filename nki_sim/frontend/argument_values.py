@@ -1,4 +1,4 @@
-"""The constants that instructions take: operator objects such as `nl.exp`, enums, numbers; their checks."""
+"""Constants that instructions take, such as `nl.exp`, enums and numbers, and their checks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LanguageFunction:
         return f"nl.{self.name}"
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        """Compute on tiles and return a new one, where the language documents it."""
+        """Compute on tiles and return a new one, if the language documents the function."""
         from nki_sim.frontend.lowering import FUNCTIONS as COMPUTE
 
         compute = COMPUTE.get(self.name)
@@ -39,7 +39,7 @@ class LanguageFunction:
 
 
 class engine(Enum):  # noqa: N801  the documented spelling
-    """Where an instruction runs."""
+    """The engine that runs an instruction."""
 
     tensor = "tensor"
     vector = "vector"
@@ -60,7 +60,7 @@ class dge_mode(Enum):  # noqa: N801
 
 
 class oob_mode(Enum):  # noqa: N801
-    """What a DMA does with an index out of bounds: fail, or leave that place out."""
+    """What a DMA does with an index out of bounds: fail, or skip that place."""
 
     error = "error"
     skip = "skip"
@@ -84,14 +84,14 @@ class matmul_perf_mode(Enum):  # noqa: N801
 
 
 class dma_engine(Enum):  # noqa: N801
-    """Which DMA engines exchange tiles between cores."""
+    """The DMA engines that exchange tiles between cores."""
 
     dma = "dma"
     gpsimd_dma = "gpsimd_dma"
 
 
 class nc_version(IntEnum):  # noqa: N801
-    """Generations of NeuronCore, the older the smaller."""
+    """Generations of NeuronCore, ordered by age."""
 
     gen2 = 2
     gen3 = 3
@@ -99,7 +99,7 @@ class nc_version(IntEnum):  # noqa: N801
 
 
 def normalise_argument(operator: Operator, argument: Argument, value: Any) -> ParamValue | Tensor | None:
-    """The value as it is recorded; absent optional arguments take their default."""
+    """Return the value as recorded; missing optional arguments get their default."""
     if value is None:
         if argument.required:
             fail("missing_argument", f"nisa.{operator.name} needs {argument.name}=")
@@ -117,7 +117,7 @@ def normalise_argument(operator: Operator, argument: Argument, value: Any) -> Pa
 
 
 def split_list_argument(operator: Operator, name: str, roles: list[str], value: Any) -> list[Any]:
-    """The items of a list argument."""
+    """Split a list argument into its items."""
     if not isinstance(value, list | tuple):
         fail("argument_type", f"nisa.{operator.name}: {name} must be a list, not {type(value).__name__}")
     if not 0 < len(value) <= len(roles):
@@ -178,7 +178,7 @@ def _validate_ints(what: str, value: Any) -> ParamValue:
 
 
 def _validate_pattern(what: str, value: Any) -> ParamValue:
-    """[[step, count], ...] as one row of integers."""
+    """Flatten [[step, count], ...] to one row of integers."""
     pairs = list(value) if isinstance(value, tuple | list) else []
     made = all(isinstance(pair, tuple | list) and [type(n) for n in pair] == [int, int] for pair in pairs)
     if not pairs or not made:

@@ -1,4 +1,4 @@
-"""What kernels are called with and what they return: arguments that hold arrays anywhere, nested outputs."""
+"""Binds a kernel's arguments, with arrays anywhere in them, and collects its nested outputs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ DeclareArray = Callable[[str, Any], Tensor]
 def bind_arguments(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], recorder: Recorder
 ) -> tuple[tuple[Any, ...], dict[str, Any], list[Any]]:
-    """Arguments with a tensor in the place of each array or ArraySpec, and these in their order.
+    """Return the arguments with arrays and ArraySpecs replaced by tensors, and these in their order.
 
-    Lists, tuples, dictionaries, dataclasses and NKI objects are looked into; all else is passed on.
+    Lists, tuples, dictionaries, dataclasses and NKI objects are searched; everything else is passed on.
 
     Raises:
         KernelError: the arguments do not fit the signature or the shapes it declares.
@@ -59,7 +59,7 @@ def _bind_signature(
 
 
 def replace_arrays(value: Any, name: str, declare: DeclareArray) -> Any:
-    """The value with what `declare` makes of each array in it."""
+    """Replace each array in the value by what `declare` returns for it."""
     if is_array(value):
         return declare(name, value)
     if isinstance(value, list | tuple):
@@ -73,7 +73,7 @@ def replace_arrays(value: Any, name: str, declare: DeclareArray) -> Any:
 
 
 def _replace_in_object(value: Any, name: str, declare: DeclareArray) -> Any:
-    """A copy of an object with its attributes replaced."""
+    """Copy an object with its attributes replaced."""
     made = copy.copy(value)
     fields = [field.name for field in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else []
     for key in {**dict.fromkeys(fields), **getattr(value, "__dict__", {})}:
@@ -82,7 +82,7 @@ def _replace_in_object(value: Any, name: str, declare: DeclareArray) -> Any:
 
 
 def is_array(value: Any) -> bool:
-    """Whether a value has elements in memory: a NumPy array, a torch tensor, the specification of one."""
+    """Whether a value is an array: a NumPy array, a torch tensor, or an array's specification."""
     plain = isinstance(value, Tensor | type) or not hasattr(value, "dtype")
     return not plain and bool(getattr(value, "shape", ()))
 
@@ -91,9 +91,9 @@ def is_array(value: Any) -> bool:
 
 
 def collect_outputs(result: Any, recorder: Recorder, *, views: bool = False) -> list[Tensor]:
-    """The tensors that a kernel returns, in order; None among others is passed over.
+    """Return the tensors that a kernel returns, in order; skips None among them.
 
-    With `views` a reshaped view of a whole tensor may be returned in its place.
+    With `views`, a reshaped view of a whole tensor may be returned instead of the tensor.
     """
     found: list[Tensor] = []
     map_tensors(result, found.append)
@@ -106,7 +106,7 @@ def collect_outputs(result: Any, recorder: Recorder, *, views: bool = False) -> 
 
 
 def map_tensors(result: Any, use: Callable[[Tensor], Any]) -> Any:
-    """What a kernel returns, with what `use` makes of each tensor in its place."""
+    """Return a kernel's result with `use` applied to each tensor."""
     if isinstance(result, tuple | list):
         items: list[Any] = [None if item is None else map_tensors(item, use) for item in result]
         return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)
@@ -130,7 +130,7 @@ def _check_output(tensor: Tensor, recorder: Recorder, *, views: bool) -> None:
             "output_buffer", f"the kernel returns a part or another view of {site.name}: {tensor.shape} of "
             f"{site.shape}", "return whole tensors declared with buffer=nl.shared_hbm",
         )  # fmt: skip
-    # Legacy kernels are documented with outputs in plain nl.hbm too.
+    # The legacy documents also allow outputs in plain nl.hbm.
     allowed = {"shared_hbm", "hbm"} if recorder.dialect == "neuronxcc" else {"shared_hbm"}
     if site.buffer in allowed or tensor.storage.id in recorder.inputs_written():
         return

@@ -1,4 +1,4 @@
-"""Which kernel is being traced, and for which target: what `nl` and `nisa` calls refer to."""
+"""The kernel and target being traced, which `nl` and `nisa` calls refer to."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def current_recorder() -> Recorder:
 
 
 def read_values(view: Any) -> Any:
-    """A tensor's elements as they are now, None where they are not known: while tracing, outside kernels."""
+    """A tensor's current elements; None if they are unknown, as while tracing or outside kernels."""
     return _current[-1].read_values(view) if _current else None
 
 
 def device_print(prefix: str, view: Any) -> None:
-    """Print a tensor's elements where they are known."""
+    """Print a tensor's elements if they are known."""
     found = read_values(view) if hasattr(view, "storage") else None
     if found is not None:
         sys.stdout.write(f"{prefix} {found}\n")
@@ -67,20 +67,20 @@ _PLATFORMS = {"trn1": "trn1", "inf2": "trn1", "gen2": "trn1", "trn2": "trn2", "g
 
 
 def resolve_target_name(name: str) -> str:
-    """A target by any of its names; other names stay as they are."""
+    """Resolve a target's other names; unknown names stay as they are."""
     return _PLATFORMS.get(name.lower(), name)
 
 
 def platform_target(default: str = "trn2") -> str:
-    """The target that NEURON_PLATFORM_TARGET_OVERRIDE names."""
+    """Return the target that NEURON_PLATFORM_TARGET_OVERRIDE names."""
     return resolve_target_name(os.environ.get(PLATFORM) or default)
 
 
 def current_target() -> Target:
-    """The target kernels ask about: the one being traced for, also while their files are imported.
+    """Return the target being traced for; also valid while kernel files are imported.
 
     Raises:
-        TargetError: the environment names a target that is not there.
+        TargetError: the environment names an unknown target.
     """
     if _current:
         return _current[-1].target
@@ -88,7 +88,7 @@ def current_target() -> Target:
 
 
 class targeting:  # noqa: N801
-    """Makes a target the one that files are imported for."""
+    """Sets the target that files are imported for."""
 
     def __init__(self, target: Target) -> None:
         self._target = target

@@ -1,4 +1,4 @@
-"""Declarations: tensors as `nl.ndarray` and the functions around it make them, empty or filled."""
+"""Declarations: `nl.ndarray` and related functions, which make tensors, empty or filled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nki_sim.operators import OPERATORS
 
 _SBUF = MemoryRegion.sbuf
 
-# Rows and bytes of a row of the tile through which tensors in HBM are filled.
+# Size of the tile that fills tensors in HBM: its rows, and bytes per row.
 _FILL_ROWS = 128
 _FILL_BYTES = 8192
 
@@ -27,7 +27,7 @@ def ndarray(
 ) -> Tensor:
     """Declare a tensor; `address` is (first partition, byte in each partition) of a tile placed by hand.
 
-    Inside a loop each iteration declares a fresh one, which lets iterations overlap.
+    Inside a loop each iteration declares a new tensor, so iterations can overlap.
     """
     return current_recorder().declare(shape, dtype, _region_name(buffer), name or None, address)
 
@@ -41,7 +41,7 @@ def _region_name(buffer: Any) -> str:
 def full(
     shape: Sequence[int], fill_value: float, dtype: Any, buffer: MemoryRegion = _SBUF, name: str | None = None
 ) -> Tensor:
-    """A tensor that holds one value everywhere."""
+    """Declare a tensor that holds one value everywhere."""
     result = ndarray(shape, dtype, buffer, name)
     fill_tensor(result, fill_value)
     return result
@@ -69,31 +69,31 @@ def fill_tensor(goal: Tensor, value: float) -> None:
 
 
 def zeros(shape: Sequence[int], dtype: Any, buffer: MemoryRegion = _SBUF, name: str | None = None) -> Tensor:
-    """A tensor of zeros."""
+    """Declare a tensor of zeros."""
     return full(shape, 0.0, dtype, buffer, name)
 
 
 def ones(shape: Sequence[int], dtype: Any, buffer: MemoryRegion = _SBUF, name: str | None = None) -> Tensor:
-    """A tensor of ones."""
+    """Declare a tensor of ones."""
     return full(shape, 1.0, dtype, buffer, name)
 
 
 def empty_like(
     x: Tensor, dtype: Any = None, buffer: MemoryRegion | None = None, name: str | None = None
 ) -> Tensor:
-    """A tensor of the same shape; type and buffer as given or as `x`."""
+    """Declare a tensor of the same shape; type and buffer default to those of `x`."""
     return ndarray(x.shape, dtype or x.dtype, buffer or x.buffer, name)
 
 
 def zeros_like(
     x: Tensor, dtype: Any = None, buffer: MemoryRegion | None = None, name: str | None = None
 ) -> Tensor:
-    """Zeros of the same shape; type and buffer as given or as `x`."""
+    """Declare zeros of the same shape; type and buffer default to those of `x`."""
     return zeros(x.shape, dtype or x.dtype, buffer or x.buffer, name)
 
 
 def shared_constant(constant: Any) -> Tensor:
-    """A tensor in HBM that holds an array (or the array of a .npy file) from the start."""
+    """Declare a tensor in HBM that holds an array (or the array of a .npy file) from the start."""
     import numpy as np
 
     array = np.ascontiguousarray(np.load(constant) if isinstance(constant, str) else constant)
@@ -104,7 +104,7 @@ def shared_constant(constant: Any) -> Tensor:
 
 
 def shared_identity_matrix(n: int, dtype: Any = "uint8", dst: Tensor | None = None) -> Tensor:
-    """The identity of n rows as a tile in SBUF, in `dst` when it is given."""
+    """Make the n x n identity as a tile in SBUF, in `dst` if it is given."""
     import numpy as np
 
     from nki_sim.semantics.arrays import NUMPY

@@ -1,8 +1,7 @@
-"""Numerics while the Python runs: inside the kernel `print(tile)`, `tile.numpy()`, `nl.device_print` and a
-debugger show values.
+"""Runs a kernel eagerly, so that `print(tile)`, `tile.numpy()`, `nl.device_print` and debuggers show values.
 
-What has been recorded so far is executed when somebody asks for a value, and the rest at the end. Tiles live
-as long as the run, so this is for looking at kernels, not for full problem sizes.
+Recorded instructions are executed when a value is read, and the rest at the end. Tiles live as long as the
+run, so this is for inspecting kernels, not for full problem sizes.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ from nki_sim.semantics.arrays import NUMPY, Array
 
 
 def run_eagerly(kernel: Any, inputs: Sequence[Any], target: str = "trn2", *, entry: str | None = None) -> Any:
-    """What a kernel returns for these arguments, its values at hand while it runs.
+    """Run a kernel and return its result; its values can be read while it runs.
 
     `kernel` is the path of a file (its kernel `entry`, as for tracing), a kernel or a function of this
-    process; `inputs` are its arguments in order, arrays and plain values. The result has NumPy arrays in the
-    place of tensors, the ones that tracing and running the kernel give.
+    process. `inputs` are its arguments in order, arrays and plain values. The result has NumPy arrays instead
+    of tensors, equal to those from tracing and then running the kernel.
 
     Raises:
         KernelError: the kernel breaks a rule or raises; data-dependent errors have their instruction's line.
@@ -73,14 +72,14 @@ def _run_kernel(kernel: Kernel, inputs: Sequence[Any], target: str) -> Any:
 
 
 def _copy_input_arrays(kernel: Kernel, inputs: Sequence[Any], target: str) -> list[Array]:
-    """Copies of the arrays among the inputs, flat."""
+    """Copy the arrays among the inputs, as flat arrays."""
     scratch = kernel.recorder(targets.load(target), "", max_instructions=1 << 20)
     _, _, arrays = bind_arguments(kernel.function, inputs, {}, scratch)
     return [to_numpy(array).reshape(-1).copy() for array in arrays]
 
 
 class _EagerRecorder(Recorder):
-    """A recorder with a machine that executes what has been recorded."""
+    """A recorder with a machine that executes the recorded instructions."""
 
     def __init__(self, *args: Any, arrays: Sequence[Array], **options: Any) -> None:
         super().__init__(*args, **options)
@@ -106,7 +105,7 @@ class _EagerRecorder(Recorder):
     # -- following the recording -----------------------------------------------------------------
 
     def begin_program(self, place: tuple[int, ...], core: int) -> None:
-        """The programs of a launch are executed one after the other."""
+        """Begin a program; the programs of a launch run one after another."""
         self.execute_recorded()
         before = self._stream
         super().begin_program(place, core)
@@ -114,12 +113,12 @@ class _EagerRecorder(Recorder):
             self._first, self._done = [0], 0
 
     def synchronise(self, name: str, key: tuple[Any, ...], **what: Any) -> None:
-        """Programs that wait for each other cannot be executed one after the other."""
+        """Refuse programs that wait for each other, because they cannot run one after another."""
         del key, what
         fail("eager_launch", f"nisa.{name} is not supported eagerly", "trace and run the kernel instead")
 
     def execute_recorded(self) -> None:
-        """Execute what has been recorded, up to a loop of the device that is still open."""
+        """Execute what has been recorded, up to a device loop that is still open."""
         self.flush()
         stream = self._stream
         self._add_actions()
@@ -139,7 +138,7 @@ class _EagerRecorder(Recorder):
         self._actions += [prepare_form(form, self.target.name) for form in forms[len(self._actions) :]]
 
     def _match_loops(self, start: int) -> tuple[dict[int, int], int]:
-        """The marks of loops from an instruction on, matched, and where an open loop begins, or the end."""
+        """The loop marks from an instruction on, matched, and where an open loop begins, or the end."""
         partners: dict[int, int] = {}
         opened: list[int] = []
         for number in range(start, len(self._stream.forms)):
@@ -154,7 +153,7 @@ class _EagerRecorder(Recorder):
     # -- values ----------------------------------------------------------------------------------
 
     def read_values(self, tensor: View) -> Array | None:
-        """A copy of a tensor's elements, None where its place depends on data or a loop is still open."""
+        """A copy of a tensor's elements; None if its place depends on data or a loop is still open."""
         if tensor.lookup is not None or self.open_loops:
             return None
         self.execute_recorded()
@@ -167,5 +166,5 @@ class _EagerRecorder(Recorder):
         return np.ndarray(tensor.shape, dtype, array, tensor.offset * dtype.itemsize, strides).copy()
 
     def output_array(self, tensor: Tensor) -> Array:
-        """An output."""
+        """Return an output as an array."""
         return self._machine.tensor_array(tensor.storage.id).reshape(tensor.shape)

@@ -1,7 +1,7 @@
-"""Hands instructions the memory inside their engine: accumulation registers, random number generators.
+"""Gives instructions the memory inside their engine: accumulation registers, random number generators.
 
-Kernels do not name it. It is declared at first use, once for each engine and core, and an instruction gets
-the rows of the lanes that it runs in, so that dependences, initialisation and slices see it like any tensor.
+Kernels do not name this memory. It is declared at first use, once per engine and core. An instruction gets
+the rows of its lanes, so dependences, initialisation and slices treat it like any tensor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DeclareState = Callable[[Site, bytes | None], Tensor]
 
 
 class EngineStates:
-    """The memory of all engines; `declare` makes a tensor of a site, with what it holds at first."""
+    """The memory of all engines; `declare` makes a tensor of a site with its initial contents."""
 
     def __init__(self, declare: DeclareState) -> None:
         self._declare = declare
@@ -28,7 +28,7 @@ class EngineStates:
     def state_view(
         self, operator: Operator, given: Mapping[str, Any], *, engine: str, core: int, line: int
     ) -> Tensor | None:
-        """What the instruction changes or reads of its engine's memory; None when nothing."""
+        """Return the engine memory that the instruction reads or changes, or None."""
         argument = operator.state
         if argument is None or not _uses_state(operator, given):
             return None
@@ -59,7 +59,7 @@ def _uses_state(operator: Operator, given: Mapping[str, Any]) -> bool:
 
 
 def _refuse_idle(operator: Operator, given: Mapping[str, Any]) -> None:
-    """Reading out registers that nothing was ever put into is the usual way to forget the command."""
+    """Refuse to read registers that nothing was put into, which usually means a forgotten command."""
     if _reduce_command(operator, given) == "idle":
         fail(
             "reduce_cmd", f"nisa.{operator.name}: reduce_res gets registers that nothing was ever put into",
@@ -68,7 +68,7 @@ def _refuse_idle(operator: Operator, given: Mapping[str, Any]) -> None:
 
 
 def _lane_rows(operator: Operator, state: Tensor, given: Mapping[str, Any]) -> Tensor:
-    """The rows of the lanes of what the instruction reads; of what it writes when it reads nothing."""
+    """The rows for the lanes that the instruction reads, or writes if it reads nothing."""
     tiles = {name: given.get(name) for name in (argument.name for argument in operator.signature)}
     chip = {name: tile for name, tile in tiles.items() if isinstance(tile, Tensor) and tile.storage.on_chip}
     read = [tile for name, tile in chip.items() if name not in operator.outputs]

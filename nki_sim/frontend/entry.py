@@ -1,6 +1,6 @@
-"""Executes kernels on shapes and returns the programs they record, as bytes.
+"""Runs kernels on shapes and returns the programs they record, as bytes.
 
-Whatever the kernel does wrong comes out as a `KernelError` with the line of the kernel's own file.
+Anything the kernel does wrong becomes a `KernelError` with the line of the kernel's own file.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ MAX_INSTRUCTIONS = 2_000_000
 
 @dataclass(frozen=True)
 class TracedKernel:
-    """A kernel that ran on shapes: its program, the arrays it was called with and what it returned.
+    """A kernel that ran on shapes: its program, the arrays it was called with, and its result.
 
-    `arrays` are in the order of the program's inputs, `result` is what the kernel returns: tensors, nested.
+    `arrays` are in the order of the program's inputs. `result` is what the kernel returns: nested tensors.
     """
 
     program: bytes
@@ -53,7 +53,7 @@ def trace_bytes(
     lnc: int | None = None,
     max_instructions: int = MAX_INSTRUCTIONS,
 ) -> bytes:
-    """Run the kernel of `source` on shapes; the bytes are for `Program.from_bytes`.
+    """Run the kernel of `source` on shapes and return bytes for `Program.from_bytes`.
 
     Raises:
         KernelError: the kernel does not parse, breaks a rule or raises.
@@ -75,7 +75,7 @@ def trace_bytes(
 
 @contextmanager
 def kernel_from_source(source: str, filename: str, entry: str | None = None) -> Iterator[Kernel]:
-    """The kernel of a file, while what it imports as `nki` is the simulator's.
+    """Yield the kernel of a file; meanwhile its `import nki` gives the simulator.
 
     Raises:
         KernelError: the file does not parse or raises, or has no such kernel.
@@ -98,8 +98,8 @@ def trace_function(
 ) -> TracedKernel:
     """Run a kernel of this process on shapes; arguments may hold arrays, specifications and plain values.
 
-    Outputs may be reshaped views of whole tensors, and a kernel that writes its arguments may return
-    nothing: the program then has no output of its own.
+    Outputs may be reshaped views of whole tensors. A kernel that writes its arguments may return nothing; its
+    program then has no output of its own.
 
     Raises:
         KernelError: the kernel breaks a rule or raises; the line is one of the kernel's own file.
@@ -126,7 +126,7 @@ def _trace_programs(
     *,
     views: bool = False,
 ) -> TracedKernel:
-    """Trace every program of the launch; what the first one returns are the outputs."""
+    """Trace every program of the launch; the first one's results are the outputs."""
     views = views or kernel.dialect == "neuronxcc"
     place.line = kernel.code.co_firstlineno if kernel.code else 0
     recorder.kernel_line = place.line
@@ -153,7 +153,7 @@ def _trace_programs(
 
 
 def _install_namespaces(source: str) -> Any:
-    """The modules a file may import; the legacy namespace is loaded for files that name it."""
+    """The modules that a file may import; the legacy namespace is loaded only for files that name it."""
     if "neuronxcc" not in source:
         return install_modules(MODULES)
     from nki_sim.frontend.legacy import modules as legacy
@@ -177,7 +177,7 @@ def _parse_source(source: str, filename: str) -> ast.Module:
 
 
 def _assigned_names(tree: ast.Module) -> dict[int, str]:
-    """Line -> variable for `name = call(...)`, so that tensors carry the name the source gives them."""
+    """Map lines to variables for `name = call(...)`, so that tensors get the name from the source."""
     names = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
@@ -188,9 +188,9 @@ def _assigned_names(tree: ast.Module) -> dict[int, str]:
 
 
 def _parse_file(filename: str) -> ast.Module:
-    """A file of this process; an empty one where its source cannot be read."""
+    """Parse a file of this process; returns an empty module if its source cannot be read."""
     try:
-        with open(filename, encoding="utf-8") as file:  # noqa: PTH123  the name may be no path at all
+        with open(filename, encoding="utf-8") as file:  # noqa: PTH123  the name may not be a path at all
             return ast.parse(file.read())
     except (OSError, SyntaxError, ValueError):
         return ast.Module(body=[], type_ignores=[])

@@ -1,6 +1,6 @@
-"""Whatever comes out of kernel code becomes a `KernelError` with the line of the kernel's own file.
+"""Turns any exception of kernel code into a `KernelError` with the line of the kernel's own file.
 
-Where a person runs the kernel, the error names that file as well and its traceback ends there.
+If the user runs the kernel directly, the error also names that file and its traceback ends there.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 @dataclass(slots=True)
 class KernelOrigin:
-    """The kernel's file, and the line where it begins: that of errors in what it takes and returns.
+    """The kernel's file and first line, which errors in its arguments and results refer to.
 
-    An `attended` kernel runs in the process of a person, whose interrupt is not the kernel's doing, nor is
-    that the person quits the debugger or has a test end.
+    An `attended` kernel runs in the user's process. If the user interrupts it, quits the debugger or ends a
+    test, that is not an error of the kernel.
     """
 
     filename: str
@@ -47,10 +47,10 @@ class KernelOrigin:
 
 @contextmanager
 def map_kernel_errors(place: KernelOrigin) -> Iterator[None]:
-    """Map what kernel code raises; an error of another file of the kernel names its place as well."""
+    """Map what kernel code raises; errors in another file of the kernel name that place as well."""
     try:
         yield
-    except BaseException as error:  # kernel code may raise anything, and all of it is its fault
+    except BaseException as error:  # kernel code may raise anything, and all of it is the kernel's fault
         if place.attended and _is_stop(error):
             raise
         if place.attended and _is_quit(error):
@@ -59,7 +59,7 @@ def map_kernel_errors(place: KernelOrigin) -> Iterator[None]:
 
 
 def _is_stop(error: BaseException) -> bool:
-    """Whether somebody ended the run: at the keyboard, or a test that skips, fails or exits."""
+    """Whether the user ended the run: at the keyboard, or by a test that skips, fails or exits."""
     pytest = sys.modules.get("_pytest.outcomes")
     ends = (pytest.OutcomeException, pytest.Exit) if pytest else ()
     return isinstance(error, (KeyboardInterrupt, *ends))
@@ -72,7 +72,7 @@ def _is_quit(error: BaseException) -> bool:
 
 
 def _kernel_error(error: BaseException, place: KernelOrigin) -> BaseException:
-    """What to raise in the place of the error being handled; nothing of it is trusted to be what it seems."""
+    """Return what to raise instead of the current error; the error itself is not trusted in any way."""
     line, other = _locate_error(sys.exc_info()[2], place.filename)
     if type(error) is AbsentNameError:
         error = getattr(error, "refusal", error)
@@ -85,7 +85,7 @@ def _kernel_error(error: BaseException, place: KernelOrigin) -> BaseException:
         return made(code, message + other, line, hint)
     if type(error) in _MINE:
         return type(error)(_safe_text(error))
-    # Past the name that a metaclass may give it.
+    # Bypass a name that a metaclass may define.
     name = type.__dict__["__name__"].__get__(type(error))
     if isinstance(error, SystemExit | KeyboardInterrupt | GeneratorExit):
         return KernelError("kernel_exit", f"the kernel raised {name}{other}", line)
@@ -107,23 +107,23 @@ _FOLDERS = re.compile(
 
 
 def _safe_text(value: Any) -> str:
-    """What a value says of itself, if it can."""
+    """Return a value's text, if it can be converted."""
     try:
-        # Of a class derived from `str`, the characters that it really has.
+        # For a class derived from `str`, use the characters it really has.
         return _FOLDERS.sub("", escape_surrogates(str.__getitem__(str(value), slice(0, _MAX_TEXT))))
     except BaseException:  # noqa: BLE001  the kernel's own `__str__` may raise anything
         return "(it cannot be put into words)"
 
 
 def _locate_error(traceback: TracebackType | None, filename: str) -> tuple[int, str]:
-    """The innermost line of the kernel's file, and the place of another file that was reached from there."""
+    """The innermost line of the kernel's file, and the place in another file that was reached from there."""
     line, other = 0, ""
     while traceback is not None:
         found = traceback.tb_frame.f_code.co_filename
         if found == filename:
             line, other = traceback.tb_lineno, ""
         elif line and not found.startswith((_PACKAGE, "<")):
-            # The module's name, not its file's: where things lie on this machine is nobody's concern.
+            # Use the module's name, so that paths on this machine do not leak.
             module = _safe_text(traceback.tb_frame.f_globals.get("__name__"))
             other = f" [{module}, line {traceback.tb_lineno}]"
         traceback = traceback.tb_next
@@ -131,10 +131,10 @@ def _locate_error(traceback: TracebackType | None, filename: str) -> tuple[int, 
 
 
 class locate_errors:  # noqa: N801  a context manager reads as a verb
-    """Has the errors of a kernel point at its file: their text names it, their traceback ends in it.
+    """Makes a kernel's errors point at its file: their text names it, and their traceback ends in it.
 
-    Of the frames below the caller's, those in the simulator are left out. An error without one in the
-    kernel, as of a rule that the whole program breaks, gets one at its line.
+    Frames inside the simulator are removed below the caller's. An error without a frame in the kernel, such
+    as a rule that the whole program breaks, gets one at its line.
     """
 
     def __init__(self, code: CodeType | None) -> None:
@@ -147,12 +147,12 @@ class locate_errors:  # noqa: N801  a context manager reads as a verb
         if isinstance(error, KernelError) and self._code is not None and not error.filename:
             error.filename = self._code.co_filename
             error.line = error.line or self._code.co_firstlineno
-            # Raised again, it keeps the traceback it has then.
+            # When raised again, it keeps the traceback that it has then.
             error.__traceback__ = _kernel_traceback(error, self._code)
 
 
 def _kernel_traceback(error: KernelError, code: CodeType) -> TracebackType | None:
-    """The frames of the kernel's files, from where the kernel is entered to the line of the error."""
+    """The frames of the kernel's files, from the entry of the kernel to the line of the error."""
     frames: list[tuple[FrameType, int, int]] = []
     entry = error.__traceback__
     while entry is not None:
@@ -170,7 +170,7 @@ def _kernel_traceback(error: KernelError, code: CodeType) -> TracebackType | Non
 
 
 def _source_frame(code: CodeType, line: int) -> FrameType:
-    """A frame that shows a line of the kernel's file."""
+    """Make a frame that shows a line of the kernel's file."""
     source = compile("frame()", code.co_filename, "eval").replace(co_name=code.co_name, co_firstlineno=line)
     frame: FrameType = eval(source, {"frame": lambda: sys._getframe(1)})  # noqa: S307, SLF001  text of our own
     return frame

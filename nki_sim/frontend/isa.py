@@ -1,4 +1,4 @@
-"""`nki.isa`: the instructions, built from the operator table; what is missing is refused by name."""
+"""`nki.isa`: the instructions, built from the operator table; missing ones are refused by name."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = [
 tensor_engine, vector_engine, scalar_engine = engine.tensor, engine.vector, engine.scalar
 gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown
 
-# Accepted and not acted on: they steer the vendor's compiler, not what is computed.
+# Accepted and ignored: they steer the vendor's compiler and do not change results.
 _HINTS: dict[str, Callable[[Any], bool]] = {
     "name": lambda value: isinstance(value, str),
     "keepdims": lambda value: isinstance(value, bool),
@@ -55,10 +55,10 @@ _ENUMS: dict[str, type[Enum]] = {
     "engine": engine, "oob_mode": oob_mode, "perf_mode": matmul_perf_mode, "reduce_cmd": reduce_cmd,
     "dge_mode": dge_mode,
 }  # fmt: skip
-# Sequencers that may start a DMA, of which the hardware makes the descriptors then.
+# Sequencers that may start a DMA; the hardware then makes its descriptors.
 _TRIGGERS = frozenset({engine.sync, engine.scalar})
 _ENUM_NAMES = frozenset(_ENUMS)
-# What asks for what is done anyway, where the operator does not know the argument.
+# Values that ask for the default behaviour, for operators without the argument.
 _NEUTRAL: dict[str, tuple[object, ...]] = {
     "oob_mode": (oob_mode.error,),
     "perf_mode": (matmul_perf_mode.none,),
@@ -68,7 +68,7 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
 
 
 def _check_memset_kind(given: dict[str, Any]) -> None:
-    """A constant is of the kind of its tile: a float is not made an integer, however round it is."""
+    """A constant must be of its tile's kind: a float does not become an integer, even if it is whole."""
     dst, value = given.get("dst"), given.get("value")
     if isinstance(dst, Tensor) and isinstance(value, float) and DTYPES[dst.storage.dtype].kind != "float":
         fail(
@@ -78,7 +78,7 @@ def _check_memset_kind(given: dict[str, Any]) -> None:
 
 
 def _refuse_language_operators(given: dict[str, Any]) -> None:
-    """The language divides; no engine does."""
+    """Refuse division operators, which the language has but no engine does."""
     for name in ("op", "op0", "op1"):
         function = getattr(given.get(name), "name", None)
         if function in LANGUAGE_ALONE:
@@ -88,7 +88,7 @@ def _refuse_language_operators(given: dict[str, Any]) -> None:
             )  # fmt: skip
 
 
-# What an argument that was left out depends on, and what kernels may not pass although programs hold it.
+# Defaults that depend on other arguments, and values that only programs may hold.
 _ARGUMENT_CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "nc_matmul": infer_accumulate,
     "memset": _check_memset_kind,
@@ -105,12 +105,12 @@ class NkiValidationError(Exception):
 
 
 class NkiInstruction:
-    """What an instruction returns. Edges between instructions are hints: program order is kept anyway."""
+    """The result of an instruction. Edges between instructions are hints: program order is kept anyway."""
 
     __slots__ = ()
 
     def depends_on(self, *producers: NkiInstruction) -> Self:
-        """This instruction after those."""
+        """Run this instruction after those."""
         if any(not isinstance(producer, NkiInstruction) for producer in producers):
             fail("argument_type", "depends_on takes what nisa instructions return")
         return self
@@ -146,9 +146,9 @@ def _build_instruction(operator: Operator) -> Callable[..., NkiInstruction]:
 
 
 def _check_enums(operator: Operator, given: dict[str, Any]) -> None:
-    """Enumerations are given as such: numbers and texts that stand for them were refused since 0.3.
+    """Refuse numbers and texts that stand for enumerations, as releases from 0.3 on do.
 
-    Modes of descriptors are still given by number, as public kernels do.
+    Descriptor modes may still be numbers, because public kernels pass them so.
     """
     mode = given.get("dge_mode")
     if type(mode) is int and 0 <= mode < len(dge_mode):
@@ -165,7 +165,7 @@ def _check_enums(operator: Operator, given: dict[str, Any]) -> None:
 
 
 def _check_trigger(operator: Operator, given: dict[str, Any]) -> None:
-    """What is triggered by an engine is a DMA whose descriptors the hardware makes."""
+    """Only a DMA whose descriptors the hardware makes can be triggered by an engine."""
     trigger = given.get("engine")
     hardware = given.get("dge_mode") is dge_mode.hwdge
     if trigger not in {None, engine.unknown, *(_TRIGGERS if hardware else ())}:

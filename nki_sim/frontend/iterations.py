@@ -1,4 +1,4 @@
-"""Which iteration of which loop an instruction belongs to, where iterations may run in any order."""
+"""Tracks the loop iteration of each instruction, where iterations may run in any order."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from nki_sim.forms import MAX_DEPTH
 
 
 class IterationTracker:
-    """The iterations being executed, and the table of those that an instruction was recorded in."""
+    """The iterations being executed, and a table of the iterations with recorded instructions."""
 
     def __init__(self) -> None:
         self._node_table = (array("I"), array("I"), array("I"))
-        # The iterations being executed, outermost first: loop, index, number (0 before it is recorded).
+        # The iterations being executed, outermost first: loop, index, number (0 until it is recorded).
         self._iterating: list[list[int]] = []
         self._node = 0
         self._loops = 0
 
     def new_loop(self) -> int:
-        """A number for one execution of a loop whose iterations may run in any order (`affine_range`)."""
+        """Number one execution of a loop whose iterations may run in any order (`affine_range`)."""
         self._loops += 1
         return self._loops - 1
 
     def enter_iteration(self, loop: int, index: int) -> None:
-        """What is recorded from here on belongs to iteration `index` (not negative) of the loop."""
+        """Assign what is recorded from here on to iteration `index` (not negative) of the loop."""
         if len(self._iterating) >= MAX_DEPTH:
             raise LimitError("limit_loops", f"more than {MAX_DEPTH} loops inside each other")
         self._iterating.append([loop, index, 0])
@@ -36,12 +36,12 @@ class IterationTracker:
         return self._node if self._node >= 0 else self._record_iterations()
 
     def leave_iteration(self) -> None:
-        """End of the innermost iteration entered."""
+        """End the innermost iteration."""
         self._iterating.pop()
         self._node = self._iterating[-1][2] or -1 if self._iterating else 0
 
     def _record_iterations(self) -> int:
-        """The number of the innermost iteration; it and those around it are put into the table."""
+        """Add the open iterations to the table; return the number of the innermost one."""
         parents, loops, indices = self._node_table
         number = 0
         for entry in self._iterating:

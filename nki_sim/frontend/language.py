@@ -60,49 +60,49 @@ def ds(start: Any, size: int) -> Any:
 
 
 def broadcast_to(x: Tensor, shape: Sequence[int], dtype: Any = None) -> Tensor:
-    """The tile in a larger shape: dimensions of size 1 repeat."""
+    """Return the tile in a larger shape: dimensions of size 1 repeat."""
     found: Tensor = COMPUTE["broadcast_to"](x, shape, dtype)
     return found
 
 
 def expand_dims(x: Tensor, axis: int) -> Tensor:
-    """A view with a new dimension of size 1."""
+    """Return a view with a new dimension of size 1."""
     return x.expand_dim(axis)
 
 
 def device_print(print_prefix: str, tensor: Tensor) -> None:
-    """Print a tensor where the kernel runs eagerly; programs leave it out: nothing computed depends on it."""
+    """Print a tensor if the kernel runs eagerly; programs leave it out because no result depends on it."""
     if not isinstance(print_prefix, str) or not isinstance(tensor, Tensor):
         fail("argument_type", "nl.device_print takes a text and a tensor")
     context.device_print(print_prefix, tensor)
 
 
 def _memory_of(x: Any) -> Any:
-    """The memory of a tensor, or the memory itself."""
+    """Return the memory of a tensor, or the memory itself."""
     return getattr(x, "buffer", x)
 
 
 def is_sbuf(buffer: Any) -> bool:
-    """Whether a memory, or that of a tensor, is SBUF."""
+    """Whether a memory, or a tensor's memory, is SBUF."""
     return bool(_memory_of(buffer) == sbuf)
 
 
 def is_psum(buffer: Any) -> bool:
-    """Whether a memory, or that of a tensor, is PSUM."""
+    """Whether a memory, or a tensor's memory, is PSUM."""
     return bool(_memory_of(buffer) == psum)
 
 
 def is_on_chip(buffer: Any) -> bool:
-    """Whether a memory, or that of a tensor, is on chip."""
+    """Whether a memory, or a tensor's memory, is on chip."""
     return _memory_of(buffer) in {sbuf, psum}
 
 
 def is_hbm(buffer: Any) -> bool:
-    """Whether a memory, or that of a tensor, is in HBM."""
+    """Whether a memory, or a tensor's memory, is in HBM."""
     return _memory_of(buffer) in {hbm, private_hbm, shared_hbm}
 
 
-# Values of the documents that nothing here takes; the instructions they are passed to say so.
+# Documented values that nothing here takes; the instructions that get them report it.
 _VALUES = TRN3 | TRN3_DTYPES | {"bypass", "uint64"}
 _FUNCTIONS = {
     name: LanguageFunction(name)

@@ -1,7 +1,7 @@
-"""Loops. Those whose bounds are known while tracing are unrolled; the others run on the device.
+"""Loops: those with bounds known while tracing are unrolled, the others run on the device.
 
-A loop of the device is a `loop_begin` and a `loop_end` around one recording of its body: it goes on while a
-condition register is not 0.
+A device loop is a `loop_begin` and a `loop_end` around one recording of its body. It runs while a condition
+register is not 0.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], Any], step: int 
             _call_body(body_fun, NkiScalar(value))
         return
     for counter in _count_on_device(first, last, step):
-        # By value: what the body does to its variable does not move the loop.
+        # By value: changes of the variable in the body do not affect the loop.
         copy = registers.copy_to_register(counter)
         _call_body(body_fun, VirtualRegister(copy) if as_register else NkiScalar(copy))
 
@@ -49,10 +49,10 @@ def _call_body(body: Callable[[Any], Any], variable: Any) -> None:
 
 
 def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[Any]:
-    """The loop of the releases before `fori_loop`: `for i in nl.dynamic_range(register)`.
+    """The loop of releases before `fori_loop`: `for i in nl.dynamic_range(register)`.
 
-    With bounds known while tracing it is `range`. Otherwise the body is traced once; leaving it with
-    `break` or `return` is refused when the kernel ends, since the loop is not closed then.
+    With bounds known while tracing it is `range`. Otherwise the body is traced once. Leaving it with `break`
+    or `return` is refused when the kernel ends, because the loop is then not closed.
     """
     _check_step("dynamic_range", step)
     lower, upper = (0, start) if stop is None else (start, stop)
@@ -63,7 +63,7 @@ def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[Any]:
 
 
 def _count_on_device(first: int | Tensor, last: int | Tensor, step: int) -> Iterator[Tensor]:
-    """The counter of a loop of the device; the body is what happens before the next one is asked for."""
+    """Yield the counter of a device loop; the body runs before the next value is requested."""
     counter = registers.copy_to_register(first)
     end = registers.copy_to_register(last) if isinstance(last, Tensor) else last
     condition = registers.compute_register("less", counter, end)
@@ -123,7 +123,7 @@ def _loop_bound(value: Any) -> int | Tensor:
 
 
 class no_reorder:  # noqa: N801  the documented spelling
-    """`with nl.no_reorder():` keeps what is issued inside in program order, as all programs here are kept."""
+    """`with nl.no_reorder():` keeps program order inside, which the simulator always does."""
 
     def __enter__(self) -> None:
         current_recorder().ordered += 1

@@ -1,4 +1,4 @@
-"""The modules that kernels import: `nki` and what is below it, while a kernel file is executed."""
+"""The modules that kernels import: `nki` and its submodules, installed while a kernel file runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from nki_sim.frontend.storage import fail
 
 _CONSTANTS = (dge_mode, dma_engine, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd)
 
-# What the documents of these modules list.
+# Names that the documents list for these modules.
 _COLLECTIVES = (
     "ReplicaGroup", "all_gather", "all_gather_v", "all_reduce", "all_to_all", "all_to_all_v",
     "collective_permute", "collective_permute_implicit",
@@ -56,7 +56,7 @@ class _RefusedModule(ModuleType):
 
 
 class _DataTypeModule(ModuleType):
-    """A module that is also an annotation, `nki.dtype | None`: any data type."""
+    """A module that also works as an annotation, as in `nki.dtype | None`: any data type."""
 
     def __or__(self, other: Any) -> Any:
         return DType | other
@@ -104,7 +104,7 @@ def attach_submodules() -> None:
 
 @contextmanager
 def install_modules(modules: Mapping[str, ModuleType]) -> Iterator[None]:
-    """`import` gives these modules meanwhile, even where real packages of their names are installed."""
+    """Let `import` find these modules meanwhile, even if real packages of their names are installed."""
     roots = {name.partition(".")[0] for name in modules}
     taken = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in roots}
     for name in taken:
@@ -120,7 +120,7 @@ def install_modules(modules: Mapping[str, ModuleType]) -> Iterator[None]:
 
 @contextmanager
 def register_module(module: ModuleType) -> Iterator[None]:
-    """`sys.modules` has the module meanwhile: dataclasses, typing and enum look up where a class was made."""
+    """Put the module into `sys.modules` meanwhile, where dataclasses, typing and enum look it up."""
     before = sys.modules.get(module.__name__)
     sys.modules[module.__name__] = module
     try:
@@ -132,7 +132,7 @@ def register_module(module: ModuleType) -> Iterator[None]:
 
 
 def create_module(name: str, filename: str) -> ModuleType:
-    """An empty module for a file; no file that is imported has its name, which is `__name__`."""
+    """Create an empty module for a file; its `__name__` is not the name of any importable file."""
     module = ModuleType(f"__{name}__")
     module.__file__ = filename
     return module

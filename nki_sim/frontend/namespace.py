@@ -1,6 +1,6 @@
-"""Names that a namespace does not have: what the documents list is refused as such, the rest is unknown.
+"""Handles names that a namespace lacks: documented names are refused as such, others are unknown.
 
-Both are AttributeErrors, so that `hasattr`, and `getattr` with a default, tell what is there.
+Both raise AttributeErrors, so that `hasattr`, and `getattr` with a default, work.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TRN3 = "it needs NeuronCore-v4 (trn3)"
 
 
 class AbsentNameError(AttributeError):
-    """A namespace was asked for what it does not have; inside a kernel this is the error `refusal`."""
+    """A namespace lacks the requested name; inside a kernel this becomes the error `refusal`."""
 
     def __init__(self, refusal: KernelError) -> None:
         super().__init__(str(refusal))
@@ -23,11 +23,11 @@ class AbsentNameError(AttributeError):
 
 
 class Namespace:
-    """What a module of kernels answers for names that it does not have.
+    """Answers requests for names that a module of kernels lacks.
 
-    `offered` are the names it has, of which the nearest is suggested, one that begins with the same word
-    where there is one; `documented` are those that it should have and does not, with the reason or what to
-    use; `meant` are other words for names that it has.
+    `offered` are the names it has; the error suggests the nearest one, preferably with the same first word.
+    `documented` are names that it should have but lacks, with the reason or a replacement. `meant` maps other
+    words to names that it has.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class Namespace:
         self._documented = documented
 
     def refuse_name(self, name: str) -> NoReturn:
-        """Say what is wrong with a name.
+        """Raise an error that says what is wrong with a name.
 
         Raises:
-            AbsentNameError: always; Python's own, silently, where it looks for its special names.
+            AbsentNameError: always; Python's own lookups of special names get a plain one.
         """
         if name.startswith("__"):
             raise AttributeError(name)

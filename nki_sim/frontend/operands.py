@@ -1,4 +1,4 @@
-"""Arguments as they are recorded: signatures, operands, shapes, names and data types of what kernels pass."""
+"""Normalises what kernels pass for recording: signatures, operands, shapes, names and data types."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from nki_sim.targets import Target
 MAX_ELEMENTS = 1 << 40
 
 
-# Constants that are their own signature, together with their type.
+# Constants that can be signature keys, together with their type.
 PLAIN = frozenset({bool, int, LanguageFunction})
 
 
 def as_signature_key(value: Any) -> Any:
-    """A constant as part of a signature, in which 1, 1.0 and True differ and zeros have signs."""
+    """Return a constant as a signature key that distinguishes 1, 1.0 and True, and 0.0 and -0.0."""
     if value is None or type(value) is str:
         return value
     if type(value) is float:
@@ -33,7 +33,7 @@ def as_signature_key(value: Any) -> Any:
 
 
 def normalise_axes(axes: tuple[int, ...], data: Any) -> tuple[int, ...]:
-    """Axes counted from the front; those of an operand that is no tensor stay for the checks to refuse."""
+    """Count axes from the front; if the operand is not a tensor, leave them for the checks to refuse."""
     rank = data.ndim if isinstance(data, Tensor) else 0
     return tuple(axis + rank if axis < 0 else axis for axis in axes)
 
@@ -58,7 +58,7 @@ def validate_shape(shape: Any) -> tuple[int, ...]:
 
 
 def check_site(site: Site, target: Target) -> None:
-    """Refuse declarations in memories that are not there, and tiles that no memory on chip holds."""
+    """Refuse declarations in unknown memories, and tiles that do not fit any memory on chip."""
     if site.buffer not in BUFFERS:
         fail(
             "unsupported_memory",
@@ -87,7 +87,7 @@ def validate_name(name: Any) -> str:
 
 
 def validate_address(address: Any, name: str, buffer: str) -> tuple[int, int]:
-    """The place of a tile that the kernel chooses: first partition, byte in each partition."""
+    """Return the address that a kernel chose for a tile: first partition, byte in each partition."""
     pair = tuple(address) if isinstance(address, tuple | list) else ()
     if len(pair) != 2 or any(type(part) is not int or part < 0 for part in pair):
         fail("address", f"address={address!r} of {name}", "give (first partition, byte in each partition)")
@@ -99,7 +99,7 @@ def validate_address(address: Any, name: str, buffer: str) -> tuple[int, int]:
 
 
 def dtype_name(dtype: Any) -> str:
-    """The name of a data type given as `nl` gives it, as a text, or as NumPy, ml_dtypes or torch do."""
+    """Return the name of a data type of `nl`, NumPy, ml_dtypes or torch, or given as text."""
     name = nki_dtype_name(dtype)
     if name in TRN3_DTYPES:
         fail("dtype", f"nl.{name} is for NeuronCore-v4 (trn3), not for trn1 or trn2")
@@ -109,7 +109,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def build_operands(operator: Operator, argument: Argument, view: Tensor) -> list[Operand]:
-    """The operand in the argument's role, and behind it the one that holds its indices."""
+    """Return the operand in the argument's role, followed by the one that holds its indices."""
     if view.buffer not in argument.buffers:
         fail(
             "unsupported_memory",

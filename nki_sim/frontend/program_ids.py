@@ -1,4 +1,4 @@
-"""Where in the launch a program is: `nl.program_id` and its like."""
+"""`nl.program_id` and related functions: the position of a program in the launch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nki_sim.frontend.storage import fail
 
 
 def program_id(axis: int = 0) -> int:
-    """The place of the program in the launch grid."""
+    """Return the program's position in the launch grid."""
     grid, program = current_recorder().grid, current_recorder().program
     if not grid:
         return 0
@@ -20,7 +20,7 @@ def program_id(axis: int = 0) -> int:
 
 
 def num_programs(axes: int | Sequence[int] | None = 0) -> int:
-    """Programs of the launch along some axes of its grid, along all of them with None."""
+    """Return the number of programs along some axes of the launch grid, or along all with None."""
     grid = current_recorder().grid
     if axes is None or not grid:
         return prod(grid)
@@ -31,5 +31,5 @@ def num_programs(axes: int | Sequence[int] | None = 0) -> int:
 
 
 def program_ndim() -> int:
-    """Axes of the launch grid, 0 without one."""
+    """Return the number of axes of the launch grid, 0 without one."""
     return len(current_recorder().grid)

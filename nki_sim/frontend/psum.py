@@ -1,7 +1,7 @@
-"""What `accumulate=None` means for a matmul: which elements of its PSUM tile products have been started.
+"""Resolves `accumulate=None` of a matmul, by tracking which elements of its PSUM tile have products.
 
-A tile's elements are the bits of one integer, so that any two access patterns compare exactly, whatever
-view they were made through.
+The elements of a tile are the bits of one integer, so any two access patterns compare exactly, through
+whatever view they were made.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from nki_sim.frontend.tensor import Tensor, fail
 
 
 def infer_accumulate(given: dict[str, Any]) -> None:
-    """Decide `accumulate=None` among the arguments of a matmul, and note what it starts.
+    """Decide `accumulate=None` among the arguments of a matmul, and record what it starts.
 
-    The first write to an element overwrites, later ones accumulate; what holds both kinds is refused.
+    The first write to an element overwrites, later ones accumulate; an access with both kinds is refused.
     """
     dst = given.get("dst")
     if not isinstance(dst, Tensor) or not dst.storage.banked:
@@ -38,7 +38,7 @@ def infer_accumulate(given: dict[str, Any]) -> None:
 
 
 def _check_tile(dst: Tensor) -> None:
-    """The tile fits into PSUM, and products are written in the type it was declared in."""
+    """Check that the tile fits into PSUM and that products have the type it was declared in."""
     if dst.storage.root is not dst.storage:
         fail(
             "reinterpret", f"nisa.nc_matmul writes {dst.name} as {dst.storage.dtype}, it was declared "
@@ -56,7 +56,7 @@ def _check_tile(dst: Tensor) -> None:
 
 @lru_cache(maxsize=256)
 def _element_bits(dims: Dims) -> int:
-    """A bit for each element that an ascending pattern touches, from its first."""
+    """An integer with a bit for each element that an ascending pattern touches, counted from its first."""
     made = 1
     for step, count in dims:
         have = 1

@@ -1,8 +1,8 @@
-"""What a traced kernel did: tensors declared, instructions issued, as the columns of a program.
+"""Records what a traced kernel does: declared tensors and issued instructions, as columns of a program.
 
-Calls that repeat an earlier one except for tensors and offsets are recognised by their signature and cost
-a dictionary look-up; only a new signature is normalised, checked against the hardware's rules and added
-to the table of forms.
+A call that repeats an earlier one except for tensors and offsets is recognised by its signature and costs one
+dictionary look-up. Only a new signature is normalised, checked against the hardware's rules and added to the
+table of forms.
 """
 
 from __future__ import annotations
@@ -66,36 +66,36 @@ class Recorder(IterationTracker):
         self.target = target
         self.filename = filename
         self.inputs: list[int] = []
-        # Where the kernel begins: the line of errors in what it takes and returns.
+        # The kernel's first line, for errors in its arguments and results.
         self.kernel_line = 0
         self._names = names or {}
         self._limit = max_instructions
-        # Declarations by what their calls say and by what that means, and the sites that have tensors.
+        # Declarations by the text of their call and by its meaning, and the sites that have tensors.
         self._called: dict[tuple[Any, ...], Declaration] = {}
         self._declared: dict[Site, Declaration] = {}
         self._sites: list[Site] = []
         self._forms: dict[str, tuple[int, Form]] = {}
         self._seen: dict[tuple[Any, ...], int] = {}
-        # Calls by the operator and the names of their arguments: a number, and those that matter.
+        # Calls by operator and argument names: a number, and the arguments that matter.
         self._calls: dict[tuple[str, ...], tuple[int, tuple[str, ...]]] = {}
         self._tensor_sites = array("I")
         self._stream = InstructionStream()
         self._streams = [self._stream]
-        # The program of the launch that is being traced: its grid, its place there, its core.
+        # The program of the launch that is being traced: its grid, position and core.
         self.grid: tuple[int, ...] = ()
         self.program: tuple[int, ...] = ()
         self.core = 0
         self._shared = SharedTensors("nl.shared_hbm tensors")
         self._arguments = SharedTensors("arguments")
-        # Open blocks whose order is kept, and open loops of the device.
+        # Open blocks whose order is kept, and open device loops.
         self.ordered = 0
         self.open_loops = 0
         self.dialect = "nki"
-        # Whether the kernel places tiles itself, and whether it asks for that to be ignored.
+        # Whether the kernel places tiles itself, and whether it asks to ignore that.
         self.placed = False
         self.auto_alloc = False
         self._constants: dict[int, bytes] = {}
-        # Places in the kernel's code and their lines; the code is kept, so that its number stays its own.
+        # Code positions and their lines; keeping the code object keeps its id unique.
         self._lines: dict[tuple[int, int], tuple[CodeType, int]] = {}
         self._states = EngineStates(self._declare_state)
 
@@ -109,7 +109,7 @@ class Recorder(IterationTracker):
         name: str | None = None,
         address: tuple[int, int] | None = None,
     ) -> Tensor:
-        """A new tensor, as `nl.ndarray` makes it."""
+        """Make a new tensor, as `nl.ndarray` does."""
         found = self.prepare_declaration(shape, dtype, buffer, name, address=address)
         return self.allocate(found.site) if buffer == "shared_hbm" else self._new_declared_tensor(found)
 
@@ -123,13 +123,13 @@ class Recorder(IterationTracker):
         *,
         address: tuple[int, int] | None = None,
     ) -> Declaration:
-        """A declaration at a line (the one being executed), checked; it takes no room yet."""
+        """Check a declaration at a line (by default the current one); it does not allocate yet."""
         line = self.current_line() if line is None else line
         sizes = tuple(shape) if isinstance(shape, list) else shape
         key = (line, sizes, dtype, buffer, name, address)
         try:
             found = self._called.get(key)
-        except TypeError:  # what cannot be looked up is no declaration, which the checks say by name
+        except TypeError:  # unhashable arguments are invalid; the checks say which one
             return self._new_declaration(*key)
         if found is None:
             found = self._called[key] = self._new_declaration(*key)
@@ -145,14 +145,14 @@ class Recorder(IterationTracker):
         return self.declaration_of(site)
 
     def declaration_of(self, site: Site) -> Declaration:
-        """The one declaration of a site."""
+        """Return the single declaration of a site."""
         found = self._declared.get(site)
         if found is None:
             found = self._declared[site] = Declaration(site)
         return found
 
     def declare_argument(self, name: str, shape: Sequence[int], dtype: str) -> Tensor:
-        """A kernel argument in HBM; every program of a launch gets the same ones."""
+        """Declare a kernel argument in HBM; all programs of a launch share the arguments."""
         site = Site(validate_name(name), validate_shape(shape), dtype_name(dtype), "hbm", 0)
         return self._arguments.next_tensor(site, self._new_argument)
 
@@ -162,7 +162,7 @@ class Recorder(IterationTracker):
         return tensor
 
     def declare_constant(self, name: str, shape: Sequence[int], dtype: Any, data: bytes) -> Tensor:
-        """A tensor in HBM that holds `data` (row-major, little-endian) from the start."""
+        """Declare a tensor in HBM that holds `data` (row-major, little-endian) from the start."""
         site = Site(
             validate_name(name), validate_shape(shape), dtype_name(dtype), "private_hbm", self.current_line()
         )
@@ -173,7 +173,7 @@ class Recorder(IterationTracker):
         return tensor
 
     def allocate(self, site: Site) -> Tensor:
-        """A tensor of a declaration; the programs of a launch share those in shared HBM, in their order."""
+        """Make a tensor of a declaration; programs of a launch share those in shared HBM, in order."""
         shared = site.buffer == "shared_hbm"
         return self._shared.next_tensor(site, self._new_tensor) if shared else self._new_tensor(site)
 
@@ -184,14 +184,14 @@ class Recorder(IterationTracker):
         return Tensor(self.allocate_storage(declaration), 0, declaration.dims)
 
     def allocate_storage(self, declaration: Declaration) -> Storage:
-        """One more tensor of a declaration."""
+        """Make one more tensor of a declaration."""
         if declaration.number < 0:
             declaration.number = len(self._sites)
             self._sites.append(declaration.site)
         return Storage(self._next_number(declaration.number), declaration.site, declaration.layout)
 
     def _next_number(self, site: int) -> int:
-        """The number of a new tensor of a site."""
+        """Number a new tensor of a site."""
         if len(self._tensor_sites) >= self._limit:
             raise LimitError("limit_tensors", f"more than {self._limit} tensors", self.current_line())
         self._tensor_sites.append(site)
@@ -204,13 +204,13 @@ class Recorder(IterationTracker):
         return state
 
     def analyse_source(self, tree: ast.Module) -> None:
-        """Learn from the kernel's source what its run does not show, in recorders that do."""
+        """Hook for recorders that need facts from the kernel's source that its run does not show."""
         del tree
 
     # -- programs of a launch --------------------------------------------------------------------
 
     def begin_program(self, place: tuple[int, ...], core: int) -> None:
-        """What is recorded from here on is of the program at that place of the grid."""
+        """Begin recording the program at that position of the grid."""
         self.program = place
         self._shared.rewind()
         self._arguments.rewind()
@@ -219,11 +219,11 @@ class Recorder(IterationTracker):
             self._streams.append(self._stream)
 
     def synchronise(self, name: str, key: tuple[Any, ...], **what: Any) -> None:
-        """The program waits here for the other one, which must do the same."""
+        """Record that the program waits here for the other one, which must do the same."""
         self._stream.syncs.append(SyncPoint(name, key, self.current_line(), self._stream.end, **what))
 
     def mark_loop(self, name: str, condition: Tensor) -> None:
-        """A loop of the device begins or ends here."""
+        """Record the begin or end of a device loop."""
         self.open_loops += 1 if name == "loop_begin" else -1
         at = self._stream.end
         self.emit(OPERATORS[name], {"condition": condition})
@@ -304,20 +304,20 @@ class Recorder(IterationTracker):
         stream.offsets.extend(offsets)
 
     def _new_call(self, operator: Operator, call: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
-        """A number for calls with these names, and those that become operands and parameters, in order."""
+        """Return a number for calls with these names, and the names that become operands and parameters."""
         names = tuple(argument.name for argument in operator.arguments if argument.name in call[1:])
         return self._calls.setdefault(call, (len(self._calls), names))
 
     def flush(self) -> None:
-        """Record what is held back, in recorders that do so."""
+        """Record what is held back; a hook for recorders that hold instructions back."""
 
     def pending_constant(self, tensor: View) -> float | None:
-        """The constant that a tile holds and no instruction has written yet, in recorders that fill late."""
+        """The constant that a tile holds without a recorded write, in recorders that fill late."""
         del tensor
         return None
 
     def read_values(self, tensor: View) -> Any:
-        """A tensor's elements as they are now, for those who run kernels eagerly; None while tracing."""
+        """A tensor's current elements if kernels run eagerly; None while tracing."""
         del tensor
 
     def _new_form(self, operator: Operator, given: dict[str, Any]) -> int:
@@ -340,7 +340,7 @@ class Recorder(IterationTracker):
             view = given.get(breach.role)
             place = f" ({view.name})" if isinstance(view, Tensor) else ""
             fail(breach.code, f"nisa.{operator.name}: {breach.message}{place}", breach.hint)
-        # By its text, in which zeros have signs, as they have in the arithmetic.
+        # Keyed by text, which distinguishes 0.0 and -0.0 as the arithmetic does.
         return self._forms.setdefault(repr(form), (len(self._forms), form))[0]
 
     def _choose_engine(
@@ -360,13 +360,13 @@ class Recorder(IterationTracker):
     # -- the result ------------------------------------------------------------------------------
 
     def current_line(self) -> int:
-        """The line of the kernel's file that is being executed, 0 when none is."""
-        # The only way to a caller's line that costs nothing.
+        """The line of the kernel's file that is being executed, or 0."""
+        # The only cheap way to find the caller's line.
         frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
         while frame is not None:
             code = frame.f_code
             if code.co_filename == self.filename:
-                # Python finds a line by walking the table of the whole function: once for each place.
+                # Python finds a line by walking the whole function's table, so do it once per position.
                 place = id(code), frame.f_lasti
                 found = self._lines.get(place)
                 if found is None:
@@ -382,7 +382,7 @@ class Recorder(IterationTracker):
         return [number for number in self.inputs if number in found]
 
     def to_bytes(self, kernel: str, outputs: Sequence[int]) -> bytes:
-        """The program, ready for `Program.from_bytes`."""
+        """Return the program as bytes for `Program.from_bytes`."""
         stream = self._merge_streams()
         header = {
             "target": self.target.name,

@@ -1,4 +1,4 @@
-"""Integers that exist only when the kernel runs: virtual registers, and the scalars that arithmetic makes.
+"""Integers that are known only when the kernel runs: virtual registers, and scalars computed from them.
 
 A register is a tensor of one integer in the buffer `register`. A scalar whose value is known while tracing
 (the variable of an unrolled loop) stays a number until an instruction needs it in a register.
@@ -18,7 +18,7 @@ _BITS = {"int32": 32, "int64": 64}
 
 
 class VirtualRegister:
-    """A register of 32 bits; `frozen` where a loop owns it. Its value is not known while tracing."""
+    """A 32-bit register; `frozen` if a loop owns it. Its value is unknown while tracing."""
 
     __slots__ = ("frozen", "tensor")
 
@@ -46,9 +46,9 @@ class VirtualRegister:
 
 
 class NkiScalar:
-    """An integer of 32 or 64 bits that arithmetic with +, - and * may use; it wraps at its width.
+    """An integer of 32 or 64 bits for arithmetic with +, - and *; it wraps at its width.
 
-    `value` is a number while it is known, else the register that holds it.
+    `value` is a number if it is known, else the register that holds it.
     """
 
     __slots__ = ("dtype_name", "value")
@@ -65,11 +65,11 @@ class NkiScalar:
         return DTYPES[self.dtype_name]
 
     def as_operand(self) -> int | Tensor:
-        """The scalar as an index: a number where it is known."""
+        """The scalar as an index: a number if it is known."""
         return self.value
 
     def to_register(self) -> Tensor:
-        """A register that holds the scalar."""
+        """Return a register that holds the scalar."""
         return self.value if isinstance(self.value, Tensor) else copy_to_register(self.value, self.dtype_name)
 
     def __repr__(self) -> str:
@@ -131,7 +131,7 @@ _FOLD: dict[str, Callable[[int, int], int]] = {
 
 
 def _compute_scalar(op: str, left: NkiScalar, right: Any) -> NkiScalar:
-    """`left op right` at the width of `left`: folded while both are known, else an instruction."""
+    """`left op right` at the width of `left`: folded if both are known, else an instruction."""
     name = left.dtype_name
     other = right.value if isinstance(right, NkiScalar) else right
     if isinstance(other, bool) or not isinstance(other, int | Tensor):
@@ -154,12 +154,12 @@ def _wrap_integer(value: int, bits: int) -> int:
 
 
 def new_register(dtype: str = "int32", name: str | None = None) -> Tensor:
-    """A register nobody wrote yet."""
+    """Make a register without a value."""
     return current_recorder().declare((1, 1), dtype, "register", name)
 
 
 def copy_to_register(value: int | Tensor, dtype: str = "int32") -> Tensor:
-    """A new register that holds a value."""
+    """Make a new register that holds a value."""
     register = new_register(dtype)
     set_register(register, value)
     return register
@@ -171,7 +171,7 @@ def set_register(dst: Tensor, value: int | Tensor) -> None:
 
 
 def compute_register(op: str, left: int | Tensor, right: int | Tensor, dtype: str = "int32") -> Tensor:
-    """A new register with `left op right`."""
+    """Make a new register with `left op right`."""
     register = new_register(dtype)
     current_recorder().emit(
         OPERATORS["register_alu"], {"dst": register, "left": left, "right": right, "op": _NamedFunction(op)}
@@ -180,7 +180,7 @@ def compute_register(op: str, left: int | Tensor, right: int | Tensor, dtype: st
 
 
 class _NamedFunction:
-    """A function of the sequencers by its name."""
+    """A function of the sequencers, by its name."""
 
     __slots__ = ("name",)
 
@@ -198,9 +198,9 @@ class _NamedFunction:
 
 
 def register_alloc(x: Any = None) -> VirtualRegister:
-    """A register; with a number it holds it, with None nothing yet.
+    """Make a register: with a number it holds the number, with None it has no value yet.
 
-    A tile of one element, which earlier releases took, is loaded.
+    A tile of one element, which earlier releases accepted, is loaded.
     """
     register = VirtualRegister(new_register())
     if isinstance(x, Tensor):

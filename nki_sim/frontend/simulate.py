@@ -23,7 +23,7 @@ from nki_sim.semantics.arrays import NUMPY, Array
 
 
 def run(kernel: Kernel, *args: Any, **kwargs: Any) -> Any:
-    """What the kernel returns for these arguments, its arrays NumPy arrays or torch tensors as they came.
+    """Run a kernel and return its result, as NumPy arrays or torch tensors like the arguments.
 
     Arrays that the kernel writes are changed in place.
 
@@ -50,10 +50,10 @@ def run(kernel: Kernel, *args: Any, **kwargs: Any) -> Any:
 def trace_and_check(
     kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[TracedKernel, Program]:
-    """The kernel on shapes, and its program in which no rule is broken.
+    """Trace the kernel on shapes; return it and its program, which breaks no rule.
 
     Raises:
-        KernelError: the first rule that is.
+        KernelError: for the first broken rule.
     """
     target = platform_target()
     traced = trace_function(kernel, args, kwargs, target=target)
@@ -63,11 +63,11 @@ def trace_and_check(
 
 
 def predict_latency_us(kernel: Kernel, *args: Any, **kwargs: Any) -> float:
-    """Predicted latency of the kernel with these arguments.
+    """Predict the latency of the kernel with these arguments, in us.
 
     Raises:
-        KernelError: the kernel breaks a rule or raises; `latency_unknown` where data decide how often one of
-            its loops runs.
+        KernelError: the kernel breaks a rule or raises; `latency_unknown` if the number of iterations of one
+            of its loops depends on data.
     """
     from nki_sim.timing.forecast import forecast_program, unknown_latency_error
 
@@ -79,7 +79,7 @@ def predict_latency_us(kernel: Kernel, *args: Any, **kwargs: Any) -> float:
     return forecast_program(program, targets.load(program.target)).latency_ms * 1e3
 
 
-# -- arrays of others ----------------------------------------------------------------------------
+# -- arrays of other packages --------------------------------------------------------------------
 
 
 def _is_torch(array: Any) -> bool:
@@ -87,7 +87,7 @@ def _is_torch(array: Any) -> bool:
 
 
 def to_numpy(array: Any) -> Array:
-    """An array of the type that programs take; those of torch that NumPy lacks are read bit by bit."""
+    """Convert an array to a type that programs take; torch types that NumPy lacks are read bit by bit."""
     if not _is_torch(array):
         found = np.asarray(array)
         return found.astype(NUMPY[dtype_name(found.dtype)], copy=False)
@@ -103,7 +103,7 @@ def to_numpy(array: Any) -> Array:
 
 
 def to_torch(array: Array) -> Any:
-    """A torch tensor of a NumPy array."""
+    """Convert a NumPy array to a torch tensor."""
     import torch
 
     kind = getattr(torch, dtype_name(array.dtype).removesuffix("_"))

@@ -1,4 +1,4 @@
-"""What stands behind tensor handles: memory regions and allocated tensors; how kernels are refused."""
+"""The basis of tensor handles: memory regions and allocated tensors, and `fail`, which refuses kernels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _kinds: dict[tuple[int, str, str], int] = {}
 
 
 def layout_of(site: Site, dtype: str) -> StorageLayout:
-    """What all tensors of a declaration have in common, as elements of a data type."""
+    """What all tensors of a declaration share, for elements of a data type."""
     declared, itemsize = DTYPES[site.dtype].itemsize, DTYPES[dtype].itemsize
     row = site.row * declared // itemsize
     kind = _kinds.setdefault((row, dtype, site.buffer), len(_kinds))
@@ -45,7 +45,7 @@ def layout_of(site: Site, dtype: str) -> StorageLayout:
 
 
 class Declaration:
-    """A site as the recorder keeps it: what all its tensors share, its number once there is one (-1)."""
+    """A site in the recorder: what all its tensors share, and its number (-1 until it has a tensor)."""
 
     __slots__ = ("dims", "layout", "number", "site")
 
@@ -59,8 +59,8 @@ class Declaration:
 class Storage:
     """One allocated tensor as elements of one data type; `kind` interns (row, dtype, buffer).
 
-    `started` has a bit per element that a matmul wrote. `root` is the storage as it was allocated, which
-    differs where a view reinterprets its bytes.
+    `started` has a bit per element that a matmul wrote. `root` is the storage as allocated; it differs from
+    this one if a view reinterprets its bytes.
     """
 
     __slots__ = (
@@ -78,7 +78,7 @@ class Storage:
         self.started = 0
 
     def cast_to(self, dtype: str) -> Storage:
-        """The same bytes as elements of another type; rows must hold a whole number of them."""
+        """Return the same bytes as elements of another type; rows must hold a whole number of them."""
         row_bytes = self.row * self.itemsize
         if row_bytes % DTYPES[dtype].itemsize:
             fail("reinterpret", f"rows of {self.site.name} have {row_bytes} bytes, no whole {dtype} elements")
@@ -86,7 +86,7 @@ class Storage:
 
 
 def row_major_dims(sizes: tuple[int, ...], *, step: int = 1) -> Dims:
-    """The pattern of a whole tensor of these sizes, its innermost elements `step` apart."""
+    """Return the pattern of a whole tensor of these sizes, with innermost elements `step` apart."""
     dims = []
     for size in reversed(sizes):
         dims.append((step, size))

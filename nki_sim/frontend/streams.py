@@ -1,8 +1,8 @@
-"""The instructions of the programs of a launch, merged into one order in which they can run.
+"""Merges the instructions of a launch's programs into one order in which they can run.
 
 Each program is traced by itself. Where programs wait for each other (`sendrecv`, `core_barrier`) their
-streams are cut; the pieces before the first such place come core after core, then what the place does on
-each core, then the pieces behind it. Every program finds what it finds on the device.
+streams are cut. The pieces before the first such point come core after core, then the point's work on each
+core, then the pieces after it. Every program so finds the same data in memory as on the device.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from nki_sim.operators import OPERATORS
 
 @dataclass(slots=True)
 class SyncPoint:
-    """A place where a program waits for the other: `at` is (instructions, operands) recorded before it.
+    """A point where a program waits for the other: `at` is (instructions, operands) recorded before it.
 
     `key` is the same on both cores: the instruction and its pipe. `src` and `dst` are what a sendrecv moves.
-    The marks of a loop with such places in it are places too; `condition` is their register, and `end` is
-    what is recorded with the mark itself, which one of both cores replaces.
+    The marks of a loop that contains such points are points too: `condition` is their register, and `end` is
+    what is recorded with the mark itself, which one instruction of both cores replaces.
     """
 
     name: str
@@ -41,7 +41,7 @@ class SyncPoint:
 
 @dataclass(slots=True)
 class InstructionStream:
-    """What programs of one core recorded, column by column: see `wire` for what the columns hold."""
+    """What programs of one core recorded, column by column; see `program/wire.py` for the columns."""
 
     forms: array[int] = field(default_factory=lambda: array("I"))
     lines: array[int] = field(default_factory=lambda: array("I"))
@@ -53,13 +53,14 @@ class InstructionStream:
 
     @property
     def end(self) -> tuple[int, int]:
-        """(instructions, operands) so far."""
+        """(instructions, operands) recorded so far."""
         return len(self.forms), len(self.tensors)
 
     def mark_loop(self, name: str, condition: Tensor, line: int, at: tuple[int, int]) -> None:
-        """A loop of the device begins or ends with the instruction recorded since `at`.
+        """Record that a device loop begins or ends with the instruction recorded since `at`.
 
-        Loops without a place to meet stay what they are; the mark of a begin is taken back at their end.
+        Loops without a synchronisation point stay as they are; the mark of their begin is removed at their
+        end.
         """
         if name == "loop_end" and self.syncs[-1].name == "loop_begin":
             self.syncs.pop()
@@ -67,7 +68,7 @@ class InstructionStream:
             self.syncs.append(SyncPoint(name, (), line, at, None, condition=condition, end=self.end))
 
     def extend(self, other: InstructionStream, start: tuple[int, int], end: tuple[int, int]) -> None:
-        """Add a piece of another stream."""
+        """Append a piece of another stream."""
         for name in ("forms", "lines", "cores", "nodes"):
             getattr(self, name).extend(getattr(other, name)[start[0] : end[0]])
         for name in ("tensors", "offsets"):
@@ -75,7 +76,7 @@ class InstructionStream:
 
 
 class SharedTensors:
-    """Tensors that all programs of a launch share: the first one makes them, the others get them in order."""
+    """Tensors that all programs of a launch share: the first makes them, the others get them in order."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -84,12 +85,12 @@ class SharedTensors:
         self._first = True
 
     def rewind(self) -> None:
-        """Another program begins."""
+        """Start again for another program."""
         self._first = self._first and not self._made
         self._at = 0
 
     def next_tensor(self, site: Site, make: Callable[[Site], Tensor]) -> Tensor:
-        """The next tensor, which a program declares as `site`."""
+        """Return the next tensor, which a program declares as `site`."""
         if self._first:
             self._made.append(make(site))
         self._at += 1
@@ -111,10 +112,10 @@ StreamSegment = tuple[InstructionStream, tuple[int, int], tuple[int, int]]
 
 
 def merge_streams(streams: list[InstructionStream]) -> Iterator[StreamSegment | SyncPoints]:
-    """Pieces of streams, and between them the places where all meet.
+    """Yield pieces of streams, and between them the points where all programs meet.
 
     Raises:
-        KernelError: the programs do not meet in the same places, so that one would wait for ever.
+        KernelError: the programs do not meet at the same points, so that one would wait forever.
     """
     counts = [len(stream.syncs) for stream in streams]
     starts = [(0, 0)] * len(streams)
@@ -149,7 +150,8 @@ def _check_sync_points(places: SyncPoints) -> None:
         if (other.name, other.key) != (first.name, first.key):
             raise KernelError(
                 "core_sync_mismatch",
-                f"core 0 is at {_describe_sync(first)} (line {first.line}) while core 1 is at {_describe_sync(other)}",
+                f"core 0 is at {_describe_sync(first)} (line {first.line}) while core 1 is at "
+                f"{_describe_sync(other)}",
                 other.line, "synchronise in the same order in every program",
             )  # fmt: skip
         for src, dst in ((first.src, other.dst), (other.src, first.dst)):
@@ -166,7 +168,7 @@ def _describe_sync(place: SyncPoint) -> str:
 
 
 def sync_operands(places: SyncPoints, core: int) -> dict[str, Any] | None:
-    """The operands of the instruction that a place becomes on a core; None where it becomes none there."""
+    """The operands of a point's instruction on a core; None if it has no instruction there."""
     if places[0].condition is not None:
         return None if core else {"condition": places[0].condition, "other": places[1].condition}
     place, other = places[core], places[1 - core]
@@ -177,7 +179,7 @@ def sync_operands(places: SyncPoints, core: int) -> dict[str, Any] | None:
 def find_written_inputs(
     streams: Iterable[InstructionStream], forms: Sequence[Form], inputs: Iterable[int]
 ) -> set[int]:
-    """The tensors among the inputs that an instruction writes; streams name forms by their number."""
+    """Return the inputs that an instruction writes; streams refer to forms by number."""
     writes = [
         [
             cell

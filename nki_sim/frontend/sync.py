@@ -1,4 +1,4 @@
-"""What kernels call where the two cores of a launch meet."""
+"""Functions with which the two cores of a launch synchronise."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def sendrecv(  # noqa: PLR0917  the documented order
 def core_barrier(data: Tensor, cores: Any, engine: engine = engine.gpsimd, name: str | None = None) -> None:
     """Wait until the other core is here too, so that what both wrote to `data` may be read.
 
-    That is for tensors in shared HBM. A core's own tile is accepted too, as it is by the compiler.
+    This is meant for tensors in shared HBM. Like the vendor's compiler, it also accepts a core's own tile.
     """
     del name
     recorder = _two_core_recorder("core_barrier")
@@ -66,7 +66,7 @@ def core_barrier(data: Tensor, cores: Any, engine: engine = engine.gpsimd, name:
 
 
 def _views_overlap(one: Tensor, other: Tensor) -> bool:
-    """Whether the boxes of partitions and elements around two views of a tile have a place in common."""
+    """Whether the bounding boxes of two views of a tile overlap."""
     (top, bottom, left, right), (start, end, first, last) = _bounding_box(one), _bounding_box(other)
     return top < end and start < bottom and left < last and first < right
 
@@ -86,7 +86,7 @@ def _check_pipe_id(value: Any) -> int:
 
 
 def _two_core_recorder(what: str) -> Recorder:
-    """The recorder of a launch on two cores."""
+    """Return the recorder of a launch on two cores; refuses other launches."""
     recorder = current_recorder()
     if recorder.grid != (2,):
         fail(

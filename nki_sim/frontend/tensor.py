@@ -25,7 +25,7 @@ __all__ = [
 
 
 class DynamicSlice:
-    """`size` places from a start that is known only when the kernel runs (`nl.ds` of a register)."""
+    """`size` positions from a start that is known only when the kernel runs (`nl.ds` of a register)."""
 
     __slots__ = ("size", "start")
 
@@ -35,9 +35,9 @@ class DynamicSlice:
 
 
 def to_index_operand(value: Any) -> int | View:
-    """What an index stands for: an integer known while tracing, or what holds it when the kernel runs.
+    """Return an index as an integer known while tracing, or as the view that holds it at run time.
 
-    Registers and scalars say it with their `as_operand`.
+    Registers and scalars provide it through `as_operand`.
     """
     if isinstance(value, View):
         return value
@@ -65,7 +65,7 @@ class Tensor(View):
         return text if found is None else f"{text}\n{found}"
 
     def numpy(self) -> Any:
-        """A copy of the elements as they are now, in kernels that run eagerly."""
+        """Return a copy of the current elements, in kernels that run eagerly."""
         found = read_values(self)
         if found is None:
             fail("no_values", f"the values of {self.name} are not known here", "run the kernel eagerly")
@@ -80,7 +80,7 @@ class Tensor(View):
         )  # fmt: skip
 
     def __bool__(self) -> bool:
-        """A tensor is there: `if bias:` asks whether an optional one was given, as kernels are compiled."""
+        """A tensor is true: `if bias:` asks whether an optional one was given, as in compiled kernels."""
         return True
 
     def _no_arithmetic(self, *_: object) -> NoReturn:
@@ -122,13 +122,13 @@ class Tensor(View):
         return type(self)(self.storage, offset, tuple(out) if len(out) > 1 else self._pad_rank(out))
 
     def _pad_rank(self, dims: list[tuple[int, int]]) -> Dims:
-        """Tiles keep two dimensions, tensors in HBM one."""
+        """Keep at least two dimensions for tiles and one for tensors in HBM."""
         while len(dims) < 1 + self.storage.on_chip:
             dims.append((1, 1))
         return tuple(dims)
 
     def _index_by_keys(self, keys: tuple[Any, ...]) -> Self:
-        """Any index, key by key."""
+        """Apply any index, key by key."""
         view, axis = self, 0
         for item in self._expand_ellipsis(keys):
             if item is None:
@@ -146,7 +146,7 @@ class Tensor(View):
         return view.with_pattern(view.offset, self._pad_rank(list(view.dims)))
 
     def _expand_ellipsis(self, keys: tuple[Any, ...]) -> list[Any]:
-        """The keys with `...` filled in."""
+        """The keys with `...` expanded."""
         taken = sum(1 for item in keys if item is not None and item is not Ellipsis)
         if taken > self.ndim or sum(1 for item in keys if item is Ellipsis) > 1:
             fail("too_many_indices", f"{self.name} has {self.ndim} dimensions, indexed with {len(keys)}")
@@ -156,7 +156,7 @@ class Tensor(View):
         return out
 
     def select_range(self, axis: int, index: Any, count: int) -> Self:
-        """`count` places of a dimension from an index, which may be known only when the kernel runs."""
+        """Select `count` positions of a dimension from an index, which may be known only at run time."""
         source = to_index_operand(index)
         step, places = self.dims[axis]
         if isinstance(source, int):
@@ -175,7 +175,7 @@ class Tensor(View):
         return type(self)(self.storage, self.offset, dims).with_lookup(lookup)
 
     def _make_lookup(self, source: View, axis: int, step: int) -> Lookup:
-        """An address that `source`, one integer, moves along a dimension."""
+        """Return an address that `source`, one integer, moves along a dimension."""
         if self.lookup is not None:
             self.refuse_indirect(axis)
         if step < 0:
@@ -195,7 +195,7 @@ class Tensor(View):
         return Lookup(source, step)
 
     def check_index(self, source: View) -> None:
-        """Indices are integers in SBUF or registers; 64-bit ones reach HBM alone."""
+        """Check that indices are integers in SBUF or registers; 64-bit ones only for HBM."""
         wide = source.itemsize > 4 and self.storage.on_chip
         if source.dtype.kind == "float" or source.buffer not in {"sbuf", "register"} or wide:
             fail(
@@ -207,21 +207,21 @@ class Tensor(View):
     # -- dynamic selection -----------------------------------------------------------------------
 
     def select(self, dim: int, index: Any) -> Self:
-        """One place of a dimension, which goes (the partition dimension stays, of size 1).
+        """Select one position of a dimension and drop it (the partition dimension stays, with size 1).
 
         The index is an integer, or a (1, 1) tile or register that is read when the kernel runs.
         """
         return self[(*[slice(None)] * self._normalise_axis(dim), index)]
 
     def vector_select(self, dim: int, vector_offset: Tensor) -> Self:
-        """A tensor in HBM with a row of its own for each partition: row `vector_offset[p]` at place p."""
+        """Give each partition its own row of a tensor in HBM: row `vector_offset[p]` at position p."""
         if self._normalise_axis(dim) != 0:
             fail("indirect_view", f"vector_select of dimension {dim} of {self.name}, only 0 is supported")
         dims = ((self.dims[0][0], vector_offset.size), *self.dims[1:])
         return self._gather_rows(self.storage, self.offset, dims, vector_offset, self.dims[0][0])
 
     def _gather_rows(self, storage: Storage, offset: int, dims: Dims, vector: Any, step: int) -> Self:
-        """Each place of the first dimension at its own index."""
+        """Give each position of the first dimension its own index."""
         if not isinstance(vector, View) or vector.size != dims[0][1] or vector.shape[0] != dims[0][1]:
             found = vector.shape if isinstance(vector, View) else vector
             fail(
@@ -247,18 +247,18 @@ class Tensor(View):
         indirect_dim: int = 0,
         dtype: Any = None,
     ) -> Self:
-        """The storage, not this view, through [[step, count], ...] from an element offset.
+        """View the storage (not this view) through [[step, count], ...] from an element offset.
 
         Without an offset the pattern begins where this view does. `scalar_offset` moves it along
-        `indirect_dim` of this view by what is found when the kernel runs; `vector_offset` gives each place
-        of the first dimension its own index. With `dtype` the bytes are seen as elements of that type, in
-        which pattern and offset count.
+        `indirect_dim` of this view by a value read at run time; `vector_offset` gives each position of the
+        first dimension its own index. With `dtype` the bytes are seen as elements of that type, and pattern
+        and offset count those.
         """
         storage = self.storage if dtype is None else self._cast_storage(dtype)
         mine, its = self.storage.itemsize, storage.itemsize
         first = self.offset * mine // its if offset is None else self._to_integer(offset, "offset")
         if vector_offset is not None:
-            # Each place has an index instead of a step.
+            # Each position has an index instead of a step.
             pattern = [(0, count) if at == 0 else (step, count) for at, (step, count) in enumerate(pattern)]
         dims = _check_pattern(self, storage, pattern, first)
         if scalar_offset is None and vector_offset is None:
@@ -298,7 +298,7 @@ class Tensor(View):
         return self.storage if name == self.storage.dtype else self.storage.cast_to(name)
 
     def view(self, dtype: Any) -> Self:
-        """The same bytes as elements of another type; the last dimension shrinks or grows with its size."""
+        """View the same bytes as elements of another type; the last dimension scales with its size."""
         if self.lookup is not None:
             self.refuse_indirect(0)
         storage = self._cast_storage(dtype)
@@ -318,7 +318,7 @@ class Tensor(View):
     reinterpret_cast = view
 
     def indirect(self, index: object, num_elem: int | None = None) -> NoReturn:
-        """Tensor indirection, which NeuronCore-v4 has."""
+        """Refuse tensor indirection, which only NeuronCore-v4 has."""
         del index, num_elem
         fail(
             "unsupported", f"{self.name}.indirect(...) needs NeuronCore-v4",
@@ -327,7 +327,7 @@ class Tensor(View):
 
 
 def _check_pattern(view: View, storage: Storage, pattern: Any, first: int) -> Dims:
-    """A raw pattern from an element, checked against the storage."""
+    """Check a raw pattern, starting at an element, against the storage."""
     try:
         dims = tuple([(to_int(step), to_int(count)) for step, count in pattern])
     except (TypeError, ValueError):
@@ -349,7 +349,7 @@ def _check_pattern(view: View, storage: Storage, pattern: Any, first: int) -> Di
 
 
 def _check_partitions(view: View, storage: Storage, first: int, dims: Dims) -> Dims:
-    """A pattern on chip: its first pair walks the partitions, the others stay inside one."""
+    """Check a pattern on chip: its first pair walks the partitions, the others stay inside one."""
     step, count = dims[0]
     row = storage.row
     if count > 1 and step != row:

@@ -6,7 +6,7 @@ from nki_sim.frontend.context import current_target
 
 
 class TileSize:
-    """Limits of the target that is traced for; elements unless the name says bytes."""
+    """Limits of the target being traced for, in elements unless the name says bytes."""
 
     # No document gives these two: a PSUM element is one word, SBUF is addressed by bytes [I].
     psum_min_align = 4

@@ -11,10 +11,10 @@ _NO_DEFAULTS = (property, staticmethod, classmethod, list, dict, set)
 
 
 class NKIObject:
-    """Base of the classes that kernels define: fields are what the class annotates.
+    """Base of the classes that kernels define; the annotated names of a class are its fields.
 
-    Without an `__init__` of its own (a dataclass has one) a class takes its fields by place or name. What a
-    class only sets is a field with that default, for dataclasses too.
+    A class without an `__init__` of its own (dataclasses have one) takes its fields by position or name. A
+    name that a class only assigns is a field with that default, also for dataclasses.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -37,7 +37,7 @@ class NKIObject:
         self.__post_init__()
 
     def __post_init__(self) -> None:
-        """For classes that work something out of their fields."""
+        """Hook for classes that compute something from their fields."""
 
     @classmethod
     def _fields_of(cls) -> list[str]:
@@ -48,7 +48,7 @@ class NKIObject:
 
 
 class TensorType:
-    """An annotation: a tensor, of a shape when one is given; `nt.tensor[128, 512]`."""
+    """An annotation for a tensor, optionally with a shape: `nt.tensor[128, 512]`."""
 
     def __init__(self, name: str, shape: tuple[Any, ...] | None = None) -> None:
         self.name = name
@@ -61,7 +61,7 @@ class TensorType:
         return f"nt.{self.name}{'' if self._shape is None else list(self._shape)}"
 
     def check_shape(self, name: str, value: Any) -> None:
-        """Refuse a tensor of another shape; sizes that are no integers stand for any."""
+        """Refuse a tensor of another shape; sizes that are not integers match any size."""
         shape = getattr(value, "shape", None)
         if self._shape is None or shape is None:
             return

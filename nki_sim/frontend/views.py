@@ -1,7 +1,7 @@
-"""Views of tensors: a storage seen through an access pattern, and the methods that make one from another.
+"""Views of tensors: a storage seen through an access pattern, and the methods that derive views.
 
 A view is an element offset and ((step, count), ...) pairs over a storage. On chip the first pair walks the
-partitions and is never dropped. No view moves data; what would need to is refused.
+partitions and is never dropped. Views never move data; a request that would need to is refused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Lookup:
 
 
 class View:
-    """A storage seen through an access pattern; `lookup` is not None where the address depends on data."""
+    """A storage seen through an access pattern; `lookup` is set if the address depends on data."""
 
     __slots__ = ("dims", "lookup", "offset", "storage")
 
@@ -40,18 +40,18 @@ class View:
 
     @property
     def start_position(self) -> tuple[int, int]:
-        """The first partition, and the first element's place in its row where banks matter."""
+        """The first partition, and the first element's position in its row if banks matter."""
         storage = self.storage
         start = self.offset // storage.row if storage.on_chip else 0
         return start, self.offset % storage.row if storage.banked else 0
 
     def with_lookup(self, lookup: Lookup | None) -> Self:
-        """This new view, whose address depends on data from here on."""
+        """Return this new view with an address that depends on data."""
         self.lookup = lookup
         return self
 
     def with_pattern(self, offset: int, dims: Dims) -> Self:
-        """The same storage and lookup through another pattern."""
+        """Return the same storage and lookup through another pattern."""
         return type(self)(self.storage, offset, dims).with_lookup(self.lookup)
 
     # -- what kernels ask ------------------------------------------------------------------------
@@ -63,12 +63,12 @@ class View:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Elements of the storage from one place to the next, along each dimension."""
+        """Elements of the storage from one position to the next, along each dimension."""
         return tuple([step for step, _ in self.dims])
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return prod(count for _, count in self.dims)
 
     @property
@@ -112,7 +112,7 @@ class View:
     # -- dimensions ------------------------------------------------------------------------------
 
     def _normalise_axis(self, dim: Any, *, rank: int | None = None) -> int:
-        """A dimension counted from the front; negative ones count from the end, as in NumPy."""
+        """Return a dimension counted from the front; negative ones count from the end, as in NumPy."""
         count = self.ndim if rank is None else rank
         try:
             axis = to_int(dim)
@@ -125,26 +125,26 @@ class View:
         return axis % count
 
     def is_fixed(self, axis: int) -> bool:
-        """Whether a dimension stays as it is: partitions, and what a vector of indices walks."""
+        """Whether a dimension cannot be changed: partitions, and the dimension of a vector of indices."""
         return axis == 0 and (self.storage.on_chip or self.has_vector_index())
 
     def has_vector_index(self) -> bool:
-        """Whether each place of the first dimension has an index of its own."""
+        """Whether each position of the first dimension has its own index."""
         return self.lookup is not None and self.lookup.source.size == self.dims[0][1] and self.dims[0][0] == 0
 
     def replace_dims(self, first: int, last: int, *dims: tuple[int, int]) -> Self:
-        """The view with others in the place of dimensions first..last (exclusive)."""
+        """Replace dimensions first..last (exclusive) by others."""
         return self.with_pattern(self.offset, (*self.dims[:first], *dims, *self.dims[last:]))
 
     def permute(self, dims: Sequence[int]) -> Self:
-        """Dimensions in another order; the partition dimension stays first."""
+        """Reorder dimensions; the partition dimension stays first."""
         axes = [self._normalise_axis(dim) for dim in dims]
         if sorted(axes) != list(range(self.ndim)) or (self.is_fixed(0) and axes[0] != 0):
             fail("permute", f"dimensions {tuple(dims)} of {self.name}", "keep the partition dimension first")
         return self.with_pattern(self.offset, tuple(self.dims[axis] for axis in axes))
 
     def broadcast(self, dim: int, size: int) -> Self:
-        """A dimension of size 1 repeated `size` times without moving data."""
+        """Repeat a dimension of size 1 `size` times without moving data."""
         axis = self._normalise_axis(dim)
         if self.dims[axis][1] != 1 or self.is_fixed(axis):
             fail("broadcast", f"dimension {dim} of {self.name} has {self.dims[axis][1]} elements, not 1")
@@ -153,7 +153,7 @@ class View:
         return self.replace_dims(axis, axis + 1, (0, size))
 
     def broadcast_to(self, shape: Sequence[int]) -> Self:
-        """Dimensions of size 1 repeated to the wanted shape."""
+        """Repeat dimensions of size 1 to the wanted shape."""
         view = self
         if len(shape) != self.ndim:
             fail("broadcast", f"{self.name} of shape {self.shape} to {tuple(shape)}: ranks differ")
@@ -163,14 +163,14 @@ class View:
         return view
 
     def expand_dim(self, dim: int) -> Self:
-        """A new dimension of size 1 before `dim`."""
+        """Insert a dimension of size 1 before `dim`."""
         axis = self._normalise_axis(dim, rank=self.ndim + 1)
         if self.is_fixed(axis):
             fail("expand_dim", f"the partition dimension of {self.name} stays first")
         return self.replace_dims(axis, axis, (1, 1))
 
     def squeeze_dim(self, dim: int) -> Self:
-        """Without a dimension of size 1."""
+        """Remove a dimension of size 1."""
         axis = self._normalise_axis(dim)
         if self.dims[axis][1] != 1 or self.is_fixed(axis) or self.ndim == 1:
             fail(
@@ -180,7 +180,7 @@ class View:
         return self.replace_dims(axis, axis + 1)
 
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> Self:
-        """One dimension split in several."""
+        """Split one dimension into several."""
         axis = self._normalise_axis(dim)
         step, count = self.dims[axis]
         sizes = _infer_shape(tuple(shape), count, self)
@@ -189,7 +189,7 @@ class View:
         return self.replace_dims(axis, axis + 1, *row_major_dims(sizes, step=step))
 
     def flatten_dims(self, start_dim: int, end_dim: int) -> Self:
-        """Dimensions start..end (inclusive) as one; they must follow each other in memory."""
+        """Merge dimensions start..end (inclusive), which must follow each other in memory."""
         first, last = self._normalise_axis(start_dim), self._normalise_axis(end_dim)
         part = self.dims[first : last + 1]
         if not part:
@@ -203,7 +203,7 @@ class View:
         return self.replace_dims(first, last + 1, joined)
 
     def reshape(self, *shape: Any) -> Self:
-        """The same elements in another shape where the layout allows it; partitions keep their number."""
+        """View the same elements in another shape if the layout allows it; partitions keep their number."""
         wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], Iterable) else tuple(shape)
         keep = 1 if self.is_fixed(0) else 0
         sizes = _infer_shape(wanted[keep:], prod(count for _, count in self.dims[keep:]), self)
@@ -248,7 +248,7 @@ class View:
     # -- parts -----------------------------------------------------------------------------------
 
     def slice_axis(self, axis: int, first: int, count: int, stride: int) -> Self:
-        """`count` places of a dimension from `first`, `stride` apart."""
+        """Select `count` positions of a dimension from `first`, `stride` apart."""
         step, _ = self.dims[axis]
         if self.has_vector_index() and axis == 0:
             self.refuse_indirect(axis)
@@ -256,12 +256,12 @@ class View:
         return self.with_pattern(self.offset + first * step, dims)
 
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> Self:
-        """Places start..end of one dimension."""
+        """Select positions start..end of one dimension."""
         axis = self._normalise_axis(dim)
         return self.slice_axis(axis, *self.slice_bounds(slice(start, end, step), axis))
 
     def slice_bounds(self, item: builtins.slice[Any, Any, Any], axis: int) -> tuple[int, int, int]:
-        """First place, number of places and stride of a slice; what lies outside is an error."""
+        """First position, number of positions and stride of a slice; a slice out of bounds is an error."""
         count = self.dims[axis][1]
         if (
             type(item.start) is type(item.stop) is int
@@ -304,7 +304,7 @@ class View:
 
 
 def _group_names(item: Any) -> list[str]:
-    """The names of one place of a pattern: a name, or a group of names."""
+    """The names in one entry of a pattern: a name, or a group of names."""
     names = [item] if isinstance(item, str) else list(item) if isinstance(item, tuple | list) else None
     if names is None or any(not isinstance(name, str) for name in names):
         fail("rearrange", f"{item!r} is neither a dimension's name nor a group of names")
@@ -312,7 +312,7 @@ def _group_names(item: Any) -> list[str]:
 
 
 def _infer_shape(shape: tuple[int, ...], total: int, view: View) -> tuple[int, ...]:
-    """The shape with at most one -1 worked out."""
+    """Replace at most one -1 in the shape by the missing size."""
     if any(type(size) is not int for size in shape):
         fail("reshape", f"{view.name}: {shape} is not made of integers")
     known = prod(size for size in shape if size != -1)
@@ -323,14 +323,14 @@ def _infer_shape(shape: tuple[int, ...], total: int, view: View) -> tuple[int, .
 
 
 def _reshape_dims(dims: Dims, sizes: tuple[int, ...]) -> Dims | None:
-    """The pattern of the same elements in another shape, None where no pattern walks them in order."""
+    """The pattern of the same elements in another shape; None if no pattern walks them in order."""
     old = [pair for pair in dims if pair[1] != 1]
     new: list[tuple[int, int]] = []
     at = 0
     for size in sizes:
         if size == 1:
             continue
-        # The places of `size` come from the next old dimensions, joined until they hold enough.
+        # Fill `size` from the next old dimensions, merged until they hold enough.
         step, count = old[at]
         while count % size and at + 1 < len(old):
             if step != old[at + 1][0] * old[at + 1][1]:
@@ -349,7 +349,7 @@ def _reshape_dims(dims: Dims, sizes: tuple[int, ...]) -> Dims | None:
 
 
 def _insert_unit_dims(dims: list[tuple[int, int]], sizes: tuple[int, ...]) -> Dims:
-    """The pattern with its dimensions of size 1, which step over everything inside them."""
+    """Add the dimensions of size 1 to a pattern; they step over everything inside them."""
     out: list[tuple[int, int]] = []
     for size in reversed(sizes):
         over = out[-1][0] * out[-1][1] if out else 1

@@ -1,9 +1,9 @@
 """The operator table: one entry per `nki.isa` instruction that the simulator supports.
 
-An entry gives the engines (the first is the default), the arguments in the order of the documented
-signature, the rules and the cost. The front end builds `nisa.*` from it, the IR validates against it, and
-`semantics` holds the arithmetic under the same name. To add an operator, add an entry to a group here and
-its arithmetic there. What is documented but absent here is refused by name.
+An entry gives the engines (the first is the default), the arguments in the order of the documented signature,
+the rules and the cost. The front end builds `nisa.*` from it, programs are validated against it, and
+`semantics` holds the arithmetic under the same name. To add an operator, add an entry to a group here and its
+arithmetic there. Documented instructions that are missing here are refused by name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OPERATORS: dict[str, Operator] = {
     for operator in group.ENTRIES
 }
 
-# Documented for trn1 and trn2, not supported yet; the front end refuses them by name.
+# Documented for trn1 and trn2, not supported yet.
 UNSUPPORTED = frozenset({
     "activate2", "exponential", "nc_matmul_mx", "quantize_mx", "rand2",
 })  # fmt: skip

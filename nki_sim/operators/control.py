@@ -1,7 +1,7 @@
-"""Registers and the loops that depend on them: instructions of the engines' sequencers.
+"""Register and loop instructions, which the engines' sequencers execute.
 
-A register is a tensor of one integer in the buffer `register`. Loops whose bounds are known while tracing
-are unrolled by the front end; the others are a `loop_begin` and a `loop_end` around their body.
+A register is a tensor of one integer in the buffer `register`. The front end unrolls loops whose bounds are
+known while tracing; other loops are a `loop_begin` and a `loop_end` around their body.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ REGISTER = frozenset({"register"})
 MEMORY = HBM_BUFFERS | {"sbuf"}
 
 
-# A loop in which the cores of a launch meet is one loop of both: each decides with its own condition.
+# If the cores of a launch synchronise in a loop, the loop has one condition per core.
 _CONDITIONS = tensor("condition", REGISTER), Argument("other", "tensor", required=False, buffers=REGISTER)
 
 
@@ -38,7 +38,10 @@ ENTRIES = (
     ),
     Operator(
         "register_alu", ("sync",),
-        (out(buffers=REGISTER), _int_or_register("left"), _int_or_register("right"), Argument("op", "register_alu")),
+        (
+            out(buffers=REGISTER), _int_or_register("left"), _int_or_register("right"),
+            Argument("op", "register_alu"),
+        ),
         costs.sync, (rules.register_widths,), "left op right, wrapping at the width of dst", internal=True,
     ),
     Operator(

@@ -1,7 +1,7 @@
 """What one instruction costs on its engine, from its form and the target table alone.
 
 The formulas are the documented ones (cycles of the engine's clock, N = elements per partition) plus the
-overheads of the target table. DMA is costed as service time on the DMA engines that share the transfer.
+overheads of the target table. A DMA's cost is its service time on the DMA engines that share the transfer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _ARRAY_EDGE, _PART_EDGE = 128, 32
 ARRAY_PARTS = (_ARRAY_EDGE // _PART_EDGE) ** 2
 """The tensor engine's array in squares as small as a tile of it may be, counted row by row."""
 
-# The types of VectorE's 16-bit modes.
+# The types for which VectorE has 16-bit modes.
 _NARROW = frozenset({"bfloat16", "float16"})
 
 _GPSIMD_PAIRS = 4.0
@@ -27,12 +27,13 @@ _GPSIMD_ROOT = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """`busy_ns` on the engine, of it `overhead_ns` for any size; `result_ns` until others see the result.
+    """The cost of one instruction.
 
-    A DMA uses `channels` DMA engines, each for up to `rows` rows; its descriptors take `descriptor_ns` to
-    make, of GpSimd's time where they come from `software`. `table` is the function table of an activation.
-    `fast` says that a 16-bit mode of VectorE is used, which needs GpSimd's half of the bus too. `parts` are
-    those of the tensor engine's array that a product takes, none for all.
+    `busy_ns` on the engine includes `overhead_ns`, which does not depend on size; `result_ns` later others
+    see the result. A DMA uses `channels` DMA engines, each for up to `rows` rows. Its descriptors take
+    `descriptor_ns` to make, of GpSimd's time if `software`. `table` is the function table of an activation.
+    `fast` says that a 16-bit mode of VectorE is used, which also needs GpSimd's half of the bus. `parts` are
+    the parts of the tensor engine's array that a product takes, empty for all.
     """
 
     busy_ns: float
@@ -48,17 +49,17 @@ class Cost:
 
     @property
     def array_share(self) -> float:
-        """How much of the tensor engine's array it takes."""
+        """Share of the tensor engine's array that it takes."""
         return len(self.parts) / ARRAY_PARTS if self.parts else 1.0
 
 
 def sync(form: Form, target: Target) -> Cost:
-    """A fixed number of cycles of a sequencer: no document gives a figure per instruction."""
+    """A fixed number of cycles of a sequencer; the documents give no figure per instruction."""
     return Cost(target.sync_instruction_cycles / target.clock_ghz(form.engine))
 
 
 def register_access(form: Form, target: Target) -> Cost:
-    """A register to or from memory: the sequencer goes on when a DMA to or from HBM has completed [I]."""
+    """Move a register to or from memory; for HBM the sequencer waits until the DMA has completed [I]."""
     cost = sync(form, target)
     if not any(item.in_hbm for item in form.tiles):
         return cost
@@ -66,7 +67,7 @@ def register_access(form: Form, target: Target) -> Cost:
 
 
 def matmul(form: Form, target: Target) -> Cost:
-    """passes * (max(64, N_moving) + overhead) cycles, two rows of FP8 at once.
+    """passes * (max(64, N_moving) + overhead) cycles; FP8 takes two rows at once.
 
     A strided moving operand is read at half the rate, as elsewhere [I].
     """
@@ -80,7 +81,7 @@ def matmul(form: Form, target: Target) -> Cost:
 
 
 def _array_parts(form: Form) -> tuple[int, ...]:
-    """The parts of the array in a product's tile; none where it names no tile, or one that there is not."""
+    """The parts of the array in a product's tile; empty if it names no tile, or one that does not exist."""
     position, size = form.param("tile_position"), form.param("tile_size")
     if not (isinstance(position, tuple) and isinstance(size, tuple) and len(position) == len(size) == 2):
         return ()
@@ -111,7 +112,7 @@ def _tensor_cost(size: int, moving: Operand, target: Target, *, onezero: bool) -
 
 
 def elementwise(form: Form, target: Target, *, factor: float = 1.0, extra: int = 0) -> Cost:
-    """max(64, factor * N) + overhead + extra cycles of the form's engine, N the widest operand."""
+    """max(64, factor * N) + overhead + extra cycles of the form's engine; N is that of the widest operand."""
     engine = form.engine
     stretch = 2.0 if any(_is_strided(item, target) for item in form.tiles) else 1.0
     size = max(item.free for item in form.tiles)
@@ -139,7 +140,9 @@ def bn_aggr(form: Form, target: Target) -> Cost:
 
 
 def partition_reduce(form: Form, target: Target) -> Cost:
-    """Documented as slow, without a figure: each core of GpSimd goes through its 16 partitions [I]."""
+    """Documented as slow, without a figure; each core of GpSimd is assumed to go through its 16 partitions
+    [I].
+    """
     return elementwise(form, target, factor=16.0)
 
 
@@ -164,7 +167,7 @@ def scalar_tensor_tensor(form: Form, target: Target) -> Cost:
 
 
 def scan(form: Form, target: Target) -> Cost:
-    """2N; also what has no figure and works the same way: tensor_scalar_cumulative, select_reduce [I]."""
+    """2N; also for similar instructions without a figure: tensor_scalar_cumulative, select_reduce [I]."""
     return elementwise(form, target, factor=2.0)
 
 
@@ -182,7 +185,7 @@ def tensor_scalar_reduce(form: Form, target: Target) -> Cost:
 
 
 def activation(form: Form, target: Target) -> Cost:
-    """N, plus the accumulator's read when it reduces; names the function table it needs."""
+    """N, plus the read of the accumulator if it reduces; sets the function table it needs."""
     from nki_sim.functions import FUNCTION_TABLES
 
     extra = target.reduce_extra_cycles if form.operand("reduce_res") else 0
@@ -206,7 +209,7 @@ def dma_transpose(form: Form, target: Target) -> Cost:
 
 
 def dma_compute(form: Form, target: Target) -> Cost:
-    """A DMA through which the bytes of all sources and of dst pass [I]."""
+    """A DMA that moves the bytes of all sources and of dst [I]."""
     sizes = [item.nbytes for item in form.tiles]
     run = min(_run_bytes(item) for item in form.tiles)
     return _dma_cost(form, target, run=run, ratio=max(sizes) / sum(sizes))
@@ -217,7 +220,7 @@ def _dma_cost(form: Form, target: Target, *, run: int, ratio: float) -> Cost:
     chip = next((item for item in form.tiles if not item.in_hbm), form["dst"])
     channels = max(1, min(target.dma_engines, chip.partitions))
     padded = nbytes * max(1.0, target.dma_min_descriptor_bytes / run)
-    # Rows are not split: the engine with one more than others takes longest.
+    # Rows are not split, so the engine with one row more than others takes longest.
     rows = -(-chip.partitions // channels)
     service = padded * rows / chip.partitions / (target.dma_engine_bytes_per_ns * ratio)
     maker = _descriptor_maker(form, target)
@@ -237,9 +240,9 @@ _V3 = 3
 
 
 def _descriptor_maker(form: Form, target: Target) -> str:
-    """Who makes the descriptors: GpSimd on demand, for indices of rows, before v3 for any; else hardware.
+    """What makes the descriptors: GpSimd on request, for row indices, and before v3; else the hardware.
 
-    In the mode `none` they are there before the kernel runs.
+    In the mode `none` they exist before the kernel runs.
     """
     dynamic = any(
         item.is_scattered or (item.index_step and target.generation < _V3) for item in form.operands
@@ -261,7 +264,7 @@ def _is_strided(item: Operand, target: Target) -> bool:
 
 
 def _overhead_cycles(form: Form, target: Target) -> int:
-    """What comes on top of the elements depends on where they are read: adamw's ScalarE writes PSUM [C]."""
+    """Overhead in cycles, which depends on where inputs are read: adamw's ScalarE writes PSUM [C]."""
     if form.engine == "gpsimd":
         return target.gpsimd_overhead_cycles
     outputs = {"dst", "reduce_res"}

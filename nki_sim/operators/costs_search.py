@@ -1,6 +1,7 @@
-"""What instructions that select, search and gather cost, from the documented formulas.
+"""Costs of instructions that select, search and gather, from the documented formulas.
 
-Where the documents give none [I]: GpSimd's start plus one cycle for each element of a partition.
+Where the documents give none, the cost is assumed [I]: GpSimd's start plus one cycle per element of a
+partition.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def local_gather(form: Form, target: Target) -> Cost:
 
 
 def nc_n_gather(form: Form, target: Target) -> Cost:
-    """As many groups of instructions as documented; each starts anew, then takes a cycle an element [I]."""
+    """As many groups of instructions as documented, each with a start and a cycle per element [I]."""
     size = form["indices"].free
     groups = -(-size // target.gather_group_elements)
     return _gpsimd_cost((groups - 1) * target.gpsimd_overhead_cycles + size, target)

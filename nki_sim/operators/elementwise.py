@@ -27,7 +27,7 @@ _ALU = (arguments.unary_ops, arguments.bitwise_ops)
 
 
 def _exact_engine(params: Params, operands: Sequence[Operand]) -> str | None:
-    """GpSimd for powers of tensors, and for 32-bit integers that it can reach: there they are exact."""
+    """GpSimd for powers of tensors and for 32-bit integers that it can reach, because it is exact there."""
     op = dict(params).get("op")
     exact = op in INTEGER_ALU and operands and all(o.dtype in _WIDE and o.buffer == "sbuf" for o in operands)
     return "gpsimd" if exact or op == "power" else None
@@ -121,7 +121,8 @@ ENTRIES = (
             out("reduce_res", required=False),
             choice("reduce_cmd", "idle", "reset", "reduce", "reset_reduce", default="idle"), reduce_regs(),
         ),
-        costs.activation, (rules.same_shape, arguments.argument_pairs, arguments.activation_operands, fits_state),
+        costs.activation,
+        (rules.same_shape, arguments.argument_pairs, arguments.activation_operands, fits_state),
         "op(data * scale + bias), optionally with its sum",
     ),
     Operator(
@@ -131,7 +132,8 @@ ENTRIES = (
             out("reduce_res", required=False), scalar("bias", required=False),
             scalar("scale", 1.0, required=False), reduce_regs(),
         ),
-        costs.activation, (rules.same_shape, arguments.argument_pairs, arguments.activation_operands, fits_state),
+        costs.activation,
+        (rules.same_shape, arguments.argument_pairs, arguments.activation_operands, fits_state),
         "activation and its sum over the free axis",
     ),
     Operator(

@@ -12,7 +12,7 @@ from nki_sim.operators.rules import shapes as rules
 
 
 def _transpose_engine(params: Params, operands: Sequence[Operand]) -> str | None:
-    """VectorE transposes what lies where the tensor engine does not read, or goes where it does not write."""
+    """VectorE for transposes whose source the tensor engine cannot read or whose result it cannot write."""
     del params
     wanted = {"dst": "psum", "data": "sbuf"}
     return "vector" if any(wanted.get(item.role, item.buffer) != item.buffer for item in operands) else None

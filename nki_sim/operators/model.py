@@ -1,4 +1,4 @@
-"""What an entry of the operator table is: engines, arguments, rules, cost; and short ways to write one."""
+"""Defines an entry of the operator table (engines, arguments, rules, cost) and helpers to write one."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ DMA = HBM_BUFFERS | {"sbuf"}
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument: what it may be, where its tensor may live, and its default (None: may be left out).
+    """One argument: its kind, where its tensor may live, and its default (None: may be left out).
 
     `choices` are the names that a "choice" takes. A "state" is memory inside the engine that outlives the
-    instruction, one row per lane: the front end supplies it, kernels do not; `effect` says from the form
-    what the instruction does to it. It gets the lanes of the operands, or `all_lanes`. Arguments of one
-    `group` are passed as a list of that name. "ones" may be given but hold nothing other than 1.0.
+    instruction, one row per lane; the front end supplies it, not the kernel. `effect` gives what the
+    instruction does to it, from the form. It covers the lanes of the operands, or `all_lanes`. Arguments of
+    one `group` are passed as a list of that name. "ones" may be given but must hold 1.0.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Argument:
 
 
 def fixed_roles(*roles: str) -> Roles:
-    """The same roles whatever the form."""
+    """Return a function that gives the same roles for every form."""
     found = frozenset(roles)
     return lambda _: found
 
@@ -73,9 +73,10 @@ _NO_ROLES = fixed_roles()
 class Operator:
     """An instruction of the machine; `internal` ones are not in the kernels' namespace.
 
-    `updates` are outputs whose former elements matter to the result: they are read as well as written.
-    `partial` are the roles of which data or parameters choose the elements touched: of inputs not all need
-    have been written, in outputs the others stay. `prefers` names the engine where the first one will not do.
+    `updates` are outputs whose old elements matter to the result, so they are read as well as written.
+    `partial` are roles for which data or parameters choose the elements touched: not all input elements need
+    to have been written, and the other output elements keep their values. `prefers` names the engine if the
+    first one cannot run the instruction.
     """
 
     name: str
@@ -95,14 +96,16 @@ class Operator:
 
     @cached_property
     def signature(self) -> tuple[Argument, ...]:
-        """What kernels pass, in the documented order; a list stands for the arguments of a group."""
+        """The arguments that kernels pass, in the documented order; a list stands for the arguments of a
+        group.
+        """
         shown = [argument for argument in self.arguments if argument.kind != "state"]
         named = {argument.group or argument.name: argument for argument in reversed(shown)}
         return tuple(replace(argument, name=name) for name, argument in reversed(named.items()))
 
     @cached_property
     def groups(self) -> dict[str, list[str]]:
-        """For each argument that is a list, the names that its items have."""
+        """For each list argument, the names of its items."""
         found: dict[str, list[str]] = {}
         for argument in self.arguments:
             if argument.group:
@@ -111,7 +114,7 @@ class Operator:
 
     @cached_property
     def state(self) -> Argument | None:
-        """The memory of the engine that the instruction uses."""
+        """The engine memory that the instruction uses, or None."""
         return next((argument for argument in self.arguments if argument.kind == "state"), None)
 
     def effect(self, form: Form, role: str) -> Effect:
@@ -130,16 +133,16 @@ class Operator:
         return frozenset(argument.name for argument in self.arguments if argument.kind == "out")
 
     def default_engine(self, params: Params, operands: Sequence[Operand] = ()) -> str:
-        """Where it runs when the kernel does not say: the first engine, unless only another one can."""
+        """The engine if the kernel names none: the first engine, unless only another one can."""
         chosen = self.prefers(params, operands) if self.prefers is not None else None
         return chosen or self.engines[0]
 
     def find_breaches(self, form: Form, target: Target) -> list[Breach]:
-        """Every rule that a form of this operator breaks on a target; shape rules first."""
+        """Return every rule that a form of this operator breaks on a target; shape rules first."""
         found = [breach for rule in (*COMMON_RULES, *self.rules) for breach in rule(form, target)]
         written = [item for item in form.operands if item.role in self.outputs]
         for item in written:
-            # DMA moves elements in no order, and what is added up must be added once.
+            # DMA moves elements in any order, and each element must be added once.
             repeats = "dma" not in self.engines and not self.effect(form, item.role)[1]
             found += rules.written_once(item, repeats=repeats)
         return found

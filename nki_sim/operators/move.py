@@ -1,4 +1,4 @@
-"""Instructions that move and fill."""
+"""Instructions that move data and fill tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _OUT_OF_BOUNDS = choice("oob_mode", "error", "skip")
 ENTRIES = (
     Operator(
         "dma_copy", ("dma",), (out(buffers=DMA), tensor("src", DMA), _PRIORITY, _OUT_OF_BOUNDS, _MODE),
-        costs.dma, (rules.same_elements, rules_dma.priority_range, rules_dma.dge_mode, rules_dma.hwdge_dtypes),
+        costs.dma,
+        (rules.same_elements, rules_dma.priority_range, rules_dma.dge_mode, rules_dma.hwdge_dtypes),
         "move between HBM and SBUF, converting types",
     ),
     Operator(

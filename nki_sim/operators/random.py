@@ -1,4 +1,4 @@
-"""Random numbers: the generators of VectorE and GpSimd."""
+"""Instructions for random numbers: the generators of VectorE and GpSimd."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GPSIMD_GENERATION = 3
 
 
 def gpsimd_generation(form: Form, target: Target) -> Iterator[Breach]:
-    """GpSimd draws, and gives and takes states, from NeuronCore-v3 on."""
+    """GpSimd draws random numbers and reads and writes states from NeuronCore-v3 on."""
     if form.engine == "gpsimd" and target.generation < _GPSIMD_GENERATION:
         yield Breach(
             "generation", f"{form.op} on the gpsimd engine is for NeuronCore-v3 and later, not {target.name}",
@@ -50,7 +50,7 @@ def dropout_types(form: Form, target: Target) -> Iterator[Breach]:
 
 
 def probability_range(form: Form, target: Target) -> Iterator[Breach]:
-    """A constant probability is one."""
+    """A constant probability lies between 0 and 1."""
     del target
     value = form.param("prob")
     if isinstance(value, float) and not 0.0 <= value <= 1.0:

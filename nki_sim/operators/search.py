@@ -1,4 +1,4 @@
-"""The largest elements, where elements are, gathers by index and shuffles between partitions."""
+"""Instructions that find the largest elements and positions, gather by index, and shuffle partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COUNTED = ("float32", "int32")
 
 
 def _shuffle_roles(form: Form) -> frozenset[str]:
-    """What a shuffle touches in part: dst where its mask leaves partitions, src unless all are taken."""
+    """Roles that a shuffle touches in part: dst if its mask skips partitions, src unless all are taken."""
     mask, dst, src = form.param("shuffle_mask"), form["dst"].partitions, form["src"].partitions
     assert isinstance(mask, tuple)
     lanes = mask[: min(dst, rules.QUADRANT)]
@@ -25,7 +25,8 @@ def _shuffle_roles(form: Form) -> frozenset[str]:
 ENTRIES = (
     Operator(
         "max8", ("vector",), (out(), tensor("src")), costs.elementwise,
-        (rules.free_sizes(dst=8), rules.search_size("src")), "the 8 largest elements of each partition, falling",
+        (rules.free_sizes(dst=8), rules.search_size("src")),
+        "the 8 largest elements of each partition, falling",
     ),
     Operator(
         "nc_find_index8", ("vector",), (out(), tensor("data"), tensor("vals")), costs.elementwise,
@@ -42,7 +43,8 @@ ENTRIES = (
         ),
         costs.elementwise,
         (
-            rules.free_sizes(dst=rules.free_size("data"), vals=8, dst_idx=8), rules.search_size("data", least=False),
+            rules.free_sizes(dst=rules.free_size("data"), vals=8, dst_idx=8),
+            rules.search_size("data", least=False),
             rules.max_rank("vals", 3), rules.dtype_in("dst_idx", *_INDEX),
         ),
         "replace the first occurrence of each of 8 values, and say where they were",
@@ -55,8 +57,9 @@ ENTRIES = (
         ),
         costs_search.topk,
         (
-            rules.free_sizes(idx_dst=rules.free_size("val_dst")), rules.whole_cores, rules.dtype_in("src", "bfloat16"),
-            rules.dtype_in("val_dst", "bfloat16"), rules.dtype_in("idx_dst", "uint32"), rules.topk_size,
+            rules.free_sizes(idx_dst=rules.free_size("val_dst")), rules.whole_cores,
+            rules.dtype_in("src", "bfloat16"), rules.dtype_in("val_dst", "bfloat16"),
+            rules.dtype_in("idx_dst", "uint32"), rules.topk_size,
         ),
         "the largest of n elements that snake through each 16 partitions, and where they were",
         partial=fixed_roles("val_dst", "idx_dst", "src"),
@@ -66,8 +69,9 @@ ENTRIES = (
         (out(buffers=SBUF), tensor("src", SBUF), int_arg("index_offset", 0), int_arg("padding_val", -1)),
         costs.elementwise,
         (
-            rules.since_generation(3), rules.free_sizes(dst=lambda form: form["src"].free + 1), rules.dtype_in("src", *_COUNTED),
-            rules.dtype_in("dst", "int32"), rules.fits_int32("index_offset", "padding_val"),
+            rules.since_generation(3), rules.free_sizes(dst=lambda form: form["src"].free + 1),
+            rules.dtype_in("src", *_COUNTED), rules.dtype_in("dst", "int32"),
+            rules.fits_int32("index_offset", "padding_val"),
         ),
         "where elements are not 0, padding and their number, in the first of each 16 partitions",
         partial=fixed_roles("dst", "src"),

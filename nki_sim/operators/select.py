@@ -1,4 +1,4 @@
-"""Counting patterns, and selection by affine predicates, ranges of indices and predicate tiles."""
+"""Instructions for counting patterns, and for selection by affine predicates, index ranges and masks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ ENTRIES = (
             out(buffers=SBUF), Argument("pattern", "pattern"), int_arg("offset", 0),
             int_arg("channel_multiplier", 0),
         ),
-        costs.elementwise, (rules_search.affine_pattern, rules_search.fits_int32("offset", "channel_multiplier")),
+        costs.elementwise,
+        (rules_search.affine_pattern, rules_search.fits_int32("offset", "channel_multiplier")),
         "offset + channel * channel_multiplier + the steps of the pattern",
     ),
     Operator(
@@ -52,7 +53,8 @@ ENTRIES = (
     Operator(
         "range_select", ("vector",),
         (
-            out(), tensor("on_true_tile"), _compare_argument("comp_op0", *_ORDERED), _compare_argument("comp_op1", *_ORDERED),
+            out(), tensor("on_true_tile"), _compare_argument("comp_op0", *_ORDERED),
+            _compare_argument("comp_op1", *_ORDERED),
             tensor("bound0"), tensor("bound1"),
             choice("reduce_cmd", *REDUCE_COMMANDS, default="reset_reduce"),
             out("reduce_res", required=False), _MAXIMUM, int_arg("range_start", 0),
@@ -86,7 +88,8 @@ ENTRIES = (
         "tensor_copy_predicated", ("vector",),
         (out(), scalar("src"), tensor("predicate"), flag("reverse_pred")), costs_search.copy_predicated,
         (
-            rules.same_shape, rules.not_both_psum("src", "predicate"), rules_search.equal_dtypes("src", "dst"),
+            rules.same_shape, rules.not_both_psum("src", "predicate"),
+            rules_search.equal_dtypes("src", "dst"),
             rules_search.dtype_in("predicate", "bool_", "uint8", "uint16", "uint32"),
         ),
         "copy src where the predicate is not 0, leave dst elsewhere", partial=fixed_roles("dst"),

@@ -1,7 +1,7 @@
-"""The memory inside engines that outlives an instruction, and what instructions do to it.
+"""Engine memory that outlives an instruction, and what instructions do to it.
 
-ScalarE and VectorE have accumulation registers, `reduce_regs`: one float32 per lane, which a command
-resets, adds to or loads. VectorE and GpSimd have a random number generator with a state per lane.
+ScalarE and VectorE have accumulation registers, `reduce_regs`: one float32 per lane, which a command resets,
+adds to or loads. VectorE and GpSimd have a random number generator with a state per lane.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nki_sim.xorwow import LANES
 
 @dataclass(frozen=True, slots=True)
 class StateLayout:
-    """What one lane holds; `initial` is what all lanes hold when a kernel begins, None for anything."""
+    """What one lane holds; `initial` is the content when a kernel begins, None if undefined."""
 
     width: int
     dtype: str
@@ -36,7 +36,7 @@ _EFFECTS = {"idle": (False, True), "reduce": (True, True)}
 
 
 def _command_effect(form: Form) -> Effect:
-    """What `reduce_cmd` does to the registers; reading them out alone changes nothing."""
+    """What `reduce_cmd` does to the registers; reading them out does not change them."""
     return _EFFECTS.get(str(form.param("reduce_cmd")), (True, False))
 
 
@@ -54,13 +54,13 @@ def rng_state(*, writes: bool, reads: bool, all_lanes: bool = False) -> Argument
 
 
 def lacks_state(operator: Operator, form: Form) -> bool:
-    """Whether the memory that an instruction uses is missing; front ends supply it to what they record."""
+    """Whether the engine memory that an instruction uses is missing; front ends add it when they record."""
     idle = form.param("reduce_cmd") == "idle" and form.operand("reduce_res") is None
     return operator.state is not None and form.operand(operator.state.name) is None and not idle
 
 
 def fits_state(form: Form, target: Target) -> Iterator[Breach]:
-    """The memory of the engine is as wide as it is, in the lanes of the instruction."""
+    """The engine memory has its full width and the lanes of the instruction."""
     del target
     for item in form.operands:
         layout = LAYOUTS.get(item.role)

@@ -1,4 +1,4 @@
-"""Batch-norm statistics."""
+"""Instructions for batch-norm statistics."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def _gpsimd_size(form: Form, target: Target) -> Iterator[Breach]:
 
 
 def _needs_two_cores(form: Form, target: Target) -> Iterator[Breach]:
-    """Two cores as one are there from NeuronCore-v3 on."""
+    """Launches on two cores need NeuronCore-v3."""
     if target.name == "trn1":
         yield Breach(
             "generation", f"{form.op} needs NeuronCore-v3 (trn2)", "dst", "trn2", target.name,
@@ -36,7 +36,7 @@ def _needs_two_cores(form: Form, target: Target) -> Iterator[Breach]:
 
 
 def _barrier_cost(form: Form, target: Target) -> costs.Cost:
-    """One semaphore's way from core to core, taken to be as long as from engine to engine."""
+    """The latency of one semaphore between cores, assumed equal to that between engines."""
     del form
     return costs.Cost(target.semaphore_ns)
 
@@ -48,7 +48,8 @@ ENTRIES = (
         "take a tile of the other core's SBUF", internal=True,
     ),
     Operator(
-        "core_barrier", ("gpsimd", "vector", "scalar", "tensor", "sync"), (), _barrier_cost, (_needs_two_cores,),
+        "core_barrier", ("gpsimd", "vector", "scalar", "tensor", "sync"), (), _barrier_cost,
+        (_needs_two_cores,),
         "go on when the other core is here too", internal=True,
     ),
 )  # fmt: skip

@@ -1,1 +1,1 @@
-"""The program: a traced kernel as versioned, validated data."""
+"""A traced kernel as versioned, validated data."""

@@ -1,4 +1,4 @@
-"""Sites and forms from untrusted JSON: every field has its type and range checked, else `IRError`."""
+"""Decodes sites and forms from untrusted JSON: checks every field's type and range, raises `IRError`."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _FUNCTIONS = {"alu": ALU, "activation": ACTIVATIONS, "reduce": REDUCE, "register
 
 
 def decode_text_field(header: dict[str, Any], name: str) -> str:
-    """A short text field of the header."""
+    """Read a short text field of the header."""
     return _require_text(header.get(name), name)
 
 
 def decode_site(item: Any) -> Site:
-    """[name, shape, dtype, buffer, line, address or null]."""
+    """Decode [name, shape, dtype, buffer, line, address or null]."""
     name, shape, dtype, buffer, line, address = _require_fields(item, 6, "site")
     sizes = tuple(_require_number(size, "size", 1) for size in _require_list(shape, "shape"))
     if not sizes or prod(sizes) > MAX_SIZE:
@@ -50,7 +50,7 @@ def decode_site(item: Any) -> Site:
 
 
 def decode_form(item: Any) -> Form:
-    """[op, engine, operands, params, hints]; roles and parameters are those of the operator, in its order."""
+    """Decode [op, engine, operands, params, hints]; roles and parameters are the operator's, in its order."""
     name, engine, operands, params, hints = _require_fields(item, 5, "form")
     operator = OPERATORS[_require_choice(name, OPERATORS, "operator")]
     form = Form(
@@ -93,8 +93,9 @@ def _decode_operand(operator: Operator, item: Any) -> Operand:
         raise IRError(f"{operator.name}: {argument.name} is not a tensor")
     operand = Operand(
         argument.name, _decode_dims(dims), _require_choice(dtype, DTYPES, "type"),
-        _require_choice(buffer, argument.buffers, "buffer"), _require_number(row, "row", 1), _require_number(start, "start", 0),
-        _require_number(column, "column", 0), _require_number(index_step, "index step", 0),
+        _require_choice(buffer, argument.buffers, "buffer"), _require_number(row, "row", 1),
+        _require_number(start, "start", 0), _require_number(column, "column", 0),
+        _require_number(index_step, "index step", 0),
     )  # fmt: skip
     step, count = operand.dims[0]
     if step < 0 or (operand.in_hbm and operand.reach_below):
@@ -110,13 +111,14 @@ def _index_roles(operator: Operator) -> frozenset[str]:
 
 
 def _decode_index(role: str, item: list[Any]) -> Operand:
-    """Integers that address the operand before it."""
+    """Decode the integers that address the operand before them."""
     _, dims, dtype, buffer, row, start, column, index_step = item
     if index_step != 0 or DTYPES[_require_choice(dtype, DTYPES, "type")].kind == "float":
         raise IRError(f"{role} is not a tile of integers")
     made = Operand(
-        role, _decode_dims(dims), dtype, _require_choice(buffer, BUFFERS, "buffer"), _require_number(row, "row", 1),
-        _require_number(start, "start", 0), _require_number(column, "column", 0),
+        role, _decode_dims(dims), dtype, _require_choice(buffer, BUFFERS, "buffer"),
+        _require_number(row, "row", 1), _require_number(start, "start", 0),
+        _require_number(column, "column", 0),
     )  # fmt: skip
     if made.reach_below:
         raise IRError(f"{role} is walked backwards")
@@ -124,7 +126,7 @@ def _decode_index(role: str, item: list[Any]) -> Operand:
 
 
 def _roles_without_indices(form: Form) -> list[str]:
-    """Roles in order; an index stands right behind what it addresses, and only there."""
+    """Roles in order without indices; an index must follow directly after the operand that it addresses."""
     roles: list[str] = []
     waiting: Operand | None = None
     for item in form.operands:
@@ -187,7 +189,7 @@ def _decode_param(argument: Argument, value: Any) -> ParamValue:
 
 
 def _decode_pattern(value: list[Any]) -> tuple[int, ...]:
-    """Steps of any sign and counts in turn."""
+    """Alternating steps (of any sign) and counts."""
     if not value or len(value) % 2:
         raise IRError("a pattern is not made of steps and counts")
     steps = [_require_integer(step, "step") for step in value[::2]]

@@ -1,9 +1,9 @@
 """The program: a traced kernel as versioned, validated data. Everything else is a function of it.
 
-Programs come from a process that is not trusted, so `Program.from_bytes` checks all of it, once: names,
-types, that every access stays inside its tensor, that forms and tensors agree. Code behind it may index
-without fear. Any bytes at all raise nothing but `IRError`. What is legal data may still break a rule of
-the hardware; `checks` looks at that.
+Programs come from an untrusted process, so `Program.from_bytes` checks everything once: names, types, that
+every access stays inside its tensor, and that forms and tensors agree. Code that uses a program may then
+index without checks. Invalid bytes raise `IRError` and nothing else. A valid program may still break a rule
+of the hardware; `checks` looks for that.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class Cells:
 
 @dataclass(frozen=True, eq=False)
 class Iterations:
-    """Loop iterations whose order the kernel leaves open, as a forest; empty where it leaves none.
+    """Loop iterations whose order the kernel leaves open, as a forest; empty if there are none.
 
-    `nodes[i]` is the iteration that issued instruction i, 0 outside of loops. Iteration n (from 1) has its
-    fields at n - 1: the iteration around it (0 or a smaller number), the loop, its index in it. Iterations of
-    one execution of a loop share parent and loop.
+    `nodes[i]` is the iteration that issued instruction i, 0 outside loops. The fields of iteration n (from 1)
+    are at n - 1: the enclosing iteration (0 or a smaller number), the loop, and the index in the loop.
+    Iterations of one execution of a loop share parent and loop.
     """
 
     nodes: Ints
@@ -73,9 +73,9 @@ class Iterations:
 class Program:
     """A kernel after tracing; build it with `from_bytes`, which validates.
 
-    `dialect` is the namespace it was written in: `neuronxcc` kernels are rewritten by their compiler, which
-    spills and reloads what does not fit. `cores[i]` is the core of the launch that issues instruction i.
-    `constants` are tensors in HBM or in engines that hold data from the start: their bytes.
+    `dialect` is the namespace the kernel was written in. The compiler of `neuronxcc` kernels rewrites them:
+    it spills and reloads what does not fit. `cores[i]` is the core of the launch that issues instruction i.
+    `constants` maps tensors in HBM or in engines that hold data from the start to their bytes.
     """
 
     target: str
@@ -96,11 +96,11 @@ class Program:
     constants: Mapping[int, bytes]
 
     def __len__(self) -> int:
-        """Instructions."""
+        """Number of instructions."""
         return len(self.form_ids)
 
     def site(self, tensor: int) -> Site:
-        """Where a tensor was declared."""
+        """The site that declares a tensor."""
         return self.sites[int(self.tensor_sites[tensor])]
 
     def array_specs(self, tensors: tuple[int, ...]) -> list[ArraySpec]:
@@ -109,7 +109,7 @@ class Program:
 
     @cached_property
     def loop_partners(self) -> dict[int, int]:
-        """For each `loop_begin` its `loop_end`, and the other way round, by instruction number.
+        """Map each `loop_begin` to its `loop_end` and back, by instruction number.
 
         Raises:
             IRError: a marker has no partner, or a loop with one condition holds instructions of two cores.
@@ -139,7 +139,7 @@ class Program:
 
     @cached_property
     def tensor_cores(self) -> Ints:
-        """The core whose memory a tensor on chip is in: that of the first instruction to touch it."""
+        """The core whose memory holds each on-chip tensor: that of the first instruction to touch it."""
         found = np.zeros(len(self.tensor_sites), dtype=np.int64)
         if self.cores.any():
             tensors, first = np.unique(self.cells.tensor, return_index=True)
@@ -165,7 +165,7 @@ class Program:
 
     @cached_property
     def cells(self) -> Cells:
-        """Operands of instructions as parallel arrays."""
+        """Operands of all instructions as parallel arrays."""
         counts = np.array([len(form.operands) for form in self.forms], dtype=np.int64)
         base = np.cumsum(counts) - counts
         repeat = counts[self.form_ids] if len(self) else np.zeros(0, np.int64)
@@ -185,7 +185,7 @@ class Program:
         return np.array(writes, dtype=bool), np.array(reads, dtype=bool)
 
     def to_bytes(self) -> bytes:
-        """The program as `from_bytes` reads it."""
+        """Encode the program for `from_bytes`."""
         header = {
             "target": self.target,
             "dialect": self.dialect,
@@ -217,7 +217,7 @@ class Program:
         """Decode and validate.
 
         Raises:
-            IRError: anything at all is wrong with the bytes.
+            IRError: the bytes are invalid in any way.
         """
         try:
             return cls._from_columns(*wire.unpack(data))
@@ -275,7 +275,7 @@ def _header_ids(header: dict[str, Any], name: str) -> tuple[int, ...]:
 def _decode_constants(
     header: dict[str, Any], sites: tuple[Site, ...], tensor_sites: Ints, data: memoryview
 ) -> dict[int, bytes]:
-    """The bytes of each constant tensor, which lie one after the other in `data`."""
+    """The bytes of each constant tensor, which are stored one after another in `data`."""
     found: dict[int, bytes] = {}
     position = 0
     for number in _header_ids(header, "constants"):
@@ -311,7 +311,7 @@ def _validate_program(program: Program) -> None:
     if total:
         _validate_cells(program)
     _validate_iterations(program)
-    # Matching the loops is what validates them.
+    # Computing the partners validates the loops.
     _ = program.loop_partners
 
 
@@ -357,9 +357,9 @@ def _validate_io(program: Program) -> None:
 
 
 def _validate_cells(program: Program) -> None:
-    """Every access agrees with its tensor's rows and lies inside it, and inside its rows on chip.
+    """Check that every access agrees with its tensor's rows and stays inside it, and inside its rows on chip.
 
-    It may read the bytes as another type, as long as rows are whole numbers of its elements.
+    An access may read the bytes as another type if rows hold a whole number of its elements.
     """
     kinds: dict[tuple[int, str], int] = {}
     site_kinds = np.array(

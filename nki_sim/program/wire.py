@@ -1,11 +1,11 @@
-"""The byte layout of a program, in the standard library alone, so that the jailed tracer can write it.
+"""The byte layout of a program. Uses the standard library only, so that the jailed tracer can write it.
 
     magic 8 bytes | version u16 | header length u32 | header JSON | columns
 
-The header holds sites, forms, inputs, outputs and the column lengths; the columns are little-endian
-arrays: site of each tensor (u32), form and line (u32) and core (u8) of each instruction, tensor (u32) and
-offset (i64) of each operand of each instruction, instruction after instruction; the loop iteration of each
-instruction (u32, empty when there are none) and the table of iterations; the bytes of constant tensors.
+The header holds sites, forms, inputs, outputs and the column lengths. The columns are little-endian arrays:
+the site of each tensor (u32); form and line (u32) and core (u8) of each instruction; tensor (u32) and offset
+(i64) of each operand, instruction after instruction; the loop iteration of each instruction (u32, empty if
+there are none); the table of iterations; the bytes of constant tensors.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HEAD = struct.Struct("<8sHI")
 
 
 def pack(header: Mapping[str, Any], columns: Mapping[str, bytes]) -> bytes:
-    """The bytes of a program from its header fields and its columns."""
+    """Encode a program from its header fields and its columns."""
     lengths = {name: len(columns[name]) // array(code).itemsize for name, code in COLUMNS}
     text = json.dumps({**header, "lengths": lengths}, allow_nan=False, separators=(",", ":")).encode()
     body = b"".join(columns[name] for name, _ in COLUMNS)
@@ -41,7 +41,7 @@ def pack(header: Mapping[str, Any], columns: Mapping[str, bytes]) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, memoryview]]:
-    """The header and the columns of a program, lengths checked, contents not yet.
+    """Split a program into header and columns; checks lengths, not contents.
 
     Raises:
         IRError: the bytes do not have this layout.

@@ -1,1 +1,1 @@
-"""Running a program on NumPy arrays: plans, products, one instruction at a time."""
+"""Runs a program on NumPy arrays: plans, products, one instruction at a time."""

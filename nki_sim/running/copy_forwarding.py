@@ -1,9 +1,9 @@
-"""Copies that need not be made: where a read may take its elements from, instead of from a copied tile.
+"""Avoids copies: lets a read take its elements from the source of a copy instead of from the copied tile.
 
 A load, a copy on chip or a transpose that keeps the type leaves a tile that equals part of another tensor.
-As long as nobody writes to that tensor, a read of the tile can be served from there, through any number of
-copies; copies that nobody reads any more need not be made. Nothing of this changes a value. A matmul that
-transposes (`is_transpose`) with an identity among the program's constants is such a copy.
+Until something writes that tensor, reads of the tile can be served from it, through any number of copies.
+Copies that nothing reads any more are not made. No value changes. A matmul that transposes (`is_transpose`)
+with an identity among the program's constants counts as such a copy.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ class TilePlace(NamedTuple):
     across: int
 
     def map_offset(self, offset: int, row: int) -> int:
-        """Where an element of the tile is, given by its offset there."""
+        """Map an element's offset in the tile to its offset in the base."""
         partition, free = divmod(offset, row)
         return self.origin + partition * self.down + free * self.across
 
     def map_dims(self, dims: Dims) -> Dims:
-        """The tile's access pattern in steps of the base."""
+        """Map the tile's access pattern to steps of the base."""
         (_, count), *free = dims
         return ((self.down, count), *((step * self.across, size) for step, size in free))
 
 
 class WriteTimes:
-    """When each tensor is written: instruction numbers."""
+    """The instruction numbers at which each tensor is written."""
 
     def __init__(self, program: Program) -> None:
         cells = program.cells
@@ -64,7 +64,7 @@ class WriteTimes:
             self._times.setdefault(tensor, []).append(number)
 
     def next_write(self, tensor: int, after: int) -> float:
-        """The first instruction behind `after` that writes the tensor, infinity when none does."""
+        """The first instruction after `after` that writes the tensor; infinity if none does."""
         times = self._times.get(tensor, ())
         at = bisect_right(times, after)
         return times[at] if at < len(times) else float("inf")
@@ -72,9 +72,9 @@ class WriteTimes:
 
 @dataclass(frozen=True, slots=True)
 class _CopyForm:
-    """A form that copies: position of its source among the operands, and the shape of what arrives.
+    """A form that copies: the position of its source among the operands, and the shape of the result.
 
-    `identity` is the position of an operand that must be one for that, -1 where none is needed.
+    `identity` is the position of an operand that must be an identity for this, -1 if none is needed.
     """
 
     source: int
@@ -86,11 +86,11 @@ class _CopyForm:
 
 
 class CopyForwarding:
-    """`places[cell]` serves the tile that a cell reads; cells that are not there read their own tensor.
+    """`places[cell]` serves the tile that a cell reads; cells that are missing read their own tensor.
 
     `root[cell]` is the read whose writers matter: that of the first copy on the way, else the cell itself.
-    In programs with data-dependent loops nothing is forwarded, and nothing to or from tensors that hold
-    elements of several sizes, or that the run tracks to check their reads (`soft`).
+    Nothing is forwarded in programs with data-dependent loops, nor to or from tensors that hold elements of
+    several sizes or whose reads the run checks (`soft`).
     """
 
     def __init__(self, program: Program, flow: DataFlow, writes: WriteTimes, tracked: frozenset[int]) -> None:
@@ -126,7 +126,7 @@ class CopyForwarding:
 
     def _can_serve(self, place: TilePlace, maker: int, reader: int) -> bool:
         fast = abs(place.across) <= 1 or self._program.forms[self._program.form_ids[reader]].op in _ANY_ORDER
-        # Not behind a copy within one tensor either, which may overwrite what it copies.
+        # Not through a copy within one tensor either, because it may overwrite its source.
         return fast and self._writes.next_write(place.base, maker - 1) > reader
 
     def _source_cell(self, maker: int) -> int:
@@ -175,9 +175,9 @@ class CopyForwarding:
 
 
 def _describe_copy(form: Form, target: str) -> _CopyForm | None:
-    """What a form copies, if it is one whose tile can be described by two steps.
+    """Describe what a form copies, if two steps describe its tile; else None.
 
-    The tensor engine of NeuronCore-v2 does not copy: it multiplies, which spreads what is not finite.
+    The tensor engine of NeuronCore-v2 does not copy: it multiplies, which spreads infinity and NaN.
     """
     if form.op not in _COPIES or any(item.index_step for item in form.operands):
         return None
@@ -201,20 +201,20 @@ def _describe_copy(form: Form, target: str) -> _CopyForm | None:
 
 
 def _only_transposes(form: Form) -> bool:
-    """Whether a matmul does nothing else if its moving operand is an identity."""
+    """Whether a matmul with an identity as its moving operand only transposes."""
     plain = all(value in _NEUTRAL for name, value in form.params if name not in _PROMISES)
     moving = form["moving"]
     return bool(form.param("is_transpose")) and plain and moving.partitions == moving.free
 
 
 def _source_steps(copy: _CopyForm, dims: Dims) -> tuple[int, int] | None:
-    """How far apart neighbours in a partition's direction and in the free one are in the source."""
+    """Distance in the source between neighbours along the partitions and along the free axis."""
     steps = matrix_steps(dims, copy.rows)
     return steps if steps is None or not copy.swaps else (steps[1], steps[0])
 
 
 def matrix_steps(dims: Dims, rows: int) -> tuple[int, int] | None:
-    """A pattern as rows of equally spaced elements: the two steps, None where it is not that simple."""
+    """The two steps of a pattern of equally spaced rows and elements; None if it is not that simple."""
     total = 1
     at = 0
     while at < len(dims) and total < rows:

@@ -1,10 +1,9 @@
-"""How a program is run: which instructions at all, from where their operands are read, what is multiplied
-together, and when memory can go.
+"""Plans how to run a program: which instructions, where operands are read, which products are joined.
 
-Instructions whose results reach no output are left out, and so are copies that need not be made
-(`copy_forwarding`) and matmuls that are parts of larger products (`matmul_fusion`). Instructions with
-data-dependent addresses are always run, for their errors. Programs with data-dependent loops have no plan:
-they are run as they come.
+The plan leaves out instructions whose results reach no output, copies that need not be made
+(`copy_forwarding`) and matmuls that are parts of larger products (`matmul_fusion`). It also says when memory
+can be released. Instructions with data-dependent addresses always run, because they may raise errors.
+Programs with data-dependent loops have no plan and run instruction by instruction.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from nki_sim.running.products import MatrixProduct
 
 @dataclass(frozen=True, slots=True)
 class ExecutionStep:
-    """An instruction, or a product in its place; then `dead` tensors may go."""
+    """An instruction, or a product in its place; afterwards `dead` tensors are released."""
 
     number: int
     product: MatrixProduct | None
@@ -34,10 +33,10 @@ class ExecutionStep:
 
 @dataclass(frozen=True, eq=False)
 class ExecutionPlan:
-    """Steps in order, and for each cell of the program where its elements are, and how to view them.
+    """Steps in order, and for each cell of the program where its elements are and how to view them.
 
-    `find_agreeing_writes` are instructions of two cores that must write the same, by number: the cell that
-    each writes, and the number of the other.
+    `agreeing` maps instructions of two cores that must write the same values to the cell that each writes and
+    the number of the other.
     """
 
     steps: list[ExecutionStep]
@@ -49,7 +48,7 @@ class ExecutionPlan:
 
 @dataclass(frozen=True, slots=True)
 class _ProductTile:
-    """Where a chain's sum is: tile (top, left) of a product's result; where its tile begins in its tensor."""
+    """Where a chain's sum is: tile (top, left) of a product's result; and where it begins in its tensor."""
 
     tensor: int
     width: int
@@ -64,12 +63,12 @@ class _ProductTile:
         return (partition - self.partition + self.top) * self.width + free - self.free + self.left
 
     def map_step(self, step: int) -> int:
-        """A step in the tile is one in the result; whole rows there are whole rows here."""
+        """Map a step in the tile to a step in the result; whole rows stay whole rows."""
         return step if step % self.row else step // self.row * self.width
 
 
 def _block_in_product(block: MatrixBlock, total: _ProductTile) -> MatrixBlock:
-    """A part of a chain's tile, where the sum is."""
+    """A part of a chain's tile, as a part of the product's result."""
     return block._replace(
         base=total.tensor,
         offset=total.map_offset(block.offset),
@@ -79,7 +78,7 @@ def _block_in_product(block: MatrixBlock, total: _ProductTile) -> MatrixBlock:
 
 
 def plan_execution(program: Program, tracked: frozenset[int]) -> ExecutionPlan:
-    """Work out how to run a program without data-dependent loops on a machine that tracks some tensors."""
+    """Plan how to run a program without data-dependent loops on a machine that tracks some tensors."""
     return _ExecutionPlanner(program, tracked).build_plan()
 
 
@@ -102,7 +101,7 @@ class _ExecutionPlanner:
         self._cell_views = [own[operand] for operand in program.cells.operand.tolist()]
 
     def _indexed_cells(self) -> list[int]:
-        """A cell of each instruction with data-dependent addresses."""
+        """One cell of each instruction with data-dependent addresses."""
         moves = np.array([any(item.index_step for item in form.operands) for form in self._program.forms])
         chosen = moves[self._program.form_ids] if len(self._program) else np.zeros(0, bool)
         found: list[int] = self._program.cells.first[:-1][chosen].tolist()
@@ -149,7 +148,7 @@ class _ExecutionPlanner:
         )
 
     def _operand_blocks(self, chain: MatmulChain, role: str) -> list[MatrixBlock]:
-        """A chain's operands, those that are sums of other products where these are."""
+        """A chain's operands; an operand that is a sum of other products is read from their result."""
         blocks = chain.stationary if role == "stationary" else chain.moving
         found = []
         for number, block in zip(chain.numbers, blocks, strict=True):
@@ -188,7 +187,7 @@ class _ExecutionPlanner:
         return self._views[key]
 
     def _add_releases(self, steps: list[ExecutionStep]) -> list[ExecutionStep]:
-        """The same steps, each with the tensors that it is the last one to touch."""
+        """Add to each step the tensors that it is the last one to touch."""
         program, first = self._program, self._program.cells.first.tolist()
         last: dict[int, int] = {}
         for at, step in enumerate(steps):

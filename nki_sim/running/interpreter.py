@@ -1,4 +1,4 @@
-"""Runs recorded instructions one after the other as they come, loops as often as their registers say."""
+"""Runs recorded instructions one after another; loops repeat as often as their registers say."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nki_sim.running.work import WorkAllowance
 
 @dataclass(slots=True, eq=False)
 class InstructionColumns:
-    """Instructions: form, line and first cell of each (and one past the last); cells: tensor and offset."""
+    """Instructions: form, line and first cell of each (and one past the last). Cells: tensor and offset."""
 
     forms: Sequence[int]
     lines: Sequence[int]
@@ -22,7 +22,7 @@ class InstructionColumns:
 
 
 class ProgramInterpreter:
-    """Executes stretches of a program on a machine, within an allowance for all of them."""
+    """Executes stretches of a program on a machine, with one work allowance for all of them."""
 
     def __init__(self, machine: Machine, actions: Sequence[PreparedForm], allowance: WorkAllowance) -> None:
         self._machine = machine
@@ -30,10 +30,10 @@ class ProgramInterpreter:
         self._allowance = allowance
 
     def run(self, columns: InstructionColumns, start: int, end: int, partners: Mapping[int, int]) -> None:
-        """Execute instructions start..end (exclusive); `partners` matches the marks of loops among them.
+        """Execute instructions start..end (exclusive); `partners` matches the loop markers among them.
 
         Raises:
-            KernelError: what depends on data breaks a rule; the line is the instruction's.
+            KernelError: data breaks a rule; the line is the instruction's.
             LimitError: the allowance is used up.
         """
         number = start
@@ -53,7 +53,7 @@ class ProgramInterpreter:
             number += 1
 
     def _continues_loop(self, conditions: Sequence[int], line: int) -> bool:
-        """What the registers of a loop's mark say, one of each core that runs it."""
+        """Whether a loop goes on, by the condition registers of the cores that run it."""
         first, *others = [bool(self._machine.tensor_array(register)[0]) for register in conditions]
         if any(other != first for other in others):
             raise RuleError(
@@ -64,5 +64,5 @@ class ProgramInterpreter:
 
 
 def locate_error(error: KernelError, line: int) -> KernelError:
-    """The error with the line of the instruction that raised it."""
+    """Return the error with the line of the instruction that raised it."""
     return type(error)(error.code, error.message, error.line or line, error.hint)

@@ -1,9 +1,9 @@
 """The machine that runs instructions: memory as flat arrays, operands as views of them.
 
-One instruction at a time, for whoever walks a program (`numerics`) or records one (`frontend.eager`).
-Addresses that depend on data are resolved and checked here, and so is, for tensors whose writes are only
-known when they run, that elements are written before they are read. Memory that nobody wrote reads as NaN
-(4 for integers).
+It runs one instruction at a time, for callers that walk a program (`numerics`) or record one
+(`frontend.eager`). It resolves and checks data-dependent addresses. For tensors whose writes are known only
+at run time, it checks that elements are written before they are read. Unwritten memory reads as NaN (4 for
+integers).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KEEPS_SHAPE = frozenset({"tensor_reduce", "dma_copy", "dma_compute", "dma_trans
 class OperandView:
     """How to make an operand's array from its tensor's memory.
 
-    `fills` is the number of neighbouring elements it overwrites without reading any, 0 if it does not.
+    `fills` is the number of neighbouring elements that it overwrites without reading any, else 0.
     """
 
     role: str
@@ -44,9 +44,9 @@ class OperandView:
 
 @dataclass(frozen=True, slots=True)
 class PreparedForm:
-    """A form made ready to run; `indexed` ones have operands whose address depends on data.
+    """A form ready to run; `indexed` forms have operands whose address depends on data.
 
-    `deciding` are the roles that hold addresses or conditions; `form_work` is what running it costs.
+    `deciding` are the roles that hold addresses or conditions; `work` is the cost of running it.
     """
 
     form: Form
@@ -60,7 +60,7 @@ class PreparedForm:
 
 
 def prepare_form(form: Form, target: str) -> PreparedForm:
-    """Everything about a form that does not change from one instruction to the next."""
+    """Compute everything about a form that is the same for all its instructions."""
     operator = OPERATORS[form.op]
     effects = tuple(operator.effect(form, item.role) for item in form.operands)
     indexed = any(item.index_step for item in form.operands)
@@ -75,9 +75,9 @@ def prepare_form(form: Form, target: str) -> PreparedForm:
 
 
 def make_view(form: Form, item: Operand, dims: Dims | None = None, *, fills: int = 0) -> OperandView:
-    """An operand's view; `dims` is its access pattern where it is not its own.
+    """Return an operand's view; `dims` overrides its access pattern.
 
-    [partitions, free] where the free pattern is one walk and the instruction does not ask for more.
+    The view is [partitions, free] if the free pattern is one walk and the instruction needs no more.
     """
     pattern = item.dims if dims is None else dims
     free = merge_dims(pattern[1:])
@@ -94,12 +94,12 @@ def _filled_elements(item: Operand) -> int:
 
 
 class Machine:
-    """Tensors by number, made on first touch; `site` says what a tensor is.
+    """Tensors by number, made on first touch; `site` gives a tensor's site.
 
-    `track(tensor)` has the machine note which elements are written. Instructions that read others make
-    undefined what they compute from them, in tensors that are tracked too; elsewhere it refuses that.
-    `carried` are the tensors that became undefined in part, with the one where that began and the line of the
-    instruction that read it.
+    After `track_writes(tensor)` the machine notes which elements are written. An instruction that reads other
+    elements makes its results undefined if their tensors are tracked too; elsewhere the machine raises an
+    error. `carried` are the tensors that became undefined in part, with the tensor where that began and the
+    line of the instruction that read it.
     """
 
     def __init__(self, site: Callable[[int], Site]) -> None:
@@ -109,11 +109,11 @@ class Machine:
         self.carried: dict[int, tuple[int, int]] = {}
 
     def place_tensor(self, tensor: int, array: Array) -> None:
-        """Give a tensor its elements, flat."""
+        """Set a tensor's elements, as a flat array."""
         self._arrays[tensor] = array
 
     def track_writes(self, tensor: int) -> None:
-        """Note from now on which bytes are written; those of placed tensors are."""
+        """Record from now on which bytes are written; a tensor already in memory counts as written."""
         site = self.site(tensor)
         nbytes = site.size * NUMPY[site.dtype].itemsize
         self.written[tensor] = np.full(nbytes, tensor in self._arrays, dtype=bool)
@@ -139,20 +139,20 @@ class Machine:
         return np.ndarray(view.shape, view.dtype, array, offset * view.dtype.itemsize, view.strides)
 
     def release_tensors(self, tensors: Sequence[int]) -> None:
-        """Forget tensors that nothing touches any more."""
+        """Release tensors that nothing touches any more."""
         for tensor in tensors:
             self._arrays.pop(tensor, None)
 
     def execute(
-        self, action: PreparedForm, tensors: Sequence[int], offsets: Sequence[int], views: Sequence[OperandView],
-        line: int = 0,
+        self, action: PreparedForm, tensors: Sequence[int], offsets: Sequence[int],
+        views: Sequence[OperandView], line: int = 0,
     ) -> None:  # fmt: skip
-        """Run one instruction; `views` are usually `action.views`, others where it reads from elsewhere.
+        """Run one instruction; `views` are usually `action.views`, others if it reads from elsewhere.
 
         `line` is that of the kernel's file.
 
         Raises:
-            KernelError: an address is out of bounds, or an element is read that nobody wrote.
+            KernelError: an address is out of bounds, or an unwritten element is read.
         """
         if action.indexed or (self.written and any(tensor in self.written for tensor in tensors)):
             _CheckedExecution(self, action, tensors, offsets, views, line=line).execute()
@@ -165,10 +165,10 @@ class Machine:
 
 @dataclass(slots=True, eq=False)
 class _CheckedOperand:
-    """One operand of an instruction that is run with care.
+    """One operand of an instruction that runs with checks.
 
-    `places` are the flat elements of an operand gathered through a vector of indices, `valid` which of its
-    first dimension are in bounds; both None where the address is a plain pattern.
+    `places` are the flat elements of an operand gathered by a vector of indices, and `valid` says which
+    positions of its first dimension are in bounds; both are None if the address is a plain pattern.
     """
 
     item: Operand
@@ -219,12 +219,12 @@ class _CheckedExecution:
                 self._store_result(operand, views[role], kept.get(role), touched.get(role), lost)
 
     def _resolve_address(self, operand: _CheckedOperand, index: _CheckedOperand) -> bool:
-        """Work out the address; False when nothing of it is in bounds and the instruction skips that."""
+        """Resolve the address; False if none of it is in bounds and the instruction skips that."""
         self._check_written(index)
         values = (
             self._machine.operand_array(index.tensor, index.offset, index.view).reshape(-1).astype(np.int64)
         )
-        # What would wrap around 64 bits is out of bounds at either end of them.
+        # Clip values that would wrap around 64 bits; they are out of bounds at either end.
         most = (1 << 62) // operand.item.index_step
         starts = operand.offset + np.clip(values, -most, most) * operand.item.index_step
         valid = self._in_bounds(operand, starts)
@@ -240,7 +240,7 @@ class _CheckedExecution:
         return bool(valid.any())
 
     def _check_unique(self, operand: _CheckedOperand, places: Ints) -> None:
-        """What is added by indices is added to each place once: a second time would find the old sum."""
+        """Check that indices add to each place once, because a second addition would read the old sum."""
         if np.unique(places).size < places.size:
             name = self._sites(operand.tensor).name
             raise KernelError(
@@ -250,7 +250,7 @@ class _CheckedExecution:
             )  # fmt: skip
 
     def _in_bounds(self, operand: _CheckedOperand, starts: Ints) -> Bools:
-        """Which starts keep the pattern inside the tensor, and on chip inside the partition's row."""
+        """Which starts keep the pattern inside the tensor and, on chip, inside the partition's row."""
         item, site = operand.item, self._sites(operand.tensor)
         size = site.size * NUMPY[site.dtype].itemsize // item.itemsize
         moves = operand.item.dims[0][0] == 0
@@ -277,11 +277,11 @@ class _CheckedExecution:
         return self._tensor_elements(operand)[operand.places].reshape(operand.view.shape)
 
     def _tensor_elements(self, operand: _CheckedOperand) -> Array:
-        """All of the operand's tensor, as elements of the type that it is accessed as."""
+        """The operand's whole tensor, as elements of the type of the access."""
         return self._machine.tensor_array(operand.tensor).view(operand.view.dtype)
 
     def _save_skipped(self, views: dict[str, Array]) -> dict[str, tuple[Bools, Array]]:
-        """What skipped rows hold, for outputs that are not scattered themselves."""
+        """Save the contents of skipped rows, for outputs that are not scattered themselves."""
         skipped = [~operand.valid for operand in self._operands.values() if operand.valid is not None]
         if not skipped or not any(rows.any() for rows in skipped):
             return {}
@@ -298,7 +298,7 @@ class _CheckedExecution:
         return kept
 
     def _undefined_reads(self, partial: frozenset[str], touched: dict[str, Bools]) -> dict[str, Bools]:
-        """Undefined places [P, F] that are read, by role."""
+        """Undefined positions [P, F] that are read, by role."""
         found = {}
         for role, operand in self._operands.items():
             if operand.reads and not (operand.writes and role in partial):
@@ -312,7 +312,7 @@ class _CheckedExecution:
         return found
 
     def _undefined_places(self, operand: _CheckedOperand, touched: Bools | None = None) -> Bools | None:
-        """Places [P, F] that a read finds undefined; None when it finds none."""
+        """Positions [P, F] that a read finds undefined; None if there are none."""
         bits, item = self._machine.written.get(operand.tensor), operand.item
         if bits is None:
             return None
@@ -326,10 +326,10 @@ class _CheckedExecution:
         return None if there.all() else ~there.reshape(item.partitions, item.free)
 
     def _store_result(
-        self, operand: _CheckedOperand, result: Array, kept: tuple[Bools, Array] | None, touched: Bools | None,
-        lost: dict[str, Bools],
+        self, operand: _CheckedOperand, result: Array, kept: tuple[Bools, Array] | None,
+        touched: Bools | None, lost: dict[str, Bools],
     ) -> None:  # fmt: skip
-        """Scatter what was computed aside, and note what is written now."""
+        """Scatter results that were computed aside, and record what is now written."""
         rows = slice(None) if kept is None else ~kept[0]
         bits, action = self._machine.written.get(operand.tensor), self._action
         foul = (
@@ -375,7 +375,7 @@ class _CheckedExecution:
 
 
 def _spread_mask(touched: Bools, item: Operand) -> Bools:
-    """A mask [P, F], or [P, 1] for whole rows, over the dimensions of an access pattern."""
+    """Expand a mask [P, F], or [P, 1] for whole rows, to the dimensions of an access pattern."""
     return np.broadcast_to(touched, (item.partitions, item.free)).reshape([count for _, count in item.dims])
 
 
@@ -387,7 +387,7 @@ def _written_bits(bits: Bools, operand: _CheckedOperand) -> Bools:
 
 
 def _pattern_elements(dims: Dims) -> Ints:
-    """The elements of a pattern, flat, from its first."""
+    """The elements of a pattern, flat, counted from its first."""
     places: Ints = np.zeros(1, np.int64)
     for step, count in dims:
         places = (places[:, None] + step * np.arange(count)).reshape(-1)

@@ -1,10 +1,10 @@
-"""Products that are computed together: what the tensor engine does in tiles is done in few large products.
+"""Joins matmuls: work that the tensor engine does in tiles is computed in few large products.
 
-The matmuls that accumulate onto one region form a chain, and a chain is one product with its contractions
-joined. Chains that share their stationary operands, or their moving ones, are rectangles of a larger product.
-Chains are joined only where every operand still holds at the time of the product what it held at the time of
-its matmul, and where nobody sees the sums in between, so results differ from matmul after matmul by the
-order of float32 additions alone, which the hardware does not promise either.
+The matmuls that accumulate onto one region form a chain. A chain is one product with joined contractions.
+Chains that share their stationary or their moving operands are rectangles of a larger product. Chains are
+joined only if every operand holds the same values at the time of the product as at the time of its matmul,
+and if nothing reads the sums in between. Results then differ from separate matmuls only by the order of
+float32 additions, which the hardware does not promise either.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NEUTRAL = (False, None, "none", ())
 
 
 class MatrixBlock(NamedTuple):
-    """A matrix in a tensor's memory: its first element, (step, count) of contraction and of free axis."""
+    """A matrix in a tensor's memory: its first element, and (step, count) of contraction and free axis."""
 
     base: int
     offset: int
@@ -50,7 +50,7 @@ class MatrixBlock(NamedTuple):
 class MatmulChain:
     """Matmuls that add up on one region; `cell` is the last one's dst.
 
-    `fresh` chains start from nothing, and all that read the sum read nothing else: it can live anywhere.
+    `fresh` chains start from nothing, and all readers of the sum read nothing else, so it can live anywhere.
     """
 
     numbers: list[int]
@@ -122,7 +122,7 @@ class _ChainFinder:
         return [piece for chain in done for piece in self._cut_chain(chain)]
 
     def _count_readers(self) -> tuple[Ints, Bools]:
-        """Per written cell: reads of its elements; whether all of them read nothing else and no index."""
+        """Per written cell, how often it is read, and whether its readers read nothing else and no index."""
         program, flow, cells = self._program, self._flow, self._program.cells
         root = self._served.root
         plain = np.array([not any(item.index_step for item in form.operands) for form in program.forms])
@@ -160,7 +160,7 @@ class _ChainFinder:
         return simple and int(self._program.cells.tensor[cell]) not in self._served.soft
 
     def _operand_block(self, number: int, role: str) -> MatrixBlock | None:
-        """The matrix that an operand is, None where it is no matrix of two steps."""
+        """The matrix that an operand is; None if two steps do not describe it."""
         cells = self._program.cells
         cell = self._operand_cell(number, role)
         operand = int(cells.operand[cell])
@@ -180,7 +180,7 @@ class _ChainFinder:
         return MatrixBlock(base, offset, steps[0], item.partitions, steps[1], item.free, item.dtype)
 
     def _cut_chain(self, chain: MatmulChain) -> Iterator[MatmulChain]:
-        """The chain in pieces within which no operand is overwritten before the piece ends."""
+        """Cut the chain into pieces within which no operand is overwritten before the piece ends."""
         pieces: list[MatmulChain] = []
         horizon = -1.0
         for number, left, right in zip(chain.numbers, chain.stationary, chain.moving, strict=True):
@@ -194,12 +194,12 @@ class _ChainFinder:
             piece.moving.append(right)
             piece.cell = self._operand_cell(number, "dst")
         pieces[-1].fresh = chain.fresh and len(pieces) == 1
-        # A single matmul that adds to what is there is best left as it is.
+        # Leave a single matmul that adds to existing contents as it is.
         return (piece for piece in pieces if piece.fresh or len(piece.numbers) > 1)
 
 
 class _ChainJoiner:
-    """Puts chains together that are rectangles of one product; the one that ends first sets the time."""
+    """Joins chains that are rectangles of one product, which is computed when the first of them ends."""
 
     def __init__(self, chains: list[MatmulChain], writes: WriteTimes) -> None:
         self._chains = sorted(chains, key=lambda chain: chain.numbers[-1])
@@ -225,7 +225,7 @@ class _ChainJoiner:
                 yield tuple(tuple(self._chains[member] for member in row) for row in grid)
 
     def _grow_grid(self, first: int) -> list[list[int]]:
-        """A row of chains with the first one's stationary operands, then rows like it below."""
+        """A row of chains with the first one's stationary operands, then similar rows below."""
         left, right = self._keys[first]
         depth = sum(block.rows for block in self._chains[first].moving)
         row, columns = [first], self._chains[first].columns
@@ -249,7 +249,7 @@ class _ChainJoiner:
         return grid
 
     def _matching_row(self, left: int, row: list[int], first: int) -> list[int]:
-        """Chains of another stationary operand with the moving ones of a row; none when one is missing."""
+        """Chains of another stationary operand with a row's moving operands; none if one is missing."""
         line = []
         for member in row:
             found = next(self._joinable_chains((left, self._keys[member][1]), first), None)
@@ -259,7 +259,7 @@ class _ChainJoiner:
         return line
 
     def _joinable_chains(self, key: tuple[int | None, ...], first: int) -> Iterator[int]:
-        """Chains not used yet that may be computed when the first one ends."""
+        """Unused chains that may be computed when the first one ends."""
         group = self._groups[key]
         start = bisect_right(group, first)
         for other in group[start : start + MAX_TRIES]:
@@ -267,9 +267,9 @@ class _ChainJoiner:
                 yield other
 
     def _can_move(self, chain: MatmulChain, time: int) -> bool:
-        """Whether its operands are at that time what they are at its own."""
+        """Whether its operands hold the same values at that time as at its own."""
         for number, left, right in zip(chain.numbers, chain.stationary, chain.moving, strict=True):
-            # The product stands in place of the matmul at that time, whose own result is not there yet.
+            # The product replaces the matmul at that time, whose own result does not exist yet.
             early, late = (number, time) if number < time else (time - 1, number)
             if (
                 self._writes.next_write(left.base, early) <= late
@@ -282,9 +282,9 @@ class _ChainJoiner:
 def join_matmuls(
     program: Program, flow: DataFlow, served: CopyForwarding, writes: WriteTimes, live: Bools
 ) -> Iterator[ChainGrid]:
-    """Chains to be computed together, [i][j]: a row shares its stationary operands, a column its moving ones.
+    """Yield grids [i][j] of chains to compute together.
 
-    They come in the order in which the first chain of each ends, which is when they can be computed. Matmuls
-    that are in none are to be run one by one.
+    A row of a grid shares its stationary operands, a column its moving ones. Grids are ordered by the end of
+    their first chain, which is when they can be computed. Matmuls in no grid run one by one.
     """
     return _ChainJoiner(_ChainFinder(program, flow, served, writes, live).find_chains(), writes).join()

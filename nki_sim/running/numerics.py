@@ -1,9 +1,9 @@
-"""Runs a program on NumPy arrays: what the kernel computes, on as many input sets as wanted.
+"""Runs a program on NumPy arrays: computes what the kernel computes, for any number of input sets.
 
-What is run, and in which pieces, is planned once per program (`plan_execution`): only what the outputs need,
-without copies that nobody needs, and with matmuls joined into large products. Results differ from those of
-instruction after instruction by the order of float32 additions within a product, and by nothing else.
-Programs with data-dependent loops are run instruction after instruction.
+The run is planned once per program (`plan_execution`): it computes only what the outputs need, skips unneeded
+copies, and joins matmuls into large products. Results differ from an instruction-by-instruction run only by
+the order of float32 additions within a product. Programs with data-dependent loops run instruction by
+instruction.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ def run(
     max_bytes: int = MAX_BYTES,
     allowance: WorkAllowance | None = None,
 ) -> list[Array]:
-    """The outputs, in the order the kernel returns them; inputs are not changed.
+    """Return the outputs in the order the kernel returns them; inputs are not changed.
 
-    The program must be one in which `checks` finds nothing. With `only`, parts of outputs by position, just
-    what they need is run (`slices.backward`); other elements then have any value. Many input sets share one
-    slice: `sliced` says that the program is already that of `only`. What the run takes of `allowance` is gone
-    from it afterwards; by default it may take `MAX_WORK`.
+    `checks` must find nothing in the program. `only` names parts of outputs by position; the run then
+    computes just what they need (`slices.slice_backward`) and other elements have arbitrary values. Many
+    input sets can share one slice: `sliced` says that the program is already the slice for `only`. The run
+    consumes work from `allowance`; the default allowance is `MAX_WORK`.
 
     Raises:
         InputError: number, shape or type of the inputs is wrong.
         LimitError: tensors in HBM (and tiles far larger than SBUF) exceed `max_bytes`, or the instructions
-            the allowance; in loops whose bounds depend on data they count as often as they run.
-        KernelError: what depends on data breaks a rule: an address out of bounds, unwritten elements read.
+            exceed the allowance; in loops with data-dependent bounds every iteration counts.
+        KernelError: data breaks a rule: an address is out of bounds, or unwritten elements are read.
     """
     if only is not None and not sliced:
         program = slices.slice_backward(program, only)
@@ -79,7 +79,7 @@ def run(
         except MemoryError as error:
             raise LimitError("limit_memory", "the program needs more memory than there is") from error
         except KernelError as error:
-            # Elements that nobody wrote and that leave the tracked tensors: look where they go.
+            # Unwritten elements leave the tracked tensors: track everything to see where they go.
             if error.code != "uninitialised_read" or tracked is stages[-1]:
                 raise
     return [_read_output(program, machine, number, partial=only is not None) for number in program.outputs]
@@ -98,7 +98,7 @@ def _execute_program(
 
 
 def _tracking_stages(program: Program) -> list[frozenset[int]]:
-    """The tensors to track: those that data decide about; all, if undefined elements get into these."""
+    """The tensors to track: those that data decide about; all if undefined elements reach these."""
     made = _stage_cache.get(program)
     if made is None:
         loose = data_dependent_tensors(program) - {*program.inputs, *program.constants}
@@ -127,7 +127,7 @@ def _check_size(program: Program, max_bytes: int) -> None:
 
 
 def _place_inputs(program: Program, machine: Machine, inputs: Sequence[Array]) -> None:
-    """Inputs and constants into memory; those that the kernel writes are copied first."""
+    """Put inputs and constants into memory; copies inputs that the kernel writes."""
     if len(inputs) != len(program.inputs):
         raise InputError(f"{program.kernel} takes {len(program.inputs)} arrays, {len(inputs)} given")
     kept = {*program.cells.tensor[program.cells.writes].tolist(), *program.outputs}
@@ -149,7 +149,7 @@ def _fill_undefined(
     only: Mapping[int, Sequence[slices.ElementBox]],
     tracked: frozenset[int],
 ) -> None:
-    """Outputs of which little is wanted: undefined in the wanted parts, memory as it comes elsewhere."""
+    """Mark the wanted parts of outputs as undefined; leave their other elements uninitialised."""
     for at, boxes in only.items():
         number = program.outputs[at]
         if number in tracked or number in program.inputs or number in program.constants:
@@ -189,7 +189,7 @@ def instruction_columns(program: Program) -> InstructionColumns:
 def _run_interpreted(
     program: Program, machine: Machine, runner: ProgramInterpreter, actions: Sequence[PreparedForm]
 ) -> None:  # fmt: skip
-    """Run everything in order, and stop behind what two cores write alike, all of it outside of loops."""
+    """Run everything in order; pause after writes that two cores must make alike, all outside loops."""
     table, cells, pairs = instruction_columns(program), program.cells, find_agreeing_writes(program)
     held: dict[int, Array] = {}
     begin = 0
@@ -240,7 +240,7 @@ def _run_plan(program: Program, machine: Machine, todo: ExecutionPlan) -> None:
 
 
 def _compare_writes(name: str, held: dict[int, Array], one: int, other: int) -> None:
-    """Two cores may write one place without an order only where they write the same."""
+    """Raise unless two cores that write one place without an order write the same values."""
     if other in held and held.pop(other).tobytes() != held.pop(one).tobytes():
         raise RuleError(
             "write_write_race",

@@ -1,4 +1,4 @@
-"""One large product instead of many tiles: operands as single matrices, gathered where they are not."""
+"""Computes one large product for many tiles: operands as single matrices, gathered if necessary."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Blocks = Sequence[Sequence[MatrixBlock]]
 class MatrixProduct:
     """stationary.T @ moving, computed in place of instruction `number`; the result is tensor `result`.
 
-    Without one it goes to the dst of that instruction, added to what is there when `adds`.
+    Without `result` it goes to the dst of that instruction, added to its contents if `adds`.
     """
 
     number: int
@@ -34,7 +34,7 @@ class MatrixProduct:
 
 
 def multiply_blocks(product: MatrixProduct, memory: Callable[[int], Array]) -> Float:
-    """[M, N] in float32; `memory` gives a tensor's elements as one flat array."""
+    """Return [M, N] in float32; `memory` gives a tensor's elements as one flat array."""
     left, right = product.stationary, product.moving
     orders = [order for order in _contraction_orders(left) if order in _contraction_orders(right)]
     order = (orders or _contraction_orders(right) or _contraction_orders(left) or ["tiles"])[0]
@@ -43,7 +43,7 @@ def multiply_blocks(product: MatrixProduct, memory: Callable[[int], Array]) -> F
 
 
 def _join_matrix(blocks: Blocks, order: ContractionOrder, memory: Callable[[int], Array]) -> Float:
-    """[K, free] in float32: a view where the blocks are one matrix in memory in this order."""
+    """[K, free] in float32: a view if the blocks are one matrix in memory in this order."""
     if order not in _contraction_orders(blocks):
         return _gather_blocks(blocks, order, memory)
     head = blocks[0][0]
@@ -72,7 +72,7 @@ def _contraction_orders(blocks: Blocks) -> list[ContractionOrder]:
 
 
 def _share_layout(blocks: Blocks) -> bool:
-    """Whether all are in one tensor with equal steps, and columns side by side in each of them."""
+    """Whether all blocks are in one tensor with equal steps, their columns side by side."""
     head, line = blocks[0][0], blocks[0]
     columns = 0
     for blocks_of_line in blocks:

@@ -1,7 +1,7 @@
-"""How much work it is to run instructions on NumPy, counted, so that limits on it depend on no clock.
+"""Counts the work of running instructions on NumPy, so that limits on it do not depend on a clock.
 
-One unit is an element of an operand of a simple instruction, around a nanosecond on the machines that the
-figures here were measured on; they need only be right within a factor of a few.
+One unit is an element of an operand of a simple instruction, about a nanosecond on the machines that the
+figures here were measured on. They only need to be right within a factor of a few.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _SLOW = 8
 
 @dataclass(slots=True)
 class WorkAllowance:
-    """Units of work that one run, or several together, may still take."""
+    """Units of work that one run, or several together, may still use."""
 
     left: int
 
     def take(self, units: int) -> None:
-        """Take some of it.
+        """Use up some of the allowance.
 
         Raises:
-            LimitError: there is not that much left.
+            LimitError: not enough is left.
         """
         if units > self.left:
             raise LimitError(
@@ -43,13 +43,13 @@ class WorkAllowance:
 
 
 def form_work(form: Form) -> int:
-    """Units that one instruction takes."""
+    """Units of work of one instruction."""
     slow = any(value in _SLOW_FUNCTIONS for _, value in form.params if isinstance(value, str))
     weight = _SLOW_OPERATORS.get(form.op, _SLOW if slow else 1)
     return INSTRUCTION_UNITS + weight * sum(item.elements for item in form.operands)
 
 
 def program_work(program: Program) -> int:
-    """Units that a program takes whose loops run once."""
+    """Units of work of a program whose loops run once."""
     uses = np.bincount(program.form_ids, minlength=len(program.forms)).tolist()
     return sum(count * form_work(form) for count, form in zip(uses, program.forms, strict=True))

@@ -1,7 +1,7 @@
-"""What each instruction computes, on NumPy views: one function per operator of the table, same name.
+"""What each instruction computes, on NumPy views: one function per operator, with the same name.
 
-A function takes the operands by role and the parameters; on-chip views are [partitions, free...]. It
-computes in float32 and stores into the output roles.
+A function takes the operands by role and the parameters. On-chip views are [partitions, free...]. It computes
+in float32 and stores into the output roles.
 """
 
 from __future__ import annotations

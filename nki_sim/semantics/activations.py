@@ -1,8 +1,8 @@
-"""The functions of ScalarE, and those of one operand that other engines share, in float32.
+"""ScalarE's functions, and the functions of one operand that other engines share, in float32.
 
-The hardware approximates them by piecewise polynomials; here they are as exact as float32 allows. Beyond the
-documented range of a function its results are undefined, and `apply_activation` gives NaN, so that it shows.
-Zero and infinity are where a function ends rather than beyond its range, and keep their usual results [I].
+The hardware approximates them by piecewise polynomials; here they are as exact as float32 allows. Beyond its
+documented range a function is undefined, and `apply_activation` returns NaN to make that visible. Zero and
+infinity count as ends of the range, not as beyond it, and keep their usual results [I].
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _ONE_BY_ROOT_TWO_PI = np.float32(1.0 / math.sqrt(2.0 * math.pi))
 
 @cache
 def _erf_table() -> tuple[Float, Float]:
-    """erf on a fine grid from 0 to where float32 has it at 1, and the differences between neighbours."""
+    """erf on a fine grid from 0 to where it is 1 in float32, and the differences between neighbours."""
     points = [math.erf(step / _ERF_STEPS) for step in range(_ERF_END * _ERF_STEPS + 2)]
     table = np.array(points, dtype=np.float64)
     return table[:-1].astype(np.float32), np.diff(table).astype(np.float32)
 
 
 def _erf(x: Any) -> Any:
-    """Linear between grid points: within 1e-8 of the true value, relatively so near 0."""
+    """Interpolate linearly between grid points: error within 1e-8, relative near 0."""
     table, slope = _erf_table()
     scaled = np.minimum(np.abs(x) * np.float32(_ERF_STEPS), np.float32(_ERF_END * _ERF_STEPS))
     index = np.nan_to_num(scaled).astype(np.int32)
@@ -55,7 +55,7 @@ def _softplus(x: Any) -> Any:
 
 
 def _normal_cdf(x: Any) -> Any:
-    """The normal distribution function."""
+    """The cumulative normal distribution function."""
     return (_erf(x * _ROOT_HALF) + _ONE) * _HALF
 
 
@@ -109,7 +109,7 @@ UNARY: dict[str, Callable[[Float], Float]] = {
 
 
 def apply_activation(name: str, x: Float) -> Float:
-    """The function of every element, NaN beyond its documented range."""
+    """Apply the function to every element; NaN beyond its documented range."""
     result = UNARY[name](x)
     if name in VALID_RANGES:
         beyond = _outside_range(np.abs(x), *VALID_RANGES[name])

@@ -1,8 +1,8 @@
-"""NumPy equivalents of the data types and the casts at the edges of instructions.
+"""NumPy equivalents of the data types, and the conversions when instructions load and store.
 
-Instructions compute in float32; a result is rounded once, when it is stored: to nearest even for the float
-types (beyond the largest value to infinity, to NaN for float8_e4m3fn, which has none), to nearest even and
-saturating for integers, NaN to 0 there. tfloat32 is float32 of which 10 bits of fraction count.
+Instructions compute in float32 and round a result once, when they store it. Floats round to nearest even;
+values beyond the largest one become infinity, or NaN for float8_e4m3fn, which has no infinity. Integers round
+to nearest even and saturate; NaN becomes 0. tfloat32 is float32 with 10 significant bits of fraction.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ NUMPY: dict[str, np.dtype[Any]] = {name: dtype.dtype for name, dtype in DTYPES.i
 
 _INTEGER = {dtype: np.iinfo(dtype) for dtype in NUMPY.values() if dtype.kind in "iu"}
 
-# What reads of memory that nobody wrote give, so that they show in results.
+# Reads of unwritten memory return this, so that they show in results.
 UNINITIALISED = {dtype: (4 if dtype.kind in "iub" else float("nan")) for dtype in NUMPY.values()}
 
 
 def same_type(one: Array, other: Array) -> bool:
-    """Whether two arrays hold the same data type, tfloat32 told from float32."""
+    """Whether two arrays hold the same data type; distinguishes tfloat32 from float32."""
     return one.dtype == other.dtype and one.dtype.metadata == other.dtype.metadata
 
 
 def load_float32(view: Array) -> Float:
-    """The values in float32 (the array itself when it is float32 already)."""
+    """The values in float32 (the array itself if it is float32 already)."""
     value = view.astype(np.float32, copy=False)
     return round_to_tfloat32(value) if view.dtype.metadata else value
 
@@ -52,7 +52,7 @@ def store(view: Array, value: Any) -> None:
 
 
 def round_to_tfloat32(value: Float) -> Float:
-    """Rounded to 10 bits of fraction, to nearest even; NaN stays NaN."""
+    """Round to 10 bits of fraction, to nearest even; NaN stays NaN."""
     bits = value.view(np.uint32)
     rounded = bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1)) & np.uint32(0xFFFFE000)
     return np.where(np.isnan(value), value, rounded.view(np.float32))

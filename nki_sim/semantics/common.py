@@ -1,8 +1,8 @@
-"""What the arithmetic of all instructions shares: operators by name, and in which numbers they compute.
+"""Shared arithmetic of all instructions: operators by name, and the number types they compute in.
 
-Arithmetic operators compute in float32. Bitwise ones take integers as bit patterns of their own width, and
-cut the result to the width of where it goes; right shifts fill with zeros. GpSimd computes sums, products and
-comparisons of 32-bit integers in integers that wrap.
+Arithmetic operators compute in float32. Bitwise operators take integers as bit patterns of their own width
+and cut the result to the width of the destination; right shifts fill with zeros. GpSimd computes sums,
+products and comparisons of 32-bit integers in wrapping integers.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ BINARY: dict[str, Binary] = {
     **{name: _ignore_second(UNARY[name]) for name in ("abs", "rsqrt", "reciprocal")},
 }
 
-# Shifts by the width and beyond leave nothing, once cut to 32 bits and fewer.
+# Shifts by the width or more give 0 once cut to 32 bits or fewer.
 _LONGEST_SHIFT = np.uint64(63)
 
 BITS: dict[str, Binary] = {
@@ -80,31 +80,31 @@ REDUCTIONS: dict[str, Callable[..., Any]] = {
     "bitwise_xor": np.bitwise_xor.reduce,
 }
 
-# What accumulation starts from.
+# Initial values of accumulation.
 IDENTITIES = {
     "add": 0.0, "subtract": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf,
 }  # fmt: skip
 
 
 def load_rows(view: Array) -> Float:
-    """[partitions, free] in float32."""
+    """The view as [partitions, free] in float32."""
     value = load_float32(view)
     return value if value.ndim == 2 else value.reshape(value.shape[0], -1)
 
 
 def load_bits(view: Array) -> Array:
-    """The bit patterns as unsigned 64-bit integers, filled up with zeros."""
+    """The bit patterns as unsigned 64-bit integers, zero-extended."""
     return view.view(f"u{view.itemsize}").astype(np.uint64)
 
 
 def store_bits(view: Array, value: Any) -> None:
-    """Integers cut to the width of the view."""
+    """Store integers cut to the width of the view."""
     store(view, value.astype(f"u{view.itemsize}").view(view.dtype))
 
 
 @dataclass(frozen=True, slots=True)
 class NumberDomain:
-    """The numbers that an instruction computes in: how they are read, combined and written."""
+    """The kind of numbers that an instruction computes in: how to read, combine and write them."""
 
     load: Callable[[Array], Array]
     constant: Callable[[float], Any]
@@ -112,7 +112,7 @@ class NumberDomain:
     store: Callable[[Array, Any], None]
 
     def read_operand(self, views: Views, values: Values, role: str) -> Any:
-        """A tile [P, F] or [P, 1], or the constant; 0 where an operator of one operand has no other."""
+        """A tile [P, F] or [P, 1], or the constant; 0 if an operator of one operand has no second one."""
         if role in views:
             view = views[role]
             return self.load(view if view.ndim == 2 else view.reshape(view.shape[0], -1))
@@ -138,7 +138,7 @@ INTEGERS = NumberDomain(
 
 
 def select_domain(op: ParamValue, *, native: bool = False) -> NumberDomain:
-    """What an operator computes in; `native` integers where the engine has them."""
+    """What an operator computes in; `native` selects integers if the engine has them."""
     if op in BITWISE:
         return BIT_PATTERNS
     return INTEGERS if native else FLOATS
@@ -155,12 +155,12 @@ def as_float(value: ParamValue) -> float:
 
 
 def apply_operator(op: ParamValue, left: Any, right: Any, reverse: ParamValue | None = False) -> Float:
-    """An arithmetic operator in float32."""
+    """Apply an arithmetic operator in float32."""
     return FLOATS.apply(op, left, right, reverse)
 
 
 def accumulate_registers(views: Views, values: Values, result: Float, op: str) -> None:
-    """Reduce [P, F] over the free axis into the engine's registers as `reduce_cmd` says, and give them out.
+    """Reduce [P, F] over the free axis into the engine's registers by `reduce_cmd`, and output them.
 
     Without a command the instruction resets and reduces.
     """

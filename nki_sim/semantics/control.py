@@ -1,7 +1,7 @@
-"""Registers: integers that wrap at their width. Loops are the machine's own, they compute nothing.
+"""Register arithmetic: integers that wrap at their width. Loop markers compute nothing.
 
 Moves between memory and registers carry integers by value and floating-point elements by their bits, as a
-sequencer without a floating-point unit does; a value wider than its destination loses its upper bits.
+sequencer without a floating-point unit does. A value wider than its destination loses its upper bits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OPS: dict[str, Callable[[int, int], int]] = {
 
 
 def _read_integer(view: Array) -> int:
-    """The element as an integer: its bits when it is a floating-point number."""
+    """The element as an integer; a floating-point number gives its bits."""
     flat = view.reshape(-1)
     return int(flat[0] if flat.dtype.kind in "iub" else flat.view(f"u{flat.itemsize}")[0])
 
@@ -60,7 +60,7 @@ def _register_alu(views: Views, values: Values) -> None:
 
 
 def _loop_marker(views: Views, values: Values) -> None:
-    """Where execution goes on is for whoever walks the program."""
+    """Do nothing; the machine that runs the program handles the jump."""
     del views, values
 
 

@@ -1,4 +1,4 @@
-"""Element-wise instructions, reductions and scans."""
+"""Arithmetic of element-wise instructions, reductions and scans."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NATIVE = frozenset({np.dtype(np.int32), np.dtype(np.uint32)})
 
 
 def _tensor_tensor(views: Views, values: Values) -> None:
-    """In integers on GpSimd when all three tiles have 32-bit integers."""
+    """On GpSimd, compute in integers if all three tiles have 32-bit integers."""
     op = values["op"]
     native = values.get("engine") == "gpsimd" and op in INTEGER_ALU
     numbers = select_domain(op, native=native and all(view.dtype in _NATIVE for view in views.values()))
@@ -61,7 +61,7 @@ def _tensor_scalar_reduce(views: Views, values: Values) -> None:
 
 
 def _tensor_scalar_cumulative(views: Views, values: Values) -> None:
-    """reg = (src op0 imm0) op1 reg for one element after the other; dst gets every reg."""
+    """reg = (src op0 imm0) op1 reg, element after element; dst gets every value of reg."""
     registers, op = views["reduce_regs"], str(values["op1"])
     command = values["reduce_cmd"]
     if command == "reset_reduce":
@@ -81,7 +81,7 @@ def _tensor_scalar_cumulative(views: Views, values: Values) -> None:
 def _tensor_tensor_scan(views: Views, values: Values) -> None:
     """res[i] = (data0[i] op0 res[i-1]) op1 data1[i]; res[-1] is `initial`.
 
-    All partitions take a step at once, so columns are laid out one after the other.
+    All partitions take a step at once, so columns are stored one after another.
     """
     data0, data1 = (
         _contiguous_columns(load_rows(views["data0"])),
@@ -97,18 +97,18 @@ def _tensor_tensor_scan(views: Views, values: Values) -> None:
 
 
 def _contiguous_columns(value: Float) -> Float:
-    """[free, partitions], contiguous."""
+    """The data as contiguous [free, partitions]."""
     return np.ascontiguousarray(value.T)
 
 
 def _ordered_operator(values: Values, number: str) -> Callable[..., Float]:
-    """The operator with its operands in the order wanted; it takes `out`, where to write."""
+    """The operator with its operands in the wanted order; it takes `out`, the array to write."""
     function: Callable[..., Float] = BINARY[str(values[f"op{number}"])]
     return (lambda a, b, out: function(b, a, out=out)) if values.get(f"reverse{number}") else function
 
 
 def _tensor_reduce(views: Views, values: Values) -> None:
-    """The innermost axes; on a fully written tile a reduction over all free axes gives [P, 1]."""
+    """Reduce the innermost axes; on a fully written tile a reduction over all free axes gives [P, 1]."""
     axes, op, data = values["axis"], str(values["op"]), views["data"]
     assert isinstance(axes, tuple)
     if len(axes) > 1:
@@ -121,7 +121,7 @@ def _tensor_reduce(views: Views, values: Values) -> None:
 
 
 def _tensor_partition_reduce(views: Views, values: Values) -> None:
-    """Over all partitions into one: [P, F] -> [1, F]."""
+    """Reduce all partitions into one: [P, F] -> [1, F]."""
     op, data = str(values["op"]), views["data"]
     if op in BITWISE:
         store_bits(views["dst"], REDUCTIONS[op](load_bits(data), axis=0))

@@ -13,10 +13,10 @@ from nki_sim.semantics.select import as_integer, flatten_free
 
 
 def _check_places(data: Array, places: Array, what: str) -> Array:
-    """The places [P, n] that a gather takes from the partitions of [P, F].
+    """The positions [P, n] that a gather takes from the partitions of [P, F].
 
     Raises:
-        KernelError: one is outside the partition.
+        KernelError: a position is outside the partition.
     """
     size = data.shape[1]
     wrong = places[(places < 0) | (places >= size)]
@@ -30,20 +30,20 @@ def _check_places(data: Array, places: Array, what: str) -> Array:
 
 
 def _own_places(views: Views) -> Array:
-    """The places that nc_n_gather takes: each partition's own."""
+    """The positions that nc_n_gather takes: each partition has its own."""
     return _check_places(
         flatten_free(views["data"]), flatten_free(views["indices"]).astype(np.int64), "indices"
     )
 
 
 def _count_valid_indices(views: Views, values: Values) -> int:
-    """Indices that each core gathers by."""
+    """How many indices each core gathers by."""
     count = values.get("num_valid_indices")
     return CORE_PARTITIONS * flatten_free(views["index"]).shape[1] if count is None else as_integer(count)
 
 
 def _shared_places(views: Views, values: Values) -> Array:
-    """The places that local_gather takes: the cores' indices in snake order, each with its neighbours."""
+    """The positions that local_gather takes: the cores' indices in snake order, each with its neighbours."""
     index = from_snake_order(views["index"])[:, : _count_valid_indices(views, values)].astype(np.int64)
     run = np.arange(as_integer(values["num_elem_per_idx"]))
     places = (index[:, :, None] + run).reshape(len(index), -1)
@@ -79,7 +79,7 @@ def _local_gather_touches(views: Views, values: Values) -> dict[str, Array]:
 
 
 def _shuffle_moves(views: Views, values: Values) -> tuple[Array, Array]:
-    """Partitions that a shuffle writes, and those that they come from."""
+    """Partitions that a shuffle writes, and the partitions they come from."""
     mask, lanes = values["shuffle_mask"], np.arange(len(views["dst"]))
     assert isinstance(mask, tuple)
     chosen = np.array(mask)[lanes % QUADRANT]
@@ -88,7 +88,7 @@ def _shuffle_moves(views: Views, values: Values) -> tuple[Array, Array]:
 
 
 def _nc_stream_shuffle(views: Views, values: Values) -> None:
-    """Partition i of each quadrant from partition mask[i] of the source's; 255 leaves it as it is."""
+    """Partition i of each quadrant gets partition mask[i] of the source's; 255 leaves it unchanged."""
     dst = views["dst"]
     lanes, sources = _shuffle_moves(views, values)
     dst[lanes] = views["src"][sources].reshape(-1, *dst.shape[1:])

@@ -1,4 +1,4 @@
-"""The tensor engine: products and transposes."""
+"""Arithmetic of the tensor engine: products and transposes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy as np
 from nki_sim.semantics.arrays import Array, Float, load_float32, store
 from nki_sim.semantics.common import Semantics, Values, Views, load_rows
 
-# NeuronCore-v2 transposes by multiplying with an identity, which spreads what is not finite.
+# NeuronCore-v2 transposes by multiplying with an identity, which spreads infinity and NaN.
 MULTIPLYING_TARGET = "trn1"
 
 
 def _nc_matmul(views: Views, values: Values) -> None:
-    """dst[M, N] = stationary[K, M].T @ moving[K, N], added to what is there when `accumulate`.
+    """dst[M, N] = stationary[K, M].T @ moving[K, N], added to the old contents if `accumulate`.
 
-    With double rows K is in the partitions and in the first free dimension, which has 2.
+    With double rows, K is the partitions times the first free dimension, which has size 2.
     """
     dst = views["dst"]
     left, right = load_rows(views["stationary"]), load_rows(views["moving"])
@@ -35,7 +35,7 @@ def _nc_matmul(views: Views, values: Values) -> None:
 
 
 def _move_elements(left: Float, right: Float) -> Float:
-    """The product of data with ones and zeros, one to a column at most, as a move of elements: exact."""
+    """Multiply data by ones and zeros, at most one 1 per column, as an exact move of elements."""
     if _is_selection(right):
         return np.ascontiguousarray(_select_rows(left, right).T)
     return _select_rows(right, left) if _is_selection(left) else left.T @ right
@@ -46,13 +46,13 @@ def _is_selection(value: Float) -> bool:
 
 
 def _select_rows(data: Float, choice: Float) -> Float:
-    """Row i is the row of `data` where column i of `choice` has its one, zeros where it has none."""
+    """Row i is the row of `data` where column i of `choice` has its 1; zeros if it has none."""
     there = np.asarray(choice.any(axis=0))
     return np.where(there[:, None], data[choice.argmax(axis=0)], np.float32(0.0))
 
 
 def _keeps_promises(views: Views, values: Values) -> bool:
-    """Whether operands promised to hold only ones and zeros, which saves passes, really do."""
+    """Whether operands declared to hold only ones and zeros, which saves passes, really do."""
     kept = True
     if values.get("is_stationary_onezero"):
         kept &= _is_onezero(views["stationary"])

@@ -1,4 +1,4 @@
-"""Copies, fills, transposes and sums by DMA."""
+"""Arithmetic of copies, fills, transposes and sums by DMA."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
 
 def _copy_elements(views: Views, values: Values) -> None:
-    """Bit-exact when the types are equal."""
+    """Copy elements; bit-exact if the types are equal."""
     del values
     dst, src = views["dst"], views["src"]
     if not same_type(src, dst):
@@ -27,7 +27,7 @@ def _dma_transpose(views: Views, values: Values) -> None:
 
 
 def _dma_compute(views: Views, values: Values) -> None:
-    """The sum of all sources, one after the other."""
+    """The sum of all sources, added one after another."""
     del values
     first, *others = (
         load_float32(view) for role, view in views.items() if role.removeprefix("srcs").isdigit()

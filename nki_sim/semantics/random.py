@@ -1,4 +1,4 @@
-"""Random numbers: every lane draws for its own row, one element after the other, from xorwow's state."""
+"""Random numbers: every lane draws for its own row, element after element, from xorwow's state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Words = npt.NDArray[np.uint32]
 
 
 def _draw_words(state: Array, count: int) -> Words:
-    """The next `count` numbers of each lane, [P, count]; `state` [P, 6] moves on by as many."""
+    """The next `count` numbers of each lane, [P, count]; advances `state` [P, 6] by as many."""
     x, y, z, w, v, counter = (np.ascontiguousarray(state[:, word]) for word in range(xorwow.WORDS))
     drawn = np.empty((count, len(state)), np.uint32)
     for place in drawn:
@@ -27,14 +27,14 @@ def _draw_words(state: Array, count: int) -> Words:
 
 
 def _rng(views: Views, values: Values) -> None:
-    """32 random bits for each element, of which the lowest that fit are kept."""
+    """Draw 32 random bits for each element and keep the lowest ones that fit."""
     del values
     dst = views["dst"]
     store_bits(dst, _draw_words(views["rng_state"], dst[0].size).reshape(dst.shape))
 
 
 def _dropout(views: Views, values: Values) -> None:
-    """Zero where a number drawn from [0, 1) is below the probability; the others stay as they are."""
+    """Zero where a number drawn from [0, 1) is below the probability; other elements are unchanged."""
     data, dst = views["data"], views["dst"]
     drawn = _draw_words(views["rng_state"], data[0].size).astype(np.float64) * 2.0**-32
     kept = drawn >= np.float64(read_operand(views, values, "prob"))
@@ -42,7 +42,7 @@ def _dropout(views: Views, values: Values) -> None:
 
 
 def _set_rng_seed(views: Views, values: Values) -> None:
-    """All lanes' states from one 32-bit value, whatever its type."""
+    """Seed all lanes' states from one 32-bit value of any type."""
     del values
     seed = int(views["src_seeds"].copy().view(np.uint32).reshape(-1)[0])
     views["rng_state"][...] = np.array(xorwow.seed_state(seed), np.uint32).reshape(xorwow.LANES, -1)

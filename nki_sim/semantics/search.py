@@ -1,4 +1,7 @@
-"""The largest elements, where elements are, where segments begin and end. NaN equals and exceeds nothing."""
+"""Finds the largest elements, positions of elements and segment bounds.
+
+NaN equals nothing and is not greater than anything.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,17 @@ EIGHT = range(8)
 
 
 def _max8(views: Views, values: Values) -> None:
-    """Each partition's 8 largest elements, falling."""
+    """Each partition's 8 largest elements, in descending order."""
     del values
     negated = -load_rows(views["src"])
     store(views["dst"], -np.sort(np.partition(negated, 7, axis=1)[:, :8], axis=1))
 
 
 def _match_values(data: Float, wanted: Float, slots: Iterable[int]) -> Array:
-    """Where in `data` [P, F] the 8 values of each partition are: [P, 8], -1 for one that is not there.
+    """Find the 8 values of each partition in `data` [P, F]; return positions [P, 8], -1 if absent.
 
-    The slots take turns; each takes the first equal element that none before it took, so that equal values
-    find different elements.
+    Slots are handled in the given order. Each takes the first equal element that no earlier slot took, so
+    equal values find different elements.
     """
     free = np.ones(data.shape, bool)
     found = np.full(wanted.shape, -1, np.int64)
@@ -39,7 +42,7 @@ def _match_values(data: Float, wanted: Float, slots: Iterable[int]) -> Array:
 
 
 def _store_indices(dst: Array, found: Array) -> None:
-    """Indices as they are, -1 as all ones."""
+    """Store indices; -1 becomes all ones."""
     np.copyto(dst, found.astype(dst.dtype).reshape(dst.shape))
 
 
@@ -49,7 +52,7 @@ def _nc_find_index8(views: Views, values: Values) -> None:
 
 
 def _nc_match_replace8(views: Views, values: Values) -> None:
-    """The 8 values are looked for from the last to the first, as documented for equal ones."""
+    """Search the 8 values from the last to the first, as documented for equal values."""
     data, dst = flatten_free(views["data"]), views["dst"]
     found = _match_values(load_rows(data), load_rows(views["vals"]), reversed(EIGHT))
     lanes, slots = np.nonzero(found >= 0)
@@ -61,7 +64,7 @@ def _nc_match_replace8(views: Views, values: Values) -> None:
 
 
 def from_snake_order(view: Array) -> Array:
-    """[cores, elements] of [P, F]: of each 16 partitions all first elements, then all second ones."""
+    """[cores, elements] from [P, F]: of each 16 partitions all first elements, then all second ones, etc."""
     tile = flatten_free(view)
     return (
         tile.reshape(-1, CORE_PARTITIONS, tile.shape[1])
@@ -71,21 +74,20 @@ def from_snake_order(view: Array) -> Array:
 
 
 def to_snake_order(values: Array, lanes: int) -> Array:
-    """[lanes, columns], such that `from_snake_order` gives back [cores, elements]; elements fill all
-    columns."""
+    """[lanes, columns] from [cores, elements], the inverse of `from_snake_order`; columns are full."""
     columns = values.shape[1] // CORE_PARTITIONS
     return values.reshape(-1, columns, CORE_PARTITIONS).swapaxes(1, 2).reshape(lanes, columns)
 
 
 def first_in_snake(view: Array, count: int) -> Array:
-    """[P, F]: the places of the first `count` elements of each core."""
+    """Mask [P, F] of the first `count` elements of each core."""
     tile = flatten_free(view)
     first = np.arange(tile.shape[1] * CORE_PARTITIONS) < count
     return to_snake_order(np.tile(first, (len(tile) // CORE_PARTITIONS, 1)), len(tile))
 
 
 def _write_snake(dst: Array, values: Array) -> None:
-    """Write the first elements [cores, k] of a snake; lanes after the last of them become undefined."""
+    """Write the first elements [cores, k] of a snake; later lanes become undefined."""
     cores, count = values.shape
     columns = -(-count // CORE_PARTITIONS)
     full = np.full((cores, columns * CORE_PARTITIONS), UNINITIALISED[dst.dtype], dst.dtype)
@@ -96,9 +98,9 @@ def _write_snake(dst: Array, values: Array) -> None:
 
 
 def _topk(views: Views, values: Values) -> None:
-    """Each 16 partitions' largest elements and their places: rising, or falling when `sorted`.
+    """Each 16 partitions' largest elements and their positions: ascending, or descending if `sorted`.
 
-    Of equal elements the first are taken. The documents leave both orders open where they give none.
+    Of equal elements the first are taken. Where the documents give no order, this one is a choice.
     """
     elements = from_snake_order(views["src"])[:, : as_integer(values["n"])]
     count = flatten_free(views["val_dst"]).shape[1]
@@ -117,7 +119,7 @@ def _topk_touches(views: Views, values: Values) -> dict[str, Array]:
 
 
 def _nonzero_with_count(views: Views, values: Values) -> None:
-    """Indices that are not zero, padding, and their number; each core's first partition alone."""
+    """Indices of nonzero elements, padding, and their number; only each core's first partition counts."""
     mask = flatten_free(views["src"])[::CORE_PARTITIONS] != 0
     count = mask.sum(axis=1, keepdims=True)
     order = np.argsort(~mask, axis=1, kind="stable") + as_integer(values["index_offset"])

@@ -1,4 +1,4 @@
-"""Counting patterns, and selection by affine predicates, ranges of indices and predicate tiles."""
+"""Counting patterns, and selection by affine predicates, index ranges and predicate tiles."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def flatten_free(view: Array) -> Array:
 
 
 def convert_like(value: Any, like: Array) -> Array:
-    """What storing `value` into the type of `like` gives; the array itself where it has that type."""
+    """Convert `value` as a store into the type of `like` would; returns arrays of that type unchanged."""
     given: Array = value if isinstance(value, np.ndarray) else np.asarray(value, np.float32)
     if given.dtype == like.dtype and given.dtype.metadata == like.dtype.metadata:
         return given
@@ -58,7 +58,7 @@ def _iota(views: Views, values: Values) -> None:
 
 
 def _store_selected(dst: Array, mask: Array, on_true: Array, on_false: Any) -> None:
-    """`on_true` where the mask holds, else `on_false`; elements that keep their type keep their bits."""
+    """Store `on_true` where the mask holds, else `on_false`; elements of unchanged type keep their bits."""
     result = np.where(mask, convert_like(on_true, dst), convert_like(on_false, dst))
     np.copyto(dst, result.reshape(dst.shape))
 
@@ -71,7 +71,7 @@ def _affine_select(views: Views, values: Values) -> None:
 
 
 def _range_select(views: Views, values: Values) -> None:
-    """Elements whose index, from `range_start`, is within both bounds; indices and bounds in float32."""
+    """Select elements whose index, from `range_start`, is within both bounds, compared in float32."""
     data = load_rows(views["on_true_tile"])
     index = (as_integer(values["range_start"]) + np.arange(data.shape[1])).astype(np.float32)
     mask = BINARY[str(values["comp_op0"])](index, load_rows(views["bound0"]))
@@ -82,7 +82,7 @@ def _range_select(views: Views, values: Values) -> None:
 
 
 def _predicate_holds(views: Views, values: Values) -> Array:
-    """Where the predicate tile is not zero, or is with `reverse_pred`: [P, F]."""
+    """Where the predicate tile is nonzero, or zero with `reverse_pred`: [P, F]."""
     predicate = flatten_free(views["predicate"])
     return np.equal(predicate, 0) if values.get("reverse_pred") else np.not_equal(predicate, 0)
 

@@ -9,21 +9,21 @@ from nki_sim.semantics.common import Semantics, Values, Views, load_rows
 
 
 def _bn_stats(views: Views, values: Values) -> None:
-    """(count, mean, variance * count) of the even elements of each partition, then of the odd ones."""
+    """(count, mean, variance * count) of each partition's even elements, then of its odd ones."""
     del values
     data = load_rows(views["data"])
     store(views["dst"], np.hstack([_partial_statistics(data[:, 0::2]), _partial_statistics(data[:, 1::2])]))
 
 
 def _partial_statistics(part: Float) -> Float:
-    """Of no elements all three are 0."""
+    """All three are 0 if there are no elements."""
     count = part.shape[1]
     mean = part.sum(axis=1, keepdims=True) / np.float32(max(count, 1))
     return np.hstack([np.full_like(mean, count), mean, np.square(part - mean).sum(axis=1, keepdims=True)])
 
 
 def _bn_aggr(views: Views, values: Values) -> None:
-    """Mean and variance of everything that the (count, mean, variance * count) of a partition stand for."""
+    """Mean and variance over all of a partition's (count, mean, variance * count) tuples."""
     del values
     data = load_rows(views["data"])
     count, mean, spread = (data[:, part::3] for part in range(3))

@@ -1,4 +1,7 @@
-"""Exchanges between the two cores of a launch. Programs are merged so that whoever waits was met before."""
+"""Exchanges between the two cores of a launch.
+
+Programs are merged so that the other core has always arrived before an exchange runs.
+"""
 
 from __future__ import annotations
 

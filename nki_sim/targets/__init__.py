@@ -1,7 +1,7 @@
-"""The target tables: every constant of a device with its value, its source tag and where it comes from.
+"""The target tables: every constant of a device with its value, its source tag and a note on its origin.
 
 One JSON file per target. Tags: D documented, M measured by others, C calibrated or derived, I inferred.
-`load` gives a frozen `Target`; nothing else in the simulator holds a hardware number.
+`load` returns a frozen `Target`; nothing else in the simulator holds a hardware number.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Target:
 
     @property
     def dma_bytes_per_ns(self) -> float:
-        """All DMA engines of the core together."""
+        """Combined bandwidth of all DMA engines of the core."""
         return self.dma_engines * self.dma_engine_bytes_per_ns
 
     def clock_ghz(self, engine: str) -> float:
@@ -120,16 +120,16 @@ class Target:
 
 
 def names() -> tuple[str, ...]:
-    """The targets that have a table, sorted."""
+    """Names of the targets that have a table, sorted."""
     return tuple(sorted(path.stem for path in Path(__file__).parent.glob("*.json")))
 
 
 @cache
 def load(name: str) -> Target:
-    """The target of that name.
+    """Load the target of that name.
 
     Raises:
-        TargetError: no such target, or its table is not valid.
+        TargetError: there is no such target, or its table is not valid.
     """
     if name not in names():
         raise TargetError(f"unknown target {name!r}; known targets: {', '.join(names())}")
@@ -137,10 +137,10 @@ def load(name: str) -> Target:
 
 
 def parse(name: str, table: Mapping[str, Any]) -> Target:
-    """A target from its table {constant: {"value", "source", "note"}}.
+    """Build a target from its table {constant: {"value", "source", "note"}}.
 
     Raises:
-        TargetError: constants missing, unknown, untagged or of the wrong type.
+        TargetError: constants are missing, unknown, untagged or of the wrong type.
     """
     expected = {field.name: str(field.type) for field in fields(Target)}
     wanted = expected.keys() - {"name", "sources"}

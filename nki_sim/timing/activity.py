@@ -26,23 +26,23 @@ def union_ns(start_ns: Floats, end_ns: Floats) -> float:
 
 
 def active_ns(timeline: Timeline, queues: Iterable[str] = QUEUES) -> float:
-    """How long at least one instruction of some queues runs, or loads its table; waits are not running.
+    """Time in ns in which any instruction of these queues runs or loads its table; waits do not count.
 
-    GpSimd is active also while it makes descriptors of transfers.
+    GpSimd also counts as active while it makes descriptors of transfers.
     """
     return union_ns(*_busy_intervals(timeline, tuple(queues)))
 
 
 def instruction_ns(timeline: Timeline, queues: Iterable[str]) -> float:
-    """The same, with what runs at the same time added up."""
+    """Like `active_ns`, but instructions that run at the same time add up."""
     begin_ns, end_ns = _busy_intervals(timeline, tuple(queues))
     return float((end_ns - begin_ns).sum())
 
 
 def shares_percent(timeline: Timeline, queues: Iterable[str], parts: int) -> list[int]:
-    """Of each of `parts` equal parts of the run, in what share of it some queues are busy, 0 to 100.
+    """Share of each of `parts` equal parts of the run in which some of these queues are busy, 0 to 100.
 
-    What runs at all in a part has at least 1 there, so that nothing short is lost from sight.
+    A part in which anything runs gets at least 1, so that short work stays visible.
     """
     span = span_ns(timeline)
     if span <= 0.0:
@@ -58,7 +58,7 @@ def shares_percent(timeline: Timeline, queues: Iterable[str], parts: int) -> lis
 
 
 def _merge_intervals(start_ns: Floats, end_ns: Floats) -> tuple[Floats, Floats]:
-    """The union of some intervals as intervals that lie apart, in order."""
+    """The union of some intervals as disjoint intervals, in order."""
     order = np.argsort(start_ns, kind="stable")
     start, end = start_ns[order], np.maximum.accumulate(end_ns[order])
     first = np.ones(len(start), dtype=bool)

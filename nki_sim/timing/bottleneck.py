@@ -1,4 +1,4 @@
-"""The bottleneck in one word, by what is busy and by what would be gained without it."""
+"""Names the bottleneck of a prediction, from busy times and from what-if latencies."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _FREE = " free"
 def find_bottleneck(
     forecast: Forecast, busy_ms: Mapping[str, float], ifs: Sequence[WhatIf] | None = None
 ) -> str:
-    """`overhead`, an engine, `dependency` or `underutilised`.
+    """Return `overhead`, an engine, `dependency` or `underutilised`.
 
-    Long programs for which nobody asked what-ifs go by `busy_ms` alone: engines that do not work wait for
-    each other, so that it is dependences.
+    Without what-ifs, as for long programs, only `busy_ms` counts: if no engine is busy enough, the engines
+    wait for each other, so the answer is `dependency`.
     """
     span_ms = forecast.timeline.span_ns / 1e6
     if not span_ms or forecast.latency_ms - span_ms > OVERHEAD_RATIO * forecast.latency_ms:

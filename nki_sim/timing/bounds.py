@@ -1,9 +1,9 @@
-"""Bounds on the time of any legal kernel for some work: the plain roofline and the tight bound.
+"""Lower bounds on the time of any legal kernel for some work: the plain roofline and the tight bound.
 
-For the tight bound each engine is taken at its best rate in the target table, all engines run at the same
-time, no instruction has an overhead; the fixed time of a kernel is added. What counts as the minimal work is
-the problem's to say, also in which type its products are made. What is loaded and what is stored passes the
-DMA engines; what is copied from HBM to HBM passes them once, and HBM twice.
+The tight bound assumes that each engine runs at its best rate in the target table, that all engines run at
+the same time and that no instruction has an overhead; it adds the fixed time of a kernel. The problem defines
+the minimal work and the type of its products. Loads and stores pass the DMA engines. A copy from HBM to HBM
+passes the DMA engines once and HBM twice.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from nki_sim.targets import Target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinimalWork:
-    """What every kernel of a problem must do at least.
+    """The least work that every kernel of a problem must do.
 
     `matmul_flops` counts multiplications and additions of products made in `matmul_dtype` on the tensor
-    engine; `activation_elements` go through a function that only ScalarE has, or GpSimd as a power of one
-    tensor to another or a root at four cycles per element; `elementwise_elements` go through any of VectorE,
-    ScalarE and GpSimd (those that are activations included), all held in `elementwise_dtype`. `copied_bytes`
-    of what is written may be copied from what is read, without a computation.
+    engine. `activation_elements` go through a function that only ScalarE has, or that GpSimd computes at four
+    cycles per element as a power of two tensors or a root. `elementwise_elements` go through any of VectorE,
+    ScalarE and GpSimd (activations included), all held in `elementwise_dtype`. `copied_bytes` are bytes of
+    the output that may be copied from the input without a computation.
     """
 
     read_bytes: int
@@ -37,9 +37,9 @@ class MinimalWork:
 
 
 def peak_flops_per_ns(dtype: str, target: Target) -> float:
-    """Multiplications and additions of the tensor engine at its best, for products in a type.
+    """Peak rate of the tensor engine for products in a type, in multiplications and additions per ns.
 
-    Types of 8 bits go in double rows where there are any.
+    8-bit types use double rows on targets that have them.
     """
     passes = target.tensor_fp32_passes if dtype == "float32" else 1
     rows = target.matmul_contract_max * (2 if DTYPES[dtype].itemsize == 1 and target.generation >= V3 else 1)
@@ -47,7 +47,7 @@ def peak_flops_per_ns(dtype: str, target: Target) -> float:
 
 
 def plain_bound(work: MinimalWork, target: Target) -> float:
-    """The roofline in ms: bytes at the bandwidth of HBM or products at the peak rate, the longer of both."""
+    """The roofline in ms: the longer of bytes at HBM bandwidth and products at the peak rate."""
     moved_ns = (work.read_bytes + work.write_bytes) / target.hbm_bytes_per_ns
     return max(moved_ns, work.matmul_flops / peak_flops_per_ns(work.matmul_dtype, target)) / 1e6
 
@@ -70,5 +70,5 @@ def bound_parts_ms(work: MinimalWork, target: Target) -> dict[str, float]:
 
 
 def tight_bound(work: MinimalWork, target: Target) -> float:
-    """The bound in ms: the slowest engine at its best, plus the fixed time of a kernel."""
+    """The bound in ms: the slowest engine at its best rate, plus the fixed time of a kernel."""
     return max(bound_parts_ms(work, target).values()) + target.kernel_overhead_ns / 1e6

@@ -1,8 +1,8 @@
-"""How long each instruction keeps its engine busy, from its form, and from what the program did before it.
+"""How long each instruction keeps its engine busy, given its form and what the program did before it.
 
-ScalarE and VectorE read a PSUM tile more slowly when several matmuls were added up in it: the work of the
-instruction, not its overhead, takes longer by a factor (calibrated). The tensor engine runs at a lower clock
-until it has worked for a while.
+ScalarE and VectorE read a PSUM tile more slowly if several matmuls were accumulated in it: a calibrated
+factor stretches the instruction's work, not its overhead. The tensor engine runs at a lower clock until it
+has worked for a while.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nki_sim.timing.timeline import Floats
 
 
 def instruction_busy_ns(program: Program, target: Target, costs: list[Cost]) -> Floats:
-    """Per instruction, without the ramp of the tensor engine."""
+    """Busy time per instruction, without the clock ramp of the tensor engine."""
     base = np.array([cost.busy_ns for cost in costs])
     stretch = target.psum_accumulate_stretch
     longer = np.array([max(cost.busy_ns, stretch * (cost.busy_ns - cost.overhead_ns)) for cost in costs])
@@ -28,12 +28,12 @@ def instruction_busy_ns(program: Program, target: Target, costs: list[Cost]) -> 
 
 
 class ClockRamp:
-    """The clock of one tensor engine: lowered until it has worked for a while, and again after idling.
+    """The clock of one tensor engine: low until the engine has worked for a while, low again after idling.
 
-    A credit of up to `tensor_ramp_ns` grows while the engine works and shrinks while it idles. At the top
-    the clock is full, at the bottom it is lowered to `tensor_ramp_ratio`, and it stays so until the credit is
-    at the other end. At a constant load that is the documented behaviour: the full clock about 3 us after
-    work begins, the lowered one when the engine works less than half of the time for a few us.
+    A credit of up to `tensor_ramp_ns` grows while the engine works and shrinks while it idles. At the maximum
+    the clock becomes full, at zero it drops to `tensor_ramp_ratio`, and it stays so until the credit reaches
+    the other end. At a constant load this matches the documented behaviour: full clock about 3 us after work
+    begins, lower clock if the engine works less than half of the time for a few us.
     """
 
     def __init__(self, target: Target) -> None:
@@ -42,9 +42,9 @@ class ClockRamp:
         self._full = self._top_ns == 0.0
 
     def extra_ns(self, at_ns: float, busy_ns: float) -> float:
-        """What the lowered clock adds to an instruction that starts then.
+        """Extra time that the lowered clock adds to an instruction that starts at `at_ns`.
 
-        It may start before the one before has ended, on another tile of the array.
+        The instruction may start before the previous one ends, on another tile of the array.
         """
         self._credit_ns = max(0.0, self._credit_ns - max(0.0, at_ns - self._end_ns))
         self._full = self._full and self._credit_ns > 0.0
@@ -57,7 +57,7 @@ class ClockRamp:
         return extra
 
     def _slow_clock_ns(self, busy_ns: float) -> float:
-        """The lowered clock lasts for the instruction, or until the credit is at the top."""
+        """How long the low clock lasts: the whole instruction, or until the credit reaches the maximum."""
         left = self._top_ns - self._credit_ns
         slow_ns = min(busy_ns / self._ratio, left)
         self._full = slow_ns >= left

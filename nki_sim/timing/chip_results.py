@@ -1,7 +1,7 @@
-"""Who reads what another instruction of the same engine has written: it cannot follow at once.
+"""Finds instructions that read what the previous instruction of the same engine wrote, and must wait for it.
 
-An engine is a pipeline: instructions begin one behind the other, but one that reads what the one before has
-written waits until that has left the pipeline. Long instructions take longer than the pipeline anyway.
+An engine is a pipeline: instructions start one behind another, but one that reads the previous result waits
+until that result has left the pipeline. Instructions longer than the pipeline are not affected.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ PIPELINES = ("vector", "scalar", "gpsimd")
 
 
 def pipeline_ns(engine: str, target: Target) -> float:
-    """From the start of an instruction to that of the next which reads its result, on one engine."""
+    """Time from an instruction's start until an instruction that reads its result can start on the same
+    engine.
+    """
     return target.dependent_cycles / target.clock_ghz(engine) if engine in PIPELINES else 0.0
 
 
 class ChipResults:
-    """The tensors on the chip that each instruction writes and reads."""
+    """The on-chip tensors that each instruction writes and reads."""
 
     def __init__(self, program: Program) -> None:
         cells = program.cells
@@ -34,7 +36,7 @@ class ChipResults:
         self._reads: list[bool] = (chip & cells.reads).tolist()
 
     def is_read_by(self, number: int, follower: int) -> bool:
-        """Whether an instruction reads a tensor that another one writes."""
+        """Whether instruction `follower` reads a tensor that instruction `number` writes."""
         written = self._tensors_of(number, self._writes)
         return bool(written) and not written.isdisjoint(self._tensors_of(follower, self._reads))
 

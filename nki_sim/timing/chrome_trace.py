@@ -1,10 +1,10 @@
 """A predicted run as Chrome trace events, for ui.perfetto.dev or chrome://tracing.
 
-One process per core; in it the critical path, one track per engine and DMA queue, and how much of SBUF and
-PSUM is in use. Transfers of one queue that overlap take further tracks of it. Times are microseconds from
-the kernel's start, all of them predicted. The format is Google's "Trace Event Format" (JSON object format).
-Processes and tracks are numbered from 1: Perfetto has taken a thread 0 for thread 1, and names a process 0
-its own way.
+The trace has one process per core. Each holds the critical path, one track per engine and DMA queue, and the
+use of SBUF and PSUM. Overlapping transfers of one queue get extra tracks. Times are predicted, in
+microseconds from the kernel's start. The format is Google's "Trace Event Format" (JSON object format).
+Process and track numbers start at 1: Perfetto has mistaken thread 0 for thread 1 and names process 0 in its
+own way.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def write_chrome_trace(forecast: Forecast, file: IO[str]) -> None:
 
 
 def trace_events(forecast: Forecast) -> Iterator[ChromeEvent]:
-    """The events: names of tracks, instructions, the critical path, memory in use."""
+    """Yield the events: names of tracks, instructions, the critical path, memory in use."""
     lanes = _assign_tracks(forecast.timeline)
     yield from _track_names(forecast, lanes)
     yield from _instruction_events(forecast, lanes)
@@ -67,7 +67,7 @@ def trace_events(forecast: Forecast) -> Iterator[ChromeEvent]:
 
 
 def _assign_tracks(timeline: Timeline) -> list[int]:
-    """The track of each instruction within its queue: another one where the last still runs."""
+    """The track of each instruction within its queue: a new one while the previous instruction still runs."""
     lanes = [0] * len(timeline.queue)
     queue, core = timeline.queue.tolist(), timeline.core.tolist()
     end = timeline.end_ns.tolist()
@@ -144,7 +144,7 @@ def _instruction_events(forecast: Forecast, lanes: list[int]) -> Iterator[Chrome
 
 
 def _descriptor_events(forecast: Forecast) -> Iterator[ChromeEvent]:
-    """GpSimd at work for transfers."""
+    """GpSimd's work on descriptors of transfers."""
     timeline, describe = forecast.timeline, _InstructionText(forecast.compiled.program)
     for number in np.flatnonzero(timeline.descriptor_ns > 0.0).tolist():
         begin = float(timeline.issue_ns[number])
@@ -156,7 +156,7 @@ def _descriptor_events(forecast: Forecast) -> Iterator[ChromeEvent]:
 
 
 class _InstructionText:
-    """Instructions in words; what repeats is worked out once."""
+    """Describes instructions in words; repeated parts are computed once."""
 
     def __init__(self, program: Program) -> None:
         self._forms: list[int] = program.form_ids.tolist()
@@ -192,7 +192,7 @@ def _format_pattern(item: Operand) -> str:
 
 
 def _path_events(forecast: Forecast) -> Iterator[ChromeEvent]:
-    """The critical path from start to end; what is fixed comes last, so that it ends at the latency."""
+    """The critical path from start to end. Fixed time comes last, so that the path ends at the latency."""
     timeline, describe = forecast.timeline, _InstructionText(forecast.compiled.program)
     track = (0, _PATH_TRACK)
     for step in timeline.critical_path():

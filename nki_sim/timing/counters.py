@@ -1,11 +1,11 @@
 """The fields of a neuron-profile summary that the model can fill; the others are absent, never zero.
 
-Names and definitions are the profiler's. There are two conventions. `explorer` is that of neuron-explorer's
+Names and definitions are the profiler's. There are two conventions. `explorer` follows neuron-explorer's
 schema: bytes are totals over all partitions, a float32 product counts once, percents are 0 to 100. `legacy`
-is that of neuron-profile on Trainium 1: bytes of engines are those of one partition and leave out what
-tensor_tensor, scans and memset touch and the numbers per partition beside data, a float32 product is two
-instructions with all its flops and bytes each, percents are fractions. In both `total_time` and `*_time` are
-seconds, and DMA counts on both memories it touches. All times are predicted.
+follows neuron-profile on Trainium 1: engines' bytes are those of one partition and leave out what
+tensor_tensor, scans and memset touch as well as per-partition scalars; a float32 product counts as two
+instructions, each with all its flops and bytes; percents are fractions. In both, `total_time` and `*_time`
+are seconds, and DMA counts the bytes in both memories it touches. All times are predicted.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ CONVENTIONS: dict[ConventionName, CountingConvention] = {
     ),
 }
 
-# A profile also counts what sequencers do to start DMA and to pass semaphores; programs do not hold that.
+# A profile also counts the sequencers' work to start DMA and pass semaphores; programs do not record it.
 _COMPUTE = tuple(name for name in QUEUES_OF if name not in {"dma", "sync"})
 _ACTIVATE = frozenset({"activation", "activation_reduce"})
 
 
 def profile_counters(forecast: Forecast, convention: ConventionName = "explorer") -> Counters:
-    """The summary of one predicted run."""
+    """Return the summary of one predicted run."""
     program, target, timeline = forecast.compiled.program, forecast.target, forecast.timeline
     rules, total_s = CONVENTIONS[convention], forecast.latency_ms / 1e3
     moved = count_traffic(program, rules)
@@ -97,13 +97,15 @@ def _flop_counters(program: Program, target: Target, rules: CountingConvention) 
 
 
 def _bf16_equivalent(form: Form, target: Target) -> float:
-    """What the profiler multiplies flops by: 4 for float32, 1/2 for 8 bits on NeuronCore-v3, else 1."""
+    """The profiler's factor for flops: 4 for float32, 1/2 for 8 bits on NeuronCore-v3, else 1."""
     size = form["moving" if form.op == "nc_matmul" else "data"].itemsize
     return {4: 4.0, 1: 0.5 if target.generation > 2 else 1.0}.get(size, 1.0)
 
 
 def _tensor_sizes(program: Program) -> Counters:
-    """Bytes of the kernel's own tensors; constants in HBM come with it as weights do."""
+    """Bytes of the kernel's own tensors; constants in HBM count like weights, which are loaded with the
+    kernel.
+    """
     sizes = {
         name: sum(site.size * DTYPES[site.dtype].itemsize for site in map(program.site, tensors))
         for name, tensors in (("inputs", program.inputs), ("outputs", program.outputs))
@@ -149,7 +151,7 @@ _MAKERS = ("static", "hardware_dynamic", "software_dynamic")
 
 
 def _descriptor_maker(form: Form, target: Target) -> str:
-    """Who makes the descriptors of a transfer: GpSimd, the hardware, or the compiler beforehand."""
+    """What makes the descriptors of a transfer: GpSimd, the hardware, or the compiler beforehand."""
     if form.engine != "dma" or not form.operands:
         return ""
     cost = OPERATORS[form.op].cost(form, target)
@@ -191,7 +193,7 @@ def _engine_counters(program: Program, timeline: Timeline, rules: CountingConven
 
 
 def _rate_counters(found: Counters, target: Target, percent: float) -> Counters:
-    """Rates and utilisations, from the counters they are made of."""
+    """Rates and utilisations, computed from other counters."""
     peak = 2 * target.matmul_contract_max * target.matmul_stationary_max * target.tensor_clock_ghz * 1e9
     hbm = target.hbm_bytes_per_ns * 1e9
     total_s, hardware = found["total_time"], found["hardware_flops"]
@@ -211,7 +213,7 @@ def _rate_counters(found: Counters, target: Target, percent: float) -> Counters:
 
 
 def profile_summary(forecast: Forecast, convention: ConventionName = "explorer") -> dict[str, Counters]:
-    """What `neuron-profile view --output-format summary-json` prints: one run's fields under its name.
+    """Return what `neuron-profile view --output-format summary-json` prints: one run's fields by its name.
 
     Percents are fractions in such files, whatever the convention.
     """

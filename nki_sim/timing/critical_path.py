@@ -1,8 +1,8 @@
 """The critical path of a schedule, and what engines wait for.
 
-The path is the chain of waits that ends with the last instruction. The time between one instruction letting
-go and the next belongs to the later one. So the parts of the path add up to the span of the schedule, and
-with the fixed overhead to the predicted latency.
+The path is the chain of waits that ends with the last instruction. The time between the release by one
+instruction and the start of the next belongs to the later one. The parts of the path therefore add up to the
+span of the schedule, and with the fixed overhead to the predicted latency.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REUSE = len(CAUSES)
 class PathPart:
     """Instructions of one source line and operator on the critical path.
 
-    `ms` is their share of it, `wait_ms` what of that is latency before they run. Line 0 is no line.
+    `ms` is their share of the path, of which `wait_ms` is latency before they run. Line 0 means no line.
     """
 
     line: int
@@ -45,7 +45,7 @@ class PathPart:
 
 @dataclass(frozen=True, slots=True)
 class EngineWait:
-    """Time that an engine waits: `cause` is one of `WAITS` or `latency`, `on` the engine waited for."""
+    """Time that an engine waits: `cause` is one of `WAITS` or `latency`, `on` is the engine it waits for."""
 
     cause: str
     on: str
@@ -54,10 +54,10 @@ class EngineWait:
 
 @dataclass(frozen=True, slots=True)
 class EngineTrack:
-    """What an engine of a core does with the span: it is busy, waits before instructions, and is done.
+    """How an engine of a core spends the span: busy, waiting before instructions, or finished.
 
-    The three add up to the span, and with a kernel's fixed overhead to the latency. GpSimd is busy while it
-    makes descriptors, too. The load of a function table is a wait for it.
+    The three add up to the span, and with a kernel's fixed overhead to the latency. GpSimd is also busy while
+    it makes descriptors. Loading a function table counts as a wait for the table.
     """
 
     core: int
@@ -68,7 +68,7 @@ class EngineTrack:
 
 
 def run_start_ns(timeline: Timeline, step: PathStep) -> float:
-    """When the instruction of a step begins to run; before that it is latency."""
+    """When the instruction of a step begins to run; the time before is latency."""
     return min(step.end_ns, max(step.begin_ns, float(timeline.start_ns[step.number])))
 
 
@@ -76,7 +76,7 @@ def critical_path(program: Program, timeline: Timeline) -> list[PathPart]:
     """The path by source line and operator, the longest part first; the parts add up to the latency."""
     found: dict[tuple[int, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0])
     lines, forms = program.lines.tolist(), program.form_ids.tolist()
-    seen: set[int] = set()  # a transfer may be there twice, served and issued
+    seen: set[int] = set()  # a transfer may be there twice: issued and served
     for step in timeline.critical_path():
         form = program.forms[forms[step.number]]
         part = found[lines[step.number], form.op, form.engine]
@@ -93,15 +93,15 @@ def critical_path(program: Program, timeline: Timeline) -> list[PathPart]:
 
 
 def wait_causes(program: Program, timeline: Timeline) -> Ints:
-    """For each instruction what it waited for last, as places in `WAITS`."""
+    """For each instruction the index in `WAITS` of what it waited for last."""
     place = waits_for_place(program, timeline.cause, timeline.blocker)
     return np.asarray(np.where(place, _REUSE, timeline.cause))
 
 
 def busy_ms(timeline: Timeline) -> dict[str, float]:
-    """How long at least one instruction of each engine runs; what tracks call busy, over all cores.
+    """Time in which at least one instruction of each engine runs: the tracks' busy time, over all cores.
 
-    Profilers count the load of a function table as active time; here it is a wait.
+    Profilers count loading a function table as active time; here it is a wait.
     """
     work = _work_intervals(timeline)
     return {
@@ -111,7 +111,7 @@ def busy_ms(timeline: Timeline) -> dict[str, float]:
 
 
 def engine_tracks(program: Program, timeline: Timeline) -> list[EngineTrack]:
-    """Busy time and waits of every engine that has something to do."""
+    """Busy time and waits of every engine that runs anything."""
     engines, work, cause = list(QUEUES_OF), _work_intervals(timeline), wait_causes(program, timeline)
     span = span_ns(timeline)
     found = []
@@ -130,7 +130,7 @@ def engine_tracks(program: Program, timeline: Timeline) -> list[EngineTrack]:
 
 @dataclass(frozen=True, slots=True)
 class _WorkIntervals:
-    """Stretches of time in which engines work, and for which instruction."""
+    """Time intervals in which engines work, and the instruction they work for."""
 
     number: Ints
     engine: Ints
@@ -142,13 +142,13 @@ class _WorkIntervals:
 
 
 def _instruction_engines(timeline: Timeline) -> Ints:
-    """The engine of each instruction, as places in `QUEUES_OF`."""
+    """The engine of each instruction, as an index in `QUEUES_OF`."""
     engines = list(QUEUES_OF)
     return np.array([engines.index(ENGINE_OF[queue]) for queue in QUEUES], dtype=np.int64)[timeline.queue]
 
 
 def _work_intervals(timeline: Timeline) -> _WorkIntervals:
-    """The instructions, and the descriptors that GpSimd makes for transfers."""
+    """Intervals of the instructions, and of the descriptors that GpSimd makes for transfers."""
     engine_of, gpsimd = _instruction_engines(timeline), list(QUEUES_OF).index("gpsimd")
     made = np.flatnonzero(timeline.descriptor_ns > 0.0)
     issue_ns = timeline.issue_ns[made]
@@ -161,7 +161,7 @@ def _work_intervals(timeline: Timeline) -> _WorkIntervals:
 
 
 def queue_gaps_ns(timeline: Timeline) -> Floats:
-    """For each instruction how long its queue has been idle when it begins."""
+    """For each instruction, how long its queue was idle before it."""
     found = np.zeros(len(timeline.start_ns))
     lanes = timeline.core * len(QUEUES) + timeline.queue
     for lane in np.unique(lanes).tolist():
@@ -172,21 +172,21 @@ def queue_gaps_ns(timeline: Timeline) -> Floats:
 
 
 def _idle_gaps(start_ns: Floats, end_ns: Floats) -> Floats:
-    """How long nothing has run when each interval starts; they are sorted by start."""
+    """How long nothing ran before each interval; intervals are sorted by start."""
     until: Floats = np.concatenate([[0.0], np.maximum.accumulate(end_ns)[:-1]])
     return np.asarray(np.maximum(0.0, start_ns - until))
 
 
 def _engine_waits(timeline: Timeline, work: _WorkIntervals, cause: Ints) -> list[EngineWait]:
-    """The gaps in the work of one engine, by cause and by the engine that was waited for."""
+    """The gaps in the work of one engine, by cause and by the engine it waited for."""
     engine_of, start, order = _instruction_engines(timeline), work.start_ns, work.number
     blocker = timeline.blocker[order]
     gap = _idle_gaps(start, work.end_ns)
     until = np.where(blocker >= 0, timeline.release_ns[order], 0.0)
-    # What passes between the release and a start that waited for a table is the load itself.
+    # Between the release and a start that waited for a table, the engine loads the table.
     until = np.where(timeline.cause[order] == TABLE, start, until)
     latency = np.minimum(gap, np.maximum(0.0, start - until))
-    # Gaps by (cause, engine waited for); the first place of each is for none.
+    # Gaps by (cause, engine waited for); column 0 means no engine.
     places = len(QUEUES_OF) + 1
     on = np.where(blocker >= 0, engine_of[blocker] + 1, 0)
     by_cause = np.bincount(cause[order] * places + on, gap - latency, len(WAITS) * places)

@@ -1,9 +1,9 @@
-"""Which instruction must wait for which: RAW, WAR and WAW at the granularity of boxes of elements.
+"""Which instruction must wait for which: RAW, WAR and WAW between boxes of elements.
 
-An access pattern is enclosed in a box of its tensor's storage (`regions`), or of the memory where the kernel
-places its tiles itself. Two accesses conflict when their
-boxes overlap and one of them writes. Tensors that nobody writes conflict with nothing. Loops whose bounds
-depend on data are walled off: nothing moves into them, out of them or past them.
+A box encloses an access pattern in its tensor's storage (`flow/regions.py`), or in memory if the kernel
+places the tile itself. Two accesses conflict if their boxes overlap and one of them writes. Tensors that
+nothing writes conflict with nothing. Loops whose bounds depend on data act as walls: nothing moves into them,
+out of them or past them.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ MAX_STEPS = 1 << 27
 class Dependences:
     """`predecessors[i]` are the instructions that i waits for, each once, all before i.
 
-    `entries[t]` are the instructions that touch tensor t and wait for no other that does. Tensors that nobody
-    writes are left out, as are placed ones but one of those that share a place.
+    `entries[t]` are the instructions that touch tensor t and do not wait for another one that does. Tensors
+    that nothing writes are left out. Of placed tensors that overlap, only one is listed.
     """
 
     predecessors: list[list[int]]
@@ -46,7 +46,7 @@ class Dependences:
 
     @cached_property
     def followers(self) -> list[list[int]]:
-        """For each instruction those that wait for it."""
+        """For each instruction, the instructions that wait for it."""
         found: list[list[int]] = [[] for _ in self.predecessors]
         for number, items in enumerate(self.predecessors):
             for item in items:
@@ -58,9 +58,9 @@ _DEPENDENCES_CACHE: WeakKeyDictionary[Program, Dependences] = WeakKeyDictionary(
 
 
 def find_dependences(program: Program) -> Dependences:
-    """All conflicts of a program, except those that follow from others on the same region.
+    """Return all conflicts of a program, except those implied by others on the same region.
 
-    Kept as long as the program is: schedules of one program on many targets share them.
+    The result is cached for the program's lifetime, because schedules for many targets share it.
     """
     found = _DEPENDENCES_CACHE.get(program)
     if found is None:
@@ -94,9 +94,9 @@ def _compute_dependences(program: Program) -> Dependences:
 
 
 def _wall_off_loops(program: Program, found: list[set[int]]) -> None:
-    """Walls wait for all that was issued before, and all that is issued behind them waits for them.
+    """Make walls wait for everything issued before them, and everything issued after them wait for them.
 
-    Loop markers are walls of the cores that run the loop, barriers of all cores.
+    Loop markers are walls of the cores that run the loop, barriers are walls of all cores.
     """
     walls = np.array(
         [form.op in LOOP_MARKS or form.op == "core_barrier" for form in program.forms], dtype=bool
@@ -109,7 +109,7 @@ def _wall_off_loops(program: Program, found: list[set[int]]) -> None:
         for number in program.loop_partners
         if len(program.forms[program.form_ids[number]].operands) > 1
     }
-    # Per core and other core: what that one issued and no wall of this one waits for yet.
+    # Per core and other core: instructions the other one issued that no wall of this core waits for yet.
     since: list[list[list[int]]] = [[[] for _ in all_cores] for _ in all_cores]
     last = [-1 for _ in all_cores]
     for number, core in enumerate(program.cores.tolist()):
@@ -132,9 +132,10 @@ def _wall_off_loops(program: Program, found: list[set[int]]) -> None:
 def _sweep_tensor(
     found: list[set[int]], accesses: list[_RegionAccess], known: dict[tuple[Box, ...], _Overlaps]
 ) -> list[int]:
-    """Conflicts within one tensor, its accesses in program order; returns those in conflict with none before.
+    """Add the conflicts within one tensor; return the accesses without earlier conflicts.
 
-    `known` are neighbours that were worked out already: tensors of one site have the same regions.
+    `accesses` are in program order. `known` caches overlaps of regions: tensors of one site have the same
+    regions.
     """
     regions: dict[Box, int] = {}
     region = [regions.setdefault(access[0], len(regions)) for access in accesses]
@@ -143,7 +144,7 @@ def _sweep_tensor(
         raise _limit_error(f"regions of a tensor are looked at more than {MAX_STEPS} times")
     writer = [-1] * len(regions)
     readers: list[list[int]] = [[] for _ in regions]
-    # How many of them nobody need wait for: all do already, or all writers of a region do.
+    # How many readers need no wait: everything waits for them already, or all writers of a region do.
     settled = [0] * len(regions)
     waited: list[dict[int, int]] = [{} for _ in regions]
     entries: list[int] = []

@@ -1,9 +1,9 @@
-"""The engines of a launch, carrying out one decision after another: who decides is the scheduler.
+"""The engines of a launch: computes when each action happens. The scheduler decides which comes next.
 
-`start_instruction` runs an instruction on a compute engine, `issue_transfer` hands a transfer to its queue
-and `serve_slice` a slice of it to the DMA engines. Each happens as soon as what it needs is there: its
-results, room, its engine, its ports. Every time is a maximum or a sum of earlier ones: in a given order
-nothing that comes sooner makes anything later.
+`start_instruction` runs an instruction on a compute engine, `issue_transfer` hands a transfer to its queue,
+and `serve_slice` hands a slice of it to the DMA engines. Each happens as soon as its inputs, memory, engine
+and ports are available. Every time is a maximum or a sum of earlier times, so in a fixed order an earlier
+event never makes another one later.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _STORE, _SOFTWARE = QUEUES.index("dma_store"), QUEUES.index("dma_software")
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """What if: engines in `free` ("dma" among them) take no time, results are there before they are made.
+    """What-if assumptions: engines in `free` ("dma" among them) take no time; results need not be waited for.
 
-    Without `find_dependences` nothing waits for room either.
+    Without `dependences`, nothing waits for memory either.
     """
 
     free: frozenset[str] = frozenset()
@@ -47,7 +47,7 @@ AS_IS = Assumptions()
 
 
 def find_queue(form: Form, cost: Cost) -> int:
-    """The queue that a form's instructions wait in; DMA that writes HBM is a store."""
+    """Return the queue of a form's instructions; DMA that writes HBM is a store."""
     if form.engine != "dma":
         return QUEUES.index(form.engine)
     if cost.software:
@@ -72,11 +72,11 @@ def _assume_target(target: Target, assume: Assumptions) -> Target:
 
 
 class Engines:
-    """What engines, ports and memories are doing, and the columns of the timeline so far.
+    """The state of engines, ports and memories, and the columns of the timeline so far.
 
-    `woken` are instructions of which everything they wait for has a time now, and `freed` tiles whose last
-    access has: the scheduler empties both. `issue_ns` is negative for what has not started. `latest` is the
-    last end so far, and whose it is.
+    `woken` are instructions whose dependences all have times now. `freed` are tiles whose last access has a
+    time now. The scheduler empties both. `issue_ns` is negative for instructions that have not started.
+    `latest` is the last end so far, and its instruction.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Engines:
         self.issue_ns, self._start, self._end = ([-1.0] * count for _ in range(3))
         self._cause, self._blocker = [tl.START] * count, [-1] * count
         self._release, self._table, self._ramp = ([0.0] * count for _ in range(3))
-        # The transfer that the DMA engines moved before, where that kept one waiting, and until when.
+        # The transfer that kept another one waiting on the DMA engines, and until when.
         self._served_after, self._served_ns = [-1] * count, [0.0] * count
         self.actions: list[int] = []
         self.woken: list[int] = []
@@ -114,7 +114,7 @@ class Engines:
         self.latest = (0.0, -1)
 
     def _slice_counts(self, order: Timeline | None) -> list[int]:
-        """In how many slices each transfer is moved: as in the order that is given."""
+        """How many slices each transfer has; a given order keeps its own counts."""
         if order is not None:
             decided: list[int] = np.bincount(order.actions, minlength=len(self.forms)).tolist()
             return [count - 1 for count in decided]
@@ -125,7 +125,7 @@ class Engines:
         return [kinds[form] for form in self.forms]
 
     def _set_up_lanes(self, order: Timeline | None, assume: Assumptions) -> None:
-        """One lane per core and queue: when it is free, how far others are from it, its table and clock."""
+        """Set up one lane per core and queue: when it is free, its latency to others, its table and clock."""
         target, count = self._target, self.cores * len(QUEUES)
         self.free_ns, self._lane_last = [0.0] * count, [-1] * count
         self._arrived_ns = [0.0] * count
@@ -143,7 +143,7 @@ class Engines:
         self._ramps = {lane: ClockRamp(target) for lane in tensors} if throttled else {}
         transfers = [lane % len(QUEUES) >= FIRST_DMA for lane in range(count)]
         self._settle = [target.dma_completion_ns if dma else target.semaphore_ns for dma in transfers]
-        # A DMA's own trigger latency already counts the semaphore.
+        # A DMA's trigger latency already includes the semaphore.
         self._latency = [
             [
                 settle if transfers[lane] else 0.0 if lane == to or transfers[to] else settle
@@ -171,7 +171,7 @@ class Engines:
         return self.lane[number] % len(QUEUES) >= FIRST_DMA
 
     def start_instruction(self, number: int) -> None:
-        """Run an instruction of a compute engine as soon as it can."""
+        """Run an instruction of a compute engine as soon as possible."""
         lane, cost = self.lane[number], self._costs[self.forms[number]]
         free_ns, before = self._engine_free(lane, cost)
         if cost.table and cost.table != self._loaded[lane]:
@@ -194,7 +194,7 @@ class Engines:
         self._finish_instruction(number, lane, end, cost.result_ns, at + self._pipeline_ns[lane])
 
     def _engine_free(self, lane: int, cost: Cost) -> tuple[float, int]:
-        """When an engine can take an instruction of this cost, and which one it waits for."""
+        """When an engine can take an instruction of this cost, and which instruction it waits for."""
         found = (self.free_ns[lane], self._lane_last[lane])
         array = self._arrays.get(lane)
         return found if array is None else max(found, array.free_time(cost.parts))
@@ -229,7 +229,7 @@ class Engines:
         return extra
 
     def issue_transfer(self, number: int) -> float:
-        """Have a transfer's descriptors made and trigger it; when it is with the DMA engines."""
+        """Make a transfer's descriptors and trigger it; return when it reaches the DMA engines."""
         lane, cost = self.lane[number], self._costs[self.forms[number]]
         at = self._wait_for_engine(number, self.free_ns[lane], self._lane_last[lane], 0.0)
         made_ns = cost.descriptor_ns
@@ -240,18 +240,20 @@ class Engines:
             next_ns = at + made_ns
         elif made_ns:
             at, next_ns = self._make_descriptors(number, lane, at, made_ns)
-        else:  # they are there already
+        else:  # they exist already
             next_ns = at
         self.free_ns[lane] = max(next_ns, at + self._target.dma_issue_ns)
         self.issue_ns[number], self._lane_last[lane] = at, number
         self.actions.append(number)
-        # In the order of the queue, also where the one before has to wait for its descriptors.
+        # Queue order holds even if the previous transfer waits for its descriptors.
         self._arrived_ns[lane] = max(self._arrived_ns[lane], at + made_ns + self._target.dma_trigger_ns)
         self._arrival[number] = self._arrived_ns[lane]
         return self._arrival[number]
 
     def _make_descriptors(self, number: int, lane: int, at: float, made_ns: float) -> tuple[float, float]:
-        """Make descriptors in hardware: from when, and when a slot is free for the next one."""
+        """Make descriptors in hardware; return when that starts, and when a slot is free for the next
+        transfer.
+        """
         dma = self.dma[lane // len(QUEUES)]
         slot_ns, before = dma.next_slot
         if slot_ns > at:
@@ -261,7 +263,7 @@ class Engines:
         return at, max(at, dma.next_slot[0])
 
     def serve_slice(self, number: int) -> bool:
-        """Move a slice of a transfer; whether that was the last."""
+        """Move a slice of a transfer; return whether it was the last."""
         lane, form, pieces = self.lane[number], self.forms[number], self._slices[number]
         first, width = self._arrival[number], self._costs[form].channels
         service = self.dma[lane // len(QUEUES)].serve_slice(
@@ -282,9 +284,9 @@ class Engines:
     def _finish_instruction(
         self, number: int, lane: int, end: float, result_ns: float = 0.0, piped_ns: float = 0.0
     ) -> None:
-        """Tell followers when they may see the result, and memory when tiles come back.
+        """Tell followers when they may see the result, and pools when tiles are released.
 
-        Others see it `result_ns` after the end, the engine itself no sooner than at `piped_ns`.
+        Other engines see the result `result_ns` after the end, the same engine not before `piped_ns`.
         """
         if end > self.latest[0]:
             self.latest = (end, number)
@@ -308,7 +310,9 @@ class Engines:
                 self.freed.append(tile)
 
     def admit_tile(self, tile: PooledTile, time: float, source: int) -> None:
-        """A tile has room: what would touch it first may go on from then; `source` made the room."""
+        """Give a tile memory at `time`, so that its first accesses may go on; `source` is what freed the
+        memory.
+        """
         for number in tile.entries:
             if time > self.ready_ns[number]:
                 self.ready_ns[number] = time
@@ -322,7 +326,7 @@ class Engines:
         return np.array(made)[self._program.form_ids] if made else np.zeros(0)
 
     def _wait_columns(self) -> tuple[IssueWaits, dict[str, Any]]:
-        """The waits before instructions were issued, and the last ones: DMA engines are waited for later."""
+        """The waits before issue, and the last waits; transfers wait for DMA engines after their issue."""
         after = np.array(self._served_after, dtype=np.int64)
         issued = IssueWaits(
             np.array(self._cause, dtype=np.int64),
@@ -338,7 +342,7 @@ class Engines:
         return issued, last
 
     def build_timeline(self) -> Timeline:
-        """All columns.
+        """Build the timeline from all columns.
 
         Raises:
             ScheduleError: an instruction has never started.

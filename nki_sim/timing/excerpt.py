@@ -1,7 +1,7 @@
-"""Parts of a long program that stand for the whole when only ratios of times are asked for.
+"""Takes parts of a long program that stand for the whole when only ratios of times are needed.
 
-Runs end at transfers of inputs and outputs, chosen by their number among these: variants of a kernel move the
-same data, so that their excerpts are parts of the same work, wherever instructions were added.
+An excerpt's runs end at transfers of inputs and outputs, chosen by their number among these. Variants of a
+kernel move the same data, so their excerpts do the same part of the work, wherever instructions were added.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ RUN_INSTRUCTIONS = 640
 
 
 def take_excerpt(program: Program, count: int) -> Program:
-    """Runs of a program's instructions, spread over it, `count` in all, as one program.
+    """Return a program of `count` instructions: runs of instructions spread over the whole program.
 
-    What was written before a run and is read in it counts as there from the start. Programs that are no
-    longer, and those whose cores meet or whose loops depend on data, are left whole.
+    Values written before a run and read in it count as present from the start. Shorter programs, programs
+    whose cores synchronise and programs with data-dependent loops are returned whole.
     """
     if len(program) <= count or any(
         form.op in LOOP_MARKS or form.op in SYNC_OPERATORS for form in program.forms
@@ -34,7 +34,7 @@ def take_excerpt(program: Program, count: int) -> Program:
 
 
 def _run_starts(program: Program, runs: int, length: int) -> Ints:
-    """Where each run begins; they do not overlap."""
+    """Where each run begins; runs do not overlap."""
     cells = program.cells
     outside = np.isin(cells.tensor, (*program.inputs, *program.outputs))
     anchors = np.unique(cells.instruction[outside])
@@ -48,7 +48,7 @@ def _run_starts(program: Program, runs: int, length: int) -> Ints:
 
 
 def _extract_program(program: Program, chosen: Ints) -> Program:
-    """The program of some instructions, with the forms and tensors that they use."""
+    """The program of the chosen instructions, with the forms and tensors that they use."""
     taken = np.isin(program.cells.instruction, chosen)
     forms, form_ids = np.unique(program.form_ids[chosen], return_inverse=True)
     tensors, numbers = np.unique(program.tensors[taken], return_inverse=True)

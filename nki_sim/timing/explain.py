@@ -1,7 +1,8 @@
-"""Why a kernel takes the time it is predicted to take.
+"""Explains why a kernel takes the time it is predicted to take.
 
-The bottleneck in one word, the critical path by source line, what every engine does and waits for, the
-place under the roofline, memory over time, and which tiles the compiler spills. All times are predicted.
+An explanation holds the bottleneck, the critical path by source line, what every engine does and waits for,
+the place under the roofline, memory over time, and the tiles that the compiler spills. All times are
+predicted.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from nki_sim.timing.what_if import WhatIf
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`find_bottleneck` is `overhead`, an engine, `dependency` (engines wait for each other) or
-    `underutilised`.
+    """Why a kernel takes its predicted latency.
 
-    `busy_ms` is how long each engine is predicted to run. The parts of `critical_path`, costliest first, add
-    up to `latency_ms`, of which `overhead_ms` is a kernel's fixed time. `find_reused_tiles` are tiles for
-    which rounds of a loop wait, though they need nothing of each other.
+    `bottleneck` is `overhead`, an engine, `dependency` (engines wait for each other) or `underutilised`.
+    `busy_ms` is how long each engine is predicted to run. The parts of `critical_path`, the costliest first,
+    add up to `latency_ms`, of which `overhead_ms` is a kernel's fixed time. `reused` are tiles that make
+    iterations of a loop wait for each other although they share no data.
     """
 
     bottleneck: str
@@ -47,7 +48,7 @@ class Explanation:
 def explain_latency(
     forecast: Forecast, work: MinimalWork | None = None, ifs: Sequence[WhatIf] | None = None
 ) -> Explanation:
-    """Explain a prediction, with the problem's minimal work and its what-ifs where the caller knows them."""
+    """Explain a prediction, with the problem's minimal work and the what-ifs if the caller has them."""
     program, timeline = forecast.compiled.program, forecast.timeline
     busy = busy_ms(timeline)
     return Explanation(

@@ -1,4 +1,4 @@
-"""A prediction of one kernel: the traced program, what its compiler makes of it, and when that runs."""
+"""Predicts one kernel: the traced program, what its compiler makes of it, and when that runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nki_sim.timing.schedule import Timeline, schedule
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """What profile, explanation, uncertainty and comparison are functions of. All times are predicted."""
+    """A prediction; profile, explanation, uncertainty and comparison use it. All times are predicted."""
 
     traced: Program
     compiled: CompiledProgram
@@ -29,9 +29,9 @@ class Forecast:
 
 
 def forecast_program(program: Program, target: Target) -> Forecast:
-    """Compile a traced program and schedule what runs.
+    """Compile a traced program and schedule the result.
 
-    Loops whose rounds data decide are timed as one round, see `unknown_latency_error`.
+    Loops with a data-dependent number of iterations are timed as one iteration; see `unknown_latency_error`.
 
     Raises:
         ScheduleError: the program does not fit on the chip.
@@ -42,7 +42,7 @@ def forecast_program(program: Program, target: Target) -> Forecast:
 
 
 def unknown_latency_error(program: Program) -> KernelError | None:
-    """Why the model cannot say how long a program takes, with the line of the loop; None when it can."""
+    """Why the model cannot predict a program's time, with the line of the loop; None if it can."""
     if not program.loops:
         return None
     text = "data decide how often a loop runs, and with it how long the kernel takes"

@@ -1,7 +1,7 @@
-"""What changed from one prediction to another, and why one of them is faster.
+"""Compares two predictions: what changed between them, and why one is faster.
 
-The critical path of each adds up to its latency, so the differences of its parts add up to the difference
-of the two: by engine, and for each engine by operator. Latency of semaphores and DMA is a part of its own.
+The critical path of each adds up to its latency, so the differences of the parts add up to the difference of
+the latencies: by engine, and for each engine by operator. Latency of semaphores and DMA is a part of its own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TRAFFIC = {
 
 @dataclass(frozen=True, slots=True)
 class FigureChange:
-    """A figure of both."""
+    """One figure in both predictions."""
 
     name: str
     a: float
@@ -44,7 +44,7 @@ class FigureChange:
 
     @property
     def weight(self) -> float:
-        """How much it changed: 0 for equal figures, 1 where one of them is nothing."""
+        """How much it changed: 0 for equal figures, 1 if one of them is zero."""
         return abs(self.a - self.b) / max(abs(self.a), abs(self.b), 1e-300)
 
 
@@ -52,7 +52,7 @@ class FigureChange:
 class PathChange:
     """Time on the critical path in an engine, or in `latency`, and its operators, most changed first.
 
-    `busy_time` is how long that engine runs altogether in ms, None where the part is no engine.
+    `busy_time` is how long that engine runs altogether in ms, None if the part is not an engine.
     """
 
     part: str
@@ -69,14 +69,14 @@ class PathChange:
 
 @dataclass(frozen=True, slots=True)
 class ForecastDifference:
-    """`faster` is "a", "b" or "neither", `speedup` how many times longer the other one takes.
+    """`faster` is "a", "b" or "neither"; `speedup` is how many times longer the slower one takes.
 
-    `faster` is "unknown" and there is no `speedup` where data decide how often a loop of either runs: the
-    times are those of one round.
+    If either kernel has a loop with a data-dependent number of iterations, `faster` is "unknown" and
+    `speedup` is None, because the times are those of one iteration.
 
-    `instructions` counts them by engine and operator, `counters` are those that changed, most first.
-    `critical_path` adds up to the difference of the latencies. `explain_difference` are sentences about the
-    faster one.
+    `instructions` are counts by engine and operator, `counters` the profile counters, both changed ones only
+    and most changed first. The parts of `path` add up to the difference of the latencies. `reasons` are
+    sentences about the faster kernel.
     """
 
     a_ms: float
@@ -119,7 +119,7 @@ def _find_faster(a: Forecast, b: Forecast) -> str:
 
 
 def _list_changes(a: dict[str, float | int], b: dict[str, float | int]) -> list[FigureChange]:
-    """The figures that differ, those that changed most first."""
+    """The figures that differ, most changed first."""
     found = [FigureChange(name, a.get(name, 0), b.get(name, 0)) for name in {**a, **b}]
     return sorted((item for item in found if item.weight > 0.0), key=lambda item: -item.weight)
 
@@ -148,7 +148,7 @@ def _path_changes(a: Forecast, b: Forecast) -> list[PathChange]:
 
 
 def _time_by_operator(parts: list[PathPart]) -> dict[tuple[str, str], float | int]:
-    """Time on the critical path by engine and operator; latency before they run apart."""
+    """Time on the critical path by engine and operator, without the latency before instructions run."""
     found: dict[tuple[str, str], float | int] = {}
     for part in parts:
         for key, ms in (
@@ -162,7 +162,7 @@ def _time_by_operator(parts: list[PathPart]) -> dict[tuple[str, str], float | in
 def explain_difference(
     faster: str, path: list[PathChange], instructions: list[FigureChange], counters: list[FigureChange]
 ) -> list[str]:
-    """Sentences: where the faster one gains on the critical path, and traffic that it saves."""
+    """Describe where the faster kernel gains on the critical path, and which traffic it saves."""
     sign = 1.0 if faster == "b" else -1.0
     latency = max(sum(part.a_ms for part in path), sum(part.b_ms for part in path))
     gained = sum(max(0.0, sign * (part.a_ms - part.b_ms)) for part in path)
@@ -179,7 +179,7 @@ def explain_difference(
 
 
 def _describe_gain(part: PathChange, sign: float, latency: float, instructions: list[FigureChange]) -> str:
-    """Where time on the critical path goes away, what else is less, and which instructions changed."""
+    """Describe where critical-path time goes away, what else shrinks, and which instructions changed."""
     less = _describe_times(FigureChange("", part.a_ms, part.b_ms), sign, latency)
     if part.busy is None:
         name = "latency of semaphores and DMA" if part.part == LATENCY else part.part.replace("_", " ")
@@ -193,7 +193,7 @@ def _describe_gain(part: PathChange, sign: float, latency: float, instructions: 
 
 
 def _describe_counts(engine: str, sign: float, instructions: list[FigureChange]) -> str:
-    """The instructions of an engine of which there are more or fewer, those that changed most first."""
+    """Describe the instructions of an engine whose count changed, most changed first."""
     mine = [item for item in instructions if item.name.startswith(f"{engine} ")]
     said = []
     for item in sorted(mine, key=lambda item: (-abs(item.a - item.b), item.name))[:_INSTRUCTIONS]:
@@ -203,11 +203,11 @@ def _describe_counts(engine: str, sign: float, instructions: list[FigureChange])
 
 
 def _describe_times(change: FigureChange, sign: float, latency: float) -> str:
-    """The faster one's time and the other's, in the unit of the latency."""
+    """The faster kernel's time and the other's, in the unit of the latency."""
     old, new = _slow_and_fast(change, sign)
     return f"{format_time(new, latency)} instead of {format_time(old, latency)}"
 
 
 def _slow_and_fast(change: FigureChange, sign: float) -> tuple[float, float]:
-    """The slower one's figure, and the faster one's."""
+    """The slower kernel's figure, then the faster one's."""
     return (change.a, change.b) if sign > 0 else (change.b, change.a)

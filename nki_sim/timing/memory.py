@@ -1,7 +1,7 @@
-"""On-chip memory as a stream of tiles in program order: who gets room when, and how much is in use.
+"""Allocates on-chip memory to tiles in program order, and tracks how much is in use.
 
 SBUF is counted in bytes per partition, PSUM in banks. A tile lives from its first access to its last. In SBUF
-a tile is a rectangle of partitions and bytes: those of few partitions lie above one another.
+a tile is a rectangle of partitions and bytes, so tiles of few partitions can lie above one another.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Lifetimes:
 
 
 def tensor_lifetimes(program: Program) -> Lifetimes:
-    """Program-order lifetimes of all tensors."""
+    """Lifetimes of all tensors in program order."""
     cells = program.cells
     last = np.full(len(program.tensor_sites), -1, dtype=np.int64)
     np.maximum.at(last, cells.tensor, cells.instruction)
@@ -50,9 +50,9 @@ def tensor_lifetimes(program: Program) -> Lifetimes:
 
 @dataclass(slots=True, eq=False)
 class PooledTile:
-    """A tensor on its way through a pool.
+    """A tile that waits for or holds memory of a pool.
 
-    `entries` are the instructions that can be the first to run of those that touch it.
+    `entries` are those accesses of the tile that can run first.
     """
 
     size: int
@@ -65,7 +65,7 @@ class PooledTile:
     number: int = -1
 
     def end_access(self, end_ns: float, number: int) -> bool:
-        """Count down its accesses; true when that was the last."""
+        """Count an access as done; true if it was the last."""
         self.accesses -= 1
         if end_ns > self.end_ns:
             self.end_ns, self.last = end_ns, number
@@ -74,19 +74,19 @@ class PooledTile:
 
 @dataclass(slots=True, eq=False)
 class MemoryPool:
-    """One memory of one core, whose tiles get room in program order."""
+    """One memory of one core; its tiles get room in program order."""
 
     free: int
     waiting: list[PooledTile] = field(default_factory=list)
     next: int = 0
 
     def admit_waiting(self) -> Iterator[PooledTile]:
-        """Give room to the next tiles while it lasts."""
+        """Give room to the next tiles while there is room."""
         while self.next < len(self.waiting) and self.waiting[self.next].size <= self.free:
             yield self.force_next()
 
     def force_next(self) -> PooledTile:
-        """Give room to the next tile whether there is any or not."""
+        """Give room to the next tile even if there is none."""
         tile = self.waiting[self.next]
         self.free -= tile.size
         self.next += 1
@@ -94,16 +94,16 @@ class MemoryPool:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether some tile waits for room."""
+        """Whether a tile waits for room."""
         return self.next < len(self.waiting)
 
 
 @dataclass(slots=True, eq=False)
 class ReplayedPool:
-    """The room of a pool by when and after which instruction it came free; for orders that are given.
+    """The room of a pool in a replayed order, by when it came free and after which instruction.
 
-    Tiles take what came free first. It grants at every moment as much as the pool does, and moving a
-    release forward never moves a grant back.
+    Tiles take the room that came free first. At every moment it grants as much as the pool does, and an
+    earlier release never makes a grant later.
     """
 
     pool: MemoryPool
@@ -115,13 +115,13 @@ class ReplayedPool:
         self.freed.append((0.0, -1, self.pool.free))
 
     def release_tile(self, tile: PooledTile) -> None:
-        """A tile's last access has ended."""
+        """Return a tile's room after its last access."""
         heappush(self.freed, (tile.end_ns, tile.last, tile.size))
 
     def grant_room(self, tile: PooledTile) -> tuple[float, int]:
-        """When the tile gets room, and whose end made it; those before it in program order get theirs too.
+        """When the tile gets room, and whose end made it; earlier tiles in program order get theirs first.
 
-        Of a program that was given more than there is, tiles may take what nobody has given back yet.
+        If the program was given more memory than exists, tiles may take room that nothing has released yet.
         """
         while tile.number not in self.granted:
             taken = self.pool.force_next()
@@ -140,7 +140,7 @@ class ReplayedPool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryPools:
-    """The memories of a launch: their pools, the tiles that each instruction touches, all tiles."""
+    """The memories of a launch: their pools, the tiles that each instruction touches, and all tiles."""
 
     pools: list[MemoryPool]
     touched: list[list[PooledTile]]
@@ -148,7 +148,7 @@ class MemoryPools:
 
 
 def build_pools(program: Program, target: Target, entries: dict[int, list[int]]) -> MemoryPools:
-    """Pools with all tiles that the compiler places; `entries` as dependences have them."""
+    """Build pools with all tiles that the compiler places; `entries` come from the dependences."""
     cores = program.tensor_cores.tolist()
     pools = {
         (memory, core): MemoryPool(memory_capacity(memory, target))
@@ -172,7 +172,7 @@ def build_pools(program: Program, target: Target, entries: dict[int, list[int]])
 
 
 def _tiles_by_instruction(program: Program, tiles: dict[int, PooledTile]) -> list[list[PooledTile]]:
-    """The tiles of each instruction, one for each operand. What nobody writes may be read in any order."""
+    """The tiles of each instruction, one per operand; tiles that nothing writes may be read in any order."""
     touched: list[list[PooledTile]] = [[] for _ in range(len(program))]
     unwritten = {tensor for tensor, tile in tiles.items() if not tile.entries}
     cells = program.cells

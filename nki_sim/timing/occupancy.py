@@ -1,8 +1,8 @@
-"""How much of SBUF and PSUM is in use over a predicted run, and by which tiles at the worst moment.
+"""How much of SBUF and PSUM a predicted run uses over time, and which tiles are there at the peak.
 
-SBUF is counted in bytes per partition, PSUM in banks. A tile is there from the
-moment its first access is issued until its last one ends. Tiles that the kernel places itself count where
-they lie, so those that share a place count once.
+SBUF is counted in bytes per partition, PSUM in banks. A tile counts from the issue of its first access to the
+end of its last one. Tiles that the kernel places itself count where they lie, so overlapping tiles count
+once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNITS = {"sbuf": "bytes per partition", "psum": "banks"}
 
 @dataclass(frozen=True, slots=True)
 class MemoryHolder:
-    """Tiles of one declaration in a memory at one moment, and what they take together."""
+    """Tiles of one declaration in a memory at one moment, and the room they take together."""
 
     name: str
     line: int
@@ -34,7 +34,7 @@ class MemoryHolder:
 
 @dataclass(frozen=True, slots=True)
 class MemoryOccupancy:
-    """Use of one memory: `at_ms[i]` is when it changes to `used[i]`. `holders` are those of the peak."""
+    """Use of one memory: at `at_ms[i]` it changes to `used[i]`. `holders` are the tiles at the peak."""
 
     core: int
     memory: str
@@ -49,7 +49,7 @@ class MemoryOccupancy:
 
 @dataclass(frozen=True, eq=False)
 class _TensorLives:
-    """Tensors of one memory of one core, and when they are there."""
+    """Tensors of one memory of one core, and when they are in use."""
 
     memory: str
     core: int
@@ -73,7 +73,7 @@ def measure_occupancy(program: Program, timeline: Timeline, target: Target) -> l
 
 
 def _usage_spans(program: Program, timeline: Timeline) -> tuple[Floats, Floats]:
-    """When each tensor is first and last in use; -1 for those that nothing touches."""
+    """When each tensor is first and last in use; -1 if nothing touches it."""
     cells, count = program.cells, len(program.tensor_sites)
     begin, end = np.full(count, np.inf), np.full(count, -1.0)
     np.minimum.at(begin, cells.tensor, timeline.issue_ns[cells.instruction])
@@ -100,7 +100,7 @@ def _memory_use(program: Program, lives: _TensorLives, span: float, target: Targ
 
 
 def _use_series(program: Program, lives: _TensorLives, target: Target) -> tuple[Floats, Ints]:
-    """Times at which the use changes, from 0 on, and the use from then on."""
+    """Times at which the use changes, from 0 on, and the use from each time on."""
     in_place = np.array([site.address is not None for site in program.sites], dtype=bool)
     taken = [
         tile_footprint(site, target) if site.buffer == lives.memory and site.address is None else 0
@@ -123,7 +123,7 @@ def _use_series(program: Program, lives: _TensorLives, target: Target) -> tuple[
 def _placed_use(
     program: Program, lives: _TensorLives, placed: np.ndarray, at: Floats, target: Target
 ) -> Ints:
-    """At each time, the bytes or banks that at least one placed tile covers."""
+    """At each time, the bytes or banks that placed tiles cover."""
     tensors, begin, end = lives.tensors[placed], lives.begin_ns[placed], lives.end_ns[placed]
     sites = [program.site(tensor) for tensor in tensors.tolist()]
     starts = np.array([(site.address or (0, 0))[1] for site in sites], dtype=np.int64)
@@ -156,7 +156,7 @@ def _list_holders(program: Program, tensors: Ints, target: Target) -> list[Memor
 
 
 def thin_series(at_ms: Sequence[float], used: Sequence[int], points: int) -> list[tuple[float, int]]:
-    """At most `points` of a series: of each stretch of time the highest use, where the stretch begins."""
+    """At most `points` of a series: the highest use in each stretch of time, at the stretch's beginning."""
     if len(used) <= points:
         return list(zip(at_ms, used, strict=True))
     edges = np.linspace(at_ms[0], at_ms[-1], points + 1)[:-1]

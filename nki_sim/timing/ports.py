@@ -1,8 +1,8 @@
-"""Ports: what engines share on the way to memory and hold while an instruction runs.
+"""Memory ports that engines share and hold while an instruction runs.
 
-Which ports an instruction holds follows from its form and the generation, by the table `PORTS`. An engine
-that finds a port held by another one waits until that one's instruction ends. Ports that only one engine of a
-program uses cost nothing and are left out.
+The table `PORTS` gives the ports that an instruction holds, by its form and the generation. An engine that
+needs a port held by another engine waits until that instruction ends. Ports that only one engine of a program
+uses cost nothing and are left out.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _always_holds(form: Form, cost: Cost) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPort:
-    """A port of one core, or of each bank of its PSUM: which instructions of which engines hold it."""
+    """A port of one core, or one per bank of its PSUM, and which instructions of which engines hold it."""
 
     name: str
     engines: frozenset[str]
@@ -69,14 +69,14 @@ PORTS: dict[int, tuple[MemoryPort, ...]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldPorts:
-    """`ports[i]` are the numbers of the ports that instruction i holds; there are `count`."""
+    """`ports[i]` are the numbers of the ports that instruction i holds; there are `count` ports."""
 
     ports: list[tuple[int, ...]]
     count: int
 
 
 def find_held_ports(program: Program, target: Target, costs: list[Cost]) -> HeldPorts:
-    """The ports of all instructions, those that engines contend for."""
+    """Return the contended ports that each instruction holds."""
     table = (*PORTS[min(target.generation, max(PORTS))], DESCRIPTORS)
     kinds = [_form_ports(table, form, cost) for form, cost in zip(program.forms, costs, strict=True)]
     contended = {port for port in table if _count_engines(port, program, kinds, costs) > 1}
@@ -95,7 +95,7 @@ def find_held_ports(program: Program, target: Target, costs: list[Cost]) -> Held
 def _port_instances(
     program: Program, kinds: list[tuple[MemoryPort, ...]], target: Target
 ) -> list[tuple[Hashable, ...]]:
-    """For each instruction the instances of ports that it holds: by form, core and, for banks, tensors."""
+    """The port instances that each instruction holds: by form, core and, for banks, tensors."""
     known: dict[tuple[int, ...], tuple[Hashable, ...]] = {}
     found: list[tuple[Hashable, ...]] = []
     tensors, first = program.tensors.tolist(), program.cells.first.tolist()
@@ -138,9 +138,9 @@ def _instance_keys(
 def _bank_keys(
     form: Form, core: int, sites: list[Site], tensors: list[int], target: Target
 ) -> Iterator[Hashable]:
-    """The banks that an instruction touches: of its core where the kernel places a tile, else of the tile.
+    """The banks that an instruction touches: banks of its core for placed tiles, else banks of the tile.
 
-    Tiles that the compiler places have banks of their own.
+    Tiles that the compiler places are assumed to have banks of their own.
     """
     for item, site, tensor in zip(form.operands, sites, tensors, strict=True):
         if item.buffer == "psum":

@@ -1,7 +1,7 @@
-"""Which instructions read sums of products in PSUM: elements onto which the tensor engine added.
+"""Finds instructions that read sums of products in PSUM, that is, elements accumulated by the tensor engine.
 
 An element is a sum from the first product that is added to it until a product or a transpose overwrites it.
-Accesses are compared as boxes, those that leave gaps overwrite nothing for certain.
+Accesses are compared as boxes; an access with gaps in its box is not known to overwrite anything.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _READS_CACHE: WeakKeyDictionary[Program, Bools] = WeakKeyDictionary()
 
 
 def reads_sums(program: Program) -> Bools:
-    """For each instruction whether VectorE or ScalarE reads elements in PSUM that are sums of products."""
+    """For each instruction, whether VectorE or ScalarE reads PSUM elements that are sums of products."""
     found = _READS_CACHE.get(program)
     if found is None:
         found = _READS_CACHE[program] = _compute_reads_sums(program)
@@ -46,7 +46,7 @@ def _compute_reads_sums(program: Program) -> Bools:
     kinds = _access_kinds(program, chosen, full)
     first = np.flatnonzero(np.diff(space, prepend=-1))
     last = np.append(first[1:], len(chosen))
-    # Most spaces hold single products and transposes: nothing is ever added there.
+    # Most spaces hold single products and transposes, to which nothing is ever added.
     added = np.add.reduceat(kinds == _ADDED, first) > 0
     for start, stop in zip(first[added].tolist(), last[added].tolist(), strict=True):
         part = slice(start, stop)
@@ -85,9 +85,9 @@ def _access_kinds(program: Program, chosen: Ints, full: Bools) -> Ints:
 
 
 def _find_sum_reads(places: Ints, kinds: Ints) -> Bools:
-    """Which accesses of one space read sums, in program order.
+    """Which accesses of one space read sums; accesses are in program order.
 
-    The elements between two neighbouring edges of boxes are alike: one flag stands for them.
+    All elements between two neighbouring edges of boxes behave alike, so one flag stands for them.
     """
     rows, columns = np.unique(places[:, :2]), np.unique(places[:, 2:])
     low = np.searchsorted(rows, places[:, :2]).tolist()

@@ -1,10 +1,9 @@
-"""Where a prediction lies under the roofline: the work, the plain bound and the tight one.
+"""Places a prediction under the roofline: the work, the plain bound and the tight bound.
 
-The work is the problem's where the caller knows it. Otherwise it is read off the program: its inputs read
-once as far as it reads them, its outputs written once, its products without transposes; what it copies from
-inputs to outputs stays a copy. That is less than
-the program does, and more than another kernel for the same problem may need where it multiplies more than
-it must.
+If the caller knows the problem, the work is the problem's. Otherwise it is estimated from the program: the
+parts of the inputs that it reads, once; its outputs, written once; its products without transposes. Copies
+from inputs to outputs stay copies. The estimate is less than what the program does. It may exceed what
+another kernel for the same problem needs, if this program multiplies more than necessary.
 """
 
 from __future__ import annotations
@@ -31,9 +30,10 @@ _OPERANDS = ("stationary", "moving")
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Both bounds, how much of them the prediction reaches, and on which side of the ridge the work lies.
+    """Both bounds, how much of them the prediction reaches, and the side of the ridge the work lies on.
 
-    `flops_per_byte` is that of the work, `ridge_flops_per_byte` where both bounds of the plain roofline meet.
+    `flops_per_byte` is that of the work; `ridge_flops_per_byte` is where the two limits of the plain roofline
+    meet.
     """
 
     work: MinimalWork
@@ -47,7 +47,7 @@ class Roofline:
 
 
 def roofline(forecast: Forecast, work: MinimalWork | None = None) -> Roofline:
-    """Place a prediction under the bounds of `work`, or of the program's own least work."""
+    """Place a prediction under the bounds of `work`, or of the program's own minimal work."""
     target, latency = forecast.target, forecast.latency_ms
     least = work or minimal_work(forecast.traced)
     plain, tight = plain_bound(least, target), tight_bound(least, target)
@@ -81,7 +81,7 @@ def minimal_work(program: Program) -> MinimalWork:
 
 
 def _product_rate(form: Form) -> int:
-    """Which of `_RATES` a product may be made at; ones and zeros take fewer passes of float32."""
+    """Which of `_RATES` applies to a product; ones and zeros need fewer passes of float32."""
     moving = form["moving"]
     if moving.dtype == "float32" and not any(form.param(f"is_{role}_onezero") for role in _OPERANDS):
         return 0
@@ -89,7 +89,7 @@ def _product_rate(form: Form) -> int:
 
 
 def _copied_bytes(program: Program) -> int:
-    """Bytes that go from inputs to outputs without a stay on chip."""
+    """Bytes copied directly from inputs to outputs, not through on-chip memory."""
     cells, found = program.cells, 0
     direct = np.array([form.op in _COPIES and form["src"].in_hbm for form in program.forms], dtype=bool)
     for number in np.flatnonzero(direct[program.form_ids]).tolist() if len(direct) else ():
@@ -102,7 +102,7 @@ def _copied_bytes(program: Program) -> int:
 
 
 def _touched_bytes(program: Program, tensors: tuple[int, ...], *, writes: bool) -> int:
-    """Bytes of some tensors, each as far as the program accesses it, and once."""
+    """Bytes of some tensors that the program accesses, each counted once."""
     cells = program.cells
     sizes = np.array([item.nbytes for item in program.operands], dtype=np.int64)[cells.operand]
     chosen = cells.writes if writes else cells.reads

@@ -1,16 +1,16 @@
-"""When each instruction runs: an event-driven list schedule of a program on engine and DMA queues.
+"""Schedules a program: an event-driven list schedule on engine and DMA queues.
 
-Each engine takes instructions from its queue in program order, looking ahead over those that still wait
-within a window, as the vendor's compiler list-schedules independent instructions. Loads, stores and transfers
-whose descriptors software makes are three such queues; they share the DMA engines. An instruction starts when
-its queue is free, what it depends on is visible to it, no other engine holds a port that it needs, and the
-tiles that it may be the first to touch have found room: memory is handed out in program order and comes back
-when a tile's last access ends, so a tile declared inside a loop rotates through the free space and one
+Each engine takes instructions from its queue in program order. Within a window it looks ahead past
+instructions that still wait, as the vendor's compiler list-schedules independent instructions. DMA has three
+such queues: loads, stores, and transfers whose descriptors software makes. They share the DMA engines. An
+instruction starts when its queue is free, its dependences are visible, no other engine holds a port that it
+needs, and the tiles that it may touch first have room. Memory is granted in program order and released when a
+tile's last access ends. A tile declared inside a loop therefore rotates through the free space; a tile
 declared outside serialises on its own dependences. All constants come from the target table. Every latency is
 a prediction.
 
-Here it is decided what goes next; `engines` works out when that is. In a given order there is nothing to
-decide, and that is how a schedule is timed again with other constants.
+This module decides what goes next; `engines` computes when it happens. A given order leaves nothing to
+decide, which is how a schedule is timed again with other constants.
 """
 
 from __future__ import annotations
@@ -56,9 +56,10 @@ def schedule(
 ) -> Timeline:
     """Schedule a program on a target.
 
-    With `order`, every decision is that of an earlier schedule of the program, and so is the slowness of a
-    tensor engine that warms up: nothing that gets faster makes the kernel slower then. List scheduling alone
-    has anomalies. `assume` asks what the time would be if an engine took none, or nothing waited for results.
+    With `order`, every decision is that of an earlier schedule of the program, and so is the tensor engine's
+    clock ramp. Anything that gets faster then never makes the kernel slower, whereas list scheduling alone
+    has anomalies. `assume` asks what the time would be if an engine took none, or if nothing waited for
+    results.
 
     Raises:
         ScheduleError: the program does not fit on the chip.
@@ -73,7 +74,7 @@ def schedule(
 
 
 def _replay_order(engines: Engines, order: Timeline) -> None:
-    """Carry out the decisions of an earlier schedule, each as soon as it can be."""
+    """Repeat the decisions of an earlier schedule, each as soon as possible."""
     refills = {id(pool): ReplayedPool(pool) for pool in engines.rooms.pools}
     entered: dict[int, list[PooledTile]] = {}
     for tile in engines.rooms.tiles:
@@ -97,7 +98,7 @@ def _replay_order(engines: Engines, order: Timeline) -> None:
 
 @dataclass(slots=True)
 class _QueueLane:
-    """A queue's instructions in the order to take them; `head` is the first that has not started."""
+    """A queue's instructions in program order; `head` is the first that has not started."""
 
     order: list[int]
     window: int
@@ -107,7 +108,7 @@ class _QueueLane:
 
 
 class _ListScheduler:
-    """Decides, event by event, which of the instructions that could go on does."""
+    """Decides, event by event, which of the ready instructions goes next."""
 
     def __init__(self, program: Program, target: Target, engines: Engines) -> None:
         self._engines = engines
@@ -127,14 +128,14 @@ class _ListScheduler:
         self._tiles = {tile.number: tile for tile in engines.rooms.tiles}
 
     def run(self) -> None:
-        """Until nothing is left to do, or nothing can go on."""
+        """Run until nothing is left to do, or nothing can go on."""
         handlers = (
             self._on_ready,
             self._on_idle,
             self._on_arrival,
             self._on_serve,
             self._on_free,
-        )  # as the kinds of events
+        )  # indexed by kind of event
         engines = self._engines
         engines.woken.extend(number for number, missing in enumerate(engines.missing) if missing == 0)
         for pool in engines.rooms.pools:
@@ -146,7 +147,7 @@ class _ListScheduler:
             handlers[kind](now, item)
 
     def _push_events(self) -> None:
-        """Events for what the last action brought about."""
+        """Push events for the effects of the last action."""
         engines = self._engines
         for number in engines.woken:
             heappush(self._events, (engines.ready_ns[number], _READY, number))
@@ -184,7 +185,7 @@ class _ListScheduler:
         heappush(self._events, (engines.free_ns[index], _IDLE, index))
 
     def _on_arrival(self, now: float, number: int) -> None:
-        """A transfer is with the DMA engines, which take it up when it is its turn."""
+        """A transfer has reached the DMA engines, which serve it when its turn comes."""
         core, queue = divmod(self._engines.lane[number], len(QUEUES))
         self._turns[core].add(queue - FIRST_DMA, number)
         if not self._serving[core]:
@@ -192,7 +193,7 @@ class _ListScheduler:
             heappush(self._events, (max(now, self._engines.dma[core].free_ns), _SERVE, core))
 
     def _on_serve(self, now: float, core: int) -> None:
-        """An engine is free: a slice of the transfer whose turn it is."""
+        """An engine is free: serve a slice of the transfer whose turn it is."""
         engines, turns = self._engines, self._turns[core]
         if engines.serve_slice(turns.next_transfer()):
             turns.finish_transfer()
@@ -209,9 +210,9 @@ class _ListScheduler:
         self._push_events()
 
     def _overcommit_memory(self) -> bool:
-        """Whether tiles that find no room got some all the same, now that nothing else can go on.
+        """Give tiles room that does not exist, if nothing else can go on; return whether any got some.
 
-        Only programs whose compiler spills are given more than there is.
+        This happens only for programs whose compiler spills.
         """
         while not self._events and self._may_overcommit:
             pool = next((pool for pool in self._engines.rooms.pools if pool.has_waiting), None)

@@ -1,4 +1,4 @@
-"""Which tiles the legacy compiler moves between SBUF and HBM, and which line of the kernel declares them."""
+"""Finds the tiles that the legacy compiler moves between SBUF and HBM, and the lines that declare them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ADDED = (SAVE, RELOAD, LOAD_AGAIN)
 class SpilledTile:
     """Tiles of one declaration: bytes saved to HBM, read back, and loaded again from their source.
 
-    `line` declares them; `needed_at` is the line for which most bytes come back, 0 for none.
+    `line` declares them; `needed_at` is the line for which most bytes come back, 0 if none do.
     """
 
     name: str
@@ -35,7 +35,7 @@ class SpilledTile:
 
 
 def find_spilled_tiles(compiled: CompiledProgram) -> list[SpilledTile]:
-    """Traffic that the kernel does not ask for, by declaration, the most bytes first."""
+    """Return the traffic that the kernel does not ask for, by declaration, most bytes first."""
     per_tile: dict[tuple[int, str], Counter[int]] = defaultdict(Counter)
     needed: dict[tuple[int, str], Counter[int]] = defaultdict(Counter)
     for site, origin, line, nbytes in _added_transfers(compiled):
@@ -57,7 +57,7 @@ def _most_needed_line(needed: Counter[int]) -> int:
 
 
 def _added_transfers(compiled: CompiledProgram) -> Iterator[tuple[Site, int, int, int]]:
-    """Each transfer that the compiler adds: the tile on chip, why, for which line, bytes."""
+    """Each transfer that the compiler adds: the tile on chip, the reason, the line it serves, bytes."""
     program, cells = compiled.program, compiled.program.cells
     for number in np.flatnonzero(np.isin(compiled.origins, ADDED)).tolist():
         for cell in range(int(cells.first[number]), int(cells.first[number + 1])):

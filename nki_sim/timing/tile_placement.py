@@ -1,7 +1,7 @@
-"""Where tiles lie that the kernel places itself, and which of them share a place.
+"""Where the tiles lie that the kernel places itself, and which of them overlap.
 
-A place is a box of partitions and bytes in each partition of SBUF or PSUM. Tiles whose places overlap are
-one *space*: accesses of it conflict wherever they touch the same bytes, whatever the tile they go through.
+A placement is a box of partitions and bytes in each partition of SBUF or PSUM. Tiles whose boxes overlap form
+one *space*: their accesses conflict wherever they touch the same bytes, whatever tile they use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nki_sim.timing import memory
 
 
 def overlap_spaces(program: Program) -> Ints:
-    """For each tensor a number that tensors share whose places overlap; its own number for all others."""
+    """For each tensor, a number that overlapping placed tensors share; all others have their own number."""
     found = np.arange(len(program.tensor_sites))
     tensors, places = find_placed_tensors(program)
     if not len(tensors):
@@ -35,7 +35,7 @@ def overlap_spaces(program: Program) -> Ints:
 
 
 def _connect_boxes(near: list[list[int]], numbers: Ints, group: Ints) -> None:
-    """Give the boxes that overlap, also by way of others, one number."""
+    """Give boxes that overlap, directly or through others, the same number."""
     for start in range(len(near)):
         waiting = [start] if group[numbers[start]] < 0 else []
         while waiting:
@@ -46,7 +46,7 @@ def _connect_boxes(near: list[list[int]], numbers: Ints, group: Ints) -> None:
 
 
 def find_placed_tensors(program: Program) -> tuple[Ints, Ints]:
-    """Placed tensors that something touches, and their (memory of a core, partition, end, byte, end)."""
+    """Placed tensors in use, and their boxes: (memory of a core, partition, end, byte, end)."""
     boxes = np.array([_site_place(site) for site in program.sites], dtype=np.int64).reshape(-1, 5)
     tensors = np.unique(program.cells.tensor)
     tensors = tensors[boxes[program.tensor_sites[tensors], 0] >= 0]
@@ -64,7 +64,7 @@ def _site_place(site: Site) -> tuple[int, int, int, int, int]:
 
 
 def shift_to_places(program: Program, order: Ints, boxes: Ints) -> None:
-    """Move the boxes of placed tensors to their partitions and bytes, in place."""
+    """Shift the boxes of placed tensors to their partitions and bytes, in place."""
     if all(site.address is None for site in program.sites):
         return
     sites = program.tensor_sites[program.cells.tensor[order]]

@@ -1,8 +1,9 @@
-"""Waits for a place and not for a result: a tile is written again while its old contents are in use.
+"""Finds waits for a place rather than for a result: a tile is overwritten while its old contents are in use.
 
-An instruction that waits for another reads what that wrote (read after write), or it writes what that read or
-wrote (write after read, write after write). The second kind needs no data: a fresh tile would end it. It is
-told by tensors, not by their parts, and where both are true the result counts.
+An instruction waits for another one either because it reads what that one wrote (read after write), or
+because it overwrites what that one read or wrote (write after read, write after write). The second kind
+transfers no data; a fresh tile would remove it. The test looks at whole tensors, not parts of them, and if
+both kinds apply it counts as a wait for the result.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ _ON_CHIP = frozenset({"sbuf", "psum"})
 
 @dataclass(frozen=True, slots=True)
 class ReusedTile:
-    """A tile of source line `line` that is written again in later rounds of a loop, at `written_at`.
+    """A tile of source line `line` that later iterations of a loop overwrite, at line `written_at`.
 
-    `waits` counts the instructions on the critical path that wait until its old contents are used up. The
-    kernel's own tile is `declared` outside the loop; else it is fresh in each round, and the compiler has
-    given it so many places only.
+    `waits` counts the instructions on the critical path that wait until its old contents are no longer
+    needed. If `declared`, the kernel declares the tile outside the loop; else each iteration has a fresh tile
+    and the compiler has given it too few places.
     """
 
     name: str
@@ -36,7 +37,7 @@ class ReusedTile:
 
 
 def reused_tensors(program: Program, waiters: Ints, blockers: Ints) -> Ints:
-    """For each pair the tensor that the first one waits to write; -1 where it waits for a result."""
+    """For each pair, the tensor that the first instruction waits to write; -1 if it waits for a result."""
     cells, count = program.cells, len(program.tensor_sites)
     pair, rows = _instruction_cells(program, waiters)
     keys = blockers[pair] * count + cells.tensor[rows]
@@ -50,7 +51,7 @@ def reused_tensors(program: Program, waiters: Ints, blockers: Ints) -> Ints:
 
 
 def _instruction_cells(program: Program, chosen: Ints) -> tuple[Ints, Ints]:
-    """The cells of some instructions, and for each of them the place of its instruction."""
+    """The cells of some instructions, and for each cell the position of its instruction."""
     first = program.cells.first
     counts = np.diff(first)[chosen]
     pair = np.repeat(np.arange(len(chosen)), counts)
@@ -59,7 +60,7 @@ def _instruction_cells(program: Program, chosen: Ints) -> tuple[Ints, Ints]:
 
 
 def waits_for_place(program: Program, cause: Ints, blocker: Ints) -> Bools:
-    """Which instructions wait for no result of those that they depend on."""
+    """Which instructions wait only for a place and for no result."""
     found = np.zeros(len(program), dtype=bool)
     mine = np.flatnonzero((cause == DEPENDENCE) & (blocker >= 0))
     found[mine] = reused_tensors(program, mine, blocker[mine]) >= 0
@@ -67,10 +68,10 @@ def waits_for_place(program: Program, cause: Ints, blocker: Ints) -> Bools:
 
 
 def find_reused_tiles(compiled: CompiledProgram, traced: Program, timeline: Timeline) -> list[ReusedTile]:
-    """Tiles on chip for which rounds of a loop wait on the critical path, the most often first.
+    """Return on-chip tiles that make loop iterations wait on the critical path, most waits first.
 
-    The one that waits stands before the one that it waits for, or at the same line: a round further on. Of a
-    transfer the wait before it is issued counts, also where the DMA engines let it wait once more.
+    The waiting instruction stands before the one it waits for, or on the same line, so it belongs to a later
+    iteration. For a transfer the wait before its issue counts, even if the DMA engines delay it further.
     """
     program, held = compiled.program, timeline.issued or timeline
     lines = program.lines

@@ -1,6 +1,6 @@
-"""What a schedule is: when each instruction runs, what it waited for, and the chain that sets the time.
+"""The result of scheduling: when each instruction runs, what it waited for, and the critical path.
 
-All times are in ns from the kernel's start, and predicted.
+All times are predicted, in ns from the kernel's start.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def _empty_column() -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class PathStep:
-    """A piece of the critical path: from `begin_ns` to `end_ns` everything waits for `number`.
+    """A piece of the critical path: from `begin_ns` to `end_ns` everything waits for instruction `number`.
 
-    `cause` says in what way the instruction waited for the step before it.
+    `cause` says how the instruction waited for the step before it.
     """
 
     number: int
@@ -55,9 +55,9 @@ class PathStep:
 
 @dataclass(frozen=True, eq=False)
 class IssueWaits:
-    """What each instruction waited for before it was issued: columns as those of a timeline.
+    """What each instruction waited for before it was issued, in columns like those of `Timeline`.
 
-    `served` says which transfers the DMA engines kept waiting once more behind that.
+    `served` marks the transfers that the DMA engines delayed further after that.
     """
 
     cause: Ints
@@ -71,17 +71,17 @@ class Timeline:
     """A schedule, one entry per instruction in each column.
 
     `issue_ns`: when its queue took it up; for DMA, when its descriptors begin to be made.
-    `descriptor_ns`: how long GpSimd makes them then, which it does for the queue `dma_software`.
+    `descriptor_ns`: how long GpSimd then makes them; only for the queue `dma_software`.
     `start_ns`, `end_ns`: when it runs; for DMA, when packets are in flight.
     `queue` indexes `QUEUES`. `core` is that of the launch; each core has its own engines.
-    `blocker`: the instruction that it waited for last, -1 for none; `cause`: in what way, one of `CAUSES`;
-    `release_ns`: when the blocker let go, before latencies. `issued`: the same for when it was issued.
-    `table_ns`: the load of a function table right before it. `ramp_ns`: what the tensor engine's lowered
+    `blocker`: the instruction that it waited for last, -1 for none; `cause`: how, one of `CAUSES`;
+    `release_ns`: when the blocker let go, before latencies. `issued`: the same for the time of issue.
+    `table_ns`: time to load a function table right before it. `ramp_ns`: what the tensor engine's lowered
     clock adds to it, within its interval.
-    `actions` are instruction numbers in the order of decisions: issued, for DMA once more for each slice that
-    the DMA engines move.
+    `actions` are instruction numbers in the order of decisions: once when issued, and for DMA once more for
+    each slice that the DMA engines move.
     `kernel_overhead_ns` is not in the intervals. `dynamic_loops` counts loops whose bounds depend on data:
-    their bodies are timed once, whatever number of times they run.
+    their bodies are timed once, however often they run.
     """
 
     issue_ns: Floats
@@ -102,7 +102,7 @@ class Timeline:
 
     @cached_property
     def begin_ns(self) -> Floats:
-        """When the engine begins to work for an instruction: with the load of its table, if there is one."""
+        """When the engine begins to work for an instruction, including the load of its table."""
         return self.start_ns - self.table_ns if len(self.table_ns) else self.start_ns
 
     @cached_property
@@ -118,12 +118,12 @@ class Timeline:
     def critical_path(self) -> list[PathStep]:
         """The chain of waits that ends with the last instruction, first step first.
 
-        Each step begins where the one before ends, the first at 0, the last at `span_ns`. A transfer is first
-        issued and then served: two of `actions`, each of which waited for an earlier one. So no step comes
-        twice.
+        Each step begins where the previous one ends, the first at 0, and the last ends at `span_ns`. A
+        transfer is issued and then served: two of `actions`, each of which waited for an earlier one. No step
+        occurs twice.
 
         Raises:
-            ScheduleError: the waits go round in a circle.
+            ScheduleError: the waits form a cycle.
         """
         steps: list[PathStep] = []
         number, ended = int(np.argmax(self.end_ns)) if len(self.end_ns) else -1, True
@@ -138,7 +138,7 @@ class Timeline:
         raise ScheduleError(f"instruction {number} waits for itself")
 
     def _last_wait(self, number: int, *, ended: bool) -> tuple[int, int, float, bool]:
-        """Why it was not served, or not issued, earlier; and whether the blocker had to end for it."""
+        """Why it was not served, or not issued, earlier, and whether the blocker had to end first."""
         served = self.issued is not None and bool(self.issued.served[number])
         of = self if self.issued is None or (ended and served) else self.issued
         cause = int(of.cause[number])

@@ -1,7 +1,7 @@
-"""What a program does, counted in one of the profiler's two conventions: bytes moved, and flops.
+"""Counts the bytes that a program moves and its flops, in one of the profiler's two conventions.
 
-DMA counts what it moves, on both sides. Engines count what their instructions read and write: all partitions
-together, or one partition in profiles of the legacy profiler, which leaves some operands out as well.
+DMA counts its bytes on both sides. Engines count what their instructions read and write: over all partitions,
+or for one partition in the legacy profiler, which also leaves out some operands.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Counters = dict[str, float | int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountingConvention:
-    """How a profiler counts. `percent` is what all of something is called.
+    """How a profiler counts. `percent` is the value that stands for 100 %.
 
-    `per_partition`: engines' bytes are those of one partition. `uncounted` are instructions of which no
-    operand counts, `scalar_operands` whether the [P, 1] operands beside data do. A float32 product is
+    `per_partition`: engines' bytes are those of one partition. `uncounted` are instructions whose operands do
+    not count; `scalar_operands` says whether [P, 1] operands beside data count. A float32 product is
     `fp32_instructions` instructions on the tensor engine, each with its flops and bytes.
     """
 
@@ -37,16 +37,16 @@ class CountingConvention:
 
 
 def profiled_instructions(form: Form, convention: CountingConvention) -> int:
-    """Instructions that the profiler sees for one of this form."""
+    """How many instructions the profiler sees for one of this form."""
     moving = form.operand("moving" if form.op == "nc_matmul" else "data")
     if form.engine != "tensor" or moving is None or moving.dtype != "float32":
         return 1
-    # A product over one partition copies a row to all of them, which takes one.
+    # A product over one partition copies a row to all partitions, which takes one instruction.
     return convention.fp32_instructions if moving.partitions > 1 else 1
 
 
 def count_traffic(program: Program, convention: CountingConvention) -> Counters:
-    """`{memory}_{read|write}_bytes`, spilled bytes, and what engines bring from PSUM to SBUF."""
+    """`{memory}_{read|write}_bytes`, spilled bytes, and bytes that engines move from PSUM to SBUF."""
     found: Counters = {f"{name}_{way}_bytes": 0 for name in MEMORIES for way in ("read", "write")}
     moved = {"psum_read_sbuf_write_count": 0, "psum_read_sbuf_write_bytes": 0}
     for form, count in zip(program.forms, count_forms(program), strict=True):
@@ -61,7 +61,7 @@ def count_traffic(program: Program, convention: CountingConvention) -> Counters:
 
 
 def count_forms(program: Program) -> list[int]:
-    """How many instructions there are of each form."""
+    """How many instructions each form has."""
     found: list[int] = np.bincount(program.form_ids, minlength=len(program.forms)).tolist()
     return found
 
@@ -80,7 +80,7 @@ def form_bytes(form: Form, convention: CountingConvention) -> dict[str, int]:
         name = f"{memory}_{'write' if item.role in outputs else 'read'}_bytes"
         found[name] = found.get(name, 0) + times * (item.nbytes // item.partitions if single else item.nbytes)
     if form.op == "nc_transpose" and form.engine == "tensor":
-        # A product with an identity, which lies in SBUF too.
+        # A PE transpose is a product with an identity, which also lies in SBUF.
         row = form["data"].partitions * form["data"].itemsize
         found["sbuf_read_bytes"] += times * row * (1 if single else form["data"].partitions)
     return found
@@ -89,7 +89,7 @@ def form_bytes(form: Form, convention: CountingConvention) -> dict[str, int]:
 def form_flops(form: Form) -> int:
     """2 * rows * columns * moving elements; a PE transpose multiplies by an identity. 0 on other engines.
 
-    In double rows both operands have two rows of the contraction in a partition.
+    With double rows both operands hold two rows of the contraction in a partition.
     """
     if form.engine != "tensor" or not form.operands:  # a barrier multiplies nothing
         return 0
@@ -106,7 +106,7 @@ def is_transpose(form: Form) -> bool:
 
 
 def _is_data(form: Form, item: Operand) -> bool:
-    """Whether an operand is more than a number for each partition beside what the instruction works on."""
+    """Whether an operand is data, not just one number per partition."""
     return item.free > 1 or all(other.free == 1 for other in form.tiles)
 
 

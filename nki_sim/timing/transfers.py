@@ -1,4 +1,4 @@
-"""What DMA spends its time on: bytes, or the fixed cost that each transfer has however small it is."""
+"""What DMA spends its time on: bytes, or the fixed cost of each transfer."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from nki_sim.timing.traffic import count_forms
 
 @dataclass(frozen=True, slots=True)
 class TransferSummary:
-    """`small` of `count` transfers take the fixed cost `fixed_us`, the others longer.
+    """`small` of `count` transfers take the fixed cost `fixed_us`; the others take longer.
 
-    `limited_by` is what most time of the DMA engines goes to: "fixed cost" or "bytes"; None where there
-    are none.
+    `limited_by` is what takes most of the DMA engines' time: "fixed cost" or "bytes"; None if there are no
+    transfers.
     """
 
     count: int
@@ -29,7 +29,7 @@ class TransferSummary:
 
 
 def summarize_transfers(program: Program, target: Target) -> TransferSummary:
-    """The transfers of a program as they are predicted to cost."""
+    """Summarise the predicted costs of a program's transfers."""
     times = count_forms(program)
     moves = [index for index, form in enumerate(program.forms) if form.engine == "dma" and form.operands]
     forms = [program.forms[index] for index in moves]

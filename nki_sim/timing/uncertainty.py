@@ -1,16 +1,16 @@
-"""How far a prediction can be trusted: the same kernel timed again with the uncertain constants moved.
+"""Estimates how far a prediction can be trusted, by timing the kernel again with other constants.
 
 Constants tagged I (inferred) or C (calibrated) have a range: 20 % to either side, or what `constant_ranges`
-says: those fitted to measurements go at least as far as fits on some of the measured kernels do. A *draw*
-gives every such constant a value within its range, from a seed that depends on the constant's name and the
-number of the draw alone: two kernels see the same draws, so that what moves both alike cancels when they are
-compared. Odd draws mirror the even ones before them. The compiler's constants are moved only for kernels that
-a compiler rewrites, one at a time, and the kernel is compiled again. Its capacity is a cliff: about a third
-of the draws have less of it, a third more.
+gives. The range of a fitted constant covers at least the values that fit some of the measured kernels. A
+*draw* gives every such constant a value within its range. The seed depends only on the constant's name and
+the draw's number, so two kernels see the same draws, and errors that affect both cancel when they are
+compared. Odd draws mirror the even ones before them. The compiler's constants vary only for kernels that a
+compiler rewrites, one at a time, and the kernel is compiled again each time. The compiler's SBUF capacity has
+cliffs, so about a third of the draws have less of it and a third more.
 
-The interval goes from the 5th to the 95th percentile of the draws, and to the compiler's extremes. Long
-programs are timed again by an excerpt: how its time changes is taken for how the whole changes. What is done
-depends on the size of the program and never on a clock.
+The interval reaches from the 5th to the 95th percentile of the draws, widened to the compiler's extremes.
+Long programs are timed again by an excerpt, whose relative change is applied to the whole. The amount of work
+depends on the size of the program, never on a clock.
 """
 
 from __future__ import annotations
@@ -72,9 +72,10 @@ _TAIL = 0.05
 
 @dataclass(frozen=True, slots=True)
 class ConstantRange:
-    """From `low` to `high` around the table's `value`, which as many draws exceed as stay below.
+    """From `low` to `high` around the table's `value`; as many draws lie above `value` as below.
 
-    Even in between; `by_factor` even on a logarithmic scale. `compiles`: the compiler depends on it.
+    Draws are uniform, or with `by_factor` uniform on a logarithmic scale. `compiles`: the compiler depends on
+    it.
     """
 
     low: float
@@ -84,7 +85,7 @@ class ConstantRange:
     compiles: bool = False
 
     def value_at(self, share: float) -> float:
-        """The value at a share of the range: 0 is `low`, 0.5 `value`, 1 `high`."""
+        """The value at a share of the range: 0 is `low`, 0.5 is `value`, 1 is `high`."""
         first, last = (self.low, self.value) if share < 0.5 else (self.value, self.high)
         within = 2 * share if share < 0.5 else 2 * share - 1
         if self.by_factor:
@@ -97,7 +98,7 @@ def constant_ranges(target: Target) -> dict[str, ConstantRange]:
     uncertain = [name for name, tag in target.sources.items() if tag in UNCERTAIN]
     found = {name: _proportional_range(name, getattr(target, name)) for name in uncertain}
     found |= {name: _lookahead_range(target, name) for name in _WINDOWS if name in found}
-    # Capacity whatever its tag: what decides is whether some tiles just fit.
+    # Capacity varies whatever its tag, because it decides whether some tiles just fit.
     found["sbuf_reserved_bytes"] = _range_around(target.sbuf_reserved_bytes, 8192, 8192)
     found["legacy_rotation"] = _range_around(target.legacy_rotation, 0, 1)
     return found
@@ -109,7 +110,7 @@ def _proportional_range(name: str, value: float) -> ConstantRange:
 
 
 def _lookahead_range(target: Target, name: str) -> ConstantRange:
-    """Inferred: from strict program order to a lookahead that no longer binds. Calibrated: as fits say."""
+    """Inferred: from strict program order to a lookahead without effect. Calibrated: as the fits say."""
     value = getattr(target, name)
     if target.sources[name] == "C":
         low, high = FITS.get(name, (0.5, 2.0))
@@ -125,7 +126,7 @@ def _range_around(value: float, below: float, above: float) -> ConstantRange:
 class ForecastInterval:
     """A predicted latency, the interval around it, and the latency in each draw; ms.
 
-    `dynamic_loops` counts loops whose bounds depend on data: they are timed as if they ran once.
+    `dynamic_loops` counts loops whose bounds depend on data; they are timed as if they ran once.
     """
 
     latency_ms: float
@@ -138,11 +139,11 @@ class ForecastInterval:
 def predict_interval(
     forecast: Forecast, *, draws: int = DRAWS, work: int = WORK, recompile: bool | None = None
 ) -> ForecastInterval:
-    """The interval of a prediction from `draws` schedules of `work` instructions together.
+    """Return the interval of a prediction from `draws` schedules with `work` instructions in total.
 
-    `recompile`: whether to compile legacy kernels again with the compiler's constants moved. Unless it is
-    said, with another capacity while that is no more work than the draws, with each of them while all that
-    is no more work either.
+    `recompile` says whether to compile legacy kernels again with other compiler constants. By default the
+    kernel is recompiled with other capacities if that is no more work than the draws, and with every other
+    compiler constant if all of that is no more work either.
     """
     legacy = forecast.traced.dialect == "neuronxcc"
     size, count = len(forecast.compiled.program), max(RUN_INSTRUCTIONS, work // max(1, draws))
@@ -161,7 +162,7 @@ def predict_interval(
 
 @dataclass(frozen=True, slots=True)
 class _CompiledVariant:
-    """What the compiler makes of a kernel: the part that is timed again, and how long part and whole take."""
+    """One result of the compiler: the part of it that is timed again, and the times of part and whole."""
 
     part: Program
     target: Target
@@ -174,14 +175,14 @@ class _CompiledVariant:
 
 
 def _capacity_side(draw: int) -> int:
-    """Which of less, as much and more SBUF is left in a draw: about a third of the draws each, in pairs."""
+    """Less (-1), the same (0) or more (1) SBUF in a draw: about a third of the draws each, in pairs."""
     return 0 if draw // 2 % 3 == 0 else (-1, 1)[draw % 2]
 
 
 def _make_variants(
     forecast: Forecast, count: int, *, capacity: bool
 ) -> Iterator[tuple[int, _CompiledVariant]]:
-    """The program as it is, and where `capacity` is moved, the compiler's with less and with more of it."""
+    """The program as it is, and if `capacity` varies, as compiled with less and with more of it."""
     target, program = forecast.target, forecast.compiled.program
     part = take_excerpt(program, count)
     span_ns = forecast.timeline.span_ns
@@ -202,7 +203,7 @@ def _make_variants(
 def _recompile_variant(
     forecast: Forecast, one: _CompiledVariant, changed: Target, count: int
 ) -> _CompiledVariant:
-    """The variant of another capacity; that of the prediction where the kernel does not fit."""
+    """The variant for another capacity, or the predicted one if the kernel does not fit."""
     try:
         program = compile_program(forecast.traced, changed).program
         if _is_same_program(program, forecast.compiled.program):
@@ -224,7 +225,7 @@ def _is_same_program(one: Program, other: Program) -> bool:
 
 
 def _draw_latency(one: _CompiledVariant, draw: int) -> float:
-    """The latency in a draw; what does not fit there takes as long as it does where it fits."""
+    """The latency in a draw; if the kernel does not fit there, as long as it takes where it fits."""
     changed = draw_target(one.target, draw)
     try:
         ratio = schedule(one.part, changed).span_ns / one.base_ns if one.base_ns else 1.0
@@ -234,10 +235,10 @@ def _draw_latency(one: _CompiledVariant, draw: int) -> float:
 
 
 def win_share(one: ForecastInterval, other: ForecastInterval) -> float:
-    """The share of wins of the kernel with the lower prediction among the draws that tell the two apart.
+    """Share of draws that the kernel with the lower prediction wins, among draws that separate the two.
 
-    Nearer to each other than `RESOLUTION_RATIO` a draw says nothing, nor does one that only one of them has.
-    Where no draw tells them apart the share is 0.5.
+    A draw does not count if the latencies are within `RESOLUTION_RATIO` or if only one kernel has it. If no
+    draw counts, the share is 0.5.
     """
     fast, slow = sorted((one, other), key=lambda item: item.latency_ms)
     pairs = zip(fast.draws_ms, slow.draws_ms, strict=False)
@@ -248,7 +249,7 @@ def win_share(one: ForecastInterval, other: ForecastInterval) -> float:
 
 
 def draw_target(target: Target, draw: int) -> Target:
-    """The target of a draw: every uncertain constant that only times depend on is moved."""
+    """Return the target of a draw: all uncertain constants that affect only times are varied."""
     values = {
         name: one.value_at(draw_share(name, draw))
         for name, one in constant_ranges(target).items()
@@ -259,7 +260,7 @@ def draw_target(target: Target, draw: int) -> Target:
 
 def draw_share(name: str, draw: int) -> float:
     """Where in its range a constant lies in a draw; draws 2 k and 2 k + 1 mirror each other."""
-    # Seeded by text, the generator is the same on every machine and version of Python.
+    # A text seed gives the same numbers on every machine and Python version.
     at = random.Random(f"{name} {draw // 2}").random()  # noqa: S311  reproducible, not secret
     return 1.0 - at if draw % 2 else at
 
@@ -277,14 +278,14 @@ def _recompiled_latencies(program: Program, target: Target) -> Iterator[float]:
             try:
                 yield schedule(compile_program(program, changed).program, changed).latency_ms
             except ScheduleError:
-                continue  # what does not fit there says nothing of how long it takes where it does
+                continue  # a variant that does not fit says nothing about the time of one that does
 
 
 def _with_values(target: Target, values: dict[str, float]) -> Target:
-    """The target with other values; whole numbers stay whole."""
+    """The target with other values; integers stay integers."""
     return replace(
         target,
-        **{  # type: ignore[arg-type]  # the names are the target's own
+        **{  # type: ignore[arg-type]  the names are the target's own
             name: round(value) if type(getattr(target, name)) is int else value
             for name, value in values.items()
         },
@@ -292,7 +293,7 @@ def _with_values(target: Target, values: dict[str, float]) -> Target:
 
 
 def _percentile(values: Sequence[float], share: float) -> float:
-    """Linear between the sorted values."""
+    """Interpolate linearly between the sorted values."""
     ranked = sorted(values)
     place = share * (len(ranked) - 1)
     below = list(pairwise([*ranked, ranked[-1]]))[int(place)]

@@ -1,4 +1,4 @@
-"""Times and sizes in words; figures that stand together are in one unit."""
+"""Formats times and sizes; figures shown together use one unit."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ _SIZES = (("GB", 1e9), ("MB", 1e6), ("KB", 1e3))
 
 
 def format_size(nbytes: float) -> str:
-    """Bytes in the unit that people would use."""
+    """Format bytes in a readable unit."""
     unit, scale = next(((unit, scale) for unit, scale in _SIZES if nbytes >= scale), ("B", 1.0))
     return f"{nbytes / scale:.4g} {unit}"
 
 
 def format_time(ms: float, among: float | None = None) -> str:
-    """A time in us, or in ms where it, or the time `among` whose parts it stands, is 1 ms or more."""
+    """Format a time in us, or in ms if it, or the total `among` of which it is a part, is 1 ms or more."""
     longest = ms if among is None else among
     return f"{_format_figure(ms)} ms" if longest >= 1.0 else f"{_format_figure(ms * 1e3)} us"
 

@@ -1,7 +1,7 @@
-"""What would be faster if a part cost nothing: an engine takes no time, DMA is free, nothing depends.
+"""Predicts the latency if one part cost nothing: an engine, DMA, or the waits for results.
 
-What work on that part can win, not kernels that exist. Each is timed in the order of the prediction: what is
-decided anew may come out later where something is faster, as list scheduling has anomalies.
+This bounds what work on that part can gain; such kernels need not exist. Each case keeps the order of the
+prediction, because a new list schedule has anomalies and may come out slower although something is faster.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NO_DEPENDENCES = "no dependences"
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """A predicted latency under an assumption, and what it saves of the prediction."""
+    """A predicted latency under an assumption, and the time it saves."""
 
     assumption: str
     latency_ms: float
@@ -28,7 +28,7 @@ class WhatIf:
 
 
 def what_ifs(forecast: Forecast) -> list[WhatIf]:
-    """One for each engine that the program uses and one without dependences, the most telling first."""
+    """Return one case per engine that the program uses and one without dependences, largest saving first."""
     used = {QUEUES[queue] for queue in set(forecast.timeline.queue.tolist())}
     engines = [name for name, queues in QUEUES_OF.items() if used & set(queues)]
     found = [_what_if(forecast, f"{name} free", Assumptions(free=frozenset({name}))) for name in engines]

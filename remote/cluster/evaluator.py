@@ -1,7 +1,7 @@
-"""The evaluator that has kernels judged on a Ray cluster: an existing one by its address, or one made here.
+"""The evaluator that judges kernels on a Ray cluster, either an existing one or one started here.
 
-One actor per CPU of the cluster judges one kernel at a time, by the embedded evaluator and its jail.
-Cancelling reaches the actor and ends the jail there; an actor that dies is replaced, and its kernel is to be
+One actor per CPU of the cluster judges one kernel at a time, with the embedded evaluator and its jail.
+Cancelling reaches the actor and ends the jail there. A dead actor is replaced, and its kernel has to be
 judged again.
 """
 
@@ -30,24 +30,26 @@ from state.model import Digest, EvaluationRequest, PredictedLatency
 CONNECT_S = 60.0
 PROBE_S = 5.0
 CANCEL_S = 15.0
-"""How long a cancelled evaluation may take to end on its node, before its actor is killed."""
+"""Seconds that a cancelled evaluation may take to end on its node before its actor is killed."""
 
 PROBLEMS = 16
-"""Problems whose files are kept on the cluster."""
+"""Number of problems whose files are kept on the cluster."""
 
 PACKAGES = ("state", "seeds", "remote", "targets")
 INSTALL = f"{sys.executable} -m pip install 'ray>=2.50,<3'"
-"""What brings Ray."""
+"""The command that installs Ray."""
 
 STORE_BYTES = 128 << 20
 
 _users = 0
-"""How many evaluators use this process's connection to Ray."""
+"""Number of evaluators that use this process's connection to Ray."""
 
 
 class RayEvaluator:
-    """Judges on a Ray cluster; predictions are made at home. `slots`: actors of a cluster that is made
-    here."""
+    """Judges on a Ray cluster; predictions are made at home.
+
+    `slots` is the number of actors when the cluster is started here.
+    """
 
     name = "ray"
 
@@ -73,17 +75,17 @@ class RayEvaluator:
 
     @property
     def slots(self) -> int:
-        """How many kernels are judged at a time."""
+        """Number of kernels judged at a time."""
         return len(self._actors)
 
     def toolchain(self) -> str:
-        """Return the simulator's name and versions, once the cluster was found to have the same."""
+        """Return the simulator's name and versions, once the cluster is known to have the same ones."""
         if self._ray is None:
             raise NotReadyError("the cluster was not reached yet")
         return self._local.toolchain()
 
     async def prepare(self) -> None:
-        """Reach the cluster, or make one, and start the actors.
+        """Reach the cluster or start one, and start the actors.
 
         Raises:
             InfrastructureError: no_ray: the extra is not installed. cluster_unreachable, cluster_failed,
@@ -97,17 +99,17 @@ class RayEvaluator:
             try:
                 await self._join_cluster(ray)
             except BaseException:
-                await self._leave_cluster(ray)  # the next try begins anew
+                await self._leave_cluster(ray)  # the next call starts over
                 raise
             for one in self._actors:
                 self._idle.put_nowait(one)
             self._ray = ray
 
     async def _join_cluster(self, ray: Any) -> None:
-        """Reach the cluster and start the actors; what was begun when that fails is left.
+        """Reach the cluster and start the actors; on failure, leave it again.
 
         Raises:
-            InfrastructureError: as of `prepare`.
+            InfrastructureError: as for `prepare`.
         """
         try:
             async with asyncio.timeout(CONNECT_S):
@@ -119,14 +121,14 @@ class RayEvaluator:
             raise InfrastructureError(
                 "cluster_unreachable", f"{self._describe_cluster()} did not answer within {CONNECT_S:g} s"
             ) from error
-        except Exception as error:  # Ray raises plain ones, too: of a node that took too long to start
+        except Exception as error:  # Ray also raises plain ones, e.g. for a slow node
             raise InfrastructureError("cluster_failed", f"{self._describe_cluster()}: {error}") from error
         if there != self._local.toolchain():
             text = f"{self._describe_cluster()} has {there}, this machine {self._local.toolchain()}"
             raise InfrastructureError("cluster_toolchain", text, retryable=False)
 
     async def _leave_cluster(self, ray: Any) -> None:
-        """End the actors, and a cluster that was made here."""
+        """End the actors, and the cluster if it was started here."""
         for one in self._actors:
             ray.kill(one)
         self._actors = []
@@ -155,12 +157,12 @@ class RayEvaluator:
         """Predict kernels at home.
 
         Raises:
-            InfrastructureError: they could not be looked at.
+            InfrastructureError: the kernels could not be predicted.
         """
         return await self._local.predict(request, blobs)
 
     async def aclose(self) -> None:
-        """End the actors with all that they run, and a cluster that was made here."""
+        """End the actors and everything they run, and the cluster if it was started here."""
         ray, self._ray = self._ray, None
         if ray is not None:
             with contextlib.suppress(TimeoutError, ray.exceptions.RayError):
@@ -174,7 +176,7 @@ class RayEvaluator:
         return f"the Ray cluster at {self._address}" if self._address else "the Ray cluster on this machine"
 
     def _connect_ray(self, ray: Any) -> None:
-        """Join the cluster, or make one of this machine's CPUs."""
+        """Join the cluster, or start one on this machine's CPUs."""
         global _users  # noqa: PLW0603 - Ray itself has one connection per process
         if not ray.is_initialized():
             quiet = {"include_dashboard": False, "log_to_driver": False, "configure_logging": False}
@@ -200,7 +202,7 @@ class RayEvaluator:
 
     @contextlib.asynccontextmanager
     async def _borrow_actor(self) -> AsyncIterator[Any]:
-        """Take an actor; one that died while it was held is replaced.
+        """Take an actor; replace it if it dies while it is held.
 
         Raises:
             InfrastructureError: worker_died, cluster_failed.
@@ -220,7 +222,7 @@ class RayEvaluator:
             idle.put_nowait(actor)
 
     async def _await_result(self, ref: Any, cancel: Callable[[], Any]) -> Any:
-        """Wait for a result; when cancelled, until the work has ended on its node."""
+        """Wait for a result; when cancelled, wait until the work has ended on its node."""
         waiting = asyncio.ensure_future(_await_ref(ref))
         try:
             return await asyncio.shield(waiting)
@@ -232,7 +234,7 @@ class RayEvaluator:
             raise
 
     def _store_problem_files(self, request: EvaluationRequest, blobs: BlobReader) -> Any:
-        """Return the problem's files as the cluster has them; they are sent once."""
+        """Return the problem's files as stored on the cluster; they are sent once."""
         key = request.problem.digest
         if key not in self._files:
             files = {digest: read_blob(blobs, digest) for digest in request.problem.files.values()}
@@ -243,7 +245,7 @@ class RayEvaluator:
 
 
 def _import_ray() -> Any:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # send no usage statistics
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray
@@ -254,7 +256,7 @@ def _import_ray() -> Any:
 
 
 def probe_address(address: str | None) -> None:
-    """Find out within seconds that nobody listens at an address; Ray itself tries for minutes.
+    """Fail within seconds if nobody listens at an address; Ray itself tries for minutes.
 
     Raises:
         InfrastructureError: cluster_unreachable.
@@ -278,7 +280,7 @@ async def _await_ref(ref: Any) -> Any:
 
 
 def _disconnect_ray(ray: Any) -> None:
-    """Leave the cluster when nobody in this process uses it any more; one that was made here ends then."""
+    """Leave the cluster when nothing in this process uses it any more; a cluster started here ends then."""
     global _users  # noqa: PLW0603 - Ray itself has one connection per process
     _users -= 1
     if _users == 0:

@@ -1,4 +1,4 @@
-"""What runs on a node of the cluster: one slot of the embedded evaluator, in a process of its own."""
+"""Runs on a node of the cluster: one slot of the embedded evaluator, in its own process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from state.model import Digest, EvaluationHost, EvaluationRequest
 
 @dataclass(frozen=True, slots=True)
 class JudgeSettings:
-    """How kernels are judged on a node. `secret` is the cluster's own, which tells nothing of the home's."""
+    """How a node judges kernels. `secret` is the cluster's own and reveals nothing about home's."""
 
     secret: str
     allow_weak_jail: bool
@@ -27,7 +27,7 @@ class JudgeSettings:
 
 @dataclass(frozen=True, slots=True)
 class RemoteFailure:
-    """An InfrastructureError, as it crosses from a node to home."""
+    """An InfrastructureError in the form in which a node sends it home."""
 
     code: str
     message: str
@@ -36,7 +36,7 @@ class RemoteFailure:
 
 @dataclass(frozen=True, slots=True)
 class RequestBlobs:
-    """Blobs that came with a request."""
+    """The blobs that came with a request."""
 
     blobs: Mapping[Digest, bytes]
 
@@ -47,7 +47,7 @@ class RequestBlobs:
 
 
 class NodeJudge:
-    """Judges one kernel at a time; cancelling a call ends its jail and its worker, as at home."""
+    """Judges one kernel at a time. Cancelling a call ends its jail and its worker, as at home."""
 
     def __init__(self, setting: JudgeSettings) -> None:
         self._evaluator = LocalEvaluator(
@@ -60,15 +60,15 @@ class NodeJudge:
         self._under_way: dict[str, asyncio.Task[EvaluationAnswer]] = {}
 
     def toolchain(self) -> str:
-        """Return the simulator that this node has."""
+        """Return this node's simulator and its version."""
         return self._evaluator.toolchain()
 
     async def evaluate(
         self, name: str, request: bytes, problem: Mapping[Digest, bytes], source: bytes
     ) -> tuple[EvaluationAnswer | RemoteFailure, EvaluationHost]:
-        """Judge a candidate; `problem` are the files of its problem, and `source` the kernel.
+        """Judge a candidate; `problem` holds its problem's files, and `source` is the kernel.
 
-        `name` is what `cancel` calls it by.
+        `name` identifies the evaluation for `cancel`.
         """
         asked = EvaluationRequest.from_json(request)
         where = EvaluationHost(host=f"ray {self._node}", device="nki_sim")
@@ -96,10 +96,10 @@ class NodeJudge:
 
 
 def _node_cache_folder(secret: str) -> Path:
-    """Return the node's cache of reference outputs, of this user and this secret alone.
+    """Return the node's cache of reference outputs, used by this user and this secret only.
 
     Raises:
-        OSError: it cannot be made, or is another user's.
+        OSError: the folder cannot be made, or belongs to another user.
     """
     name = hashlib.sha256(secret.encode()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"nki-kernel-agent-{os.getuid()}-{name}"

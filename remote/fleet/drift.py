@@ -1,9 +1,9 @@
-"""Which hosts time the same kernel differently from the others: pure arithmetic on their readings.
+"""Finds hosts that time the same kernel differently from the others: pure arithmetic on their readings.
 
-Every host times one calibration kernel now and then. What more than half of the hosts in good standing agree
-on is the measure. Where there is no such majority, as with two hosts that disagree, nobody can say from here
-whose times are wrong: there is no measure, and no host is blamed. A host alone is compared with its own first
-reading.
+Every host times one calibration kernel now and then. The reference is the time that more than half of the
+hosts in good standing agree on. Without such a majority, for example when two hosts disagree, nobody can say
+whose times are wrong: there is no reference, and no host is blamed. A single host is compared with its own
+first reading.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Collection, Mapping, Sequence
 from statistics import median_low
 
 TOLERANCE_RATIO = 0.05
-"""How far a reading may be from the measure. Of a change in this size a search for gains knows nothing."""
+"""How far a reading may be from the reference. A search cannot tell gains of this size from noise."""
 
 
 def reference_ms(readings: Mapping[str, Sequence[float]]) -> float | None:
-    """Return what the calibration kernel should take; None where no majority of these hosts says so.
+    """Return the calibration kernel's reference time in ms; None where no majority of these hosts agrees.
 
     Raises:
         ValueError: there are no readings.
@@ -32,9 +32,9 @@ def reference_ms(readings: Mapping[str, Sequence[float]]) -> float | None:
 
 
 def drift_ratios(readings: Mapping[str, Sequence[float]], *, good: frozenset[str]) -> dict[str, float]:
-    """Return how long each host's last reading was, relative to the measure by the hosts in `good`.
+    """Return each host's last reading relative to the reference of the hosts in `good`.
 
-    Nothing where there is no measure.
+    The result is empty where there is no reference.
     """
     known = {host: values for host, values in readings.items() if values}
     trusted = {host: values for host, values in known.items() if host in good} or known
@@ -43,7 +43,7 @@ def drift_ratios(readings: Mapping[str, Sequence[float]], *, good: frozenset[str
 
 
 def describe_disagreement(readings: Mapping[str, Sequence[float]], among: Collection[str], host: str) -> str:
-    """Return in words that a host and others disagree, and what each one's own history says."""
+    """Describe the disagreement between a host and others, with each one's own history."""
     ours = _describe_history(readings[host])
     others = "; ".join(
         f"{name} {_describe_history(readings[name])}" for name in sorted(among) if name != host
@@ -55,7 +55,7 @@ def describe_disagreement(readings: Mapping[str, Sequence[float]], among: Collec
 
 
 def deviates(ratio: float, tolerance: float = TOLERANCE_RATIO) -> bool:
-    """Return whether a reading so long, relative to the measure, is none that compares."""
+    """Return whether a reading, relative to the reference, is too far off to compare."""
     return abs(ratio - 1) > tolerance
 
 

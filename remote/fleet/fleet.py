@@ -1,8 +1,9 @@
-"""The fleet: an evaluator over many hosts, which gives each job to a free slot and outlives its hosts.
+"""The fleet: an evaluator over many hosts that gives each job to a free slot and survives failing hosts.
 
-A task per host reaches it, lets it rest when it fails, and has it time the calibration kernel now and then.
-Only hosts with the same toolchain measure together, as only their times compare. A job whose host fails goes
-to another one; while none is up jobs wait, with bounded patience. Predictions are made at home.
+One task per host connects to it, lets it rest when it fails, and has it time the calibration kernel now and
+then. Only hosts with the same toolchain measure together, because only their times compare. When a host
+fails, its job goes to another one. While no host is up, jobs wait for a bounded time. Predictions are made at
+home.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ from state.model import EvaluationHost, EvaluationRequest, PredictedLatency
 PublishStandings = Callable[[Sequence[HostStatus]], None]
 
 SAY_SECONDS = 0.25
-"""How long news of hosts are gathered before they are published."""
+"""Seconds for which news of hosts are collected before they are published."""
 
 _RECOVERABLE_STATES = frozenset({"resting", "connecting", "quarantined"})
-"""The states of hosts that may come back."""
+"""The states from which a host may come back."""
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("fleet")
 
 
 class Fleet:
-    """Evaluates on hosts; one that fails costs time and no verdict.
+    """Evaluates on hosts. A failing host costs time, never a verdict.
 
-    `predictor` predicts kernels, and is closed with the fleet; `needs` are tags that a host must have;
-    `publish` is told how the hosts stand whenever that changes.
+    `predictor` predicts kernels and is closed with the fleet. `needs` are tags that a host must have.
+    `publish` is called with the hosts' states whenever they change.
     """
 
     name = "ssh"
@@ -54,7 +55,11 @@ class Fleet:
         policy: FleetPolicy | None = None,
         publish: PublishStandings = lambda _: None,
     ) -> None:
-        """Raise NoHostsError when there are no members."""
+        """Create a fleet over `members`.
+
+        Raises:
+            NoHostsError: there are no members.
+        """
         self._policy = policy or FleetPolicy()
         self._seats = [FleetHost(member, self._policy) for member in members]
         if not self._seats:
@@ -72,18 +77,18 @@ class Fleet:
 
     @property
     def slots(self) -> int:
-        """How many evaluations the hosts take at a time that are, or were, up."""
+        """Number of evaluations that all hosts take at a time which are up, or were."""
         return sum(seat.about.slots for seat in self._seats if seat.about and seat.state != "set_aside")
 
     def standings(self) -> list[HostStatus]:
-        """Return how the hosts stand, in the order in which they were named."""
+        """Return the state of each host, in the order in which the hosts were named."""
         return [seat.standing(self._waiting) for seat in self._seats]
 
     def toolchain(self) -> str:
-        """Return what compiles and times kernels on the hosts that are used.
+        """Return what compiles and times kernels on the hosts in use.
 
         Raises:
-            NotReadyError: none was reached yet.
+            NotReadyError: no host has been reached yet.
         """
         if self._toolchain is None:
             raise NotReadyError("no host was asked yet what it is")
@@ -93,7 +98,7 @@ class Fleet:
         """Reach the hosts, until one of them can be used.
 
         Raises:
-            NoHostError: none can, with what each one said; it comes as soon as all have.
+            NoHostError: no host can be used; raised as soon as all have answered, with the answer of each.
         """
         async with self._preparing:
             if any(seat.state == "up" for seat in self._seats):
@@ -106,14 +111,14 @@ class Fleet:
             if not any(seat.state == "up" for seat in self._seats):
                 error = NoHostError(self._explain_unusable_hosts())
                 if self._toolchain is None:
-                    await self._stop_hosts()  # nobody waits for these hosts: whoever asks again begins anew
+                    await self._stop_hosts()  # nobody waits for these hosts; the next call starts over
                 raise error
 
     async def evaluate(self, request: EvaluationRequest, blobs: BlobReader, /) -> EvaluationAnswer:
-        """Judge one candidate on a host; on another one when that fails.
+        """Judge one candidate on a host, and on another one when that host fails.
 
         Raises:
-            NoHostError: no host is left, for longer than a job waits.
+            NoHostError: no host was up for longer than a job waits.
             InfrastructureError: no verdict could be reached, through no fault of the kernel.
         """
         await self._ensure_prepared()
@@ -140,15 +145,15 @@ class Fleet:
             return replace(answer, where=where)
 
     async def predict(self, request: PredictionRequest, blobs: BlobReader, /) -> Sequence[PredictedLatency]:
-        """Predict kernels at home: that takes no device.
+        """Predict kernels at home, without a device.
 
         Raises:
-            InfrastructureError: they could not be looked at.
+            InfrastructureError: the kernels could not be predicted.
         """
         return await self._predictor.predict(request, blobs)
 
     async def aclose(self) -> None:
-        """Let go of all hosts; also of those that do not answer."""
+        """Disconnect from all hosts, including those that do not answer."""
         await self._stop_hosts()
         await self._predictor.aclose()
 
@@ -159,10 +164,10 @@ class Fleet:
             await self.prepare()
 
     async def _acquire_slot(self, request: EvaluationRequest, lost: Sequence[str]) -> FleetHost:
-        """Wait for a free slot and take it, where possible on a host that did not fail this job.
+        """Wait for a free slot and take it, preferably on a host that did not fail this job.
 
         Raises:
-            NoHostError: no host is up, for longer than patience lasts.
+            NoHostError: no host was up for longer than a job waits.
             InfrastructureError: weak_jail: no host's jail may hold the kernel.
         """
         impatient: float | None = None
@@ -184,32 +189,34 @@ class Fleet:
             self._waiting -= 1
 
     def _is_hopeless(self, impatient: float, fit: Sequence[FleetHost]) -> bool:
-        """Return whether patience is over, or no host is left that could come back and run the kernel."""
+        """Return whether the wait is over, or no host could come back and run the kernel."""
         return time.monotonic() >= impatient or not any(seat.state in _RECOVERABLE_STATES for seat in fit)
 
     def _no_host_error(self, request: EvaluationRequest, fit: Sequence[FleetHost]) -> InfrastructureError:
-        """Return the error that no host is left: one that waiting does not mend where it is for the jails."""
+        """Return the error for "no host is left"; not retryable where the reason is that no jail is strong
+        enough.
+        """
         barred = any(seat.state == "up" and seat.has_unsafe_jail(request) for seat in self._seats)
         if barred and not any(seat.state in _RECOVERABLE_STATES for seat in fit):
             return InfrastructureError("weak_jail", self._explain_unusable_hosts(request), retryable=False)
         return NoHostError(self._explain_unusable_hosts(request))
 
     async def _wait_for_change(self, until: float | None) -> None:
-        """Wait until something happens to a host, or until a time of the monotonic clock."""
+        """Wait until a host changes, or until a time of the monotonic clock."""
         news = self._news
         with suppress(TimeoutError):
             async with asyncio.timeout(None if until is None else max(0.0, until - time.monotonic())):
                 await news.wait()
 
     def _rest_failed_host(self, seat: FleetHost, error: HostError) -> None:
-        """Let a host rest that failed a job."""
+        """Let a host rest after it failed a job."""
         seat.lost += 1
         if seat.state != "resting":
             log.warning("host_lost", host=seat.address, code=error.code, error=error.message)
             seat.rest(error)
 
     def _explain_unusable_hosts(self, request: EvaluationRequest | None = None) -> str:
-        """Return why no host can be used, with each one's reason."""
+        """Return why no host can be used, with the reason for each."""
         what = "no host can be used" if request is None else f"no host is left for {request.target}"
         return f"{what}: " + "; ".join(
             f"{seat.address}: {_unusable_reason(seat, request).removeprefix(f'{seat.address}: ')}"
@@ -219,7 +226,9 @@ class Fleet:
     # --- hosts -------------------------------------------------------------------------------------
 
     async def _gather_hosts(self) -> None:
-        """Wait for the first host that can be used, a little for the others, and choose whom to use."""
+        """Wait for the first usable host and a little longer for the others, then choose which ones to
+        use.
+        """
         until: float | None = None
         while not all(seat.tried for seat in self._seats):
             if until is None and any(seat.tried and seat.state == "connecting" for seat in self._seats):
@@ -230,7 +239,7 @@ class Fleet:
         self._choose_toolchain()
 
     def _choose_toolchain(self) -> None:
-        """Settle on the toolchain of most hosts, of equally many on the one named first; only once."""
+        """Choose the toolchain that most hosts have, once; in a tie, that of the host named first."""
         ready = [seat for seat in self._seats if seat.about and seat.state == "connecting" and seat.tried]
         fit = [
             seat.about.toolchain for seat in ready if seat.about and not self._find_missing_tags(seat.about)
@@ -241,7 +250,7 @@ class Fleet:
             self._admit_host(seat)
 
     def _admit_host(self, seat: FleetHost) -> None:
-        """Use a host that answered, unless it is not like the others or lacks a tag."""
+        """Use a host that answered, unless its toolchain differs or it lacks a tag."""
         assert seat.about is not None
         unfit = self._find_missing_tags(seat.about)
         if self._toolchain is not None and unfit is None and seat.about.toolchain != self._toolchain:
@@ -250,7 +259,7 @@ class Fleet:
         seat.set_state("set_aside" if unfit else "up", *(unfit or ()))
         self._compare_readings(settle=False)
         if self._is_drifting(seat):
-            seat.wake.set()  # it times the kernel once more at once, which settles it
+            seat.wake.set()  # the host times the kernel once more at once, which settles it
         self._notify_waiters()
 
     def _find_missing_tags(self, about: HostDescription) -> tuple[str, str] | None:
@@ -258,7 +267,7 @@ class Fleet:
         return (f"it has no tag {', '.join(lacking)}", "lacks_tag") if lacking else None
 
     async def _maintain_host(self, seat: FleetHost) -> None:
-        """Look after one host until cancelled."""
+        """Keep one host connected and calibrated until cancelled."""
         while True:
             if seat.state in {"up", "quarantined"}:
                 await self._calibrate_host(seat)
@@ -297,7 +306,7 @@ class Fleet:
     # --- comparing ---------------------------------------------------------------------------------
 
     async def _calibrate_host(self, seat: FleetHost) -> None:
-        """Have a host time the calibration kernel; a reading that does not compare is taken once more."""
+        """Have a host time the calibration kernel; repeat a reading that does not compare."""
         try:
             async with asyncio.timeout(self._policy.connect_s):
                 seat.record_reading(await seat.member.calibrate())
@@ -312,7 +321,7 @@ class Fleet:
                 seat, InfrastructureError("host_deadline", "the calibration kernel took too long")
             )
             return
-        except Exception as error:  # else nobody would look after the host any more
+        except Exception as error:  # otherwise nobody would maintain this host any more
             log.exception("host_failed", host=seat.address)
             self._rest_idle_host(seat, InfrastructureError("internal", f"{type(error).__name__}: {error}"))
             return
@@ -328,9 +337,9 @@ class Fleet:
         self._notify_waiters()
 
     def _compare_readings(self, *, settle: bool = True) -> None:
-        """Compare the hosts' readings; with `settle`, quarantine or release hosts by it.
+        """Compare the hosts' readings; with `settle`, quarantine or release hosts accordingly.
 
-        The last host in good standing is kept: there is nothing left that its times would not compare with.
+        The last host in good standing is kept: no other times are left to compare its own with.
         """
         seats = {
             seat.address: seat for seat in self._seats if seat.all_readings_ms and seat.state != "set_aside"
@@ -359,7 +368,7 @@ class Fleet:
     # --- telling -----------------------------------------------------------------------------------
 
     def _notify_waiters(self) -> None:
-        """Wake whoever waits for hosts, and tell how they stand soon."""
+        """Wake everyone who waits for hosts, and publish the hosts' states soon."""
         news, self._news = self._news, asyncio.Event()
         news.set()
         if self._saying is None:
@@ -369,11 +378,11 @@ class Fleet:
         self._saying = None
         try:
             self._publish(self.standings())
-        except OSError as error:  # a full disk must not end what does not need it
+        except OSError as error:  # a full disk must not end what does not need the disk
             log.warning("standings_not_published", error=str(error))
 
     async def _stop_hosts(self) -> None:
-        """End the keepers and let go of the hosts, also of those that do not answer."""
+        """End the hosts' tasks and disconnect from the hosts, including those that do not answer."""
         keepers, self._keepers = self._keepers, []
         for task in keepers:
             task.cancel()

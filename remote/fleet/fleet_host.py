@@ -1,7 +1,7 @@
-"""What a fleet knows of one host: how it stands, what runs there, how it timed the calibration kernel.
+"""The fleet's state of one host: its standing, the jobs running there, its calibration readings.
 
-connecting -> up <-> quarantined; any of them -> resting when the host is at fault, and back when it answers;
-set_aside while it is not what the run needs. Only what is up is given jobs.
+connecting -> up <-> quarantined. Any state -> resting when the host is at fault, and back when it answers. A
+host that does not fit the run is set_aside. Only hosts that are up get jobs.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from state.host_status import HostStateName, HostStatus
 from state.model import TRUSTED_AUTHORS, EvaluationRequest
 
 READINGS = 16
-"""Readings of the calibration kernel that are kept of a host, besides its first."""
+"""Number of calibration readings kept per host, besides its first."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetPolicy:
-    """How patient a fleet is with its hosts; all in seconds but `most_hosts`.
+    """How patient a fleet is with its hosts; all in seconds except `most_hosts`.
 
-    A host that fails rests `first_rest_s`, each time twice as long, at most `longest_rest_s`; one whose fault
-    does not pass by itself rests that long at once. While no host is up, jobs wait `patience_s`. A job that
-    lost `most_hosts` hosts is given up: it may be what ends them. `gather_s`: how long the first host that
-    answers waits for the others, to choose together.
+    A failing host rests `first_rest_s`, then twice as long each time, up to `longest_rest_s`. A host whose
+    fault does not pass by itself rests `longest_rest_s` at once. While no host is up, jobs wait `patience_s`.
+    A job that lost `most_hosts` hosts is given up, because it may be the cause. `gather_s`: how long the
+    first host that answers waits for the others before the fleet chooses a toolchain.
     """
 
     first_rest_s: float = 2.0
@@ -80,7 +80,7 @@ class FleetHost:
         return () if self.first_ms is None else (self.first_ms, *self.readings)
 
     def refusal_reason(self, request: EvaluationRequest) -> str | None:
-        """Return why a kernel cannot run here, whatever else does; None where it can, or nobody knows yet."""
+        """Return why a kernel can never run here; None where it can, or where that is not known yet."""
         if self.about is None:
             return None
         targets = self.about.targets
@@ -89,27 +89,27 @@ class FleetHost:
         return weak_jail_reason(request.author) if self.has_unsafe_jail(request) else None
 
     def has_unsafe_jail(self, request: EvaluationRequest) -> bool:
-        """Return whether no jail works here that may hold a kernel of this author."""
+        """Return whether this host has no jail that may hold a kernel of this author."""
         return bool(self.about and not self.about.any_author) and request.author not in TRUSTED_AUTHORS
 
     def is_free(self, request: EvaluationRequest) -> bool:
-        """Return whether one more job can begin here now."""
+        """Return whether one more job can start here now."""
         slots = self.about.slots if self.about else 0
         return self.state == "up" and self.running < slots and self.refusal_reason(request) is None
 
     def record_description(self, about: HostDescription) -> None:
-        """Note what the host said of itself; whether it is used is for the fleet to say."""
+        """Store what the host said about itself; the fleet decides whether it is used."""
         self.about, self.error = about, None
         self.heard = datetime.now(UTC)
 
     def record_success(self) -> None:
-        """Note that a job ended there as it should: the host is well."""
+        """Note that a job ended there normally: the host is well."""
         self.done += 1
         self.failures = 0
         self.heard = datetime.now(UTC)
 
     def set_state(self, state: HostStateName, why: str | None = None, fault: str | None = None) -> None:
-        """Stand so from now on; `fault` is the code of what is to be done about it."""
+        """Set the host's state; `fault` is the code by which `remedies` finds what to do about it."""
         if (state, why) != (self.state, self.why):
             self.state, self.why, self.since = state, why, datetime.now(UTC)
         self.fault = fault
@@ -121,14 +121,14 @@ class FleetHost:
         self.failures += 1
         longest = policy.longest_rest_s
         pause = min(pause, longest) if error.retryable else longest
-        # Many agents that lost one host must not all come back in the same moment.
+        # Agents that lost the same host must not all come back at the same moment.
         self.until = time.monotonic() + pause * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
         self.error = error
         self.set_state("resting", error.message, error.code)
         self.wake.set()
 
     def slow_error(self) -> InfrastructureError:
-        """Return the error for a host that took too long to be reached, by the step that took most of it."""
+        """Return the error for a host that took too long to reach, named by the slowest step."""
         steps = sorted(self.member.took_s.items(), key=lambda step: -step[1])
         told = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in steps)
         text = f"it was not ready within {self.policy.connect_s:g} s{f': {told}' if told else ''}"
@@ -136,17 +136,17 @@ class FleetHost:
         return InfrastructureError("slow_login" if slow_login else "slow_host", text)
 
     def quarantine(self, ratio: float) -> None:
-        """Give it no jobs: it takes `ratio` times as long as the others."""
+        """Give the host no jobs: it takes `ratio` times as long as the others."""
         self.set_state("quarantined", f"it takes {ratio:.2f} times as long as the others", "quarantined")
 
     def set_doubt(self, why: str | None) -> None:
-        """Note why its times may not compare although nobody can say that they are wrong; None: they do."""
+        """Note why the host's times may not compare although nobody can prove it; None when they compare."""
         self.doubt = why
         if self.state == "up":
             self.set_state("up", why, why and "disagrees")
 
     def record_reading(self, latency_ms: float) -> None:
-        """Note a reading of the calibration kernel."""
+        """Add a reading of the calibration kernel."""
         self.heard = datetime.now(UTC)
         if self.first_ms is None:
             self.first_ms = latency_ms
@@ -154,7 +154,7 @@ class FleetHost:
             self.readings.append(latency_ms)
 
     async def wait_for_wake(self, seconds: float) -> None:
-        """Wait so long, or until something happens to the host."""
+        """Wait this long, or until something happens to the host."""
         try:
             async with asyncio.timeout(max(0.0, seconds)):
                 await self.wake.wait()
@@ -164,7 +164,7 @@ class FleetHost:
             self.wake.clear()
 
     def standing(self, waiting: int) -> HostStatus:
-        """Return how the host stands, for people; `waiting` jobs wait for any host."""
+        """Return the host's state for people to read; `waiting` jobs wait for any host."""
         left = max(0.0, self.until - time.monotonic())
         about = self.about
         faults = [self.fault] if self.fault else list(about.short if about else ())

@@ -1,4 +1,4 @@
-"""The hosts of a configuration as members of a fleet: each reached over SSH, judged by this machine."""
+"""Makes fleet members of the configured hosts: each is reached over SSH, and this machine judges."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from remote.ssh.host import HostSpec
 
 TARGETS = {"trn1": "trn1", "inf2": "trn1", "trn2": "trn2"}
-"""Whose kernels run on an instance, by what its type begins with: the devices that a problem can be for."""
+"""The device whose kernels run on an instance, by the start of the instance type."""
 
 
 LOOK_S = 0.5
 CANCEL_S = 2.0
-"""How long ending an evaluation may hold up going on with another host."""
+"""Seconds that ending an evaluation may delay the next try on another host."""
 
 
 class SshFleetMember:
-    """A member that is reached over SSH. Each time it is reached it is asked anew what it is."""
+    """A member that is reached over SSH. Each connection asks the host for its description again."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class SshFleetMember:
         silence_s: float = 20.0,
         scoring: ScoreConfig | None = None,
     ) -> None:
-        """`silence_s`: a host without a connection for longer loses its evaluations to others."""
+        """Create a member; after `silence_s` without a connection its evaluations go to other hosts."""
         self._jobs = jobs
         self._silence_s = silence_s
         self._took_s: dict[str, float] = {}
@@ -72,10 +72,10 @@ class SshFleetMember:
         return self._took_s
 
     async def prepare(self) -> HostDescription:
-        """Reach the host, put the worker there where it is missing, and ask what it is.
+        """Connect to the host, install the worker if it is missing, and read the host's description.
 
         Raises:
-            HostError: it cannot be reached or used.
+            HostError: the host cannot be reached or used.
         """
         self._took_s = {}
         with self._time_step(LOGIN):
@@ -95,12 +95,12 @@ class SshFleetMember:
         )
 
     async def evaluate(self, request: EvaluationRequest, blobs: BlobReader, /) -> EvaluationAnswer:
-        """Judge one candidate, unless the connection is gone for too long: others may judge it sooner.
+        """Judge one candidate, unless the connection is gone for so long that another host is faster.
 
-        Jobs there end with their leases. What they would still answer is not used.
+        Jobs on a lost host end with their leases. Their late answers are not used.
 
         Raises:
-            LinkLostError: the connection was gone for longer than may be.
+            LinkLostError: the connection was gone for too long.
             InfrastructureError: no verdict could be reached.
         """
         work = asyncio.create_task(self._evaluator.evaluate(request, blobs))
@@ -136,7 +136,7 @@ class SshFleetMember:
 def describe_host(
     host: HostSpec, facts: DeviceFacts, *, toolchain: str, slots: int, any_author: bool = True
 ) -> HostDescription:
-    """Return what a fleet has to know of a host that was reached."""
+    """Return what a fleet has to know about a host that was reached."""
     family = facts.instance_type.partition(".")[0]
     tags = host.tags | ({facts.instance_type, family} - {""})
     targets = None
@@ -155,7 +155,7 @@ def describe_host(
 
 
 def _find_shortcomings(facts: DeviceFacts) -> Iterator[str]:
-    """Yield what the host could do with, by its code in the table of remedies."""
+    """Yield the codes (see `remedies`) of what the host lacks but can be used without."""
     if facts.is_predicted:
         yield "no_sdk"
     if not facts.has_strong_jail:
@@ -163,11 +163,12 @@ def _find_shortcomings(facts: DeviceFacts) -> Iterator[str]:
 
 
 def create_fleet(wanted: EvaluatorSpec, means: EvaluatorResources, *, local: LocalEvaluator) -> Fleet:
-    """Return the fleet of the hosts that a run names; `local` predicts and judges, and is closed with it.
+    """Return a fleet of the hosts that a run names; `local` predicts and judges, and is closed with the
+    fleet.
 
     Raises:
-        NoHostsError: none is named.
-        BadHostError: an address is none.
+        NoHostsError: the run names no host.
+        BadHostError: an address is invalid.
     """
     members = [
         SshFleetMember(

@@ -1,11 +1,11 @@
-"""The simulator as a pre-filter: only what it puts into the better half of kernels goes to hosts.
+"""Uses the simulator as a pre-filter: only the better half of kernels goes to hosts.
 
-A kernel is looked at by the simulator first. One that it finds wrong goes nowhere; of the others it predicts
-a latency, and what is slower than most of those looked at lately is held back. A kernel that the simulator
-cannot run says nothing about the device, so it goes to the hosts. What a run depends on is never held back:
-the kernel it starts from, and kernels that are compared more closely. To tell whether the choice was any
-good, one kernel in `AUDIT_INTERVAL` that would be held back is measured all the same; which ones follows from
-their code.
+The simulator looks at each kernel first. A kernel that it finds wrong goes nowhere. For the others it
+predicts a latency, and holds back a kernel that is slower than the median of recent ones. A kernel that the
+simulator cannot run goes to the hosts, because that says nothing about the device. Kernels that a run depends
+on are never held back: the starting kernel, and kernels that are compared more closely. To check the filter,
+one in `AUDIT_INTERVAL` kernels that would be held back is measured anyway; which ones follows from their
+code.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from state.model import (
 )
 
 WINDOW = 32
-"""Kernels that one is compared with: the last ones of its problem, size and target."""
+"""Number of recent kernels of the same problem, size and target that a kernel is compared with."""
 
 MIN_PREDICTIONS = 4
-"""So many kernels are let through before there is anything to compare with."""
+"""Kernels that are let through before the comparison starts."""
 
 AUDIT_INTERVAL = 8
 
 FINAL_VERDICTS = frozenset({Verdict.INCORRECT, Verdict.LINT_ERROR})
-"""Verdicts of the simulator that hosts would not change."""
+"""Simulator verdicts that a host would not change."""
 
 
 @dataclass(slots=True)
 class PredictionWindow:
-    """The predictions of the last kernels of one problem, size and target, in ms, by code."""
+    """The recent predictions for one problem, size and target, in ms, by code digest."""
 
     seen: deque[tuple[Digest, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
@@ -52,12 +52,12 @@ class PredictionWindow:
             self.seen.append((code, latency_ms))
 
     def median_ms(self) -> float | None:
-        """Return the middle of the predictions; None while there are too few."""
+        """Return the median of the predictions; None while there are too few."""
         return median(value for _, value in self.seen) if len(self.seen) > MIN_PREDICTIONS else None
 
 
 class PrefilteredEvaluator:
-    """Judges by `first`, a simulator, and on what comes through by `then`, which has the last word."""
+    """Judges with `first`, a simulator; `then` judges what passes and has the last word."""
 
     def __init__(self, first: Evaluator, then: Evaluator) -> None:
         self._first = first
@@ -66,12 +66,12 @@ class PrefilteredEvaluator:
 
     @property
     def name(self) -> str:
-        """The kind; not that of `then`, as a verdict may be the simulator's."""
+        """The kind; not that of `then`, because a verdict may be the simulator's."""
         return f"{self._then.name} after {self._first.name}"
 
     @property
     def slots(self) -> int:
-        """How many evaluations run at a time where kernels are measured."""
+        """Number of evaluations at a time where kernels are measured."""
         return int(getattr(self._then, "slots", 0))
 
     def toolchain(self) -> str:
@@ -79,12 +79,12 @@ class PrefilteredEvaluator:
         return self._then.toolchain()
 
     async def prepare(self) -> None:
-        """Make both ready."""
+        """Prepare both evaluators."""
         await self._first.prepare()
         await self._then.prepare()
 
     async def evaluate(self, request: EvaluationRequest, blobs: BlobReader, /) -> EvaluationAnswer:
-        """Judge one candidate, as far as the simulator lets it come.
+        """Judge one candidate with the simulator, then on a host if it passes the filter.
 
         Raises:
             InfrastructureError: no verdict could be reached.
@@ -107,11 +107,11 @@ class PrefilteredEvaluator:
         return replace(answer, stage_ms={**stage_ms, **answer.stage_ms}, predicted_ms=predicted_ms)
 
     async def predict(self, request: PredictionRequest, blobs: BlobReader, /) -> Sequence[PredictedLatency]:
-        """Predict kernels by the simulator."""
+        """Predict kernels with the simulator."""
         return await self._first.predict(request, blobs)
 
     async def aclose(self) -> None:
-        """Close both."""
+        """Close both evaluators."""
         await self._first.aclose()
         await self._then.aclose()
 

@@ -1,6 +1,6 @@
-"""What to do about a host that is not ready: one table, by what is wrong with it.
+"""What to do about a host that is not ready: one table, by fault.
 
-`{host}` stands for the host's address, `{login}` for the command by which a person logs in there.
+`{host}` stands for the host's address, `{login}` for the command with which a person logs in there.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ REMEDIES = {
     "weak_jail": "install bubblewrap there, or set daemon.allow_weak_jail, to run kernels of models",
     "no_sdk": "use a Neuron Deep Learning AMI, or install the SDK there: agentctl host check {host}",
 }
-"""By the code of the error that a host failed with, or by what keeps it from being used, or from more use."""
+"""By the code of the error that a host failed with, or of a shortcoming that prevents or limits its use."""
 
 LOOK = "agentctl host check {host} says what is missing there"
-"""Where nothing more is known."""
+"""Used where nothing more specific is known."""
 
 
 def find_remedy(code: str, address: str) -> str:

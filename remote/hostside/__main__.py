@@ -1,7 +1,7 @@
-"""The worker's command: `serve WORKDIR` answers one home.
+"""The worker's command line: `serve WORKDIR` answers one home.
 
-What it forks for a job's step comes back here, out of all that it did for the home, and does the step as the
-program that it then is. All steps are loaded before, so that none of them starts an interpreter.
+A process forked for a job's step returns here, out of the stack that served the home, and then runs the step
+as a program of its own. All steps are imported beforehand, so that none of them starts an interpreter.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def main(arguments: list[str]) -> int:
 
 def _serve_home(workdir: Path) -> int:
     hears, says = os.dup(0), os.dup(1)
-    os.dup2(2, 1)  # whoever prints does not speak the protocol
+    os.dup2(2, 1)  # a stray print must not write into the protocol
     place = Workdir(workdir)
-    gc.freeze()  # what is loaded by now is shared by all that is forked, and looked through by none
+    gc.freeze()  # forked processes share what is loaded by now, and their collector skips it
     try:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             WorkerServer(place, os.path.abspath(sys.argv[0]), hears=hears, says=says).serve_home()  # noqa: PTH100
@@ -57,12 +57,14 @@ def _run_step(name: str, folder: Path) -> int:
 
 
 def _exit_without_teardown(status: int) -> None:
-    """End as a program does, but for taking the interpreter apart, which copies what forks share."""
+    """Exit as a program does, without tearing down the interpreter: that would copy memory shared with
+    forks.
+    """
     threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001
     atexit._run_exitfuncs()  # noqa: SLF001
     sys.stdout.flush()
     sys.stderr.flush()
-    # With what libraries have registered for the end, and no Python of threads that are left.
+    # Run the exit handlers that libraries registered, but no Python of the remaining threads.
     ctypes.PyDLL(None).exit(status)
 
 

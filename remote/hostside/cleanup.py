@@ -1,7 +1,7 @@
-"""What nobody will ask for any more: removed by age, and by size, oldest first.
+"""Removes files that nobody will ask for any more: by age, and by size with the oldest first.
 
-A job that runs, or that a home still wants and asked about lately, is never touched. Ages are told by the
-calendar, so they are long: a clock that jumps a day removes nothing.
+A job that runs, or that a home wants and asked about recently, is never touched. Ages go by the calendar
+clock, so the limits are long: a clock that jumps by a day removes nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _WORKERS = 4  # versions of this program
 
 
 def remove_stale_files(place: Workdir) -> int:
-    """Remove what is old or too much; return how many things went. One at a time for each workdir."""
+    """Remove what is too old or too large; return the number of removed entries. One call at a time per
+    workdir.
+    """
     with (place.root / "sweep").open("a", encoding="ascii") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -45,7 +47,7 @@ def remove_stale_files(place: Workdir) -> int:
 
 
 def _remove_oldest(place: Workdir, folder: Path, most_s: float, most_bytes: int) -> int:
-    """Throw away, oldest first, what is older than `most_s`, and what is more than `most_bytes` together."""
+    """Remove entries older than `most_s`, then the oldest ones until the rest is within `most_bytes`."""
     paths = list(folder.iterdir())
     sizes = {path: _size_bytes(path) for path in paths}
     total = sum(sizes.values())
@@ -59,7 +61,7 @@ def _remove_oldest(place: Workdir, folder: Path, most_s: float, most_bytes: int)
 
 
 def _is_idle(place: Workdir, path: Path) -> bool:
-    """Whether it is no job, or one of which nothing runs."""
+    """Whether a path is not a job, or is a job of which nothing runs."""
     try:
         job = JobFolder(place, path.name)
         fd = job.try_lock()
@@ -72,7 +74,7 @@ def _is_idle(place: Workdir, path: Path) -> bool:
 
 
 def _age_seconds(path: Path) -> float:
-    """Seconds since it was last touched; of a job, since its end or its last renewal."""
+    """Seconds since the path was last touched; for a job, since its end or its last renewal."""
     times = [0.0]
     for touched in (path, path / "result.json", path / "leases"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What the worker refuses, as a code that home knows and a sentence."""
+"""The error by which the worker refuses a request: a code that home knows and a sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine is, read without running anything."""
+"""Facts about this machine, read without running anything."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 from remote.hostside import process_tree
 from remote.hostside.workdir import Workdir
 
-_DEVICES = Path("/sys/devices/virtual/neuron_device")  # of the Neuron driver, one folder for each device
+_DEVICES = Path("/sys/devices/virtual/neuron_device")  # one folder per device of the Neuron driver
 _WALLS = ("bwrap", "unshare", "setpriv", "mount", "pivot_root", "setarch", "systemd-run", "docker")
 _LOGICAL = "NEURON_LOGICAL_NC_CONFIG"
-_PAIRED = ("NCv3", "NCv4")  # where two physical cores make a logical one, unless that is set otherwise
+_PAIRED = ("NCv3", "NCv4")  # here two physical cores make a logical one by default
 
 
 def collect_facts(place: Workdir, program: str) -> dict[str, Any]:
-    """Return the facts of a greeting, as `remote.ssh.job.HostFacts` has them."""
+    """Return the facts for the greeting, in the form of `remote.ssh.job.HostFacts`."""
     disk = os.statvfs(place.root)
     return {
         "worker": Path(program).stem,
@@ -44,14 +44,14 @@ def cpu_numbers() -> list[int]:
 
 
 def core_numbers() -> list[int]:
-    """Return the NeuronCores of this machine; without a device, one stand-in for each CPU."""
+    """Return the NeuronCores of this machine; without a device, one stand-in per CPU."""
     return neuron_cores() or cpu_numbers()
 
 
 def neuron_cores(devices: Path = _DEVICES) -> list[int]:
-    """Return the logical NeuronCores by number, none without a device.
+    """Return the numbers of the logical NeuronCores; empty without a device.
 
-    The driver lists physical cores; how many make a logical one is a setting of the run time.
+    The driver lists physical cores; how many make a logical one is a setting of the runtime.
     """
     count = 0
     for device in sorted(devices.glob("neuron[0-9]*")):

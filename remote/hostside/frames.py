@@ -1,6 +1,6 @@
-"""Messages between home and worker: a JSON header and a payload, each behind its length.
+"""Messages between home and worker: a JSON header and a payload, each preceded by its length.
 
-A login may print anything before the worker speaks, so what it says begins with a line of its own.
+A login shell may print anything before the worker starts, so the worker's output begins with a preamble line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LENGTHS = struct.Struct("<II")
 
 
 class FrameError(Exception):
-    """What arrives is no message, or a larger one than may be."""
+    """The bytes received are not a message, or the message is too large."""
 
 
 def pack_frame(header: dict[str, Any], payload: bytes = b"") -> bytes:
@@ -28,10 +28,10 @@ def pack_frame(header: dict[str, Any], payload: bytes = b"") -> bytes:
 
 
 def unpack_frame(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
-    """Take the first message out of `buffer`; None while it is not all there.
+    """Take the first message out of `buffer`; None while it is incomplete.
 
     Raises:
-        FrameError: it is none.
+        FrameError: the bytes are not a message.
     """
     if len(buffer) < _LENGTHS.size:
         return None

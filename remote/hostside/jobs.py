@@ -1,8 +1,9 @@
-"""The folders of jobs: handing in, looking at, ending and forgetting them.
+"""The folders of jobs: submit, inspect, end and forget a job.
 
-A job's folder appears with all that belongs to it, by one rename, so handing it in twice is handing it in
-once. Whoever holds `try_lock` runs it: the runner, until it is gone. A job without result and runner has lost
-its runner, and is begun anew when somebody asks for it again. Each home that wants it has a file in `leases`.
+A rename makes a job's folder appear complete, so submitting a job twice has the effect of submitting it once.
+The process that holds the lock (`try_lock`) runs the job: the runner, until it is gone. A job with neither a
+result nor a runner has lost its runner, and starts again when somebody asks for it. Each home that wants the
+job has a file in `leases`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _STEP = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
 class JobFolder:
-    """One job's folder; it may not be there."""
+    """One job's folder; it may not exist."""
 
     def __init__(self, place: Workdir, key: str) -> None:
         if not isinstance(key, str) or not _KEY.fullmatch(key):
@@ -48,12 +49,12 @@ class JobFolder:
         return found
 
     def read_job_result(self) -> dict[str, Any] | None:
-        """Return how it ended, None if it has not."""
+        """Return the job's result; None if it has not ended."""
         found = read_json(self.path / "result.json")
         return found if isinstance(found, dict) else None
 
     def try_lock(self) -> int | None:
-        """Return the descriptor of the lock that whoever runs it holds; None if somebody does.
+        """Take the job's lock and return its descriptor; None if another process holds it.
 
         Raises:
             FileNotFoundError: the job is gone.
@@ -64,7 +65,7 @@ class JobFolder:
         except OSError:
             os.close(fd)
             return None
-        if not self.path.is_dir():  # thrown away since it was opened
+        if not self.path.is_dir():  # removed since it was opened
             os.close(fd)
             raise FileNotFoundError(self.path)
         return fd
@@ -83,29 +84,29 @@ class JobFolder:
         return "vanished" if self.read_job_result() is None else "over"
 
     def renew_lease(self, client: str) -> None:
-        """Say that a home still wants it."""
+        """Record that a home still wants the job."""
         with contextlib.suppress(FileNotFoundError):
             (self.leases / client).touch()
 
     def release_lease(self, client: str) -> None:
-        """Say that a home no longer wants it; without any, its runner ends it."""
+        """Record that a home no longer wants the job; without any lease, its runner ends it."""
         with contextlib.suppress(FileNotFoundError):
             (self.leases / client).unlink()
 
     def lease_holders(self) -> list[str]:
-        """Return the homes that want it."""
+        """Return the homes that want the job."""
         with contextlib.suppress(FileNotFoundError):
             return sorted(path.name for path in self.leases.iterdir())
         return []
 
     def count_attempts(self) -> int:
-        """Return how often it was begun."""
+        """Return how often the job was started."""
         with contextlib.suppress(FileNotFoundError):
             return (self.path / "attempts").stat().st_size
         return 0
 
     def begin_attempt(self) -> int:
-        """Count one more attempt, end what an earlier one left, and lay out a fresh folder of work."""
+        """Count one more attempt, end what an earlier one left, and create a fresh work folder."""
         with (self.path / "attempts").open("a", encoding="ascii") as file:
             file.write("+")
         with contextlib.suppress(FileNotFoundError):
@@ -117,7 +118,7 @@ class JobFolder:
         return self.count_attempts()
 
     def forget(self, client: str) -> None:
-        """Remove it, unless another home wants it too."""
+        """Remove the job, unless another home wants it too."""
         self.release_lease(client)
         if not self.lease_holders():
             self.place.move_to_trash(self.path)
@@ -126,14 +127,14 @@ class JobFolder:
 def submit_job(
     place: Workdir, store: ContentStore, spec: dict[str, Any], client: str
 ) -> tuple[JobFolder, int | None]:
-    """Make a job, or join the one that is there; return it with its lock if it is now ours to run.
+    """Create a job or join the existing one; return it, and its lock if this process is to run it.
 
     Raises:
-        RequestRefused: the request is none, or an input is not in the store.
+        RequestRefused: the request is invalid, or an input is not in the store.
     """
     job = JobFolder(place, spec.get("key", ""))
     check_spec(spec)
-    for _ in range(3):  # it may be thrown away between two looks
+    for _ in range(3):  # the job may be removed between two looks
         if not job.exists():
             _create_job(job, store, spec)
         job.leases.mkdir(exist_ok=True)
@@ -154,7 +155,7 @@ def submit_job(
 
 
 def check_spec(spec: dict[str, Any]) -> None:
-    """Refuse what is no job.
+    """Refuse an invalid job specification.
 
     Raises:
         RequestRefused: `bad_request`, with the field.

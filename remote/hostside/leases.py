@@ -1,8 +1,9 @@
-"""Who has a NeuronCore, and who a CPU: one file each, locked by the runner of the job that has it.
+"""Leases on NeuronCores and CPUs: one file each, locked by the runner of the job that holds it.
 
-The lock is the kernel's (`flock`): it ends with its holders, however they end, and whoever they are. The
-step of the job inherits it, so that a core is not given away while the step of a killed runner is alive.
-What a step left running in other processes is known by the note in the file: the next holder ends it first.
+The lock is an operating system lock (`flock`), so it ends with its holders, whoever they are and however they
+end. The job's step inherits it, so a core is not given away while the step of a killed runner is alive. The
+holder writes a mark into the file. By that mark the next holder finds and ends the processes that a step left
+running.
 """
 
 from __future__ import annotations
@@ -19,28 +20,30 @@ _NOTE_BYTES = 200
 
 
 class DeviceLease:
-    """A core or CPU that is ours until `release`, or until we and what inherited `fd` are gone."""
+    """A core or CPU that is ours until `release`, or until this process and all that inherited `fd` are
+    gone.
+    """
 
     def __init__(self, index: int, fd: int) -> None:
         self.index = index
         self.fd = fd
 
     def write_mark(self, mark: str) -> None:
-        """Write down whose processes use it."""
+        """Write down the mark of the processes that use it."""
         os.ftruncate(self.fd, 0)
         os.pwrite(self.fd, mark.encode()[:_NOTE_BYTES], 0)
 
     def release(self) -> None:
-        """Give it back: none of its processes is left."""
+        """Give the lease back: none of its processes is left."""
         os.ftruncate(self.fd, 0)
         os.close(self.fd)
 
 
 def acquire_lease(kind: str, indices: list[int]) -> DeviceLease | None:
-    """Return a lease on the first of `kind` that is free, None if none is.
+    """Return a lease on the first free device of `kind`; None if none is free.
 
     Raises:
-        OSError: the files of leases cannot be opened.
+        OSError: the lease files cannot be opened.
     """
     folder = open_leases_folder()
     for index in indices:
@@ -57,9 +60,9 @@ def acquire_lease(kind: str, indices: list[int]) -> DeviceLease | None:
 
 
 def _open_lease_file(path: Path) -> int:
-    """Open a file of leases, which any user may have made, and all may use."""
+    """Open a lease file, which any user may have created and all may use."""
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
-    # The kernel may forbid O_CREAT on another user's file in such a folder, so it comes second.
+    # Linux may forbid O_CREAT on another user's file in such a folder, so create it only as a second try.
     with contextlib.suppress(FileNotFoundError):
         return os.open(path, flags)
     try:
@@ -71,6 +74,6 @@ def _open_lease_file(path: Path) -> int:
 
 
 def _end_last_holder(fd: int) -> bool:
-    """Whether none of the last holder's processes is left, after ending them."""
+    """End the last holder's processes; return whether none is left."""
     mark = os.pread(fd, _NOTE_BYTES, 0).decode("utf-8", "replace")
     return not mark or not process_tree.kill_marked(mark)

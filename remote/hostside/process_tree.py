@@ -1,8 +1,8 @@
-"""Processes of a job: all of them, also those that left its group, its session or their parents.
+"""Finds and ends all processes of a job, including those that left its group, session or parent.
 
-A runner is a subreaper, so that whoever loses its parent becomes the runner's child and is still found.
-After a runner that was killed itself, they are known by a mark: a variable of their environment and the
-session that the step began, both written down in the lease of their core and in the job's folder.
+A runner is a subreaper, so orphans become the runner's children and are still found. If the runner itself was
+killed, its job's processes are found by a mark: a variable of their environment and the session that the step
+started. Both are written in the lease of their core and in the job's folder.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Callable, NamedTuple
 
 MARK_VARIABLE = "NKI_KERNEL_AGENT_JOB"
-UNMARKED = "-" * 64  # what the variable is in a worker: as long as a job's key, and none
-END_S = 5.0  # killed processes are gone in milliseconds, unless a device or a disk holds them
+UNMARKED = "-" * 64  # the variable's value in a worker: as long as a job's key, but not one
+END_S = 5.0  # killed processes vanish within milliseconds, unless a device or a disk holds them
 _SET_PDEATHSIG = 1
 _SET_CHILD_SUBREAPER = 36
 _STOP_ROUNDS = 20
@@ -25,34 +25,34 @@ _PROC = Path("/proc")
 
 
 class ProcessEntry(NamedTuple):
-    """A living process. Zombies are not among them."""
+    """A living process; zombies are left out."""
 
     pid: int
     parent: int
     session: int
-    began: int  # in the kernel's ticks since its start
+    began: int  # in ticks since boot
     name: str
 
 
 def adopt_orphans() -> None:
-    """Have all that descend from this process come to it when their parents die."""
+    """Make orphaned descendants of this process its children."""
     _prctl(_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(parent: int) -> None:
-    """Have this process killed when its parent dies; at once if that happened already."""
+    """Have this process killed when its parent dies; at once if that already happened."""
     _prctl(_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def set_own_mark(key: str) -> None:
-    """Have this process, and all that it forks or starts, known as of a job.
+    """Mark this process, and all that it forks or starts, as belonging to a job.
 
-    Others read a process's variables where they lay when its program began, so the mark is written there.
+    Other processes read the environment where it lay when the program began, so the mark is written there.
 
     Raises:
-        OSError: the program began without a variable that has room for it.
+        OSError: the program began without a variable that has room for the mark.
     """
     libc = ctypes.CDLL(None)
     libc.getenv.restype = ctypes.c_void_p
@@ -69,9 +69,9 @@ def _prctl(option: int, value: int) -> None:
 
 
 def make_mark(key: str, session: int) -> str:
-    """Return what the processes of a job are known by later: its key, this boot, the step's session.
+    """Return the mark by which a job's processes are found later: its key, this boot, the step's session.
 
-    A session's number is given again when all of it are gone, so the time at which its leader began is in it.
+    Session numbers are reused, so the mark includes the start time of the session's leader.
     """
     leader = _read_process(session)
     began = 0 if leader is None else leader.began
@@ -79,16 +79,16 @@ def make_mark(key: str, session: int) -> str:
 
 
 def boot_id() -> str:
-    """Return what changes when the machine, or the container's kernel, is started anew."""
+    """Return an identifier that changes when the machine or container restarts."""
     with contextlib.suppress(OSError):
         return (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return "unknown"
 
 
 def kill_and_reap_descendants(within_s: float = END_S) -> list[str]:
-    """Kill all that descend from this process and reap them; return the names of those that stay.
+    """Kill and reap all descendants of this process; return the names of those that stay.
 
-    For one that adopts orphans: without a child it has no descendants.
+    The process must adopt orphans: then no child means no descendants.
     """
     me = os.getpid()
 
@@ -105,14 +105,14 @@ def kill_and_reap_descendants(within_s: float = END_S) -> list[str]:
 
 
 def kill_descendants() -> None:
-    """Kill all that descend from this process, and leave it to whoever started them to see that."""
+    """Kill all descendants of this process; their parents reap them."""
     _send_signal(
         [process.pid for process in _find_descendants(os.getpid(), list_processes())], signal.SIGKILL
     )
 
 
 def kill_marked(text: str, within_s: float = END_S) -> list[str]:
-    """Kill what a dead runner's step left, by its mark; return the names of those that stay."""
+    """Kill what a dead runner's step left, found by its mark; return the names of those that stay."""
     key, _, rest = text.partition(" ")
     boot, _, session = rest.partition(" ")
     if not key or boot != boot_id():
@@ -123,8 +123,8 @@ def kill_marked(text: str, within_s: float = END_S) -> list[str]:
 def _find_marked(key: str, session: str) -> list[ProcessEntry]:
     """The processes that have the variable, and those of the session while its leader lives.
 
-    Any user may have written the mark, so a leader of ours must have the variable: no other session of ours
-    is ended. Another user's, which we can neither look at nor end, is still at work.
+    Any user may have written the mark, so a leader of this user must also have the variable: no unrelated
+    session is ended. A leader of another user, which we can neither inspect nor end, counts as still running.
     """
     everyone = list_processes()
     leaders = {
@@ -138,7 +138,7 @@ def _find_marked(key: str, session: str) -> list[ProcessEntry]:
 def _kill_until_gone(find: Callable[[], list[ProcessEntry]], within_s: float) -> list[str]:
     deadline = time.monotonic() + within_s
     stopped: set[int] = set()
-    for _ in range(_STOP_ROUNDS):  # who is stopped starts nobody
+    for _ in range(_STOP_ROUNDS):  # stop them first: a stopped process starts no others
         fresh = [p.pid for p in find() if p.pid not in stopped]
         if not fresh:
             break
@@ -179,7 +179,7 @@ def list_processes() -> list[ProcessEntry]:
 
 
 def _read_process(pid: int) -> ProcessEntry | None:
-    """Return a process; None if it is gone, a zombie, or not to be seen."""
+    """Return a process; None if it is gone, a zombie, or not visible."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         text = (_PROC / str(pid) / "stat").read_bytes().decode("utf-8", "replace")
         name, fields = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
@@ -201,7 +201,7 @@ def _find_descendants(root: int, processes: list[ProcessEntry]) -> list[ProcessE
 
 
 def _is_foreign(pid: int) -> bool:
-    """Whether a process is another user's, and we are not allowed to look into it."""
+    """Whether a process belongs to another user and we may not inspect it."""
     if os.geteuid() == 0:
         return False
     with contextlib.suppress(OSError, ValueError, IndexError):

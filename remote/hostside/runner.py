@@ -1,11 +1,11 @@
-"""One attempt at one job: its turn, its step in a process of its own, its end, its result.
+"""Runs one attempt at one job: waits for a core, runs its step in a process of its own, writes the result.
 
 Runner and step are forked from the worker, which has loaded all that they need: no job starts an interpreter.
 
-The runner is detached from whoever handed the job in and sees to it that nothing outlives the job: it waits
-for a core, runs the step, and ends it with all its processes when it has answered, when its deadline or
-lease is over, or when nobody wants it any more. All times are of the monotonic clock; a lease counts as
-renewed when its file's time has changed, whatever the calendar says.
+The runner is detached from the connection that submitted the job, and makes sure that nothing outlives the
+job. It waits for a core and runs the step. It ends the step with all its processes when it has answered, when
+its deadline or lease is over, or when nobody wants it any more. All times are of the monotonic clock; a lease
+counts as renewed when its file's time has changed, whatever the calendar says.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from remote.hostside.store import hash_file
 from remote.hostside.workdir import write_json
 
 WORKDIR_VARIABLE = "NKI_KERNEL_AGENT_WORKDIR"
-_LOOK_S = 0.2  # how often lease and deadline are looked at; the step's end is noticed at once
+_LOOK_S = 0.2  # seconds between checks of lease and deadline; the step's end is noticed at once
 _TURN_S = 0.02
 _IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)
 _LOG_KEPT = 4 * LOG_BYTES
@@ -39,7 +39,7 @@ _FDS = 1024
 
 
 class EnterStep(BaseException):
-    """Takes the process that is to do a step out of the worker's stack, past all that catches errors."""
+    """Unwinds the worker's stack in the process that is to run a step, past every handler of `Exception`."""
 
     def __init__(self, step: str, folder: Path) -> None:
         super().__init__(step)
@@ -48,9 +48,9 @@ class EnterStep(BaseException):
 
 
 class JobRunner:
-    """Runs one job whose lock we hold, in a process that is its own.
+    """Runs one job whose lock we hold, in a process of its own.
 
-    `expiry_status` is closed when the result is there.
+    The descriptor `over` is closed when the result is written.
     """
 
     def __init__(self, job: JobFolder, over: int) -> None:
@@ -64,7 +64,7 @@ class JobRunner:
         self._exit: int | None = None
 
     def run_job(self) -> None:
-        """Do the job and write its result."""
+        """Run the job and write its result."""
         attempts = self._job.count_attempts()
         asked = time.monotonic()
         begun = ended = asked
@@ -93,7 +93,7 @@ class JobRunner:
         self._hold_core()
 
     def _wait_for_lease(self, deadline: float) -> str:
-        """Wait for a core or CPU; return why that ended without one, nothing otherwise."""
+        """Wait for a core or CPU; return why the wait ended without one, else an empty string."""
         kind, indices = ("core", self._order_cores()) if self._spec["cores"] else ("cpu", cpu_numbers())
         look = 0.0
         while True:
@@ -110,7 +110,7 @@ class JobRunner:
             time.sleep(_TURN_S)
 
     def _order_cores(self) -> list[int]:
-        """The cores that may be used, the preferred first, otherwise spread by the job's key."""
+        """The cores that may be used: the preferred ones first, the others spread by the job's key."""
         allowed = self._spec.get("allowed")
         cores = [core for core in core_numbers() if allowed is None or core in allowed]
         wanted = self._spec.get("prefer")
@@ -133,7 +133,7 @@ class JobRunner:
             if woken in ready:
                 os.read(woken, 512)
             if said in ready and not self._read_output(said):
-                time.sleep(_TURN_S)  # all have closed it; the child's end comes by itself
+                time.sleep(_TURN_S)  # all have closed it; the child itself ends soon
             ended = process_tree.reap_children()
             if pid in ended:
                 self._exit = os.waitstatus_to_exitcode(ended[pid])
@@ -155,7 +155,7 @@ class JobRunner:
         """Fork the step into a session of its own, and return its process id.
 
         Raises:
-            EnterStep: in the process that is to do it.
+            EnterStep: in the forked process, which is to run the step.
         """
         assert self._lease is not None
         spec = {name: self._spec.get(name) for name in ("key", "step", "payload")}
@@ -181,7 +181,7 @@ class JobRunner:
         return pid
 
     def _become_step(self, runner: int, core: int | None) -> None:
-        """Leave all of the runner's behind but the lease."""
+        """Drop everything that belongs to the runner except the lease."""
         assert self._lease is not None
         os.setsid()
         process_tree.die_with_parent(runner)
@@ -200,7 +200,7 @@ class JobRunner:
         os.chdir(self._job.work)
 
     def _read_output(self, said: int) -> bool:
-        """Keep the end of what the step says; False when there is no more for now."""
+        """Keep the end of the step's output; False when there is no more for now."""
         try:
             data = os.read(said, 1 << 16)
         except BlockingIOError:
@@ -216,7 +216,7 @@ class JobRunner:
         return self._exit == 0 and _read_answer(self._job.work) is not None
 
     def _write_result(self, result: dict[str, Any]) -> None:
-        """Write the result; on a full disk with less in it, in the place that was kept free."""
+        """Write the result; on a full disk write a shorter one, into the reserved space."""
         with contextlib.suppress(OSError):
             (self._job.path / "reserve").unlink()
         result["log_tail"] = self._log[-LOG_BYTES:].decode("utf-8", "replace")
@@ -232,7 +232,7 @@ class JobRunner:
             write_json(self._job.path / "result.json", {**result, **least, "status": _failure_status(error)})
 
     def _collect_answer(self, result: dict[str, Any]) -> dict[str, Any]:
-        """What of the result is the step's: its answer and files, if it is done."""
+        """The step's part of the result: its answer and files, if it is done."""
         if result["status"] != "done":
             return {"answer": None, "files": {}}
         found = _read_answer(self._job.work)
@@ -242,23 +242,23 @@ class JobRunner:
         return {"answer": found["answer"], "files": files}
 
     def _hold_core(self) -> None:
-        """Keep the core for as long as processes that cannot be ended may use it."""
+        """Keep the core as long as processes that cannot be ended may use it."""
         while self._left:
             time.sleep(1)
             self._left = process_tree.kill_and_reap_descendants(within_s=0)
 
 
 class _LeaseMonitor:
-    """Whether any home still wants the job: each has to touch its file now and then."""
+    """Tells whether any home still wants the job: each has to touch its lease file now and then."""
 
     def __init__(self, job: JobFolder, lease_s: float) -> None:
         self._job = job
         self._lease_s = lease_s
         self._seen: dict[str, tuple[int, float]] = {}
-        self.expiry_status()  # they count from now
+        self.expiry_status()  # leases count from now
 
     def expiry_status(self) -> str:
-        """Return `cancelled` when no home has a lease, `lease_lost` when none renews it, else nothing."""
+        """Return `cancelled` when no home has a lease, `lease_lost` when none renews it, else ""."""
         now = time.monotonic()
         clients = self._job.lease_holders()
         for client in clients:
@@ -275,7 +275,7 @@ class _LeaseMonitor:
 
 
 def _read_answer(work: Path) -> dict[str, Any] | None:
-    """Return {"answer": what the step answered}; None if it is nothing that can be sent."""
+    """Return {"answer": the step's answer}; None if it cannot be sent."""
     path = work / "answer.json"
     try:
         if not stat.S_ISREG(path.lstat().st_mode) or path.stat().st_size > JSON_BYTES:
@@ -290,7 +290,7 @@ def _reject_constant(name: str) -> None:
 
 
 def _hash_files(folder: Path) -> tuple[dict[str, list[Any]], str]:
-    """Return name to [sha256, bytes] of the regular files, and what is wrong with them as a whole."""
+    """Return the regular files as {name: [sha256, bytes]}, and what is wrong with the folder as a whole."""
     found: dict[str, list[Any]] = {}
     total = 0
     if folder.is_symlink() or not folder.is_dir():
@@ -317,13 +317,13 @@ def _failure_status(error: BaseException) -> str:
 
 
 def start_runner(job: JobFolder, lock: int) -> int:
-    """Start the runner of a job whose lock we hold, as a process that has nothing to do with us.
+    """Start the runner of a job whose lock we hold, as a process detached from this one.
 
-    Return a descriptor that is at its end when the job's result is there, or its runner is gone.
+    Return a descriptor that reaches its end when the job's result is written, or its runner is gone.
 
     Raises:
-        EnterStep: in the process that is to do the job's step.
-        OSError: there is no room for another process; the lock is given back, so that it can be tried again.
+        EnterStep: in the forked process, which is to run the job's step.
+        OSError: no process can be started; the lock is given back, so that the caller can try again.
     """
     opened = [lock]
     try:
@@ -376,7 +376,7 @@ def _close_all_but(*kept: int) -> None:
 
 
 def _write_failure(job: JobFolder, error: Exception) -> None:
-    """Write down that the runner failed; on a full disk in the place that was kept free."""
+    """Record that the runner failed; on a full disk in the reserved space."""
     with contextlib.suppress(OSError):
         (job.path / "reserve").unlink()
     nothing: dict[str, Any] = {

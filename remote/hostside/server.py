@@ -1,8 +1,8 @@
-"""Answers one home over one connection, and ends with it; jobs do not.
+"""Answers one home over one connection, and ends with it; jobs go on.
 
-One thread: what a home waits for is looked at between its messages, and when its runner is done. A home says
-something every few seconds while it lives, so one that has been silent for long is gone, whatever its
-connection says.
+One thread: it checks the jobs that a home waits for between messages, and when their runner is done. A home
+sends something every few seconds while it lives, so a home that is silent for long is gone, whatever the
+state of its connection.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from remote.hostside.workdir import Workdir
 
 SILENT_S = 300.0
 _READ_BYTES = 1 << 20
-_QUICK_S = 0.01  # how often a job is looked at whose runner another began, while it is young; and all others
+_QUICK_S = 0.01  # how often to check a young job that another process runs; and any other job
 _SLOW_S = 0.1
 _YOUNG_S = 5.0
 _CLIENT = re.compile(r"[0-9a-f]{8,64}")
@@ -40,7 +40,7 @@ FrameHeader = dict[str, Any]
 
 
 class WorkerServer:
-    """One connection, over the descriptors `hears` and `says`."""
+    """One connection over the descriptors `hears` (input) and `says` (output)."""
 
     def __init__(self, place: Workdir, program: str, *, hears: int, says: int) -> None:
         self._place = place
@@ -51,7 +51,7 @@ class WorkerServer:
         self._client = ""
         self._store = ContentStore(place, "")
         self._waiting: dict[int, tuple[JobFolder, float]] = {}
-        self._runners: dict[int, str] = {}  # key by what `start_runner` returned
+        self._runners: dict[int, str] = {}  # job key by the descriptor that `start_runner` returned
         self._verbs: dict[str, Callable[[FrameHeader], tuple[FrameHeader, bytes] | None]] = {
             "hello": self._handle_hello,
             "lacking": self._handle_lacking,
@@ -65,7 +65,7 @@ class WorkerServer:
         }
 
     def serve_home(self) -> None:
-        """Answer until the home is gone."""
+        """Answer requests until the home is gone."""
         self._write_all(PREAMBLE)
         heard = time.monotonic()
         while time.monotonic() - heard < SILENT_S:
@@ -95,7 +95,7 @@ class WorkerServer:
         return _QUICK_S if young else _SLOW_S
 
     def _reply_ended_jobs(self) -> None:
-        """Answer for the jobs that are over."""
+        """Send the answers of the jobs that are over."""
         for number, (job, _) in list(self._waiting.items()):
             state = job.state()
             if state != "running":
@@ -129,7 +129,7 @@ class WorkerServer:
         self._write_all(pack_frame({**header, "id": number}, payload))
 
     def _write_all(self, data: bytes) -> None:
-        """Write all; a home that takes nothing for long is gone."""
+        """Write all data; a home that reads nothing for long is gone."""
         view = memoryview(data)
         while view:
             _, ready, _ = select.select([], [self._says], [], SILENT_S)
@@ -147,7 +147,7 @@ class WorkerServer:
             raise RequestRefused("bad_request", "a client must be hexadecimal digits")
         self._client = client
         self._store = ContentStore(self._place, client)
-        if os.fork() == 0:  # beside the answer, and with nothing of this connection
+        if os.fork() == 0:  # in a process of its own, without this connection's descriptors
             with contextlib.suppress(Exception):
                 os.closerange(0, 256)
                 remove_stale_files(self._place)

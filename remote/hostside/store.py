@@ -1,8 +1,8 @@
-"""What homes sent, each content under its sha256.
+"""Stores the contents that homes sent, each under its sha256.
 
-A file has its final name only when all of it is there and its digest is right. Contents are copied out,
-never linked, and checked on the way: what a step does to its inputs, and what a crash did to the disk,
-ends there.
+A file gets its final name only when it is complete and its digest is right. Contents are copied out, never
+linked, and checked while copying. So neither a step that changes its inputs nor a crash that damages the disk
+spreads errors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BLOCK = 1 << 20
 
 
 class ContentStore:
-    """The contents in one workdir. `client` keeps the parts of homes that send the same apart."""
+    """The contents in one workdir. `client` separates the pieces of homes that send the same content."""
 
     def __init__(self, place: Workdir, client: str) -> None:
         self._folder = place.store
@@ -28,7 +28,7 @@ class ContentStore:
         return self._folder / digest
 
     def find_missing(self, digests: list[str]) -> list[str]:
-        """Return those that are not here; the others are marked as used now, so that they stay."""
+        """Return the digests that are not here; mark the others as used now, so that they stay."""
         return [digest for digest in digests if not self._mark_used(digest)]
 
     def _mark_used(self, digest: str) -> bool:
@@ -39,10 +39,10 @@ class ContentStore:
         return True
 
     def add_piece(self, digest: str, offset: int, data: bytes, *, last: bool) -> None:
-        """Add a piece; with the last one, the content gets its name.
+        """Add a piece; after the last one, the content gets its name.
 
         Raises:
-            RequestRefused: `bad_content` if pieces or digest are wrong; the sender begins again.
+            RequestRefused: `bad_content` if pieces or digest are wrong; the sender starts over.
         """
         part = self._folder / f"{digest}.{self._client}.part"
         try:
@@ -69,7 +69,7 @@ class ContentStore:
         """Copy a content out.
 
         Raises:
-            RequestRefused: `lacks` if it is not here, or no longer what it was.
+            RequestRefused: `lacks` if it is not here, or damaged.
         """
         found = hashlib.sha256()
         try:

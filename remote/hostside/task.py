@@ -1,4 +1,4 @@
-"""A job's folder as a step sees it: what it is asked, its inputs, where its answer goes."""
+"""A job's folder as a step sees it: the payload, the inputs, and where the answer goes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class StepTask:
 
     @property
     def core(self) -> int:
-        """The NeuronCore that this job has a lease on; 0 where it has none."""
+        """The NeuronCore that this job has leased; 0 if it has none."""
         return int(self._job.get("core") or 0)
 
     @property
     def caches_folder(self) -> Path:
-        """The folder of what steps keep, made where it is missing."""
+        """The folder of the caches that steps keep, created if it is missing."""
         # A job's folder is <workdir>/jobs/<key>/work.
         root = Path(os.environ.get(WORKDIR_VARIABLE) or self.folder.resolve().parents[2]) / "steps"
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ class StepTask:
         return self.input_path(name).exists()
 
     def write_answer(self, value: Any) -> None:
-        """Write the answer; it is there as a whole or not at all."""
+        """Write the answer; it appears as a whole or not at all."""
         part = self.folder / "answer.part"
         part.write_text(json.dumps(value, allow_nan=False), encoding="utf-8")
         part.replace(self.folder / "answer.json")

@@ -1,13 +1,13 @@
-"""The folders of a worker, and how files in them come to be.
+"""The folders of a worker, and how files appear in them.
 
     <workdir>/worker/<sha256>.pyz    this program, one for each version in use
     <workdir>/store/<sha256>         what homes sent: content under its digest
     <workdir>/jobs/<key>/            one job: spec.json, inputs/, leases/<client>, lock, attempts, reserve,
-                                     result.json when it is over, and work/, which alone the step may see
+                                     result.json when it is over, and work/, the only part a step sees
     <workdir>/trash/                 what is being removed
-    <leases>/core-N, cpu-N           who has a NeuronCore or a CPU: `leases.py`
+    <leases>/core-N, cpu-N           who holds a NeuronCore or a CPU: `leases.py`
 
-`<leases>` is one folder for all users of the machine, because its cores are.
+All users of the machine share one `<leases>` folder, because they share its cores.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FOLDERS = ("worker", "store", "jobs", "trash")
 
 
 class Workdir:
-    """The folders of one worker's workdir, made where they are missing."""
+    """The folders of one workdir, created if they are missing."""
 
     def __init__(self, workdir: Path) -> None:
         self.root = workdir.expanduser().absolute()
@@ -38,7 +38,7 @@ class Workdir:
         self.trash = self.root / "trash"
 
     def move_to_trash(self, path: Path) -> None:
-        """Remove a file or folder: gone from its place at once, from the disk as soon as may be."""
+        """Remove a file or folder: out of its place at once, from the disk as soon as possible."""
         away = self.trash / uuid.uuid4().hex
         try:
             path.rename(away)
@@ -48,10 +48,10 @@ class Workdir:
 
 
 def open_leases_folder() -> Path:
-    """Return the folder of leases, made where it is missing.
+    """Return the folder of leases, created if it is missing.
 
     Raises:
-        PermissionError: it is a link, or belongs to nobody who may have made it.
+        PermissionError: it is a link, or belongs to a user who may not create it.
     """
     folder = Path(os.environ.get(LEASES_VARIABLE) or _LEASES)
     with contextlib.suppress(FileExistsError):
@@ -63,7 +63,7 @@ def open_leases_folder() -> Path:
 
 
 def remove_path(path: Path) -> None:
-    """Remove a file or folder; what a step made unreadable is made readable first."""
+    """Remove a file or folder; make what a step left unreadable readable first."""
     if path.is_dir() and not path.is_symlink():
         for folder, _, _ in os.walk(path):
             with contextlib.suppress(OSError):
@@ -75,7 +75,7 @@ def remove_path(path: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a file that is there as a whole or not at all, also after the power failed."""
+    """Write a file that appears as a whole or not at all, even if the power fails."""
     part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:
         with part.open("w", encoding="utf-8") as file:
@@ -89,7 +89,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Return what `write_json` wrote; None if it is not there, or not whole."""
+    """Return what `write_json` wrote; None if the file is missing or incomplete."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):

@@ -1,9 +1,8 @@
-"""Comparing outputs with the reference's: files of truth, tolerances, and how a refusal is worded.
+"""Compares outputs with the reference's: reference files, tolerances, and the messages of rejections.
 
-Whole outputs are held to the problem's relative L2 error. A tile, whose error is its own, may have
-`TOLERANCE_FACTOR` times the error that float32 in a shuffled order of additions has on the worst tile of the
-same inputs, and never less than the problem's tolerance. Sets on which honest float32 means nothing are left
-out.
+Whole outputs must meet the problem's relative L2 tolerance. A tile's error may be `TOLERANCE_FACTOR` times
+the error that float32 with a shuffled order of additions has on the worst tile of the same inputs; its
+tolerance is never below the problem's. Sets on which even honest float32 is meaningless are left out.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ TOLERANCE_FACTOR = 8.0
 """How much worse than an honest reordering a kernel may be: other exact formulas round more often."""
 
 LOOSEST_TOLERANCE = 1e-2
-"""Sets whose tolerance would be above this are not judged: cancellation leaves nothing to compare."""
+"""Sets whose tolerance would be above this are not judged: after cancellation nothing is left to compare."""
 
 
 @dataclass(frozen=True)
 class ReferenceTiles:
-    """The reference's tiles for one input set, how far honest float32 is from them, a seed's marks."""
+    """The reference's tiles for one input set, the error of honest float32, and a seed's generator states."""
 
     truth: Sequence[Array]
     honest: float
@@ -57,15 +56,15 @@ def set_tolerance(name: str, honest: float, own: float) -> float | None:
 
 
 def describe_set(name: str) -> str:
-    """Return what messages call an input set."""
+    """Return the name of an input set for messages."""
     return f"input seed {name}" if name.isdecimal() else f"input set {name}"
 
 
 def require_within(outputs: Sequence[Array], error: float, tolerance: float, which: str) -> None:
-    """Refuse outputs whose error is not below the tolerance.
+    """Reject outputs whose error is not below the tolerance.
 
     Raises:
-        RejectedError: it is not.
+        RejectedError: the error is too large.
     """
     if error < tolerance:
         return
@@ -74,7 +73,7 @@ def require_within(outputs: Sequence[Array], error: float, tolerance: float, whi
 
 
 def refuse_outputs(bad: int, error: float, tolerance: float, which: str) -> Never:
-    """Refuse outputs that are off by `error`, or `bad` elements of which are not finite.
+    """Reject outputs that are off by `error`, or of which `bad` elements are not finite.
 
     Raises:
         RejectedError: always.
@@ -100,7 +99,7 @@ def load_whole_output(path: str) -> Array:
 
 
 def _restore_dtype(array: Array) -> Array:
-    """An array with its type: of bfloat16, which is none of its own, a file of NumPy keeps only the bytes."""
+    """Return the array with its type: NumPy files keep only the bytes of bfloat16."""
     return array.view(dtype_of("bfloat16")) if array.dtype.kind == "V" else array
 
 

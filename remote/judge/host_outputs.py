@@ -1,9 +1,9 @@
-"""What a host is asked to show of a kernel's outputs, once the kernel has ended.
+"""Chooses the parts of a kernel's outputs that a host must show, after the kernel has ended.
 
-Outputs stay on the host. Home asks for the judge's tiles and for what is compared whole, as sketches where
-these are smaller than the bytes. Which tiles, and which sketches, follows from the secret of the
-installation, the artefact and the digests of all outputs, so nobody on the host knows it before the outputs
-are there, and a verdict repeats.
+Outputs stay on the host. Home asks for the judge's tiles, and for whole outputs, as sketches where these are
+smaller than the bytes. The choice of tiles and sketches follows from the installation's secret, the artefact
+and the digests of all outputs. So nobody on the host knows it before the outputs exist, and verdicts are
+repeatable.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from seeds.spec import ProblemSpec
 
 
 def derive_sketch_seed(secret: str, artefact: str, outputs: Mapping[str, Sequence[str]]) -> str:
-    """Return the seed of the sketches for these outputs, by digest."""
+    """Return the seed of the sketches for these outputs, given by digest."""
     told = "\n".join(f"{name} {' '.join(digests)}" for name, digests in sorted(outputs.items()))
     return hashlib.sha256(f"{secret}\n{artefact}\n{told}".encode()).hexdigest()
 
@@ -36,7 +36,7 @@ def request_pieces(
 
 
 def request_full_pieces(spec: ProblemSpec, size: str, pieces: Sequence[OutputPiece]) -> list[OutputPiece]:
-    """Return the same pieces, their bytes instead of sketches."""
+    """Return the same pieces with their bytes instead of sketches."""
     return [
         piece.model_copy(update={"bins": 0, "nbytes": _piece_bytes(spec, size, piece.output, piece.box)})
         for piece in pieces

@@ -1,7 +1,7 @@
-"""The stage of numerics where a host ran the kernel: what it showed of the outputs, against the reference.
+"""The numerics stage for kernels that ran on a host: compares the pieces it showed with the reference.
 
-The same sets, tiles and tolerances as in `trials`. A sketch tells an error up to a factor (`sketch`); where
-that factor decides, the piece is `unsure`, and home asks for its bytes before it says anything.
+Sets, tiles and tolerances are those of `trials`. A sketch estimates an error up to a factor (`sketch`). Where
+that factor decides, the piece is `unsure`, and home asks for its bytes before it gives a verdict.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from remote.judge.rejection import RejectedError
 from seeds.inputs import dtype_of
 
 DOUBT_FACTOR = 1 + 6 * sqrt(2 / sketch.BINS)
-"""Six standard deviations of a sketch: errors within this factor of the tolerance are looked at exactly."""
+"""Six standard deviations of a sketch: errors within this factor of the tolerance are computed exactly."""
 
 
 class UnsureError(Exception):
-    """Sketches do not tell: the pieces at these positions have to be shown in full."""
+    """Sketches cannot decide: the host must show the pieces at these positions in full."""
 
     def __init__(self, places: Sequence[int]) -> None:
         super().__init__(f"{len(places)} pieces are within a factor {DOUBT_FACTOR:.2g} of their tolerance")
@@ -39,12 +39,12 @@ class UnsureError(Exception):
 
 
 class BadPiecesError(Exception):
-    """What a host showed is not what it was asked for."""
+    """What a host showed is not what home asked for."""
 
 
 @dataclass(frozen=True)
 class _PieceDifference:
-    """How far a piece is from the truth (an L2 norm), how many elements are not finite; estimated or not."""
+    """A piece's distance from the reference (an L2 norm) and its non-finite elements; exact or estimated."""
 
     norm: float
     bad: int
@@ -53,13 +53,12 @@ class _PieceDifference:
 
 @dataclass
 class ReturnedOutputs:
-    """What a host showed of a kernel's outputs, for a job that has `host_outputs`, and the errors found by
-    seed."""
+    """The pieces that a host showed, for a job that has `host_outputs`, and the errors found by seed."""
 
     job: JudgeJob
     errors: dict[int, float]
     tolerance: float = 0.0
-    """The largest that a seed has been judged with; the problem's own at least."""
+    """The largest tolerance that a seed was judged with; at least the problem's own."""
     by_set: dict[str, float] = field(default_factory=dict)
     """The tolerance of each set whose tiles were judged."""
     unsure: list[int] = field(default_factory=list)
@@ -72,9 +71,9 @@ class ReturnedOutputs:
 
         Raises:
             RejectedError: the kernel is wrong.
-            UnsureError: sketches do not tell.
+            UnsureError: sketches cannot decide.
             BadReferenceError: the reference, or a file of it, is at fault.
-            BadPiecesError: what the host showed is not what it was asked for.
+            BadPiecesError: what the host showed is not what home asked for.
         """
         shown = self._host_outputs()
         data = _read_pieces(shown)
@@ -137,7 +136,7 @@ class ReturnedOutputs:
         )
 
     def _refuse_failed_set(self, name: str) -> None:
-        """Refuse a kernel that failed on this set."""
+        """Reject a kernel that failed on this set."""
         if name in self._host_outputs().ended:
             verdict, error = self._host_outputs().ended[name]
             raise RejectedError(verdict, error.code, error.message, error.line or 0, error.hint or "")
@@ -162,7 +161,7 @@ class ReturnedOutputs:
     def _relative_error(
         self, found: _PieceDifference, scale: float, tolerance: float, at: int
     ) -> tuple[float, int, int]:
-        """The relative error, the elements that are not finite, and the piece's place."""
+        """Return the relative error, the number of non-finite elements, and the piece's position."""
         error = inf if found.bad or not scale or not isfinite(found.norm) else found.norm / scale
         if found.estimated and tolerance / DOUBT_FACTOR <= error <= tolerance * DOUBT_FACTOR:
             self.unsure.append(at)
@@ -180,7 +179,7 @@ class ReturnedOutputs:
         if error < tolerance or any(at in self.unsure for _, _, at in worst):
             return
         if self.unsure:
-            raise UnsureError(self.unsure)  # what comes before this one decides first
+            raise UnsureError(self.unsure)  # an earlier piece decides first
         refuse_outputs(sum(item[1] for item in worst), error, tolerance, which)
 
 

@@ -1,4 +1,4 @@
-"""Input sets that a worker has drawn: whole ones, kept for the next kernel of the same problem, and parts."""
+"""Caches the input sets that a worker has drawn, for the next kernel of the same problem."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from seeds.inputs import dtype_of
 
 
 class InputCache:
-    """Inputs drawn before, the latest used ones, up to `max_bytes` altogether."""
+    """Recently used inputs, up to `max_bytes` in total."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -29,10 +29,10 @@ class InputCache:
         parts: Sequence[Array] | None = None,
         marks: Sequence[GeneratorStates] = (),
     ) -> list[Array]:
-        """Return the inputs of a set, read-only; drawn now if they are not here.
+        """Return the inputs of a set, read-only; draw them if they are not cached.
 
-        `parts` are the boxes that will be read of each (`read_of`), `marks` what was noted of a seed's
-        generator. With these, where a problem's sets are too large to be kept, the rest is left out.
+        `parts` are the boxes that will be read of each input (`read_of`). `marks` are the generator states of
+        a seed. With these, a set that is too large to be cached is drawn only where it is read.
         """
         key = (job.problem, job.size, name)
         if key in self._sets:
@@ -49,7 +49,7 @@ class InputCache:
         return arrays
 
     def _can_keep_all(self, job: JudgeJob) -> bool:
-        """Whether all sets that a job asks for can be kept."""
+        """Whether all sets that a job needs fit into the cache."""
         dims = job.spec.dims(job.size)
         nbytes = sum(
             prod(item.resolve_shape(dims)) * dtype_of(item.dtype).itemsize for item in job.spec.inputs
@@ -68,7 +68,7 @@ class InputCache:
 
 
 def digest_input_sets(job: DigestJob) -> dict[str, tuple[str, ...]]:
-    """Return the sha256 of each array of input sets, which are drawn now and not kept."""
+    """Return the sha256 of each array of input sets; draw them now and do not keep them."""
     return {
         name: tuple(
             hashlib.sha256(array.tobytes()).hexdigest() for array in suite.draw_set(job.spec, job.size, name)
@@ -78,7 +78,7 @@ def digest_input_sets(job: DigestJob) -> dict[str, tuple[str, ...]]:
 
 
 def _make_sources(job: JudgeJob, name: str, marks: Sequence[GeneratorStates]) -> list[InputSource]:
-    """The inputs of a set to be made in parts; none for a seed of which nothing was noted."""
+    """The inputs of a set as sources of parts; empty for a seed without generator states."""
     if not name.isdecimal():
         return suite.set_sources(job.spec, job.size, name)
     return seed_stream.seed_sources(job.spec, job.size, int(name), marks) if marks else []

@@ -1,4 +1,4 @@
-"""What evaluator and worker tell each other: a job, and the outcome or the failure that comes of it."""
+"""The messages between evaluator and worker: a job, and its outcome or failure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Box = tuple[tuple[int, int], ...]
 
 
 class OutputPiece(FrozenModel):
-    """A part of an output that a host shows: `box` (None: all), as `bins` sums of a sketch (0: as it is)."""
+    """A part of an output that a host shows: `box` (None: all), as `bins` sums of a sketch (0: the bytes)."""
 
     set: str
     output: int
@@ -22,10 +22,9 @@ class OutputPiece(FrozenModel):
 
 
 class HostOutputs(FrozenModel):
-    """What a host showed of the outputs that it computed: `pieces` behind one another in `file`.
+    """What a host showed of the outputs that it computed: `pieces` one after the other in `file`.
 
-    `seed` is that of the sketches. `ended` are the sets, of which there is at most one, on which the kernel
-    failed.
+    `seed` is that of the sketches. `ended` holds the sets, at most one, on which the kernel failed.
     """
 
     file: str
@@ -35,23 +34,23 @@ class HostOutputs(FrozenModel):
 
 
 class DeviceSamples(FrozenModel):
-    """What a device measured: samples in milliseconds by round, the last of which is believed."""
+    """Samples that a device measured, in milliseconds by round; the last round counts."""
 
     rounds: tuple[tuple[float, ...], ...]
     spread_ratio: float
-    """The spread up to which a round is believed."""
+    """The relative spread up to which a round counts as steady."""
 
 
 class JudgeJob(FrozenModel):
-    """What the worker needs beside the tracer's reply.
+    """What the worker needs besides the tracer's reply.
 
-    `references` are .npy files of whole outputs, per seed judged whole and output, `whole_sets` the same of
-    sets that are no seeds, each of which has excerpts too; `tiled_reference` are .npz files of tiles, per
-    input set judged on tiles. All are judged in the order given. `expression` is the file of what the
-    reference computes, as data; empty where nobody followed the reference. `secret` is what tiles are drawn
-    with; no message shows it. `host_outputs` is there where a host ran the kernel: its outputs are judged,
-    none are computed. `device`: a real one ran it, so that nothing is predicted, and a program that the
-    simulator cannot follow is no fault of the kernel.
+    `references` are .npy files of whole outputs, per seed judged whole and output. `whole_sets` are the same
+    for sets that are not seeds; each of these is also judged on tiles. `tiled_reference` are .npz files of
+    tiles, per input set judged on tiles. All are judged in the order given. `expression` is the file of the
+    reference's formula; empty if it could not be traced. `secret` decides which tiles are drawn; no message
+    shows it. `host_outputs` is set if a host ran the kernel: its outputs are judged, none are computed.
+    `device`: a real device ran the kernel. Then nothing is predicted, and a program that the simulator cannot
+    follow is no fault of the kernel.
     """
 
     model_config = ConfigDict(hide_input_in_errors=True)
@@ -70,9 +69,9 @@ class JudgeJob(FrozenModel):
 
 
 class PredictJob(FrozenModel):
-    """A job of another kind: what the model says of each program in a tracer's replies, and nothing more.
+    """Asks for the model's latency of each program in a tracer's replies, and nothing more.
 
-    `size` is None for programs at other dimensions than those of a size, which have no bounds.
+    `size` is None for programs at dimensions that no size has; these have no bounds.
     """
 
     spec: ProblemSpec
@@ -82,20 +81,20 @@ class PredictJob(FrozenModel):
 
 
 class LintJob(FrozenModel):
-    """A job of a third kind: what kernels' texts say before they are run, the rules' refusal or the code."""
+    """Asks what the static rules say about kernels' texts: the refusal, or the digest of the code."""
 
     sources: tuple[str, ...]
     target: str
 
 
 class TimelineJob(FrozenModel):
-    """A job of a fourth kind: when every instruction of the program in a tracer's reply would run."""
+    """Asks when every instruction of the program in a tracer's reply would run."""
 
     target: str
 
 
 class CheckJob(FrozenModel):
-    """A job of another kind: whether a tracer's program breaks a rule, before a host runs it."""
+    """Asks whether a tracer's program breaks a rule, before a host runs it."""
 
     spec: ProblemSpec
     size: str
@@ -103,7 +102,7 @@ class CheckJob(FrozenModel):
 
 
 class DigestJob(FrozenModel):
-    """A job of another kind: the sha256 of each array of input sets, to be compared with a host's."""
+    """Asks for the sha256 of each array of input sets, to compare with a host's."""
 
     spec: ProblemSpec
     size: str
@@ -111,7 +110,7 @@ class DigestJob(FrozenModel):
 
 
 class GrepJob(FrozenModel):
-    """A job of another kind: what a user's pattern finds in texts of a host, up to `most` each."""
+    """Asks for the matches of a user's pattern in texts from a host, up to `most` in each."""
 
     pattern: str
     texts: tuple[str, ...]
@@ -133,10 +132,10 @@ class JudgeOutcome(FrozenModel):
 
 
 class JudgeReply(FrozenModel):
-    """An outcome, or positions in `Shown.pieces` that have to be shown in full first, or predictions, or
-    why there can be none (`bad_reference`, `worker_failed`).
+    """A worker's reply: an outcome, pieces that must be shown in full first, predictions, or a failure.
 
-    `timeline` is a predicted run as Chrome trace events, `rejected` why a program has none.
+    Pieces are positions in `HostOutputs.pieces`. Failures have a code (`bad_reference`, `worker_failed`).
+    `timeline` is a predicted run as Chrome trace events, `rejected` the reason why a program has none.
     """
 
     outcome: JudgeOutcome | None = None

@@ -1,7 +1,7 @@
-"""Whether outputs are right: shapes, types, and the relative L2 error against the reference.
+"""Checks outputs: shapes, types, and the relative L2 error against the reference.
 
-rel_l2 = ||out - reference|| / ||reference||, in float64, over all elements; infinite when an output is
-not finite. The tolerance belongs to the problem.
+rel_l2 = ||out - reference|| / ||reference||, in float64, over all elements; infinite when an output is not
+finite. Each problem sets its own tolerance.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from seeds import ProblemSpec
 
 Array = NDArray[Any]
-_CHUNK = 1 << 20  # elements compared at a time, so that float64 copies stay small
+_CHUNK = 1 << 20  # elements compared at a time, to keep float64 copies small
 
 
 class ReturnedArray(Protocol):
-    """What a kernel says of an output: its shape and the name of its data type."""
+    """What a kernel declares about an output: its shape and the name of its data type."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -30,11 +30,11 @@ class ReturnedArray(Protocol):
 
 
 class BadReferenceError(Exception):
-    """The reference's outputs cannot be compared with: a fault of the problem or of a cached file."""
+    """The reference's outputs are unusable: a fault of the problem or of a cached file."""
 
 
 def output_fault(found: Sequence[ReturnedArray], spec: ProblemSpec, size: str) -> tuple[str, str] | None:
-    """Return (code, message) of the first way in which outputs are not those of the problem."""
+    """Return (code, message) of the first way in which outputs differ in form from the problem's."""
     dims = spec.dims(size)
     if len(found) != len(spec.outputs):
         return "output_count", f"the kernel returns {len(found)} arrays, {spec.name} has {len(spec.outputs)}"
@@ -61,7 +61,7 @@ def rel_l2(outputs: Sequence[Array], references: Sequence[Array]) -> float:
 
 
 def is_comparable(reference: Array) -> bool:
-    """Whether an error can be relative to it: finite, and not zero everywhere."""
+    """Whether a relative error is defined for the reference: finite, and not zero everywhere."""
     total = _sum_of_squares(reference)
     return isfinite(total) and total != 0.0
 

@@ -1,6 +1,6 @@
-"""A user's pattern, looked for in what a host sent: bounded by CPU time, as a pattern may take for ever.
+"""Searches a host's texts for a user's pattern within a limit of CPU time, because a pattern may never end.
 
-The engine looks at signals now and then, so a timer of the CPU time that this process used ends it, however
+Python's regex engine checks for signals now and then, so a timer on this process's CPU time ends it, however
 busy the machine is.
 """
 
@@ -19,14 +19,14 @@ CPU_S = 5.0
 
 
 class PatternTooSlowError(Exception):
-    """The pattern took longer than it may."""
+    """The pattern took longer than allowed."""
 
     def __init__(self) -> None:
         super().__init__(f"the pattern takes more than {CPU_S:g} s of processor time on it")
 
 
 def search_texts(job: GrepJob) -> tuple[tuple[str, ...], ...]:
-    """Return what the pattern's group, or without one the pattern, found in each text.
+    """Return the matches of the pattern's group, or of the whole pattern without one, in each text.
 
     Raises:
         PatternTooSlowError: it takes too long.

@@ -1,4 +1,4 @@
-"""What a target gives the trusted worker: a judge of programs in its own form."""
+"""The protocol that a target implements for the trusted worker: a judge of programs in its own form."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from targets.registry import load_target
 
 
 class ProgramJudge(Protocol):
-    """Judges what a target's tracer replied, in the worker; nothing may depend on a clock or on chance."""
+    """Judges a target's tracer replies, in the worker; results may not depend on a clock or on chance."""
 
     def judge_program(self, job: JudgeJob, reply: bytes, inputs: InputCache) -> JudgeOutcome:
-        """Take a tracer's reply through every stage; the outcome names the one that decided.
+        """Take a tracer's reply through every stage; the outcome names the stage that decided.
 
         Raises:
             BadReferenceError: the problem's reference, or a file of it, is at fault.
-            UnsureError: what a host showed does not tell.
-            BadPiecesError: what a host showed is not what it was asked for.
+            UnsureError: the sketches that a host showed cannot decide.
+            BadPiecesError: what a host showed is not what home asked for.
         """
         ...
 
     def find_refusal(self, job: CheckJob, reply: bytes, inputs: InputCache) -> JudgeOutcome | None:
-        """Return the outcome on a program that breaks a rule, before anybody runs it; None for the others."""
+        """Return the outcome for a program that breaks a rule, before anything runs it; None for the
+        others.
+        """
         ...
 
     def predict_latencies(self, job: PredictJob, replies: bytes) -> Sequence[PredictedLatency]:
@@ -34,7 +36,7 @@ class ProgramJudge(Protocol):
         ...
 
     def read_sources(self, job: LintJob) -> Sequence[PredictedLatency]:
-        """Return of each text why static rules refuse it, or the digest of its code."""
+        """Return for each text the reason why static rules refuse it, or the digest of its code."""
         ...
 
     def render_timeline(self, job: TimelineJob, reply: bytes) -> JudgeReply:

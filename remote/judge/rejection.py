@@ -1,4 +1,4 @@
-"""How a stage ends a judgement: an exception that is the verdict."""
+"""The exception by which a stage ends a judgement; it carries the verdict."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ class RejectedError(Exception):
 
 
 def escape_unprintable(text: str) -> str:
-    """Return what a kernel says, without characters that a terminal obeys."""
+    """Return a kernel's text without the control characters that a terminal obeys."""
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)

@@ -1,11 +1,11 @@
 """Metamorphic relations: what must hold between a kernel's own outputs, whatever its inputs are.
 
-No reference is asked. All relations of a problem that change inputs are applied one after the other, with
-orders and shifts drawn by the bytes of the program: what a kernel gives for these inputs follows from what it
-gives for known ones. Two more runs show whether outputs are linear where the problem says so. Kernels that
-know the inputs they are judged on, and are right on those, are found out here.
+No reference is needed. All of a problem's relations that change inputs are applied one after the other, with
+orders and shifts drawn from the bytes of the program. The outputs for the changed inputs then follow from
+those for known inputs. Two more runs test linearity where the problem declares it. This catches kernels that
+recognise the inputs they are judged on, and are right only on those.
 
-Axes are reordered by i -> (turn - i) mod n: then parts of outputs come from few parts of unchanged ones.
+Axes are reordered by i -> (turn - i) mod n, so parts of outputs come from few parts of unchanged ones.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from seeds.spec import ProblemSpec, RelationSpec
 
 Array = NDArray[Any]
 RunFunction = Callable[[Sequence[Array], Mapping[int, Sequence[Box]]], Sequence[Array]]
-"""Gives the outputs for some inputs; only what lies in the boxes, by output, has to be right."""
+"""Computes the outputs for some inputs; only the boxes, given by output, must be right."""
 
 RELATION_FACTOR = 4.0
 """How many times its tolerance a kernel may be off: each side of a relation has its own error."""
 
 SHIFT_RATIO = 0.25
-"""The spread of what is added, in that of the input: larger inputs are another set's business."""
+"""The spread of added shifts, relative to the input's: other sets test larger inputs."""
 
 _SHAPE = (64, 256)
 _SEEDS = 1 << 31
@@ -41,7 +41,7 @@ _SEEDS = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class OutputPart:
-    """A box of an output, and along each axis which elements of the unchanged output it shows."""
+    """A box of an output, and along each axis which elements of the unchanged output it must equal."""
 
     output: int
     box: Box
@@ -53,17 +53,17 @@ class OutputPart:
         return outputs[self.output][tuple(slice(*ends) for ends in self.box)].astype(np.float64)
 
     def expected_values(self, unchanged: Sequence[Array]) -> Array:
-        """Return what the box must be, in float64."""
+        """Return what the box must equal, in float64."""
         return unchanged[self.output][np.ix_(*self.sources)].astype(np.float64) * self.factor
 
     def needed_boxes(self) -> Iterator[Box]:
-        """The boxes of the unchanged output that it shows."""
+        """The boxes of the unchanged output that are needed for the expected values."""
         return product(*(list(_contiguous_runs(places)) for places in self.sources))
 
 
 @dataclass(frozen=True, slots=True)
 class RelationStep:
-    """One relation that changes inputs, and what was drawn for it."""
+    """One relation that changes inputs, with its random choices."""
 
     relation: RelationSpec
     turn: int
@@ -91,7 +91,7 @@ class RelationStep:
         return scaled
 
     def undo_step(self, name: str, part: OutputPart, shape: Sequence[int]) -> OutputPart:
-        """Return the part by the elements of the output before this step."""
+        """Return the part in terms of the elements of the output before this step."""
         if name not in self.relation.outputs:
             return part
         made, sources = parse_change(self.relation.outputs[name]), list(part.sources)
@@ -102,7 +102,7 @@ class RelationStep:
 
 @dataclass(frozen=True)
 class RelationTrial:
-    """A kernel, or a reference, at inputs on which it is known to be right."""
+    """A kernel, or a reference, with inputs on which it is known to be right."""
 
     spec: ProblemSpec
     shapes: Sequence[tuple[int, ...]]
@@ -111,7 +111,7 @@ class RelationTrial:
     boxes: Sequence[Box]
 
     def changed_error(self, steps: Sequence[RelationStep]) -> float:
-        """Return how far outputs are from what these relations, one after the other, say of them."""
+        """Return how far outputs are from what these relations, one after the other, predict."""
         parts = [self._make_part(steps, output) for output in range(len(self.boxes))]
         unchanged = self.run(self.inputs, {part.output: list(part.needed_boxes()) for part in parts})
         expected = [part.expected_values(unchanged) for part in parts]
@@ -125,7 +125,7 @@ class RelationTrial:
         )
 
     def linearity_error(self, names: Iterable[str], turn: int) -> float:
-        """Return how far f(x + y) is from f(x) + f(y), y being x in another order."""
+        """Return how far f(x + y) is from f(x) + f(y), where y is x in another order."""
         right, both = list(self.inputs), list(self.inputs)
         for number, item in enumerate(self.spec.inputs):
             if item.name in names:
@@ -160,9 +160,9 @@ class RelationTrial:
 def find_broken_relation(
     spec: ProblemSpec, size: str, inputs: Sequence[Array], run: RunFunction, *, tolerance: float, key: bytes
 ) -> str | None:
-    """Say which relation does not hold within `RELATION_FACTOR` times the tolerance; None if all do.
+    """Return a message on the relation that is off by `RELATION_FACTOR` tolerances or more; None if all hold.
 
-    `change_inputs` are any on which the outputs are right; what is drawn depends on `key`.
+    `inputs` are any on which the outputs are right; random choices depend on `key`.
     """
     generator = np.random.default_rng(list(hashlib.sha256(key).digest()))
     shapes = [output.resolve_shape(spec.dims(size)) for output in spec.outputs]
@@ -174,7 +174,7 @@ def find_broken_relation(
         if relation.inputs
     ]
     if steps and (error := trial.changed_error(steps)) >= limit:
-        # Rejected in any case: what is worth the cost of more runs is to say which one.
+        # The kernel is rejected in any case; more runs are worth their cost to say which relation broke.
         each = ((step.relation.name, trial.changed_error([step])) for step in steps)
         name, error = next((pair for pair in each if pair[1] >= limit), ("all after each other", error))
         return _describe_failure(name, error, limit)
@@ -191,7 +191,7 @@ def _describe_failure(name: str, error: float, limit: float) -> str:
 
 
 def _draw_box(shape: tuple[int, ...], generator: np.random.Generator) -> Box:
-    """Small outputs whole, of others a tile anywhere."""
+    """Return small outputs whole, for others a tile at a random place."""
     extent = shape if prod(shape) <= MAX_WHOLE_ELEMENTS else ((1,) * len(shape) + _SHAPE)[-len(shape) :]
     extent = tuple(min(size, part) for size, part in zip(shape, extent, strict=True))
     starts = generator.integers(np.subtract(shape, extent) + 1)
@@ -199,13 +199,13 @@ def _draw_box(shape: tuple[int, ...], generator: np.random.Generator) -> Box:
 
 
 def _turn_axis(array: Array, axis: int, turn: int) -> Array:
-    """Element i along the axis becomes element (turn - i) mod n, in two copies."""
+    """Move element i along the axis to (turn - i) mod n, with two copies."""
     low, high = np.split(array, [turn % array.shape[axis] + 1], axis)
     return np.concatenate([np.flip(low, axis), np.flip(high, axis)], axis)
 
 
 def _contiguous_runs(places: Array) -> Iterator[tuple[int, int]]:
-    """The intervals that some places along an axis make up."""
+    """The intervals that some positions along an axis form."""
     ordered = np.sort(places)
     for run in np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1):
         yield int(run[0]), int(run[-1]) + 1

@@ -1,8 +1,8 @@
-"""What honest rounding and reordering do to a result: the reference in float32, its sums in another order.
+"""Measures what honest rounding and reordering do: runs the reference in float32 with its sums reordered.
 
-`run_in_float32` runs a reference written on NumPy with arrays that take every float64 for float32 and add up,
-in sums and in products of matrices, a shuffled order in chunks one after the other, as a device does. How far
-that is from the truth is the yardstick for a kernel's error, and whether extreme inputs can be asked for.
+`run_in_float32` runs a NumPy reference on arrays that replace float64 by float32. Sums and matrix products
+add up in shuffled order, chunk after chunk, as a device does. The distance to the exact result is the
+yardstick for a kernel's error, and tells whether extreme inputs can be judged.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _CHUNK = 128
 
 
 def run_in_float32(reference: Callable[..., Any], inputs: Sequence[Array], seed: int) -> Any:
-    """Return what the reference gives in float32, its additions in the order of `seed`."""
+    """Return the reference's result in float32, with its additions in an order drawn by `seed`."""
     ReorderedArray.order = np.random.default_rng(seed)
     with np.errstate(all="ignore"):
         return reference(*(array.view(ReorderedArray) for array in inputs))
 
 
 def run_in_narrow_type(reference: Callable[..., Any], inputs: Sequence[Array], dtype: Any) -> Any:
-    """Return what the reference gives when all that it computes is kept in a type of two bytes."""
+    """Return the reference's result when everything it computes is kept in a type of two bytes."""
     ReorderedArray.kept = np.dtype(dtype)
     try:
         return run_in_float32(reference, inputs, seed=2)
@@ -35,7 +35,7 @@ def run_in_narrow_type(reference: Callable[..., Any], inputs: Sequence[Array], d
 
 
 class ReorderedArray(np.ndarray[Any, Any]):
-    """An array of at most float32 whose sums are made in shuffled order; elements are rounded to `kept`."""
+    """An array of at most float32 whose sums run in shuffled order; elements are rounded to `kept`."""
 
     order = np.random.default_rng(0)
     kept: np.dtype[Any] | None = None
@@ -45,7 +45,7 @@ class ReorderedArray(np.ndarray[Any, Any]):
         return super().astype(_narrow_dtype(dtype), *args, **kwargs)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        """Compute on plain float32 arrays; additions and products of matrices in shuffled order."""
+        """Compute on plain float32 arrays, with additions and matrix products in shuffled order."""
         plain = [_plain_array(item) for item in inputs]
         if "dtype" in kwargs:
             kwargs["dtype"] = _narrow_dtype(kwargs["dtype"])
@@ -59,7 +59,7 @@ class ReorderedArray(np.ndarray[Any, Any]):
     def __array_function__(
         self, func: Any, types: Iterable[type], args: Iterable[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        """Keep the type through functions that are no ufuncs."""
+        """Keep the type through functions that are not ufuncs."""
         return _wrap_result(super().__array_function__(func, types, args, kwargs))
 
 

@@ -1,7 +1,7 @@
-"""A seed's inputs in parts: the generator's states noted along the way, to go on from any of them.
+"""Draws parts of a seed's inputs: generator states are stored along the way, and drawing resumes from any.
 
-How many numbers of the generator an element takes is not known beforehand, so that none can be skipped; but
-what was drawn once can be begun again in the middle.
+The number of random words that an element takes is not known in advance, so nothing can be skipped. But a
+draw that was made once can be resumed in the middle.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ from seeds.inputs import draw_elements, dtype_of
 from seeds.spec import InputSpec, ProblemSpec
 
 GeneratorStates = NDArray[np.uint64]
-"""States of the generator, [chunks, 4]: high and low half of the state, whether half a draw is left, it."""
+"""States of the generator, [chunks, 4]: high and low half of the state, whether half a draw is left, that
+half.
+"""
 
 CHUNK = 1 << 10
-"""Elements between two states."""
+"""Elements between two stored states."""
 
 _NAME = "marks"
 _LOW_HALF = (1 << 64) - 1
 
 
 def draw_with_states(spec: ProblemSpec, size: str, seed: int) -> tuple[list[Array], list[GeneratorStates]]:
-    """Return a seed's inputs, as `seeds.inputs.draw` does, and per input the states at its chunks.
+    """Return a seed's inputs, as `seeds.inputs.draw` does, and for each input the states at its chunks.
 
     Raises:
         UnknownSizeError: the spec has no such size.
@@ -48,19 +50,19 @@ def draw_with_states(spec: ProblemSpec, size: str, seed: int) -> tuple[list[Arra
 
 
 def name_states(marks: Sequence[GeneratorStates]) -> dict[str, GeneratorStates]:
-    """Return the marks of all inputs by the names under which a file holds them."""
+    """Return the states of all inputs by the names under which a file holds them."""
     return {f"{_NAME}{number}": states for number, states in enumerate(marks)}
 
 
 def find_state_names(found: Sequence[str]) -> list[str]:
-    """Return those of a file's names that are marks, in the order of the inputs."""
+    """Return the names in a file that hold states, in the order of the inputs."""
     return [f"{_NAME}{number}" for number in range(sum(name.startswith(_NAME) for name in found))]
 
 
 def seed_sources(
     spec: ProblemSpec, size: str, seed: int, marks: Sequence[GeneratorStates]
 ) -> list[InputSource]:
-    """Return a seed's inputs, to be made in parts."""
+    """Return a seed's inputs as sources of parts."""
     dims = spec.dims(size)
     return [
         InputSource(
@@ -73,7 +75,7 @@ def seed_sources(
 
 
 class _ChunkReader:
-    """The spans of one input; the chunk drawn last is kept, since the next span often begins in it."""
+    """Reads spans of one input; keeps the last chunk, because the next span often begins in it."""
 
     def __init__(self, item: InputSpec, size: int, seed: int, marks: GeneratorStates) -> None:
         self._item, self._size, self._marks = item, size, marks
@@ -88,14 +90,14 @@ class _ChunkReader:
 
     def _draw_chunk(self, number: int) -> Array:
         if self._held is None or self._held[0] != number:
-            if self._held is None or self._held[0] != number - 1:  # else it is there already
+            if self._held is None or self._held[0] != number - 1:  # otherwise the generator is already there
                 self._restore_state(self._marks[number])
             count = min(CHUNK, self._size - number * CHUNK)
             self._held = number, draw_elements(self._item, (count,), self._generator)
         return self._held[1]
 
     def _restore_state(self, mark: GeneratorStates) -> None:
-        """Put the generator into the state that a mark noted."""
+        """Set the generator to a stored state."""
         high, low, has_half, half = mark.tolist()
         state = {**self._state["state"], "state": high << 64 | low}
         self._generator.bit_generator.state = {

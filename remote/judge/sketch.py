@@ -1,13 +1,13 @@
-"""Outputs in brief: random projections whose differences tell how far two arrays are apart.
+"""Sketches of outputs: random projections whose difference tells how far two arrays are apart.
 
-Each element is added to one of `bins` sums, with a random sign. Of the difference of two arrays that is a
-sketch too, and its squared norm estimates that of the difference, with a relative standard deviation of
-sqrt(2 / bins); where a single element differs it is exact. (The count sketch of Charikar, Chen and
-Farach-Colton, 2002.) Who does not know the seed cannot make an array that differs and looks the same.
+Each element is added to one of `bins` sums with a random sign. The difference of two sketches is the sketch
+of the difference. Its squared norm estimates that of the difference, with a relative standard deviation of
+sqrt(2 / bins); if a single element differs it is exact. (The count sketch of Charikar, Chen and
+Farach-Colton, 2002.) Without the seed nobody can make a different array with the same sketch.
 
-A sketch is `HEADER` (the largest sum, how many elements are not finite) and `bins` sums in units of the
-largest, in float32. Both ends run this file, hosts under Python 3.9: it needs nothing but NumPy's bit
-generators, whose streams are the same in all its versions.
+A sketch is `HEADER` (the largest sum, the number of non-finite elements) and `bins` sums in units of the
+largest, in float32. Both ends run this file, hosts under Python 3.9. It needs only NumPy's bit generators,
+whose streams are the same in all its versions.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 BINS = 256
-"""Sums of a sketch: a standard deviation of 9 %."""
+"""Number of sums in a sketch: a standard deviation of 9 %."""
 
 HEADER = struct.Struct("<dq")
 _CHUNK = 1 << 18
 
 
 def sketch_bytes(bins: int) -> int:
-    """Return the bytes of a sketch."""
+    """Return the size of a sketch in bytes."""
     return HEADER.size + 4 * bins
 
 
 def sketch_sums(array: Array, seed: str, bins: int = BINS) -> tuple[NDArray[np.float64], int]:
-    """Return the sums, and how many elements are not finite, which count as zero; `bins` is a power of 2."""
+    """Return the sums, and the number of non-finite elements, which count as zero; `bins` is a power of 2."""
     flat, found, bad = array.reshape(-1), np.zeros(bins), 0
     stream = np.random.PCG64(int.from_bytes(hashlib.sha256(seed.encode()).digest(), "big"))
     for start in range(0, flat.size, _CHUNK):
@@ -58,10 +58,10 @@ def pack_sketch(array: Array, seed: str, bins: int = BINS) -> bytes:
 
 
 def unpack_sketch(data: bytes) -> tuple[NDArray[np.float64], int]:
-    """Return the sums of a sketch and how many elements were not finite.
+    """Return the sums of a sketch and the number of non-finite elements.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the bytes are not a sketch.
     """
     if len(data) <= HEADER.size or (len(data) - HEADER.size) % 4:
         raise ValueError(f"a sketch does not have {len(data)} bytes")

@@ -1,4 +1,4 @@
-"""Inputs that are made in parts: where a program reads little of a large array, the rest costs nothing."""
+"""Makes inputs in parts: where a program reads little of a large array, the rest costs nothing."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ Array = NDArray[Any]
 Ints = NDArray[np.int64]
 Shape = tuple[int, ...]
 SpanReader = Callable[[int, int], Array]
-"""The elements [first, end) of an input, seen flat."""
+"""Returns the elements [first, end) of an input, seen flat."""
 
 _MAX_PIECE = 1 << 18
-"""Elements made at a time, so that what passes on the way to an array stays in the processor's caches."""
+"""Elements made at a time, so that intermediate arrays stay in the processor's caches."""
 
 _MAX_GAP = 1 << 10
-"""Elements that nobody reads between two spans that are made as one."""
+"""Unread elements between two spans that are still made as one."""
 
 
 @dataclass(frozen=True)
 class InputSource:
-    """An input by its shape, type and the elements of any span; spans are asked for in ascending order."""
+    """An input by its shape, type and the elements of any span; spans are requested in ascending order."""
 
     shape: Shape
     dtype: np.dtype[Any]
     span: SpanReader
 
     def read_all(self) -> Array:
-        """Return all of it."""
+        """Return the whole input."""
         return self._fill_spans([(0, prod(self.shape))])
 
     def read_boxes(self, boxes: Ints) -> Array:
-        """Return it with the elements in the boxes (row, end row, column, end column); zeros elsewhere.
+        """Return the input with the elements in the boxes (row, end row, column, end column); zeros
+        elsewhere.
 
-        Rows are those of the last dimension. Pages that hold no such element take no memory.
+        Rows are those of the last dimension. Pages without such elements take no memory.
         """
         return self._fill_spans(_merge_spans(boxes, self.shape[-1] if self.shape else 1))
 
@@ -56,7 +57,7 @@ def _split_spans(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def _merge_spans(boxes: Ints, width: int) -> list[tuple[int, int]]:
-    """The flat spans that boxes cover, ascending, neighbours joined."""
+    """The flat spans that boxes cover, ascending, with neighbours joined."""
     if not len(boxes):
         return []
     lines = [_line_bounds(box, width) for box in boxes.tolist()]

@@ -1,8 +1,8 @@
 """The inputs that a kernel is judged on: those of the problem's seeds, and sets made to catch wrong kernels.
 
-Random normal numbers are kind: partial maxima, forgotten epsilons and terms that hardly count pass with them.
-The other sets have what random ones lack. They are drawn from the specification alone, so that every process
-draws the same; large arrays repeat a block of prime length, which costs a copy instead of a draw.
+Random normal numbers are too kind: partial maxima, forgotten epsilons and terms that hardly count pass with
+them. The other sets fill these gaps. They depend on the specification alone, so every process draws the same.
+Large arrays repeat a block of prime length, because copying is cheaper than drawing.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from seeds.spec import InputSpec, ProblemSpec
 Array = NDArray[Any]
 Shape = tuple[int, ...]
 SpanMaker = Callable[[int, Shape, np.random.Generator], SpanReader]
-"""An input by its position and shape, in float32, before distribution and scale are applied."""
+"""Makes an input from its position and shape, in float32, before distribution and scale are applied."""
 
 _BLOCK = 65_537
 _OUTLIER_FACTOR, _OUTLIER_STEP = 64.0, 1021
-_TAIL_FRACTION = 8  # masked: one in so many of each axis, the last ones
+_TAIL_FRACTION = 8  # masked sets: the last 1/8 of each axis
 
 WHOLE_SETS = ("outliers", "flipped")
 """Sets on which audits compare whole outputs: large values of either sign, everywhere."""
 
 EXTREME_SETS = frozenset({"huge", "tiny"})
-"""Sets that count only where an honest evaluation stays within the problem's own tolerance."""
+"""Sets that count only if an honest evaluation stays within the problem's own tolerance."""
 
 
 def _normal_block(shape: Shape, generator: np.random.Generator) -> Array:
-    """Standard normal numbers, as many as an array has up to the length that large ones repeat."""
+    """Standard normal numbers, up to the block length that large arrays repeat."""
     return generator.standard_normal(min(prod(shape), _BLOCK), dtype=np.float32)
 
 
 def _repeat_block(block: Array) -> SpanReader:
-    """The block again and again; rows are shifted against each other, since its length is a prime."""
+    """Repeat the block; its length is a prime, so rows are shifted against each other."""
 
     def span(first: int, end: int) -> Array:
         start, count = first % block.size, end - first
@@ -57,13 +57,13 @@ def _noise(_: int, shape: Shape, generator: np.random.Generator) -> SpanReader:
 
 
 def _wide_magnitudes(_: int, shape: Shape, generator: np.random.Generator) -> SpanReader:
-    """Magnitudes over six decimal orders, side by side."""
+    """Magnitudes over six decimal orders, next to each other."""
     block = _normal_block(shape, generator)
     return _repeat_block(block * np.exp2(generator.uniform(-10, 10, block.size).astype(np.float32)))
 
 
 def _outliers(_: int, shape: Shape, generator: np.random.Generator) -> SpanReader:
-    """A few elements far above all others; also every last one of a line, where partial maxima end early."""
+    """A few elements far above all others, including the last of each line, which partial maxima miss."""
     noise, width = _noise(_, shape, generator), shape[-1]
 
     def span(first: int, end: int) -> Array:
@@ -76,7 +76,7 @@ def _outliers(_: int, shape: Shape, generator: np.random.Generator) -> SpanReade
 
 
 def _equal_values(index: int, shape: Shape, _: np.random.Generator) -> SpanReader:
-    """One value everywhere, of few bits, so that sums are exact in any order."""
+    """The same value everywhere, of few bits, so that sums are exact in any order."""
     return lambda first, end: np.full(end - first, 0.75 + 0.25 * index, dtype=np.float32)
 
 
@@ -96,14 +96,15 @@ def _one_hot(index: int, shape: Shape, generator: np.random.Generator) -> SpanRe
 
 
 def _separate_signs(index: int, shape: Shape, generator: np.random.Generator) -> SpanReader:
-    """Signs that never mix: one input negative, the next positive; maxima that begin at zero are wrong."""
+    """Each input has one sign, negative or positive in turn; maxima that begin at zero are wrong."""
     return _repeat_block(np.abs(_normal_block(shape, generator)) * np.float32(4.0 if index % 2 else -4.0))
 
 
 def _ascending_lines(_: int, shape: Shape, generator: np.random.Generator) -> SpanReader:
-    """Each line ascends, so that its largest element comes last; lines differ in scale.
+    """Each line ascends, so its largest element comes last; lines differ in scale.
 
-    All are positive: with both signs, products of such matrices cancel, and nothing is left to compare.
+    All values are positive: with both signs, products of such matrices cancel, and nothing is left to
+    compare.
     """
     line = _repeat_block(np.sort(np.abs(generator.standard_normal(shape[-1], dtype=np.float32))))
     lines = shape[:-1]
@@ -143,7 +144,7 @@ def _make_scaled_noise(exponent: int) -> SpanMaker:
 
 
 def _reordered_batch(_: int, shape: Shape, generator: np.random.Generator) -> SpanReader:
-    """What plain noise is, its batch in another order."""
+    """Return the plain noise with its batch in another order."""
     noise, size = _noise(_, shape, generator), prod(shape)
     ahead = size - shape[0] // 2 * prod(shape[1:])
 
@@ -172,9 +173,9 @@ _WITHOUT_PREFIX = "without_"
 
 
 def adversarial_sets(spec: ProblemSpec) -> tuple[str, ...]:
-    """Return the names of the sets beside the seeds.
+    """Return the names of the sets besides the seeds.
 
-    `without_x` has zeros for the input x, so that terms show which others hide.
+    `without_x` has zeros for the input x, to expose terms that others hide.
     """
     return (*_MAKERS, *(_WITHOUT_PREFIX + item.name for item in spec.inputs if len(spec.inputs) > 1))
 
@@ -196,7 +197,7 @@ def draw_set(spec: ProblemSpec, size: str, name: str) -> list[Array]:
 
 
 def set_sources(spec: ProblemSpec, size: str, name: str) -> list[InputSource]:
-    """Return the inputs of a set that is no seed, to be made in parts.
+    """Return the inputs of a set that is not a seed, as sources of parts.
 
     Raises:
         UnknownSizeError: the spec has no such size.
@@ -217,7 +218,7 @@ def _zeros(first: int, end: int) -> Array:
 
 
 def _with_distribution(item: InputSpec, span: SpanReader) -> SpanReader:
-    """Signs and scale that the problem gives this input; integers stay what a seed can draw."""
+    """Apply the signs and scale that the problem gives this input; integers stay in a seed's range."""
 
     def drawn(first: int, end: int) -> Array:
         values = span(first, end)

@@ -1,11 +1,11 @@
-"""Evaluates a reference on tiles of its outputs, from parts of its inputs where that gives the same.
+"""Evaluates a reference on tiles of its outputs, from parts of its inputs where that gives the same result.
 
-Along many axes the problem falls apart: rows of a product of matrices need only their rows of the left input.
-Which axes of which inputs go with an axis of an output is not declared but tried out, at the reduced size: an
-axis counts where the reference, given parts of these inputs, gives just that part of its output.
+Many axes separate the problem: rows of a matrix product need only their rows of the left input. Which axes of
+which inputs belong to an axis of an output is not declared but tried at the reduced size. An axis counts if
+the reference, given parts of these inputs, gives exactly that part of its output.
 
-An axis of an input may be shorter: neighbouring heads of queries share one of keys. Then it is one element of
-the output's axis that needs one of the input's. Such axes are tried out at each of their elements.
+An input's axis may be shorter: neighbouring heads of queries share one head of keys. Then one element of the
+output's axis needs one element of the input's. Such axes are tried at each of their elements.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from seeds.spec import ProblemSpec
 Array = NDArray[Any]
 Reference = Callable[..., Any]
 Label = str | int
-"""The size of an axis as the specification writes it; axes of the same label are cut alike."""
+"""The size of an axis as the specification writes it; axes with the same label are cut alike."""
 
 _SMALL = 1 << 22
-"""Outputs of up to so many elements are evaluated whole, once for all tiles."""
+"""Outputs of up to this many elements are evaluated whole, once for all tiles."""
 
 _TRIAL_PARTS = ((0.3, 0.6), (0.0, 0.1), (0.9, 1.0))
-"""Parts of an axis that are tried out."""
+"""The parts of an axis that are tried."""
 
 _MAX_SHARED_LENGTH = 16
-"""Elements, at the reduced size, of the longest axis whose inputs may share theirs: each is tried out."""
+"""Longest axis, at the reduced size, whose inputs may be shared: each element is tried."""
 
 _NARROW_BYTES = 2
 _SAME_TOLERANCE = 1e-6
@@ -46,10 +46,10 @@ _SAME_TOLERANCE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class SeparableAxis:
-    """An axis of an output, and the (input, axis) pairs that may be cut with it.
+    """An axis of an output, and the (input, axis) pairs that can be cut with it.
 
-    Of `shared` ones, which are shorter, an element goes with several neighbours of the output's axis; where
-    there are any, only single elements can be cut.
+    `shared` axes are shorter: one element belongs to several neighbours on the output's axis. If there are
+    any, only single elements can be cut.
     """
 
     axis: int
@@ -59,7 +59,7 @@ class SeparableAxis:
 
 @dataclass(frozen=True)
 class TiledReference:
-    """A reference that is asked for tiles of its outputs; per output the `axes` it falls apart along."""
+    """A reference that evaluates tiles of its outputs; `axes` holds the separable axes of each output."""
 
     reference: Reference
     spec: ProblemSpec
@@ -80,9 +80,10 @@ class TiledReference:
     def reordering_error(
         self, inputs: Sequence[Array], tiles: Sequence[OutputTile], truth: Sequence[Array]
     ) -> float:
-        """Return the error of float32 with sums in shuffled order, that of the worst tile.
+        """Return the error of float32 with sums in shuffled order, on the worst tile.
 
-        It is infinite where the truth is not finite, or zero throughout an output: nothing to compare with.
+        It is infinite where the truth is not finite, or zero throughout an output: nothing can be compared
+        then.
         """
         bottom = norm_floors(tiles, truth)
         if not all(bottom.values()) or not all(np.isfinite(item.astype(np.float64)).all() for item in truth):
@@ -93,10 +94,10 @@ class TiledReference:
     def narrow_type_error(
         self, inputs: Sequence[Array], tiles: Sequence[OutputTile], truth: Sequence[Array]
     ) -> float:
-        """Return the error of keeping all that is computed in the inputs' type of two bytes, worst tile.
+        """Return the worst tile's error when everything is computed in the inputs' type of two bytes.
 
-        Where the reference takes the largest of nearly equal numbers, say, the answer is one of chance then;
-        in float16 it may not be finite. 0 where all inputs are wider.
+        A large error means that the answer depends on chance, for example where the reference takes the
+        largest of nearly equal numbers. In float16 it may not be finite. 0 where all inputs are wider.
         """
         narrow = [array.dtype for array in inputs if array.dtype.itemsize == _NARROW_BYTES]
         floats = [dtype for dtype in narrow if dtype.kind not in "iub"]
@@ -106,7 +107,7 @@ class TiledReference:
         return worst_tile_error(found, truth, norm_floors(tiles, truth), range(len(tiles)))
 
     def evaluate_tile(self, inputs: Sequence[Array], tile: OutputTile) -> Array:
-        """Return one tile, from the parts of the inputs that go with it."""
+        """Return one tile, computed from the parts of the inputs that belong to it."""
         parts, inside = list(inputs), list(tile.index)
         for item in self._cuttable_axes(tile):
             first, end = tile.box[item.axis]
@@ -119,7 +120,7 @@ class TiledReference:
         return as_outputs(self.reference(*parts), self.spec)[tile.output][tuple(inside)].copy()
 
     def _cuttable_axes(self, tile: OutputTile) -> Sequence[SeparableAxis]:
-        """All axes; of a box with several elements of an axis whose inputs are shared only the others."""
+        """All axes; those with shared inputs only if the box has a single element along them."""
         axes = self.axes[tile.output]
         single = all(np.diff(tile.box[item.axis]) == 1 for item in axes if item.shared)
         return axes if single else [item for item in axes if not item.shared]
@@ -137,7 +138,7 @@ class TiledReference:
 
 
 def make_tiled_reference(reference: Reference, spec: ProblemSpec, size: str) -> TiledReference:
-    """Find out along which axes the outputs that are large at `size` fall apart."""
+    """Find the axes along which the outputs that are large at `size` separate."""
     small = [prod(output.resolve_shape(spec.dims(size))) <= _SMALL for output in spec.outputs]
     none = TiledReference(reference, spec, [() for _ in small])
     if all(small) or REDUCED not in spec.sizes:
@@ -152,7 +153,7 @@ def make_tiled_reference(reference: Reference, spec: ProblemSpec, size: str) -> 
 
 
 def as_outputs(found: Any, spec: ProblemSpec) -> list[Array]:
-    """Return what a reference gave as arrays of the outputs' types."""
+    """Return a reference's result as arrays of the outputs' types."""
     arrays = found if isinstance(found, tuple) else (found,)
     with np.errstate(all="ignore"):
         return [
@@ -174,7 +175,7 @@ def _slice_axis(array: Array, axis: int, first: int, end: int) -> Array:
 
 
 def _axis_extent(item: SeparableAxis, inputs: Sequence[Array]) -> int:
-    """How long the output's axis is: as long as those of the inputs that are cut alike."""
+    """The length of the output's axis: that of the inputs that are cut alike."""
     number, axis = item.inputs[0]
     extent: int = inputs[number].shape[axis]
     return extent
@@ -185,7 +186,7 @@ def _find_axes(
 ) -> Sequence[SeparableAxis]:
     found: list[SeparableAxis] = []
     labels = trial.spec.outputs[number].shape
-    # Those with shared inputs last, since the others are also cut without them.
+    # Axes with shared inputs come last, because the others are also cut without them.
     for candidates in (_equal_axis_candidates, _shared_axis_candidates):
         for axis, label in enumerate(labels):
             if labels.count(label) > 1 or truth.shape[axis] == 1 or axis in {item.axis for item in found}:
@@ -200,14 +201,14 @@ def _find_axes(
 def _separates_along(
     trial: TiledReference, inputs: Sequence[Array], number: int, truth: Array, axes: Sequence[SeparableAxis]
 ) -> bool:
-    """Whether an output falls apart along these axes, the last of which is on trial."""
+    """Whether an output separates along these axes, the last of which is being tried."""
     attempt = replace(trial, axes=[axes if at == number else () for at in range(len(trial.axes))])
     tiles = (OutputTile(number, box) for box in _trial_boxes(truth.shape, axes))
     return all(attempt.reproduces_tile(inputs, tile, truth[tile.index]) for tile in tiles)
 
 
 def _equal_axis_candidates(spec: ProblemSpec, _: str, axis: int, label: Label) -> Iterator[SeparableAxis]:
-    """All inputs that have this axis together, then each alone: rows of queries are not those of keys."""
+    """All inputs with this axis together, then each alone: rows of queries are not those of keys."""
     having = _input_axes_labelled(spec, label)
     if having:
         yield SeparableAxis(axis, having)
@@ -216,7 +217,7 @@ def _equal_axis_candidates(spec: ProblemSpec, _: str, axis: int, label: Label) -
 
 
 def _shared_axis_candidates(spec: ProblemSpec, size: str, axis: int, label: Label) -> Iterator[SeparableAxis]:
-    """The same, with inputs of an axis that is a whole number of times shorter at either size."""
+    """The same, including inputs whose axis is shorter by the same whole factor at both sizes."""
     if evaluate_expression(label, spec.dims(REDUCED)) > _MAX_SHARED_LENGTH:
         return
     labels = dict.fromkeys(name for item in spec.inputs for name in item.shape)
@@ -236,7 +237,7 @@ def _input_axes_labelled(spec: ProblemSpec, label: Label) -> tuple[tuple[int, in
 
 
 def _trial_boxes(shape: Sequence[int], axes: Sequence[SeparableAxis]) -> Iterator[Box]:
-    """What the last of the axes is tried out with: some parts, or each of its elements."""
+    """The boxes to try for the last of the axes: some parts, or each of its elements."""
     tried = axes[-1]
     for part in _TRIAL_PARTS:
         box = _trial_box(shape, axes, part)
@@ -245,7 +246,7 @@ def _trial_boxes(shape: Sequence[int], axes: Sequence[SeparableAxis]) -> Iterato
 
 
 def _trial_box(shape: Sequence[int], axes: Sequence[SeparableAxis], part: tuple[float, float]) -> Box:
-    """All of the output but for these axes, of which a part, or one element where inputs are shared."""
+    """The whole output except along these axes: a part of each, or one element where inputs are shared."""
     box = [(0, size) for size in shape]
     for item in axes:
         size = shape[item.axis]

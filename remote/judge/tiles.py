@@ -1,9 +1,9 @@
-"""Parts of outputs: which ones the reference is kept for, which ones a candidate is judged on, how far off.
+"""Chooses the parts of outputs that are kept of the reference and compared for a candidate.
 
-Of a large output a pool of tiles is kept, drawn once per problem and size by a secret of the installation;
-small outputs are one tile. What a candidate is judged on is drawn from the pool by the bytes of its program,
-the first and the last tile always. So a verdict repeats within an installation, and whoever writes a kernel
-does not know where it is looked at, though this code is public.
+For a large output a pool of tiles is kept, drawn once per problem and size by a secret of the installation; a
+small output is one tile. The bytes of a candidate's program choose its tiles from the pool; the first and the
+last tile are always included. So a verdict repeats within an installation, and the author of a kernel does
+not know where it is compared, although this code is public.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Box = tuple[tuple[int, int], ...]
 """(first, end) along each dimension of an output."""
 
 MAX_WHOLE_ELEMENTS = 1 << 20
-"""Outputs of up to so many elements are one tile."""
+"""Outputs of up to this many elements are one tile."""
 
 POOL_SIZE, JUDGED_TILES = 12, 4
-"""Tiles kept of each larger output, and those that one candidate is judged on."""
+"""Tiles kept of each larger output, and tiles that one candidate is judged on."""
 
 _SHAPE = (64, 256)
 
@@ -45,7 +45,7 @@ class OutputTile:
 
 
 def make_tile_pool(spec: ProblemSpec, size: str, secret: str) -> list[OutputTile]:
-    """Return the tiles that are kept of all outputs; of each output the first and the last come first.
+    """Return the tiles to keep of all outputs; each output's first and last tile come first.
 
     Their number and shapes are the same for every `secret`, which decides where the others lie.
     """
@@ -70,7 +70,7 @@ def choose_tiles(tiles: Sequence[OutputTile], program: bytes) -> list[int]:
 
 
 def boxes_by_output(tiles: Sequence[OutputTile]) -> dict[int, list[Box]]:
-    """Return the boxes by output, as slices of programs take them."""
+    """Return the boxes by output, in the form in which programs take slices."""
     found: dict[int, list[Box]] = {}
     for tile in tiles:
         found.setdefault(tile.output, []).append(tile.box)
@@ -82,7 +82,7 @@ def worst_tile_error(
 ) -> float:
     """Return the largest relative L2 error of any tile, infinite when an element is not finite.
 
-    `floor` is, per tile, the norm that stands in for the truth's where that is zero.
+    `floor` gives, per tile, the norm to use where the truth's norm is zero.
     """
     return max(
         _relative_error(one, other, floor[number])

@@ -1,7 +1,6 @@
-"""Hosts that are reached over SSH: who they are, whether they are who they say, and what runs there.
+"""Reaches hosts over SSH: their addresses, their keys, the connection, and the jobs that run there.
 
-`host` names one, `host_keys` knows its key, `link` is the connection that comes back, `jobs` hands work to
-the worker in `remote/hostside` and gets its result, whatever happens to the link in between. asyncssh is
-imported in this package alone, and `remote.registry` imports the package when somebody asks for it. Open
-`jobs.py` first.
+`host` names a host and `host_keys` verifies its key. `link` is the connection, which reconnects. `jobs` sends
+work to the worker in `remote/hostside` and gets its result, even if the link breaks in between. Only this
+package imports asyncssh, and `remote.registry` imports it on demand. Open `jobs.py` first.
 """

@@ -1,6 +1,6 @@
-"""Finding a Python on a host and putting the worker there: the only commands before the worker speaks.
+"""Finds a Python on a host and installs the worker there: the only commands before the worker starts.
 
-Both are fixed texts; what differs from host to host are their arguments.
+Both are fixed scripts; only their arguments differ from host to host.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _NO_PYTHON = 9
 _FULL = 28
 NOT_FOUND = frozenset({126, 127})
 
-# The SDK's own, then the one that setting a host up makes, then the system's. Commands start in the user's
-# $HOME, where a work folder without an absolute path is; an interpreter found there is named whole.
+# Try the SDK's Python, then the one that host setup makes, then the system's. Commands start in the user's
+# $HOME, to which a relative work folder belongs; an interpreter found there gets an absolute path.
 _FIND = """
 for python in /opt/aws_neuronx_venv*/bin/python "$1"/venv/bin/python "$(command -v python3)"; do
   if [ -x "$python" ] && "$python" -I -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
@@ -56,21 +56,21 @@ except OSError as error:
 
 
 def home_command(argv: Sequence[str]) -> list[str]:
-    """Return the command that runs `argv` where paths without a beginning / are from: in $HOME.
+    """Return the command that runs `argv` in $HOME, where relative paths belong.
 
-    Sessions begin in the folder that the system has for the user, which need not be that one; setting a host
-    up goes by $HOME too.
+    Sessions start in the folder that the system has for the user, which may be another one; host setup uses
+    $HOME too.
     """
     return ["sh", "-c", 'cd -- "$HOME" && exec "$@"', "sh", *argv]
 
 
 def find_command(host: HostSpec) -> list[str]:
-    """Return the command that prints which Python to use."""
+    """Return the command that prints the Python to use."""
     return home_command(["sh", "-c", _FIND, "sh", host.workdir])
 
 
 def install_command(host: HostSpec, python: str, digest: str) -> list[str]:
-    """Return the command that reads the compressed worker and keeps it."""
+    """Return the command that reads the compressed worker and stores it."""
     return home_command([python, "-I", "-c", _INSTALL, host.workdir, digest])
 
 
@@ -81,11 +81,11 @@ def serve_command(host: HostSpec, python: str, digest: str) -> list[str]:
 
 
 async def find_python(link: SshLink) -> str:
-    """Return the host's interpreter: the one that is configured, or the first that is good enough.
+    """Return the host's interpreter: the configured one, or the first that is good enough.
 
     Raises:
         HostPythonError: there is none.
-        HostError: the host cannot be asked.
+        HostError: the host cannot be reached.
     """
     if link.host.python is not None:
         return link.host.python
@@ -101,7 +101,7 @@ async def find_python(link: SshLink) -> str:
 
 
 async def install_worker(link: SshLink, python: str, worker: WorkerArchive) -> int:
-    """Put the worker on the host; return how many bytes were sent.
+    """Install the worker on the host; return the number of bytes sent.
 
     Raises:
         HostFullError: its disk is full.

@@ -1,4 +1,4 @@
-"""A conversation with the worker on a host: questions and answers by number, until the link is gone."""
+"""A conversation with the worker on a host: numbered questions and answers, until the link is gone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from remote.ssh.errors import (
 from remote.ssh.link import SshLink
 
 _READ_BYTES = 1 << 20
-_CHATTER_BYTES = 64 << 10  # what a login may print before the worker speaks
+_CHATTER_BYTES = 64 << 10  # bytes that a login may print before the worker starts
 _SAID_BYTES = 4 << 10
 _SPEAK_S = 45.0
 _REFUSALS: dict[str, type[HostError]] = {
@@ -34,7 +34,7 @@ WorkerAnswer = tuple[dict[str, Any], bytes]
 
 
 class SilentWorkerError(Exception):
-    """The command ended before the worker spoke: it is not there, or does not run. Installing it may help."""
+    """The command ended before the worker answered: it is missing or does not run. Installing it may help."""
 
     def __init__(self, status: int | None, said: str) -> None:
         super().__init__(said)
@@ -43,7 +43,7 @@ class SilentWorkerError(Exception):
 
 
 class WorkerChannel:
-    """One running worker. It is made by `opened` and of no more use once `is_dead`."""
+    """One running worker. `WorkerClient.open_channel` makes it; it is useless once `is_dead`."""
 
     def __init__(self, link: SshLink) -> None:
         self._link = link
@@ -61,10 +61,10 @@ class WorkerChannel:
         return self._end is not None
 
     async def start_worker(self, argv: list[str]) -> None:
-        """Start the worker and wait for its first word.
+        """Start the worker and wait for its greeting.
 
         Raises:
-            SilentWorkerError: it ended without one.
+            SilentWorkerError: it ended without a greeting.
             HostError: the host cannot be reached, or the link broke.
         """
         self._process = await self._stack.enter_async_context(self._link.open_session(argv))
@@ -82,10 +82,10 @@ class WorkerChannel:
     async def ask(
         self, verb: str, *, within_s: float | None, payload: bytes = b"", **fields: Any
     ) -> WorkerAnswer:
-        """Ask and return the answer.
+        """Ask the worker and return its answer.
 
         Raises:
-            LinkLostError: no answer came; whether the worker did it is not known.
+            LinkLostError: no answer came; the worker may or may not have acted.
             HostError: the worker refuses.
         """
         if self._end is not None:
@@ -119,7 +119,7 @@ class WorkerChannel:
         raise _REFUSALS.get(str(code), HostWorkerError)(f"{self._link.host.address}: {said}")
 
     async def _read_answers(self) -> None:
-        """Hand out answers as they come; at the end, tell all who wait."""
+        """Hand out answers as they arrive; at the end, fail all who wait."""
         buffer = bytearray()
         try:
             while data := await self._process.stdout.read(_READ_BYTES):
@@ -148,7 +148,7 @@ class WorkerChannel:
         return True
 
     async def _diagnose_silence(self, end: HostError) -> None:
-        """Tell a worker that is missing from a link that broke: only the first has an exit status."""
+        """Tell a missing worker from a broken link: only the first has an exit status."""
         if not isinstance(end, LinkLostError):
             self._spoken.set_exception(end)
             return
@@ -169,7 +169,7 @@ class WorkerChannel:
             answer.set_result((header, payload))
 
     async def _collect_stderr(self) -> None:
-        """Keep the end of what the worker says beside the protocol."""
+        """Keep the end of the worker's stderr."""
         with contextlib.suppress(asyncssh.Error, OSError):
             while data := await self._process.stderr.read(_READ_BYTES):
                 self._said += data
@@ -182,11 +182,11 @@ class WorkerChannel:
                 answer.set_exception(self._end)
 
     async def aclose(self) -> None:
-        """End the conversation; what was asked is not answered any more."""
+        """End the conversation; pending questions get no answer."""
         self._fail_pending(link_lost_error(self._link.host))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._spoken.done() and not self._spoken.cancelled():
-            self._spoken.exception()  # it was told, or nobody waits for it
+            self._spoken.exception()  # it was reported, or nobody waits for it
         await self._stack.aclose()

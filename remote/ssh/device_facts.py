@@ -1,4 +1,4 @@
-"""What a host was found to be when it was probed: its device, its versions, what it lacks."""
+"""What probing a host found: its device, its versions, and what it lacks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STAND_IN = "nki_sim (no Neuron SDK on host)"
 class DeviceFacts(FrozenModel):
     """A host's device and toolchain, as the probe found them.
 
-    `lacking` says in words what a Neuron device would need and is not there; the simulator stands in then.
+    `lacking` says in words what a Neuron device would need and is missing; then the simulator stands in.
     `packages` are versions by name. `routes` are the ways in which kernels can be compiled, best first.
     """
 
@@ -37,7 +37,7 @@ class DeviceFacts(FrozenModel):
 
     @property
     def is_predicted(self) -> bool:
-        """Whether latencies from there are predictions: the simulator stands in for the device."""
+        """Whether its latencies are predictions: the simulator stands in for the device."""
         return self.device_kind == "nki_sim"
 
     @property
@@ -47,14 +47,14 @@ class DeviceFacts(FrozenModel):
 
     @property
     def device(self) -> str:
-        """The device in words, as results name it."""
+        """The name of the device in results."""
         if self.is_predicted:
             return STAND_IN
         return f"{self.architecture or 'neuron'} ({self.instance_type or 'instance unknown'})"
 
     @property
     def toolchain(self) -> str:
-        """What compiles and times there, with versions: the same text, the same answers."""
+        """What compiles and times there, with versions: equal texts mean equal answers."""
         if self.is_predicted:
             return f"{load_default_tracer().toolchain()} on a host"
         versions = " ".join(f"{name} {version}" for name, version in sorted(self.packages.items()))
@@ -65,7 +65,7 @@ def parse_device_facts(answer: Any, address: str) -> DeviceFacts:
     """Return the facts in a probe's answer.
 
     Raises:
-        HostProtocolError: it is not one.
+        HostProtocolError: the answer is not one of a probe.
     """
     try:
         return DeviceFacts.model_validate(answer if isinstance(answer, Mapping) else {})

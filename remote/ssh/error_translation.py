@@ -1,4 +1,4 @@
-"""What asyncssh and the sockets raise, as this package's errors, each with what to do about it."""
+"""Turns errors of asyncssh and sockets into this package's errors, each with what to do about it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class _KeyVerifier(Protocol):
 
 @contextmanager
 def translate_errors(host: HostSpec, acquaintance: _KeyVerifier) -> Iterator[None]:
-    """Turn what goes wrong while a connection is made into this package's errors."""
+    """Turn what fails while connecting into this package's errors."""
     try:
         yield
     except asyncssh.HostKeyNotVerifiable as error:
         raise acquaintance.key_error(str(error)) from error
     except asyncssh.KeyExchangeFailed as error:
-        # A server whose known key is of a kind that it no longer has fails before it shows the new one.
+        # If a server no longer has a key of the known kind, connecting fails before it shows the new key.
         if acquaintance.known and "host key" in str(error).lower():
             raise acquaintance.key_error(str(error)) from error
         raise HostUnreachableError(f"{host.address}: no common way to encrypt: {error}") from error
@@ -65,6 +65,6 @@ def translate_errors(host: HostSpec, acquaintance: _KeyVerifier) -> Iterator[Non
 
 
 def link_lost_error(host: HostSpec, error: BaseException | None = None) -> LinkLostError:
-    """Return the error that the connection broke."""
+    """Return the error for a broken connection."""
     why = f": {error}" if error is not None and str(error) else ""
     return LinkLostError(f"{host.address}: the connection broke{why}")

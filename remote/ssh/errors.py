@@ -1,24 +1,24 @@
-"""What reaching a host can raise; each has a stable `code`, says which host, and what to do.
+"""The errors of reaching a host; each has a stable `code`, names the host, and says what to do.
 
 InfrastructureError
 `-- HostError
-    |-- BadHostError          bad_host           the address, or a field beside it, is not one
+    |-- BadHostError          bad_host           the address, or another field of the host, is invalid
     |-- SshConfigError        ssh_config         the user's ssh_config cannot be read
     |-- HostUnreachableError  host_unreachable   no connection: name, network, port, or no SSH server
     |-- HostKeyUnknownError   host_key_unknown   its key is in no known_hosts file
-    |-- HostKeyChangedError   host_key_changed   its key is not the one that is known
-    |-- HostAuthError         host_auth          it refuses us
+    |-- HostKeyChangedError   host_key_changed   its key is not the known one
+    |-- HostAuthError         host_auth          it refuses our keys
     |-- LinkLostError         link_lost          the connection broke before the answer
-    |-- HostDeadlineError     host_deadline      a command there took longer than it may
-    |-- HostPythonError       host_python        no interpreter there that the worker runs on
+    |-- HostDeadlineError     host_deadline      a command there took longer than allowed
+    |-- HostPythonError       host_python        no interpreter there can run the worker
     |-- HostFullError         host_full          its disk is full
-    |-- HostProtocolError     host_protocol      it answers what the protocol does not know
+    |-- HostProtocolError     host_protocol      its answer violates the protocol
     |-- HostLacksError        host_lacks         it no longer has an input that was sent to it
     |-- HostQueueError        host_queue         no core became free in time
     |-- HostInputsError       host_inputs        it draws other inputs than this machine
-    |-- HostDisagreesError    host_disagrees     the model there says something else than the same one here
+    |-- HostDisagreesError    host_disagrees     the same model gives another result there than here
     |-- HostStepError         host_step          a step of an evaluation ended there without an answer
-    |-- HostCalibrationError  host_calibration   the kernel that hosts are compared by does not run there
+    |-- HostCalibrationError  host_calibration   the calibration kernel does not run there
     |-- HostJailError         weak_jail          no jail works there that may hold the kernel
     `-- HostWorkerError       host_worker        the worker there failed
 """
@@ -29,7 +29,7 @@ from remote.errors import InfrastructureError
 
 
 class HostError(InfrastructureError):
-    """Base of what hosts raise. `permanent` ones do not go away by trying again."""
+    """Base of the errors of hosts. Trying again does not help with `permanent` ones."""
 
     kind = "host_error"
     permanent = False
@@ -39,7 +39,7 @@ class HostError(InfrastructureError):
 
 
 class BadHostError(HostError):
-    """The address, or a field beside it, is not one."""
+    """The address, or another field of the host, is invalid."""
 
     kind = "bad_host"
     permanent = True
@@ -59,7 +59,7 @@ class HostUnreachableError(HostError):
 
 
 class HostKeyUnknownError(HostError):
-    """The host's key is in no known_hosts file; `fingerprint` is that of the key it showed, if it did."""
+    """The host's key is in no known_hosts file; `fingerprint` is that of the key it showed, if any."""
 
     kind = "host_key_unknown"
     permanent = True
@@ -70,7 +70,7 @@ class HostKeyUnknownError(HostError):
 
 
 class HostKeyChangedError(HostError):
-    """The host's key is not the one that is known: another machine, or one between us and it."""
+    """The host's key is not the known one: it is another machine, or a machine in between."""
 
     kind = "host_key_changed"
     permanent = True
@@ -89,19 +89,19 @@ class HostAuthError(HostError):
 
 
 class LinkLostError(HostError):
-    """The connection broke before the answer was there."""
+    """The connection broke before the answer arrived."""
 
     kind = "link_lost"
 
 
 class HostDeadlineError(HostError):
-    """A command on the host took longer than it may."""
+    """A command on the host took longer than allowed."""
 
     kind = "host_deadline"
 
 
 class HostPythonError(HostError):
-    """No interpreter on the host that the worker runs on."""
+    """No interpreter on the host can run the worker."""
 
     kind = "host_python"
     permanent = True
@@ -114,7 +114,7 @@ class HostFullError(HostError):
 
 
 class HostProtocolError(HostError):
-    """The host answers what the protocol does not know."""
+    """The host's answer violates the protocol."""
 
     kind = "host_protocol"
 
@@ -126,7 +126,7 @@ class HostLacksError(HostError):
 
 
 class HostQueueError(HostError):
-    """No core became free within the time that a job may wait for its turn."""
+    """No core became free within the time that a job may wait."""
 
     kind = "host_queue"
 
@@ -138,20 +138,20 @@ class HostWorkerError(HostError):
 
 
 class HostInputsError(HostError):
-    """The host draws other inputs than this machine: its NumPy is another one."""
+    """The host draws other inputs than this machine, because its NumPy differs."""
 
     kind = "host_inputs"
     permanent = True
 
 
 class HostDisagreesError(HostError):
-    """The performance model says something else on the host than here."""
+    """The performance model gives another result on the host than here."""
 
     kind = "host_disagrees"
 
 
 class HostCalibrationError(HostError):
-    """The kernel that hosts are compared by does not compile or run there: it is the host, and no kernel."""
+    """The calibration kernel does not compile or run there: the host is at fault, not a kernel."""
 
     kind = "host_calibration"
 

@@ -1,10 +1,10 @@
-"""Evaluation on one host: compiled and run there, judged here from what came back.
+"""Evaluates kernels on one host: compiles and runs them there, and judges here what comes back.
 
-One evaluation: static rules here; on the host the kernel's Python in a jail (`compile`), then what came of
-it on the judge's inputs, which are drawn there (`execute`); only then is the host told what it has to show
-of the outputs (`compare`), and a worker here judges that. Times are believed as far as they follow from the
-samples (`measure`). Where the host has no SDK the simulator stands in for the device, and every result says
-so.
+One evaluation: static rules run here. The host runs the kernel's Python in a jail (`compile`), then the
+compiled kernel on the judge's inputs, which it draws itself (`execute`). Only then home tells the host which
+parts of the outputs to show (`compare`), and a worker here judges them. Times are accepted only as far as
+they follow from the samples (`measure`). If the host has no SDK, the simulator stands in for the device, and
+every result says so.
 """
 
 from __future__ import annotations
@@ -55,22 +55,23 @@ from state.model import (
     canonical_json,
     digest_of,
 )
+from targets.registry import starting_kernel
 
 _EXTRA = 4
-"""Evaluations under way beyond the host's CPUs: some wait for home, others for a NeuronCore."""
+"""Evaluations in progress beyond the host's CPUs: some wait for home, others for a NeuronCore."""
 
 DEVICE_ERROR = "device_error"
-"""The code with which a worker tells that the device's run time refused a run."""
+"""The code with which a worker reports that the device's runtime refused a run."""
 
 CALIBRATION = "silu"
-"""The problem whose kernel is timed again and again, to tell a host that drifts."""
+"""The problem whose kernel is timed again and again, to detect a drifting host."""
 
 
 class HostEvaluator:
     """Judges kernels that run on one host.
 
-    `jobs` is the way there, `address` what messages call it. `local` computes what is computed here:
-    references, judgements, predictions; several hosts share one, and whoever made it closes it.
+    `jobs` sends work to the host, `address` names it in messages. `local` computes what is computed here:
+    references, judgements, predictions. Several hosts share one `local`, and its creator closes it.
     """
 
     name = "ssh"
@@ -96,7 +97,7 @@ class HostEvaluator:
 
     @property
     def host_facts(self) -> HostFacts:
-        """The machine, as its worker greeted.
+        """The facts from the worker's greeting.
 
         Raises:
             InfrastructureError: host_unprepared.
@@ -104,7 +105,7 @@ class HostEvaluator:
         return self._require_prepared()[0]
 
     async def prepare(self) -> None:
-        """Reach the host and find out what it has, once."""
+        """Reach the host and probe it, once."""
         async with self._preparing:
             if self._found is None:
                 host = await self._jobs.greet_host()
@@ -121,10 +122,10 @@ class HostEvaluator:
                 await steps.discard_jobs()
 
     async def device_facts(self) -> DeviceFacts:
-        """Return what the host has.
+        """Return what the probe found on the host.
 
         Raises:
-            InfrastructureError: it cannot be reached, or does not answer as it should.
+            InfrastructureError: it cannot be reached, or its answer is invalid.
         """
         await self.prepare()
         return self._require_prepared()[1]
@@ -133,7 +134,7 @@ class HostEvaluator:
         """Return what compiles and times there, with versions.
 
         Raises:
-            InfrastructureError: host_unprepared: nobody has looked yet.
+            InfrastructureError: host_unprepared: the host was not probed yet.
         """
         known = self._require_prepared()[1].toolchain
         if self._score is None:
@@ -142,7 +143,7 @@ class HostEvaluator:
         return f"{known} scored by {told[:12]}"
 
     async def evaluate(self, request: EvaluationRequest, blobs: BlobReader, /) -> EvaluationAnswer:
-        """Judge one candidate; cancelling it ends its jobs on the host.
+        """Judge one candidate; cancelling ends its jobs on the host.
 
         Raises:
             InfrastructureError: no verdict could be reached, through no fault of the kernel.
@@ -160,19 +161,19 @@ class HostEvaluator:
         return make_answer(run, refused, self.toolchain())
 
     async def predict(self, request: PredictionRequest, blobs: BlobReader, /) -> Sequence[PredictedLatency]:
-        """Predict kernels without judging them: here, by the simulator.
+        """Predict kernels without judging them: here, with the simulator.
 
         Raises:
-            InfrastructureError: they could not be looked at.
+            InfrastructureError: the kernels could not be predicted.
         """
         return await self._local.predict(request, blobs)
 
     async def calibrate(self, core: int | None = None) -> float:
-        """Return how many milliseconds a kernel that is always the same takes on the host, on `core` if free.
+        """Return the milliseconds of a fixed kernel on the host, on `core` if that is free.
 
         Raises:
             HostCalibrationError: the host cannot run it.
-            InfrastructureError: the host could not be asked.
+            InfrastructureError: the host could not be reached.
         """
         await self.prepare()
         _, facts, device = self._require_prepared()
@@ -191,7 +192,7 @@ class HostEvaluator:
             await steps.discard_jobs()
 
     async def aclose(self) -> None:
-        """Leave the host; what is running there ends with its lease."""
+        """Disconnect from the host; jobs that run there end with their leases."""
 
     def _require_prepared(self) -> tuple[HostFacts, DeviceFacts, HostDevice]:
         if self._found is None:
@@ -248,17 +249,19 @@ class HostEvaluator:
     ) -> JudgeOutcome:
         outcome = await self._comparer.judge(run, steps, compiled)
         if outcome.error is not None and outcome.error.code == DEVICE_ERROR:
-            await self.calibrate()  # on a device that lost its mind every kernel fails
+            await self.calibrate()  # every kernel fails on a broken device
         return outcome
 
     async def _score_outcome(
         self, run: EvaluationContext, steps: EvaluationSteps, outcome: JudgeOutcome
     ) -> JudgeOutcome:
-        """Score a correct kernel end to end: as the objective each one, for the gate those judged on all."""
+        """Score a correct kernel end to end: for an objective always, for a gate only at the level
+        `whole`.
+        """
         config = self._score
         if config is None or outcome.verdict is not Verdict.CORRECT or outcome.benchmark is None:
             return outcome
-        first = run.source.decode() == run.problem.kernel
+        first = run.source == starting_kernel(run.problem, run.request.target)
         if config.use == "gate" and (run.level is not Level.WHOLE or first):
             return outcome
         async with run.time_stage("score"):
@@ -271,12 +274,12 @@ class HostEvaluator:
         return score.apply_objective(outcome, found)
 
     async def _judge_device_failure(self, error: StepEndedError) -> JudgeOutcome:
-        """The verdict on a kernel that hung the device, or took the runtime's process with it.
+        """The verdict on a kernel that hung the device, or killed the runtime's process.
 
-        It is one only where the device works for another kernel; else the device is at fault.
+        The kernel gets the blame only if the device works for another kernel.
 
         Raises:
-            InfrastructureError: the device is, or nothing ran on one.
+            InfrastructureError: the device is at fault, or no device was used.
         """
         hung = error.status == "deadline"
         on_device = error.step in {"execute", "benchmark"} and not self._require_prepared()[1].is_predicted
@@ -292,21 +295,21 @@ class HostEvaluator:
 
 
 def weak_jail_reason(author: str) -> str:
-    """Why a kernel is not compiled on a host, and what mends it."""
+    """Return why a kernel is not compiled on a host, and what helps."""
     return (
         f"only a weak jail works there, so kernels written by {author} are not compiled; install bubblewrap "
         "there, or set daemon.allow_weak_jail"
     )
 
 
-def _kernel_of(problem: seeds.Problem) -> bytes:
-    return problem.kernel.encode()
+def _kernel_of(problem: seeds.Problem, target: str) -> bytes:
+    return starting_kernel(problem, target)
 
 
 def _calibration_context(target: str) -> EvaluationContext:
-    """The evaluation whose kernel is timed to compare hosts; nothing of it is judged."""
+    """The evaluation context of the kernel that compares hosts; it is timed, not judged."""
     problem = seeds.load_problem(CALIBRATION)
-    source = _kernel_of(problem)
+    source = _kernel_of(problem, target)
     request = EvaluationRequest(
         candidate="calibration", author=PERSON, source=digest_of(source), problem=problem.make_ref(),
         size=REDUCED, target=target, toolchain="", level=Level.SLICES,

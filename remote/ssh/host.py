@@ -1,6 +1,6 @@
 """A host as the user names it: an address, and what this project may use there.
 
-Nothing here opens a connection, and nothing imports asyncssh: the configuration is read with it.
+Nothing here opens a connection or imports asyncssh, because the configuration is read with it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _PATH = re.compile(r"[^\x00-\x1f\x7f]{1,512}")
 class HostSpec:
     """Where to log in, and what may be used there.
 
-    `name` may be an alias of ssh_config; `user` and `port` are left to ssh_config where None. `python` is the
-    interpreter on the host, None to look for the SDK's; `workdir` is relative to the user's home there unless
-    it begins with /; `cores` are the NeuronCores that may be used, None for all; `slots` bounds the
-    evaluations under way there, None for as many as it has CPUs.
+    `name` may be an alias of ssh_config. `user` and `port` are left to ssh_config where None. `python` is the
+    interpreter on the host, None to look for the SDK's. `workdir` is relative to the user's home there unless
+    it begins with /. `cores` are the NeuronCores that may be used, None for all. `slots` bounds the
+    evaluations in progress there, None for as many as it has CPUs.
     """
 
     name: str
@@ -50,14 +50,14 @@ class HostSpec:
 
     @property
     def address(self) -> str:
-        """`[user@]host[:port]`, as it is written in a configuration."""
+        """`[user@]host[:port]`, as written in a configuration."""
         name = f"[{self.name}]" if ":" in self.name and self.port else self.name
         user = f"{self.user}@" if self.user else ""
         return user + name + (f":{self.port}" if self.port else "")
 
     @property
     def login_command(self) -> str:
-        """The command by which a person logs in there."""
+        """The command with which a person logs in there."""
         port = f"-p {self.port} " if self.port else ""
         return f"ssh {port}{self.user}@{self.name}" if self.user else f"ssh {port}{self.name}"
 
@@ -66,7 +66,7 @@ class HostSpec:
         """Return the host that `[user@]host[:port]` names; `options` are the other fields.
 
         Raises:
-            BadHostError: it is no such address.
+            BadHostError: the address is invalid.
         """
         user, at, place = text.strip().rpartition("@")
         if at and not _USER.fullmatch(user):

@@ -1,4 +1,4 @@
-"""From hosts as a configuration names them to hosts that can be reached; opens no connection."""
+"""Turns hosts of a configuration into hosts that can be reached; opens no connection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def host_from_config(config: HostConfig) -> HostSpec:
     """Return the host that an entry of a configuration names.
 
     Raises:
-        BadHostError: its address, or a field beside it, is none.
+        BadHostError: its address, or another field, is invalid.
     """
     return HostSpec.parse(
         config.address,
@@ -25,10 +25,11 @@ def host_from_config(config: HostConfig) -> HostSpec:
 
 
 def select_hosts(addresses: Iterable[str], configured: Iterable[HostConfig]) -> list[HostSpec]:
-    """Return the hosts of these addresses, with what the configuration knows of them; of none: all of its.
+    """Return the hosts of these addresses, with the configuration's fields; without addresses, all of its
+    hosts.
 
     Raises:
-        BadHostError: an address is none.
+        BadHostError: an address is invalid.
     """
     known = {host.address: host for host in map(host_from_config, configured)}
     wanted = [HostSpec.parse(text) for text in addresses]

@@ -1,7 +1,7 @@
-"""Inputs that a host draws for itself, and whether they are those that home judges by.
+"""Checks that the inputs a host draws for itself are those that home judges by.
 
-Home draws each set once per problem and size, notes the digests under `<home>/cache/draws/`, and compares
-those that a host answers: another NumPy there may draw other numbers, and no verdict must come of that.
+Home draws each set once per problem and size, stores the digests under `<home>/cache/draws/`, and compares
+them with the host's. Another NumPy there may draw other numbers, and that must not lead to a verdict.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ InputDigests = dict[str, tuple[str, ...]]
 
 
 class HostInputs:
-    """What inputs on hosts must be, by `workers` that draw them here."""
+    """Knows the right digests of inputs; `workers` draw the inputs here."""
 
     def __init__(self, home: Path, workers: WorkerPool) -> None:
         self._folder = home / "cache" / "draws"
@@ -33,11 +33,11 @@ class HostInputs:
     async def verify_inputs(
         self, steps: EvaluationSteps, spec: ProblemSpec, size: str, sets: Sequence[str]
     ) -> None:
-        """Have the host draw these sets, unless it did, and compare them.
+        """Have the host draw these sets, unless it did already, and compare their digests.
 
         Raises:
-            HostInputsError: it draws others.
-            InfrastructureError: the host could not be asked.
+            HostInputsError: it draws other inputs.
+            InfrastructureError: the host could not be reached.
         """
         drawing = drawing_payload(spec, size)
         fresh = [name for name in sets if (steps.address, drawing["key"], name) not in self._agreed]
@@ -71,7 +71,7 @@ def _answered_digests(told: Any, name: str) -> Any:
 
 
 def _read_digests(path: Path) -> InputDigests:
-    """What was noted; nothing where that cannot be read: it is a cache."""
+    """The stored digests; empty where they cannot be read: this is a cache."""
     try:
         found = json.loads(path.read_text(encoding="ascii"))
         return {str(name): tuple(map(str, digests)) for name, digests in found.items()}

@@ -1,7 +1,7 @@
-"""Whether a host is who it says: strictly, by the user's known_hosts and the home's own beside it.
+"""Verifies a host's key strictly, with the user's known_hosts and the home's own file.
 
-No key is ever taken on first sight. `fetch_host_key` asks for the key without trusting it, `trust_key` writes
-it down when somebody has said yes; a key that is not the known one is an error of its own, with both
+No key is ever accepted on first sight. `fetch_host_key` fetches the key without trusting it; `trust_key`
+stores it after somebody agreed. A key that differs from the known one is an error of its own, with both
 fingerprints.
 """
 
@@ -22,7 +22,7 @@ from remote.ssh.errors import HostError, HostKeyChangedError, HostKeyUnknownErro
 from remote.ssh.host import HostSpec
 
 _PORT = 22
-# What an ssh_config may ask for, and a worker must not have: the agent, variables, a terminal, X11.
+# Features that an ssh_config may enable and a worker must not have: the agent, variables, a terminal, X11.
 _NOTHING_ALONG: dict[str, Any] = {
     "agent_forwarding": False,
     "send_env": [],
@@ -41,8 +41,8 @@ def known_hosts_file(home: Path) -> Path:
 class ShownKey:
     """A key that a host showed. `place` is what it is filed under: name and port as ssh_config has them.
 
-    `describe_peer` says who showed it: name and port, and the address that was reached where no other host is
-    between.
+    `describe_peer` tells who showed it: name and port, and the address that was reached unless a jump host is
+    in between.
     """
 
     place: str
@@ -53,12 +53,12 @@ class ShownKey:
 
     @property
     def is_trusted(self) -> bool:
-        """Whether this very key is known already."""
+        """Whether this very key is already known."""
         return self.fingerprint in self.known
 
 
 class HostKeyVerifier:
-    """Looks up one host's keys while a connection is made, and remembers what was known and what shown."""
+    """Looks up one host's keys while connecting, and remembers the known keys and the one shown."""
 
     def __init__(self, host: HostSpec, files: Sequence[Path]) -> None:
         self._host = host
@@ -69,7 +69,7 @@ class HostKeyVerifier:
         self.address = ""
 
     def lookup_keys(self, name: str, address: str, port: int | None) -> Any:
-        """Return what is known of a host, as asyncssh asks it when the connection stands."""
+        """Return the known keys of a host; asyncssh calls this during the connection."""
         entries = asyncssh.import_known_hosts("\n".join(_read_text(path) for path in self._files))
         found = entries.match(name, address, port)
         self.address = address or self.address
@@ -78,9 +78,10 @@ class HostKeyVerifier:
         return found
 
     def list_algorithms(self, options: asyncssh.SSHClientConnectionOptions) -> list[str]:
-        """Return the kinds of keys to ask for: the known first, so that a host shows the one that is known.
+        """Return the kinds of keys to request, known kinds first, so that a host shows its known key.
 
-        With only the known ones, a host that has another kind by now would end the connection unseen.
+        The other kinds are needed too: without them, a host whose key kind changed would end the connection
+        unseen.
         """
         found = self.lookup_keys(
             options.host_key_alias or options.host, "", None if options.port == _PORT else options.port
@@ -93,13 +94,13 @@ class HostKeyVerifier:
         return [kind.decode("ascii") for kind in every]
 
     def describe_peer(self, options: asyncssh.SSHClientConnectionOptions) -> str:
-        """Return who was reached, for people."""
+        """Describe who was reached, for people."""
         name = options.host
         address = f" ({self.address})" if self.address not in {"", name} else ""
         return f"{name}{address}, port {options.port or _PORT},"
 
     def create_client(self) -> asyncssh.SSHClient:
-        """Return what asyncssh asks about a key that is not known: the answer is always no."""
+        """Return the object that asyncssh asks about unknown keys: it always says no."""
         return _StrictClient(self)
 
     def key_error(self, why: str) -> HostError:
@@ -114,7 +115,7 @@ class HostKeyVerifier:
                 fingerprint=shown,
                 known=self.known,
             )
-        if shown is None:  # a host on the way to this one, or a certificate
+        if shown is None:  # a jump host, or a certificate
             return HostKeyUnknownError(f"{address}: {why}; log in once with ssh to see which host is meant")
         return HostKeyUnknownError(
             f"{address}: its key ({shown}) is not known; {remedy}",
@@ -123,7 +124,7 @@ class HostKeyVerifier:
 
 
 class _StrictClient(asyncssh.SSHClient):
-    """Says no to each key that no file knows, and tells which it was."""
+    """Rejects each key that no file knows, and records it."""
 
     def __init__(self, acquaintance: HostKeyVerifier) -> None:
         self._acquaintance = acquaintance
@@ -140,14 +141,14 @@ class _StrictClient(asyncssh.SSHClient):
 
 
 def config_options(config: Path | None) -> dict[str, Any]:
-    """Return what asyncssh must be told to read this ssh_config and not the user's, also for jumps."""
+    """Return the options that make asyncssh read this ssh_config instead of the user's, also for jumps."""
     return {"config": [str(config)]} if config else {}
 
 
 async def connection_options(
     host: HostSpec, home: Path, config: Path | None = None
 ) -> tuple[asyncssh.SSHClientConnectionOptions, HostKeyVerifier]:
-    """Return how to connect, by ssh_config and the user's keys, and who looks at the host's key.
+    """Return the connection options, from ssh_config and the user's keys, and the verifier of the host's key.
 
     Raises:
         SshConfigError: ssh_config, or a key file that it names, cannot be read.
@@ -177,7 +178,7 @@ async def connection_options(
 async def fetch_host_key(
     host: HostSpec, *, home: Path, config: Path | None = None, timeout_s: float = 30.0
 ) -> ShownKey:
-    """Ask a host for its key, without trusting it and without logging in.
+    """Fetch a host's key, without trusting it and without logging in.
 
     Raises:
         HostError: it cannot be reached.
@@ -201,17 +202,17 @@ async def fetch_host_key(
 
 
 def trust_key(home: Path, key: ShownKey) -> None:
-    """Write a key down as the one of its host, in place of others that the home knows for it."""
+    """Store a key as its host's, replacing other keys that the home knows for it."""
     _write_lines(known_hosts_file(home), [*_other_lines(home, key.place), key.line])
 
 
 async def distrust_host(
     host: HostSpec, home: Path, config: Path | None = None
 ) -> tuple[bool, tuple[str, ...]]:
-    """Take back what `trust_key` wrote of a host; return whether there was any, and which keys are known
-    still.
+    """Remove what `trust_key` stored for a host.
 
-    Those are of the user's own files. The host is not asked.
+    Return whether there was anything, and which keys are still known, from the user's own files. The host is
+    not contacted.
 
     Raises:
         SshConfigError: ssh_config cannot be read.

@@ -1,6 +1,8 @@
-"""Setting a host up, or only looking at it, by the script in `deploy/`: what it did, found and misses.
+"""Sets a host up, or only inspects it, with the script in `deploy/`; reports what was done, found and
+missing.
 
-The script goes in by the standard input of `bash -s`; its answer is read strictly, as it is a host's.
+The script is sent to the standard input of `bash -s`. Its answer is parsed strictly, like everything from a
+host.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ VENDOR = (
     ("PROFILER", "capture", "-n", "KERNEL", "-s", "TRACE", "--profile-nth-exec=2"),
     ("PROFILER", "view", "-n", "KERNEL", "-s", "TRACE", "--output-format", "summary-json"),
 )
-"""What the worker runs of the vendor's, besides the SDK's Python (`remote/hostside/devices/neuron.py`)."""
+"""The vendor's commands that the worker runs, besides the SDK's Python
+(`remote/hostside/devices/neuron.py`).
+"""
 
 _NO_BASH = frozenset({126, 127})
 _Line = Annotated[str, StringConstraints(max_length=2000)]
@@ -45,9 +49,9 @@ class _SurveyAnswer(FrozenModel):
 
 @dataclass(frozen=True, slots=True)
 class HostSurvey:
-    """What a host has. `missing` has each thing that is not there with its remedy, `commands` what was run.
+    """What a host has. `missing` lists each missing thing with its remedy, `commands` what was run.
 
-    `usable`: kernels can be run there, if need be on the simulator.
+    `usable`: kernels can run there, if only on the simulator.
     """
 
     address: str
@@ -58,10 +62,10 @@ class HostSurvey:
 
 
 async def survey_host(link: SshLink, *, change: bool) -> HostSurvey:
-    """Look at a host; with `change`, set it up first.
+    """Inspect a host; with `change`, set it up first.
 
     Raises:
-        HostError: it cannot be reached, has no bash, or answers with something else.
+        HostError: it cannot be reached, has no bash, or gives an invalid answer.
     """
     host = link.host
     ran = await link.run_command(
@@ -89,20 +93,20 @@ async def survey_host(link: SshLink, *, change: bool) -> HostSurvey:
 
 
 def script_command(host: HostSpec, *, change: bool) -> list[str]:
-    """Return the command that the script is given to."""
+    """Return the command that reads the script."""
     options = ["--json", *([] if change else ["--check"]), "--workdir", host.workdir]
     return ["bash", "-s", "--", *options, *(["--python", host.python] if host.python else [])]
 
 
 def list_script_changes() -> list[str]:
-    """Return the commands by which the script changes something, as it has them."""
+    """Return the commands by which the script changes something, as written in it."""
     text = SCRIPT.read_text(encoding="utf-8").replace("\\\n", " ")
     lines = (line.partition(" act ")[2] for line in text.splitlines() if " act " in line)
     return [" ".join(line.split()) for line in lines if not line.startswith("COMMAND")]
 
 
 def plan_commands(host: HostSpec) -> dict[str, list[str]]:
-    """Return every command that setting up and runs would run on a host, by what they are for."""
+    """Return every command that setup and runs would execute on a host, by purpose."""
     from remote.ssh import jobs
 
     return {
@@ -113,5 +117,5 @@ def plan_commands(host: HostSpec) -> dict[str, list[str]]:
 
 
 def _strip_control(text: Any) -> str:
-    """Return text without what could move a terminal's cursor."""
+    """Return text without control characters that could move a terminal's cursor."""
     return "".join(letter if letter.isprintable() else " " for letter in str(text))

@@ -1,7 +1,7 @@
-"""What is asked of a host and what it answers, as values; and what of an answer is believed.
+"""The values that go to a host and come back, and the checks that an answer must pass.
 
-Everything that comes from a host is read strictly here: of the right type, within bounds, or the whole
-answer is refused (`HostProtocolError`). Durations are the host's monotonic clock, never its calendar.
+Everything from a host is parsed strictly: each field has the right type and is within bounds, or the whole
+answer is refused (`HostProtocolError`). Durations are of the host's monotonic clock, never its calendar.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ assert set(get_args(Status)) == set(STATUSES)
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _MAX_CORES = 4096
-_MAX_CPUS = 1024  # they become slots: who claims more would draw every job to itself
+_MAX_CPUS = 1024  # CPUs become slots: a host that claims more would draw every job to itself
 _MAX_BYTES = 1 << 60
-_MAX_S = 1e12  # JSON has whole numbers that no float can be
+_MAX_S = 1e12  # JSON allows whole numbers that are too large for a float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """One piece of work for a host.
 
-    The same `key` is the same job: it is done once, however often it is handed in. `inputs` are names of
-    files and the sha256 of what is in them. `cores` is 1 for a job that needs a NeuronCore to itself, 0
-    for one that needs a CPU; `prefer` is the core to wait for first. `deadline_s` counts from the job's
-    turn, `queue_s` bounds the wait for it. Unless its lease is renewed within `lease_s`, the job ends.
+    The same `key` is the same job: it is done once, however often it is submitted. `inputs` maps file names
+    to the sha256 of their contents. `cores` is 1 for a job that needs a NeuronCore to itself, 0 for one that
+    needs a CPU; `prefer` is the core to wait for first. `deadline_s` counts from the job's turn; `queue_s`
+    bounds the wait for it. The job ends unless its lease is renewed within `lease_s`.
     """
 
     key: str
@@ -70,11 +70,11 @@ class JobSpec:
 class JobResult:
     """How a job ended on its host.
 
-    `done`: the step ended by itself and answered; `failed`: it ended without an answer; `deadline`,
-    `cancelled`, `lease_lost`: it was ended; `unending`: it was to be ended and processes are left, which
-    `log_tail` names and whose core stays out of use. `read_files` are what it left, as name to (sha256,
-    bytes). `attempts` counts how often it was begun: more than once only when the host went down in
-    between, and only the last has a result.
+    `done`: the step ended by itself and answered. `failed`: it ended without an answer. `deadline`,
+    `cancelled`, `lease_lost`: it was ended. `unending`: it should have ended but processes are left;
+    `log_tail` names them, and their core stays out of use. `read_files` are the files it left, as name to
+    (sha256, bytes). `attempts` counts how often it was started: more than once only if the host went down in
+    between, and only the last attempt has a result.
     """
 
     status: Status
@@ -90,11 +90,11 @@ class JobResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """What a host is, as far as the worker sees without running anything of the vendor's.
+    """The facts about a host that the worker collects without running any vendor tool.
 
-    `cores` are the NeuronCores that leases are given for; without a Neuron device they are made up, one
-    for each CPU, and `neuron` is false. `boot_id` changes when the host is started anew. `walls` are the
-    programs there that jails are built with.
+    `cores` are the NeuronCores that can be leased; without a Neuron device there is one stand-in per CPU, and
+    `neuron` is false. `boot_id` changes when the host restarts. `walls` are the programs there that jails are
+    built with.
     """
 
     worker: str
@@ -115,7 +115,7 @@ def read_facts(answer: Mapping[str, Any], address: str) -> HostFacts:
     """Return the facts of a greeting.
 
     Raises:
-        HostProtocolError: it is not one.
+        HostProtocolError: it is not a greeting.
     """
     reader = AnswerReader(answer, address)
     return HostFacts(
@@ -135,10 +135,10 @@ def read_facts(answer: Mapping[str, Any], address: str) -> HostFacts:
 
 
 def read_result(answer: Any, address: str) -> JobResult:
-    """Return the result that a host tells.
+    """Return the result that a host reports.
 
     Raises:
-        HostProtocolError: it is not one.
+        HostProtocolError: it is not a result.
     """
     reader = AnswerReader(answer, address)
     if not isinstance(answer, Mapping):
@@ -162,13 +162,13 @@ def read_result(answer: Any, address: str) -> JobResult:
 
 @dataclass(frozen=True, slots=True)
 class AnswerReader:
-    """Fields of an answer, each of the type and size that it must have."""
+    """Reads fields of an answer, each with its required type and size."""
 
     answer: Mapping[str, Any]
     address: str
 
     def field_error(self, name: str) -> HostProtocolError:
-        """The error that `name` is missing or not what it should be."""
+        """The error that `name` is missing or invalid."""
         return HostProtocolError(
             f"{self.address}: its worker answers with a {name!r} that is none; "
             "if it comes back, remove the folder of the worker there and try again"
@@ -211,7 +211,7 @@ class AnswerReader:
         return value
 
     def read_numbers(self, name: str, most: int) -> list[int]:
-        """Return numbers below `most`, each of them once."""
+        """Return distinct numbers below `most`."""
         values = self._read_list(name, most)
         if not all(type(value) is int and 0 <= value < most for value in values):
             raise self.field_error(name)

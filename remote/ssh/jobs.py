@@ -1,9 +1,9 @@
-"""Work for one host: handed in, waited for, fetched, forgotten, whatever happens to the link in between.
+"""Runs jobs on one host: submits, awaits, fetches and forgets them, even if the link breaks in between.
 
-A job is known by its key on both ends. Handing it in again joins the one that is there, so every step here
-is simply tried again when the link breaks; a finished result is fetched, not made again. The lease is
-renewed several times within its length, which is also how a link that went silent is noticed in time. When
-the host was out of reach for longer than the lease, the job has ended there and is somebody else's.
+Both ends know a job by its key. Submitting it again joins the existing one, so every step here is simply
+repeated when the link breaks; a finished result is fetched, not computed again. The lease is renewed several
+times within its length, which also detects a silent link in time. If the host is out of reach for longer than
+the lease, the job has ended there, and another host may run it.
 """
 
 from __future__ import annotations
@@ -35,18 +35,20 @@ from remote.ssh.link import SshLink
 from remote.ssh.worker_archive import WorkerArchive, load_worker_archive
 from remote.ssh.worker_client import ANSWER_S, WorkerClient
 
-_RENEWALS = 6  # within one lease
-_SIGN_S = 30.0  # the worker takes a home that says nothing for minutes for gone
+_RENEWALS = 6  # per lease
+_SIGN_S = 30.0  # the worker drops a home that is silent for minutes
 _CANCEL_S = 20.0
 _FORGET_S = 15.0
-_MARGIN_S = 120.0  # for what a job does besides its turn: laying out, ending, hashing
+_MARGIN_S = 120.0  # for what a job does besides running: preparing, ending, hashing
 _RESTARTS = 3
-_PATIENCE_S = 120.0  # how long greetings and transfers wait for a link to come back
-_DIGESTS = 1000  # in one question
+_PATIENCE_S = 120.0  # how long greetings and transfers wait for the link to come back
+_DIGESTS = 1000  # per question
 
 
 class JobClient:
-    """The jobs of one home on one host. `load_worker_archive` is another archive than this version's."""
+    """The jobs of one home on one host. `load_worker_archive` can supply another worker than this
+    version's.
+    """
 
     def __init__(self, link: SshLink, *, worker: WorkerArchive | None = None) -> None:
         self.link = link
@@ -58,7 +60,7 @@ class JobClient:
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes of contents and of the worker that went over the link so far, compressed."""
+        """Compressed bytes of contents and of the worker sent over the link so far."""
         return self._bytes_put + self._caller.bytes_sent
 
     @property
@@ -66,7 +68,7 @@ class JobClient:
         return self.link.host
 
     async def greet_host(self) -> HostFacts:
-        """Return what the host is; the worker is put there first where it is missing.
+        """Return the host's facts; install the worker first if it is missing.
 
         Raises:
             HostError: it cannot be reached, or the worker does not run there.
@@ -74,7 +76,7 @@ class JobClient:
         return await self._caller.retry_lost_link(self._caller.host_facts, _PATIENCE_S)
 
     async def upload_blobs(self, blobs: Mapping[str, bytes]) -> int:
-        """Send what the host lacks of `blobs` (sha256 to content); return how many bytes went over the link.
+        """Send the `blobs` (sha256 to content) that the host lacks; return the number of bytes sent.
 
         Raises:
             HostError: it cannot be reached, or its disk is full.
@@ -99,16 +101,16 @@ class JobClient:
         return sent
 
     async def run_job(self, job: JobSpec) -> JobResult:
-        """Have a job done and return how it ended: done, failed, deadline, cancelled or unending.
+        """Run a job and return how it ended: done, failed, deadline, cancelled or unending.
 
-        It is begun anew, with nothing left of before, if the host went down or the lease was lost. Cancelling
-        ends it on the host, at once if the link stands, else when its lease ends.
+        It starts again from scratch if the host went down or the lease was lost. Cancelling ends it on the
+        host: at once if the link works, else when its lease ends.
 
         Raises:
             HostLacksError: an input is no longer there; `upload_blobs` it again.
             HostUnreachableError: the host has been away for longer than the lease.
             HostQueueError: no core became free within `queue_s`.
-            HostDeadlineError: the host says nothing of it, long after its deadline.
+            HostDeadlineError: the host reports no end, long after the job's deadline.
             HostError: the worker there failed, its disk is full, or it refuses us.
         """
         self._leases[job.key] = job.lease_s
@@ -134,11 +136,11 @@ class JobClient:
             self._leases.pop(job.key, None)
 
     async def _attempt_job(self, job: JobSpec) -> dict[str, Any]:
-        """Hand a job in and wait; return the worker's answer."""
+        """Submit a job and wait; return the worker's answer."""
         channel = await self._caller.open_channel()
         self._start_renewing()
         spec = {**asdict(job), "inputs": dict(job.inputs), "allowed": self.host.cores}
-        # The worker takes them in order, so the second needs not wait for the first's answer.
+        # The worker answers in order, so the second question need not wait for the first answer.
         waiting = asyncio.create_task(channel.ask("wait", within_s=None, key=job.key))
         try:
             await channel.ask("submit", within_s=ANSWER_S, spec=spec)
@@ -149,7 +151,7 @@ class JobClient:
             await asyncio.gather(waiting, return_exceptions=True)
 
     def _check_result(self, job: JobSpec, result: JobResult) -> JobResult:
-        """Return a result; raise the error for one that says nothing about the job itself."""
+        """Return a result; raise an error for one that says nothing about the job itself."""
         where = f"{self.host.address}: job {job.key[:12]}"
         said = result.log_tail.strip()[-500:]
         if result.status == "queue":
@@ -163,11 +165,11 @@ class JobClient:
         return result
 
     async def fetch_files(self, key: str, names: Collection[str]) -> dict[str, bytes]:
-        """Return files that a finished job has left, each checked against its digest.
+        """Return files that a finished job left, each checked against its digest.
 
         Raises:
-            KeyError: the job has left no such file.
-            HostError: it cannot be reached, or sends something else.
+            KeyError: the job left no such file.
+            HostError: it cannot be reached, or sends invalid data.
         """
         files = self._files[key]
         found = {}
@@ -181,7 +183,7 @@ class JobClient:
         return found
 
     async def _receive_file(self, key: str, name: str, size: int, got: bytearray) -> None:
-        """Add the rest of a file to `got`; what is there is kept when the link breaks."""
+        """Append the rest of a file to `got`; data already received is kept when the link breaks."""
         while len(got) < size:
             channel = await self._caller.open_channel()
             _, payload = await channel.ask("fetch", within_s=ANSWER_S, key=key, name=name, offset=len(got))
@@ -197,7 +199,7 @@ class JobClient:
             got += piece
 
     async def forget_job(self, key: str) -> None:
-        """Have a job's folder removed; where the host is out of reach that is left to its own sweeping."""
+        """Remove a job's folder; if the host is out of reach, its own cleanup does that later."""
         self._files.pop(key, None)
 
         async def forget() -> None:
@@ -208,21 +210,21 @@ class JobClient:
             await self._caller.retry_lost_link(forget, _FORGET_S)
 
     async def aclose(self) -> None:
-        """End the conversation. Jobs that run are left to their leases."""
+        """End the conversation. Running jobs end with their leases."""
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)
         await self._caller.aclose()
 
     async def _cancel_job(self, key: str) -> None:
-        """End a job and wait until it is; without a link its lease ends it."""
+        """End a job and wait until it ended; without a link its lease ends it."""
         channel = self._caller.live_channel
         if channel is None:
             return
         with contextlib.suppress(HostError):
             answer, _ = await channel.ask("cancel", within_s=_CANCEL_S, key=key)
             if answer.get("wanted") is not False:
-                return  # by another home, which then forgets it
+                return  # started by another home, which then forgets it
             await channel.ask("wait", within_s=_CANCEL_S, key=key)
             await channel.ask("forget", within_s=_CANCEL_S, key=key)
 
@@ -231,7 +233,7 @@ class JobClient:
             self._renewing = asyncio.create_task(self._renew_leases())
 
     async def _renew_leases(self) -> None:
-        """Renew all leases for as long as there are any; a link without answer is dropped."""
+        """Renew all leases as long as there are any; drop a link that does not answer."""
         while self._leases:
             shortest = min(self._leases.values())
             with contextlib.suppress(HostError):
@@ -242,7 +244,7 @@ class JobClient:
 
 
 async def _send_content(channel: WorkerChannel, digest: str, data: bytes) -> int:
-    """Send one content in pieces; return how many bytes they took."""
+    """Send one content in pieces; return the number of bytes sent."""
     sent = 0
     for begin in range(0, max(1, len(data)), CHUNK_BYTES):
         payload = zlib.compress(data[begin : begin + CHUNK_BYTES], 6)
@@ -253,7 +255,7 @@ async def _send_content(channel: WorkerChannel, digest: str, data: bytes) -> int
 
 
 def list_host_commands(host: HostSpec) -> list[list[str]]:
-    """Return every command that is run on a host: to find a Python, to put the worker there, to start it."""
+    """Return every command that is run on a host: find a Python, install the worker, start it."""
     python = host.python or "PYTHON"
     digest = load_worker_archive().digest
     return [

@@ -1,8 +1,8 @@
-"""The connection to one host: made when needed, kept alive, noticed when it is dead, made again.
+"""The connection to one host: opened on demand, kept alive, checked for silence, opened again.
 
-One connection carries all sessions, at most eight at once, because servers allow ten. asyncssh by itself
-neither notices a peer that went silent nor says that a command's end was only the connection's: here
-both are `LinkLostError`. Arguments are quoted one by one; no shell text is made of data.
+One connection carries all sessions, at most eight at once, because servers allow ten. asyncssh alone neither
+notices a silent peer nor tells the end of a command from the end of the connection; here both are
+`LinkLostError`. Arguments are quoted one by one; data never becomes shell text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OPENING_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTiming:
-    """When a silent host is given up, and how attempts to reach it are spread."""
+    """When to give up a silent host, and how to space attempts to reach it."""
 
     connect_s: float = 20.0
     login_s: float = 30.0
@@ -44,14 +44,14 @@ class LinkTiming:
     backoff_most_s: float = 60.0
 
     def pause_s(self, failures: int) -> float:
-        """How long to wait after so many failures in a row: doubling, and drawn, so that homes spread."""
+        """Seconds to wait after this many failures in a row: doubling, with jitter so that homes spread."""
         most = min(self.backoff_most_s, self.backoff_s * 2.0 ** min(failures, 30))
         return random.uniform(most / 2, most)  # noqa: S311  spreads load, hides nothing
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How a command on a host ended; a status of -1 is that a signal ended it."""
+    """How a command on a host ended; the status is -1 if a signal ended it."""
 
     status: int
     stdout: bytes
@@ -59,7 +59,7 @@ class CommandResult:
 
 
 class SshLink:
-    """One host's connection. `config` is an ssh_config in place of the user's."""
+    """One host's connection. `config` replaces the user's ssh_config."""
 
     def __init__(
         self,
@@ -82,12 +82,12 @@ class SshLink:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection, as far as anybody knows."""
+        """Whether there is a connection, as far as is known."""
         return self._connection is not None and not self._connection.is_closed()
 
     @property
     def silent_s(self) -> float | None:
-        """How long ago the host last answered something; None if it never did."""
+        """Seconds since the host last answered; None if it never did."""
         return None if self._heard is None else time.monotonic() - self._heard
 
     @property
@@ -96,7 +96,7 @@ class SshLink:
         return self._connection is not None and not self._connection.is_closed()
 
     def mark_heard(self) -> None:
-        """Say that the host has answered just now."""
+        """Record that the host answered just now."""
         self._heard = time.monotonic()
 
     async def run_command(
@@ -104,13 +104,13 @@ class SshLink:
     ) -> CommandResult:
         """Run a short command and return its end and output.
 
-        Ending the wait, by the deadline or by cancelling, closes the command's session; a command that does
-        not read or write may outlive that. What must not is a job.
+        When the deadline passes or the caller cancels, the command's session is closed. A command that does
+        not read or write may go on; work that must end belongs into a job.
 
         Raises:
-            HostError: the host cannot be reached, or says too much.
+            HostError: the host cannot be reached, or the output is too large.
             HostDeadlineError: the command takes longer than `deadline_s`.
-            LinkLostError: the connection broke first; the command may have run, or may run still.
+            LinkLostError: the connection broke first; the command may have run, or may still run.
         """
         try:
             async with asyncio.timeout(deadline_s), self.open_session(argv) as process:
@@ -133,7 +133,7 @@ class SshLink:
 
     @contextlib.asynccontextmanager
     async def open_session(self, argv: Sequence[str]) -> AsyncIterator[asyncssh.SSHClientProcess[bytes]]:
-        """Start a command and give its streams; its session is closed at the end.
+        """Start a command and yield its streams; close its session at the end.
 
         Raises:
             HostError: the host cannot be reached.
@@ -150,7 +150,7 @@ class SshLink:
                 process.close()
 
     async def _start_command(self, argv: Sequence[str]) -> asyncssh.SSHClientProcess[bytes]:
-        """Start a command; a server that has not yet noticed the end of others is asked again later."""
+        """Start a command; retry if the server has not yet noticed the end of other sessions."""
         for patience in range(_OPENINGS):
             connection = await self.ensure_connected()
             try:
@@ -169,11 +169,11 @@ class SshLink:
         raise AssertionError("the last attempt returns or raises")
 
     async def ensure_connected(self) -> asyncssh.SSHClientConnection:
-        """Return the connection, made if there is none.
+        """Return the connection; open it if there is none.
 
         Raises:
             HostUnreachableError: several attempts failed.
-            HostError: it will not work by trying again: keys, configuration.
+            HostError: trying again will not help: keys, configuration.
         """
         async with self._connecting:
             if self.is_connected:
@@ -209,12 +209,12 @@ class SshLink:
                 )
 
     def abort_connection(self) -> None:
-        """Give the connection up at once, as when the host says nothing any more."""
+        """Drop the connection at once, because the host no longer answers."""
         if self._connection is not None:
             self._connection.abort()
 
     async def aclose(self) -> None:
-        """Close the connection; the link may be used again."""
+        """Close the connection; the link can be used again."""
         connection, self._connection = self._connection, None
         if connection is None:
             return
@@ -227,7 +227,7 @@ class SshLink:
 
 
 async def _feed_input(process: asyncssh.SSHClientProcess[bytes], data: bytes) -> None:
-    """Write all of the input; a command that ends without reading it is not at fault."""
+    """Write all of the input; a command may end without reading it."""
     with contextlib.suppress(BrokenPipeError):
         for begin in range(0, len(data), _CHUNK_BYTES):
             process.stdin.write(data[begin : begin + _CHUNK_BYTES])

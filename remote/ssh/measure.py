@@ -1,9 +1,10 @@
-"""How long a kernel takes, from the samples that a host sent: nothing else that it says is believed.
+"""Computes a kernel's latency from the samples that a host sent; nothing else it reports about time is
+trusted.
 
-The protocol of the field's papers: rounds of 2 warm-ups and 10 runs, each on the next NeuronCore, until the
-samples of one round lie within the device's own spread of each other; that round is believed. Where none of
-10 rounds is that steady the kernel is `unstable`, which is a verdict and not a number. Candidate and parent
-take turns run by run, so that what drifts, drifts for both.
+The protocol of the field's papers: rounds of 2 warm-ups and 10 runs, each round on the next NeuronCore, until
+the samples of one round lie within the device's own spread. That round counts. If none of 10 rounds is that
+steady, the kernel is `unstable`, which is a verdict and not a number. Candidate and parent alternate run by
+run, so drift affects both alike.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from state.model import Benchmark
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimingProtocol:
-    """How often a kernel is run, and up to which relative spread a round is believed."""
+    """How often a kernel is run, and up to which relative spread a round counts."""
 
     warmups: int = 2
     runs: int = 10
@@ -41,7 +42,7 @@ _MOST_MS = 1e12
 
 
 class BadSamplesError(Exception):
-    """What a host sent as samples cannot be any."""
+    """The samples that a host sent are impossible."""
 
 
 def check_samples(
@@ -49,11 +50,10 @@ def check_samples(
 ) -> tuple[float, ...]:
     """Return a round's samples.
 
-    They are as many as were asked for, positive and finite, and, where they were measured, fit into the time
-    that the job took.
+    There must be as many as requested, positive and finite; measured ones must fit into the job's run time.
 
     Raises:
-        BadSamplesError: they are not.
+        BadSamplesError: they do not.
     """
     if not isinstance(samples, Sequence) or len(samples) != protocol.runs:
         raise BadSamplesError(f"a round has {protocol.runs} samples, these are not as many")
@@ -66,17 +66,17 @@ def check_samples(
 
 
 def spread_ratio(samples: Sequence[float]) -> float:
-    """Return how far the samples of a round lie apart, relative to their median."""
+    """Return the spread of a round's samples, relative to their median."""
     return (max(samples) - min(samples)) / median(samples)
 
 
 def is_steady(samples: Sequence[float], protocol: TimingProtocol) -> bool:
-    """Whether a round is believed."""
+    """Whether a round counts."""
     return spread_ratio(samples) < protocol.spread_ratio
 
 
 def summarise_samples(samples: Sequence[float]) -> Benchmark:
-    """Return the latency of the round that is believed: its median, between its extremes."""
+    """Return the latency of the round that counts: its median, between its extremes."""
     return Benchmark(
         latency_ms=median(samples),
         lo_ms=min(samples),

@@ -1,4 +1,4 @@
-"""Outputs of a kernel that ran on a host, judged at home from what the host shows of them."""
+"""Judges the outputs of a kernel that ran on a host, from the parts that the host shows."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ from state.model import ErrorInfo, Verdict
 
 _DIGEST_CHARS = 64
 _INPUT_ERROR, _LIMIT_ERROR = "InputError", "LimitError"
-"""What a host calls inputs that a kernel cannot be run on, and a kernel that reached a limit of its work."""
+"""A host's names for inputs on which a kernel cannot run, and for a kernel that exceeded its limit of
+work.
+"""
 
 
 @dataclass(frozen=True)
 class _Execution:
-    """A kernel that ran: digests of its outputs by set, and the set on which it failed, if there is one."""
+    """A kernel that ran: digests of its outputs by set, and the set on which it failed, if any."""
 
     outputs: Mapping[str, list[str]]
     ended: dict[str, tuple[Verdict, ErrorInfo]]
@@ -51,11 +53,11 @@ class OutputComparer:
     async def judge(
         self, run: EvaluationContext, steps: EvaluationSteps, compiled: CompiledKernel
     ) -> JudgeOutcome:
-        """Run the kernel on the host as its level asks for, and judge what the host shows.
+        """Run the kernel on the host as its level requires, and judge the parts that the host shows.
 
         Raises:
             KernelFailedError: the device did not load the kernel.
-        InfrastructureError: no verdict could be reached.
+            InfrastructureError: no verdict could be reached.
         """
         wholes, sets = select_input_sets(run)
         async with run.time_stage("references"):
@@ -88,7 +90,7 @@ class OutputComparer:
         ran: _Execution,
         asked: tuple[Sequence[str], Sequence[str]],
     ) -> tuple[list[OutputPiece], str]:
-        """What the host has to show, and the seed of its sketches: of tiles, and of whole outputs."""
+        """The pieces that the host must show, of tiles and of whole outputs, and the seed of its sketches."""
         from remote.judge import host_outputs
 
         spec, size, secret = run.problem.spec, run.request.size, self._local.references.secret
@@ -112,7 +114,7 @@ class OutputComparer:
             return await self._local.workers.judge_pieces(job, compiled.program)
         except InfrastructureError as error:
             if error.code == "bad_reference":
-                # A file of the cache may be damaged; the next attempt starts from the reference itself.
+                # A cache file may be damaged; the next attempt computes the reference again.
                 self._local.references.delete_files(run.problem, run.request.size)
             if error.code == "bad_pieces":
                 raise HostProtocolError(f"{address}: {error.message}") from error
@@ -122,7 +124,7 @@ class OutputComparer:
 def _request_full_pieces(
     run: EvaluationContext, pieces: Sequence[OutputPiece], places: Sequence[int]
 ) -> list[OutputPiece]:
-    """The same pieces, those at `places` with their bytes instead of sketches."""
+    """The same pieces; those at `places` as bytes instead of sketches."""
     from remote.judge import host_outputs
 
     full = host_outputs.request_full_pieces(run.problem.spec, run.request.size, [pieces[at] for at in places])
@@ -131,12 +133,12 @@ def _request_full_pieces(
 
 
 def _compares_whole(name: str, judged: Sequence[str]) -> bool:
-    """Whether whole outputs of a set are compared: of seeds always, of others where their tiles are."""
+    """Whether whole outputs of a set are compared: always for seeds, for others if their tiles are."""
     return name.isdecimal() or name in judged
 
 
 def _select_judged_sets(run: EvaluationContext, found: ReferenceFiles, sets: Sequence[str]) -> list[str]:
-    """The sets on which an honest evaluation means something: the others need not be run."""
+    """The sets on which an honest evaluation is meaningful; the others need not be run."""
     import numpy as np
 
     from remote.judge.comparison import set_tolerance
@@ -157,7 +159,7 @@ def _select_judged_sets(run: EvaluationContext, found: ReferenceFiles, sets: Seq
 async def _execute_sets(
     run: EvaluationContext, steps: EvaluationSteps, compiled: CompiledKernel, sets: Sequence[str]
 ) -> _Execution:
-    """Have the host run the kernel on these sets, in order, until it fails on one."""
+    """Run the kernel on these sets on the host, in order, until it fails on one."""
     from remote.judge import work_limits
 
     payload = {
@@ -187,7 +189,7 @@ async def _execute_sets(
 
 
 def _output_sizes(run: EvaluationContext) -> list[int]:
-    """The bytes of each output."""
+    """The size of each output in bytes."""
     from seeds.inputs import dtype_of
 
     spec, dims = run.problem.spec, run.problem.spec.dims(run.request.size)
@@ -199,7 +201,7 @@ def _is_digest(text: Any) -> bool:
 
 
 def parse_kernel_fault(told: Any) -> tuple[Verdict, ErrorInfo]:
-    """The verdict on a kernel that failed while it ran, as the judge words it."""
+    """The verdict on a kernel that failed while it ran, in the judge's words."""
     fields = told if isinstance(told, Mapping) else {}
     code, message, hint = (str(fields.get(name, ""))[:4000] for name in ("code", "message", "hint"))
     line = fields.get("line")
@@ -222,7 +224,7 @@ def parse_kernel_fault(told: Any) -> tuple[Verdict, ErrorInfo]:
 async def _fetch_pieces(
     run: EvaluationContext, steps: EvaluationSteps, ran: _Execution, seed: str, pieces: Sequence[OutputPiece]
 ) -> bytes:
-    """Have the host show pieces; they are asked for by output, whichever job computed it."""
+    """Fetch pieces from the host; they are requested by output, whichever job computed it."""
     if not pieces:
         return b""
     spec, dims = run.problem.spec, run.problem.spec.dims(run.request.size)

@@ -1,8 +1,8 @@
-"""The end-to-end score: what the user's own program makes of a kernel, beside what it makes of the first one.
+"""The end-to-end score: runs the user's own program with a kernel and with the first kernel, and compares.
 
-Candidate and baseline take turns on one host. Numbers are read at home from what the command printed. A gate
-holds where the candidate is as many times as good as the baseline as was asked for, or could be within the
-scatter of the runs; a gain on the kernel alone that the program does not see contradicts the kernel.
+Candidate and baseline take turns on one host. Home parses the numbers from what the command printed. A gate
+passes if the candidate reaches the required ratio to the baseline, or could within the scatter of the runs.
+If a kernel is faster alone but the program does not gain, the gate rejects it.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from remote.pool import WorkerPool
 from remote.ssh.errors import HostProtocolError
 from remote.ssh.steps import SHORT_S, EvaluationSteps
 from state.model import Benchmark, ScoreConfig, Verdict, canonical_json
+from targets.registry import starting_kernel
 
 _MOST_SAMPLES = 10_000
 _OUTPUT_CHARS = 64 << 10
-_MOST = 1e100  # ratios of such numbers are numbers
+_MOST = 1e100  # keeps ratios of such numbers finite
 _PERCENTILES = (50, 90, 99)
 
 
 class ScoreError(Exception):
-    """The command did not tell a number: it failed, took too long, or printed something else."""
+    """The command gave no number: it failed, took too long, or printed something else."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndToEndScore:
-    """The metric's samples of a candidate and of the baseline, and how often the command ran for each."""
+    """The metric's samples of a candidate and of the baseline, and the number of runs for each."""
 
     candidate: tuple[float, ...]
     baseline: tuple[float, ...]
@@ -42,27 +43,29 @@ class EndToEndScore:
 
     @property
     def ratio(self) -> float:
-        """How many times as good as the baseline the candidate is, by the medians."""
+        """How many times better the candidate is than the baseline, by the medians."""
         ours, theirs = median(self.candidate), median(self.baseline)
         return ours / theirs if self.better == "higher" else theirs / ours
 
     @property
     def noise_ratio(self) -> float:
-        """The scatter of the ratio: half the middle half of either side's samples, relative, together."""
+        """The scatter of the ratio: half the interquartile range of each side, relative, added up."""
         return _relative_scatter(self.candidate) + _relative_scatter(self.baseline)
 
     @property
     def latency_ms(self) -> float:
-        """The candidate's median as a time: itself, or of a throughput the milliseconds per unit."""
+        """The candidate's median as a time: the metric itself, or for a throughput the milliseconds per
+        unit.
+        """
         value = median(self.candidate)
         return value if self.better == "lower" else 1e3 / value
 
     def meets_ratio(self, least_ratio: float) -> bool:
-        """Whether the candidate is, or within the scatter may be, as good as asked for."""
+        """Whether the candidate reaches the ratio, or may reach it within the scatter."""
         return self.ratio * (1 + self.noise_ratio) >= least_ratio
 
     def profile_fields(self) -> dict[str, Any]:
-        """What a profile shows of it."""
+        """The fields that a profile shows of the score."""
         return {
             "ratio": self.ratio,
             "noise_ratio": self.noise_ratio,
@@ -73,7 +76,7 @@ class EndToEndScore:
 
 
 def percentiles(samples: Sequence[float]) -> dict[str, float]:
-    """Return the percentiles of samples by name, `p50` and so on; of a single one, itself."""
+    """Return the percentiles of samples by name, such as `p50`; a single sample is its own percentile."""
     if len(samples) == 1:
         return {f"p{percent}": samples[0] for percent in _PERCENTILES}
     cuts = quantiles(samples, n=100, method="inclusive")
@@ -83,16 +86,16 @@ def percentiles(samples: Sequence[float]) -> dict[str, float]:
 async def measure_score(
     steps: EvaluationSteps, run: EvaluationContext, config: ScoreConfig, workers: WorkerPool
 ) -> EndToEndScore:
-    """Have the command run on the host for a candidate and, in turns, for the problem's first kernel.
+    """Run the command on the host for a candidate and, in turns, for the problem's first kernel.
 
     Raises:
-        ScoreError: the command told no number for the candidate.
-        InfrastructureError: it told none for the baseline, or the host could not be asked.
+        ScoreError: the command gave no number for the candidate.
+        InfrastructureError: it gave none for the baseline, or the host could not be reached.
     """
     payload = {
         "command": list(config.command),
         "folder": config.folder,
-        "kernels": [run.source.decode(), run.problem.kernel],
+        "kernels": [run.source.decode(), starting_kernel(run.problem, run.request.target).decode()],
         "runs": config.runs,
         "timeout_s": config.timeout_seconds,
     }
@@ -113,10 +116,10 @@ async def measure_score(
 
 
 async def parse_samples(runs: Sequence[Any], config: ScoreConfig, workers: WorkerPool) -> tuple[float, ...]:
-    """Return the metric's samples in the command's runs.
+    """Return the metric's samples from the command's runs.
 
     Raises:
-        ScoreError: a run failed, or told no positive number.
+        ScoreError: a run failed, or gave no positive number.
     """
     outputs: list[str] = []
     for run in runs:
@@ -138,7 +141,7 @@ async def parse_samples(runs: Sequence[Any], config: ScoreConfig, workers: Worke
 
 
 def add_to_profile(outcome: JudgeOutcome, score: EndToEndScore) -> JudgeOutcome:
-    """Return the outcome on a correct kernel with its score in its profile, where it has one."""
+    """Return the outcome of a correct kernel with the score in its profile, if it has one."""
     if outcome.profile is None:
         return outcome
     profile = {**json.loads(outcome.profile), "score": score.profile_fields()}
@@ -146,7 +149,9 @@ def add_to_profile(outcome: JudgeOutcome, score: EndToEndScore) -> JudgeOutcome:
 
 
 def apply_gate(outcome: JudgeOutcome, score: EndToEndScore, config: ScoreConfig) -> JudgeOutcome:
-    """Return the outcome on a correct kernel with its score: no longer correct where that contradicts it."""
+    """Return the outcome of a correct kernel after the gate: no longer correct if the score contradicts
+    it.
+    """
     if score.meets_ratio(config.least_ratio):
         return add_to_profile(outcome, score)
     text = (
@@ -158,7 +163,7 @@ def apply_gate(outcome: JudgeOutcome, score: EndToEndScore, config: ScoreConfig)
 
 
 def apply_objective(outcome: JudgeOutcome, score: EndToEndScore) -> JudgeOutcome:
-    """Return the outcome on a correct kernel with the score in the place of its latency."""
+    """Return the outcome of a correct kernel with the score in place of its latency."""
     spread = score.noise_ratio / 2
     middle = score.latency_ms
     found = Benchmark(
@@ -172,15 +177,15 @@ def apply_objective(outcome: JudgeOutcome, score: EndToEndScore) -> JudgeOutcome
 
 
 def failure_outcome(error: ScoreError) -> JudgeOutcome:
-    """Return the outcome on a kernel with which the command does not work."""
+    """Return the outcome of a kernel with which the command does not work."""
     return rejected_outcome(Verdict.RUNTIME_ERROR, "score", "score_failed", str(error))
 
 
 async def _match_numbers(pattern: str, outputs: Sequence[str], workers: WorkerPool) -> list[float]:
-    """The metric in runs' outputs by a pattern: in a process of its own, since it may take for ever.
+    """Return the metric from the runs' outputs by a pattern, searched in another process: it may never end.
 
     Raises:
-        ScoreError: it does, or there is none.
+        ScoreError: the pattern takes too long, or does not match.
     """
     try:
         told = await workers.find_matches(GrepJob(pattern=pattern, texts=tuple(outputs), most=_MOST_SAMPLES))
@@ -194,7 +199,7 @@ async def _match_numbers(pattern: str, outputs: Sequence[str], workers: WorkerPo
 
 
 def _read_numbers(fields: Mapping[str, Any], output: str, config: ScoreConfig) -> list[float]:
-    """The metric in one run's output, or its time."""
+    """The metric from one run's output, or its time."""
     if config.json_path is not None:
         value = _follow_path(_last_json(output), config.json_path)
         return [
@@ -213,7 +218,7 @@ def _parse_number(value: Any) -> float:
 
 
 def _last_json(output: str) -> Any:
-    """The last line that is a JSON object, or all of the output."""
+    """The last line that is a JSON object, or the whole output."""
     for text in (output, *reversed(output.splitlines())):
         try:
             found = json.loads(text)

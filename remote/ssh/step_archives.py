@@ -1,7 +1,7 @@
-"""What is sent to hosts beside the worker: archives of this very code, the same bytes for the same files.
+"""Builds the archives of this code that hosts need besides the worker; the same files give the same bytes.
 
 `judge.zip` has the modules that draw inputs, sketch outputs and build jails; `nki_sim.zip` the simulator, for
-hosts without the vendor's SDK. Hosts keep both under their digest, so that they travel once.
+hosts without the vendor's SDK. Hosts keep both under their digest, so each is sent once.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _STANDING_IN = {
     "remote/hostside/__init__.py": "",
     "remote/hostside/devices/__init__.py": "",
     "seeds/__init__.py": "",
-    # The modules above name its types in annotations alone; it needs a library that hosts do not have.
+    # The modules above use its types only in annotations; it needs a library that hosts do not have.
     "seeds/spec.py": '"""Stands in for the specification."""\n\nInputSpec = ProblemSpec = object\n',
 }
-_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that an archive can hold: the digest depends on no clock
+_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest date that an archive can hold: the digest must not depend on a clock
 _SUFFIXES = frozenset({".py", ".json", ".toml"})
 
 
 @dataclass(frozen=True, slots=True)
 class StepArchive:
-    """An archive under the name that steps know it by."""
+    """An archive under the name by which steps know it."""
 
     name: str
     data: bytes
@@ -51,7 +51,7 @@ class StepArchive:
 
 @cache
 def judge_archive() -> StepArchive:
-    """Return what every host needs."""
+    """Return the archive that every host needs."""
     files = {path.relative_to(_REMOTE.parent).as_posix(): path.read_bytes() for path in _JUDGE}
     return _pack_archive(
         "judge.zip", {**files, **{name: text.encode() for name, text in _STANDING_IN.items()}}
@@ -60,7 +60,7 @@ def judge_archive() -> StepArchive:
 
 @cache
 def simulator_archive() -> StepArchive:
-    """Return what hosts without the vendor's SDK need."""
+    """Return the archive that hosts without the vendor's SDK need."""
     return _pack_archive(
         "nki_sim.zip",
         {name: path.read_bytes() for name, path in _package_files(load_default_tracer().package())},

@@ -1,4 +1,4 @@
-"""The steps of one evaluation on one host: payloads out with what they need, typed answers back."""
+"""Runs the steps of one evaluation on one host: sends payloads with their files, returns typed answers."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from seeds.spec import ProblemSpec
 from state.model import canonical_json
 
 SHORT_S, LONG_S = 300.0, 3600.0
-"""Deadlines of steps, from their turn on: of those that look, and of those that compute."""
+"""Deadlines in seconds, counted from a step's turn: for steps that inspect, and for steps that compute."""
 
 STAND_IN = "nki_sim"
-"""The device of hosts that have none."""
+"""The device name of hosts that have no device."""
 
 DEVICE_S = 600.0
-"""The deadline of what runs on a device: kernels take milliseconds, and one that hangs takes its core."""
+"""Seconds for a step on a device: kernels take milliseconds, and one that hangs blocks its core."""
 
 
 class JobTransport(Protocol):
-    """Where jobs go: `remote.ssh.jobs.Jobs`, or what tests put in its place."""
+    """Where jobs go: `remote.ssh.jobs.JobClient`, or a test double."""
 
     async def greet_host(self) -> HostFacts: ...
 
@@ -47,7 +47,7 @@ class JobTransport(Protocol):
 class StepEndedError(HostStepError):
     """A step ended without an answer.
 
-    `status` says how, `log_tail` what it said last, `killed` whether a signal ended it.
+    `status` says how, `log_tail` is the end of its log, `killed` tells whether a signal ended it.
     """
 
     def __init__(self, step: str, address: str, result: JobResult) -> None:
@@ -62,9 +62,9 @@ class StepEndedError(HostStepError):
 
 
 class KernelFailedError(Exception):
-    """A step answers that the device did not take a kernel, or failed at it; whose fault that is stays open.
+    """A step reports that the device refused a kernel or failed on it; who is at fault stays open.
 
-    `told` is the host's account of it, `core` where it was tried.
+    `told` is the host's account of it, `core` the core where it was tried.
     """
 
     def __init__(self, step: str, answer: StepAnswer) -> None:
@@ -77,7 +77,7 @@ class KernelFailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StepAnswer:
-    """What a step answered, under which key its files lie, and how long it ran."""
+    """A step's answer, the key of its files, and how long it ran."""
 
     key: str
     fields: Mapping[str, Any]
@@ -86,10 +86,10 @@ class StepAnswer:
 
 @dataclass(frozen=True, slots=True)
 class CompiledKernel:
-    """A kernel compiled on a host: the key under which it is kept there and the digest of what it is.
+    """A kernel compiled on a host: the key under which it is kept there, and the digest of its artefact.
 
-    `program` is what came home of it, empty where nothing does; `drawn_by` decides which tiles are looked at.
-    `call` is what steps are told to run it. `device`: a device runs it, and its program is a second opinion.
+    `program` is what came home of it, empty where nothing does. `drawn_by` decides which tiles are compared.
+    `call` tells steps how to run it. `device`: a device runs it, and its program is only a second opinion.
     """
 
     key: str
@@ -102,10 +102,10 @@ class CompiledKernel:
 
 @dataclass
 class EvaluationSteps:
-    """Steps asked for together: one evaluation's. `discard_jobs` puts away what they left.
+    """The steps of one evaluation. `discard_jobs` removes what they left.
 
-    `weak_jail`: whether a weak jail may hold the kernel. `device_s`: how long they had a core of a device, by
-    the host's account, and no longer than was waited for it here.
+    `weak_jail`: whether a weak jail may hold the kernel. `device_s`: seconds that the steps had a device's
+    core, by the host's account, capped by the time waited here.
     """
 
     jobs: JobTransport
@@ -119,18 +119,18 @@ class EvaluationSteps:
 
     @property
     def weakest_jail(self) -> str:
-        """The weakest jail that the host may use: what it was probed for may be gone by now."""
+        """The weakest jail that the host may use; what the probe found may be gone by now."""
         return "weak" if self.weak_jail else "namespaces"
 
     async def run_step(
         self, step: str, payload: Mapping[str, Any], *, cores: int = 0, prefer: int | None = None,
         deadline_s: float = LONG_S,
     ) -> StepAnswer:  # fmt: skip
-        """Have a step done, with the archives it needs; asked once more where the host lost them meanwhile.
+        """Run a step with the archives it needs; try once more if the host lost them meanwhile.
 
         Raises:
             StepEndedError: it ended without an answer.
-            InfrastructureError: the host could not be asked.
+            InfrastructureError: the host could not be reached.
         """
         asked: dict[str, Any] = {**payload, "device": self.device}
         sent = self.required_archives()
@@ -157,12 +157,12 @@ class EvaluationSteps:
             self.sent = True
         try:
             return await self.jobs.run_job(spec)
-        except HostLacksError:  # it was tidied there since
+        except HostLacksError:  # the host's cleanup removed it since
             await self.jobs.upload_blobs(blobs)
             return await self.jobs.run_job(spec)
 
     async def fetch_file(self, answer: StepAnswer, name: str, *, most: int) -> bytes:
-        """Return a file of at most so many bytes that a step left.
+        """Return a file of at most `most` bytes that a step left.
 
         Raises:
             InfrastructureError: it could not be fetched.
@@ -175,9 +175,9 @@ class EvaluationSteps:
         return (await self.jobs.fetch_files(answer.key, [name]))[name]
 
     async def discard_jobs(self) -> None:
-        """Have the host put away what these steps left, as far as it can be reached."""
+        """Remove what these steps left on the host, as far as it can be reached."""
         keys, self.keys = self.keys, []
-        with suppress(InfrastructureError):  # it removes what is old by itself
+        with suppress(InfrastructureError):  # the host removes old jobs by itself
             await gather_or_cancel([self.jobs.forget_job(key) for key in keys])
 
     def required_archives(self) -> tuple[StepArchive, ...]:
@@ -189,13 +189,17 @@ class EvaluationSteps:
 
 
 def artefact_key(steps: EvaluationSteps, *parts: str) -> str:
-    """Return the key under which a host keeps what is compiled from these parts, by this very code."""
+    """Return the key under which a host keeps what is compiled from these parts by this version of the
+    code.
+    """
     archives = [item.digest for item in steps.required_archives()]
     return hashlib.sha256(canonical_json([steps.device, archives, *parts])).hexdigest()
 
 
 def drawing_payload(spec: ProblemSpec, size: str) -> dict[str, Any]:
-    """Return what a host draws inputs from: shapes resolved, and the key under which it keeps them."""
+    """Return the payload from which a host draws inputs: resolved shapes, and the key under which it keeps
+    them.
+    """
     dims = spec.dims(size)
     inputs = [
         {
@@ -213,7 +217,7 @@ def drawing_payload(spec: ProblemSpec, size: str) -> dict[str, Any]:
 
 
 def call_payload(run: EvaluationContext) -> dict[str, Any]:
-    """Return how a host calls the kernel: the inputs' shapes, scalars by position, the outputs."""
+    """Return the payload that calls the kernel: the inputs' shapes, scalars by position, the outputs."""
     spec, dims = run.problem.spec, run.problem.spec.dims(run.request.size)
     return {
         "shapes": [list(item.resolve_kernel_shape(dims)) for item in spec.inputs],

@@ -1,6 +1,6 @@
-"""The worker as one archive that a host's Python runs: what is in it decides its name.
+"""Packs the worker into one archive that a host's Python runs; its contents decide its name.
 
-The archive is the same wherever it is made, so each version of the worker is sent to a host once.
+The archive is identical wherever it is built, so each version of the worker is sent to a host once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def load_worker_archive() -> WorkerArchive:
 
 
 def build_worker_archive(extra: Mapping[str, str] | None = None) -> WorkerArchive:
-    """Return an archive of the worker, with the modules of `extra` (path to source) added or in place."""
+    """Return an archive of the worker; the modules of `extra` (path to source) are added or replace
+    others.
+    """
     sources = {"__main__.py": _MAIN, "remote/__init__.py": _FIRST}
     for path in sorted(_PACKAGE.rglob("*.py")):
         name = f"remote/hostside/{path.relative_to(_PACKAGE).as_posix()}"

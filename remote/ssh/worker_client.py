@@ -1,7 +1,7 @@
-"""Who speaks with the worker on one host: starts it, puts it there first if it is missing, starts it again.
+"""Talks to the worker on one host: starts it, installs it first if it is missing, restarts it.
 
-Whatever asks goes through `retry_lost_link`: when the link breaks, the question is asked again over a new
-one. Questions are such that asking twice does no harm.
+Every question goes through `retry_lost_link`: if the link breaks, the question is asked again over a new one.
+Asking twice does no harm.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from remote.ssh.job import HostFacts, read_facts
 from remote.ssh.link import SshLink
 from remote.ssh.worker_archive import WorkerArchive, load_worker_archive
 
-ANSWER_S = 60.0  # for what the worker answers at once; a piece of a file may have a thin link before it
+ANSWER_S = 60.0  # for immediate answers; over a slow link, a piece of a file may be sent first
 
 _Found = TypeVar("_Found")
 
 
 class WorkerClient:
-    """One home's conversation with one host. `step_archives` is another archive than this version's
-    worker."""
+    """One home's conversation with one host. `step_archives` can supply another worker than this
+    version's.
+    """
 
     def __init__(self, link: SshLink, shipped: WorkerArchive | None = None) -> None:
         self.link = link
@@ -41,20 +42,20 @@ class WorkerClient:
 
     @property
     def live_channel(self) -> WorkerChannel | None:
-        """The channel, if there is one that can be asked now."""
+        """The channel, if one is usable now."""
         return None if self._channel is None or self._channel.is_dead else self._channel
 
     async def host_facts(self) -> HostFacts:
-        """Return what the host said when it was greeted."""
+        """Return the facts from the host's greeting."""
         await self.open_channel()
         assert self._facts is not None
         return self._facts
 
     async def retry_lost_link(self, work: Callable[[], Awaitable[_Found]], patience_s: float) -> _Found:
-        """Do `work`, again whenever the link breaks, until the host has answered nothing for `patience_s`.
+        """Do `work`, again whenever the link breaks, until the host has been silent for `patience_s`.
 
         Raises:
-            HostUnreachableError: it has not; at once if it cannot be reached and never was.
+            HostUnreachableError: it was silent for that long; at once if it was never reached and cannot be.
         """
         failures, since = 0, time.monotonic()
         while True:
@@ -80,7 +81,7 @@ class WorkerClient:
         await self.link.aclose()
 
     async def open_channel(self) -> WorkerChannel:
-        """Return a channel on which the worker has said hello."""
+        """Return a channel whose worker has sent its greeting."""
         async with self._opening:
             if (standing := self.live_channel) is not None:
                 return standing
@@ -100,7 +101,7 @@ class WorkerClient:
             return channel
 
     async def _start_worker(self) -> WorkerChannel:
-        """Start the worker; put it there first if it does not run."""
+        """Start the worker; install it first if it does not run."""
         shipped, address = self._shipped or load_worker_archive(), self.link.host.address
         if self._python is None:
             self._python = await bootstrap.find_python(self.link)

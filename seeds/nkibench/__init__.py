@@ -1,11 +1,11 @@
-"""Problems in the file layout of NKIBench, taken as they are: `convert_path` makes ordinary problems of them.
+"""Imports problems in NKIBench's file layout: `convert_path` turns them into ordinary problems.
 
     summary.json                                  problems, their sizes, their files
     reference/<problem>_<sizes>_numpy_<n>.py      sizes, `get_inputs`, `forward`, what kernels get
     kernels/<problem>_<sizes>_<n>.py              an initial kernel
 
-Everything is read off the files' text; what runs, runs later and elsewhere, as with any problem. `layout`
-finds the files, `conversion` reads them, `shape_inference` finds the shapes of what `forward` returns.
+Only the text of the files is read; no code runs here. `layout` finds the files, `conversion` reads them, and
+`shape_inference` finds the shapes of what `forward` returns.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 def convert_path(path: Path, known: Callable[[str], ProblemSpec | None]) -> dict[str, bytes] | None:
-    """Return the files of a problem made of NKIBench's at `path`; None where none are there.
+    """Return the files of a problem converted from NKIBench's files at `path`, or None if there are none.
 
-    `path` is a kernel, a reference, or the folder with a problem's name after it. `known` gives the
-    specification of a problem that comes with the program.
+    `path` is a kernel, a reference, or the folder followed by a problem's name. `known` returns the spec of a
+    problem that comes with the program.
 
     Raises:
-        UnknownProblemError: the folder is one of NKIBench's, but there is no such problem in it.
-        SpecError: the files are there and cannot be read; the error lists every fault.
+        UnknownProblemError: the folder is NKIBench's, but has no such problem.
+        SpecError: the files cannot be read; the error lists every fault.
     """
     found = layout.find_entry(path)
     return None if found is None else convert_entry(found, known(found.name))

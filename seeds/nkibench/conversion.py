@@ -1,8 +1,8 @@
-"""Makes a problem of NKIBench's files: their text says sizes, inputs, constants and what kernels get.
+"""Converts NKIBench's files to a problem; sizes, inputs and constants are read from their text.
 
-The problem consists of the reference file as it is, a `reference.py` that calls its `forward`, the kernel,
-and a specification. Tolerance and seeds are NKIBench's. Operations and relations come from the problem of the
-same name and shapes that is part of the program, if there is one; else only bytes bound the latency.
+The problem consists of the unchanged reference file, a `reference.py` that calls its `forward`, the kernel,
+and a spec. Tolerance and seeds are NKIBench's. If the program has a problem with the same name and shapes,
+its operations and relations are used; otherwise only the bytes bound the latency.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ TOLERANCES = {"mamba": 3e-5}
 """NKIBench's own exceptions."""
 
 _NARROW_DTYPES = {"float64": "float32", "int64": "int32"}
-"""What references may give, and kernels in their place."""
+"""Types that references may return, and the types that kernels return instead."""
 
 _REDUCED_SIZE = 256
-"""Sizes are halved until they are no larger, to find out at little cost how the reference falls apart."""
+"""Sizes are halved down to this, to find out cheaply how the reference can be computed in parts."""
 
 
 def convert_entry(entry: BenchmarkEntry, known: ProblemSpec | None) -> dict[str, bytes]:
     """Return the files of the problem.
 
     Raises:
-        SpecError: the files are missing or cannot be read as NKIBench's; the error lists every fault.
+        SpecError: the files are missing or are not in NKIBench's form; the error lists every fault.
     """
     texts = {path: _read_file(path) for path in (entry.reference, entry.kernel)}
     faults = [f"{path}: {text}" for path, text in texts.items() if isinstance(text, OSError)]
@@ -63,7 +63,7 @@ def _read_file(path: Path) -> bytes | OSError:
 
 
 def _format_spec(entry: BenchmarkEntry, source: ReferenceSource) -> str:
-    """The specification, without operations and relations."""
+    """Return the spec, without operations and relations."""
     lines = [
         f"name = {_quote_text(entry.name)}",
         f"formula = {_quote_text(source.formula)}",
@@ -142,14 +142,14 @@ def _add_known_work(text: str, known: ProblemSpec | None) -> bytes:
 
 
 def _array_signature(spec: ProblemSpec) -> list[tuple[str, tuple[int, ...], str]]:
-    """Names, shapes and types at the full size: what makes two problems of one name the same."""
+    """Return names, shapes and types at full size; two problems of one name with the same are equal."""
     dims = spec.dims("full")
     found = [(item.name, item.resolve_shape(dims), item.dtype) for item in (*spec.inputs, *spec.outputs)]
     return [("dims", tuple(dims[name] for name in sorted(dims)), " ".join(sorted(dims))), *found]
 
 
 def _format_reference(source: ReferenceSource) -> str:
-    """A `reference` that sets the file's sizes to those of the inputs: parts of arrays come, too."""
+    """Return a `reference` that sets the file's sizes from its inputs, because it may get parts of arrays."""
     module = FORWARD_FILE.removesuffix(".py")
     names = [item.name if isinstance(item, DrawnArgument) else item[0] for item in source.arguments]
     lines = [f'"""`forward` of {FORWARD_FILE}, with its sizes set to those of the arrays that come."""', ""]

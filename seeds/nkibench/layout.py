@@ -1,4 +1,4 @@
-"""Finds the files of one of NKIBench's problems from a path that means it."""
+"""Finds the files of one of NKIBench's problems from a path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KERNELS, _REFERENCES = "kernels", "reference"
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkEntry:
-    """A problem at one configuration: `label` has its sizes, `values` are those of the summary, if any."""
+    """A problem at one configuration: `label` includes its sizes, `values` are the summary's, if any."""
 
     name: str
     label: str
@@ -30,11 +30,11 @@ class BenchmarkEntry:
 
 
 def find_entry(path: Path) -> BenchmarkEntry | None:
-    """Return the problem that `path` means, None where it is nothing of NKIBench's.
+    """Return the problem that `path` names, or None if it is not part of NKIBench.
 
     Raises:
-        UnknownProblemError: it is in a folder of NKIBench's, and names none of its problems, or several.
-        SpecError: the folder's summary is not one.
+        UnknownProblemError: the path is in a folder of NKIBench, but names none of its problems, or several.
+        SpecError: the folder's summary is invalid.
     """
     path = path.expanduser().absolute()
     folder = _find_root(path)
@@ -49,7 +49,7 @@ def find_entry(path: Path) -> BenchmarkEntry | None:
 
 
 def _find_root(path: Path) -> Path | None:
-    """The folder with NKIBench's files that `path` is, is directly in, or is one of the files of."""
+    """Return NKIBench's folder, if `path` is it, is directly in it, or is one of its files."""
     around = [path.parent.parent] if path.is_file() and path.parent.name in (_KERNELS, _REFERENCES) else []
     inside = [] if path.exists() else [path.parent]
     return next((item for item in (path, *around, *inside) if _is_root(item)), None)
@@ -60,7 +60,7 @@ def _is_root(folder: Path) -> bool:
 
 
 def _list_entries(folder: Path) -> Iterator[BenchmarkEntry]:
-    """Those of the summary, then what else is there in pairs of files."""
+    """Yield the entries of the summary, then other pairs of files."""
     listed = list(_summary_entries(folder)) if (folder / SUMMARY_FILE).is_file() else []
     yield from listed
     for kernel in sorted((folder / _KERNELS).glob("*.py")):

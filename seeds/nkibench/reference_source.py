@@ -1,4 +1,4 @@
-"""What a reference file of NKIBench says, read off its text: sizes, inputs, constants, what kernels get."""
+"""Reads a reference file of NKIBench from its text: sizes, inputs, constants, and what kernels get."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _SourceFault(Exception):  # noqa: N818  what is wrong, said once for each 
 
 @dataclass(frozen=True, slots=True)
 class DrawnArgument:
-    """An array among the arguments: what it is drawn from, and the shape that kernels get it in."""
+    """An array among the arguments: the distribution it is drawn from, and the shape that kernels get."""
 
     name: str
     shape: tuple[str, ...]
@@ -38,7 +38,7 @@ class DrawnArgument:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceSource:
-    """All of it; `formula` is what `forward` returns, as it is written."""
+    """What a reference file says; `formula` is the expression that `forward` returns."""
 
     dims: Mapping[str, int]
     arguments: Sequence[DrawnArgument | ScalarArgument]
@@ -49,7 +49,7 @@ class ReferenceSource:
 
     @property
     def bound_sizes(self) -> dict[str, tuple[str, int]]:
-        """For the sizes that are an axis of an input: the first such input and axis."""
+        """For each size that is an axis of an input: the first such input and axis."""
         found: dict[str, tuple[str, int]] = {}
         for item in self.arguments:
             for axis, length in enumerate(item.shape if isinstance(item, DrawnArgument) else ()):
@@ -59,12 +59,12 @@ class ReferenceSource:
 
     @property
     def unbound_sizes(self) -> frozenset[str]:
-        """Sizes that `forward` uses and no axis of an input says."""
+        """Sizes that `forward` uses and that are no axis of an input."""
         return self.used - self.bound_sizes.keys()
 
 
 def read_reference_source(data: bytes, values: Mapping[str, int]) -> tuple[ReferenceSource | None, list[str]]:
-    """Return what the file says, or None, and everything that is wrong with it.
+    """Return what the file says, or None, and the list of its faults.
 
     `values` are the sizes that the summary gives, empty if there is none.
     """
@@ -79,7 +79,7 @@ def read_reference_source(data: bytes, values: Mapping[str, int]) -> tuple[Refer
 
 
 class _ReferenceReader:
-    """Reads part after part; a fault in one does not hide those of the others."""
+    """Reads the file part by part; a fault in one part does not hide those in others."""
 
     def __init__(self, tree: ast.Module) -> None:
         self._functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
@@ -113,7 +113,7 @@ class _ReferenceReader:
     # -- get_inputs ---------------------------------------------------------------------------------
 
     def _read_arguments(self) -> Iterator[DrawnArgument | ScalarArgument]:
-        """What `get_inputs` returns, in its order."""
+        """Yield what `get_inputs` returns, in order."""
         function = self._find_function("get_inputs")
         made: dict[str, ast.expr] = {}
         for node in function.body if function else []:
@@ -152,7 +152,7 @@ class _ReferenceReader:
     def _read_kernel_shapes(
         self, arguments: list[DrawnArgument | ScalarArgument]
     ) -> list[DrawnArgument | ScalarArgument]:
-        """The arguments with the shapes that kernels get; the function may be missing."""
+        """Return the arguments with the shapes that kernels get; the function may be missing."""
         function = self._functions.get("transform_to_nki_inputs")
         if function is None:
             return arguments
@@ -174,7 +174,7 @@ class _ReferenceReader:
         return found
 
     def _check_result_transform(self) -> None:
-        """Kernels' results are given the reference's shapes; nothing else is understood."""
+        """Check that results are only reshaped to the reference's shapes; nothing else is supported."""
         function = self._functions.get("transform_nki_outputs")
         allowed = {"isinstance", "hasattr", "zip", "tuple", "list", "reshape", "append"}
         for node in ast.walk(function) if function else ():
@@ -208,7 +208,7 @@ class _ReferenceReader:
 
 
 def _named_constants(tree: ast.Module) -> Iterator[tuple[str, float]]:
-    """Numbers that the file gives names to."""
+    """Yield the numbers that the file names."""
     for node in tree.body:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
@@ -226,7 +226,7 @@ def _names_used(function: ast.FunctionDef | None) -> frozenset[str]:
 
 
 def _literal_number(node: ast.expr) -> float | None:
-    """A number as it is written, such as 1e-5; None for anything else."""
+    """Return a literal number such as 1e-5, or None."""
     try:
         found: Any = ast.literal_eval(node)
     except (ValueError, TypeError):
@@ -235,7 +235,7 @@ def _literal_number(node: ast.expr) -> float | None:
 
 
 def _parse_draw(name: str, node: ast.expr, dims: Mapping[str, int]) -> DrawnArgument:
-    """Read `np.random.normal(loc=0, scale=s, size=shape).astype(np.t)`, or its absolute value."""
+    """Parse `np.random.normal(loc=0, scale=s, size=shape).astype(np.t)`, or its absolute value."""
     dtype, distribution = "float64", "normal"
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         match node.func:
@@ -258,7 +258,7 @@ def _parse_draw(name: str, node: ast.expr, dims: Mapping[str, int]) -> DrawnArgu
 
 
 def _parse_normal(node: ast.expr) -> tuple[tuple[str, ...], float]:
-    """Shape and scale of a draw of normal numbers around zero."""
+    """Return shape and scale of a draw of normal numbers around zero."""
     if not isinstance(node, ast.Call) or not ast.unparse(node.func).startswith(
         ("np.random.", "numpy.random.")
     ):
@@ -285,7 +285,7 @@ def _parse_normal(node: ast.expr) -> tuple[tuple[str, ...], float]:
 
 
 def _transformed_arguments(body: Sequence[ast.stmt], taken: str) -> Iterator[str | ast.expr]:
-    """What kernels get, as it is written; the name of the parameter alone where it is passed on."""
+    """Yield the expressions that kernels get; only the parameter's name if it is passed on unchanged."""
     for node in body:
         match node:
             case ast.Expr(value=ast.Call(func=ast.Attribute(attr="append"), args=[item])):
@@ -299,7 +299,7 @@ def _transformed_arguments(body: Sequence[ast.stmt], taken: str) -> Iterator[str
 def _parse_kernel_shape(
     node: str | ast.expr, argument: DrawnArgument | ScalarArgument, itself: str
 ) -> DrawnArgument | ScalarArgument:
-    """Read `inputs[i]` or `np.reshape(inputs[i], shape)`."""
+    """Parse `inputs[i]` or `np.reshape(inputs[i], shape)`."""
     assert isinstance(node, ast.expr)
     match node:
         case ast.Call(func=ast.Attribute(value=owner, attr="reshape"), args=[inner, shape]) if is_numpy(
@@ -326,6 +326,6 @@ def _literal_shape(node: ast.expr) -> tuple[int, ...]:
 
 
 def _format_formula(function: ast.FunctionDef) -> str:
-    """What is returned, as it is written."""
+    """Return the returned expression as text."""
     texts = [ast.unparse(node.value) for node in function.body if isinstance(node, ast.Return) and node.value]
     return f"forward returns {texts[-1] if texts else '...'}"[:MAX_FORMULA_CHARS]

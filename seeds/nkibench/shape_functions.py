@@ -1,7 +1,7 @@
-"""NumPy's functions on shapes alone: axes are expressions over a problem's dimensions, no element is known.
+"""NumPy's functions on shapes alone: axes are expressions over a problem's dimensions; elements are unknown.
 
-Two axes are the same where they have the same length at every size. What is not in the tables here is not
-followed.
+Two axes are the same if they have the same length at every size. Functions that are not in the tables here
+are not supported.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ UNIT_LENGTH = "1"
 
 
 class ShapeError(Exception):
-    """Why the shape of a result is not known."""
+    """The shape of a result cannot be determined; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class SymbolicNumber:
-    """A number; `require_integer_text` is its expression where it is an integer over the dimensions."""
+    """A number; `text` is its expression if it is an integer over the dimensions."""
 
     text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SymbolicDType:
-    """A data type by its name."""
+    """A data type, by name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class SymbolicArray:
-    """An array by the expressions of its axes, and its type."""
+    """An array: the expressions of its axes, and its data type."""
 
     axes: tuple[str, ...]
     dtype: str
@@ -73,10 +73,10 @@ class ShapeFunctions:
     sizes: Sizes
 
     def call_function(self, name: str, given: Sequence[SymbolicValue], options: Options) -> SymbolicValue:
-        """Return what `np.name(*given, **options)` gives.
+        """Return the result of `np.name(*given, **options)`.
 
         Raises:
-            ShapeError: the function is not known here, or these arguments are not.
+            ShapeError: the function or these arguments are not supported.
         """
         handler = _FUNCTIONS.get(name)
         if handler is None:
@@ -87,7 +87,7 @@ class ShapeFunctions:
             raise ShapeError("unknown arguments") from error
 
     def broadcast(self, values: Sequence[SymbolicValue]) -> SymbolicValue:
-        """Return what arithmetic on the values gives."""
+        """Return the result of arithmetic on the values."""
         arrays = [item for item in values if isinstance(item, SymbolicArray)]
         if not all(isinstance(item, SymbolicArray | SymbolicNumber) for item in values):
             raise ShapeError("neither arrays nor numbers")
@@ -112,7 +112,7 @@ class ShapeFunctions:
         )
 
     def have_same_length(self, one: str, other: str) -> bool:
-        """Whether two axes have the same length at every size."""
+        """Return whether two axes have the same length at every size."""
         return one == other or self._axis_lengths(one) == self._axis_lengths(other)
 
     def _join_axes(self, axes: Sequence[str]) -> str:
@@ -135,14 +135,14 @@ def require_array(value: SymbolicValue) -> SymbolicArray:
 
 
 def require_integer_text(value: SymbolicValue) -> str:
-    """Return an integer over the dimensions as its expression."""
+    """Return the expression of an integer over the dimensions; raises ShapeError for other values."""
     if not isinstance(value, SymbolicNumber) or value.text is None:
         raise ShapeError("not an integer over the sizes")
     return value.text
 
 
 def parse_axes(shape: SymbolicValue) -> tuple[str, ...]:
-    """Return a shape that is given as an integer or a tuple of them."""
+    """Return the axes of a shape given as an integer or a tuple of integers."""
     return tuple(require_integer_text(item) for item in (shape if isinstance(shape, tuple) else (shape,)))
 
 
@@ -151,7 +151,7 @@ def common_dtype(arrays: Sequence[SymbolicArray]) -> str:
 
 
 def _axis_numbers(axis: SymbolicValue, rank: int) -> list[int]:
-    """Axes as numbers from 0."""
+    """Return axes as numbers from 0."""
     try:
         found = [evaluate_expression(item, {}) for item in parse_axes(axis)]
     except ExpressionError as error:

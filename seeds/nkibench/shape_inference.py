@@ -1,4 +1,4 @@
-"""The arrays that a NumPy function returns, by their shapes, read off its text: nothing of it runs."""
+"""Infers the shapes of the arrays that a NumPy function returns, from its text; nothing runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SIGNS: dict[type[ast.AST], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", a
 
 
 class UnsupportedSyntaxError(Exception):
-    """What the text does that is not followed here, with its line."""
+    """The text does something that is not supported here; the message gives the line."""
 
     def __init__(self, node: ast.AST, reason: str = "") -> None:
         said = f": {reason}" if reason else ""
@@ -42,7 +42,7 @@ def infer_returned_arrays(
     Dimensions and other constants are global names.
 
     Raises:
-        UnsupportedSyntaxError: it does something that is not followed here.
+        UnsupportedSyntaxError: it does something that is not supported here.
     """
     names: dict[str, SymbolicValue] = {
         name: SymbolicNumber(f"{value}" if type(value) is int else None) for name, value in constants.items()
@@ -61,14 +61,14 @@ def is_numpy(node: ast.expr) -> bool:
 
 
 class _ShapeInterpreter:
-    """Walks statements with what their names stand for."""
+    """Walks statements and keeps the values of names."""
 
     def __init__(self, names: dict[str, SymbolicValue], shapes: ShapeFunctions) -> None:
         self._names = names
         self._shapes = shapes
 
     def follow_block(self, body: Sequence[ast.stmt]) -> SymbolicValue | None:
-        """Follow statements; what is returned, if something is."""
+        """Follow the statements; return the returned value, if any."""
         for node in body:
             match node:
                 case ast.Return(value=ast.expr() as value):
@@ -99,7 +99,7 @@ class _ShapeInterpreter:
         elif isinstance(target, ast.Tuple) and isinstance(value, tuple) and len(value) == len(target.elts):
             for part, item in zip(target.elts, value, strict=True):
                 self._bind_target(part, item)
-        elif not isinstance(target, ast.Subscript):  # there elements change, the shape stays
+        elif not isinstance(target, ast.Subscript):  # assigning elements does not change the shape
             raise UnsupportedSyntaxError(target)
 
     def infer_value(self, node: ast.expr) -> SymbolicValue:
@@ -135,7 +135,7 @@ class _ShapeInterpreter:
         raise UnsupportedSyntaxError(node)
 
     def _infer_binary(self, left: SymbolicValue, op: ast.AST, right: SymbolicValue) -> SymbolicValue:
-        """Arithmetic; the sign of a number is what it is to zero."""
+        """Return the result of arithmetic; a number's sign counts as an operation on zero."""
         if isinstance(op, ast.MatMult):
             return self._shapes.matmul(left, right)
         sign = "-" if isinstance(op, ast.USub) else _SIGNS.get(type(op))
@@ -202,7 +202,7 @@ class _ShapeInterpreter:
         )
 
     def _indexed_axes(self, key: ast.expr, axes: list[str]) -> list[str]:
-        """The axes that one index leaves of the next one that is still to come."""
+        """Return the axes that one index leaves of the next remaining axis."""
         if _is_new_axis(key):
             return [UNIT_LENGTH]
         axis = axes.pop(0)

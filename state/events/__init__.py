@@ -1,11 +1,11 @@
-"""The events: what can have happened, in the past tense, as one discriminated union.
+"""The events: everything that can happen, in the past tense, as one discriminated union.
 
-Each event is a frozen model with its own `version`; a change of shape raises the version and adds an
-upcaster (`state.upcast`), rows are never rewritten. Events hold facts only. Large text (kernel
-source, prompts, profiles, requests) is a blob, named here by its digest.
+Each event is a frozen model with its own `version`. A change of its shape raises the version and adds an
+upcaster (`state.upcast`); stored rows are never rewritten. Events hold facts only. Large text (kernel
+sources, prompts, profiles, requests) is a blob, named here by its digest.
 
-An **effect** is two events: `...Started` (with the whole request by blob) and one terminal outcome.
-`idempotency_key` derives the key under which a log accepts such an event once: it is what makes a
+An **effect** is two events: `...Started` (which names the blob of the whole request) and one terminal
+outcome. `idempotency_key` derives the key under which a log accepts such an event only once, which makes a
 second outcome impossible.
 """
 
@@ -212,17 +212,17 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "call": ("CallStarted", "CallCompleted", "CallFailed", "CallLost"),
 }  # fmt: skip
-"""Event types by family, the groups that `agentctl tail --type` understands."""
+"""Event types by family, as `agentctl tail --type` uses them."""
 
 FAMILY_OF: dict[str, str] = {type_: family for family, types in FAMILIES.items() for type_ in types}
 """The family of each type."""
 
 
 def idempotency_key(event: Event) -> str | None:
-    """Return the key under which a run's log accepts `event` once, or None where repeats are legal.
+    """Return the key under which a run's log accepts `event` only once, or None if repeats are legal.
 
-    Commands are unique by file id, effects' starts by delivery, and all outcomes of an effect share one
-    key: the second outcome of an effect cannot be stored, nor that of an attempt at an answer.
+    Commands are unique by file id, starts of effects by delivery. All outcomes of an effect share one key, so
+    a second outcome cannot be stored; the same holds for the attempts of a call.
     """
     match event:
         case EffectStarted(key=key, delivery=delivery):

@@ -1,4 +1,4 @@
-"""What events have in common: a version; effects also the key of their place in the search."""
+"""Base classes of events: all have a version, and events of effects also have a key."""
 
 from __future__ import annotations
 

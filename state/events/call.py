@@ -1,8 +1,8 @@
-"""Events of calls to models: each attempt at an answer is an intent before it, and one outcome after.
+"""Events of model calls: each attempt has one event before it is sent, and one outcome.
 
 The n-th question of an effect is its `call` n; its attempts are counted from 1. An attempt that a crash left
-without an outcome is lost: it is charged at what was reserved for it, and the next attempt sends the request
-that was logged. Models are named ENDPOINT/MODEL.
+without an outcome is lost: it is charged at its full reservation, and the next attempt sends the logged
+request again. Models are named ENDPOINT/MODEL.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from state.model import Amount, Digest, ErrorInfo, Key, Price, Resource, Tokens,
 
 
 class CallStarted(Event):
-    """A request is about to be sent; nothing is before this is stored.
+    """A request is about to be sent; nothing is sent before this event is stored.
 
-    `request` is the blob of the request (JSON, its texts by digest), `role` whose prompt it is, `prompts` the
-    version of the prompts that it was rendered from. `price` is what holds for the model in this run from
-    its first call on, None where nobody knows; then `reserved.usd` is 0 and no cap on money is kept.
+    `request` is the blob of the request (JSON, with its texts by digest), `role` the role whose prompt it is,
+    `prompts` the version of the prompts that it was rendered from. `price` holds for the model in this run
+    from its first call on; None if it is unknown, in which case `reserved.usd` is 0 and no cap on money
+    applies.
     """
 
     version = 2
@@ -37,9 +38,9 @@ class CallStarted(Event):
 
 
 class CallEnded(Event):
-    """Base of all outcomes of an attempt. `cost_usd` is None where the price is unknown, never 0.
+    """Base of all outcomes of an attempt. `cost_usd` is None if the price is unknown, never 0.
 
-    `tokens` is None where nobody said how many they were; then `charged_tokens` were counted as spent.
+    `tokens` is None if the endpoint gave no counts; then `charged_tokens` counts as spent.
     """
 
     key: Key
@@ -53,15 +54,15 @@ class CallEnded(Event):
 
     @property
     def charged_amount(self) -> Amount:
-        """What the attempt took of the budgets."""
+        """What the attempt takes from the budgets."""
         return Amount(usd=self.cost_usd or 0.0, tokens=self.charged_tokens, calls=1)
 
 
 class CallCompleted(CallEnded):
-    """The whole answer is there, as the blob `answer`; it is never bought again. `ms` is how long it took.
+    """The whole answer arrived and is the blob `answer`; it is never bought again. `ms` is how long it took.
 
-    `reused_from` is the RUN@SEQ of the answer that a fork took from its parent, None where it was bought.
-    What is reused costs nothing, and is no call.
+    `reused_from` is the RUN@SEQ of the answer that a fork took from its parent, None if it was bought. A
+    reused answer costs nothing and does not count as a call.
     """
 
     version = 2
@@ -75,12 +76,12 @@ class CallCompleted(CallEnded):
 
     @property
     def charged_amount(self) -> Amount:
-        """What the attempt took of the budgets."""
+        """What the attempt takes from the budgets."""
         return Amount() if self.reused_from is not None else super().charged_amount
 
 
 class CallFailed(CallEnded):
-    """There is no answer, and `error` says why; `kind` is one of `agent_core.providers.FailureKind`."""
+    """No answer came, and `error` says why; `kind` is one of `agent_core.providers.failures.FailureKind`."""
 
     type: Literal["CallFailed"] = "CallFailed"
     kind: str
@@ -91,16 +92,16 @@ class CallFailed(CallEnded):
 
 
 class CallLost(CallEnded):
-    """Nobody knows what came of the attempt: it is charged at its full reservation."""
+    """The attempt's result is unknown: it is charged at its full reservation."""
 
     type: Literal["CallLost"] = "CallLost"
     reason: str
 
 
 class BudgetShort(Event):
-    """A run could not have what it needed: `wanted` of a resource of which `left` is left under `cap`.
+    """A run could not get what it needed: it wanted `wanted` of a resource, and `left` was left under `cap`.
 
-    It ends after the round, unless the cap is raised before.
+    The run ends after the round, unless the cap is raised before.
     """
 
     type: Literal["BudgetShort"] = "BudgetShort"
@@ -111,9 +112,9 @@ class BudgetShort(Event):
 
 
 class BudgetWarned(Event):
-    """So much of a cap is spent or reserved, in percent; said once for each of some marks.
+    """A percentage of a cap is spent or reserved; recorded once for each mark.
 
-    In the system stream it is a cap on a day, and said once a day.
+    In the system stream, the cap is one on a day, and this is recorded once a day.
     """
 
     type: Literal["BudgetWarned"] = "BudgetWarned"
@@ -123,11 +124,11 @@ class BudgetWarned(Event):
 
 
 class DayReserved(Event):
-    """In the system stream: what something may take of the day's budget.
+    """In the system stream: an upper limit of the day's budget was reserved.
 
-    `call` names it: a call, beside its CallStarted, as RUN KEY CALL ATTEMPT; an evaluation on a device as
-    device RUN KEY NUMBER; a while in which runs are under way as time NUMBER. `day` is the UTC date,
-    YYYY-MM-DD.
+    `call` names what it is for: RUN KEY CALL ATTEMPT for a call, beside its CallStarted; "device RUN KEY
+    NUMBER" for an evaluation on a device; "time NUMBER" for a stretch of time in which runs are in progress.
+    `day` is the UTC date, YYYY-MM-DD.
     """
 
     version = 2
@@ -138,9 +139,9 @@ class DayReserved(Event):
 
 
 class DaySettled(Event):
-    """In the system stream, beside the outcome of a call: what it took of the day that it was reserved on.
+    """In the system stream, beside a call's outcome: what the call used of the day on which it was reserved.
 
-    Of other things than calls it stands beside their end, or after the end of the process that reserved it.
+    For other reservations it follows their end, or the end of the process that made them.
     """
 
     version = 2

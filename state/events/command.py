@@ -1,4 +1,4 @@
-"""Events of the system stream: commands and their answers, and the log's own rewrites."""
+"""Events of the system stream: commands and their answers, and rebuilds of the log itself."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from state.model import Digest, ErrorInfo
 
 
 class CommandReceived(Event):
-    """A file from the inbox was taken in; `id` is the file's id, `payload` its whole content.
+    """A file from the inbox was accepted; `id` is the file's id, `payload` its whole content.
 
-    `origin` is where it was given: `agentctl` or `page`; None where the file says nothing of it.
+    `origin` is where the command was given: `agentctl` or `page`; None if the file does not say.
     """
 
     version = 2
@@ -37,9 +37,9 @@ class CommandRejected(Event):
 
 
 class LogRewritten(Event):
-    """The log's file was made anew, its owner stopped: `verb` says by what, `runs` what it meant for each.
+    """The log's file was rebuilt while no process owned it, by `verb`; `runs` says what changed for each run.
 
-    Events that are in the log no longer left a gap in its numbers; `taken_out` is how many.
+    Events that are no longer in the log left a gap in its numbers; `taken_out` counts them.
     """
 
     type: Literal["LogRewritten"] = "LogRewritten"

@@ -1,4 +1,4 @@
-"""Events of decisions: rounds, who is kept, discarded or reverted, and what is remembered."""
+"""Events of decisions: rounds, kernels kept, discarded or reverted, and what is remembered."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from state.model import (
 
 
 class RoundStarted(Event):
-    """A round begins; the learning state that its proposals read is frozen here.
+    """A round begins; what its proposals may use of earlier results is frozen here.
 
-    `prompts` is the version of the prompts that hold in it, as in RunCreated.
+    `prompts` is the version of the prompts for the round, as in RunCreated.
     """
 
     version = 2
@@ -38,7 +38,7 @@ class RoundStarted(Event):
 
 
 class RoundDeadlinePassed(Event):
-    """The round took long enough: it closes with what is there. What is in flight competes in the next."""
+    """The round reached its deadline and closes with its results. Kernels in flight compete in the next."""
 
     type: Literal["RoundDeadlinePassed"] = "RoundDeadlinePassed"
     round: int = Field(ge=1)
@@ -54,9 +54,9 @@ class BeamSelected(Event):
 class RoundCompleted(Event):
     """The round's barrier: what the round taught takes effect, in slot order.
 
-    `attempts` are the round's own; `credits` and `reflections` are the whole new state, so that a later
-    version with another way of learning replays old runs to the state they had. `idle` says that nothing was
-    judged in it, and why, so that another round would ask the same.
+    `attempts` are the round's own. `credits` and `reflections` are the whole new state, so that a later
+    version that learns differently replays old runs to the state they had. `idle` is set if nothing was
+    judged in the round, with the reason: another round would ask the same.
     """
 
     version = 3
@@ -76,15 +76,17 @@ class KernelKept(Event):
     candidate: Candidate
     role: BeamRole
     speedup: float | None
-    """Parent latency over its latency; None for the initial kernel."""
+    """Parent latency divided by this kernel's latency; None for the initial kernel."""
 
 
 class KernelDiscarded(Event):
-    """`reason`: a verdict that is not `correct`, or duplicate, slower, uncertain, not_selected, refuted,
-    infrastructure, prefiltered (correct, and never measured).
+    """A kernel does not enter the beam.
+
+    `reason` is a verdict other than `correct`, or one of: duplicate, slower, uncertain, not_selected,
+    refuted, infrastructure, prefiltered (correct, and never measured).
 
     An uncertain kernel is predicted faster than `against`, but in only `wins_percent` of the draws. A refuted
-    one was correct as far as it was compared at first; `verdict` is what came of comparing more.
+    one passed the first comparison; `verdict` is the result of comparing more.
     """
 
     version = 3
@@ -98,7 +100,7 @@ class KernelDiscarded(Event):
 
 
 class KernelReverted(Event):
-    """A lineage diverged and goes back to its checkpoint. `reason`: slower or depth."""
+    """A lineage diverged and returns to its checkpoint. `reason`: slower or depth."""
 
     type: Literal["KernelReverted"] = "KernelReverted"
     lineage: str
@@ -108,10 +110,10 @@ class KernelReverted(Event):
 
 
 class KernelRefuted(Event):
-    """The best kernel was wrong after all: it leaves, with all that was learnt from it.
+    """The best kernel turned out to be wrong: it is removed, with all that was learnt from it.
 
-    `best` takes its place; None when nothing is left to stand. All fields but the first three are the whole
-    new state.
+    `best` takes its place, None if no kernel is left. All fields except the first three are the whole new
+    state.
     """
 
     type: Literal["KernelRefuted"] = "KernelRefuted"

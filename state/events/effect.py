@@ -25,11 +25,11 @@ class PredictionStarted(EffectStarted):
 
 
 class PredictionBatch(EffectEnded):
-    """What looking ahead from a parent came to, before its plans are made: kernels predicted, none judged.
+    """The result of looking ahead from a parent, before its plans: kernels are predicted, none judged.
 
-    `variants` is the blob of what is worth judging, best first, `count` how many there are; None when there
-    is nothing to read, with `error` when looking ahead failed. `predicted` counts kernels with a predicted
-    latency, `failed` those without, `instructions` are those of all of them.
+    `variants` is the blob of the kernels worth judging, best first; `count` is their number. `variants` is
+    None if there are none, and `error` is set if the lookahead failed. `predicted` counts kernels with a
+    predicted latency, `failed` those without, and `instructions` those of all of them.
     """
 
     type: Literal["PredictionBatch"] = "PredictionBatch"
@@ -62,7 +62,7 @@ class ExecutionStarted(EffectStarted):
 
 
 class KernelProposed(EffectEnded):
-    """A kernel exists. `note` says what was changed (for people), `author` who proposed it."""
+    """A kernel exists. `note` tells people what was changed, `author` who proposed it."""
 
     type: Literal["KernelProposed"] = "KernelProposed"
     source: Digest
@@ -80,10 +80,13 @@ class EvaluationStarted(EffectStarted):
 
 
 class EvaluationCompleted(EffectEnded):
-    """The judge's verdict. `cache_key` names (code, problem, toolchain, target); `cached_from` is the
-    RUN@SEQ whose verdict was reused, None when the kernel was judged for this event. `predicted_ms` is what
-    the simulator predicted where it decides which kernels are measured, `where` the host, if it was one;
-    `device_seconds` what it took of a device, None where that follows from `stage_ms`."""
+    """The judge's verdict.
+
+    `cache_key` stands for (code, problem, toolchain, target). `cached_from` is the RUN@SEQ whose verdict was
+    reused, None if the kernel was judged for this event. `predicted_ms` is the simulator's prediction, if
+    predictions decide which kernels are measured. `where` is the host, if there was one. `device_seconds` is
+    the time on a device, None if it follows from `stage_ms`.
+    """
 
     version = 4
     type: Literal["EvaluationCompleted"] = "EvaluationCompleted"
@@ -97,9 +100,9 @@ class EvaluationCompleted(EffectEnded):
 
 
 class EvaluationFailed(EffectEnded):
-    """The infrastructure failed, after `tries` tries; never counted against the candidate.
+    """The infrastructure failed, after `tries` tries; this never counts against the candidate.
 
-    `device_seconds` are those that it took of a device all the same, as far as that was noted.
+    `device_seconds` is the time on a device that was used anyway, as far as it is known.
     """
 
     version = 2
@@ -110,7 +113,7 @@ class EvaluationFailed(EffectEnded):
 
 
 class ProfileRecorded(Event):
-    """The counters of an evaluated kernel, for people and plots; decisions read EvaluationCompleted."""
+    """The counters of an evaluated kernel, for people and plots; decisions use EvaluationCompleted."""
 
     type: Literal["ProfileRecorded"] = "ProfileRecorded"
     key: Key
@@ -123,7 +126,7 @@ class SummaryStarted(EffectStarted):
 
 
 class ExperienceRecorded(EffectEnded):
-    """The summarizer's answer on one (slow, fast) pair; None when it found no optimisation in it."""
+    """The summarizer's answer on one (slow, fast) pair; None if it found no optimisation in it."""
 
     type: Literal["ExperienceRecorded"] = "ExperienceRecorded"
     experience: Experience | None

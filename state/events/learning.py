@@ -11,7 +11,7 @@ from state.model import LearntExperience, LearntSequence, LearntTechnique
 
 
 class SequenceLearnt(Event):
-    """In the system stream: a run ended with a kernel that beats its first, verified; this led to it."""
+    """In the system stream: a run ended with a verified gain over its first kernel, by this sequence."""
 
     version = 2
     type: Literal["SequenceLearnt"] = "SequenceLearnt"
@@ -19,7 +19,7 @@ class SequenceLearnt(Event):
 
 
 class SequencesGiven(Event):
-    """In a run, before its first round: what it may try first, the nearest first, and where it is from."""
+    """In a run, before its first round: sequences to try first, with their origin, most similar first."""
 
     version = 2
     type: Literal["SequencesGiven"] = "SequencesGiven"
@@ -28,21 +28,21 @@ class SequencesGiven(Event):
 
 
 class ExperiencesLearnt(Event):
-    """In the system stream: what a run that gained had in its memory as it ended, or what a file had."""
+    """In the system stream: experiences from the memory of a run that gained, or from an imported file."""
 
     type: Literal["ExperiencesLearnt"] = "ExperiencesLearnt"
     experiences: tuple[LearntExperience, ...] = Field(min_length=1)
 
 
 class ExperiencesForgotten(Event):
-    """In the system stream: somebody wants no later run to be told these, named by their ids."""
+    """In the system stream: a person wants later runs not to see these experiences, named by their ids."""
 
     type: Literal["ExperiencesForgotten"] = "ExperiencesForgotten"
     ids: tuple[str, ...] = Field(min_length=1)
 
 
 class ExperiencesGiven(Event):
-    """In a run, before its first round: what others learnt that its planners are told, the nearest first."""
+    """In a run, before its first round: other runs' experiences for its planners, most similar first."""
 
     type: Literal["ExperiencesGiven"] = "ExperiencesGiven"
     round: int = Field(ge=1)
@@ -50,14 +50,14 @@ class ExperiencesGiven(Event):
 
 
 class TechniquesLearnt(Event):
-    """In the system stream: a run that gained ended, and these techniques were invented in it."""
+    """In the system stream: a run that gained has ended, and models invented these techniques in it."""
 
     type: Literal["TechniquesLearnt"] = "TechniquesLearnt"
     techniques: tuple[LearntTechnique, ...] = Field(min_length=1)
 
 
 class TechniquesGiven(Event):
-    """In a run, before its first round: what models invented in others, for its planners to be offered."""
+    """In a run, before its first round: techniques that models invented in other runs, for its planners."""
 
     type: Literal["TechniquesGiven"] = "TechniquesGiven"
     round: int = Field(ge=1)

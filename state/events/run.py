@@ -1,4 +1,4 @@
-"""Events of a run as a whole: how it began, what it waited for, how it ended, its settings."""
+"""Events of a run as a whole: its beginning, pauses, settings and end."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from state.model import (
 
 
 class RunCreated(Event):
-    """A run begins: the whole problem, the kernel to start from, and the effective configuration.
+    """A run begins, with the whole problem, the initial kernel, and the effective configuration.
 
-    `pinned` are the keys that somebody set for this run: edits of the configuration file leave them alone.
-    `prompts` is the version of the prompts that its LLM roles are given, which is their blob; None where that
-    was not recorded.
+    `pinned` are the keys that somebody set for this run; edits of the configuration file do not change them.
+    `prompts` is the version of the prompts of its LLM roles, and the digest of their blob; None if it was not
+    recorded.
     """
 
     version = 9
@@ -41,10 +41,11 @@ class RunCreated(Event):
 
 
 class RunForked(Event):
-    """A run continues another's history from one of its events; nothing is copied.
+    """A run continues another run's history from one of its events; nothing is copied.
 
-    Effects in flight there are abandoned. With `rebase`, kernels are judged by something else from here on:
-    the round under way is abandoned too, and the beam is judged anew first. `pinned` as in RunCreated.
+    Effects that were in flight at that event are abandoned. With `rebase`, the problem, target or evaluator
+    changes: the current round is abandoned too, and the beam is judged again first. `pinned` is as in
+    RunCreated.
     """
 
     version = 5
@@ -59,7 +60,7 @@ class RunForked(Event):
 class RunPaused(Event):
     """Nothing new starts in the run. `needs_approval` names the points at which it waits for a person.
 
-    `cause` says what ends the pause; `reason` is for people, and nothing goes by it.
+    `cause` says what ends the pause; `reason` is for people only.
     """
 
     version = 4
@@ -70,7 +71,7 @@ class RunPaused(Event):
 
 
 class RunResumed(Event):
-    """The run goes on. `approved` are the points that it waited at, which a person has let pass."""
+    """The run goes on. `approved` are the points that it waited at and that a person has approved."""
 
     version = 2
     type: Literal["RunResumed"] = "RunResumed"
@@ -84,7 +85,7 @@ class RunCancelled(Event):
 
 
 class RunCompleted(Event):
-    """The run is over. `level` is how much of the best kernel was compared; None where there is none."""
+    """The run is over. `level` is how thoroughly the best kernel was compared; None if there is none."""
 
     version = 2
     type: Literal["RunCompleted"] = "RunCompleted"
@@ -94,10 +95,10 @@ class RunCompleted(Event):
 
 
 class ConfigChanged(Event):
-    """New effective settings, of a run or, in the system stream, of the configuration file.
+    """New effective settings of a run or, in the system stream, of the configuration file.
 
-    Those of a run count from its next RoundStarted on. `pinned` and `prompts` as in RunCreated; no `prompts`
-    leaves them as they are.
+    A run's settings count from its next RoundStarted on. `pinned` and `prompts` are as in RunCreated; without
+    `prompts`, they stay as they are.
     """
 
     version = 9
@@ -108,7 +109,7 @@ class ConfigChanged(Event):
 
 
 class ConfigRefused(Event):
-    """The configuration file, or a prompt, was edited and has faults; what was in force stays so."""
+    """An edited configuration file or prompt has faults; the previous one stays in force."""
 
     type: Literal["ConfigRefused"] = "ConfigRefused"
     error: ErrorInfo

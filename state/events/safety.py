@@ -1,4 +1,4 @@
-"""Events of what keeps a run within its means: budgets, breakers, leases."""
+"""Events that keep a run within its limits: budgets, circuit breakers, device leases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class BudgetReserved(Event):
 
 
 class BudgetSpent(Event):
-    """Money gone without an outcome: a call lost in a crash, charged at its full reservation."""
+    """Money was spent without an outcome: a call lost in a crash, charged at its full reservation."""
 
     type: Literal["BudgetSpent"] = "BudgetSpent"
     key: Key

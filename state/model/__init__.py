@@ -1,11 +1,11 @@
-"""The vocabulary: frozen value types that events carry and folds hold.
+"""The vocabulary: frozen value types that events carry and states hold.
 
-Everything here is data: no clock, no randomness, no I/O. Types are pydantic models because they cross
-process and version boundaries as JSON; unknown fields are refused, and floats that JSON cannot spell
-(NaN, infinities) are written as strings, so that what was logged reads back as it was.
+Everything here is data: no clock, no randomness, no I/O. The types are pydantic models because they cross
+process and version boundaries as JSON. Unknown fields are refused. Floats that JSON cannot represent (NaN,
+infinities) are written as strings, so values are read back as they were logged.
 
-Units: latency in milliseconds (`*_ms`), sizes in bytes (`*_bytes`), ratios as factors (`*_ratio`,
-`speedup`), percentages 0 to 100 (`*_percent`), money in US dollars (`*_usd`).
+Units: latency in milliseconds (`*_ms`), sizes in bytes (`*_bytes`), ratios as factors (`*_ratio`, `speedup`),
+percentages 0 to 100 (`*_percent`), money in US dollars (`*_usd`).
 """
 
 from state.model.base import (

@@ -1,4 +1,4 @@
-"""What all values are made of: digests, exact JSON, frozen models, errors and usage."""
+"""The basis of all values: digests, exact JSON, frozen models, errors and usage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
 PositiveMs = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 SYSTEM_STREAM = "system"
-"""The stream that holds what runs share: commands, configuration, budgets of the day."""
+"""The stream that holds what all runs share: commands, configuration, the day's budget."""
 
 
 def digest_of(data: bytes) -> str:
@@ -28,13 +28,13 @@ def canonical_json(value: Any) -> bytes:
     """Serialise JSON-like data so that equal values give equal bytes, on any machine.
 
     Raises:
-        ValueError: `value` holds a NaN or an infinity that was not spelled out as a string.
+        ValueError: `value` holds a NaN or an infinity that was not converted to a string.
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def validation_reason(fault: Mapping[str, Any]) -> str:
-    """Return what one entry of a ValidationError says, without the prefix that our own errors get there."""
+    """Return the message of an entry of a ValidationError, without pydantic's prefix before our own."""
     raised = fault.get("ctx", {}).get("error")
     return str(raised) if isinstance(raised, ValueError) else str(fault["msg"])
 
@@ -46,7 +46,7 @@ class FrozenModel(BaseModel):
 
 
 class ErrorInfo(FrozenModel):
-    """Why something failed, for people and for repair: a stable code, a message, where, and what fixes it."""
+    """Why something failed, for people and for repair: a stable code, a message, a line, and a hint."""
 
     code: str
     message: str
@@ -55,7 +55,7 @@ class ErrorInfo(FrozenModel):
 
 
 class Usage(FrozenModel):
-    """What one answer cost. `cost_usd` is None when the price is unknown, never 0."""
+    """What one answer cost. `cost_usd` is None if the price is unknown, never 0."""
 
     cost_usd: float | None = Field(default=0.0, ge=0, allow_inf_nan=False)
     input_tokens: int = Field(default=0, ge=0)

@@ -1,4 +1,4 @@
-"""What questions to models are counted by: tokens, prices, amounts, and what a log knows of one question."""
+"""The accounting of model calls: tokens, prices, amounts, and what a log knows of one call."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 MILLION = 1_000_000
 USD_DIGITS = 9
-"""Amounts are whole billionths of a dollar, so that sums do not depend on the order of what is added."""
+"""Amounts are whole billionths of a dollar, so that sums do not depend on the order of addition."""
 
 
 def round_usd(amount: float) -> float:
-    """Return an amount of money as it is kept."""
+    """Return an amount of money, rounded as it is stored."""
     return round(amount, USD_DIGITS)
 
 
 def round_seconds(amount: float) -> float:
-    """Return an amount of time as it is kept, in whole microseconds."""
+    """Return a time in seconds, rounded to whole microseconds as it is stored."""
     return round(amount, 6)
 
 
 class Tokens(FrozenModel):
-    """What an answer was counted at. `input` includes `cached` (read from a cache) and `written` (to one)."""
+    """An answer's token counts. `input` includes `cached` (read from a cache) and `written` (to a cache)."""
 
     input: int = Field(default=0, ge=0)
     cached: int = Field(default=0, ge=0)
@@ -38,14 +38,14 @@ class Tokens(FrozenModel):
 
     @property
     def total(self) -> int:
-        """All tokens, read and written."""
+        """All tokens, input and output."""
         return self.input + self.output
 
 
 class TokenRates(FrozenModel):
-    """US dollars per million tokens. `cached` is for tokens read from a cache, `written` for those put there.
+    """US dollars per million tokens. `cached` is for tokens read from a cache, `written` for those written.
 
-    They hold for questions whose whole input has more than `above` tokens.
+    They apply to requests whose whole input has more than `above` tokens.
     """
 
     above: int = Field(default=0, ge=0)
@@ -56,13 +56,13 @@ class TokenRates(FrozenModel):
 
 
 class Price(FrozenModel):
-    """What a model's tokens cost, the rates by rising size of the question; `source` says who says so."""
+    """The price of a model's tokens, with rates by rising request size; `source` names the price's origin."""
 
     rates: tuple[TokenRates, ...] = Field(min_length=1)
     source: str
 
     def cost(self, tokens: Tokens) -> float:
-        """Return what an answer of so many tokens costs, in US dollars."""
+        """Return the cost of an answer with these token counts, in US dollars."""
         holding = [rates for rates in self.rates if tokens.input > rates.above]
         rates = holding[-1] if holding else self.rates[0]
         plain = max(0, tokens.input - tokens.cached - tokens.written)
@@ -74,10 +74,10 @@ class Price(FrozenModel):
         ) / MILLION
 
     def max_cost(self, input_tokens: int, output_tokens: int) -> float:
-        """Return the most that a question of at most so many tokens can cost, in US dollars.
+        """Return the most that a request with at most these token counts can cost, in US dollars.
 
-        The dearest of all that may happen: nothing or everything is read from a cache or written to one, and
-        the answer is as long as it may be.
+        This is the worst case: nothing or everything is read from a cache or written to one, and the answer
+        is as long as allowed.
         """
         reached = [rates for rates in self.rates if rates.above == 0 or input_tokens > rates.above]
         return max(
@@ -88,7 +88,7 @@ class Price(FrozenModel):
 
 
 class Resource(StrEnum):
-    """What a run or a day has only so much of."""
+    """The resources of a run or a day that have a cap."""
 
     USD = "usd"
     TOKENS = "tokens"
@@ -103,9 +103,9 @@ class Resource(StrEnum):
 
 
 class Amount(FrozenModel):
-    """Money, tokens, calls and time together; `round_usd` is 0 for what has no known price.
+    """Money, tokens, calls and time together; `usd` is 0 if the price is unknown.
 
-    `round_seconds` are those in which runs were under way, `device_seconds` those on devices.
+    `seconds` are those in which runs were in progress, `device_seconds` those on devices.
     """
 
     usd: Usd = 0.0
@@ -124,7 +124,7 @@ class Amount(FrozenModel):
         )
 
     def __sub__(self, other: Amount) -> Amount:
-        """Return the rest; nothing is less than nothing."""
+        """Return the difference; no part goes below 0."""
         return Amount(
             usd=max(0.0, round_usd(self.usd - other.usd)),
             tokens=max(0, self.tokens - other.tokens),
@@ -135,12 +135,12 @@ class Amount(FrozenModel):
 
 
 class ModelQuestion(FrozenModel):
-    """What the log knows of one question of an effect in flight, over all attempts at an answer.
+    """What the log knows of one call of an effect in flight, over all its attempts.
 
-    `request` is that of the last attempt, `held` what is reserved for it while it is under way, None when it
-    is not. `failures` are the kinds of the attempts that failed, in order; those lost in crashes are in
-    `attempts` only, and `lost` says that the last one was. `answer` is the blob of the answer, which ends the
-    question.
+    `request` is that of the last attempt. `held` is what is reserved for an attempt in flight, None if there
+    is none. `failures` are the kinds of failed attempts, in order. Attempts lost in crashes count in
+    `attempts` only; `lost` says that the last one was lost. `answer` is the blob of the answer, which ends
+    the call.
     """
 
     role: str
@@ -154,12 +154,11 @@ class ModelQuestion(FrozenModel):
 
 
 class ModelRecord(FrozenModel):
-    """How one model did in a run, as far as later rounds are dealt by it.
+    """How well one model did in a run, as far as the assignment of later slots depends on it.
 
-    `round_usd` is what its answers come to at the price of tokens that no cache had, None once a price is
-    unknown; so it does not depend on what was lost or repeated. `attempts` are kernels that were to be made
-    of its plans, `valid` those found correct, `gains` those beyond noise, `log_gain` the sum of ln(speed-up)
-    of these.
+    `usd` is the cost of its answers at the uncached price, None once a price is unknown; so it does not
+    depend on what was lost or repeated. `attempts` counts kernels that should come from its plans, `valid`
+    those found correct, `gains` those beyond noise; `log_gain` is the sum of ln(speed-up) of the gains.
     """
 
     answers: int = 0

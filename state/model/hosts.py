@@ -1,4 +1,4 @@
-"""Which hosts a run's kernels run on, as a configuration names them."""
+"""The hosts on which a run's kernels run, as a configuration names them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pydantic import Field, StringConstraints, WithJsonSchema, model_serializer,
 from state.model.base import FrozenModel
 
 HostTag = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-"""What a host can do, or what it is: `trn2`, `trn2.48xlarge`, or a word of one's own."""
+"""A property or name of a host: `trn2`, `trn2.48xlarge`, or a word of your own."""
 
 
 class HostConfig(FrozenModel):
-    """A host that is reached over SSH. Where only the address is known, it is written as that text.
+    """A host that is reached over SSH. If only its address is set, it is written as that text.
 
-    `address` is `[user@]host[:port]`; user, port and jumps that it leaves open are ssh_config's to say.
-    `python` is the SDK's interpreter there, `workdir` where files are kept there, `cores` the
-    NeuronCores that may be used: what is not set is found out on the host. `slots` is how many evaluations it
-    is given at a time at most; not set, as many as it has CPUs.
+    `address` is `[user@]host[:port]`; ssh_config supplies a missing user, port or jump host. `python` is the
+    SDK's interpreter there, `workdir` the folder for files there, `cores` the NeuronCores that may be used;
+    what is not set is detected on the host. `slots` is the most evaluations at a time, by default the number
+    of CPUs.
     """
 
     address: str = Field(pattern=r"^[^\s\-][^\s]*$", max_length=300)
@@ -31,7 +31,7 @@ class HostConfig(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _expand_address(cls, value: Any) -> Any:
-        if isinstance(value, dict):  # what comes from JSON has lists for tuples, which is strict no more here
+        if isinstance(value, dict):  # JSON has lists for tuples, which strict mode refuses
             return {name: tuple(one) if isinstance(one, list) else one for name, one in value.items()}
         return {"address": value} if isinstance(value, str) else value
 
@@ -43,9 +43,9 @@ class HostConfig(FrozenModel):
 
 
 class EvaluationHost(FrozenModel):
-    """Where a kernel was judged, and what timed it: in words, such as that a simulator stood in.
+    """Where a kernel was judged, and the device that timed it, in words (a simulator, for example).
 
-    `compares` is false where hosts timed the same kernel differently then, and nobody could say which was
+    `compares` is false if hosts timed the same kernel differently at that time, and it is unknown which was
     wrong.
     """
 
@@ -55,4 +55,4 @@ class EvaluationHost(FrozenModel):
 
 
 HostEntry = Annotated[HostConfig, WithJsonSchema({"type": "string or table"})]
-"""A host in a list of a configuration."""
+"""A host in a configuration's list."""

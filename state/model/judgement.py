@@ -1,4 +1,4 @@
-"""What is asked of the judge, and what it says: levels, verdicts, benchmarks, evaluations."""
+"""Requests to the judge and its answers: levels, verdicts, benchmarks, evaluations."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from pydantic import Field
 from state.model.base import Digest, ErrorInfo, FrozenModel, PositiveMs
 
 PERSON = "person"
-"""The author of kernels that people hand in: those that runs start from, and those proposed to runs."""
+"""The author of kernels from people: those that runs start from, and those proposed to runs."""
 
 UNKNOWN_AUTHOR = "unknown"
-"""The author of a kernel of which nobody knows who wrote it: nobody trusts it."""
+"""The author of a kernel whose author is unknown; it is not trusted."""
 
 TRUSTED_AUTHORS = frozenset({PERSON, "builtin", "knobs", "scripted"})
-"""Who may have written a kernel that runs where only a weak jail holds it; all others are models."""
+"""Authors whose kernels may run in a weak jail; all other authors are models."""
 
 
 PREFILTERED = "prefiltered"
-"""The code of what is wrong with a kernel that was held back: a model predicts that others are faster."""
+"""The error code of a kernel that was held back because others are predicted to be faster."""
 
 PREFILTER_STAGE = "sim_"
-"""What the names of stages begin with in which a model looked at a kernel before a device did."""
+"""The prefix of stages in which a model looked at a kernel before a device did."""
 
 
 class Verdict(StrEnum):
-    """What the judge says of a candidate. An infrastructure error is no verdict: see EvaluationFailed."""
+    """The judge's verdict on a candidate. An infrastructure error is not a verdict: see EvaluationFailed."""
 
     CORRECT = "correct"
     INCORRECT = "incorrect"
@@ -41,8 +41,8 @@ class Verdict(StrEnum):
 class Level(StrEnum):
     """How much of a kernel's outputs the judge compares, least first.
 
-    `slices`: tiles of them, on every input set; `one_seed`: also whole outputs of the first seed; `whole`: of
-    every seed.
+    `slices`: tiles of them, on every input set. `one_seed`: also whole outputs for the first seed. `whole`:
+    for every seed.
     """
 
     SLICES = "slices"
@@ -56,14 +56,14 @@ class Level(StrEnum):
 
 
 RESOLUTION_RATIO = 0.005
-"""Predicted latencies that differ by less are too near each other to tell which is lower."""
+"""Predicted latencies that differ by less than this ratio are too close to tell which is lower."""
 
 
 class Benchmark(FrozenModel):
-    """A latency with its interval. `predicted` is true when a model produced it, false when a device did.
+    """A latency with its interval. `predicted` is true if a model produced it, false if a device did.
 
-    `draws_ms` are the latencies that the model gives with its uncertain constants moved, the same moves in
-    the same order for every kernel; empty for what was measured.
+    `draws_ms` are the latencies that the model gives when its uncertain constants are varied, in the same way
+    and order for every kernel; empty for a measured latency.
     """
 
     latency_ms: PositiveMs
@@ -74,10 +74,10 @@ class Benchmark(FrozenModel):
     draws_ms: tuple[PositiveMs, ...] = ()
 
     def wins_percent(self, other: Benchmark) -> float | None:
-        """Return the share of wins among the draws that tell the two apart: 50 where none does.
+        """Return the percentage of wins among the draws that tell the two kernels apart; 50 if none does.
 
-        Nearer to each other than `RESOLUTION_RATIO` a draw says nothing, nor does one that only one of the
-        two has. None when they share no draw.
+        A draw in which they differ by less than `RESOLUTION_RATIO`, or that only one of them has, does not
+        count. None if they share no draw.
         """
         pairs = list(zip(self.draws_ms, other.draws_ms, strict=False))
         told = [mine < theirs for mine, theirs in pairs if _are_distinguishable(mine, theirs)]
@@ -87,10 +87,10 @@ class Benchmark(FrozenModel):
 
     @property
     def noise_ratio(self) -> float:
-        """Half the interval's width relative to the latency, when the latency was measured.
+        """Half the interval's width relative to the latency, for a measured latency.
 
-        A prediction's interval is the model's uncertainty, common to the kernels compared, not
-        run-to-run noise: of a prediction it is half of what the model resolves.
+        A prediction's interval is the model's uncertainty, which the compared kernels share, and not noise
+        from run to run. For a prediction this is half of the model's resolution.
         """
         if self.predicted:
             return RESOLUTION_RATIO / 2
@@ -104,8 +104,8 @@ def _are_distinguishable(mine: float, theirs: float) -> bool:
 class FormulaIdentity(FrozenModel):
     """Whether a correct kernel computes the reference's formula, and not only its numbers.
 
-    `proven`: on `elements` of the outputs, which are `share_percent` of them, the formulas are the same.
-    `tested`: the numbers agreed, and `reason` says why no more is known.
+    `proven`: the formulas are the same on `elements` of the outputs, which are `share_percent` of them.
+    `tested`: the numbers agree, and `reason` says why no more is known.
     """
 
     verdict: Literal["proven", "tested"]
@@ -117,11 +117,11 @@ class FormulaIdentity(FrozenModel):
 class Evaluation(FrozenModel):
     """The judge's full answer on one candidate.
 
-    `rel_l2` maps each input seed to the relative L2 error of the outputs. `identity` is there where the
-    judge got as far as looking at it. `profile` is the blob of the neuron-profile-like counters (JSON),
-    `bottleneck` their one-word summary. `code` is the digest of the normalised syntax tree, by which
-    duplicates are known. `level` is the one that was asked for, or what a gain too good raised it to; before
-    there were levels, everything was compared.
+    `rel_l2` maps each input seed to the relative L2 error of the outputs. `identity` is set if the judge came
+    to that stage. `profile` is the blob of the counters (JSON, similar to neuron-profile), `bottleneck` their
+    one-word summary. `code` is the digest of the normalised syntax tree, which identifies duplicates. `level`
+    is the requested one, or a higher one if the gain was suspiciously large; before levels existed,
+    everything was compared.
     """
 
     verdict: Verdict
@@ -143,10 +143,10 @@ class Evaluation(FrozenModel):
 
 
 class PredictedLatency(FrozenModel):
-    """What the model says of a kernel that was traced and not judged: a latency, or why there is none.
+    """The model's prediction for a kernel that was traced and not judged: a latency, or an error.
 
-    `instructions` are those of the traced program, the measure of the work that predicting took. `code` is
-    the digest by which the judge knows duplicates.
+    `instructions` counts those of the traced program, which measures the work of predicting. `code` is the
+    digest by which the judge identifies duplicates.
     """
 
     latency_ms: PositiveMs | None = None
@@ -164,7 +164,7 @@ class ProblemRef(FrozenModel):
 
 
 class LatencyBounds(FrozenModel):
-    """Lower bounds on latency: NKIBench's plain roofline, and the tight bound of the target's own table."""
+    """Lower bounds on latency: NKIBench's plain roofline, and the tight bound from the target's own table."""
 
     plain_ms: PositiveMs
     tight_ms: PositiveMs
@@ -173,9 +173,9 @@ class LatencyBounds(FrozenModel):
 class EvaluationRequest(FrozenModel):
     """All that an evaluator needs; everything it reads is a blob, so a rerun judges the same bytes.
 
-    `author` is who wrote the kernel: one of TRUSTED_AUTHORS, or the name of a model's proposer. It bears
-    on where the kernel may run, never on the verdict. `base_ms`, the latency of the kernel that this one
-    was made from, raises the level where the gain is too good.
+    `author` is who wrote the kernel: one of TRUSTED_AUTHORS, or the name of a model's proposer. It affects
+    where the kernel may run, never the verdict. `base_ms`, the latency of the kernel that this one was made
+    from, raises the level if the gain is suspiciously large.
     """
 
     candidate: str

@@ -1,4 +1,4 @@
-"""Where in the search an effect belongs, who answers it, and the draws that follow from that."""
+"""Effect keys: the place of an effect in the search, the role that answers it, and its random seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import StringConstraints
 
 
 class Role(StrEnum):
-    """Who answers an effect."""
+    """The roles that answer effects."""
 
     PREDICTOR = "predictor"
     PLANNER = "planner"
@@ -25,13 +25,13 @@ class Role(StrEnum):
 
 
 JUDGES = frozenset({Role.EVALUATOR, Role.VERIFIER, Role.AUDITOR})
-"""Who judges a kernel: as it is proposed, before it enters the beam, before it is reported as the best."""
+"""The roles that judge a kernel: when proposed, before it enters the beam, before it is reported."""
 
 
 class EffectKey(NamedTuple):
-    """Where in the search an effect belongs; relative to its run, so twins and forks agree on it.
+    """The place of an effect in the search; relative to its run, so that twins and forks agree on it.
 
-    Ordering is slot order, the order in which results apply whatever order they arrive in.
+    Keys sort in slot order, in which results apply whatever order they arrive in.
     """
 
     round: int
@@ -46,7 +46,7 @@ class EffectKey(NamedTuple):
 
     @property
     def candidate_id(self) -> str:
-        """The id of the candidate that this place in the search produces, e.g. `r1.b0.p2.k0.f0`."""
+        """The id of the candidate at this place in the search, e.g. `r1.b0.p2.k0.f0`."""
         return str(self).rsplit(".", 1)[0]
 
     def for_role(self, role: Role) -> EffectKey:
@@ -55,7 +55,7 @@ class EffectKey(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> EffectKey:
-        """Read back what `str` wrote.
+        """Parse what `str` wrote.
 
         Raises:
             ValueError: `text` is not an effect key.
@@ -79,12 +79,12 @@ def _parse_key(text: str) -> EffectKey:
 Key = Annotated[str, StringConstraints(pattern=_KEY.pattern + "$")]
 
 PERSON_SLOT = 1000
-"""The slot of kernels that people propose: after every beam slot, so a person's duplicate never owns."""
+"""The slot of people's kernels: after every beam slot, so that a person's duplicate never owns the code."""
 
 INITIAL_KEY = EffectKey(0, 0, 0, 0, 0, Role.EVALUATOR)
-"""The evaluation of the kernel that a run starts from; its candidate is `r0.b0.p0.k0.f0`."""
+"""The evaluation of a run's initial kernel; its candidate is `r0.b0.p0.k0.f0`."""
 
 
 def draw_seed(run_seed: int, key: EffectKey) -> int:
-    """Return the seed of every random draw of one effect: a function of run seed and effect key alone."""
+    """Return the seed of all random draws of one effect, from the run's seed and the effect key alone."""
     return int.from_bytes(hashlib.sha256(f"{run_seed}|{key}".encode()).digest()[:8])

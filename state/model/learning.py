@@ -1,4 +1,4 @@
-"""What runs hand on to later runs: sequences that paid, experiences, techniques; what is alike by what."""
+"""What runs pass on to later ones: sequences, experiences, techniques, and tags to compare problems."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Factor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class ProblemTags(FrozenModel):
-    """What problems, and the kernels that runs begin with, are compared by; none of it is a name.
+    """The properties by which problems and initial kernels are compared; names play no part.
 
-    `operators` are the instructions of the initial kernel and the functions that they apply, sorted.
-    `dtypes` are those of the inputs, sorted; `extents` the logarithms to base 2 of the problem's dimensions,
-    rounded, the largest first.
+    `operators` are the instructions of the initial kernel and the functions that they apply, sorted. `dtypes`
+    are those of the inputs, sorted. `extents` are the logarithms to base 2 of the problem's dimensions,
+    rounded, largest first.
     """
 
     target: str
@@ -27,9 +27,9 @@ class ProblemTags(FrozenModel):
 
 
 class SequenceLeg(FrozenModel):
-    """Steps that were carried out on the kernel `source`, one after the other, and judged together.
+    """Steps that were applied to the kernel `source`, one after the other, and judged together.
 
-    `speedup` is what they came to as judged; the speed-ups of the steps are what was predicted of each.
+    `speedup` is their judged result; the speed-ups of the steps are the predictions for each.
     """
 
     source: Digest
@@ -38,11 +38,11 @@ class SequenceLeg(FrozenModel):
 
 
 class LearntSequence(FrozenModel):
-    """What led from the kernel that a run began with to its best, leg by leg, and where that is to be seen.
+    """The steps from a run's initial kernel to its best one, leg by leg, and where to find them.
 
-    At `run_seq` of `run` the best kernel was kept. `arguments` are what its kernels are called with: shape
-    and data type of an array, numbers as they are. `speedup` is that of all legs together, `predicted`
-    whether a model of the hardware gave the latencies; None where that was not recorded.
+    At `run_seq` of `run` the best kernel was kept. `arguments` are those of its kernels: shape and data type
+    of an array, numbers as they are. `speedup` is that of all legs together; `predicted` says whether a model
+    of the hardware gave the latencies, None if that was not recorded.
     """
 
     run: str
@@ -56,7 +56,7 @@ class LearntSequence(FrozenModel):
 
     @property
     def event_id(self) -> str:
-        """Where the kernel was kept that it led to, as RUN@SEQ."""
+        """The RUN@SEQ at which the resulting kernel was kept."""
         return f"{self.run}@{self.run_seq}"
 
     @property
@@ -71,20 +71,20 @@ class LearntSequence(FrozenModel):
 
     @property
     def retention_key(self) -> JsonValue:
-        """Of sequences in the same setting one is kept."""
+        """Of sequences with the same key, one is kept."""
         return [self.tags.model_dump(mode="json"), list(self.arguments)]
 
     @property
     def strength(self) -> float:
-        """Of several the one that has more of it is kept."""
+        """Of several with the same key, the one with the largest strength is kept."""
         return self.speedup
 
 
 class ExperienceContext(FrozenModel):
-    """What an experience is about, as it may stand in a file; what is not known is empty.
+    """What an experience is about, in the form of a file; unknown fields are empty.
 
-    `speedup` is the latency of the slow kernel over that of the fast one, `predicted` whether a model of the
-    hardware gave these. The tags' target is empty where it holds for any.
+    `speedup` is the latency of the slow kernel divided by that of the fast one; `predicted` says whether a
+    model of the hardware gave them. The tags' target is empty if the experience holds for any target.
     """
 
     tags: ProblemTags
@@ -97,9 +97,9 @@ class ExperienceContext(FrozenModel):
 
 
 class LearntExperience(FrozenModel):
-    """What made the difference between two kernels, in words, for other runs to be told.
+    """What made the difference between two kernels, in words, for other runs.
 
-    `origin` is the run in whose optimisation memory it was, or the name of the file that it was imported
+    `origin` is the run whose optimisation memory it was in, or the name of the file that it was imported
     from. `cites` are candidates of that run.
     """
 
@@ -113,12 +113,12 @@ class LearntExperience(FrozenModel):
 
     @property
     def id(self) -> str:
-        """A name that follows from what it says: the same for the same experience, wherever it is from."""
+        """An id that follows from the content: the same for the same experience, wherever it comes from."""
         return experience_id(self.about.kind, self.about.technique, self.slow, self.fast, self.summary)
 
     @property
     def tags(self) -> ProblemTags:
-        """What it is found by."""
+        """The tags by which it is found."""
         return self.about.tags
 
     @property
@@ -128,22 +128,22 @@ class LearntExperience(FrozenModel):
 
     @property
     def retention_key(self) -> JsonValue:
-        """Of what runs learnt of a technique in the same setting one is kept; of a file, all that differs."""
+        """Of experiences with the same key, one is kept; each imported experience has its own key."""
         if self.imported:
             return self.id
         return [self.tags.model_dump(mode="json"), self.about.kind, self.about.technique]
 
     @property
     def strength(self) -> float:
-        """Of several the one that has more of it is kept."""
+        """Of several with the same key, the one with the largest strength is kept."""
         return self.about.speedup or 1.0
 
 
 class LearntTechnique(FrozenModel):
-    """A technique that a model invented, for other runs to be offered; `technique` is its id, `new:<name>`.
+    """A technique that a model invented, for other runs; `technique` is its id, `new:<name>`.
 
-    At `run_seq` of `run` it was proposed first, by `model`, ENDPOINT/MODEL (empty where that is unknown),
-    with these `title` and `description`. `credit` is what it brought in that run.
+    At `run_seq` of `run` it was first proposed by `model`, ENDPOINT/MODEL (empty if unknown), with this
+    `title` and `description`. `credit` is its result in that run.
     """
 
     technique: str
@@ -158,7 +158,7 @@ class LearntTechnique(FrozenModel):
 
     @property
     def event_id(self) -> str:
-        """Where it was proposed first, as RUN@SEQ."""
+        """The RUN@SEQ at which it was first proposed."""
         return f"{self.run}@{self.run_seq}"
 
     @property
@@ -168,10 +168,10 @@ class LearntTechnique(FrozenModel):
 
     @property
     def retention_key(self) -> JsonValue:
-        """Of a technique in the same setting one account is kept."""
+        """Of entries for a technique with the same key, one is kept."""
         return [self.tags.model_dump(mode="json"), self.technique]
 
     @property
     def strength(self) -> float:
-        """Of several the one that has more of it is kept: what a try brought, on average."""
+        """The average gain of a try; of several with the same key, the strongest is kept."""
         return self.credit.log_gain / max(1, self.credit.tries)

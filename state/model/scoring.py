@@ -1,4 +1,4 @@
-"""How a run's kernels are scored end to end: by a command of the user's, with a kernel swapped in."""
+"""End-to-end scoring: a user's command scores a program with a run's kernel swapped in."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 from state.model.base import FrozenModel
 
 KERNEL_PLACEHOLDER = "{kernel}"
-"""In an argument of the command: the path of the file with the kernel that is swapped in."""
+"""In an argument of the command: stands for the path of the kernel's file."""
 
 Argument = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 
@@ -34,12 +34,12 @@ JsonPath = Annotated[
 
 
 class ScoreConfig(FrozenModel):
-    """A command that tells how good a kernel is in the user's own program; without a command there is none.
+    """A command that scores a kernel inside the user's own program; without a command there is no score.
 
-    It runs on the host with the user's rights, and with it the kernel's Python, outside of any jail: only
-    kernels that the judge found correct get there. The metric is what `pattern` (its one group, each match
-    a sample) or `json_path` (a number or a list of them, in the last JSON object printed) finds in its
-    output; with neither, the milliseconds that the command took.
+    It runs on the host with the user's rights, and so does the kernel's Python, outside of any jail; only
+    kernels that the judge found correct get there. The metric is what `pattern` finds in the output (its one
+    group, each match is a sample), or `json_path` (a number or a list of numbers, in the last JSON object
+    printed). With neither, it is the command's run time in milliseconds.
     """
 
     command: tuple[Argument, ...] = Field(

@@ -12,14 +12,14 @@ from state.model.base import Digest, ErrorInfo, FrozenModel, canonical_json, dig
 from state.model.judgement import UNKNOWN_AUTHOR, Benchmark, Level, Verdict
 
 ID_LENGTH = 12
-"""Letters of a name that follows from what it names."""
+"""Characters of an id that follows from its content."""
 
 
 class Prediction(FrozenModel):
-    """What a plan says will happen, written down before its result exists.
+    """What a plan predicts, written down before the result exists.
 
-    `speedup` is the factor expected over the parent; `counter` names the profile counter expected to
-    move and `direction` its sign (-1 falls, +1 rises).
+    `speedup` is the expected factor over the parent. `counter` names the profile counter that should change,
+    and `direction` its sign (-1 falls, +1 rises).
     """
 
     speedup: Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -29,10 +29,10 @@ class Prediction(FrozenModel):
 
 
 class RewriteStep(FrozenModel):
-    """One rewrite of a sequence: a technique at a site, in words, and what it is predicted to bring.
+    """One rewrite of a sequence: a technique at a site, in words, with its predicted speed-up.
 
-    `choice` are its parameters, `speedup` the factor over the kernel before it: below 1 for a step that
-    prepares another.
+    `choice` holds its parameters. `speedup` is the factor over the kernel before it; it is below 1 for a step
+    that prepares another.
     """
 
     technique: str
@@ -45,8 +45,8 @@ class RewriteStep(FrozenModel):
 class Plan(FrozenModel):
     """One intended change: a technique (menu id) at a site, in words, with its prediction.
 
-    `steps` are the rewrites of a plan that is a sequence of them; its `technique` is then that of the step
-    that is predicted to bring most.
+    `steps` are the rewrites, if the plan is a sequence; `technique` is then that of the step with the largest
+    predicted gain.
     """
 
     technique: str
@@ -58,9 +58,9 @@ class Plan(FrozenModel):
 
     @property
     def technique_shares(self) -> dict[str, float]:
-        """What part each technique has in the plan's gain, summing to 1.
+        """The part that each technique has in the plan's gain, summing to 1.
 
-        Of a sequence these are the shares of the steps' predicted gains (in logarithms; equal where no step
+        For a sequence these are the shares of the steps' predicted gains (in logarithms; equal if no step
         gains anything).
         """
         if not self.steps:
@@ -90,7 +90,7 @@ class Candidate(FrozenModel):
     bottleneck: str | None
     level: Level = Level.WHOLE
     author: str = UNKNOWN_AUTHOR
-    """Who wrote it, as in EvaluationRequest; of kernels from before levels it is not known."""
+    """Who wrote it, as in EvaluationRequest; unknown for kernels from before levels existed."""
 
     @property
     def latency_ms(self) -> float:
@@ -108,12 +108,12 @@ class BeamEntry(FrozenModel):
 
 
 class Checkpoint(FrozenModel):
-    """The state that an explorer lineage returns to when it diverges (the guard's memory of it)."""
+    """The kernel that an explorer lineage returns to when it diverges, kept by the guard."""
 
     lineage: str
     candidate: Candidate
     depth: int = Field(default=0, ge=0)
-    """Rounds in a row that the lineage went without beating the checkpoint."""
+    """Rounds in a row in which the lineage did not beat the checkpoint."""
 
 
 class ExperienceKind(StrEnum):
@@ -124,14 +124,14 @@ class ExperienceKind(StrEnum):
 def experience_id(
     kind: ExperienceKind | None, technique: str, slow: Digest | None, fast: Digest | None, summary: str
 ) -> str:
-    """Return the name of an experience: the same for the same one, wherever it is from."""
+    """Return the id of an experience, from its content: the same wherever it comes from."""
     return digest_of(canonical_json([kind, technique, slow, fast, summary]))[:ID_LENGTH]
 
 
 class Experience(FrozenModel):
     """A slow kernel, a fast kernel and what made the difference: an item of the optimisation memory.
 
-    `cites` are the candidate ids it was distilled from.
+    `cites` are the ids of the candidates that it was distilled from.
     """
 
     kind: ExperienceKind
@@ -144,12 +144,12 @@ class Experience(FrozenModel):
 
     @property
     def id(self) -> str:
-        """A name that follows from what it says."""
+        """An id that follows from the content."""
         return experience_id(self.kind, self.technique, self.slow, self.fast, self.summary)
 
 
 class PredictionGrade(StrEnum):
-    """How a prediction fared, decided mechanically from prediction and outcome."""
+    """How a prediction fared, computed from prediction and result."""
 
     CONFIRMED = "confirmed"
     OVERSTATED = "overstated"
@@ -159,7 +159,7 @@ class PredictionGrade(StrEnum):
 
 
 class Reflection(FrozenModel):
-    """What one attempt taught: keyed by (operator, bottleneck, technique), prediction against outcome."""
+    """What one attempt taught, by (operator, bottleneck, technique): the prediction and the result."""
 
     operator: str
     bottleneck: str
@@ -183,16 +183,16 @@ class Attempt(FrozenModel):
     verdict: Verdict | None
     error: ErrorInfo | None
     speedup: float | None
-    """Parent latency over this latency; None when there is no latency."""
+    """Parent latency divided by this latency; None without a latency."""
     gained: bool = False
-    """Whether it counted as a gain: beyond noise, and no other kernel's code."""
+    """Whether it counts as a gain: beyond noise, and not a duplicate of another kernel's code."""
     round: int
     shares: dict[str, float] = Field(default_factory=dict)
-    """What part each technique of a sequence has in the gain; empty where `technique` has all of it."""
+    """The part that each technique of a sequence has in the gain; empty if `technique` has all of it."""
 
 
 class TechniqueCredit(FrozenModel):
-    """What a technique has brought in this run: tries, keeps, and the sum of ln(speed-up) of its gains."""
+    """A technique's results in this run: tries, gains, and the sum of ln(speed-up) of its gains."""
 
     tries: int = 0
     gains: int = 0
@@ -200,9 +200,9 @@ class TechniqueCredit(FrozenModel):
 
 
 class SlotAssignment(FrozenModel):
-    """What one beam slot does in a round: whose kernel is improved, by whom, how often.
+    """What one beam slot does in a round: which parent is improved, by which planner, how often.
 
-    `model` is who plans where the planner asks models, ENDPOINT/MODEL.
+    `model` is the planning model, ENDPOINT/MODEL, if the planner asks models.
     """
 
     slot: int = Field(ge=0)
@@ -222,10 +222,10 @@ class RunStatus(StrEnum):
 
 
 class PauseCause(StrEnum):
-    """What ends a pause: a person, that the disk has space again, or that a new day has a budget again.
+    """What ends a pause: a person, free disk space, or the budget of a new day.
 
-    `provider`: an endpoint refuses everything, for its key or its account; a person mends that and lets the
-    run go on. `hosts`: no host is left that kernels could run on; it goes on when one answers.
+    `provider`: an endpoint refuses everything because of its key or account; a person fixes that and resumes
+    the run. `hosts`: there is no host on which kernels could run; the run goes on when one answers.
     """
 
     PERSON = "person"
@@ -236,7 +236,7 @@ class PauseCause(StrEnum):
 
 
 class StopReason(StrEnum):
-    """Why a run ended; RunCompleted says which."""
+    """Why a run ended; it is in RunCompleted."""
 
     ROUNDS = "rounds"
     TARGET = "target"

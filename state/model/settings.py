@@ -1,4 +1,4 @@
-"""What decides how a run goes: the numbers of its search, and its effective configuration."""
+"""The settings of a run: the numbers of its search, and its effective configuration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from state.model.judgement import LatencyBounds, ProblemRef
 from state.model.scoring import ScoreConfig
 
 StrategyName = Literal["beam", "greedy", "best-of-n", "random", "evolution"]
-"""How a run chooses whom to improve, and how; `agent_core.strategies` says what each does."""
+"""How a run chooses which kernels to improve, and how; `agent_core.strategies` describes each."""
 
 
 class SearchConfig(FrozenModel):
@@ -90,7 +90,7 @@ class SearchConfig(FrozenModel):
 
 
 ModelShare = Annotated[str, StringConstraints(pattern=r"^[a-z]+/[^\s=]+(=\d+(\.\d+)?)?$")]
-"""A model and its weight, ENDPOINT/MODEL=WEIGHT; the weight is 1 where it is left out."""
+"""A model and its weight, ENDPOINT/MODEL=WEIGHT; the weight is 1 if left out."""
 
 
 METRICS = (
@@ -113,9 +113,9 @@ METRICS = (
     "tensor_engine_active_time_percent",
     "dma_active_time",
 )
-"""The counters of a profile that planners can be shown: AccelOpt's sixteen, the tensor engine's, the DMA's.
+"""The counters that planners can be shown: AccelOpt's sixteen, and those of the tensor engine and the DMA.
 
-The names and units are the profiler's: `dma_active_time` is in seconds.
+Names and units are the profiler's: `dma_active_time` is in seconds.
 """
 
 
@@ -131,7 +131,7 @@ MetricName = Annotated[str, AfterValidator(_validate_metric)]
 
 
 class LlmConfig(FrozenModel):
-    """Which models are asked, for how much at a time, and what they are shown."""
+    """Which models are asked, how much at a time, and what they are shown."""
 
     models: tuple[ModelShare, ...] = Field(
         default=(), description="models that plan and implement, ENDPOINT/MODEL or ENDPOINT/MODEL=WEIGHT"
@@ -169,11 +169,11 @@ class LlmConfig(FrozenModel):
 
 
 ApprovalPoint = Literal["before_round", "new_best", "completion"]
-"""Where a run may wait for a person: before each round, when the best is a new one, before it completes."""
+"""Where a run may wait for a person: before each round, when there is a new best, before it completes."""
 
 
 class RunConfig(FrozenModel):
-    """Everything that decides how a run goes; the effective values are part of RunCreated."""
+    """Everything that decides how a run goes; its effective values are part of RunCreated."""
 
     problem: str = Field(
         default="rmsnorm_matmul", description="what is optimised: a name, a folder, or a file of NKIBench"
@@ -222,7 +222,7 @@ class RunConfig(FrozenModel):
 
 
 class Rebase(FrozenModel):
-    """What a fork judges kernels by from its first event on, where its parent judges by something else."""
+    """The new conditions under which a fork judges kernels, from its first event on."""
 
     config: RunConfig
     problem: ProblemRef

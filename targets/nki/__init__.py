@@ -1,7 +1,7 @@
 """NKI, the Neuron Kernel Interface, on AWS Trainium: targets trn1 and trn2.
 
-Here live the language (`language.py`), the rewrite engine (`rewrites/`), the knob surface (`knobs/`), the
-program side of the judge (`judge/`) and the facts of the devices (`target.py`). The simulator itself is
+This folder has the language (`language.py`), the rewrite engine (`rewrites/`), the knobs (`knobs/`), the
+program side of the judge (`judge/`) and the facts about the devices (`target.py`). The simulator itself is
 `nki_sim`, which knows nothing of the agent. Open `target.py` first.
 """
 

@@ -1,4 +1,4 @@
-"""The tight lower bound of a problem's latency on Trainium, by the simulator's tables."""
+"""Computes the tight lower bound of a problem's latency on Trainium from the simulator's tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def tight_bound_ms(work: ProblemWork, target: str) -> float:
         matmul_dtype=work.matmul_dtype,
         activation_elements=work.activation_elements,
         elementwise_elements=work.elementwise_elements,
-        # What no engine makes may be a copy.
+        # Output that no engine computes may be a copy.
         copied_bytes=max(0, work.write_bytes - 4 * work.elementwise_elements),
     )
     return tight_bound(least, targets.load(target))

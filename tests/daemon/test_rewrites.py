@@ -188,7 +188,7 @@ class Kernels:
     def __init__(self, *blobs: str) -> None:
         self._blobs = {digest_of(one.encode()): one.encode() for one in blobs}
 
-    def blob(self, digest: str) -> bytes:
+    def get_blob(self, digest: str) -> bytes:
         from state.errors import BlobMissing
 
         if digest not in self._blobs:

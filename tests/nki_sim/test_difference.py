@@ -82,9 +82,9 @@ def test_the_reason_is_what_went_away(fused: ForecastDifference) -> None:
     vector = next(part for part in fused.path if part.part == "vector")
     assert vector.busy is not None
     assert fused.reasons[0] == (
-        f"vector is on the critical path for 0 us instead of {format_time(vector.a_ms, fused.a_ms)} and busy for "
-        f"0 us instead of {format_time(vector.busy.a, fused.a_ms)}, with 0 tensor_reduce instead of 8, "
-        "0 tensor_tensor instead of 8"
+        f"vector is on the critical path for 0 us instead of {format_time(vector.a_ms, fused.a_ms)} "
+        f"and busy for 0 us instead of {format_time(vector.busy.a, fused.a_ms)}, "
+        "with 0 tensor_reduce instead of 8, 0 tensor_tensor instead of 8"
     )
 
 

@@ -11,9 +11,8 @@ import pytest
 from nki_sim import targets
 from nki_sim.checks import program as checks
 from nki_sim.errors import IRError, KernelError, LimitError
-from nki_sim.flow import element_flow as element_flow
+from nki_sim.flow import element_flow, provenance, regions, slices
 from nki_sim.flow import graph as flow
-from nki_sim.flow import provenance, regions, slices
 from nki_sim.frontend import isa
 from nki_sim.frontend import language as nl
 from nki_sim.program import wire

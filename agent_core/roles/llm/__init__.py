@@ -1,11 +1,12 @@
-"""Planner, executor, repairer, summarizer and reflector that ask a model: words in, values out.
+"""The LLM roles: planner, executor, repairer, summarizer and reflector that ask a model.
 
-A role fills in the values of its prompt, reads the answer strictly, and knows nothing of models, money or
-the log: who is behind `AskModel` buys the answer or takes it from the log. Everything follows from the
-request, so that the same question is put again whenever an effect is delivered again. Here live the roles, a
-file each; how a question is put and a faulty answer told (`questions.py`); what is dropped when a prompt is
-too large (`fitting.py`); how others' text is quoted (`quoting.py`); what answers are read as (`blocks.py`,
-`edits.py`). Open `planner.py` first.
+A role fills in the values of its prompt and parses the answer strictly. It knows nothing of models, money or
+the log: `AskModel` buys the answer or takes it from the log. Everything follows from the request, so the same
+question is asked again whenever an effect is delivered again.
+
+Each role has a file. Helpers: `questions.py` asks a question and reports a faulty answer to the model,
+`fitting.py` shortens a prompt that is too large, `quoting.py` quotes untrusted text, `blocks.py` and
+`edits.py` parse answers. Open `planner.py` first.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class LlmRoles:
         return await planner.propose_plan(request, read, self._ask, self._options)
 
     async def implement(self, request: ImplementRequest, read: ReadBlob) -> KernelAnswer:
-        """Return the plan's kernel; where earlier tries were refused, the last of them mended."""
+        """Return the plan's kernel; if earlier kernels were refused, the last of them repaired."""
         carry_out = repairer.repair_kernel if request.failed else executor.implement_plan
         return await carry_out(request, read, self._ask)
 
@@ -45,8 +46,8 @@ class LlmRoles:
         return await summarizer.summarize_pair(request, read, self._ask)
 
     async def reflect(self, request: ReflectRequest, read: ReadBlob) -> ReflectionAnswer:
-        """Return the attempt's grade, and why it came so."""
+        """Return the attempt's grade, and the reason for its result."""
         return await reflector.reflect_on_attempt(request, read, self._ask)
 
     async def aclose(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no connection is held."""

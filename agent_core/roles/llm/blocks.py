@@ -1,7 +1,7 @@
-"""What an answer holds: its fenced blocks, and those that are JSON of a shape or a kernel.
+"""Parses an LLM's answer: its fenced blocks, and those that are a kernel or JSON of a given shape.
 
-A model thinks aloud before it answers, so the last block that parses is the answer. What does not parse is
-an `AnswerFault`, which says to the model in words what was wrong.
+A model thinks aloud before it answers, so the last block that parses is the answer. If none parses, an
+`AnswerFault` tells the model what was wrong.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class AnswerFault(Exception):  # noqa: N818 - it is said to the model, not raised to people
-    """An answer cannot be used; `code` is stable, the message tells the model what to mend."""
+    """An answer is unusable; `code` is stable, the message tells the model what to fix."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -31,14 +31,14 @@ class AnswerFault(Exception):  # noqa: N818 - it is said to the model, not raise
 
 @dataclass(frozen=True, slots=True)
 class FencedBlock:
-    """A fenced block: the word behind its fence, in lower case, and what is between the fences."""
+    """A fenced block: the word behind its opening fence, in lower case, and the text between the fences."""
 
     info: str
     text: str
 
 
 def parse_blocks(answer: str) -> list[FencedBlock]:
-    """Return an answer's fenced blocks in order; one that is not closed ends with the answer."""
+    """Return an answer's fenced blocks in order; an unclosed one ends with the answer."""
     found: list[FencedBlock] = []
     fence, info, body = "", "", list[str]()
     for text in answer.replace("\r\n", "\n").split("\n"):
@@ -56,7 +56,7 @@ def parse_blocks(answer: str) -> list[FencedBlock]:
 
 
 def preface_line(answer: str) -> str:
-    """Return the last line of words in front of an answer's first fence; empty where there is none."""
+    """Return the last line of prose before an answer's first fence; empty if there is none."""
     before: list[str] = []
     for text in answer.split("\n"):
         if _OPEN.match(text):
@@ -74,7 +74,8 @@ def last_json(answer: str, shape: type[M], check: Callable[[M], M]) -> M:
     """Return the last fenced block that is JSON of a shape and passes `check`.
 
     Raises:
-        AnswerFault: there is none (`no_block`), or `unreadable_answer` with what is wrong with the last one.
+        AnswerFault: there is no block (`no_block`), or none is valid (`unreadable_answer`, about the last
+            one).
     """
     fault: AnswerFault | None = None
     for block in reversed(parse_blocks(answer)):
@@ -95,13 +96,13 @@ def _describe_errors(error: ValidationError) -> str:
 
 
 def last_kernel(answer: str, wanted: frozenset[str], edited: Callable[[str], str], language: Language) -> str:
-    """Return the kernel that an answer holds: its last block that is a kernel, or edits that make one.
+    """Return the kernel in an answer: its last block that is a kernel, or edits that produce one.
 
-    A kernel is a text of `language` that defines a function named in `wanted`, or any where that is empty.
-    `edited` carries out a block of edits.
+    A kernel is a text of `language` that defines a function named in `wanted`, or any function if that is
+    empty. `edited` applies a block of edits.
 
     Raises:
-        AnswerFault: no block is one; it tells what is wrong with the last that was meant to be.
+        AnswerFault: no block is a kernel; the message is about the last block that was meant to be one.
     """
     fault: AnswerFault | None = None
     for block in reversed(parse_blocks(answer)):
@@ -114,7 +115,7 @@ def last_kernel(answer: str, wanted: frozenset[str], edited: Callable[[str], str
 
 
 EDITS = "edits"
-"""The word behind the fence of a block of edits."""
+"""The word behind the opening fence of a block of edits."""
 
 
 def _require_kernel(source: str, wanted: frozenset[str], language: Language) -> str:
@@ -129,7 +130,7 @@ def _require_kernel(source: str, wanted: frozenset[str], language: Language) -> 
 
 
 def kernel_names(source: str, language: Language) -> frozenset[str]:
-    """Return the names of a kernel's functions; none of what is not in its language."""
+    """Return the names of a kernel's functions; none if the source is not in this language."""
     try:
         return language.kernel_names(source)
     except SourceError:

@@ -1,14 +1,14 @@
-"""Edits of a kernel: pieces of it to be replaced, each of which must be there exactly once.
+"""Edits of a kernel: each replaces a piece of it that must occur exactly once.
 
 A block of edits holds any number of them:
 
     <<<<<<< find
     the lines to be replaced, as they are
     =======
-    what stands there instead
+    the lines to put in their place
     >>>>>>> replace
 
-Nothing is matched approximately: an edit that lands in the wrong place is worse than one that is refused.
+Edits must match the kernel exactly: an edit in the wrong place is worse than one that is refused.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _SHOWN = 120
 
 
 def apply_edits(text: str, source: str) -> str:
-    """Return the source after all edits of a block, each made to what those before it left.
+    """Return the source with all edits of a block applied, one after the other.
 
     Raises:
-        AnswerFault: `bad_edits` for a block of another form, `edit_not_found` or `edit_not_unique` for an
-            anchor, `edit_changes_nothing` when the source stays as it was.
+        AnswerFault: `bad_edits` if the block is malformed, `edit_not_found` or `edit_not_unique` if an edit
+            does not match exactly once, `edit_changes_nothing` if the source stays the same.
     """
     rows = source.split("\n")
     for number, (old, new) in enumerate(_parse_edits(text), start=1):

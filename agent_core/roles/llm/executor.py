@@ -1,4 +1,4 @@
-"""The executor: the kernel of a plan, written whole or as edits of the kernel that it starts from."""
+"""The executor: writes the kernel of a plan, whole or as edits of the parent kernel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHED_ORDER = (
     ShedStep("examples", 0),
     ShedStep("interface", 0),
 )
-"""What goes first when the prompt is too large: problem, reference, plan and kernel stay."""
+"""What is dropped first if the prompt is too large; problem, reference, plan and kernel stay."""
 
 MOST_NOTE = 200
 
@@ -31,7 +31,7 @@ async def implement_plan(request: ImplementRequest, read: ReadBlob, ask: AskMode
     """Return the kernel of a plan.
 
     Raises:
-        RoleError: what the model failed with, `no_room`, or the fault of its second answer.
+        RoleError: the model's failure, `no_room`, or the fault of the model's second answer.
     """
     source = prompt_values.source_of(request.parent, read)
     question = Question(
@@ -46,7 +46,7 @@ async def implement_plan(request: ImplementRequest, read: ReadBlob, ask: AskMode
 
 
 def extract_kernel(answer: str, wanted: frozenset[str], source: str, language: Language) -> tuple[str, str]:
-    """Return the kernel in an answer and its line on that; edits are made to `source`.
+    """Return the kernel in an answer and the line that describes it; edits are applied to `source`.
 
     Raises:
         AnswerFault: there is no kernel, or it is `source` again (`nothing_changed`).
@@ -74,7 +74,7 @@ def _prompt_values(
 
 
 def describe_plan_technique(request: ImplementRequest) -> str:
-    """Return the plan's technique in words."""
+    """Return a description of the plan's technique."""
     ids = techniques.techniques_by_id(builtin_prompts(), request.target)
     return techniques.describe_technique(
         request.plan.technique, prompt_values.plan_details(request.plan), ids

@@ -1,7 +1,7 @@
-"""Making the values of a prompt fit: what is dropped first is written down per role, as a table.
+"""Makes the values of a prompt fit; each role has a table of what is dropped first.
 
-A value is a text, which stays whole, or items, of which the least important go one by one. Kernel, problem
-and error are texts: a prompt that cannot hold them is refused, never shortened behind the model's back.
+A value is a text, which stays whole, or items, which are dropped one by one, least important first. Kernel,
+problem and error are texts: if they do not fit, the prompt is refused and never silently shortened.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def _join_lines(items: Sequence[str]) -> str:
 class PromptItems:
     """A value in pieces, in the order in which they are shown.
 
-    The piece with the highest of `ranks` goes first, by default the last one. `none` stands there when there
-    never were any; `show` puts what is left of them together.
+    The piece with the highest of `ranks` is dropped first, by default the last piece. `none` is shown if
+    there were no pieces at all; `show` joins the pieces that are left.
     """
 
     pieces: tuple[str, ...]
@@ -33,7 +33,7 @@ class PromptItems:
     show: Callable[[Sequence[str]], str] = field(default=_join_lines)
 
     def render(self, left: Sequence[int]) -> str:
-        """Return the value with the pieces `left`, saying how many are not there."""
+        """Return the value with the pieces `left`, and a note on how many were dropped."""
         if not self.pieces:
             return self.none
         gone = len(self.pieces) - len(left)
@@ -42,12 +42,12 @@ class PromptItems:
         return "\n".join(part for part in (shown, note) if part)
 
     def least_important(self, left: Sequence[int]) -> int:
-        """Return which of the pieces `left` goes next."""
+        """Return which of the pieces `left` is dropped next."""
         return max(left, key=lambda at: (self.ranks[at] if self.ranks else 0.0, at))
 
 
 class ShedStep(NamedTuple):
-    """One step of making room: pieces of `value` go until `keep` are left."""
+    """One step of making room: drop pieces of `value` until `keep` are left."""
 
     value: str
     keep: int
@@ -56,10 +56,10 @@ class ShedStep(NamedTuple):
 def fit_values(
     values: Mapping[str, str | PromptItems], order: Sequence[ShedStep], room: TokenBudget
 ) -> dict[str, str]:
-    """Return the values as texts that together fit the room, dropping pieces in the order of the table.
+    """Return the values as texts that fit together, dropping pieces in the order of the table.
 
     Raises:
-        RoleError: `no_room`: what may not be dropped is too large by itself.
+        RoleError: `no_room`: what must stay is too large by itself.
     """
     left = {
         name: list(range(len(item.pieces))) for name, item in values.items() if isinstance(item, PromptItems)

@@ -1,4 +1,4 @@
-"""What a planner is told of the run so far, and of others: the weightiest first."""
+"""What a planner is shown of the run so far, and of other runs: the most important first."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from state.model import (
 )
 
 MOST_CHARACTERS = 3000
-"""Of one experience, of which models may have written as much as they liked."""
+"""The longest experience, in characters; models may have written more."""
 MOST_STEPS = 12
-"""Of one sequence."""
+"""The most steps of one sequence."""
 _EFFECTS = {
     ExperienceKind.POSITIVE: "made a kernel faster",
     ExperienceKind.NEGATIVE: "made a kernel slower",
 }
 _SURPRISES = frozenset({PredictionGrade.REFUTED, PredictionGrade.OVERSTATED, PredictionGrade.FAILED})
-"""Grades that a planner learns most from: what it would have expected did not come."""
+"""Grades that teach a planner most, because its expectation would have been wrong."""
 
 
 class MemoryItem(NamedTuple):
-    """Something that was learnt, as a planner is told it; `id` names it in the log."""
+    """Something learnt, as a planner sees it; `id` names it in the log."""
 
     id: str
     text: str
 
 
 def memory_items(context: LearningContext) -> list[MemoryItem]:
-    """Return the optimisation memory, strongest first, and after it what others learnt, nearest first.
+    """Return the optimisation memory, strongest first, then other runs' experiences, nearest first.
 
-    Sequences that paid in other runs come last, by where their kernel was kept.
+    Sequences that paid in other runs come last; their id is the event in which their kernel was kept.
     """
     ranked = sorted(context.memory, key=lambda one: -one.speedup)
     return [
@@ -55,9 +55,9 @@ def memory_items(context: LearningContext) -> list[MemoryItem]:
 def draw_items(
     all_: Sequence[MemoryItem], dropout_percent: float, least: int, draw: Random
 ) -> list[MemoryItem]:
-    """Return what one plan is told of it: each is left out with the given odds, at least `least` stay.
+    """Return the items for one plan: each is dropped with the given probability, but at least `least` stay.
 
-    What stays is in the order in which it was, so that the weakest still go first where room is short.
+    The order is kept, so that the weakest are still dropped first if there is no room.
     """
     odds = [draw.random() * 100 for _ in all_]
     by_odds = sorted(range(len(all_)), key=odds.__getitem__, reverse=True)
@@ -66,14 +66,14 @@ def draw_items(
 
 
 def render_experiences(shown: Sequence[MemoryItem]) -> PromptItems:
-    """Return what a plan is told of what was learnt, as a value of its prompt."""
+    """Return the chosen items as a value of the prompt."""
     return PromptItems(tuple(one.text for one in shown), "(none yet)")
 
 
 def render_reflections(context: LearningContext, bottleneck: str | None, now: int) -> PromptItems:
-    """Return the lessons: those on the kernel's bottleneck first, of these the weightiest in round `now`.
+    """Return the lessons: those about the kernel's bottleneck first, then by weight in round `now`.
 
-    Of what weighs the same, predictions that did not come true stand before those that did.
+    With equal weight, predictions that did not come true come before those that did.
     """
 
     def rank(note: Reflection) -> tuple[bool, float, bool]:
@@ -88,7 +88,7 @@ def render_reflections(context: LearningContext, bottleneck: str | None, now: in
 
 
 def render_attempts(context: LearningContext, parent: str) -> PromptItems:
-    """Return what was tried on a kernel, the newest first."""
+    """Return what was tried on a kernel, newest first."""
     found = [one for one in context.attempts if one.parent == parent]
     return PromptItems(tuple(_render_attempt(one) for one in reversed(found)), "(nothing)")
 
@@ -99,7 +99,7 @@ def _render_experience(one: Experience) -> str:
 
 
 def _render_foreign_experience(one: LearntExperience) -> str:
-    """Tell an experience with its origin: what it was measured on is not what is at hand."""
+    """Render an experience with its origin, because it was measured on something else."""
     found = one.about
     what = f"`{single_line(found.technique)}` " if found.technique else ""
     effect = _EFFECTS[found.kind] if found.kind else "made a difference"
@@ -121,15 +121,15 @@ def _experience_origin(one: LearntExperience) -> str:
 
 
 def _render_sequence(one: LearntSequence) -> str:
-    """Tell what led from a first kernel to a best one, step by step, with the origin."""
+    """Render the steps from a first kernel to a best one, with the origin."""
     how = {True: " (predicted)", False: " (measured)", None: ""}[one.predicted]
     head = (
         f"### Elsewhere: {len(one.steps)} changes together made a kernel {one.speedup:.3f} times faster{how};"
         f" problem {single_line(one.problem)}, {single_line(one.tags.target)}; run {single_line(one.run)}"
     )
     steps = [
-        f"{number}. `{single_line(step.technique, 80)}` at {single_line(step.site, 160)}: {single_line(step.title, 200)}"
-        f" (predicted {step.speedup:.3f})"
+        f"{number}. `{single_line(step.technique, 80)}` at {single_line(step.site, 160)}:"
+        f" {single_line(step.title, 200)} (predicted {step.speedup:.3f})"
         for number, step in enumerate(one.steps[:MOST_STEPS], 1)
     ]
     more = len(one.steps) - len(steps)
@@ -139,8 +139,9 @@ def _render_sequence(one: LearntSequence) -> str:
 def _render_reflection(note: Reflection) -> str:
     came = f"{note.actual_speedup:.3f}" if note.actual_speedup is not None else "no correct kernel"
     return (
-        f"- `{single_line(note.technique)}` where {single_line(note.bottleneck)} bounds {single_line(note.operator)}: predicted"
-        f" {note.predicted_speedup:.3f}, came to {came} ({note.grade}, seen {note.seen} times)."
+        f"- `{single_line(note.technique)}` where {single_line(note.bottleneck)} bounds"
+        f" {single_line(note.operator)}: predicted {note.predicted_speedup:.3f},"
+        f" came to {came} ({note.grade}, seen {note.seen} times)."
         f" {single_line(note.lesson, 600)}"
     )
 
@@ -153,5 +154,6 @@ def _render_result(one: Attempt) -> str:
     if one.speedup is not None:
         return f"{one.speedup:.3f} times as fast{', kept as a gain' if one.gained else ', no gain'}"
     if one.error is not None:
-        return f"{one.verdict or 'failed'}: {single_line(one.error.code, 80)}: {single_line(one.error.message, 240)}"
+        code, message = single_line(one.error.code, 80), single_line(one.error.message, 240)
+        return f"{one.verdict or 'failed'}: {code}: {message}"
     return f"{one.verdict or 'no kernel came of it'}"

@@ -1,8 +1,8 @@
-"""The planner: one change to a kernel, with a prediction of what it brings, out of profile, memory and menu.
+"""The planner: proposes one change to a kernel and predicts its effect, from profile, memory and menu.
 
-All plans of a kernel in a round share their prompt but for its end: there the menu has gaps of its own, the
-counters an order of their own, and the use that is to be made of the menu goes by the plan's number; of what
-was learnt each plan is told a part of its own.
+All plans of a kernel in a round share their prompt except for its end. There, each plan has its own selection
+of the menu, its own order of counters, and its own selection of what was learnt; the plan's number decides
+how it should use the menu.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ SHED_ORDER = (
     ShedStep("profile", 3),
     ShedStep("menu", 3),
 )
-"""What goes first when the prompt is too large, down to how many: problem, reference and kernel stay."""
+"""What is dropped first if the prompt is too large, and how many stay; problem, reference and kernel stay."""
 
 APPROACHES = ("apply", "inspired", "apply", "different")
-"""How plan 0, 1, 2, ... of a kernel is to use the menu, over and over, by the names of the prompts' texts."""
+"""How plans 0, 1, 2, ... of a kernel should use the menu, in a cycle; these are names of prompt texts."""
 
 MOST_SPEEDUP = 1000.0
 _COUNTER = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -55,13 +55,13 @@ _COUNTER = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class PlannerOptions:
-    """What a planner is shown: `metrics` of the profile; menu and memory, of which so much is left out."""
+    """What a planner is shown: the profile's `metrics`, and how much of menu and memory to leave out."""
 
     metrics: tuple[str, ...] = METRICS
     dropout_percent: float = 70.0
     memory_dropout_percent: float = 50.0
     least: int = 3
-    """Techniques that stay on the menu, and experiences that stay in the memory, whatever is drawn."""
+    """How many techniques and experiences stay at least, whatever is drawn."""
 
 
 ShortText = Annotated[str, Field(min_length=1, max_length=400), AfterValidator(single_line)]
@@ -94,7 +94,7 @@ async def propose_plan(
     """Return one plan.
 
     Raises:
-        RoleError: what the model failed with, `no_room`, or the fault of its second answer.
+        RoleError: the model's failure, `no_room`, or the fault of the model's second answer.
     """
     profile = prompt_values.profile_of(request.parent, read)
     context = _read_context(request, read)
@@ -117,7 +117,7 @@ async def propose_plan(
 
 
 def _build_plan(reply: _PlannerReply, elsewhere: LearntTechnique | None, told: Sequence[str]) -> Plan:
-    """Return an answer as a plan; `told` are the experiences that its planner was shown, by their ids."""
+    """Return an answer as a plan; `told` are the ids of the experiences that the planner was shown."""
     detail: dict[str, JsonValue] = {
         "steps": list(reply.steps),
         "bottleneck": reply.bottleneck,
@@ -125,7 +125,7 @@ def _build_plan(reply: _PlannerReply, elsewhere: LearntTechnique | None, told: S
     }
     if told:
         detail["told"] = list(told)
-    if elsewhere is not None:  # whoever carries it out is to know what it is, and its credit whose it is
+    if elsewhere is not None:  # so that the executor knows the technique and its inventor gets the credit
         about = {
             "title": elsewhere.title,
             "description": elsewhere.description,
@@ -151,7 +151,8 @@ def _check_prediction(said: Prediction, counters: frozenset[str] | None) -> None
         return
     there = _COUNTER.fullmatch(said.counter) if counters is None else said.counter in counters
     if not there:
-        text = f"prediction.counter: the profile has no {single_line(said.counter, 80)!r}; name one that is there"
+        counter = single_line(said.counter, 80)
+        text = f"prediction.counter: the profile has no {counter!r}; name one that is there"
         raise AnswerFault("bad_prediction", text)
 
 
@@ -192,7 +193,7 @@ def _prompt_values(
 def _draw_experiences(
     request: PlanRequest, context: LearningContext, options: PlannerOptions
 ) -> Sequence[memory.MemoryItem]:
-    """Return what one plan is told of what was learnt: some of it, drawn, so that not all plans are alike."""
+    """Return the experiences for one plan: a random selection, so that not all plans are alike."""
     chance = _seeded_random(request, "memory")
     return memory.draw_items(
         memory.memory_items(context), options.memory_dropout_percent, options.least, chance
@@ -200,12 +201,12 @@ def _draw_experiences(
 
 
 def _seeded_random(request: PlanRequest, what: str) -> Random:
-    """Return draws that follow from the request alone, apart for each use."""
+    """Return a random generator that follows from the request alone, separate for each use."""
     return Random(f"{request.draw}|{what}")  # noqa: S311 - a search, no secret
 
 
 def describe_standing(request: PlanRequest) -> str:
-    """Return where a kernel stands: its latency, the best one, its share of the bounds, its bottleneck."""
+    """Return a kernel's standing: its latency, the best one, its share of the bounds, its bottleneck."""
     parent, bounds = request.parent, request.bounds
     shares = (("roofline", bounds.plain_ms), ("device's own rates", bounds.tight_ms))
     return "\n".join(

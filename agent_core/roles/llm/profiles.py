@@ -1,7 +1,8 @@
-"""What a planner is shown of a kernel's profile: counters in an order drawn per plan, lines, waits, memories.
+"""What a planner is shown of a kernel's profile: counters, source lines, waits and memories.
 
-The counters are the sixteen that AccelOpt shows, the tensor engine's active time and the DMA's; a model
-reads the first of a list with more care than the last, so their order is drawn.
+The counters are the sixteen that AccelOpt shows, plus the active times of the tensor engine and the DMA.
+Their order is drawn for each plan, because a model reads the first items of a list with more care than the
+last.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from agent_core.roles.llm.quoting import fence_text, single_line
 
 NO_PROFILE = "(there is no profile of this kernel)"
 _BUSY, _METRIC, _LINE, _WAIT, _MEMORY, _SPILLED = range(6)
-"""Kinds of lines, the most important first: those of the last kinds are the first to go."""
+"""Kinds of lines, most important first; the last kinds are dropped first."""
 
 
 def render_profile(
     profile: Mapping[str, Any], source: str, metrics: Sequence[str], draw: Random
 ) -> PromptItems:
-    """Return the profile as lines in a fence, `metrics` in an order that `draw` gives."""
+    """Return the profile as lines in a fence; `draw` shuffles `metrics`."""
     if not profile:
         return PromptItems((), NO_PROFILE)
     kinds = (
@@ -47,7 +48,7 @@ def counter_names(profile: Mapping[str, Any]) -> frozenset[str]:
 
 
 def profile_counters(profile: Mapping[str, Any]) -> dict[str, float]:
-    """Return a profile's counters; what is not a number is left out."""
+    """Return a profile's counters, without values that are not numbers."""
     found = profile.get("counters", {})
     return {name: value for name, value in found.items() if type(value) in (int, float)}
 
@@ -65,7 +66,7 @@ def _busy_lines(profile: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _roofline_lines(found: Mapping[str, float]) -> Iterator[str]:
-    """Yield on which side of the roofline's ridge a kernel with matrix products is."""
+    """Yield the side of the roofline's ridge that a kernel with matrix products is on."""
     has, needed = (found.get(name) for name in ("mm_arithmetic_intensity", "peak_flops_bandwidth_ratio"))
     if has and needed:
         side = "memory" if has < needed else "compute"

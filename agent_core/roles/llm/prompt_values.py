@@ -1,4 +1,4 @@
-"""Values that several roles are told: the problem, a kernel, a plan, a latency, and sections that fit."""
+"""Prompt values that several roles share: the problem, a kernel, a plan, a latency, and chosen sections."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from state.model import Benchmark, Candidate, Digest, Plan, ProblemRef
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 MOST_SECTIONS = 6
-"""Sections of a kind that are chosen at most."""
+"""The most sections of a kind that are chosen."""
 REFERENCE = "reference.py"
 
 
 def source_of(candidate: Candidate, read: ReadBlob) -> str:
-    """Return a candidate's source as models are shown it, which is what their edits are made to."""
+    """Return a candidate's source as models see it; their edits apply to this text."""
     return clean_text(read(candidate.source).decode(errors="replace"))
 
 
 def describe_problem(ref: ProblemRef, size: str, read: ReadBlob) -> dict[str, str]:
-    """Return the values `describe_problem` and `reference`."""
+    """Return the values `problem` and `reference`."""
     files = {path: read(digest) for path, digest in ref.files.items()}
     spec = build_problem(files).spec
     dims = spec.dims(size)
@@ -53,18 +53,18 @@ def _describe_array(item: ArgumentSpec, dims: Mapping[str, int], shape: tuple[in
 
 
 def format_latency(found: Benchmark) -> str:
-    """Return a latency with its interval, called predicted where it is."""
+    """Return a latency with its interval; a predicted one is called so."""
     how = "predicted" if found.predicted else f"measured, {found.samples} samples"
     return f"{found.latency_ms:.6g} ms ({how}, {found.lo_ms:.6g} to {found.hi_ms:.6g})"
 
 
 def plan_details(plan: Plan) -> dict[str, Any]:
-    """Return what a model's plan said beyond the fields of every plan; empty for others' plans."""
+    """Return the details of a model's plan beyond the common fields; empty for other plans."""
     return plan.detail if isinstance(plan.detail, dict) else {}
 
 
 def describe_plan(made: Plan) -> str:
-    """Return a plan as a list, each part in one line."""
+    """Return a plan as a list, one line for each part."""
     more = plan_details(made)
     steps = more.get("steps", [])
     found = [
@@ -78,7 +78,7 @@ def describe_plan(made: Plan) -> str:
 
 
 def describe_prediction(made: Plan) -> str:
-    """Return what a plan said would happen."""
+    """Return a plan's prediction as text."""
     said = made.prediction
     way = {-1: "falls", 0: "stays", 1: "rises"}[said.direction]
     counter = f", {single_line(said.counter)} {way}" if said.counter else ""
@@ -87,9 +87,9 @@ def describe_prediction(made: Plan) -> str:
 
 
 def select_sections(prompts: PromptSet, target: str, *texts: str) -> dict[str, PromptItems]:
-    """Return the values `interface` and `examples`: the sections whose terms are words of the texts.
+    """Return the values `interface` and `examples`: the sections whose terms occur as words in the texts.
 
-    Those with most terms among the words come first.
+    Sections with most terms among the words come first.
     """
     words = frozenset(word for text in texts for word in _WORD.findall(text))
     return {
@@ -108,7 +108,7 @@ def _choose_sections(
 
 
 def profile_of(candidate: Candidate, read: ReadBlob) -> Mapping[str, Any]:
-    """Return a candidate's profile as its evaluator wrote it; empty where there is none."""
+    """Return a candidate's profile as its evaluator wrote it; empty if there is none."""
     return {} if candidate.profile is None else profile_at(candidate.profile, read)
 
 

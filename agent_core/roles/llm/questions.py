@@ -1,7 +1,8 @@
-"""One question to a model and its answer as a value, with the faults of a first answer told once.
+"""Asks a model one question and parses its answer; a faulty first answer gets one second chance.
 
-The second question is the first with its fault: within the same effect, so that a slip in form costs one more
-call and not the proposal. What is wrong twice ends the effect with the code of the second fault.
+The second question is the first one plus its fault. Both belong to the same effect, so an error of form costs
+one more call and not the proposal. If the second answer is faulty too, the effect fails with the code of that
+fault.
 """
 
 from __future__ import annotations
@@ -20,38 +21,38 @@ from state.model import ErrorInfo
 
 T = TypeVar("T")
 _ANSWER_SHOWN = 6000
-"""Characters of a faulty answer that are shown again."""
+"""How many characters of a faulty answer are shown to the model."""
 _MESSAGE = 1000
 
 MakeValues = Callable[[PromptSet], Mapping[str, str | PromptItems]]
-"""Returns the values of a prompt, before any is shortened, with sections from the set it is rendered from."""
+"""Returns the values of a prompt before any are shortened; sections come from the given prompt set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a role asks: its prompt, its values, and in which order these are shortened."""
+    """What a role asks: its prompt, its values, and the order in which these are shortened."""
 
     role: str
     values: MakeValues
     order: Sequence[ShedStep]
 
     def make_fill(self, fault: str) -> FillPrompt:
-        """Return what fills the prompt in; `fault` is what an earlier answer is to be mended by."""
+        """Return the function that fills in the prompt; `fault` is about the faulty answer before, if any."""
 
         def filled(room: TokenBudget) -> Mapping[str, str]:
             values = {**self.values(room.prompts), "fault": fault}
             texts = fit_values(values, self.order, room)
             wanted = room.prompts.manifest.roles[self.role].values
-            return {name: texts.get(name, "") for name in wanted}  # a set of another version may have others
+            return {name: texts.get(name, "") for name in wanted}  # other versions may differ
 
         return filled
 
 
 async def ask_question(ask: AskModel, question: Question, read: Callable[[str], T]) -> T:
-    """Return what `read` makes of the model's answer, of its second one where the first had a fault.
+    """Return what `read` makes of the model's answer; if that has a fault, of its second answer.
 
     Raises:
-        RoleError: no answer came, or none that can be used; the code is then that of the fault.
+        RoleError: no answer came, or both were faulty; the code is then that of the second fault.
     """
     first = await ask(question.role, question.make_fill(""))
     try:

@@ -1,7 +1,7 @@
-"""Text that somebody else wrote, as it may stand in a prompt: cleaned, bounded, and unable to end its fence.
+"""Quotes untrusted text for a prompt: cleaned, bounded, and unable to end its fence.
 
-Kernels, errors and what models answered before are data. They cannot break out: a fence is longer than any
-run of backticks within it, what stands in a line stays in that line, and what no reader sees is taken out.
+Kernels, errors and earlier answers of models are data. They cannot break out: a fence is longer than any run
+of backticks inside it, text in a line stays in that line, and invisible characters are removed.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import unicodedata
 _RUN = re.compile(r"`+")
 _BREAKS = re.compile(r"\r\n?|[\u2028\u2029\x0b\x0c\x85]")
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co"})
-"""Categories of characters that are not seen: controls, marks of direction, surrogates, private ones."""
+"""Categories of invisible characters: controls, direction marks, surrogates, private use."""
 
 
 def clean_text(text: str) -> str:
-    """Return the text with ends of lines as newlines, and without characters that nobody sees."""
+    """Return the text with newlines as line ends, and without invisible characters."""
     lines = _BREAKS.sub("\n", text)
     if lines.isascii() and lines.replace("\n", "").replace("\t", "").isprintable():
         return lines
@@ -24,7 +24,7 @@ def clean_text(text: str) -> str:
 
 
 def shorten_text(text: str, limit: int) -> str:
-    """Return at most about `limit` characters of a text: its beginning and its end, saying what is gone."""
+    """Return at most about `limit` characters of a text: its beginning, a note on the gap, its end."""
     if len(text) <= limit:
         return text
     head, tail = limit * 2 // 3, limit // 3
@@ -38,7 +38,7 @@ def single_line(text: str, limit: int = 400) -> str:
 
 
 def fence_text(text: str, info: str = "", *, limit: int | None = None) -> str:
-    """Return a text between fences that nothing in it can end; `info` says what it is."""
+    """Return a text between fences that nothing in it can end; `info` names its kind."""
     body = clean_text(text)
     body = body if limit is None else shorten_text(body, limit)
     longest = max((len(run) for run in _RUN.findall(body)), default=0)

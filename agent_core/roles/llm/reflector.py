@@ -1,6 +1,6 @@
-"""The reflector: the grade by arithmetic, as for every attempt, and a model's word on why it came so.
+"""The reflector: grades an attempt by arithmetic, and asks a model why it turned out that way.
 
-Where no kernel came of a plan there is nothing that hardware could teach, and no model is asked.
+If a plan led to no kernel, the hardware can teach nothing, and no model is asked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from agent_core.roles.mechanical import reflection_of
 from state.model import METRICS, Evaluation, FrozenModel, Reflection
 
 SHED_ORDER = (ShedStep("profile", 0),)
-"""What goes when the prompt is too large: plan, prediction, outcome and grade stay."""
+"""What is dropped if the prompt is too large; plan, prediction, outcome and grade stay."""
 
 
 class _ReflectorReply(FrozenModel):
@@ -34,10 +34,10 @@ class _ReflectorReply(FrozenModel):
 
 
 async def reflect_on_attempt(request: ReflectRequest, read: ReadBlob, ask: AskModel) -> ReflectionAnswer:
-    """Return the graded note, its lesson a model's where there is a verdict to explain.
+    """Return the graded note; if there is a verdict to explain, a model writes its lesson.
 
     Raises:
-        RoleError: what the model failed with, `no_room`, or the fault of its second answer.
+        RoleError: the model's failure, `no_room`, or the fault of the model's second answer.
     """
     graded = reflection_of(request)
     if request.evaluation is None:
@@ -85,7 +85,7 @@ def _describe_outcome(request: ReflectRequest, before: Mapping[str, Any], read: 
 def _counter_change(
     request: ReflectRequest, found: Evaluation, before: Mapping[str, Any], read: ReadBlob
 ) -> list[str]:
-    """Return how the counter that the prediction named has moved, where both profiles have it."""
+    """Return the change of the counter that the prediction named, if both profiles have it."""
     name, old = request.plan.prediction.counter, profiles.profile_counters(before)
     if name is None or found.profile is None:
         return []

@@ -1,4 +1,4 @@
-"""The repairer: the refused kernel mended, from what the judge said of it and what was tried before."""
+"""The repairer: fixes a refused kernel, from the judge's error and the earlier repairs."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ SHED_ORDER = (
     ShedStep("tries", 0),
     ShedStep("changes", 0),
 )
-"""What goes first when the prompt is too large: problem, reference, plan, kernel and error stay."""
+"""What is dropped first if the prompt is too large; problem, reference, plan, kernel and error stay."""
 
 MOST_MESSAGE = 4000
 _AROUND = 3
-"""Lines that are shown before and after the one at fault."""
+"""How many lines are shown before and after the faulty one."""
 _MOST_DIFF = 2500
 _MOST_CHANGES = 10_000
 
 
 async def repair_kernel(request: ImplementRequest, read: ReadBlob, ask: AskModel) -> KernelAnswer:
-    """Return the last refused kernel of `request.failed`, mended.
+    """Return the last refused kernel of `request.failed`, repaired.
 
     Raises:
-        RoleError: what the model failed with, `no_room`, or the fault of its second answer.
+        RoleError: the model's failure, `no_room`, or the fault of the model's second answer.
     """
     sources = [clean_text(read(one.source).decode(errors="replace")) for one in request.failed]
     question = Question(
@@ -87,15 +87,16 @@ def _source_excerpt(source: str, at: int) -> Iterator[str]:
 
 
 def _diff_from_correct(correct: str, refused: str) -> PromptItems:
-    """Return how the refused kernel differs from the correct one that the plan started from."""
+    """Return the difference between the refused kernel and the correct one that the plan started from."""
     return PromptItems((fence_text(_diff_text(correct, refused), "diff", limit=_MOST_CHANGES),))
 
 
 def _describe_repairs(failed: tuple[FailedTry, ...], sources: list[str]) -> PromptItems:
-    """Return what each repair so far changed and how it ended, the newest first."""
+    """Return what each repair so far changed and how it ended, newest first."""
     told = [
-        f"Repair {number}, after {single_line(before.error.code)}, ended with {single_line(after.error.code)}:"
-        f" {single_line(after.error.message)}\n\n{fence_text(_diff_text(old, new), 'diff', limit=_MOST_DIFF)}\n"
+        f"Repair {number}, after {single_line(before.error.code)},"
+        f" ended with {single_line(after.error.code)}: {single_line(after.error.message)}\n\n"
+        f"{fence_text(_diff_text(old, new), 'diff', limit=_MOST_DIFF)}\n"
         for number, ((before, old), (after, new)) in enumerate(
             pairwise(zip(failed, sources, strict=True)), start=1
         )

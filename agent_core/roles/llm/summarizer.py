@@ -1,4 +1,4 @@
-"""The summarizer: what made the difference in a pair of kernels, as an experience that others can use."""
+"""The summarizer: explains what made the difference in a pair of kernels, as a reusable experience."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from agent_core.roles.mechanical import experience_of, speedup_of
 from state.model import Experience, FrozenModel
 
 SHED_ORDER: tuple[ShedStep, ...] = ()
-"""Nothing can go: a pair of kernels that does not fit is not summarised."""
+"""Nothing can be dropped: a pair of kernels that does not fit is not summarised."""
 
 Sentence = Annotated[str, Field(max_length=1500), AfterValidator(lambda text: single_line(text, 1500))]
 Code = Annotated[str, Field(max_length=2500), AfterValidator(clean_text)]
 
 
 class _SummarizerReply(FrozenModel):
-    """The block that a summarizer's answer ends with; only `found` when there is nothing to tell."""
+    """The block that a summarizer's answer ends with; it has only `found` if there is nothing to tell."""
 
     found: bool
     title: Annotated[str, Field(max_length=300), AfterValidator(single_line)] = ""
@@ -37,10 +37,10 @@ class _SummarizerReply(FrozenModel):
 
 
 async def summarize_pair(request: SummarizeRequest, read: ReadBlob, ask: AskModel) -> ExperienceAnswer:
-    """Return the experience in a pair, None where the model found no cause for the difference.
+    """Return the experience in a pair, None if the model found no cause for the difference.
 
     Raises:
-        RoleError: what the model failed with, `no_room`, or the fault of its second answer.
+        RoleError: the model's failure, `no_room`, or the fault of the model's second answer.
     """
     question = Question("summarizer", lambda _: _prompt_values(request, read), SHED_ORDER)
     reply = await ask_question(

@@ -1,9 +1,9 @@
-"""The menu as models see it: techniques that all proposers share, those for models alone, invented ones.
+"""The menu as models see it: techniques that all proposers share, those for models only, and invented ones.
 
-A model may propose a technique that is on no menu. It is kept as `new:<name>` in the plan, and so in the
-run's attempts, credits and lessons: later plans are offered it with what it has brought, like any other. What
-it is, its inventor said in the plan's detail, and experiences and lessons say it again. What models invented
-in other runs of the home is offered likewise, with where it is from.
+A model may propose a technique that is on no menu. The plan keeps it as `new:<name>`, and so do the run's
+attempts, credits and lessons; later plans are offered it with its results, like any other. Its inventor
+describes it in the plan's detail; experiences and lessons describe it again. Techniques that models invented
+in other runs of the home are offered too, with their origin.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from targets.registry import load_target
 
 INVENTED_NAME = re.compile(r"new:[a-z][a-z0-9_]{2,39}")
 MOST_INVENTED = 8
-"""Techniques of models that are offered again at most, those that brought most."""
+"""The most invented techniques that are offered again; those with the largest gains."""
 MOST_SAID = 300
 
 
@@ -41,21 +41,21 @@ def accept_technique(technique: str, ids: Mapping[str, Technique]) -> str:
     """Return the id under which a plan's technique is kept.
 
     Raises:
-        AnswerFault: `unknown_technique`: it is on no menu and no name for a new one.
+        AnswerFault: `unknown_technique`: it is on no menu and is not a name for a new one.
     """
     name = technique.strip(" `")
     if name.removeprefix("new:") in ids:
         return name.removeprefix("new:")
     if INVENTED_NAME.fullmatch(name):
         return name
-    text = f"{single_line(name, 80)!r} is no id of the menu; a new technique is called new:<short_name>, in lower case"
-    raise AnswerFault("unknown_technique", text)
+    text = "is no id of the menu; a new technique is called new:<short_name>, in lower case"
+    raise AnswerFault("unknown_technique", f"{single_line(name, 80)!r} {text}")
 
 
 def offer_techniques(
     ids: Mapping[str, Technique], context: LearningContext, dropout_percent: float, least: int, draw: Random
 ) -> PromptItems:
-    """Return what one plan is offered: each technique is left out with the given odds, `least` stay."""
+    """Return the menu of one plan: techniques are dropped at random, but at least `least` stay."""
     lines = [_menu_line(one, context.credits.get(one.id)) for one in ids.values()]
     elsewhere = {one.technique: one for one in context.techniques}
     lines += [
@@ -70,7 +70,7 @@ def offer_techniques(
 
 
 def rank_invented(credits_: Mapping[str, TechniqueCredit]) -> Sequence[str]:
-    """Return the techniques that models of this run proposed, those that brought most per try first."""
+    """Return the techniques that models of this run proposed, largest gain per try first."""
     found = [name for name in credits_ if INVENTED_NAME.fullmatch(name)]
     return sorted(found, key=lambda name: -credits_[name].log_gain / max(1, credits_[name].tries))[
         :MOST_INVENTED
@@ -78,7 +78,7 @@ def rank_invented(credits_: Mapping[str, TechniqueCredit]) -> Sequence[str]:
 
 
 def describe_technique(technique: str, detail: Mapping[str, object], ids: Mapping[str, Technique]) -> str:
-    """Return a plan's technique as its menu describes it, or as the plan that invented it does."""
+    """Return a description of a plan's technique, from the menu or from the plan that invented it."""
     if technique in ids:
         return f"{ids[technique].title}. {ids[technique].description}"
     said = detail.get("invented")
@@ -92,7 +92,7 @@ def _menu_line(one: Technique, credit: TechniqueCredit | None) -> str:
 
 
 def _invented_line(name: str, context: LearningContext) -> str:
-    """Return an invented technique with what was last learnt of it."""
+    """Return a menu line for an invented technique, with the last lesson about it."""
     learnt = [one.summary.partition("\n")[0] for one in context.memory if one.technique == name][-1:]
     learnt += [note.lesson for note in context.reflections if note.technique == name]
     words = name.removeprefix("new:").replace("_", " ")
@@ -101,13 +101,15 @@ def _invented_line(name: str, context: LearningContext) -> str:
 
 
 def _foreign_line(one: LearntTechnique, credit: TechniqueCredit | None) -> str:
-    """Return a technique that another run's model invented, with what it brought there and here."""
+    """Return a menu line for a technique of another run's model, with its results there and here."""
     there = one.credit
     by = f" by {single_line(one.model, 80)}" if one.model else ""
-    place = f"run {single_line(one.run, 80)}, problem {single_line(one.problem, 80)}, {single_line(one.tags.target, 80)}"
+    run, problem, target = (single_line(text, 80) for text in (one.run, one.problem, one.tags.target))
     return (
-        f"- `{single_line(one.technique, 80)}`: {single_line(one.title, MOST_SAID)}. {single_line(one.description, MOST_SAID)}"
-        f" (invented{by} in {place}; tried {there.tries} times there, gained {there.gains}){_credit_text(credit)}"
+        f"- `{single_line(one.technique, 80)}`: {single_line(one.title, MOST_SAID)}."
+        f" {single_line(one.description, MOST_SAID)}"
+        f" (invented{by} in run {run}, problem {problem}, {target};"
+        f" tried {there.tries} times there, gained {there.gains}){_credit_text(credit)}"
     )
 
 

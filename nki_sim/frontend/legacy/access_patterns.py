@@ -1,8 +1,8 @@
-"""Index keys to access patterns: which elements `tensor[key]` means.
+"""Turns index keys into access patterns: which elements `tensor[key]` means.
 
 Basic keys (integers, slices, None, Ellipsis) give views as in NumPy; on chip the partition dimension stays.
-Affine keys (integers and index expressions) give one dimension per axis of the shape they broadcast to.
-The two do not mix. What depends only on dimensions and linear parts is worked out once.
+Affine keys (integers and index expressions) give one dimension per axis of the shape they broadcast to. The
+two cannot be mixed. Results that depend only on dimensions and linear parts are cached.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MATRIX = 2
 class OutOfBoundsAccess:
     """Where a pattern leaves its tensor: dimensions as (size, first index, step per axis), none off chip.
 
-    A mask that takes the outside away leaves a pattern without reach.
+    A mask that removes the outside part leaves a pattern that is not out of bounds.
     """
 
     __slots__ = ("counts", "spans")
@@ -48,7 +48,7 @@ class OutOfBoundsAccess:
         self.spans = spans
 
     def clip_axes(self, starts: list[int], counts: tuple[int, ...]) -> OutOfBoundsAccess | None:
-        """After clipping each axis to `counts` positions from `starts`."""
+        """Clip each axis to `counts` positions from `starts`; None if nothing is out of bounds any more."""
         spans = tuple(
             (dim, size, first + sum(k * at for k, at in zip(steps, starts, strict=True)), steps)
             for dim, size, first, steps in self.spans
@@ -57,7 +57,7 @@ class OutOfBoundsAccess:
         return made if any(True for _ in made.outside_dims()) else None
 
     def outside_dims(self) -> Any:
-        """(dimension, size, lowest index, highest index) of each dimension that is left."""
+        """(dimension, size, lowest index, highest index) of each dimension that is still out of bounds."""
         for dim, size, first, steps in self.spans:
             ends = [k * (count - 1) for k, count in zip(steps, self.counts, strict=True)]
             low, high = first + sum(min(0, end) for end in ends), first + sum(max(0, end) for end in ends)
@@ -74,10 +74,10 @@ class OutOfBoundsAccess:
 
 
 def resolve_access(tile: Tile, key: Any) -> ResolvedAccess:
-    """Offset, dimensions, lookup and reach of `tile[key]`."""
+    """Return offset, dimensions, lookup and out-of-bounds part of `tile[key]`."""
     keys = key if type(key) is tuple else (key,)
     if len(keys) == _MATRIX and type(keys[0]) is Index is type(keys[1]) and tile.patterns:
-        # What nearly every access of nearly every kernel is, worked out before, and inside its tensor.
+        # The common case: a cached pattern that stays inside its tensor.
         (one, two), known = keys, tile.patterns.get((keys[0].linear, keys[1].linear))
         if known is not None and tile.reach is None:
             (step, low, high), (stride, least, most) = known.spans
@@ -116,7 +116,7 @@ class AffinePattern(NamedTuple):
 
 
 def _cached_pattern(tile: Tile, linears: tuple[LinearForm | None, ...]) -> AffinePattern | None:
-    """The pattern of index expressions on a tile; None for keys of integers alone, and for short ones."""
+    """The pattern of index expressions on a tile; None for keys of only integers, and for short keys."""
     if tile.patterns is None:
         tile.patterns = {}
     found = tile.patterns.get(linears)
@@ -176,7 +176,7 @@ def _affine_pattern(
 def _partition_axis(
     first: tuple[int, int], steps: tuple[tuple[int, ...], ...], row: int, name: str
 ) -> tuple[int, int]:
-    """The partition axis, which is the first axis of the tile and walks neighbouring partitions."""
+    """Check the partition axis: it must be the tile's first axis and walk neighbouring partitions."""
     own, others = steps[0], steps[1:]
     if any(own[1:]) or any(over[0] for over in others):
         fail(
@@ -196,7 +196,7 @@ def _partition_axis(
 
 
 def _resolve_general(tile: Tile, keys: tuple[Any, ...]) -> ResolvedAccess:
-    """Keys that are not only integers and index expressions, or fewer of them than dimensions."""
+    """Resolve keys with other items than integers and index expressions, or fewer items than dimensions."""
     if any(type(item) not in INTEGERS and hasattr(item, "__index__") for item in keys):
         return resolve_access(
             tile, tuple(to_int(item) if hasattr(item, "__index__") else item for item in keys)
@@ -245,7 +245,7 @@ def _resolve_basic(tile: Tile, keys: tuple[Any, ...]) -> ResolvedAccess:
 
 
 def _scalar_lookup(tile: Tile, item: Any, axis: int) -> Lookup:
-    """An address that one integer, found when the kernel runs, moves along a dimension."""
+    """An address that one integer, read at run time, moves along a dimension."""
     source = item.start if isinstance(item, DynamicSlice) else item
     if tile.lookup is not None or source.size != 1:
         fail(
@@ -260,9 +260,9 @@ def _scalar_lookup(tile: Tile, item: Any, axis: int) -> Lookup:
 
 
 def resolve_gather(tile: Tile, keys: tuple[Any, ...]) -> ResolvedAccess:
-    """A key of index expressions in which one dimension is looked up in a tile of integers.
+    """Resolve a key of index expressions in which one dimension is looked up in a tile of integers.
 
-    One integer moves the whole pattern; a column of them gives each place of the first axis its own.
+    One integer moves the whole pattern; a column of integers gives each position of the first axis its own.
     """
     axes = [axis for axis, item in enumerate(keys) if isinstance(item, View | ShiftedIndex)]
     source, axis = keys[axes[0]], axes[0]
@@ -332,7 +332,7 @@ def _to_integer(item: Any, tile: Tile) -> int:
 
 
 def expand_keys(keys: tuple[Any, ...], rank: int, name: str) -> tuple[Any, ...]:
-    """The key with one entry per dimension: Ellipsis and missing entries become whole slices."""
+    """Expand the key to one entry per dimension: Ellipsis and missing entries become whole slices."""
     used = sum(1 for item in keys if item is not None and item is not Ellipsis)
     if used > rank:
         fail("too_many_indices", f"{used} indices on {name}, which has {rank} dimensions")

@@ -1,7 +1,7 @@
 """`neuronxcc.nki` itself: the decorators that mark kernels, and the ways to run one.
 
 A kernel called with arrays is traced and run by the simulator; called from another kernel it is inlined.
-Every latency given here is predicted by the model, none is measured.
+Every latency here is predicted by the model, none is measured.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MODES = frozenset({"auto", "jax", "torchxla", "baremetal", "benchmark", "profil
 
 
 class Latency:
-    """Latency of a kernel in us, PREDICTED; the model knows no spread, so all percentiles are the same."""
+    """PREDICTED latency of a kernel in us; the model has no spread, so all percentiles are the same."""
 
     def __init__(self, predicted_us: float) -> None:
         self._predicted_us = predicted_us
@@ -32,20 +32,20 @@ class Latency:
         return f"Latency({self._predicted_us:.4g} us predicted)"
 
     def get_latency_percentile(self, percentile: int) -> float:
-        """Predicted us."""
+        """Return the predicted latency in us."""
         del percentile
         return self._predicted_us
 
 
 class BenchmarkResult:
-    """What `kernel.benchmark_result` holds after a call."""
+    """The value of `kernel.benchmark_result` after a call."""
 
     def __init__(self, predicted_us: float) -> None:
         self.nc_latency = Latency(predicted_us)
 
 
 class LegacyKernel(current_api.Kernel):
-    """A function marked as a kernel, with the grid it is launched on."""
+    """A function marked as a kernel, and the grid it is launched on."""
 
     dialect: ClassVar[str] = "neuronxcc"
     recorder: ClassVar[type[Recorder]] = LegacyRecorder
@@ -63,16 +63,16 @@ class LegacyKernel(current_api.Kernel):
         return type(self)(self.function, self.mode, LaunchGrid.from_key(grid))
 
     def programs(self) -> Iterator[ProgramInstance]:
-        """The programs of a launch in the order in which they are traced."""
+        """Yield the programs of a launch in the order in which they are traced."""
         return self.launch_grid.programs()
 
     def check_results(self, arguments: Mapping[str, Any], returned: list[int], recorder: Recorder) -> None:
-        """Arguments that are written are annotated as mutable and returned, or are all there is."""
+        """Check that written arguments are annotated as mutable and returned, or are the only outputs."""
         recorder.inputs_written()
         check_mutations(self.function, arguments, returned, getattr(recorder, "written_inputs", {}))
 
     def launch(self, *args: Any, **kwargs: Any) -> Any:
-        """What a call from outside kernels does: run on arrays, or predict the latency."""
+        """Handle a call from outside kernels: run on arrays, or predict the latency."""
         from nki_sim.frontend import simulate
 
         if self.mode == "trace":
@@ -95,22 +95,22 @@ def jit(kernel: Any = None, mode: str = "auto", **options: Any) -> Any:
 
 
 def baremetal(kernel: Any = None, **options: Any) -> Any:
-    """A kernel that takes and returns NumPy arrays; here it runs on the simulator."""
+    """Mark a kernel that takes and returns NumPy arrays; here it runs on the simulator."""
     return jit(kernel, mode="baremetal", **options)
 
 
 def benchmark(kernel: Any = None, **options: Any) -> Any:
-    """A kernel whose calls fill `.benchmark_result.nc_latency` with PREDICTED latencies; nothing is run."""
+    """Mark a kernel whose calls fill `.benchmark_result.nc_latency` with PREDICTED latencies, without a run."""
     return jit(kernel, mode="benchmark", **options)
 
 
 def profile(kernel: Any = None, **options: Any) -> Any:
-    """A kernel that runs on the simulator; no NEFF and no trace files are written."""
+    """Mark a kernel that runs on the simulator; no NEFF and no trace files are written."""
     return jit(kernel, mode="profile", **options)
 
 
 def trace(kernel: Any = None, **options: Any) -> Any:
-    """A function that other kernels inline."""
+    """Mark a function that other kernels inline."""
     return jit(kernel, mode="trace", **options)
 
 

@@ -1,4 +1,4 @@
-"""What legacy calls are given: tiles, numbers and functions, as the operators take them."""
+"""Converts the arguments of legacy calls (tiles, numbers, functions) to what the operators take."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NUMPY = {
 
 
 def function_name(op: Any) -> str:
-    """The language's name of a function given as `nl.add`, `np.add`, `np.max`...
+    """Return the language's name of a function given as `nl.add`, `np.add`, `np.max`...
 
     Raises:
-        KernelError: what is given is no function.
+        KernelError: the argument is not a function.
     """
     name = getattr(op, "name", None) or getattr(op, "__name__", None)
     if not isinstance(name, str):
@@ -32,7 +32,7 @@ def function_name(op: Any) -> str:
 
 
 def to_operand_value(value: Any) -> Any:
-    """A tile for a tensor, a Python number for a NumPy one, anything else as it is."""
+    """Convert a tensor to a tile and a NumPy number to a Python one; return anything else unchanged."""
     if type(value) is Tile or isinstance(value, bool):
         return value
     found = as_number(value)
@@ -40,7 +40,7 @@ def to_operand_value(value: Any) -> Any:
 
 
 def mask_result(result: Tensor, boxes: Sequence[Box] | None, shape: Sequence[int]) -> Tile:
-    """The tile with what a mask over a tile of `shape` left of it: an assignment writes no more than that."""
+    """Return the tile with the boxes that a mask over `shape` left; an assignment writes only those."""
     made = as_tile(result)
     if boxes is not None:
         made.kept = list(dict.fromkeys(_fit_box(box, shape, made.shape) for box in boxes))
@@ -48,12 +48,12 @@ def mask_result(result: Tensor, boxes: Sequence[Box] | None, shape: Sequence[int
 
 
 def product_boxes(product: Tensor, boxes: Sequence[Box] | None) -> Sequence[Box] | None:
-    """The boxes of a product from those over its moving operand: all rows, the same columns."""
+    """Return the boxes of a product from those over its moving operand: all rows, the same columns."""
     return None if boxes is None else [((0, product.shape[0]), *box[1:]) for box in boxes]
 
 
 def _fit_box(box: Box, shape: Sequence[int], wanted: Sequence[int]) -> Box:
-    """A box over a tile of one shape as one over another: axes that the two do not share are whole."""
+    """Fit a box over a tile of one shape to another shape; axes that the shapes do not share are whole."""
     whole = tuple((0, size) for size in wanted)
     if len(shape) != len(wanted):
         return (box[0], *whole[1:]) if shape[0] == wanted[0] else whole

@@ -1,8 +1,8 @@
-"""`nki.compiler`: where kernels place tiles themselves, and directives to the vendor's compiler.
+"""`nki.compiler`: placement of tiles by the kernel, and directives to the vendor's compiler.
 
 An allocation is passed as `buffer=`. It places each logical block of a tensor: `alloc` by a function of the
 kernel, `mod_alloc` by the documented formula, block index modulo the number of physical tiles. Directives
-change neither results nor placement here, but for `force_auto_alloc`, which drops the kernel's placements.
+change neither results nor placement here, except `force_auto_alloc`, which drops the kernel's placements.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Decorated = TypeVar("Decorated")
 
 
 class Allocation:
-    """A memory and where in it each block goes; `place` gives the address that tiles are declared with."""
+    """A memory and where each block goes in it; `place` returns the address that tiles are declared with."""
 
     __slots__ = ("_function", "_locate", "memory")
 
@@ -41,11 +41,11 @@ class Allocation:
         return f"<allocation in {self.memory}>"
 
     def place(self, block: Sequence[int], partitions: int, nbytes: int) -> Address | None:
-        """(first partition, byte) of a block's tile; None where placements are dropped."""
+        """Return (first partition, byte) of a block's tile; None if placements are dropped."""
         if current_recorder().auto_alloc:
             return None
         current_recorder().placed = True
-        # By keyword: functions may have more parameters, bound beforehand.
+        # By keyword, because functions may have more parameters, bound beforehand.
         found = self._function(idx=tuple(block), pdim_size=partitions, fdim_size=nbytes)
         return self._locate(found, nbytes)
 
@@ -84,9 +84,9 @@ def _psum_address(found: Any, nbytes: int) -> Address:
 
 
 def _modulo_formula(base: int, tiles: Sequence[int], scale: int) -> Callable[[Sequence[int]], int]:
-    """base + scale * (the block index modulo `tiles`, as one row-major number); no tiles mean one.
+    """base + scale * (the block index modulo `tiles`, as one row-major number); empty `tiles` mean one tile.
 
-    The documented formula pairs indices with tiles: a tensor without block dimensions lies at the base.
+    The documented formula pairs indices with tiles; a tensor without block dimensions lies at the base.
     """
     counts = tuple(tiles)
 
@@ -115,7 +115,7 @@ class _MemorySpace:
         return f"nki.compiler.{self.name.value}"
 
     def auto_alloc(self) -> MemoryRegion:
-        """The compiler places the tile: the same as the plain buffer."""
+        """Let the compiler place the tile, as the plain buffer does."""
         return self.name
 
 
@@ -123,7 +123,7 @@ class _Sbuf(_MemorySpace):
     __slots__ = ()
 
     def alloc(self, func: PlacementFunction) -> Allocation:
-        """`func(block, partitions, bytes)` gives (start_partition, byte_addr)."""
+        """Place blocks by `func(block, partitions, bytes)`, which returns (start_partition, byte_addr)."""
         return Allocation("sbuf", func, _sbuf_address)
 
     def mod_alloc(
@@ -134,7 +134,7 @@ class _Sbuf(_MemorySpace):
         num_par_tiles: Sequence[int] = (),
         num_free_tiles: Sequence[int] = (),
     ) -> Allocation:
-        """Tiles in turn along partitions and along the bytes of each partition, from a base."""
+        """Place tiles in turn along the partitions and the bytes of each partition, from a base."""
 
         def place(idx: tuple[int, ...], pdim_size: int, fdim_size: int) -> Address:
             first = _modulo_formula(base_partition, num_par_tiles, pdim_size)(idx)
@@ -147,7 +147,9 @@ class _Psum(_MemorySpace):
     __slots__ = ()
 
     def alloc(self, func: PlacementFunction) -> Allocation:
-        """`func(block, partitions, bytes)` gives (bank_id, start_partition, byte_addr)."""
+        """Place blocks by `func(block, partitions, bytes)`, which returns (bank_id, start_partition,
+        byte_addr).
+        """
         return Allocation("psum", func, _psum_address)
 
     def mod_alloc(
@@ -160,7 +162,7 @@ class _Psum(_MemorySpace):
         num_par_tiles: Sequence[int] = (),
         num_free_tiles: Sequence[int] = (),
     ) -> Allocation:
-        """Tiles in turn over banks, partitions and the bytes of a bank, from a base."""
+        """Place tiles in turn over banks, partitions and the bytes of a bank, from a base."""
 
         def place(idx: tuple[int, ...], pdim_size: int, fdim_size: int) -> tuple[int, int, int]:
             bank = _modulo_formula(base_bank, num_bank_tiles, 1)(idx)
@@ -177,18 +179,18 @@ sbuf, psum = _Sbuf(MemoryRegion.sbuf), _Psum(MemoryRegion.psum)
 
 
 def skip_middle_end_transformations(func: Decorated) -> Decorated:
-    """The vendor's compiler keeps the kernel's instructions as they are, which this simulator always does."""
+    """Keep the kernel's instructions as they are, which this simulator always does."""
     return func
 
 
 def enable_stack_allocator(func: Any = None, log_level: int = 50) -> Any:
-    """The vendor's compiler allocates tiles by their scope; placement does not change results."""
+    """Accept the kernel; the vendor's compiler allocates tiles by scope, which does not change results."""
     del log_level
     return func if func is not None else lambda kernel: kernel
 
 
 def force_auto_alloc(func: Any = None) -> Any:
-    """Direct allocation in the kernel is ignored."""
+    """Ignore direct allocation in the kernel."""
     if func is None:
         return force_auto_alloc
     getattr(func, "function", func).auto_alloc = True
@@ -201,17 +203,17 @@ def _ignored_directive() -> Iterator[None]:
 
 
 def allocation_scope() -> Any:
-    """A scope of tensors for the compiler's allocator; what is placed where does not change results."""
+    """Return a scope of tensors for the compiler's allocator, which does not change results."""
     return _ignored_directive()
 
 
 def no_reorder() -> Any:
-    """A guard within which the compiler keeps the order of instructions."""
+    """Return a guard in which the compiler keeps the order of instructions."""
     return _ignored_directive()
 
 
 def multi_buffer(factor: int = 2) -> Any:
-    """How many buffers the compiler's allocator rotates; a hint here."""
+    """Set how many buffers the compiler's allocator rotates; a hint here."""
     if type(factor) is not int or factor < 1:
         fail("argument_value", f"multi_buffer(factor={factor!r})", "a number of buffers from 1 on")
     return _ignored_directive()

@@ -1,4 +1,4 @@
-"""Launch grids: which program instances a kernel runs as, and on which core of the launch each of them."""
+"""Launch grids: the program instances of a kernel, and the core that runs each of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class nc:  # noqa: N801  the documented spelling
 
 
 class SpmdDim:
-    """One dimension of a grid made of several, one of which goes over the cores."""
+    """One dimension of a grid made of several, one of which is distributed over the cores."""
 
     __slots__ = ("core_axis", "sizes")
 
@@ -40,14 +40,14 @@ class SpmdDim:
         self.core_axis = core_axis
 
     def core_index(self, number: int) -> int:
-        """The core of a program's index along this dimension."""
+        """The core for a program's index along this dimension."""
         for size in reversed(self.sizes[self.core_axis + 1 :]):
             number //= size
         return number % self.sizes[self.core_axis]
 
 
 def spmd_dim(*dims: Any) -> SpmdDim:
-    """`nl.spmd_dim(n, nl.nc(2))`: n * 2 programs, neighbours in the last position on different cores."""
+    """`nl.spmd_dim(n, nl.nc(2))`: n * 2 programs; neighbours in the last position run on different cores."""
     axes = [axis for axis, dim in enumerate(dims) if isinstance(dim, nc)]
     if len(axes) != 1:
         fail("grid", f"nl.spmd_dim of {len(axes)} core dimensions", "give one of them as nl.nc(2)")
@@ -56,7 +56,7 @@ def spmd_dim(*dims: Any) -> SpmdDim:
 
 
 class LaunchGrid:
-    """The programs of a launch: one id per dimension and the core it runs on."""
+    """The programs of a launch: one id per dimension, and the core it runs on."""
 
     __slots__ = ("_dims", "shape")
 
@@ -66,12 +66,12 @@ class LaunchGrid:
 
     @classmethod
     def from_key(cls, key: Any) -> LaunchGrid:
-        """The grid of `kernel[key]`: integers, `nl.nc(2)`, `nl.spmd_dim(...)`."""
+        """Parse the grid of `kernel[key]`: integers, `nl.nc(2)`, `nl.spmd_dim(...)`."""
         keys = key if isinstance(key, tuple | list) else (key,)
         return cls(tuple(_parse_dim(item) for item in keys))
 
     def programs(self) -> Iterator[tuple[tuple[int, ...], int]]:
-        """(ids, core) of each program, the last dimension fastest."""
+        """Yield (ids, core) of each program, the last dimension fastest."""
         for ids in product(*(range(size) for size in self.shape)):
             cores = [
                 dim.core_index(number)
@@ -117,14 +117,14 @@ def _check_axis(axis: Any, rank: int) -> int:
 
 
 def program_id(axis: int) -> int:
-    """This program's index along a dimension of the grid."""
+    """Return this program's index along a dimension of the grid."""
     ids, _ = _current_program()
     at = _check_axis(axis, len(ids))
     return ids[at] if ids else 0
 
 
 def num_programs(axes: Any = 0) -> int:
-    """Programs along a dimension of the grid, or along several together."""
+    """Return the number of programs along a dimension of the grid, or along several together."""
     _, shape = _current_program()
     total = 1
     for axis in axes if isinstance(axes, tuple | list) else (axes,):
@@ -134,5 +134,5 @@ def num_programs(axes: Any = 0) -> int:
 
 
 def program_ndim() -> int:
-    """Dimensions of the launch grid."""
+    """Return the number of dimensions of the launch grid."""
     return len(_current_program()[1])

@@ -1,7 +1,7 @@
-"""Affine index expressions: `nl.arange`, `nl.mgrid` and what arithmetic makes of them.
+"""Affine index expressions: `nl.arange`, `nl.mgrid` and arithmetic on them.
 
-An expression is a linear part over the axes of a tile plus a constant. Linear parts are interned, so that the
-expressions of 100 000 loop iterations share a few, and whatever is derived from them is worked out once.
+An expression is a linear part over the axes of a tile plus a constant. Linear parts are interned: the
+expressions of 100 000 loop iterations share a few of them, and values derived from them are computed once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Shape = tuple[int, ...]
 
 
 class LoopIndex(int):
-    """The variable of a loop; `around` is the recorder's number of the iteration around the loop."""
+    """The variable of a loop; `around` is the recorder's number of the enclosing iteration."""
 
     around: int
 
@@ -45,7 +45,7 @@ class LinearForm:
         self._made: dict[Any, LinearForm] = {}
 
     def scale(self, factor: int) -> LinearForm:
-        """This times a number."""
+        """Multiply by a number."""
         made = self._made.get(factor)
         if made is None:
             made = self._made[factor] = intern_linear(
@@ -54,7 +54,7 @@ class LinearForm:
         return made
 
     def add(self, other: LinearForm) -> LinearForm:
-        """The sum, over the positions that the two shapes broadcast to."""
+        """Add another form, over the positions that the two shapes broadcast to."""
         made = self._made.get(other)
         if made is None:
             made = self._made[other] = self._add_uncached(other)
@@ -77,7 +77,7 @@ _PLACES = ((_ALL, None), (None, _ALL), (_ALL, None, None), (None, _ALL, None), (
 
 
 def intern_linear(shape: Shape, coefficients: Shape) -> LinearForm:
-    """The one linear part of that shape and those coefficients; where nothing moves they are 0."""
+    """Return the interned linear part; coefficients of axes with one position become 0."""
     still = tuple(k if count > 1 else 0 for k, count in zip(coefficients, shape, strict=True))
     found = _interned.get((shape, still))
     if found is None:
@@ -86,13 +86,13 @@ def intern_linear(shape: Shape, coefficients: Shape) -> LinearForm:
 
 
 def clear_interned() -> None:
-    """Drop what earlier kernels interned."""
+    """Drop the interned parts of earlier kernels."""
     _interned.clear()
     _aranges.clear()
 
 
 def broadcast_shapes(left: Shape, right: Shape) -> Shape:
-    """The shape two shapes broadcast to, by NumPy's rules."""
+    """Return the shape that two shapes broadcast to, by NumPy's rules."""
     pairs = list(zip_longest(reversed(left), reversed(right), fillvalue=1))
     if any(a != b and 1 not in {a, b} for a, b in pairs):
         fail(
@@ -103,25 +103,25 @@ def broadcast_shapes(left: Shape, right: Shape) -> Shape:
 
 
 class Index:
-    """An affine expression: `intern_linear` over the axes plus `constant`. It has no data and is no operand.
+    """An affine expression: `linear` over the axes plus `constant`. It has no data and is not an operand.
 
     `nisa.iota` turns it into a tile; comparing it makes a mask.
     """
 
     __slots__ = ("_views", "constant", "linear")
 
-    # NumPy's integers leave arithmetic to this class.
+    # Makes NumPy's integers leave arithmetic to this class.
     __array_ufunc__ = None
 
     def __init__(self, linear: LinearForm, constant: int) -> None:
         self.linear = linear
         self.constant = constant
-        # What each of the usual keys gives, once somebody asked.
+        # Cached results of the usual keys.
         self._views: list[Index | None] | None = None
 
     @property
     def shape(self) -> Shape:
-        """Positions along each axis."""
+        """Number of positions along each axis."""
         return self.linear.shape
 
     @property
@@ -146,7 +146,7 @@ class Index:
         return view
 
     def _insert_axes(self, keys: tuple[Any, ...]) -> Index:
-        """With axes of one position where the key has None."""
+        """Insert axes of one position where the key has None."""
         if any(item is not None and item is not Ellipsis and item != slice(None) for item in keys):
             fail(
                 "index_subscript", "an index expression takes only None and `:` in its brackets",
@@ -251,7 +251,7 @@ class Index:
 
 
 class ShiftedIndex:
-    """An index expression moved by the integer that a tile of one element holds: `offsets[0, k] + i_f`."""
+    """An index expression plus the integer in a tile of one element: `offsets[0, k] + i_f`."""
 
     __slots__ = ("index", "source")
 
@@ -275,7 +275,7 @@ class ShiftedIndex:
 
 
 def refuse_condition() -> NoReturn:
-    """Python control flow on what differs from one element of a tile to the next."""
+    """Refuse Python control flow on a value that differs between the elements of a tile."""
     fail(
         "control_flow_condition_depending_on_arange",
         "control flow that depends on nl.arange or nl.mgrid is not supported",
@@ -312,7 +312,7 @@ def _build_arange(start: Any, stop: Any, step: Any) -> Index:
 
 
 class IndexGrid(tuple[Index, ...]):
-    """What `nl.mgrid[...]` gives: one index per axis, by place or as `.p`, `.x`, `.y`, `.z`, `.w`."""
+    """The value of `nl.mgrid[...]`: one index per axis, by position or as `.p`, `.x`, `.y`, `.z`, `.w`."""
 
     __slots__ = ()
 

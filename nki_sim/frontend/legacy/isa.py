@@ -1,8 +1,8 @@
 """The legacy `nki.isa`: the operator table, called as SDK 2.20 to 2.26 document it.
 
-Instructions return the tile they fill; its shape and type follow from the operands unless `RESULTS` says
+Instructions return the tile they fill. Its shape and type follow from the operands unless `RESULTS` says
 otherwise. They take `mask=`, `dtype=` and `engine=`, and `op=` as functions of the language or of NumPy. The
-few calls that differ in more than that are in `isa_special`.
+few calls with other differences are in `isa_special`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Values = dict[str, Any]
 ResultType = tuple[Sequence[int], Any]
 """Shape and type of a returned tile."""
 
-# Parameters by position where they are not those of the table without `dst`.
+# Positional parameters where they differ from the table's without `dst`.
 ORDER: dict[str, tuple[str, ...]] = {
     "nc_stream_shuffle": ("src", "dst", "shuffle_mask"),
     "dma_copy": ("src", "dst"),
@@ -48,7 +48,7 @@ ORDER: dict[str, tuple[str, ...]] = {
     "affine_select": ("pred", "on_true_tile", "on_false_value"),
 }
 
-# Hints to the vendor's compiler, and what names the tile.
+# Hints to the vendor's compiler, and arguments that name the tile.
 _HINTS = frozenset({"name", "buffer", "dge_mode"})
 _FUNCTIONS = frozenset({"alu", "activation", "reduce", "choice"})
 _GENERATIONS = {"trn1": nc_version.gen2, "trn2": nc_version.gen3}
@@ -60,13 +60,13 @@ def _lead_result(given: Values) -> ResultType:
 
 
 def _result_of_width(given: Values, count: int) -> ResultType:
-    """`count` elements in each partition of the first operand."""
+    """A result with `count` elements in each partition of the first operand."""
     lead = _lead_tile(given)
     return (lead.shape[0], count), lead.dtype
 
 
 def _gather_result(given: Values) -> ResultType:
-    """16 indices of each element of `index` in the tile, and what is gathered at each."""
+    """A result with what 16 indices of each element of `index` gather."""
     source, index, width = given["src_buffer"], given["index"], given.get("num_elem_per_idx", 1)
     valid = given.get("num_valid_indices")
     whole = index.size // index.shape[0] * 16
@@ -92,12 +92,12 @@ RESULTS: dict[str, Callable[[Values], ResultType]] = {
     "tensor_partition_reduce": lambda given: ((1, *_lead_tile(given).shape[1:]), _lead_tile(given).dtype),
 }
 
-# Operands that a mask clips along the partitions only: they have no axis of the data.
+# Operands that a mask clips along the partitions only, because they have no axis of the data.
 _ROWS = frozenset({"vals", "dst_idx"})
 
 
 def alu(op: Any) -> LanguageFunction:
-    """A function of the language or of NumPy as instructions take it."""
+    """Return a function of the language or of NumPy in the form that instructions take."""
     return op_value(function_name(op))
 
 
@@ -150,7 +150,7 @@ def _refuse_unknown(operator: Operator, given: Values) -> None:
 
 
 def _issue_masked(operator: Operator, given: Values, mask: Any, dtype: Any, runs_on: Any) -> Any:
-    """The instruction on what the mask leaves; the tile it fills, unless the kernel named one."""
+    """Issue the instruction on what the mask leaves; return its tile unless the kernel named one."""
     named = given.pop("dst", None)
     # In the order of the table, which begins with the data.
     given = {item.name: given[item.name] for item in operator.signature if item.name in given}
@@ -164,7 +164,7 @@ def _issue_masked(operator: Operator, given: Values, mask: Any, dtype: Any, runs
     return mask_result(result, boxes, lead.shape) if named is None else None
 
 
-# Columns of scalars that this namespace takes in any type; engines compute with them in float32.
+# Columns of scalars, which this namespace takes in any type; engines compute with them in float32.
 _SCALARS = ("bias", "operand0", "operand1", "initial", "prob")
 _BIAS = frozenset({"float32", "float16", "bfloat16"})
 
@@ -193,17 +193,17 @@ _INSTRUCTIONS = {
 
 
 def tensor_copy_dynamic_src(src: Any, **options: Any) -> Any:
-    """`tensor_copy` of a tile at an address that depends on data."""
+    """Copy a tile from an address that depends on data."""
     return _INSTRUCTIONS["tensor_copy"](src, **options)
 
 
 def tensor_copy_dynamic_dst(*, dst: Any, src: Any, **options: Any) -> None:
-    """`tensor_copy` into a tile at an address that depends on data."""
+    """Copy into a tile at an address that depends on data."""
     _INSTRUCTIONS["tensor_copy"](src, dst=dst, **options)
 
 
 def get_nc_version() -> nc_version:
-    """The generation of the target being traced; generations compare by age."""
+    """Return the generation of the target being traced; generations compare by age."""
     return _GENERATIONS[current_recorder().target.name]
 
 
@@ -214,7 +214,7 @@ class constants:  # noqa: N801  the documented spelling
 
 
 class fp32:  # noqa: N801
-    """`nki.isa.fp32`: the least value of float32."""
+    """`nki.isa.fp32`: the smallest value of float32."""
 
     min = -3.4028234663852886e38
 

@@ -1,4 +1,4 @@
-"""Legacy instructions whose call is not that of the table: expressions, shapes, axes, products, copies."""
+"""Legacy instructions whose calls differ from the table: expressions, shapes, axes, products, copies."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from nki_sim.frontend.tensor import Tensor, fail
 
 Values = dict[str, Any]
 
-# Integers that the documents of this namespace leave out of affine_select.
+# Integer types that the documents of this namespace exclude from affine_select.
 _WIDE = frozenset({"int32", "uint32"})
 
 
 def _memset(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
-    """The shape is that of the tile; `dtype` may also come by position."""
+    """Handle memset: its shape is that of the tile; `dtype` may also be positional."""
     shape = tuple(to_int(size) for size in given["shape"])
     result = declare_tile(shape, dtype or given.get("dtype"))
     boxes = mask_boxes(mask, result.shape)
@@ -34,7 +34,7 @@ def _memset(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
 
 
 def _nc_matmul(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
-    """The mask is over the moving operand; products are float32, whatever `dtype` says of the tile."""
+    """Handle nc_matmul: the mask is over the moving operand; products are float32, whatever `dtype` says."""
     del dtype, engine
     stationary = require_on_chip("nisa.nc_matmul: stationary", to_operand_value(given.pop("stationary")))
     moving = require_on_chip("nisa.nc_matmul: moving", to_operand_value(given.pop("moving")))
@@ -51,7 +51,7 @@ def _nc_matmul(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
 
 
 def _perf_mode(given: Any) -> matmul_perf_mode:
-    """This namespace names the mode of FP8 with its generation: `double_row_gen3`."""
+    """Parse the FP8 mode, whose name has its generation in this namespace: `double_row_gen3`."""
     name = str(getattr(given, "name", given)).removesuffix("_gen3")
     if name not in matmul_perf_mode.__members__:
         fail(
@@ -89,7 +89,7 @@ def _box_pattern(coefficients: Sequence[int], constant: int, box: Box) -> tuple[
 
 
 def _boxes_or_whole(boxes: Sequence[Box] | None, shape: Sequence[int]) -> Sequence[Box]:
-    """The boxes of a mask, or one that is all of the tile."""
+    """The boxes of a mask, or one box for the whole tile."""
     return [tuple((0, size) for size in shape)] if boxes is None else boxes
 
 
@@ -98,7 +98,7 @@ def _slice_box(view: Tensor, box: Box) -> Tensor:
 
 
 def _iota(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
-    """The values of an index expression as a tile."""
+    """Write the values of an index expression to a tile."""
     del engine
     expr = given["expr"]
     if not isinstance(expr, Index):
@@ -114,7 +114,7 @@ def _iota(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
 
 
 def _affine_select(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile:
-    """One comparison of an index expression decides which elements of the tile stay."""
+    """Keep the elements of a tile where one comparison of an index expression holds."""
     del engine
     data = ensure_in_sbuf(
         require_on_chip("nisa.affine_select: on_true_tile", to_operand_value(given["on_true_tile"]))
@@ -144,7 +144,7 @@ def _affine_select(given: Values, *, mask: Any, dtype: Any, engine: Any) -> Tile
 
 
 def _dma_copy(given: Values, *, mask: Any, dtype: Any, engine: Any) -> None:
-    """Both sides are given; `dst_rmw_op=np.add` adds to what is there."""
+    """Handle dma_copy: both sides are given; `dst_rmw_op=np.add` adds to the old contents."""
     del dtype, engine
     dst, src = to_operand_value(given["dst"]), to_operand_value(given["src"])
     boxes, op = mask_boxes(mask, dst.shape), given.get("dst_rmw_op")

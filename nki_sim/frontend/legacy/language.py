@@ -1,7 +1,7 @@
 """The legacy `nki.language`: types, memories, indices, loops, declarations, and functions that compute.
 
 The functions are those of `lowering`, called as SDK 2.20 to 2.26 document them: with `mask=`, on tiles and
-numbers, returning tiles. Each also serves as an `op=` value.
+numbers, returning tiles. Each can also be passed as `op=`.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _BOOLEAN = frozenset({
     "logical_and", "logical_or", "logical_xor", "logical_not", "all",
 })  # fmt: skip
 
-# This namespace's names of parameters.
+# This namespace's parameter names.
 _PARAMETERS = {"copy": {"src": "x"}, "broadcast_to": {"src": "x"}, "expand_dims": {"data": "x"}}
 
-# Options that the functions have here and do without.
+# Options that the functions accept here and ignore.
 _DEFAULTS: dict[str, dict[str, Any]] = {"var": {"keepdims": False}}
 
 
@@ -64,7 +64,7 @@ class bfp16:  # noqa: N801
 
 
 class Function:
-    """A function of the language: called on tiles it computes, passed as `op=` it names the operation."""
+    """A function of the language: called on tiles it computes; passed as `op=` it names the operation."""
 
     __slots__ = ("_call", "_defaults", "_parameters", "name")
 
@@ -99,7 +99,7 @@ class Function:
         return mask_result(result, boxes, shape)
 
     def _masked_shape(self, values: Sequence[Any]) -> Sequence[int]:
-        """The shape whose axes a mask is over: that of the result, of a product's right operand."""
+        """The shape that a mask is over: that of the result, or of a product's right operand."""
         tiles = [value for value in values if isinstance(value, Tensor)]
         return tiles[-1].shape if self.name == "matmul" else broadcast_tiles(*tiles, strict=False)[0]
 
@@ -115,7 +115,7 @@ def ds(start: Any, size: int) -> Any:
 
 
 def static_cast(input_data: Any, dtype: Any) -> Any:
-    """A tile copied to another type, or an array or number of NumPy converted."""
+    """Copy a tile to another type, or convert a NumPy array or number."""
     if hasattr(input_data, "tile") or isinstance(input_data, Tensor):
         return _FUNCTIONS["copy"](input_data, dtype=dtype)
     import numpy as np
@@ -124,7 +124,7 @@ def static_cast(input_data: Any, dtype: Any) -> Any:
 
 
 def _numpy_dtype(dtype: Any) -> Any:
-    """The NumPy type of a type of the language; NumPy is loaded for kernels that use it."""
+    """Return the NumPy type of a type of the language; NumPy is loaded only for kernels that use it."""
     from nki_sim.semantics.arrays import NUMPY
 
     name = type_name(dtype)
@@ -134,7 +134,7 @@ def _numpy_dtype(dtype: Any) -> Any:
 
 
 def finfo(dtype: Any) -> Any:
-    """Limits of a floating-point type, as `numpy.finfo`."""
+    """Return the limits of a floating-point type, as `numpy.finfo` does."""
     import ml_dtypes
 
     return ml_dtypes.finfo(_numpy_dtype(dtype))  # type: ignore[no-untyped-call]
@@ -144,7 +144,7 @@ _constants: WeakKeyDictionary[Any, dict[Any, Tile]] = WeakKeyDictionary()
 
 
 def shared_constant(constant: Any, dtype: Any = None, **_: object) -> Tile:
-    """A tensor in HBM that holds an array from the start, the same one for equal data."""
+    """Return a tensor in HBM that holds an array from the start; equal data shares one tensor."""
     import numpy as np
 
     array = np.asarray(constant)
@@ -158,14 +158,14 @@ def shared_constant(constant: Any, dtype: Any = None, **_: object) -> Tile:
 
 
 def shared_identity_matrix(n: int, dtype: Any = "uint8", **_: object) -> Tile:
-    """The n x n identity as a constant in HBM."""
+    """Return the n x n identity as a constant in HBM."""
     import numpy as np
 
     return shared_constant(np.identity(n), dtype)
 
 
 def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None, **_: object) -> None:
-    """dst = op(dst, value) in HBM, row after row: rows that several indices name get all of their values."""
+    """dst = op(dst, value) in HBM, row after row: a row that several indices name gets all their values."""
     from nki_sim.frontend.legacy.isa import alu
 
     if mask is not None:
@@ -177,7 +177,7 @@ def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None, **_: object) 
 
 
 def device_print(prefix: str, x: Any, **_: object) -> None:
-    """Prints when the kernel is run eagerly; a program has nothing to print."""
+    """Print if the kernel runs eagerly; a traced program prints nothing."""
     context.device_print(prefix, to_operand_value(x))
 
 

@@ -1,8 +1,8 @@
-"""Numbers that the body of a loop rebinds.
+"""Resets plain numbers that the body of a loop rebinds.
 
-The vendor traces a loop's body once, so a Python number that the body changes (`address += size`) has, in
-every iteration, the value of the first. Loops are unrolled here: each iteration therefore finds the numbers
-of its function as the first one found them.
+The vendor traces a loop's body once, so a Python number that the body changes (`address += size`) has its
+first value in every iteration. The simulator unrolls loops, so before each iteration it restores the numbers
+of the function to the values at the first one.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _PLAIN = frozenset({int, float, bool})
 
 
 class LocalNumbers:
-    """The plain numbers among the local variables of a function when its loop begins.
+    """The plain numbers among a function's local variables when its loop begins.
 
-    Loop variables are none of them, nor are global variables.
+    Loop variables and global variables are not included.
     """
 
     __slots__ = ("_before", "_code")
@@ -29,7 +29,7 @@ class LocalNumbers:
         self._before = {name: value for name, value in found.items() if type(value) in _PLAIN}
 
     def restore(self, frame: FrameType) -> None:
-        """Give the variables their first values again where the body gave them others."""
+        """Restore the variables that the body changed to their first values."""
         if not self._before or frame.f_code is not self._code:
             return
         found: dict[str, Any] = frame.f_locals
@@ -45,7 +45,7 @@ class LocalNumbers:
 
 
 def _write_back(frame: FrameType) -> None:
-    """Before Python 3.13, `f_locals` of a function is a copy that has to be written back."""
+    """Write changes back; before Python 3.13, `f_locals` of a function is a copy."""
     if sys.version_info < (3, 13):
         import ctypes
 

@@ -1,4 +1,4 @@
-"""Loops and reductions over them. Loops are unrolled; their variables are integers that know their loop."""
+"""Loops, and reductions over them. Loops are unrolled; their variables are integers that know their loop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _loop_range(start: Any, stop: Any, step: Any) -> range:
 def sequential_range(
     start: Any, stop: Any = None, step: Any = 1, *, directives: Any = None
 ) -> Iterator[LoopIndex]:
-    """Iterations in order; what one leaves in memory the next may use. `directives` are for the compiler."""
+    """Iterate in order; iterations may use earlier ones' writes. `directives` are for the compiler."""
     del directives
     around = legacy_recorder().current_iteration
     numbers = LocalNumbers(sys._getframe(1))  # noqa: SLF001
@@ -41,7 +41,7 @@ def sequential_range(
 def affine_range(
     start: Any, stop: Any = None, step: Any = 1, *, directives: Any = None
 ) -> Iterator[LoopIndex]:
-    """Iterations that may run in any order: they depend on each other by `+=` and reductions only."""
+    """Iterate in any order; iterations depend on each other only by `+=` and reductions."""
     del directives
     recorder = legacy_recorder()
     loop, around = recorder.new_loop(), recorder.current_iteration
@@ -57,12 +57,12 @@ def affine_range(
 
 
 def static_range(start: Any, stop: Any = None, step: Any = 1) -> range:
-    """Unrolled iterations; the variable is a plain integer."""
+    """Unroll the iterations; the variable is a plain integer."""
     return _loop_range(start, stop, step)
 
 
 class LoopReduction:
-    """What `nl.loop_reduce` gives: assigned to a tile it reduces into it."""
+    """The result of `nl.loop_reduce`; assigning it to a tile reduces into the tile."""
 
     __slots__ = ("_around", "_boxes", "_op", "_value")
 
@@ -82,7 +82,7 @@ class LoopReduction:
     def _reduce_part(self, goal: Tile, value: Tile) -> None:
         recorder = legacy_recorder()
         if recorder.begins_reduction(goal):
-            # What begins a reduction belongs to what is around its loops, not to their first iteration.
+            # The first write of a reduction belongs outside its loops, not to their first iteration.
             with recorder.record_in_iteration(self._around):
                 assign_value(goal, value, unshared=False)
         else:
@@ -93,9 +93,9 @@ class LoopReduction:
 def loop_reduce(
     x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None, **_: object
 ) -> LoopReduction:
-    """`t[...] = nl.loop_reduce(x, op, loop_indices)`: `t` reduced with every iteration's `x`, in place.
+    """`t[...] = nl.loop_reduce(x, op, loop_indices)`: reduce every iteration's `x` into `t`, in place.
 
-    The type is that of the destination; `dtype` says the same.
+    The type is that of the destination; `dtype` must agree.
     """
     from nki_sim.frontend.legacy.isa import alu
 

@@ -1,7 +1,7 @@
 """Masks: comparisons of affine expressions, joined with `&`, that shrink an instruction before it is issued.
 
-A condition over one axis keeps a range of that axis. A condition over several is a staircase: the instruction
-is issued once for every step of it. A mask that nothing passes skips the instruction.
+A condition over one axis keeps a range of that axis. A condition over several axes is a staircase: the
+instruction is issued once for every step. An empty mask skips the instruction.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OPPOSITE = {
 
 
 class Mask:
-    """Conditions that all hold."""
+    """A conjunction of conditions."""
 
     __slots__ = ("conditions",)
 
@@ -63,7 +63,7 @@ class Mask:
         fail("cannot_assign_to_index", "a mask does not support item assignment")
 
     def boxes(self, shape: Sequence[int]) -> Iterator[Box]:
-        """What passes over a tile of that shape, as disjoint boxes."""
+        """Yield the disjoint boxes of a tile of that shape that pass the mask."""
         whole = tuple((0, count) for count in shape)
         terms = [term for condition in self.conditions for term in condition.terms(whole)]
         yield from _clip_box(whole, terms)
@@ -82,7 +82,7 @@ class Condition(Mask):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Positions along each axis."""
+        """Number of positions along each axis."""
         return self.linear.shape
 
     def negate(self) -> Condition:
@@ -102,7 +102,7 @@ class Condition(Mask):
         return [(steps, constant - strict)]
 
     def _coefficients_over(self, box: Box) -> tuple[int, ...]:
-        """Coefficients over the axes of a tile, which has the sizes of the expression where that moves."""
+        """Coefficients over the axes of a tile whose sizes match the expression where it moves."""
         linear = self.linear
         if len(linear.shape) > len(box) and all(k == 0 for k in linear.coefficients[len(box) :]):
             steps = linear.coefficients[: len(box)]
@@ -120,7 +120,7 @@ class Condition(Mask):
 
 
 class _EmptyMask(Mask):
-    """What no element passes."""
+    """A mask that no element passes."""
 
     __slots__ = ()
 
@@ -145,7 +145,7 @@ def _refuse_expression(what: str) -> NoReturn:
 
 
 def _clip_box(given: Box, terms: list[Term]) -> Iterator[Box]:
-    """The parts of a box where every term is at least 0."""
+    """Yield the parts of a box where every term is at least 0."""
     box, open_terms = given, []
     for steps, constant in terms:
         moving = [axis for axis, step in enumerate(steps) if step and box[axis][1] - box[axis][0] > 1]
@@ -169,7 +169,7 @@ def _clip_box(given: Box, terms: list[Term]) -> Iterator[Box]:
 
 
 def _narrow_axis(box: Box, axis: int, step: int, constant: int) -> Box | None:
-    """The box where step * position + constant >= 0 along one axis."""
+    """The part of the box where step * position + constant >= 0 along one axis."""
     low, high = box[axis]
     if step > 0:
         low = max(low, -(constant // step))
@@ -183,7 +183,7 @@ def _always_holds(box: Box, steps: tuple[int, ...], fixed: int, moving: list[int
 
 
 def _split_axis(box: Box, terms: list[Term]) -> Iterator[Box]:
-    """One axis of a staircase taken position by position: the one with the fewest."""
+    """Split the staircase along the axis with the fewest positions, one position at a time."""
     steps = terms[0][0]
     moving = [axis for axis, step in enumerate(steps) if step and box[axis][1] - box[axis][0] > 1]
     axis = min(moving, key=lambda item: box[item][1] - box[item][0])

@@ -1,4 +1,4 @@
-"""Which arguments a legacy kernel may write."""
+"""Checks which arguments a legacy kernel may write."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def check_mutations(
     returned: list[int],
     written: Mapping[int, int],
 ) -> None:
-    """Arguments that a kernel writes (number -> line) are annotated as mutable and returned.
+    """Check that the arguments that a kernel writes (number -> line) are annotated as mutable and returned.
 
-    A kernel that returns nothing has them as its outputs, as the first release had it.
+    If a kernel returns nothing, they are its outputs, as in the first release.
     """
     notes = inspect.signature(function).parameters
     for name, value in arguments.items():

@@ -1,8 +1,8 @@
-"""The recorder of legacy kernels: what the namespace leaves open is decided when the next call shows it.
+"""The recorder of legacy kernels; it delays decisions until the next call shows what the kernel meant.
 
-Operators return tiles of their own. `t[...] = nisa.op(...)` then makes `t` the destination of that last
-instruction instead of adding a copy. A tile filled with a constant is not written before somebody needs it:
-a matmul that accumulates into zeros simply overwrites them.
+Operators return new tiles. `t[...] = nisa.op(...)` makes `t` the destination of that last instruction instead
+of adding a copy. A tile filled with a constant is not written until something needs it: a matmul that
+accumulates into zeros simply overwrites them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ALL = -1
 
 
 class PendingFill(NamedTuple):
-    """A constant that a tile holds and nobody has written yet, and the iteration that asked for it."""
+    """A constant that a tile holds without a recorded write, and the iteration that asked for it."""
 
     storage: Storage
     value: float
@@ -51,29 +51,29 @@ class LegacyRecorder(Recorder):
         # Numbers of result tiles that nothing was written to in the end.
         self._spare: list[int] = []
         self._fills: dict[int, PendingFill] = {}
-        # Tiles that something else than a reduction over a loop wrote.
+        # Tiles written by something other than a reduction over a loop.
         self._written: set[int] = set()
         self._reductions: set[tuple[Any, ...]] = set()
         self._reducing: set[int] = set()
-        # PSUM tiles that something else than a matmul wrote.
+        # PSUM tiles written by something other than a matmul.
         self._foreign: set[int] = set()
         # Arguments that the kernel writes, and the line of the first instruction that does.
         self.written_inputs: dict[int, int] = {}
         self._scopes = Scopes(ast.Module(body=[], type_ignores=[]))
-        # Lines of tensors and of instructions that may use them.
+        # Lines of tensors, and of instructions that may use them.
         self._in_scope: set[tuple[int, int]] = set()
-        # The first thing done that kernels that place their tiles may not do.
+        # The first action that is not allowed in kernels that place their tiles.
         self._barred: KernelError | None = None
 
     def analyse_source(self, tree: ast.Module) -> None:
         self._scopes = Scopes(tree)
 
     def is_nested(self) -> bool:
-        """Whether the line being executed is in a block, or in a function that the kernel calls."""
+        """Whether the current line is in a block, or in a function that the kernel calls."""
         return self._scopes.is_nested(self.current_line(), self.kernel_line)
 
     def bar_where_placed(self, code: str, message: str, hint: str, line: int | None = None) -> None:
-        """Refuse this at the end if the kernel places tiles itself, wherever it does so."""
+        """Refuse this at the end if the kernel places tiles itself anywhere."""
         if self._barred is None:
             self._barred = KernelError(code, message, self.current_line() if line is None else line, hint)
 
@@ -120,7 +120,7 @@ class LegacyRecorder(Recorder):
         )  # fmt: skip
 
     def _bar_hidden_operands(self, operator: Operator, given: dict[str, Any], line: int) -> None:
-        """A bias of zeros, or an identity, which the compiler has no room for where kernels place tiles."""
+        """Bar zero biases and identities, for which the compiler has no room in kernels that place tiles."""
         if self._barred is not None:
             return
         if operator.name in {"activation", "activation_reduce"} and given.get("bias") is None:
@@ -133,7 +133,7 @@ class LegacyRecorder(Recorder):
             self.bar_transpose(line)
 
     def bar_transpose(self, line: int | None = None) -> None:
-        """Transposes on the tensor engine multiply by an identity, which would need a place."""
+        """Bar transposes on the tensor engine, which multiply by an identity that would need a place."""
         self.bar_where_placed(
             "transpose_on_tensor_engine_not_allowed_in_allocated_kernel",
             "a transpose on the tensor engine in a kernel that places its tiles",
@@ -172,7 +172,7 @@ class LegacyRecorder(Recorder):
 
     @contextmanager
     def record_in_iteration(self, iteration: int) -> Iterator[None]:
-        """What is recorded meanwhile belongs to that iteration, one around the one being executed."""
+        """Record into that iteration meanwhile; it encloses the current one."""
         self.flush()
         node, self._node = self.current_iteration, iteration
         yield
@@ -206,10 +206,10 @@ class LegacyRecorder(Recorder):
     # -- fills -----------------------------------------------------------------------------------
 
     def fill_lazily(self, storage: Storage, value: float, line: int, iteration: int) -> None:
-        """The whole tile holds `value` from here on; a memset comes before its first use, if it is needed.
+        """Let the whole tile hold `value` from here on; a memset is recorded before its first use, if needed.
 
-        One of another iteration is not dropped: that both fill the tile is for the rules to judge. An
-        instruction that is held back and uses the tile must have been recorded: `flush`.
+        A pending fill of another iteration is recorded, not dropped, so that the rules can judge two fills of
+        one tile. Call `flush` first if a pending instruction uses the tile.
         """
         earlier = self._fills.get(storage.id)
         if earlier is not None and earlier.iteration != iteration:
@@ -219,7 +219,7 @@ class LegacyRecorder(Recorder):
         self._fills[storage.id] = PendingFill(storage, value, line, iteration)
 
     def pending_constant(self, tensor: View) -> float | None:
-        """The constant that a tile holds and no instruction has written yet."""
+        """The constant that a tile holds without a recorded write."""
         fill = self._fills.get(tensor.storage.id)
         return None if fill is None else fill.value
 
@@ -240,7 +240,7 @@ class LegacyRecorder(Recorder):
     # -- what tiles ask --------------------------------------------------------------------------
 
     def begins_reduction(self, goal: Tensor) -> bool:
-        """Whether a reduction into these elements is the first, and nothing else put anything there."""
+        """Whether a reduction into these elements is the first, and nothing else wrote there."""
         self.flush()
         number = goal.storage.id
         key = (number, goal.offset, goal.dims)
@@ -259,12 +259,12 @@ class LegacyRecorder(Recorder):
     # -- redirection -----------------------------------------------------------------------------
 
     def redirect_result(self, result: Tensor, goal: Tensor, **changes: Any) -> bool:
-        """Make the last instruction write `goal` instead of its whole result tile; False when it cannot."""
+        """Make the last instruction write `goal` instead of its result tile; False if that is impossible."""
         if self._pending is None:
             return False
         operator, given, _ = self._pending
         written = given.get("dst")
-        # A tile that earlier instructions wrote too would lose what they wrote.
+        # A tile that earlier instructions also wrote would lose their values.
         alone = result.storage.id not in self._written
         if written is None or written.storage is not result.storage or not alone:
             return False
@@ -291,12 +291,12 @@ class LegacyRecorder(Recorder):
 
     @property
     def last_operator(self) -> str:
-        """The name of the instruction whose result may still go elsewhere, empty when there is none."""
+        """The name of the instruction whose result can still be redirected, or ""."""
         return self._pending[0].name if self._pending else ""
 
 
 def legacy_recorder() -> LegacyRecorder:
-    """The recorder of the legacy kernel being traced.
+    """Return the recorder of the legacy kernel being traced.
 
     Raises:
         KernelError: nothing is being traced.
@@ -313,7 +313,7 @@ def _refuse_reach(view: View) -> None:
 
 
 def _infer_accumulate(given: dict[str, Any]) -> None:
-    """Decide `accumulate=None`; whole tiles, which is nearly all, without looking at their elements."""
+    """Decide `accumulate=None`; whole tiles, the common case, without looking at their elements."""
     dst = given["dst"]
     storage = dst.storage
     if storage.started in {0, _ALL} and storage.banked and dst.size == storage.size:
@@ -325,7 +325,7 @@ def _infer_accumulate(given: dict[str, Any]) -> None:
 
 
 def _can_write(operator: Operator, engine: Any, buffer: str) -> bool:
-    """Whether an instruction's engine writes to a memory: the tensor engine only to PSUM, GpSimd not."""
+    """Whether an engine can write to a memory: the tensor engine only to PSUM, GpSimd never to PSUM."""
     barred = "gpsimd" if buffer == "psum" else "tensor"
     name = getattr(engine, "name", "unknown")
     runs = operator.engines[0] if name == "unknown" else name
@@ -333,7 +333,7 @@ def _can_write(operator: Operator, engine: Any, buffer: str) -> bool:
 
 
 def _is_overwritten(operator: Operator, given: dict[str, Any], role: str) -> bool:
-    """Whether an operand is written whole, without being read."""
+    """Whether an operand is overwritten whole without being read."""
     view = given[role]
     uses = sum(1 for other in given.values() if isinstance(other, Tensor) and other.storage is view.storage)
     whole = prod(count for step, count in view.dims if step or count == 1) == view.storage.size
@@ -341,7 +341,7 @@ def _is_overwritten(operator: Operator, given: dict[str, Any], role: str) -> boo
 
 
 def _views_collide(written: Tensor, read: Tensor, result: Tensor) -> bool:
-    """Whether an instruction would overwrite elements of an operand there that it still has to read."""
+    """Whether an instruction would overwrite operand elements in place that it still has to read."""
     if read.storage.id == result.storage.id:
         return True
     if written.offset == read.offset and merge_dims(written.dims) == merge_dims(read.dims):

@@ -1,6 +1,6 @@
 """Scopes of tensors in legacy kernels: the loops and conditions of the kernel's own file.
 
-Python lets a variable outlive the block that sets it; this namespace does not let a tensor do so.
+In Python a variable outlives the block that sets it; in this namespace a tensor does not.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Scopes:
         self._inside: dict[tuple[int, int], bool] = {}
 
     def innermost_block(self, line: int) -> ScopeBlock | None:
-        """The innermost block that holds a line, None outside functions."""
+        """Return the innermost block that contains a line, None outside functions."""
         if line not in self._around:
             found = [block for block in self._blocks if block.first <= line <= block.last]
             self._around[line] = found[-1] if found else None
@@ -64,7 +64,7 @@ _RANGES = frozenset({"range", "affine_range", "sequential_range"})
 def _find_blocks(
     body: Sequence[ast.stmt], function: int, traced: frozenset[str] = frozenset()
 ) -> Iterator[ScopeBlock]:
-    """`traced` are the variables that the compiler of this namespace does not know while it traces."""
+    """Find the blocks; `traced` are variables whose values the namespace's compiler does not know."""
     for node in body:
         if isinstance(node, _FUNCTIONS):
             begin = min([node.lineno, *(item.lineno for item in node.decorator_list)])
@@ -83,9 +83,9 @@ def _find_blocks(
 
 
 def _opens_scope(node: ast.stmt, traced: frozenset[str]) -> bool:
-    """Loops over ranges, and conditions on their variables or on the place of the program in its grid.
+    """Whether a statement is a loop over a range, or a condition on its variable or on the program's id.
 
-    All other conditions and loops are Python's: one of their branches, or all that they repeat, is traced.
+    All other conditions and loops are Python's: only one branch, or every repetition, is traced.
     """
     if isinstance(node, ast.For):
         return isinstance(node.iter, ast.Call) and not _RANGES.isdisjoint(_collect_names(node.iter.func))
@@ -93,7 +93,7 @@ def _opens_scope(node: ast.stmt, traced: frozenset[str]) -> bool:
 
 
 def _depends_on_traced(value: ast.expr, traced: frozenset[str]) -> bool:
-    """Whether arithmetic on traced variables or on `program_id` makes the value."""
+    """Whether the value is computed from traced variables or `program_id`."""
     calls = [node for node in ast.walk(value) if isinstance(node, ast.Call)]
     if any("program_id" not in _collect_names(node.func) for node in calls):
         return False

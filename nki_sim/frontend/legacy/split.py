@@ -1,7 +1,7 @@
-"""Accesses of more dimensions than engines walk, which the legacy compiler does in parts.
+"""Splits accesses with more dimensions than engines walk into parts, as the legacy compiler does.
 
-Only instructions that compute each place of their result from the same place of their operands are split,
-along the dimensions that make the fewest parts. What one walk covers is one dimension.
+Only instructions that compute each position of their result from the same position of their operands are
+split, along the dimensions that give the fewest parts. Dimensions that one walk covers count as one.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _BY_PLACE = frozenset({
 
 
 class _Axis(NamedTuple):
-    """A free dimension of all whole tiles: its size, and the step of each."""
+    """A free dimension of all whole tiles: its size, and its step in each tile."""
 
     size: int
     steps: tuple[int, ...]
 
 
 def split_to_rank(operator: Operator, given: dict[str, Any], most: int) -> Iterator[dict[str, Any]]:
-    """The arguments of the instructions, all of whose tiles have at most `most` dimensions.
+    """Yield the arguments of instructions whose tiles all have at most `most` dimensions.
 
-    The arguments as they are where they fit, or the instruction cannot be split.
+    Yields the arguments unchanged if they fit or the instruction cannot be split.
     """
     tiles = {role: view for role, view in given.items() if isinstance(view, Tensor)}
     if all(len(view.dims) <= most for view in tiles.values()) or operator.name not in _BY_PLACE:
@@ -49,7 +49,7 @@ def split_to_rank(operator: Operator, given: dict[str, Any], most: int) -> Itera
 
 
 def _split_views(views: Sequence[Tensor], most: int) -> Iterator[list[Tensor]]:
-    """The views in parts of few enough dimensions; the first dimension stays whole."""
+    """Split the views into parts with few enough dimensions; the first dimension stays whole."""
     axes = _join_axes(
         [
             _Axis(count, tuple(view.dims[axis][0] for view in views))
@@ -71,7 +71,7 @@ def _split_views(views: Sequence[Tensor], most: int) -> Iterator[list[Tensor]]:
 
 
 def _join_axes(axes: Sequence[_Axis]) -> list[_Axis]:
-    """The same axes, neighbours joined where one walk covers both in every view."""
+    """Merge neighbouring axes that one walk covers in every view."""
     found: list[_Axis] = []
     for axis in axes:
         walks = [step * axis.size for step in axis.steps]

@@ -1,7 +1,7 @@
-"""Declarations: `nl.ndarray` and its kin, tensors with block dimensions, `par_dim`.
+"""Declarations: `nl.ndarray` and related functions, tensors with block dimensions, `par_dim`.
 
-Dimensions left of the partition dimension are blocks. Each block is a tile of its own, which exists from its
-first touch on; the tensor itself is no tile and takes no room.
+Dimensions before the partition dimension are blocks. Each block is a tile of its own that exists from its
+first use on. The tensor itself is not a tile and takes no room.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class par_dim(int):  # noqa: N801  the documented spelling
 
 
 class BlockTensor:
-    """A tensor with block dimensions, or some of its blocks: `first` leading indices are given already."""
+    """A tensor with block dimensions, or some of its blocks: the `first` leading indices are given."""
 
     __slots__ = ("_made", "_maker", "_prefix", "shape")
 
@@ -120,7 +120,7 @@ class BlockTensor:
         return number % size
 
     def fill_all(self, value: Any) -> None:
-        """`t[...] = number` for every block."""
+        """Assign a number to every block, as `t[...] = number` does."""
         if not isinstance(value, int | float):
             self.tile()
         left = self._maker.shape[len(self._prefix) : self._maker.rank]
@@ -130,7 +130,7 @@ class BlockTensor:
             assign_value(goal, value, unshared=False)
 
     def tile(self) -> NoReturn:
-        """What instructions ask of an operand; a tensor in blocks is none."""
+        """Refuse a tensor in blocks as an operand."""
         fail(
             "failed_to_infer_tile_from_local_tensor",
             f"{self.name} of shape {self.shape} is no tile: its partition dimension is not the first",
@@ -200,7 +200,7 @@ def ndarray(
     init_value: float | None = None,
     **_: Any,
 ) -> Any:
-    """A tensor; without a buffer in SBUF. `par_dim` marks the partition dimension, by default the first.
+    """Declare a tensor, by default in SBUF. `par_dim` marks the partition dimension, by default the first.
 
     `buffer` may be an allocation of `nki.compiler`, which places every block.
     """
@@ -238,7 +238,7 @@ def ndarray(
 
 
 def _parse_buffer(buffer: Any) -> tuple[str, Any]:
-    """The memory's name and, for an allocation, what places each block."""
+    """The memory's name and, for an allocation, the object that places each block."""
     if buffer is None:
         return "sbuf", None
     place = getattr(buffer, "place", None)
@@ -251,25 +251,25 @@ def _parse_buffer(buffer: Any) -> tuple[str, Any]:
 
 
 def full(shape: Any, fill_value: Any, dtype: Any, **options: Any) -> Any:
-    """A tensor of one value; `lazy_initialization` is how they all work: written when needed."""
+    """Declare a tensor of one value; all fills are lazy here, with or without `lazy_initialization`."""
     return ndarray(shape, dtype, init_value=float(fill_value), **options)
 
 
 def zeros(shape: Any, dtype: Any, **options: Any) -> Any:
-    """A tensor of zeros."""
+    """Declare a tensor of zeros."""
     return full(shape, 0.0, dtype, **options)
 
 
 def ones(shape: Any, dtype: Any, **options: Any) -> Any:
-    """A tensor of ones."""
+    """Declare a tensor of ones."""
     return full(shape, 1.0, dtype, **options)
 
 
 def zeros_like(x: Any, *, dtype: Any = None, buffer: Any = None, **options: Any) -> Any:
-    """Zeros in the shape of `x`; type and buffer as given or as `x`."""
+    """Declare zeros in the shape of `x`; type and buffer default to those of `x`."""
     return zeros(x.shape, dtype or x.dtype, buffer=buffer or x.buffer, **options)
 
 
 def empty_like(x: Any, *, dtype: Any = None, buffer: Any = None, **options: Any) -> Any:
-    """A tensor in the shape of `x`; type and buffer as given or as `x`."""
+    """Declare a tensor in the shape of `x`; type and buffer default to those of `x`."""
     return ndarray(x.shape, dtype or x.dtype, buffer=buffer or x.buffer, **options)

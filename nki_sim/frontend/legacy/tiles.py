@@ -1,12 +1,13 @@
-"""Legacy tiles: tensor views that operators return, that are assigned to and that compute with operators.
+"""Legacy tiles: tensor views that operators return, with assignment and arithmetic operators.
 
-For those who write operators of this namespace:
+To write an operator of this namespace:
 
-- Results are `Tile`s; `as_tile` makes one of a plain view.
-- Operands go through `to_operand`, which refuses what is no tile (a tensor with block dimensions, an index).
-- `mask=` becomes boxes with `where(mask, shape)`: None for no mask, else the parts of the tile that remain;
-  none of them: the instruction is skipped. Clip operands by indexing them with slices.
-- A tile may reach beyond its tensor as long as a mask takes that part away: it has no `sig`, so that using
+- Return `Tile`s; `as_tile` makes one from a plain view.
+- Pass operands through `to_operand`, which refuses anything that is not a tile (a tensor with block
+  dimensions, an index).
+- Turn `mask=` into boxes with `mask_boxes(mask, shape)`: None without a mask, else the parts of the tile that
+  remain. If the list is empty, skip the instruction. Clip operands by indexing them with slices.
+- A tile may reach beyond its tensor as long as a mask removes that part. It then has no `sig`, so that using
   it in an instruction reports the error.
 """
 
@@ -42,17 +43,17 @@ class Tile(Tensor):
         reach: OutOfBoundsAccess | None = None,
         patterns: dict[Any, Any] | None = None,
     ) -> None:
-        # As the class above does, without a call: most of a kernel's time goes into making tiles.
+        # Like the base class, but without a call: making tiles takes most of a kernel's time.
         self.storage = storage
         self.offset = offset
         self.dims = dims
         self.lookup = None
         self.reach = reach
-        # Of index expressions on tiles of these dimensions; blocks of a tensor share them.
+        # Patterns of index expressions on tiles of these dimensions, shared by the blocks of a tensor.
         self.patterns = patterns
-        # Whether this is what an operator returned, whole, and not a view of something declared.
+        # Whether this is a whole tile that an operator returned, not a view of something declared.
         self.fresh = False
-        # The boxes that a masked operation filled; None for all.
+        # The boxes that a masked operation filled; None for the whole tile.
         self.kept: list[Box] | None = None
 
     # -- indexing and assignment -----------------------------------------------------------------
@@ -66,11 +67,11 @@ class Tile(Tensor):
         return made
 
     def with_pattern(self, offset: int, dims: Dims) -> Self:
-        """The same storage and lookup through another pattern."""
+        """Return the same storage and lookup through another pattern."""
         return type(self)(self.storage, offset, dims, self.reach).with_lookup(self.lookup)
 
     def apply_mask(self, mask: Mask) -> Tile:
-        """The part that a mask keeps, as operands of matmuls are masked: a box."""
+        """Return the part that a mask keeps, which must be one box, as for operands of matmuls."""
         boxes = list(mask.boxes(self.shape))
         if len(boxes) != 1:
             fail(
@@ -100,25 +101,25 @@ class Tile(Tensor):
     # -- shapes ----------------------------------------------------------------------------------
 
     def reshape(self, *shape: Any, **named: Any) -> Tile:
-        """The same elements in another shape, also as `shape=`."""
+        """View the same elements in another shape, also given as `shape=`."""
         return super().reshape(*(named.values() or shape))
 
     def broadcast_to(self, shape: Sequence[int], **_: object) -> Tile:
-        """Dimensions of size 1 repeated; filling partitions takes an instruction, as in `nl.broadcast_to`."""
+        """Repeat dimensions of size 1; filling partitions takes an instruction, as in `nl.broadcast_to`."""
         if len(shape) == self.ndim and (shape[0] == self.dims[0][1] or not self.storage.on_chip):
             return super().broadcast_to(shape)
         return as_tile(_language_function("broadcast_to")(self, shape=tuple(shape)))
 
     def expand_dims(self, axis: int) -> Tile:
-        """A new dimension of size 1."""
+        """Insert a dimension of size 1."""
         return self.expand_dim(axis)
 
     def astype(self, dtype: Any) -> Tile:
-        """A copy in another type."""
+        """Copy the tile to another type."""
         return as_tile(_language_function("copy")(self, dtype=dtype))
 
     def assert_shape(self, shape: Sequence[int]) -> Tile:
-        """The tile itself when it has that shape."""
+        """Return the tile if it has that shape; else refuse it."""
         if self.shape != tuple(shape):
             fail("annotation_shape_mismatch", f"{self.name} has shape {self.shape}, not {tuple(shape)}")
         return self
@@ -191,7 +192,7 @@ Tile.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
 def as_tile(view: Tensor) -> Tile:
-    """The view as a legacy tile; on chip tiles have a partition and a free dimension."""
+    """Return the view as a legacy tile; on chip, tiles have a partition and a free dimension."""
     if type(view) is Tile:
         return view
     dims = view.dims if len(view.dims) > 1 or not view.storage.on_chip else (*view.dims, (1, 1))
@@ -202,12 +203,12 @@ def as_tile(view: Tensor) -> Tile:
 
 
 def to_operand(value: Any) -> Any:
-    """What an instruction takes for a value: a tile for a tensor, numbers and constants as they are."""
+    """Return a value as an instruction takes it: a tile for a tensor, numbers and constants unchanged."""
     return value if type(value) is Tile or not hasattr(value, "tile") else value.tile()
 
 
 def mask_boxes(mask: Any, shape: Sequence[int]) -> list[Box] | None:
-    """The boxes of a tile of that shape which a mask keeps; None when there is no mask."""
+    """Return the boxes that a mask keeps of a tile of that shape; None without a mask."""
     if mask is None or mask is True:
         return None
     if isinstance(mask, Mask):
@@ -225,7 +226,7 @@ def mask_boxes(mask: Any, shape: Sequence[int]) -> list[Box] | None:
 
 
 def assign_value(goal: Tile, value: Any, *, unshared: bool) -> None:
-    """`goal[...] = value`: the last instruction redirected, or a copy, or a fill."""
+    """Perform `goal[...] = value`: redirect the last instruction, or copy, or fill."""
     if type(value) is not Tile:
         if hasattr(value, "reduce_into"):
             value.reduce_into(goal)
@@ -290,10 +291,10 @@ def _refuse_hbm(goal: Tensor) -> NoReturn:
 
 
 def _takes_type(goal: Tensor, value: Tensor) -> bool:
-    """Whether the instruction may write the goal's type at once.
+    """Whether the instruction may write the goal's type directly.
 
-    It may when it would have written float32, in which it computes, and when its result has the type of an
-    operand, which is what it has when nobody gave it one.
+    It may if it would have written float32, in which it computes. It also may if its result has the type of
+    an operand, which is the default when the kernel gives no type.
     """
     made, wanted = value.storage.dtype, goal.storage.dtype
     return (
@@ -302,7 +303,7 @@ def _takes_type(goal: Tensor, value: Tensor) -> bool:
 
 
 def _try_accumulate(goal: Tile, value: Tensor) -> bool:
-    """Whether the matmul that made the value adds it to the goal itself."""
+    """Whether the matmul that made the value could accumulate directly into the goal."""
     recorder = legacy_recorder()
     # Which elements have products already decides between overwriting and accumulating.
     return recorder.can_accumulate(goal) and recorder.redirect_result(
@@ -320,7 +321,7 @@ def _is_product(value: Any) -> bool:
 
 
 def conform_shape(view: Tile, shape: Sequence[int]) -> Tile:
-    """The view with dimensions of size 1 put or dropped where a shape has or has none.
+    """Insert or drop dimensions of size 1 so that the view matches a shape.
 
     Raises:
         KernelError: the elements do not correspond, and the value cannot be broadcast to the view.
@@ -344,7 +345,7 @@ def conform_shape(view: Tile, shape: Sequence[int]) -> Tile:
 
 
 class _ReferenceProbe:
-    """Counts the references to a value that only its statement holds: the interpreter's own."""
+    """Counts the references to a value that only the current statement holds: the interpreter's own."""
 
     seen = 0
 

@@ -1,4 +1,4 @@
-"""`nki.typing`: annotations of tensors; `tensor[128, 512]` says a shape, `mutable_tensor` what is written."""
+"""`nki.typing`: annotations of tensors; `tensor[128, 512]` gives a shape, `mutable_tensor` marks outputs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nki_sim.frontend.types import TensorType
 
 
 class tensor:  # noqa: N801  the documented spelling
-    """A tensor of the shape in brackets, which arguments and assignments annotated with it must have."""
+    """A tensor of the shape in brackets; arguments and assignments with this annotation must have it."""
 
     __slots__ = ()
 

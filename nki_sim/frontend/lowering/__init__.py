@@ -1,9 +1,9 @@
-"""What the `nl.*` functions that compute do: they declare a result tile and emit instructions of the table.
+"""Lowers the `nl.*` functions that compute: each declares a result tile and emits instructions of the table.
 
-Both namespaces use it. The functions work on `Tensor` views and numbers and return the view of a new tile;
-they know nothing of masks as kernels write them: a front end that has masks passes `where=`, the boxes of
-the tile that remain. `FUNCTIONS` maps the documented name to the function. What a function takes and what
-its result's type is by default follows the pages of `nki.language`.
+Both namespaces use it. The functions take `Tensor` views and numbers and return the view of a new tile. They
+do not know the kernels' masks: a front end that has masks passes `where=`, the boxes of the tile that remain.
+`FUNCTIONS` maps documented names to functions. Parameters and default result types follow the pages of
+`nki.language`.
 """
 
 from __future__ import annotations

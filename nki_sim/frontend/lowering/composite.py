@@ -1,4 +1,4 @@
-"""Functions made of others: softmax, RMS normalisation, selection by a condition."""
+"""Functions composed of others: softmax, RMS normalisation, selection by a condition."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from nki_sim.frontend.tensor import Tensor
 def softmax(
     x: Any, axis: Any = -1, dtype: Any = None, compute_dtype: Any = None, *, where: MaskBoxes = None
 ) -> Tensor:
-    """exp(x - max) / sum(exp(x - max)) over the axes; `compute_dtype` is `dtype` by another name."""
+    """exp(x - max) / sum(exp(x - max)) over the axes; `compute_dtype` is another name for `dtype`."""
     data = require_on_chip("nl.softmax: x", x)
     largest = reduce_axes("maximum", data, axis, "float32", True, where=where)
     powers = apply_unary(

@@ -1,8 +1,8 @@
-"""Functions of one or two tiles, element by element.
+"""Element-wise functions of one or two tiles.
 
-Two tiles of one shape are a `tensor_tensor`; a number or a float32 column of one element per partition is a
-`tensor_scalar`, which the documents recommend; everything else is broadcast by access patterns. A function
-of one tile is an `activation_recipe` of that name unless `UNARY` has another recipe.
+Two tiles of one shape become a `tensor_tensor`. A number or a float32 column of one element per partition
+becomes a `tensor_scalar`, as the documents recommend. Everything else is broadcast by access patterns. A
+function of one tile is an `activation_recipe` of that name unless `UNARY` has another recipe.
 """
 
 from __future__ import annotations
@@ -87,13 +87,13 @@ def _apply_to_tiles(op: str, x: Tensor, y: Tensor, dtype: Any, where: MaskBoxes)
 
 
 def _is_scalar_column(column: Tensor, shape: tuple[int, ...]) -> bool:
-    """Whether an operand is a column that `tensor_scalar` takes, and not a tile like the other."""
+    """Whether an operand is a column that `tensor_scalar` takes, rather than a tile like the other one."""
     fits = column.shape[0] == shape[0] and column.shape != shape
     return fits and is_column(column) and dtype_of(column) == "float32"
 
 
 def _place_operands(op: str, x: Tensor, y: Tensor, where: MaskBoxes) -> tuple[Tensor, Tensor]:
-    """Operands where the engine can read them: not both in PSUM, none there for GpSimd, which does powers."""
+    """Move operands where the engine can read them: not both in PSUM, and none there for GpSimd's powers."""
     if op == "power":
         return ensure_in_sbuf(x, where), ensure_in_sbuf(y, where)
     both = x.buffer == y.buffer == "psum"
@@ -102,7 +102,7 @@ def _place_operands(op: str, x: Tensor, y: Tensor, where: MaskBoxes) -> tuple[Te
 
 @cache
 def op_value(name: str) -> LanguageFunction:
-    """One object for each name: calls are recognised by the identity of what they pass."""
+    """Return one object per name, because calls are recognised by the identity of their arguments."""
     return LanguageFunction(name)
 
 
@@ -146,7 +146,7 @@ _INTEGRAL = 2.0**23
 
 
 def _integral_recipe(op: str, divisor: float) -> Recipe:
-    """x without its fraction, x - (x op divisor), also of infinity, which has no remainder."""
+    """x without its fraction, x - (x op divisor); also for infinity, which has no remainder."""
 
     def emit(result: Tensor, x: Tensor, where: MaskBoxes) -> None:
         x, near = ensure_in_sbuf(x, where), declare_tile(x.shape, "float32")
@@ -157,9 +157,9 @@ def _integral_recipe(op: str, divisor: float) -> Recipe:
 
 
 def _sine_recipe(shift: float) -> Recipe:
-    """sin(x + shift), brought into the range [-pi, pi] in which the ScalarE's sine holds.
+    """sin(x + shift), reduced to [-pi, pi], where ScalarE's sine is valid.
 
-    Whole turns are taken away, so that an angle within the range stays exactly what it is.
+    Only whole turns are subtracted, so an angle within the range stays exact.
     """
 
     def emit(result: Tensor, x: Tensor, where: MaskBoxes) -> None:
@@ -170,7 +170,7 @@ def _sine_recipe(shift: float) -> Recipe:
             "scalar_tensor_tensor", where, dst=angle, data=x, op0=op_value("add"), operand0=shift,
             op1=op_value("subtract"), operand1=moved,
         )  # fmt: skip
-        # Rounding may carry an angle over the edge, where the function is undefined.
+        # Rounding may carry an angle past the edge, where the function is undefined.
         tensor_scalar_recipe("minimum", math.pi, "maximum", -math.pi)(angle, angle, where)
         activation_recipe("sin")(result, angle, where)
 
@@ -191,7 +191,7 @@ _STEEP = 2.0**30
 
 
 def _emit_arctangent(result: Tensor, x: Tensor, where: MaskBoxes) -> None:
-    """2 arctan(x / (1 + sqrt(1 + x^2))): an argument below 1, where the ScalarE's arctangent holds."""
+    """2 arctan(x / (1 + sqrt(1 + x^2))): the argument stays below 1, where ScalarE's arctangent is valid."""
     slope, root = declare_tile(x.shape, "float32"), declare_tile(x.shape, "float32")
     tensor_scalar_recipe("minimum", _STEEP, "maximum", -_STEEP)(slope, x, where)
     issue_instruction("tensor_tensor", where, dst=root, data1=slope, data2=slope, op=op_value("multiply"))
@@ -236,7 +236,7 @@ UNARY: dict[str, Recipe] = {
 
 
 def apply_unary(name: str, x: Any, dtype: Any = None, *, where: MaskBoxes = None) -> Tensor:
-    """The function of every element; the result has the type of `x` unless `dtype` says otherwise."""
+    """Apply a function to every element; the result has the type of `x` unless `dtype` is given."""
     data = require_on_chip(f"nl.{name}: x", x)
     recipe = UNARY.get(name) or activation_recipe(name)
     result = declare_tile(data.shape, dtype or data.dtype)

@@ -1,4 +1,4 @@
-"""One call, one instruction: result tiles, clipping to the boxes of a mask, shapes that fit each other."""
+"""Emits one call as one instruction: declares result tiles, clips to mask boxes, matches shapes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def issue_instruction(
     """Emit an instruction, once for each box of `where`.
 
     The boxes are over the axes of the largest operand. An operand is clipped along the axes in which it has
-    that size, those in the roles `rows` along the partitions only. Boxes that differ only where every
-    operand has size 1 are one.
+    that size; operands in the roles `rows` are clipped along the partitions only. Boxes that differ only
+    where every operand has size 1 are merged.
     """
     operator = OPERATORS.get(name)
     if operator is None:
@@ -51,7 +51,7 @@ def issue_instruction(
 
 
 def _check_starts(name: str, boxes: Sequence[Box]) -> None:
-    """Steps of a staircase, which a mask over two axes leaves, begin where engines can begin."""
+    """Check that the steps of a mask over two axes begin at partitions where engines can begin."""
     for (first, last), *_ in boxes:
         if first % start_step(last - first):
             fail(
@@ -63,7 +63,7 @@ def _check_starts(name: str, boxes: Sequence[Box]) -> None:
 
 
 def _normalise_box(box: Box, sizes: Sequence[int]) -> Box:
-    """The box where axes of size 1 are whole."""
+    """The box with axes of size 1 made whole."""
     return tuple(span if size > 1 else (0, 1) for span, size in zip(box, sizes, strict=True))
 
 
@@ -76,7 +76,7 @@ def _clip_to_box(value: Tensor, box: Box, sizes: Sequence[int], rows_only: bool)
 
 
 def require_on_chip(what: str, value: Any) -> Tensor:
-    """The value, which must be a tile in SBUF or PSUM."""
+    """Return the value if it is a tile in SBUF or PSUM; else refuse it."""
     if not isinstance(value, Tensor):
         fail("argument_type", f"{what} is {type(value).__name__}, it must be a tile")
     if not value.storage.on_chip:
@@ -88,19 +88,19 @@ def require_on_chip(what: str, value: Any) -> Tensor:
 
 
 def ensure_in_sbuf(value: Tensor, where: MaskBoxes = None) -> Tensor:
-    """The tile, or a copy of it in SBUF where it is in PSUM."""
+    """Return the tile, copied to SBUF if it is in PSUM."""
     return value if value.buffer == "sbuf" else copy_tile(value, value.dtype, where)
 
 
 def copy_tile(value: Tensor, dtype: Any, where: MaskBoxes = None) -> Tensor:
-    """A copy in a new SBUF tile, converted."""
+    """Copy and convert a tile to a new SBUF tile."""
     result = declare_tile(value.shape, dtype)
     issue_instruction("tensor_copy", where, dst=result, src=value)
     return result
 
 
 def cast_tile(value: Tensor, dtype: str, where: MaskBoxes = None) -> Tensor:
-    """The tile itself when it has that type, else a converted copy."""
+    """Return the tile itself if it has that type, else a converted copy."""
     return value if value.storage.dtype == dtype else copy_tile(value, dtype, where)
 
 
@@ -110,10 +110,10 @@ def is_column(value: Tensor) -> bool:
 
 
 def broadcast_tiles(*values: Tensor, strict: bool = True) -> tuple[tuple[int, ...], list[Tensor]]:
-    """The shape that tiles broadcast to, and the tiles with its rank.
+    """Return the shape that tiles broadcast to, and the tiles with its rank.
 
-    Partitions face each other and free axes are matched from the last one; they are equal or 1, as in NumPy,
-    unless `strict` is off: then the shape is that of the largest sizes.
+    Partitions are matched with partitions, and free axes from the last one backwards. Sizes are equal or 1,
+    as in NumPy; without `strict` the shape takes the largest sizes.
     """
     rank = max(value.ndim for value in values)
     tiles = [_expand_rank(value, rank) for value in values]
@@ -135,7 +135,7 @@ def _expand_rank(value: Tensor, rank: int) -> Tensor:
 
 
 def broadcast_to_shape(value: Tensor, shape: Sequence[int]) -> Tensor:
-    """The tile in a larger shape of its rank: free axes repeat without moving data, partitions are filled."""
+    """Return the tile in a larger shape of its rank: free axes repeat by pattern, partitions are filled."""
     view = value if value.shape[0] == shape[0] else fill_partitions(value, shape[0])
     for axis, size in enumerate(shape):
         if view.shape[axis] != size:
@@ -144,7 +144,7 @@ def broadcast_to_shape(value: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def fill_partitions(value: Tensor, count: int) -> Tensor:
-    """The one row of a tile in `count` partitions of a new one, by shuffles in each quadrant of 32."""
+    """Copy the single row of a tile to `count` partitions, by shuffles in each quadrant of 32."""
     if value.shape[0] != 1:
         fail(
             "broadcast", f"{value.name} {value.shape} cannot fill {count} partitions, it has {value.shape[0]}"

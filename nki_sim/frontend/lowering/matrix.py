@@ -80,7 +80,7 @@ def emit_transpose(
 ) -> Tensor:
     """[F, P] from [P, F]: up to 32x32 on VectorE, else on the tensor engine, which writes PSUM.
 
-    The free axes are one. A type other than that of `x` costs a copy. `where` is over the axes of `x`.
+    The free axes count as one. A type other than that of `x` costs a copy. `where` is over the axes of `x`.
     """
     data = require_on_chip("nl.transpose: x", x)
     if where and data.ndim != _MATRIX:
@@ -100,7 +100,7 @@ def emit_transpose(
 
 
 def transpose_matrix(x: Any, dtype: Any = None, *, where: MaskBoxes = None) -> Tensor:
-    """[F, P] from [P, F] of at most 128 each, as the language has it."""
+    """[F, P] from [P, F] of at most 128 each, as in the language."""
     data, limit = require_on_chip("nl.transpose: x", x), current_recorder().target.partitions
     if data.ndim > _MATRIX:
         fail(
@@ -118,7 +118,7 @@ def transpose_matrix(x: Any, dtype: Any = None, *, where: MaskBoxes = None) -> T
 
 
 def transpose_boxes(where: MaskBoxes) -> MaskBoxes:
-    """Boxes of a matrix as boxes of its transpose."""
+    """Transpose the boxes of a matrix."""
     return None if where is None else [tuple(reversed(box)) for box in where]
 
 

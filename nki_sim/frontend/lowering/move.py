@@ -1,4 +1,4 @@
-"""Between HBM and chip, and views: load, store, gather, broadcast_to, expand_dims."""
+"""Moves between HBM and chip, and views: load, store, gather, broadcast_to, expand_dims."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nki_sim.frontend.tensor import Tensor, fail
 
 
 def load(src: Any, dtype: Any = None, *, where: MaskBoxes = None) -> Tensor:
-    """An SBUF tile of the shape of an HBM view, whose first dimension becomes the partitions."""
+    """Load an HBM view into an SBUF tile of its shape; the first dimension becomes the partitions."""
     source = _require_in_hbm("nl.load: src", src)
     result = declare_tile(source.shape, dtype or source.dtype)
     issue_instruction("dma_copy", where, dst=result, src=source)
@@ -28,7 +28,7 @@ def load(src: Any, dtype: Any = None, *, where: MaskBoxes = None) -> Tensor:
 
 
 def load_transpose2d(src: Any, dtype: Any = None, *, where: MaskBoxes = None) -> Tensor:
-    """An SBUF tile [M, N] from an HBM view [N, M]: 2-byte types by a DMA transpose, others by elements."""
+    """Load an HBM view [N, M] as a tile [M, N]: 2-byte types by DMA transpose, others by elements."""
     source = _require_in_hbm("nl.load_transpose2d: src", src)
     if source.ndim != 2:
         fail("shape_mismatch", f"src ({source.name}) has shape {source.shape}, it must be two-dimensional")
@@ -42,7 +42,7 @@ def load_transpose2d(src: Any, dtype: Any = None, *, where: MaskBoxes = None) ->
 
 
 def store(dst: Any, value: Any, *, where: MaskBoxes = None) -> None:
-    """Write a tile to an HBM view of its shape; a tile in PSUM is copied to SBUF first, rows may repeat."""
+    """Store a tile to an HBM view of its shape; PSUM tiles are copied to SBUF first; rows may repeat."""
     goal = _require_in_hbm("nl.store: dst", dst)
     source = ensure_in_sbuf(_require_tile(value), where)
     if source.shape != goal.shape:
@@ -96,7 +96,7 @@ def gather_flattened(
 
 
 def broadcast_to(x: Any, shape: Sequence[int], dtype: Any = None) -> Tensor:
-    """The tile in a larger shape: free axes repeat by the access pattern, partitions are filled."""
+    """Return the tile in a larger shape: free axes repeat by the access pattern, partitions are filled."""
     data = require_on_chip("nl.broadcast_to: x", x)
     if len(shape) < data.ndim:
         fail("broadcast", f"{data.name} of shape {data.shape} to {tuple(shape)}: ranks differ")
@@ -107,7 +107,7 @@ def broadcast_to(x: Any, shape: Sequence[int], dtype: Any = None) -> Tensor:
 
 
 def expand_dims(x: Any, axis: Any) -> Tensor:
-    """A view with axes of size 1 put in."""
+    """Return a view with axes of size 1 inserted."""
     if not isinstance(x, Tensor):
         fail("argument_type", f"nl.expand_dims of {type(x).__name__}, it must be a tile")
     axes = axis if isinstance(axis, tuple | list) else (axis,)

@@ -1,8 +1,8 @@
-"""The type of a result that mixes types, as the page "NKI Type Promotion" gives it.
+"""The result type of operations on mixed types, by the page "NKI Type Promotion".
 
-A float wins over an integer, the wider wins over the narrower, and two types neither of which holds the
-other become the next type that holds both. A Python number counts as the widest type of its kind; a NumPy
-scalar has the type it says.
+A float wins over an integer and the wider type over the narrower. If neither type can hold the other, the
+result is the next type that holds both. A Python number counts as the widest type of its kind; a NumPy scalar
+has its own type.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def as_number(value: Any) -> float | None:
 
 
 def dtype_of(value: Any) -> str:
-    """The type name that a tile or a number counts as."""
+    """Return the type name that a tile or a number counts as."""
     if isinstance(value, Tensor):
         return value.storage.dtype
     weak = _WEAK.get(type(value)) or ("int32" if isinstance(value, int) else "")
@@ -42,7 +42,7 @@ def dtype_of(value: Any) -> str:
 
 
 def type_name(dtype: Any) -> str:
-    """The name of a type that is given as one of the language's, of NumPy's, or as text."""
+    """Return the name of a type given as the language's, as NumPy's, or as text."""
     name = str(getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype))
     return "bool_" if name == "bool" else name
 
@@ -53,7 +53,7 @@ def promote_types(*values: Any) -> str:
 
 
 def join_types(left: str, right: str) -> str:
-    """The narrowest type that holds the values of both."""
+    """Return the narrowest type that holds the values of both."""
     if left == right:
         return left
     left, right = _STORED.get(left, left), _STORED.get(right, right)

@@ -12,7 +12,7 @@ from nki_sim.frontend.tensor import Tensor
 
 
 def rand(shape: Sequence[int], dtype: Any = "float32", buffer: str = "sbuf") -> Tensor:
-    """Uniform in [0, 1): the upper 24 bits of random integers, so that float32 holds them exactly."""
+    """Uniform in [0, 1): the upper 24 bits of random integers, which float32 holds exactly."""
     bits = declare_tile(shape, "uint32")
     issue_instruction("rng", dst=bits)
     tensor_scalar_recipe("right_shift", 8)(bits, bits, None)
@@ -22,7 +22,7 @@ def rand(shape: Sequence[int], dtype: Any = "float32", buffer: str = "sbuf") -> 
 
 
 def dropout(x: Any, rate: Any, dtype: Any = None, *, where: MaskBoxes = None) -> Tensor:
-    """Elements set to 0 with probability `rate`, a number or one element per partition."""
+    """Set elements to 0 with probability `rate`, a number or one element per partition."""
     data = require_on_chip("nl.dropout: x", x)
     result = declare_tile(data.shape, dtype or data.dtype)
     issue_instruction(
@@ -32,7 +32,7 @@ def dropout(x: Any, rate: Any, dtype: Any = None, *, where: MaskBoxes = None) ->
 
 
 def random_seed(seed: Any) -> None:
-    """Start the generators anew from a number or a tile of one element."""
+    """Seed the generators with a number or a tile of one element."""
     value = as_number(seed)
     if value is not None:
         seed = declare_tile((1, 1), "int32")

@@ -1,7 +1,7 @@
-"""Reductions over free axes: one `tensor_reduce`, whichever axes they are.
+"""Reductions over free axes: one `tensor_reduce` for any axes.
 
-The axes reduced are brought to the end by the access pattern. The partition axis is refused: the documents
-send it to a transpose or a matmul with ones.
+The access pattern moves the reduced axes to the end. The partition axis is refused; the documents recommend a
+transpose or a matmul with ones for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def reduce_axes(
     op: str, x: Any, axis: Any, dtype: Any = None, keepdims: bool = False,
     *, where: MaskBoxes = None, negate: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The tile with `axis` reduced; without `keepdims` those axes go, but a free axis is always left."""
+    """Reduce a tile along `axis`; without `keepdims` drop those axes, but keep at least one free axis."""
     data = require_on_chip(f"nl.{op}: x", x)
     axes = free_axes(data, axis)
     kept = [dim for dim in range(1, data.ndim) if dim not in axes]
@@ -34,7 +34,7 @@ def reduce_axes(
 
 
 def _declare_result(data: Tensor, axes: Sequence[int], dtype: Any, keepdims: bool) -> tuple[Tensor, Tensor]:
-    """A tile for a reduction, and the same with every axis of `data`."""
+    """Declare the result tile of a reduction; also return it with every axis of `data`."""
     sizes = [1 if dim in axes else size for dim, size in enumerate(data.shape)]
     result = declare_tile(
         sizes if keepdims else [size for dim, size in enumerate(sizes) if dim not in axes], dtype
@@ -46,7 +46,7 @@ def _declare_result(data: Tensor, axes: Sequence[int], dtype: Any, keepdims: boo
 
 
 def free_axes(data: Tensor, axis: Any) -> tuple[int, ...]:
-    """Axes as they are given, counted from the front, in order; only free ones."""
+    """Return the given axes, counted from the front and in the given order; refuses the partition axis."""
     given = axis if isinstance(axis, tuple | list) else (axis,)
     if not given or any(type(item) is not int for item in given):
         fail("reduce_axis", f"axis={axis!r} is not an axis or a list of axes")
@@ -60,7 +60,7 @@ def free_axes(data: Tensor, axis: Any) -> tuple[int, ...]:
 
 
 def _reorder_boxes(where: MaskBoxes, order: Sequence[int], reduced: int) -> MaskBoxes:
-    """The boxes over the axes in another order; no two may reduce into one element."""
+    """Reorder the axes of the boxes; no two boxes may reduce into one element."""
     if where is None:
         return None
     boxes = [tuple(box[axis] for axis in order) for box in where]
@@ -78,7 +78,7 @@ def _boxes_overlap(one: Box, two: Box) -> bool:
 
 
 def count_reduced(data: Tensor, axis: Any) -> int:
-    """Elements that a reduction over these axes joins."""
+    """How many elements a reduction over these axes combines."""
     total = 1
     for dim in free_axes(data, axis):
         total *= data.shape[dim]
@@ -86,7 +86,7 @@ def count_reduced(data: Tensor, axis: Any) -> int:
 
 
 def mean(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False, *, where: MaskBoxes = None) -> Tensor:
-    """The average, with float32 in between; of integers it is float32 too."""
+    """The average, computed in float32; for integers the result is float32 too."""
     data = require_on_chip("nl.mean: x", x)
     total = reduce_axes("add", data, axis, "float32", True, where=where)
     wanted = dtype or (data.dtype if data.dtype.kind == "float" else "float32")
@@ -96,7 +96,7 @@ def mean(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False, *, where:
 
 
 def var(x: Any, axis: Any, dtype: Any = None, keepdims: bool = True, *, where: MaskBoxes = None) -> Tensor:
-    """The mean square of what differs from the mean; the current namespace always keeps the axes."""
+    """The mean squared deviation from the mean; the current namespace always keeps the axes."""
     data = require_on_chip("nl.var: x", x)
     apart = apply_binary(
         "subtract", data, mean(data, axis, "float32", True, where=where), "float32", where=where

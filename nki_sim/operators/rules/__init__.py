@@ -1,1 +1,1 @@
-"""What one instruction may be: rules that entries of the operator table name."""
+"""Rules for single instructions, named by entries of the operator table."""

@@ -1,6 +1,6 @@
-"""The hardware's rules on what arguments are: which function runs where, in which types, with what else.
+"""The hardware's rules on arguments: which function runs on which engine, in which types, and with what else.
 
-Rules like those of `rules`, which holds the ones on shapes and places.
+`shapes` holds the rules on shapes and places.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def scalar_engine_copy(form: Form, target: Target) -> Iterator[Breach]:
         )  # fmt: skip
 
 
-# What tensor_scalar does on the engines other than VectorE, which does all but one operator.
+# The tensor_scalar operators of the engines other than VectorE, which has all but one.
 _SCALAR_PAIRS = frozenset({("multiply", None), ("add", None), ("multiply", "add")})
 _GPSIMD_OPS = frozenset({"rsqrt", "add", "multiply", "power"})
 
@@ -51,7 +51,7 @@ def tensor_scalar_engine(form: Form, target: Target) -> Iterator[Breach]:
 
 
 def activation_operands(form: Form, target: Target) -> Iterator[Breach]:
-    """A bias without a tile, or for reciprocal, is for NeuronCore-v3 on; activations reduce by adding."""
+    """A bias without a tile, or for reciprocal, needs NeuronCore-v3; activations reduce by adding."""
     if form.param("bias") is not None and not target.activation_scalar_bias:
         yield Breach(
             "activation_bias_invalid_type", f"bias is a scalar, {target.name} takes a [P, 1] tile", "bias",
@@ -69,13 +69,13 @@ def activation_operands(form: Form, target: Target) -> Iterator[Breach]:
         )  # fmt: skip
 
 
-# What an argument does nothing without; given alone it is a mistake, never ignored.
+# Arguments that need another one; given alone they are an error, never ignored.
 _OPTIONAL_OPERANDS = frozenset({"tensor_scalar", "tensor_scalar_reduce"})
 _NEEDS = (("operand1", "op1"), ("reverse1", "op1"), ("reduce_res_negate", "reduce_res"))
 
 
 def argument_pairs(form: Form, target: Target) -> Iterator[Breach]:
-    """Arguments that belong together are given together."""
+    """Arguments that belong together must be given together."""
     del target
     given = {item.role for item in form.operands} | {
         name for name, value in form.params if value is not False
@@ -92,7 +92,7 @@ def argument_pairs(form: Form, target: Target) -> Iterator[Breach]:
 
 
 def _command_pairs(form: Form) -> list[tuple[str, str]]:
-    """An operator to reduce with wants a command that does; a first value is what load_reduce loads."""
+    """A reduce operator needs a command that reduces, and a first value is what load_reduce loads."""
     idle = form.param("reduce_cmd") == "idle" and form.operand("reduce_res") is None
     start = "imm1" if form.op == "tensor_scalar_cumulative" else "reduce_init"
     loads = form.param("reduce_cmd") == "load_reduce"
@@ -103,7 +103,7 @@ def _command_pairs(form: Form) -> list[tuple[str, str]]:
 
 
 def unary_ops(form: Form, target: Target) -> Iterator[Breach]:
-    """Operators of one operand go where the other may be missing, 0 stands for it, and nothing is turned."""
+    """One-operand operators need an optional second operand that is left out or 0, and cannot be reversed."""
     del target
     for name in _OPS:
         op = form.param(name)
@@ -118,12 +118,12 @@ def unary_ops(form: Form, target: Target) -> Iterator[Breach]:
             )  # fmt: skip
 
 
-# Where bitwise operators are, besides in what reduces across partitions.
+# Instructions that take bitwise operators, besides reductions across partitions.
 _BITWISE_HOMES = frozenset({"tensor_tensor", "tensor_scalar", "tensor_reduce", "tensor_partition_reduce"})
 
 
 def bitwise_ops(form: Form, target: Target) -> Iterator[Breach]:
-    """Bitwise operators take integers alone, on VectorE, and do not mix with arithmetic."""
+    """Bitwise operators take only integers, run only on VectorE, and do not mix with arithmetic."""
     del target
     ops = [str(form.param(name)) for name in _OPS if form.param(name)]
     found = [op for op in ops if op in BITWISE]
@@ -167,7 +167,7 @@ _REDUCTIONS = {
 
 
 def reduce_ops(form: Form, target: Target) -> Iterator[Breach]:
-    """Each instruction reduces with operators of its own."""
+    """Each instruction has its own set of reduce operators."""
     del target
     name, allowed = _REDUCTIONS[form.op]
     if form.param(name) not in allowed:
@@ -178,7 +178,7 @@ def reduce_ops(form: Form, target: Target) -> Iterator[Breach]:
 
 
 def not_reversed(form: Form, target: Target) -> Iterator[Breach]:
-    """The instruction is documented with `reverse0` as not there yet."""
+    """The documents say that the instruction does not support `reverse0` yet."""
     del target
     if form.param("reverse0"):
         yield Breach(
@@ -192,9 +192,9 @@ _SCALARS = frozenset({"bias", "scale", "operand0", "operand1", "imm0", "imm1", "
 
 
 def scalar_dtypes(form: Form, target: Target) -> Iterator[Breach]:
-    """Tiles of per-partition scalars are float32, as engines compute; a bias may be any but tfloat32.
+    """Tiles of per-partition scalars are float32, as engines compute; a bias may have any type but tfloat32.
 
-    Beside a bitwise operator they are integers, of which `bitwise_ops` takes care; scalar_tensor_tensor is
+    Beside a bitwise operator they are integers, which `bitwise_ops` checks; scalar_tensor_tensor is
     documented to take any type.
     """
     del target
@@ -214,7 +214,7 @@ def _is_scalar_dtype(item: Operand) -> bool:
 
 
 def memset_value(form: Form, target: Target) -> Iterator[Breach]:
-    """The value is one of the destination's type: nothing is rounded or cut off."""
+    """The value must be exact in the destination's type: nothing is rounded or truncated."""
     del target
     dst, value = form["dst"], form.param("value")
     dtype = DTYPES[dst.dtype]
@@ -229,7 +229,7 @@ def memset_value(form: Form, target: Target) -> Iterator[Breach]:
 
 
 def narrow_types(form: Form, target: Target) -> Iterator[Breach]:
-    """No 32-bit integers, in what the instruction reads in full and writes."""
+    """The instruction neither reads in full nor writes 32-bit integers."""
     del target
     for role in ("dst", "src"):
         item = form[role]
@@ -241,7 +241,7 @@ def narrow_types(form: Form, target: Target) -> Iterator[Breach]:
 
 
 def wide_integers(form: Form, target: Target) -> Iterator[Breach]:
-    """Engines have no 64-bit integers; registers and what moves bytes do."""
+    """Engines have no 64-bit integers, except in registers and instructions that move bytes."""
     del target
     for item in form.tiles:
         if item.dtype == "int64" and form.engine not in {"dma", "sync"}:
@@ -251,7 +251,7 @@ def wide_integers(form: Form, target: Target) -> Iterator[Breach]:
             )  # fmt: skip
 
 
-# Where VectorE may raise data to a power; the exponent is then one constant per partition.
+# VectorE instructions that may raise data to a power; the exponent is one constant per partition.
 _POWER = frozenset({
     ("tensor_scalar", "op0"), ("tensor_scalar", "op1"), ("tensor_scalar_reduce", "op0"),
     ("scalar_tensor_tensor", "op0"), ("tensor_scalar_cumulative", "op0"),
@@ -259,9 +259,9 @@ _POWER = frozenset({
 
 
 def power_ops(form: Form, target: Target) -> Iterator[Breach]:
-    """Data to a constant power anywhere, to the power of data on GpSimd alone.
+    """Data to a constant power on any engine; to the power of data only on GpSimd.
 
-    With data as the exponent any engine would compute exponentials, which are ScalarE's.
+    With data as the exponent every engine could compute exponentials, which only ScalarE does.
     """
     del target
     for name in _OPS:

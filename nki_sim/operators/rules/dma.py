@@ -1,4 +1,4 @@
-"""The hardware's rules on what DMA computes on the way: transposes, and sums of several sources."""
+"""The hardware's rules on what DMA computes: transposes, and sums of several sources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PRIORITIES = 4
 
 
 def priority_range(form: Form, target: Target) -> Iterator[Breach]:
-    """Four levels, of which 0 goes first."""
+    """There are four priority levels; 0 goes first."""
     del target
     level = form.param("priority")
     if isinstance(level, int) and not 0 <= level < _PRIORITIES:
@@ -26,7 +26,7 @@ def priority_range(form: Form, target: Target) -> Iterator[Breach]:
 
 
 def dge_mode(form: Form, target: Target) -> Iterator[Breach]:
-    """Gathers and scatters get their descriptors from software; the hardware's came with NeuronCore-v3."""
+    """Software makes the descriptors of gathers and scatters; hardware descriptors need NeuronCore-v3."""
     mode = form.param("dge_mode")
     if mode == "hwdge" and target.generation < _V3:
         yield Breach(
@@ -45,7 +45,7 @@ def _mode_breach(mode: str, what: str, wanted: str) -> Breach:
 
 
 def transpose_descriptors(form: Form, target: Target) -> Iterator[Breach]:
-    """Software makes descriptors of gathering transposes alone, hardware of small ones of 2-byte types."""
+    """Software makes only descriptors of gathering transposes, hardware those of small 2-byte transposes."""
     del target
     src, mode = form["src"], form.param("dge_mode")
     if mode == "swdge" and not src.index_step:
@@ -56,7 +56,7 @@ def transpose_descriptors(form: Form, target: Target) -> Iterator[Breach]:
 
 
 def skip_mode(form: Form, target: Target) -> Iterator[Breach]:
-    """Indices out of bounds are skipped where there are indices."""
+    """Only transfers with indices can skip indices out of bounds."""
     del target
     if form.param("oob_mode") == "skip" and not any(item.index_step for item in form.operands):
         yield Breach(
@@ -66,7 +66,7 @@ def skip_mode(form: Form, target: Target) -> Iterator[Breach]:
 
 
 def hwdge_dtypes(form: Form, target: Target) -> Iterator[Breach]:
-    """Descriptors of the hardware copy elements as they are."""
+    """Transfers with hardware descriptors do not convert elements."""
     del target
     dst, src = form["dst"], form["src"]
     if form.param("dge_mode") == "hwdge" and dst.dtype != src.dtype:
@@ -119,7 +119,7 @@ _GATHERED_ROWS = 16
 
 
 def gather_transpose(form: Form, target: Target) -> Iterator[Breach]:
-    """A transpose of rows that indices choose: 2-byte types from HBM, uint32 indices, NeuronCore-v3 on."""
+    """A transpose of indexed rows: 2-byte types from HBM, uint32 indices, NeuronCore-v3 on."""
     src, index = form["src"], form.operand(index_role("src"))
     if index is None or index.elements == 1:
         return
@@ -144,7 +144,7 @@ def gather_transpose(form: Form, target: Target) -> Iterator[Breach]:
 def sum_sources(form: Form, target: Target) -> Iterator[Breach]:
     """Every source has as many elements as dst.
 
-    Indices serve a sum of two, of which one is dst itself, and name each place once.
+    Indices are allowed in a sum of two of which one is dst itself, and name each place once.
     """
     del target
     dst, *given = form.tiles
@@ -168,9 +168,9 @@ _SUMMANDS = 2
 
 
 def find_updated_source(form: Form) -> Operand | None:
-    """The source of a sum with indices that stands for dst: of two, the one that is accessed as dst is.
+    """The source that stands for dst in a sum with indices: of two, the one that is accessed as dst is.
 
-    The other is on the other side of the indices. None when the sources are not of this kind.
+    The other source is in HBM if dst is on chip, and on chip if dst is in HBM. None if this does not hold.
     """
     dst, *given = form.tiles
     alike = [item for item in given if replace(item, role=dst.role) == dst]

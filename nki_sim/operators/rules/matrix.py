@@ -1,4 +1,4 @@
-"""The hardware's rules on products: shapes, types, the FP8 mode of double rows, tiles of the array."""
+"""The hardware's rules on products: shapes, types, FP8 double rows, tiles of the array."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ V3 = 3
 
 
 def rows_per_partition(form: Form) -> int:
-    """Rows of the array that one partition feeds: 2 in the mode of double rows."""
+    """Rows of the array that one partition feeds: 2 with double rows, else 1."""
     return 2 if form.param("perf_mode") == "double_row" else 1
 
 

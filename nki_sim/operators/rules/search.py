@@ -1,4 +1,4 @@
-"""Rules of instructions that select, search and gather, as makers of rules for the operator table."""
+"""Rules of instructions that select, search and gather, and functions that make such rules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Size = Callable[[Form], int]
 
 
 def since_generation(generation: int) -> Rule:
-    """The instruction came with that generation of NeuronCores."""
+    """The instruction exists from that generation of NeuronCores on."""
 
     def check(form: Form, target: Target) -> Iterator[Breach]:
         if target.generation < generation:
@@ -57,7 +57,7 @@ def float_dtype(role: str) -> Rule:
 
 
 def equal_dtypes(role: str, other: str) -> Rule:
-    """Both operands have one type: the instruction moves bits."""
+    """Both operands have the same type, because the instruction moves bits."""
 
     def check(form: Form, target: Target) -> Iterator[Breach]:
         del target
@@ -77,7 +77,7 @@ def free_size(role: str) -> Size:
 
 
 def free_sizes(**sizes: Size | int) -> Rule:
-    """All operands have the partitions of the first; those named so many elements per partition."""
+    """All operands have the partitions of the first; the named ones have that many elements per partition."""
 
     def check(form: Form, target: Target) -> Iterator[Breach]:
         del target
@@ -155,7 +155,7 @@ def affine_pattern(form: Form, target: Target) -> Iterator[Breach]:
 
 
 def fill_is_fp32_min(form: Form, target: Target) -> Iterator[Breach]:
-    """range_select fills with the least float32 and nothing else."""
+    """range_select fills only with the smallest float32."""
     del target
     value = form.param("on_false_value")
     if not (isinstance(value, float) and math.isclose(value, FP32_MIN, rel_tol=2.0**-25)):
@@ -178,7 +178,7 @@ def indices_are_exact(form: Form, target: Target) -> Iterator[Breach]:
 
 
 def reduces_by_maximum(form: Form, target: Target) -> Iterator[Breach]:
-    """Selections reduce with maximum alone, on command idle, reset, reduce or reset_reduce."""
+    """Selections reduce only with maximum, on command idle, reset, reduce or reset_reduce."""
     del target
     if form.param("reduce_op") != "maximum":
         yield Breach(
@@ -188,7 +188,7 @@ def reduces_by_maximum(form: Form, target: Target) -> Iterator[Breach]:
 
 
 def whole_cores(form: Form, target: Target) -> Iterator[Breach]:
-    """Every GpSimd core that takes part has all of its partitions."""
+    """Every GpSimd core that takes part uses all of its partitions."""
     del target
     for item in form.tiles:
         if item.partitions % CORE_PARTITIONS:
@@ -206,13 +206,13 @@ def gathered_elements(form: Form) -> int:
 
 
 def valid_indices(form: Form) -> int:
-    """Indices that each GpSimd core gathers by: all in its partitions if the kernel does not say."""
+    """Indices that each GpSimd core gathers by: all in its partitions unless the kernel gives a number."""
     count = form.param("num_valid_indices")
     return count if isinstance(count, int) else CORE_PARTITIONS * form["index"].free
 
 
 def gather_limits(form: Form, target: Target) -> Iterator[Breach]:
-    """local_gather: 1, 2, 4, ... 32 elements per index; no more indices than there are and than 4096."""
+    """local_gather: 1, 2, 4, ... 32 elements per index; at most 4096 indices, and no more than exist."""
     runs, run = (1, 2, 4, 8, 16, 32), form.param("num_elem_per_idx")
     if run not in runs:
         yield Breach(
@@ -248,7 +248,7 @@ def topk_size(form: Form, target: Target) -> Iterator[Breach]:
 
 
 def shuffle_mask(form: Form, target: Target) -> Iterator[Breach]:
-    """32 places, each a partition of the quadrant that the source has, or 255."""
+    """32 entries, each a partition of the source's quadrant, or 255."""
     del target
     mask, size = form.param("shuffle_mask"), QUADRANT
     assert isinstance(mask, tuple)
@@ -271,7 +271,7 @@ def shuffle_mask(form: Form, target: Target) -> Iterator[Breach]:
 
 
 def shuffle_places(form: Form, target: Target) -> Iterator[Breach]:
-    """dst and src are equally wide and start where as many quadrants as the larger one needs may start."""
+    """dst and src are equally wide and start at a quadrant from which the larger one's quadrants fit."""
     dst, src, size = form["dst"], form["src"], QUADRANT
     if dst.free != src.free:
         yield _shape_breach(dst, f"{dst.partitions}x{src.free}")
@@ -287,7 +287,7 @@ def shuffle_places(form: Form, target: Target) -> Iterator[Breach]:
 
 
 def max_rank(role: str, limit: int) -> Rule:
-    """The operand has at most so many dimensions, the partitions among them."""
+    """The operand has at most that many dimensions, including the partitions."""
 
     def check(form: Form, target: Target) -> Iterator[Breach]:
         del target

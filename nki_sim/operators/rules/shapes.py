@@ -1,8 +1,8 @@
-"""The hardware's rules that one instruction can break by itself, as functions over its form.
+"""The hardware's rules that a single instruction can break, as functions of its form.
 
-Those on shapes and places are here, those on types, functions and values in `arguments`. The front end
-applies them at the call, with the kernel's line; `checks` applies them again to programs that come from
-elsewhere. Every limit comes from the target table. A rule yields a `Breach` per offence.
+This module has the rules on shapes and places; `arguments` has those on types, functions and values. The
+front end applies them at the call, with the kernel's line. `checks` applies them again to programs from
+elsewhere. Every limit comes from the target table. A rule yields one `Breach` per offence.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nki_sim.targets import Target
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """One broken rule: which operand (`role`), the limit, the value found, what usually fixes it."""
+    """One broken rule: the operand (`role`), the limit, the value found, and the usual fix."""
 
     code: str
     message: str
@@ -31,7 +31,7 @@ Rule = Callable[[Form, Target], Iterator[Breach]]
 
 
 def on_chip_operands(form: Form, target: Target) -> Iterator[Breach]:
-    """Partitions, start partition, rank, size and strides of every access."""
+    """Check partitions, start partition, rank, size and strides of every access."""
     indices = {index_role(item.role) for item in form.operands if item.index_step}
     for item in form.operands:
         yield from _access_rank(item, target)
@@ -77,10 +77,10 @@ def _access_rank(item: Operand, target: Target) -> Iterator[Breach]:
 
 
 def written_once(item: Operand, *, repeats: bool) -> Iterator[Breach]:
-    """Nothing is written twice: each dimension of the pattern steps over all that the smaller steps span.
+    """No element is written twice: each dimension steps over everything that the smaller steps span.
 
-    With `repeats`, steps of 0 are no fault: engines write in order and the last element stays. Places that
-    indices scatter to are for the run to compare.
+    With `repeats`, steps of 0 are allowed: engines write in order and the last element stays. Places that
+    indices scatter to are checked by the run.
     """
     span = 1
     for step, count in sorted(pair for pair in item.ascending_dims[item.is_scattered :] if pair[1] > 1):
@@ -108,7 +108,7 @@ def _partition_range(item: Operand, target: Target) -> Iterator[Breach]:
 def _access_size(item: Operand, target: Target) -> Iterator[Breach]:
     limit, touched = target.sbuf_access_elements_max, item.free
     if item.buffer == "psum":
-        # The limit is what a partition holds; elements that are read again do not count.
+        # The limit is what a partition holds; repeated reads of an element do not count.
         limit, touched = target.psum_access_elements_max, prod(count for step, count in item.dims[1:] if step)
     if touched > limit:
         yield Breach(
@@ -118,7 +118,7 @@ def _access_size(item: Operand, target: Target) -> Iterator[Breach]:
 
 
 def start_step(partitions: int) -> int:
-    """What the first partition of so many must be a multiple of."""
+    """The number that the first of that many partitions must be a multiple of."""
     return 128 if partitions > 64 else 64 if partitions > 32 else 32
 
 
@@ -145,7 +145,7 @@ def same_elements(form: Form, target: Target) -> Iterator[Breach]:
 
 
 def one_element(form: Form, target: Target) -> Iterator[Breach]:
-    """Registers exchange one element of at most 64 bits, as wide as the register or narrower."""
+    """Moves between registers and memory take one element of at most 64 bits, no wider than the register."""
     del target
     dst, src = form["dst"], form["src"]
     memory, register = (src, dst) if dst.buffer == "register" else (dst, src)
@@ -162,7 +162,7 @@ def one_element(form: Form, target: Target) -> Iterator[Breach]:
 
 
 def register_widths(form: Form, target: Target) -> Iterator[Breach]:
-    """Arithmetic on registers keeps one width; 64 bits have add, subtract and multiply alone."""
+    """Arithmetic on registers has one width; 64-bit registers only add, subtract and multiply."""
     del target
     dst = form["dst"]
     for item in form.operands[1:]:
@@ -224,7 +224,7 @@ def _shape_code(item: Operand, dst: Operand) -> str:
 
 
 def one_bank(form: Form, target: Target) -> Iterator[Breach]:
-    """What the tensor engine writes lies in one PSUM bank; tiles begin at a bank."""
+    """The tensor engine's output lies in one PSUM bank; tiles begin at a bank."""
     dst, limit = form["dst"], target.psum_bank_bytes
     last = ((dst.column - dst.reach_below) % (limit // dst.itemsize) + dst.free_extent) * dst.itemsize
     if form.engine == "tensor" and last > limit:
@@ -259,7 +259,7 @@ def transpose_shapes(form: Form, target: Target) -> Iterator[Breach]:
 
 
 def index_operands(form: Form, target: Target) -> Iterator[Breach]:
-    """What addresses an operand: 32-bit integers in SBUF or a register; several at once in DMA alone."""
+    """Indices are 32-bit integers in SBUF or a register; only DMA takes several at once."""
     del target
     for item, index in zip(form.operands, form.operands[1:], strict=False):
         if not item.index_step:
@@ -310,7 +310,7 @@ def not_both_psum(left: str, right: str) -> Rule:
 
 
 def reduce_axes(form: Form, target: Target) -> Iterator[Breach]:
-    """The axes reduced are the last ones of the data, never the partition axis; dst has the rest."""
+    """The reduced axes are the last ones of the data, never the partition axis; dst has the rest."""
     del target
     data, dst = form["data"], form["dst"]
     axes = form.param("axis")
@@ -333,7 +333,7 @@ def reduce_axes(form: Form, target: Target) -> Iterator[Breach]:
 
 
 def one_row(form: Form, target: Target) -> Iterator[Breach]:
-    """What is reduced over the partitions fits in one, dst[1, F] for data[P, F]."""
+    """A reduction over partitions gives one row: dst[1, F] for data[P, F]."""
     del target
     dst, data = form["dst"], form["data"]
     if (dst.partitions, dst.free) != (1, data.free):

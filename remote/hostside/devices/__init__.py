@@ -1,8 +1,8 @@
-"""What runs kernels on a host: the vendor's device, or the simulator where there is no SDK.
+"""The devices that run kernels on a host: the vendor's, or the simulator where there is no SDK.
 
-A device compiles a kernel in a jail, and runs what came of it without any Python of the kernel's. Which one a
-job uses is in its payload (`device`), as the probe found it. Adding one is a module with `compile_kernel` and
-`open_device` and a line in `_DEVICES`. Open `simulated.py` first.
+A device compiles a kernel in a jail, and runs the result without any of the kernel's Python. The payload
+names the device (`device`), as the probe found it. To add one, write a module with `compile_kernel` and
+`open_device` and add a line to `_DEVICES`. Open `simulated.py` first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class KernelFaultError(Exception):
 
 
 class LoadedKernel:
-    """A compiled kernel, loaded."""
+    """A compiled kernel that is loaded on a device."""
 
     def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """Return the outputs for these arrays.
@@ -37,16 +37,18 @@ class LoadedKernel:
         raise NotImplementedError
 
     def time_runs(self, warmups: int, runs: int) -> list[float]:
-        """Return the milliseconds of `runs` runs behind `warmups` others, on the inputs of the last `run`."""
+        """Return the milliseconds of `runs` runs after `warmups` untimed ones, on the inputs of the last
+        `run`.
+        """
         raise NotImplementedError
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release what the kernel holds."""
 
 
 @contextlib.contextmanager
 def open_kernel(task: StepTask, artefact: Path) -> Iterator[LoadedKernel]:
-    """Load a compiled kernel on the core that the job has a lease on."""
+    """Load a compiled kernel on the core that the job has leased."""
     device: LoadedKernel = _load_device_module(task).open_device(task, artefact)
     try:
         yield device
@@ -55,7 +57,7 @@ def open_kernel(task: StepTask, artefact: Path) -> Iterator[LoadedKernel]:
 
 
 def compile_kernel(task: StepTask, libraries: Mapping[str, Path], to: Path) -> dict[str, Any]:
-    """Compile the kernel of a job; write what comes of it, and return how the jailed program ended."""
+    """Compile a job's kernel, write the result to `to`, and return how the jailed program ended."""
     ended: dict[str, Any] = _load_device_module(task).compile_kernel(task, libraries, to)
     return ended
 

@@ -1,4 +1,4 @@
-"""Runs a program in a jail on a host: the walls that home has, as strong as this machine can build them."""
+"""Runs a program in a jail on a host, as strong a jail as this machine can build."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from remote.sandbox import JailResult
 
 WATCHED_PYTHON = (3, 11)
-"""The Python from which on a jailed program is watched: asyncio has what that takes."""
+"""The first Python version with the asyncio features that watching a jailed program needs."""
 
 _STDERR_BYTES = 16 << 10
 
 
 def run_in_jail(program: JailedProgram, request: bytes, weakest: object) -> JailResult:
-    """Return how a program ended; one that waits for what never comes gets a second try.
+    """Run a program in a jail and return how it ended; retry once if it deadlocks.
 
-    `weakest`: "weak" where limits and a system-call filter will do; whatever else asks for walls, which may
-    be gone since the host was probed.
+    `weakest`: "weak" where limits and a system-call filter are enough. Anything else demands a jail with
+    namespaces, which may have become unavailable since the host was probed.
 
     Raises:
         InfrastructureError: weak_jail; jail_start, jail_deadline.
@@ -49,7 +49,7 @@ def run_in_jail(program: JailedProgram, request: bytes, weakest: object) -> Jail
 
 
 def run_unwatched(program: JailedProgram, request: bytes, strength: JailStrength) -> JailResult:
-    """Run a program behind the same walls without watching whether it sleeps: the clock ends it then.
+    """Run a program in the same jail without watching for deadlocks: then only the clock ends it.
 
     Raises:
         InfrastructureError: jail_start, jail_deadline.
@@ -75,7 +75,7 @@ def run_unwatched(program: JailedProgram, request: bytes, strength: JailStrength
             text = "%s did not end within %d s" % (program.module, program.limits.wall_s)
             raise InfrastructureError("jail_deadline", text) from None
         finally:
-            # Whatever it left behind holds the pipe open.
+            # Processes that it left behind hold the pipe open.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -95,8 +95,8 @@ def run_unwatched(program: JailedProgram, request: bytes, strength: JailStrength
 
 
 def _copy_pipe(reader: int, to: IO[bytes], most: int) -> None:
-    """Copy a pipe to its end; of more than `most` bytes the rest is thrown away, so that no writer stalls."""
-    left = most + 2  # the byte that says that the jail stands, and one to tell that there were more
+    """Copy a pipe to its end; drop everything after `most` bytes, so that the writer never blocks."""
+    left = most + 2  # one byte says that the jail is built, one shows that there was more
     with open(reader, "rb", buffering=0) as pipe:
         while data := pipe.read(1 << 16):
             to.write(data[:left])
@@ -110,7 +110,7 @@ def _read_all(file: IO[bytes]) -> bytes:
 
 
 def describe_result(result: JailResult) -> dict[str, Any]:
-    """Return how a jailed program ended, as an answer holds it."""
+    """Return how a jailed program ended, in the form of a job's answer."""
     return {
         "exit_status": result.exit_status,
         "stderr": result.stderr[-4000:],

@@ -1,8 +1,8 @@
-"""The vendor's device: the SDK's compiler in a jail, the runtime on one NeuronCore, the profiler beside it.
+"""The vendor's device: the SDK's compiler in a jail, the runtime on one NeuronCore, and the profiler.
 
-What the installed SDK has is probed, since no two releases have the same: the compiler's entry point and the
-versions of the kernel language that it knows, the runtime (`spike`), the profiler (neuron-explorer, and
-neuron-profile before it). The artefact is a NEFF; whoever runs it imports nothing of the kernel's.
+No two SDK releases are alike, so the installed one is probed: the compiler's entry point and its versions of
+the kernel language, the runtime (`spike`), the profiler (neuron-explorer, or the older neuron-profile). The
+artefact is a NEFF; running it imports nothing from the kernel.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FAMILIES = {
 
 
 def probe_device() -> dict[str, Any]:
-    """Return what there is of a Neuron device and its SDK, and in words what is `lacking`."""
+    """Return the facts about a Neuron device and its SDK, and in words what is `lacking`."""
     listed = _list_devices()
     instance = _find_instance_type(listed)
     routes, why = _find_compile_routes()
@@ -86,7 +86,7 @@ def compile_kernel(task: StepTask, libraries: Mapping[str, Path], to: Path) -> d
             "scratch": watched.ended,
         }
         neff = scratch / "file.neff"
-        # Whatever else the kernel's Python wrote there stays behind; a link would lead out of it.
+        # Leave behind what else the kernel's Python wrote there; a link would lead out of the folder.
         made = not watched.ended and "neff" in ended["told"] and neff.is_file() and not neff.is_symlink()
         if made:
             shutil.copyfile(neff, to)
@@ -98,7 +98,7 @@ def compile_kernel(task: StepTask, libraries: Mapping[str, Path], to: Path) -> d
 
 
 def open_device(task: StepTask, artefact: Path) -> LoadedKernel:
-    """Load a NEFF on the core of the job's lease, which is the only one that the runtime sees."""
+    """Load a NEFF on the core of the job's lease, the only core that the runtime sees."""
     ended = json.loads(artefact.with_name("ended.json").read_text(encoding="utf-8"))
     return _LoadedNeff(artefact, ended["told"]["inputs"], task.folder)
 
@@ -108,7 +108,7 @@ class _LoadedNeff(LoadedKernel):
 
     def __init__(self, neff: Path, names: Sequence[str], folder: Path) -> None:
         spike = importlib.import_module(_RUNTIME)
-        # The runtime wants the suffix, and leaves files beside it.
+        # The runtime wants the suffix, and writes files next to it.
         own = folder / ("%s.neff" % neff.parent.name)
         shutil.copyfile(neff, own)
         self._tensor = spike.SpikeTensor
@@ -138,14 +138,14 @@ class _LoadedNeff(LoadedKernel):
                 return []
             result = self._model.benchmark(inputs=self._inputs, warmup_iter=warmups, benchmark_iter=runs)
         found = getattr(result, "durations_ms", None)
-        if not found:  # releases before device-side durations were kept
+        if not found:  # older releases do not keep device-side durations
             found = [result.mean_ms] if runs == 1 else []
         return [float(value) for value in found]
 
 
 @contextlib.contextmanager
 def _blame_kernel(code: str, said: str = "") -> Iterator[None]:
-    """Take what the runtime raises for the kernel's failure; home sees whether another kernel still runs.
+    """Turn what the runtime raises into the kernel's failure; home then checks whether another kernel runs.
 
     Raises:
         KernelFaultError: the runtime raised something.
@@ -159,17 +159,17 @@ def _blame_kernel(code: str, said: str = "") -> Iterator[None]:
 
 
 def profile_kernel(task: StepTask, artefact: Path) -> tuple[str, str]:
-    """Return the profiler's name and its summary, as it printed it.
+    """Return the profiler's name and its summary as printed.
 
     Raises:
-        OSError: no profiler is here, or it failed.
+        OSError: there is no profiler, or it failed.
     """
     tool = _find_tool(*PROFILERS)
     if tool is None:
         raise FileNotFoundError("no profiler: neither neuron-explorer nor neuron-profile is installed")
     neff, trace = task.folder / "profiled.neff", task.folder / "profile.ntff"
     shutil.copyfile(artefact, neff)
-    # The second execution: the first one loads libraries.
+    # Profile the second execution: the first one loads libraries.
     _run_tool([tool, "capture", "-n", str(neff), "-s", str(trace), "--profile-nth-exec=2"], cwd=task.folder)
     traces = sorted(task.folder.glob("profile*.ntff"), key=lambda path: path.stat().st_mtime)
     if not traces:
@@ -179,7 +179,9 @@ def profile_kernel(task: StepTask, artefact: Path) -> tuple[str, str]:
 
 
 def _parse_compiler_answer(answer: bytes) -> dict[str, Any]:
-    """What the jailed compiler answered: the kernel's Python may have written it, so nothing is believed."""
+    """Parse the jailed compiler's answer; nothing in it is trusted, as the kernel's Python may have written
+    it.
+    """
     with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(answer)
         if (
@@ -206,7 +208,7 @@ def _is_name_list(value: Any) -> bool:
 
 
 def _find_compile_routes() -> tuple[list[str], list[str]]:
-    """The ways in which kernels can be compiled here, and what is lacking where there is none."""
+    """The routes by which kernels can be compiled here, and what is lacking where there is none."""
     name = neuron_compiler.STANDALONE
     try:
         module = importlib.import_module(name)
@@ -220,7 +222,7 @@ def _find_compile_routes() -> tuple[list[str], list[str]]:
 
 
 def _list_devices() -> dict[str, Any]:
-    """What neuron-ls says: a list of devices, or, in later releases, an object that has one."""
+    """What neuron-ls prints: a list of devices or, in later releases, an object that has one."""
     tool = _find_tool("neuron-ls")
     found: Any = None
     if tool is not None:
@@ -268,10 +270,10 @@ def _tool_folders() -> list[str]:
 
 
 def _run_tool(command: Sequence[str], cwd: Path) -> str:
-    """What a vendor's tool prints.
+    """Run a vendor's tool and return its output.
 
     Raises:
-        OSError: it failed, with the end of what it said.
+        OSError: it failed; the message has the end of its output.
     """
     try:
         done = subprocess.run(

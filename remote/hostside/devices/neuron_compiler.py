@@ -1,12 +1,12 @@
 """Compiles one NKI kernel with the vendor's compiler; runs in a jail on a host, under the SDK's Python.
 
-The request on stdin is JSON: `source`, `filename`, `folder` (to work in), `inputs` (name is the kernel's
-own; `shape` and `dtype` each), `scalars` ([position, value] each), `outputs` (`shape`, `dtype`), `target`.
-The answer, one JSON object to the descriptor in argv: `neff` (the file's path) with `inputs` and `outputs`
-(the tensors' names), or `error` with `code`, `message` and `line`. It has shapes, never data.
+The request on stdin is JSON: `source`, `filename`, `folder` (to work in), `inputs` (name is the kernel's own;
+`shape` and `dtype` each), `scalars` ([position, value] each), `outputs` (`shape`, `dtype`), `target`. The
+answer is one JSON object, written to the file descriptor in argv: `neff` (the file's path) with `inputs` and
+`outputs` (the tensors' names), or `error` with `code`, `message` and `line`. It has shapes, never data.
 
-What the installed SDK has is looked up, not assumed: the entry point's keywords by its signature, the
-version of the kernel language by the members of its enumeration. It must run on Python 3.9.
+What the installed SDK offers is looked up, not assumed: the entry point's keywords from its signature, the
+versions of the kernel language from the members of its enumeration. Must run on Python 3.9.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LEGACY = "neuronxcc"
 
 
 class _CompileError(Exception):
-    """The kernel cannot be compiled: code and line of its file."""
+    """The kernel cannot be compiled; has the code and the line in its file."""
 
     def __init__(self, code: str, message: str, line: int = 0) -> None:
         super().__init__(message)
@@ -64,10 +64,10 @@ def language_versions(module: Any) -> dict[str, Any]:
 
 
 def select_version(source: str, known: dict[str, Any]) -> str | None:
-    """Return the version that a kernel is written in: beta 1 where it imports the legacy namespace.
+    """Return the language version that a kernel is written in: beta 1 if it imports the legacy namespace.
 
     Raises:
-        _FaultError: the compiler does not know it.
+        _CompileError: the compiler does not know that version.
     """
     if not known:
         return None
@@ -130,14 +130,14 @@ def _compile_request(request: dict[str, Any]) -> dict[str, Any]:
 
 
 class _OutputStub:
-    """An output as the compiler wants it described."""
+    """An output, described as the compiler expects it."""
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: Any) -> None:
         self.name, self.shape, self.dtype = name, shape, dtype
 
 
 def _call_with_supported(function: Callable[..., Any], keywords: dict[str, Any]) -> None:
-    """Call with those keywords that this version has."""
+    """Call `function` with those keywords that this version of it accepts."""
     taken = inspect.signature(function).parameters.values()
     if not any(item.kind is item.VAR_KEYWORD for item in taken):
         names = {item.name for item in taken}
@@ -146,7 +146,7 @@ def _call_with_supported(function: Callable[..., Any], keywords: dict[str, Any])
 
 
 def _load_kernel(request: dict[str, Any], folder: Path) -> Any:
-    """The file's kernel: the one called `kernel`, else the only one that is decorated."""
+    """The file's kernel: the function called `kernel`, else the only decorated one."""
     path = folder / request["filename"]
     path.write_text(request["source"], encoding="utf-8")
     spec = importlib.util.spec_from_file_location("kernel", path)
@@ -182,7 +182,7 @@ def _numpy_dtype(name: str) -> Any:
 
 
 def _find_error_line(error: BaseException, filename: str) -> int:
-    """The last line of the kernel's own file on the way to the error; 0 where there is none."""
+    """The last line in the kernel's own file on the way to the error; 0 if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame.lineno for frame in frames if Path(frame.filename).name == filename]
     return (own[-1] or 0) if own else 0

@@ -1,7 +1,7 @@
-"""The folder that a jailed compiler may write to: how much it holds, and the end of who fills it.
+"""Watches the folder that a jailed compiler may write to, and ends a program that fills it.
 
-File limits bound one file, so a kernel could fill the disk with many. The sum is looked at while the program
-runs, and so is the disk, which also shows files that have no name any more.
+File limits bound one file, so a kernel could fill the disk with many. The folder's total is checked while the
+program runs. So is the free space of the disk, which also reveals files that no longer have a name.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ MAX_BYTES = 16 << 30
 MAX_FILES = 200_000
 MAX_DEPTH = 64
 FLOOR_BYTES = 2 << 30
-"""What stays free of the disk; half of what there was, where that is less."""
+"""Bytes that stay free on the disk; half of the free space where that is less."""
 LOOK_S = 0.2
 
 
 class WatchedScratch:
-    """A folder under watch. `ended` says why the program was ended: `limit`, `disk`, or not at all."""
+    """A watched folder. `ended` says why the program was ended: `limit`, `disk`, or empty."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -45,7 +45,7 @@ class WatchedScratch:
             self._check_limits(floor)
 
     def remove_folder(self) -> None:
-        """Remove the folder, however deep it is: what removes folders in Python gives up at its own depth."""
+        """Remove the folder at any depth: Python's own removal gives up at its recursion limit."""
         subprocess.run(["rm", "-rf", "--", str(self.folder)], check=False)
 
     def _poll_limits(self, floor: int) -> None:
@@ -67,7 +67,7 @@ def _free_bytes(folder: Path) -> int:
 
 
 def _exceeds_limits(folder: Path) -> bool:
-    """Whether a folder holds too much, or is too deep to be looked through; what goes meanwhile is none."""
+    """Whether a folder is too large or too deep to scan; entries that vanish meanwhile count as zero."""
     size = files = 0
     left = [(str(folder), 0)]
     while left:

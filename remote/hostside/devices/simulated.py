@@ -1,6 +1,6 @@
 """The simulator as a host's device: traces kernels in a jail, computes their outputs, predicts their time.
 
-Times from here are predictions, one the same as the other; whoever asks for them is told so by the probe.
+All times are predictions, so repeated samples are equal. The probe reports that this device is simulated.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from remote.hostside.task import StepTask
 
 
 def compile_kernel(task: StepTask, libraries: Mapping[str, Path], to: Path) -> dict[str, Any]:
-    """Trace the kernel: what comes of it is the tracer's reply, which may also tell the kernel's error."""
+    """Trace the kernel; the artefact is the tracer's reply, which may also hold the kernel's error."""
     from remote.jail_backends import JailedProgram, JailLimits
 
     program = JailedProgram(
         "nki_sim.tracer",
         ("--out-fd",),
         packages=(libraries["nki_sim.zip"] / "nki_sim",),
-        site_packages=True,  # NumPy, which is loaded for kernels that import it
+        site_packages=True,  # NumPy, for kernels that import it
         fills_memory=True,
         limits=JailLimits(**task.payload["limits"]),
     )
@@ -32,9 +32,9 @@ def compile_kernel(task: StepTask, libraries: Mapping[str, Path], to: Path) -> d
 
 
 def open_device(task: StepTask, artefact: Path) -> LoadedKernel:
-    """Return the simulator with a traced program, which is checked while it is read."""
+    """Return the simulator with a traced program, which is checked as it is read."""
     most = int(task.payload["memory_bytes"])
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))  # what home's own workers may use
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))  # the same limit as for home's own workers
     return _SimulatedKernel(artefact.read_bytes(), task.payload["target"], task.payload["work"])
 
 

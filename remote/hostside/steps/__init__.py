@@ -1,8 +1,9 @@
 """The steps of an evaluation on a host: each is one process that reads a job's folder and writes into it.
 
 A step reads `job.json` and `inputs/`, writes `answer.json` and files under `out/`, and never talks to home.
-What steps keep for later jobs lies on bounded shelves (`folder_cache`). What they need beside the standard
-library comes with the job (`libraries`) or is the host's own. Open `task.py` beside this folder first.
+Files that steps keep for later jobs lie in bounded caches (`folder_cache`). Code they need besides the
+standard library comes with the job (`libraries`) or is the host's own. Open `compiling.py` first; a step's
+job is in `task.py` of the folder above.
 """
 
 from __future__ import annotations

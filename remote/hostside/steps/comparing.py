@@ -1,9 +1,9 @@
 """Step `compare`: shows home parts of outputs that an earlier job left, whole or as sketches.
 
-Home says which parts, and with which seed, only now: the kernel has ended, and the digests of all outputs are
-told. Payload: `seed`, `outputs` (sha256 by set and position, as the earlier job answered them), `dtypes` by
-position, `shapes` by position, `pieces`: each `set`, `output`, `box` ([[first, end], ...], null for all of
-it), `bins` (0: the bytes themselves). Leaves `out/pieces.bin`, the pieces one behind the other.
+Home names the parts and the seed only now, after the kernel has ended and the digests of all outputs are
+known. Payload: `seed`, `outputs` (sha256 by set and position, as the earlier job answered them), `dtypes` by
+position, `shapes` by position, `pieces`: each `set`, `output`, `box` ([[first, end], ...], null for the whole
+output), `bins` (0: the bytes themselves). Leaves `out/pieces.bin`, the pieces one after the other.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Step `compile`: runs the kernel's Python once, in a jail, and keeps the one thing that comes of it.
+"""Step `compile`: runs the kernel's Python once, in a jail, and keeps only the compiled artefact.
 
-Payload: `find_artefact` (the key to keep it under: digest of kernel, problem, target and toolchain),
-`request` (what the tracer is asked, as text; see `remote.tracing`), `limits` (of the jail), `strength` (the
-weakest jail that may hold it). Answer: how the jailed program ended, and the artefact's sha256 and size. A
-kernel that was compiled before is not compiled again; how it ended is answered as it was then.
+Payload: `artefact` (the key to keep it under: digest of kernel, problem, target and toolchain), `request`
+(the request to the tracer, as text; see `remote.tracing`), `limits` (of the jail), `strength` (the weakest
+jail that may hold it). Answer: how the jailed program ended, and the artefact's sha256 and size. A kernel
+that was compiled before is not compiled again; the answer is the same as then.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ENDED = "ended.json"
 
 
 def run(folder: Path) -> None:
-    """Compile the kernel, or find it compiled."""
+    """Compile the kernel, or reuse the compiled one."""
     task = StepTask(folder)
     found = libraries.import_archives(task)
     shelf = _open_cache(task)
@@ -37,7 +37,7 @@ def run(folder: Path) -> None:
             data = (draft / ARTEFACT).read_bytes()
             ended.update(digest=hashlib.sha256(data).hexdigest(), size=len(data))
             (draft / _ENDED).write_text(json.dumps(ended), encoding="utf-8")
-        # What was killed from outside says nothing of the kernel, so the next one begins anew.
+        # A kill from outside says nothing about the kernel, so the next job compiles again.
         kept = draft if ended["killed"] else shelf.put(task.payload["artefact"], draft)
     ended = _read_ending(kept)
     shutil.copyfile(kept / ARTEFACT, task.out / ARTEFACT)

@@ -1,7 +1,8 @@
-"""Step `draw`: the judge's input sets, drawn here from the specification, so that they need not be sent.
+"""Step `draw`: draws the judge's input sets here from the specification, so they need not be sent.
 
 Payload: `key` (under which they are kept), `spec` (see `ResolvedSpec`), `sets` (names). Answer: per set the
-sha256 of each array's bytes, for home to compare with its own, and NumPy's version, on which they may depend.
+sha256 of each array's bytes, for home to compare with its own, and NumPy's version, because the draws may
+depend on it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _SEEN = "seen.json"
 
 
 class ResolvedSpec:
-    """A problem's inputs as the modules that draw them see a specification, with shapes already resolved."""
+    """A problem's inputs in the form that the drawing modules expect, with shapes already resolved."""
 
     def __init__(self, fields: dict[str, Any]) -> None:
         self.inputs = [_ResolvedInput(item) for item in fields["inputs"]]
@@ -46,12 +47,12 @@ class _ResolvedInput:
 
 
 def input_cache(task: StepTask) -> FolderCache:
-    """Return where drawn inputs are kept: a folder per problem, size and set."""
+    """Return the cache of drawn inputs: a folder per problem, size and set."""
     return FolderCache(task.caches_folder / "drawn", MAX_BYTES)
 
 
 def run(folder: Path) -> None:
-    """Draw what is not here yet."""
+    """Draw the sets that are not here yet."""
     task = StepTask(folder)
     libraries.import_archives(task)
     import numpy as np
@@ -63,7 +64,7 @@ def run(folder: Path) -> None:
 
 
 def draw_inputs(task: StepTask, spec: ResolvedSpec, name: str) -> Path:
-    """Return the folder of a set's arrays, `<position>.npy`; drawn now if they are not here."""
+    """Return the folder of a set's arrays, `<position>.npy`; draw them if they are missing."""
     shelves, key = input_cache(task), "%s-%s" % (task.payload["key"], name)
     found = shelves.find(key)
     if found is not None:
@@ -85,7 +86,7 @@ def draw_inputs(task: StepTask, spec: ResolvedSpec, name: str) -> Path:
 
 
 def _is_unchanged(folder: Path, spec: ResolvedSpec) -> bool:
-    """Whether a set's files are what was drawn: not touched since that was seen, or of the same digests."""
+    """Whether a set's files are still as drawn: untouched since the last check, or with the same digests."""
     try:
         stamps = _file_stamps(folder, spec)
         with contextlib.suppress(OSError, ValueError):
@@ -101,7 +102,7 @@ def _is_unchanged(folder: Path, spec: ResolvedSpec) -> bool:
 
 
 def _file_stamps(folder: Path, spec: ResolvedSpec) -> list[list[int]]:
-    """What changes with a file: its place on the disk, its size, and when the system last saw it change."""
+    """What changes when a file changes: its inode, size and change time."""
     names = [_DIGESTS, *("%d.npy" % number for number in range(len(spec.inputs)))]
     found = [(folder / name).lstat() for name in names]
     return [[one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns] for one in found]

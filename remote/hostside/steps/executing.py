@@ -1,10 +1,10 @@
-"""Step `execute`: runs a compiled kernel on input sets, on one NeuronCore; no Python of the kernel's is here.
+"""Step `execute`: runs a compiled kernel on input sets, on one NeuronCore, without the kernel's Python.
 
 Payload: `artefact` (key of the compiled kernel), `key`, `spec` and `sets` as for `draw`, `shapes` (those
-under which the kernel gets its inputs), `sizes` (bytes of each output), `work` (what the simulator may
-compute). Answer: per set, in order, the sha256 of each output, or the kernel's error, with which it ends; or
-that `error` alone where the kernel could not be loaded.
-Outputs stay here under their digest until they are the oldest.
+under which the kernel gets its inputs), `sizes` (bytes of each output), `work` (the simulator's limit of
+work). Answer: per set, in order, the sha256 of each output, or the kernel's error, after which no set
+follows; or that `error` alone if the kernel could not be loaded. Outputs stay here under their digest until
+they are the oldest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_BYTES = 32 << 30
 
 
 class GoneError(Exception):
-    """Something that an earlier job left is no longer here; home begins the evaluation again."""
+    """Something that an earlier job left is no longer here; home starts the evaluation again."""
 
 
 def run(folder: Path) -> None:
@@ -33,12 +33,12 @@ def run(folder: Path) -> None:
     try:
         with devices.open_kernel(task, artefact) as device:
             task.write_answer({"sets": _run_input_sets(task, device)})
-    except devices.KernelFaultError as fault:  # it was not even loaded
+    except devices.KernelFaultError as fault:  # it could not even be loaded
         task.write_answer({"error": fault.told})
 
 
 def _run_input_sets(task: StepTask, device: devices.LoadedKernel) -> dict[str, Any]:
-    """Return what came of each set, until one fails."""
+    """Return the result on each set, until one fails."""
     spec = drawing.ResolvedSpec(task.payload["spec"])
     found: dict[str, Any] = {}
     for name in task.payload["sets"]:
@@ -55,10 +55,10 @@ def _run_input_sets(task: StepTask, device: devices.LoadedKernel) -> dict[str, A
 
 
 def _check_output_sizes(outputs: Sequence[Any], sizes: Sequence[int]) -> None:
-    """See that outputs have the bytes that they must have: later nobody could tell whose fault it is.
+    """Check that outputs have the right number of bytes: later nobody could tell whose fault it is.
 
     Raises:
-        devices.KernelFaultError: they have not.
+        devices.KernelFaultError: they have the wrong number of bytes.
     """
     found = [int(array.nbytes) for array in outputs]
     if found != list(sizes):
@@ -89,7 +89,7 @@ def _store_output(task: StepTask, array: Any) -> str:
 
     shelf = _open_cache(task)
     with shelf.create_draft() as draft:
-        # Written as bytes without a type of their own, since files of NumPy do not know them all.
+        # Written as plain bytes, because NumPy files do not support every type.
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         digest = hashlib.sha256(raw.tobytes()).hexdigest()
         np.save(draft / "output.npy", raw, allow_pickle=False)

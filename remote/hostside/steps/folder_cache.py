@@ -1,7 +1,7 @@
-"""What steps keep for later jobs: folders under a key, the oldest thrown away when there are too many bytes.
+"""A cache of folders that steps keep for later jobs; the oldest are removed when it grows too large.
 
-A folder is on the shelf as a whole or not at all. Taking one marks it as used; whoever uses it while it is
-thrown away keeps what is open, and finds the rest missing, which is an error of this run and of no kernel.
+A folder is in the cache as a whole or not at all. Reading it marks it as used. If it is removed while a job
+uses it, open files stay and the rest is missing: an error of this run, not of a kernel.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
 class FolderCache:
-    """Folders by key under `root`, up to `max_bytes` altogether."""
+    """Folders by key under `root`, up to `max_bytes` in total."""
 
     def __init__(self, root: Path, max_bytes: int) -> None:
         self._root = root
@@ -38,7 +38,7 @@ class FolderCache:
 
     @contextlib.contextmanager
     def create_draft(self) -> Iterator[Path]:
-        """Give a new empty folder, to be filled and then `put` or removed; what fails leaves none."""
+        """Yield a new empty folder to fill and then `put`; it is removed on failure."""
         path = self._root / (".new-" + uuid.uuid4().hex)
         path.mkdir(mode=0o700)
         try:
@@ -48,17 +48,17 @@ class FolderCache:
             raise
 
     def put(self, key: str, draft: Path) -> Path:
-        """Put a filled folder on the shelf; of two under one key the first one stays."""
+        """Add a filled folder to the cache; if the key is taken, the first folder stays."""
         path = self._key_path(key)
         try:
             draft.rename(path)
-        except OSError:  # somebody was faster
+        except OSError:  # another process was faster
             shutil.rmtree(draft, ignore_errors=True)
         self._evict_oldest(path)
         return path
 
     def drop(self, key: str) -> None:
-        """Throw away what is under a key."""
+        """Remove the folder of a key."""
         shutil.rmtree(self._key_path(key), ignore_errors=True)
 
     def _key_path(self, key: str) -> Path:
@@ -67,7 +67,7 @@ class FolderCache:
         return self._root / key
 
     def _evict_oldest(self, keep: Path) -> None:
-        """Throw away what was used longest ago, never `keep`; drafts that a killed step left count too."""
+        """Remove what was used longest ago, never `keep`; drafts that a killed step left count too."""
         found = []
         for path in self._root.iterdir():
             with contextlib.suppress(OSError):
@@ -82,14 +82,14 @@ class FolderCache:
 
 
 def _is_fresh_draft(path: Path) -> bool:
-    """Whether a draft may still be under way: younger than any step may run."""
+    """Whether a draft may still be in progress: it is younger than any step may run."""
     if not path.name.startswith(".new-"):
         return False
     try:
         newest = max((entry.stat().st_mtime for entry in path.iterdir()), default=path.stat().st_mtime)
     except OSError:
-        return True  # it is being put on the shelf, or thrown away, at this moment
-    with (path.parent / _CLOCK).open("w") as clock:  # the file system's clock, whatever ours says
+        return True  # it is being put into the cache, or removed, at this moment
+    with (path.parent / _CLOCK).open("w") as clock:  # use the file system's clock, which may differ from ours
         return os.fstat(clock.fileno()).st_mtime - newest < _ABANDONED_S
 
 

@@ -1,7 +1,7 @@
-"""Code that comes with a job: archives among its inputs, unpacked and compiled once and put on the path.
+"""Makes the code that comes with a job importable: archives among its inputs, unpacked and compiled once.
 
-`judge.zip` has what draws inputs, sketches outputs and builds jails, as home has it; `nki_sim.zip` the
-simulator, for hosts without the vendor's SDK. Both are the very modules that home uses, so that a host cannot
+`judge.zip` has home's modules that draw inputs, sketch outputs and build jails. `nki_sim.zip` has the
+simulator, for hosts without the vendor's SDK. Both are the modules that home itself uses, so a host cannot
 draw other inputs because it has another version of them.
 """
 
@@ -30,7 +30,7 @@ def import_archives(task: StepTask) -> dict[str, Path]:
     for folder in found.values():
         sys.path.insert(0, str(folder))
         for package in folder.iterdir():
-            # Packages that are loaded already, this one among them, look there too.
+            # Packages that are already loaded, including this one, must look there too.
             loaded = sys.modules.get(package.name)
             if loaded is not None and hasattr(loaded, "__path__"):
                 loaded.__path__.insert(0, str(package))
@@ -45,7 +45,8 @@ def _unpack_archive(shelf: FolderCache, archive: Path) -> Path:
         return found
     with shelf.create_draft() as draft, zipfile.ZipFile(archive) as file:
         file.extractall(draft)
-        # Once, not at each import: what is on the shelf never changes, and is whole if the power fails.
+        # Compile once, not at each import: cached folders never change, and are complete after a power
+        # failure.
         compileall.compile_dir(draft, quiet=2, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
         os.sync()
     return shelf.put(key, draft)

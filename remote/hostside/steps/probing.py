@@ -1,7 +1,7 @@
-"""Step `probe`: what there is on this host to compile, run and profile kernels with. Changes nothing.
+"""Step `probe`: reports what this host has to compile, run and profile kernels; changes nothing.
 
-Answer: `device` (`neuron` where all that it needs is there, else `nki_sim` with `lacking` saying what is
-not), versions of the SDK's packages and of Python's, the instance's type, the routes by which kernels can
+Answer: `device` (`neuron` if everything it needs is there, else `nki_sim` with `lacking` saying what is
+missing), versions of the SDK's packages and of Python's, the instance's type, the routes by which kernels can
 be compiled, the profiler, and the strongest jail that works.
 """
 
@@ -21,7 +21,7 @@ _PACKAGES = ("numpy", "ml_dtypes", *neuron.PACKAGES)
 
 
 def run(folder: Path) -> None:
-    """Look around."""
+    """Probe this host."""
     task = StepTask(folder)
     libraries.import_archives(task)
     found = neuron.probe_device()
@@ -37,7 +37,7 @@ def run(folder: Path) -> None:
 
 
 def package_versions() -> dict[str, str]:
-    """Return the versions of the packages that matter and are here."""
+    """Return the versions of the relevant packages that are installed."""
     from importlib import metadata
 
     found = {}

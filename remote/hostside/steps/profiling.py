@@ -1,7 +1,7 @@
-"""Step `profile`: one profiled run of a compiled kernel, by the vendor's profiler.
+"""Step `profile`: runs a compiled kernel once under the vendor's profiler.
 
-Payload: `artefact`. Answer: `tool`; leaves `out/summary.json` as the tool printed it. Home reads it: releases
-differ in what they print.
+Payload: `artefact`. Answer: `tool`; leaves `out/summary.json` as the tool printed it. Home parses it, because
+releases print different fields.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MAX_CHARS = 4 << 20
 
 
 def run(folder: Path) -> None:
-    """Have it profiled."""
+    """Profile the kernel."""
     task = StepTask(folder)
     libraries.import_archives(task)
     tool, summary = neuron.profile_kernel(task, compiling.find_artefact(task))

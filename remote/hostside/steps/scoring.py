@@ -1,9 +1,8 @@
-"""Step `score`: runs a command of the user's with kernels swapped in, in turns; it judges nothing.
+"""Step `score`: runs a user's command with each kernel in turn; judges nothing.
 
 Payload: `command` (arguments; `{kernel}` stands for a kernel's file), `folder` (null: the job's), `kernels`
-(sources), `runs`, `timeout_s`. Answer: per kernel its runs, each the command's `status` (null: it took too
-long), the end of its `output`, the end of its `errors`, and `wall_s`. The command runs with the rights of
-this user.
+(sources), `runs`, `timeout_s`. Answer: per kernel its runs, each the command's `status` (null: timeout), the
+end of its `output`, the end of its `errors`, and `wall_s`. The command runs with the rights of this user.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _ERROR_BYTES = 2 << 10
 
 
 def run(folder: Path) -> None:
-    """Run the command: turn by turn, kernel by kernel."""
+    """Run the command once per kernel in each round."""
     task = StepTask(folder)
     kernels = task.payload["kernels"]
     found: list[list[dict[str, Any]]] = [[] for _ in kernels]
@@ -35,9 +34,9 @@ def run(folder: Path) -> None:
 
 
 def _write_kernel(task: StepTask, number: int, source: str) -> Path:
-    """Write a kernel's file anew, since the command ran another kernel before: in a folder of its own.
+    """Write a kernel's file again, in a folder of its own, because the command ran another kernel before.
 
-    The name is always the same, since programs may import it.
+    The file name is always the same, since programs may import it.
     """
     place = task.folder / ("kernel-%d" % number)
     if place.is_dir() and not place.is_symlink():
@@ -71,7 +70,7 @@ def _run_command(task: StepTask, kernel: Path) -> dict[str, Any]:
 
 
 def _wait_for_status(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
-    """The command's status; None where it took too long and was killed with all that it started."""
+    """The command's status; None if it timed out and was killed with all its processes."""
     try:
         return process.wait(timeout_s)
     except subprocess.TimeoutExpired:

@@ -1,9 +1,8 @@
-"""Step `benchmark`: one round of timing on one NeuronCore, several kernels taking turns.
+"""Step `benchmark`: one round of timing on one NeuronCore, with several kernels taking turns.
 
-Payload: `artefacts` (keys of compiled kernels; a candidate and what it is compared with), `key`, `spec`,
-`set` and `shapes` as for `execute`, `warmups`, `runs`. Answer: per kernel its samples in milliseconds, in
-the order in which they were taken; or the `error` of a kernel that failed. Nothing is summed up here: home
-does that.
+Payload: `artefacts` (keys of compiled kernels: a candidate and what it is compared with), `key`, `spec`,
+`set` and `shapes` as for `execute`, `warmups`, `runs`. Answer: per kernel its samples in milliseconds, in the
+order in which they were taken; or the `error` of a kernel that failed. Home does all statistics.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from remote.hostside.task import StepTask
 
 
 def run(folder: Path) -> None:
-    """Take the samples: kernel by kernel, run by run. A `dry` round is of a device that needs no inputs."""
+    """Take the samples, alternating between kernels. A `dry` round is for a device that needs no inputs."""
     task = StepTask(folder)
     libraries.import_archives(task)
     payload, spec = task.payload, drawing.ResolvedSpec(task.payload["spec"])
@@ -31,7 +30,7 @@ def run(folder: Path) -> None:
 
 
 def _take_samples(task: StepTask, inputs: Sequence[Any], *, dry: bool) -> list[list[float]]:
-    """Return the samples of each kernel.
+    """Return the samples of each kernel, in milliseconds.
 
     Raises:
         devices.KernelFaultError: one of them failed.

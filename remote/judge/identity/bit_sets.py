@@ -1,4 +1,4 @@
-"""Sets as the bits of unsigned integers: unions over axes and through products of matrices."""
+"""Sets stored as the bits of unsigned integers: unions over axes and through matrix products."""
 
 from __future__ import annotations
 

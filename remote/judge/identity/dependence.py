@@ -1,9 +1,9 @@
-"""Whether a program's outputs can depend on all the inputs that the reference's outputs depend on.
+"""Checks that a program's outputs can depend on all inputs that the reference's outputs depend on.
 
-Elements of the inputs that the reference asks for are marked, some from each input. Where a mark must reach
-an element of the reference's and cannot reach it in the program, both are evaluated once more with that input
-moved: it counts if it moves the reference's output, since sets do not see that terms cancel, and does not
-move what the simulator gives for the program.
+Some of the input elements that the reference reads are marked. If a mark must reach an element of the
+reference's output but cannot reach it in the program, both are evaluated again with that input moved. The
+difference counts if the move changes the reference's output and not the simulator's result for the program;
+the check is needed because the sets do not see that terms cancel.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from remote.judge.identity.floats import FloatDomain, TrackingFloatDomain
 from remote.judge.identity.formula_comparison import FormulaComparison, flatten_component
 
 _MAX_TRIED = 4
-"""Missing dependences that are looked at."""
+"""Number of missing dependences to check."""
 
 _CHANGE_RATIO = 1e-7
-"""What counts as a change of an output, relative to it."""
+"""Relative change of an output that counts as a change."""
 
 
 @dataclass(frozen=True, slots=True)
 class MissingDependence:
-    """An element of the compared ones, by its position, and the (input, element) that it cannot depend on."""
+    """A compared element, by position, and the (input, element) that it cannot depend on."""
 
     position: int
     input: int
@@ -49,7 +49,7 @@ def find_missing_dependence(
 
 
 def _confirm_missing(sides: FormulaComparison, found: MissingDependence) -> bool:
-    """Whether moving the input moves the reference's output, and not what the simulator gives for it."""
+    """Whether moving the input changes the reference's output but not the simulator's result."""
     truths, simulated = [], []
     for moved in (None, (found.input, found.element)):
         asking = TrackingFloatDomain(sides.seed, sides.inputs, moved=moved)
@@ -67,7 +67,7 @@ def _confirm_missing(sides: FormulaComparison, found: MissingDependence) -> bool
 
 
 def _choose_input_elements(sides: FormulaComparison, generator: np.random.Generator) -> list[tuple[int, int]]:
-    """Elements of the inputs that the reference reads for the boxes, about as many of each input."""
+    """Input elements that the reference reads for the boxes, about equally many from each input."""
     asking = TrackingFloatDomain(sides.seed, sides.inputs)
     sides.reference(asking, sides.boxes)
     share = MAX_MARKED // max(1, len(asking.requested_elements))

@@ -1,9 +1,9 @@
-"""Sets of input elements: what an output depends on, followed through every operation.
+"""Domain of sets of input elements: tracks what an output depends on through every operation.
 
-Up to 64 elements of the inputs are marked, a bit each, and operations unite the sets of their operands. Under
-the policy `must`, for the reference, a set may be too small, under `may`, for a program, too large: where the
-reference must depend on what a program cannot depend on, that program is wrong. Neither policy sees that
-terms cancel, as the shift of a softmax does; whoever rejects confirms with `Residues` first.
+Up to 64 input elements are marked, one bit each, and operations unite the sets of their operands. Under the
+policy `must` (reference) a set may be too small; under `may` (program) it may be too large. A program is
+wrong if the reference must depend on an element that the program cannot depend on. Neither policy sees that
+terms cancel, such as the shift of a softmax, so callers confirm a rejection with `Residues` first.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from remote.judge.identity.domain import Array, Planes
 from remote.judge.identity.functions import ComposedDomain, apply_to_known
 
 MAX_MARKED = 64
-"""Elements that can be marked at a time."""
+"""Number of elements that can be marked at a time."""
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _NONE = np.uint64(0)
 _INFINITE = 1e30
 _ABSORBING_SIZE = {"must": 1e6, "may": _INFINITE}
-"""What is added to a constant at least so large is lost in float32, or may be."""
+"""A number added to a constant this large is lost in float32 (`must`), or may be (`may`)."""
 _FALSE = np.zeros((), bool)
 
 DependencePolicy = Literal["must", "may"]
 
 
 class DependenceDomain(ComposedDomain):
-    """Planes: the set of marked elements, the real number where it is known.
+    """Planes: the set of marked elements, and the real number where it is known.
 
     `marked` are (input, element) pairs; the position of a pair is its bit.
     """
@@ -66,20 +66,20 @@ class DependenceDomain(ComposedDomain):
         return _symbolic_planes(np.where(elements[at] == index, bits[at], _NONE))
 
     def unknown_values(self, shape: Sequence[int]) -> Planes:
-        """Return numbers of which nothing is known: they must depend on nothing and may on everything."""
+        """Return unknown numbers: they must depend on nothing and may depend on everything."""
         return _symbolic_planes(np.broadcast_to(_NONE if self._must else _ALL, tuple(shape)))
 
     def known_values(self, value: Planes) -> Array:
-        """Return the real numbers of what comes from constants alone, NaN elsewhere."""
+        """Return the real numbers of values made of constants only, NaN elsewhere."""
         return value.arrays[1]
 
     def simple_unary(self, name: str, value: Planes) -> Planes:
-        """Apply a function that is not made of others."""
+        """Apply a function that is not composed of others."""
         sets, real = value.arrays
         return Planes((sets, _apply_to_reals(name, real)))
 
     def simple_binary(self, name: str, left: Planes, right: Planes) -> Planes:
-        """Apply a function that is not made of others."""
+        """Apply a function that is not composed of others."""
         if name == "subtract":
             name, right = "add", Planes((right.arrays[0], -right.arrays[1]))
         reals = left.arrays[1], right.arrays[1]
@@ -102,7 +102,7 @@ class DependenceDomain(ComposedDomain):
         return Planes((union_over_axes(sets, axes), np.asarray(total)))
 
     def matmul(self, left: Planes, right: Planes) -> Planes:
-        """Return products of matrices, the leading axes broadcast."""
+        """Return matrix products, the leading axes broadcast."""
         sets = union_of_products(left.arrays[0], right.arrays[0], left.arrays[1] == 0, right.arrays[1] == 0)
         if np.isnan(left.arrays[1]).all() or np.isnan(right.arrays[1]).all():
             return _symbolic_planes(sets)
@@ -110,7 +110,7 @@ class DependenceDomain(ComposedDomain):
             return Planes((sets, np.matmul(left.arrays[1], right.arrays[1])))
 
     def select(self, mask: Planes, left: Planes, right: Planes) -> Planes:
-        """Return left where the truth value is true, else right; both where the truth value is not known."""
+        """Return left where the condition is true, else right; both where it is not known."""
         truth = mask.arrays[1]
         chosen = _choose_planes(truth != 0, left, right)
         if not np.isnan(truth).any():
@@ -122,7 +122,7 @@ class DependenceDomain(ComposedDomain):
         return _choose_planes(np.isnan(truth), either_one, chosen)
 
     def _decides_result(self, name: str, real: Array) -> Array:
-        """Where one operand is the result by itself, whatever the other is."""
+        """Where one operand alone decides the result."""
         if name in {"multiply", "divide"}:
             return np.asarray(real == 0)
         if name == "add":
@@ -137,7 +137,7 @@ def _symbolic_planes(sets: Array) -> Planes:
 
 
 def _apply_to_reals(name: str, *values: Array) -> Array:
-    """What a function gives for known numbers, NaN elsewhere."""
+    """The function's values for known numbers, NaN elsewhere."""
     shape = np.broadcast_shapes(*(value.shape for value in values))
     if any(np.isnan(value).all() for value in values):
         return np.broadcast_to(np.nan, shape)

@@ -1,8 +1,8 @@
-"""What numbers must be able to do so that a program and a reference can be evaluated over them.
+"""The protocol of value domains: the operations that evaluating a program or a reference needs.
 
 A value is `Planes`: one array for each component of its numbers, all of one shape. Moving data (slicing,
-transposing, gathering) is the same for every domain: the same NumPy movement applied to each plane. Names of
-functions are NumPy's where NumPy has them; what else a domain must know is in `functions.py`.
+transposing, gathering) is the same for every domain: the same NumPy operation on each plane. Functions have
+NumPy's names where NumPy has them; the others are in `functions.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Planes:
-    """An array of numbers of a domain: its components, which have one shape and are never written to."""
+    """An array of a domain's numbers: its components, which have one shape and are never written to."""
 
     arrays: tuple[Array, ...]
 
@@ -37,31 +37,31 @@ class Planes:
 
 
 class ValueDomain(Protocol):
-    """Operations on `Planes`. A name that a domain does not know is a function that it knows nothing of."""
+    """Operations on `Planes`. A domain treats a name that it does not know as an opaque function."""
 
     def constant(self, array: Array) -> Planes:
-        """Return known real numbers (or integers, or truth values)."""
+        """Return known real numbers (or integers, or booleans)."""
 
     def input_symbols(self, number: int, index: Array) -> Planes:
         """Return elements of an input, by its position and the elements' numbers in row-major order."""
 
     def unknown_values(self, shape: Sequence[int]) -> Planes:
-        """Return numbers of which nothing is known: no two are the same."""
+        """Return unknown numbers; no two are the same."""
 
     def known_values(self, value: Planes) -> Array:
-        """Return the real numbers [same shape, float64] of what comes from constants alone, NaN elsewhere."""
+        """Return the real numbers [same shape, float64] of values made of constants only, NaN elsewhere."""
 
     def apply_unary(self, name: str, value: Planes) -> Planes:
         """Apply a function of one argument to each element."""
 
     def apply_binary(self, name: str, left: Planes, right: Planes) -> Planes:
-        """Apply a function of two arguments to each pair, shapes broadcast; comparisons give truth values."""
+        """Apply a function of two arguments to each pair, shapes broadcast; comparisons give booleans."""
 
     def reduce(self, name: str, value: Planes, axes: Sequence[int]) -> Planes:
         """Return `add`, `multiply`, `maximum` or `minimum` over axes, which stay with size one."""
 
     def matmul(self, left: Planes, right: Planes) -> Planes:
-        """Return products of matrices, the leading axes broadcast."""
+        """Return matrix products, the leading axes broadcast."""
 
     def select(self, mask: Planes, left: Planes, right: Planes) -> Planes:
-        """Return left where the truth value is true, else right; shapes broadcast."""
+        """Return left where the condition is true, else right; shapes broadcast."""

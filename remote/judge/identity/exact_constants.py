@@ -1,9 +1,9 @@
-"""Which exact number a rounded constant stands for, however it was folded and rounded.
+"""Recognises the exact number that a rounded constant stands for, however it was folded and rounded.
 
-0.01 * 0.001 in float64 and 1e-5 in float32 are one number, so are 1 / sqrt(128) computed at home or on the
-device. The simplest one within a unit in the last place of float32 is taken: a decimal, a fraction, the
-square root or the fourth root of one, or one of these times pi or ln 2. What has no such name is taken as
-the float32 that it is, and said to have none: another rounding of it would be another number.
+0.01 * 0.001 in float64 and 1e-5 in float32 are one number; so are 1 / sqrt(128) computed at home and on the
+device. The simplest number within a float32 unit in the last place is taken: a decimal, a fraction, its
+square root or fourth root, or one of these times pi or ln 2. A constant without such a name is taken as its
+float32 value and flagged as unnamed, because another rounding of it would be another number.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ import numpy as np
 _ULP = 2.0**-23
 _DIGITS = 6
 _DENOMINATOR = 4096
-_SMALLEST, _LARGEST = 1e-38, 1e38  # the range of float32; fourth powers of what is in it are floats
+_SMALLEST, _LARGEST = 1e-38, 1e38  # the range of float32; fourth powers of these are still floats
 MAX_INTEGER = 1 << 24
-"""Integers up to this are themselves."""
+"""Integers up to this stand for themselves."""
 
-# What a number costs to write down: the odd parts of numerator and denominator, multiplied; digits are what
-# people write. Three numbers in a hundred have, by chance, one of at most `_MAX_COST` that close.
+# The cost of writing a number down: the product of the odd parts of numerator and denominator, since digits
+# are what people write. By chance, three numbers in a hundred are this close to one that costs at most
+# `_MAX_COST`.
 _MAX_COST = 1 << 14
-_CLEAR_RATIO = 16  # a number of more names than one has none, unless one is that much simpler
-_PLAIN_COST = 1 << 8  # nothing that costs no more is looked beyond
+_CLEAR_RATIO = 16  # the simplest name counts only if all others cost this many times more
+_PLAIN_COST = 1 << 8  # the search stops at a number that costs no more than this
 _DECIMAL = 8
 _ROOTS = {1: 1, 2: 8, 4: 64}
 _FACTOR = 64
@@ -37,7 +38,7 @@ FACTORS = {"pi": pi, "ln2": log(2.0)}
 
 @dataclass(frozen=True, slots=True)
 class ExactNumber:
-    """sign * (fraction * factor ** power) ** (1 / root); `named` is false for a float32 that has no name."""
+    """sign * (fraction * factor ** power) ** (1 / root); `named` is false for a float32 without a name."""
 
     sign: int
     fraction: Fraction
@@ -48,7 +49,7 @@ class ExactNumber:
 
     @property
     def fourth_power(self) -> tuple[Fraction, str, int]:
-        """Its fourth power, whose parts are the same however it is written."""
+        """The fourth power, whose parts are the same however the number is written."""
         times = 4 // self.root
         return self.fraction**times, self.factor, self.power * times
 
@@ -78,7 +79,7 @@ def _candidate_cost(candidate: tuple[int, ExactNumber]) -> int:
 
 
 def _composed_numbers(size: float) -> Iterator[tuple[int, ExactNumber]]:
-    """Roots of simple numbers, and simple numbers times a power of a factor, under the root or outside it."""
+    """Roots of simple numbers, and simple numbers times a power of a factor, inside or outside the root."""
     for root, penalty in _ROOTS.items():
         powers = [("", 0)] if root > 1 else []
         powers += [(factor, sign * power) for factor in FACTORS for power in {1, root} for sign in (1, -1)]
@@ -90,7 +91,7 @@ def _composed_numbers(size: float) -> Iterator[tuple[int, ExactNumber]]:
 
 
 def _simple_numbers(value: float, tolerance: float) -> Iterator[tuple[int, ExactNumber]]:
-    """Simple numbers near a positive one, each with its cost."""
+    """Simple numbers near a positive number, each with its cost."""
     if not 1e-300 < value < 1e300:
         return
     shift = _DIGITS - 1 - int(np.floor(log10(value)))

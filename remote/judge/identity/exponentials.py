@@ -1,7 +1,7 @@
 """Exponentials from one prime field into the other, and the logarithms that undo them.
 
-exp(x) = BASE ** x modulo P, for x modulo Q, the order of BASE. Both go by tables of powers: an exponential is
-a product of two, a logarithm is found by baby steps and giant steps.
+exp(x) = BASE ** x modulo P, for x modulo Q, the order of BASE. Both use tables of powers: an exponential is a
+product of two entries, a logarithm is found by baby steps and giant steps.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 from remote.judge.identity.prime_fields import PrimeField, ResidueArray
 
 P, Q = 1951617359, 975808679
-"""P = 2 Q + 1. The primes up to 41 are squares modulo P, those up to 29 modulo Q: roots of sizes are true."""
+"""P = 2 Q + 1. The primes up to 41 are squares modulo P, those up to 29 modulo Q, so roots of sizes are
+exact.
+"""
 
 BASE = pow(1234567891, 2, P)
-"""A square, so that its order is Q. Symbols are what is secret."""
+"""A square, so that its order is Q. It need not be secret: the symbols are."""
 
 MOST_LOGARITHMS = 1 << 11
-"""Different numbers whose logarithms are looked for at a time; each takes about a thousand lookups."""
+"""Number of different values whose logarithms are searched at a time; each takes about a thousand lookups."""
 
 _VALUES = PrimeField(P)
 _BITS = 15
@@ -35,7 +37,7 @@ def exponential(exponents: ResidueArray) -> ResidueArray:
 
 
 def logarithm(values: ResidueArray) -> ResidueArray:
-    """Return x modulo Q with BASE ** x equal to each value, which is a square modulo P and not zero."""
+    """Return x modulo Q with BASE ** x equal to each value; a value must be a nonzero square modulo P."""
     powers, exponents = _baby_steps()
     found, giant = np.zeros(values.size, np.uint64), np.uint64(pow(BASE, -_BABY_STEPS, P))
     left, rest = np.arange(values.size), values.reshape(-1)
@@ -57,14 +59,14 @@ def _power_tables() -> tuple[ResidueArray, ResidueArray]:
 
 @lru_cache(maxsize=1)
 def _baby_steps() -> tuple[ResidueArray, NDArray[np.uint64]]:
-    """The first powers of BASE, ascending, and the exponent of each."""
+    """The first powers of BASE in ascending order, and the exponent of each."""
     powers = _compute_powers(BASE, _BABY_STEPS)
     order = np.argsort(powers)
     return powers[order], order.astype(np.uint64)
 
 
 def _compute_powers(base: int, count: int) -> ResidueArray:
-    """Return the powers of a number modulo P, from the one of exponent 0; `count` is a power of two."""
+    """Return `count` powers of a number modulo P, starting at exponent 0; `count` is a power of two."""
     found = np.ones(1, np.uint64)
     while found.size < count:
         found = np.concatenate([found, _VALUES.multiply(found, np.uint64(pow(base, found.size, P)))])

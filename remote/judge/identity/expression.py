@@ -1,9 +1,9 @@
-"""What a reference computes, as data: operations on whole arrays, each on results of earlier ones.
+"""A reference's computation as data: operations on whole arrays, each using results of earlier ones.
 
-The kinds of operation are in `SHAPE_RULES`; what each takes is checked when it is recorded and again when a
-file is read, where shapes follow from the operations and are not believed. Arrays are named by their flat
-row-major layout: `view` reads its argument and `assemble` writes to it at offset + index * strides, counted
-in elements, which is all that slicing, transposing, reshaping and broadcasting do.
+`SHAPE_RULES` lists the kinds of operation. Arguments are checked when an operation is recorded and again when
+a file is read; shapes are derived from the operations, never trusted. Arrays are addressed by their flat
+row-major layout: `view` reads its argument, and `assemble` writes to it, at offset + index * strides, counted
+in elements. That covers slicing, transposing, reshaping and broadcasting.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Shape = tuple[int, ...]
 
 MAX_OPERATIONS = 1 << 18
 MAX_EXPRESSION_BYTES = 128 << 20
-"""Of constants, and of the file that holds an expression."""
+"""Limit for the constants, and for the file that holds an expression."""
 _MAX_AXES = 16
 _MAX_ELEMENTS = 1 << 40
 
 
 class InvalidExpressionError(Exception):
-    """Not an expression: what is wrong with it."""
+    """Not an expression; the message says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpressionNode:
-    """One operation: its kind, its arguments' numbers, what else it takes, the shape of its result."""
+    """One operation: its kind, its arguments' numbers, its parameters, and the shape of its result."""
 
     kind: str
     args: tuple[int, ...]
@@ -47,20 +47,20 @@ class ExpressionNode:
 
 @dataclass(frozen=True, eq=False)
 class ArrayExpression:
-    """Operations in order, the constants they name, and the operations that are the outputs."""
+    """Operations in order, the constants they use, and the operations that are the outputs."""
 
     nodes: Sequence[ExpressionNode]
     arrays: Sequence[Array]
     outputs: Sequence[int]
 
     def to_bytes(self) -> bytes:
-        """Return it as the bytes of an .npz file."""
+        """Return the expression as the bytes of an .npz file."""
         listed = [[node.kind, node.args, node.params] for node in self.nodes]
         return _pack_file({"nodes": listed, "outputs": self.outputs}, self.arrays)
 
 
 def pack_refusal(reason: str) -> bytes:
-    """Return what `load_expression` raises, with the reason, when it reads it."""
+    """Return a file that makes `load_expression` raise with this reason."""
     return _pack_file({"unfollowed": reason}, ())
 
 
@@ -76,7 +76,7 @@ def load_expression(data: bytes, inputs: Sequence[Shape]) -> ArrayExpression:
     """Read what `to_bytes` wrote; `inputs` are the shapes of the inputs.
 
     Raises:
-        InvalidExpressionError: the bytes are not an expression over these inputs, or say why there is none.
+        InvalidExpressionError: the bytes are no expression over these inputs, or state why there is none.
     """
     return _load_cached(data, tuple(inputs))
 
@@ -109,7 +109,7 @@ def _load_cached(data: bytes, inputs: tuple[Shape, ...]) -> ArrayExpression:
 
 @dataclass(frozen=True, slots=True)
 class OperationContext:
-    """What a kind of operation is checked against."""
+    """The context that an operation is checked against."""
 
     args: Sequence[Shape]
     inputs: Sequence[Shape]
@@ -128,7 +128,7 @@ class OperationTable:
         """Add an operation on earlier ones; return its number.
 
         Raises:
-            InvalidExpressionError: it takes something else, or there are too many.
+            InvalidExpressionError: it needs other arguments, or there are too many operations.
         """
         if len(self.nodes) == MAX_OPERATIONS:
             raise InvalidExpressionError(f"there are more than {MAX_OPERATIONS} operations")
@@ -247,14 +247,16 @@ SHAPE_RULES: Mapping[str, Callable[..., Shape]] = {
 
 @dataclass(frozen=True, slots=True)
 class AxisAlignment:
-    """A strided part of an array: where it begins, and by axis of the array the part's (axis, step)."""
+    """A strided part of an array: its start, and for each axis of the array the part's (axis, step)."""
 
     starts: Shape
     axes: Mapping[int, tuple[int, int]]
 
 
 def align_view(source: Shape, shape: Shape, strides: Shape, offset: int) -> AxisAlignment | None:
-    """Return how each axis of a strided part runs along one axis of its source; None: one runs across."""
+    """Return how each axis of a strided part runs along one axis of its source; None if one runs across
+    axes.
+    """
     if not prod(source):
         return None
     starts = tuple(int(at) for at in np.unravel_index(offset, source))

@@ -1,8 +1,8 @@
-"""Evaluates parts of an expression over a domain: only what they need of every operation on the way.
+"""Evaluates parts of an expression over a domain, computing only what they need of each operation.
 
-First regions go up from the part, each operation turning what is wanted of it into what it wants of its
-arguments. Then values come down, each operation computed once, on the least region that holds all that is
-wanted of it, and dropped after its last use.
+First, regions go backward from the part: each operation turns the region wanted of it into the regions it
+needs of its arguments. Then values go forward: each operation is computed once, on the smallest region that
+holds all that is wanted, and dropped after its last use.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from remote.judge.identity.regions import (
 from remote.judge.tiles import OutputTile
 
 _MAX_RESULT_ELEMENTS, _MAX_TOTAL_ELEMENTS = 1 << 24, 1 << 27
-"""Elements of one operation's result, and of all results, that are evaluated."""
+"""Limits on the elements evaluated for one operation's result, and for all results."""
 
 
 def evaluate_boxes(
@@ -66,7 +66,7 @@ def evaluate_boxes(
 
 @dataclass(frozen=True, slots=True)
 class _EvaluationPlan:
-    """What is computed for some boxes, in order; of each the region; what is of no more use after it."""
+    """What to compute for some boxes, in order, with the region of each, and what can be dropped after it."""
 
     plans: Sequence[tuple[int, _OperationPlan]]
     have: dict[int, ArrayRegion]
@@ -101,7 +101,7 @@ def _box_region(box: OutputTile) -> ArrayRegion:
 
 @dataclass(frozen=True, slots=True)
 class _OperationPlan:
-    """What an operation needs for a region: parts of its arguments, and how it makes its result of them."""
+    """What an operation needs for a region: parts of its arguments, and how to make its result of them."""
 
     needs: Sequence[tuple[int, ArrayRegion]]
     compute: Callable[[ValueDomain, Sequence[Planes]], Planes]
@@ -109,7 +109,7 @@ class _OperationPlan:
 
 @dataclass(frozen=True, slots=True)
 class _RegionRequest:
-    """An operation, the region that is asked of it, and its arguments' shapes."""
+    """An operation, the region wanted of it, and its arguments' shapes."""
 
     expression: ArrayExpression
     node: ExpressionNode
@@ -125,7 +125,7 @@ def _plan_operation(expression: ArrayExpression, number: int, region: ArrayRegio
 
 
 def _last_uses(plans: dict[int, _OperationPlan], goals: set[int]) -> dict[int, list[int]]:
-    """By operation, the values but goals that it is the last to use."""
+    """By operation, the values except goals that it is the last to use."""
     last = {at: number for number in sorted(plans) for at, _ in plans[number].needs}
     found: dict[int, list[int]] = {}
     for at, number in last.items():
@@ -185,7 +185,7 @@ def _plan_matmul(asked: _RegionRequest) -> _OperationPlan:
 
 
 def _plan_recurrence(asked: _RegionRequest) -> _OperationPlan:
-    """All states up to the last one that is asked for."""
+    """Plan all states up to the last one that is wanted."""
     node, (steps, *rest) = asked.node, asked.region
     region = (range(int(regions.as_positions(steps)[-1]) + 1), *rest)
     needs = [(node.args[n], unbroadcast_region(region, asked.argument_shape(n))) for n in (0, 1)]
@@ -228,7 +228,7 @@ def _plan_view(asked: _RegionRequest) -> _OperationPlan:
 
 
 def _plan_scattered_view(asked: _RegionRequest, source: Shape, flat: regions.Ints) -> _OperationPlan:
-    """A part that runs across axes of its source: elements one by one, from the least box of them."""
+    """Plan a part that runs across axes of its source: elements one by one, from their smallest box."""
     places = np.unravel_index(flat, source)
     found = [np.unique(axis, return_inverse=True) for axis in places]
     region = tuple(positions for positions, _ in found)
@@ -239,7 +239,7 @@ def _plan_scattered_view(asked: _RegionRequest, source: Shape, flat: regions.Int
 
 
 def _plan_assembly(asked: _RegionRequest) -> _OperationPlan:
-    """The pieces that show, later ones over earlier ones, and the base where it shows."""
+    """Plan the visible pieces, later ones over earlier ones, and the base where it shows."""
     base, *pieces = asked.node.args
     remaining: ArrayRegion | None = asked.region
     shown: list[tuple[int, ArrayRegion, list[AxisPositions], AxisAlignment]] = []
@@ -267,7 +267,7 @@ def _plan_assembly(asked: _RegionRequest) -> _OperationPlan:
 def _uncovered_region(
     region: ArrayRegion, remaining: ArrayRegion, where: Sequence[AxisPositions]
 ) -> ArrayRegion | None:
-    """What a piece at these positions of a region leaves of it, or a region around that; None: nothing."""
+    """The region that a piece at these positions leaves uncovered, or one around it; None: nothing."""
     short = [n for n, axis in enumerate(region) if len(where[n]) < len(axis)]
     if not short:
         return None

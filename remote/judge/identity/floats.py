@@ -1,8 +1,8 @@
-"""Ordinary numbers in float64: how far two formulas are from each other where rounding hardly counts.
+"""Domain of float64 numbers: how far two formulas are apart where rounding hardly matters.
 
-Whoever differs over the residues differs here too, and by more than the rounding of constants to float32
-explains, or the formulas may yet mean the same. Inputs are hashes of a secret and the element's number, so
-that no array of them is ever drawn.
+Formulas that differ over the residues must also differ here, by more than rounding constants to float32
+explains; otherwise they may still mean the same. Inputs are hashes of a secret and the element's number, so
+no input array is ever drawn.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from remote.judge.identity.hashing import derive_secret, mix_bits
 from seeds.spec import InputSpec
 
 _UINT32_UNIT = 2.0**-32
-_MOVE_DISTANCE = 16.0  # far beyond what is drawn, so that a maximum moves too
+_MOVE_DISTANCE = 16.0  # far outside the range of the draws, so that a maximum moves too
 
 _UNARY: dict[str, Callable[[Array], Array]] = {
     "exp": np.exp,
@@ -34,10 +34,10 @@ _BINARY: dict[str, Any] = {
 
 
 class FloatDomain(ComposedDomain):
-    """Planes: the number in float64. What has no rules here is NaN.
+    """Planes: the number in float64. Functions without rules give NaN.
 
-    Inputs are drawn as a problem's `inputs` say, but `scale` times as large; `moved` is an (input, element)
-    that is some of its input's units away from that.
+    Inputs have the distribution that a problem's `inputs` specify, times `scale`. `moved` is an (input,
+    element) that is shifted by several of its input's units.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class FloatDomain(ComposedDomain):
         return Planes((np.abs(values) if item.distribution == "abs_normal" else values,))
 
     def unknown_values(self, shape: Sequence[int]) -> Planes:
-        """Return numbers of which nothing is known."""
+        """Return unknown numbers."""
         return Planes((np.full(tuple(shape), np.nan),))
 
     def known_values(self, value: Planes) -> Array:
@@ -76,11 +76,11 @@ class FloatDomain(ComposedDomain):
         return value.arrays[0]
 
     def simple_unary(self, name: str, value: Planes) -> Planes:
-        """Apply a function that is not made of others."""
+        """Apply a function that is not composed of others."""
         return self._apply_function(name, _UNARY.get(name), value)
 
     def simple_binary(self, name: str, left: Planes, right: Planes) -> Planes:
-        """Apply a function that is not made of others."""
+        """Apply a function that is not composed of others."""
         return self._apply_function(name, _BINARY.get(name), left, right)
 
     def reduce(self, name: str, value: Planes, axes: Sequence[int]) -> Planes:
@@ -88,11 +88,11 @@ class FloatDomain(ComposedDomain):
         return Planes((_BINARY[name].reduce(value.arrays[0], axis=tuple(axes), keepdims=True),))
 
     def matmul(self, left: Planes, right: Planes) -> Planes:
-        """Return products of matrices, the leading axes broadcast."""
+        """Return matrix products, the leading axes broadcast."""
         return Planes((np.matmul(left.arrays[0], right.arrays[0]),))
 
     def select(self, mask: Planes, left: Planes, right: Planes) -> Planes:
-        """Return left where the truth value is true, else right."""
+        """Return left where the condition is true, else right."""
         return Planes((np.where(mask.arrays[0] != 0, left.arrays[0], right.arrays[0]),))
 
     def _apply_function(self, name: str, function: Callable[..., Array] | None, *values: Planes) -> Planes:
@@ -104,7 +104,7 @@ class FloatDomain(ComposedDomain):
         return Planes((np.asarray(found, np.float64),))
 
     def _normal_numbers(self, number: int, index: Array) -> Array:
-        """Standard normal numbers of the elements, by Box and Muller."""
+        """Standard normal numbers of the elements, by the Box-Muller method."""
         start = np.uint64(derive_secret(self._seed, f"input {number}"))
         drawn = mix_bits(np.asarray(index).astype(np.uint64) + start)
         angle, radius = (
@@ -116,7 +116,7 @@ class FloatDomain(ComposedDomain):
 
 
 class TrackingFloatDomain(FloatDomain):
-    """Remembers which elements of the inputs it was asked for, `requested_elements`: flat arrays by input."""
+    """Records which input elements were requested, in `requested_elements`: flat arrays by input."""
 
     @cached_property
     def requested_elements(self) -> dict[int, list[Array]]:

@@ -1,4 +1,4 @@
-"""The two that are compared, a program and a reference, and on which elements of the outputs."""
+"""The two sides that are compared, a program and a reference, and the compared output elements."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ FormulaEvaluator = Callable[[ValueDomain, Sequence[OutputTile]], list[Planes]]
 class FormulaComparison:
     """What is compared; `seed` is the secret that symbols come from.
 
-    `simulate` runs the program in float32 on the inputs that an evaluation of it asked for: flat, box after
-    box, None where it cannot be run.
+    `simulate` runs the program in float32 on the inputs that one of its evaluations requested. It returns the
+    compared elements flat, box after box, or None if the program cannot be run.
     """
 
     program: FormulaEvaluator
@@ -33,11 +33,11 @@ class FormulaComparison:
 
     @property
     def element_count(self) -> int:
-        """Elements of the outputs that are compared."""
+        """Number of output elements that are compared."""
         return sum(int(np.prod([end - first for first, end in box.box])) for box in self.boxes)
 
     def locate_element(self, position: int) -> tuple[int, tuple[int, ...]]:
-        """The output and the index in it of a compared element."""
+        """Return the output of a compared element, and its index there."""
         for tile in self.boxes:
             shape = tuple(end - first for first, end in tile.box)
             size = int(np.prod(shape))

@@ -1,8 +1,8 @@
-"""Functions made of others, the same for every domain, and what functions give for numbers that are known.
+"""Functions composed of others, the same for every domain, and the values of functions of known numbers.
 
-`ComposedDomain` is a domain's base: it takes any name, replaces functions by what they are made of until a
-few are left, and leaves those to the domain: negative, reciprocal, sqrt, exp; add, subtract, multiply,
-divide, maximum, minimum, the comparisons. Names are those of NumPy and of the simulator's instructions.
+`ComposedDomain` is a domain's base class. It accepts any name, expands functions until only a few remain, and
+leaves those to the domain: negative, reciprocal, sqrt, exp; add, subtract, multiply, divide, maximum,
+minimum, the comparisons. Names are those of NumPy and of the simulator's instructions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HIGHEST_POWER = 64
 
 
 class ComposedDomain(ABC):
-    """A domain of which only the functions that others are made of are left to say."""
+    """A domain that only has to implement the functions that the others are composed of."""
 
     @abstractmethod
     def constant(self, array: Array) -> Planes: ...
@@ -39,11 +39,11 @@ class ComposedDomain(ABC):
 
     @abstractmethod
     def simple_unary(self, name: str, value: Planes) -> Planes:
-        """Apply a function that is not made of others."""
+        """Apply a function that is not composed of others."""
 
     @abstractmethod
     def simple_binary(self, name: str, left: Planes, right: Planes) -> Planes:
-        """Apply a function that is not made of others."""
+        """Apply a function that is not composed of others."""
 
     @abstractmethod
     def select(self, mask: Planes, left: Planes, right: Planes) -> Planes: ...
@@ -66,7 +66,7 @@ class ComposedDomain(ABC):
         return made(_Formula(self, left), _Formula(self, right)).value
 
     def _known_power(self, base: Planes, exponent: Planes) -> Planes | None:
-        """Powers with one known exponent, a multiple of a half; None for others."""
+        """Powers with one known exponent that is a multiple of a half; None for others."""
         values = np.unique(self.known_values(exponent))
         halves = 2.0 * values[0] if values.size == 1 else np.nan
         if not (halves.is_integer() and abs(halves) <= 2 * _HIGHEST_POWER):
@@ -79,7 +79,7 @@ class ComposedDomain(ABC):
 
 
 class _Formula:
-    """A value with operators, so that formulas read as formulas."""
+    """A value with operators, so that code reads like formulas."""
 
     def __init__(self, domain: ComposedDomain, value: Planes) -> None:
         self.domain, self.value = domain, value
@@ -91,7 +91,7 @@ class _Formula:
         return _Formula(self.domain, self.domain.apply_binary(name, self.value, self._as_planes(other)))
 
     def choose(self, left: _Formula | float, right: _Formula | float) -> _Formula:
-        """Choose by this truth value."""
+        """Return left where this condition is true, else right."""
         chosen = self.domain.select(self.value, self._as_planes(left), self._as_planes(right))
         return _Formula(self.domain, chosen)
 
@@ -117,7 +117,7 @@ class _Formula:
 
 
 def _natural_power(base: _Formula, exponent: int) -> _Formula:
-    """A power that is a natural number."""
+    """A power with a natural exponent."""
     found = None
     for digit in f"{exponent:b}":
         found = found * found if found is not None else None
@@ -224,7 +224,9 @@ _INTEGER_FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def apply_to_known(name: str, *values: Array) -> Array | None:
-    """Return what a function gives for known numbers, NaN where one is NaN; None: it is not known here."""
+    """Return a function's values for known numbers, NaN where an argument is NaN; None: not implemented
+    here.
+    """
     with np.errstate(all="ignore"):
         if name in _NUMPY_FUNCTIONS:
             return np.asarray(_NUMPY_FUNCTIONS[name](*values), np.float64)

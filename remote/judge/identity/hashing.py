@@ -1,4 +1,4 @@
-"""Numbers that look random and are a function of a secret and a place, so that no array of them is drawn."""
+"""Pseudo-random numbers as a function of a secret and a position, so that no array of them is drawn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 def derive_secret(seed: bytes, purpose: str) -> int:
-    """Return 64 bits for one purpose of a secret."""
+    """Derive 64 bits for one purpose from a secret."""
     return int.from_bytes(hashlib.sha256(seed + purpose.encode()).digest()[:8], "big")
 
 

@@ -1,7 +1,7 @@
 """Arithmetic of a prime field on whole arrays: uint64 residues below a prime of at most 31 bits.
 
-Quotients by a fixed divisor are vectorised in NumPy and remainders are not, so remainders are made of
-quotients. Products of matrices split residues into halves of 16 bits and add up exactly in float64.
+NumPy vectorises quotients by a fixed divisor but not remainders, so remainders are computed from quotients.
+Matrix products split residues into halves of 16 bits and add up exactly in float64.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ ResidueArray = NDArray[np.uint64]
 
 _HALF = np.uint64(16)
 _LOW = np.uint64(0xFFFF)
-_MAX_TERMS = 1 << 18  # terms of sums of products below 2^34 that float64 holds exactly, with room
-_WINDOW = 4  # bits of an exponent taken at a time
+_MAX_TERMS = 1 << 18  # number of products below 2^34 whose sum float64 holds exactly, with room to spare
+_WINDOW = 4  # exponent bits processed at a time
 
 
 class PrimeField:
-    """The integers modulo `prime`, which is 3 modulo 4: a square has its root as one of its powers."""
+    """The integers modulo `prime`, which is 3 modulo 4, so a square's root is one of its powers."""
 
     def __init__(self, prime: int) -> None:
         if prime % 4 != 3 or prime >= 1 << 31:
@@ -66,7 +66,7 @@ class PrimeField:
         return found
 
     def inverse(self, values: ResidueArray) -> ResidueArray:
-        """Return reciprocals, zero for zero: one inversion for all, shared through a tree of products."""
+        """Return reciprocals, zero for zero; one inversion serves all, through a tree of products."""
         flat = np.where(values == 0, np.uint64(1), values).reshape(-1)
         levels = [flat]
         while levels[-1].size > 1:
@@ -77,7 +77,7 @@ class PrimeField:
         found = np.array([pow(int(item), -1, self.order) for item in levels.pop()], np.uint64)
         for level in reversed(levels):
             below = np.empty_like(level)
-            found = found[: level.size // 2]  # without what made the level above even
+            found = found[: level.size // 2]  # drop the element that padded the level above
             below[::2] = self.multiply(found, level[1::2])
             below[1::2] = self.multiply(found, level[::2])
             found = below
@@ -85,11 +85,11 @@ class PrimeField:
         return np.where(values == 0, np.uint64(0), found)
 
     def square_root(self, values: ResidueArray) -> ResidueArray:
-        """Return the root that is itself a square; of what is no square, the root of its negative."""
+        """Return the root that is itself a square; for a non-square, the root of its negative."""
         return self.power(values, (self.order + 1) // 4)
 
     def is_square(self, values: ResidueArray, root: ResidueArray) -> NDArray[np.bool_]:
-        """Whether values that have this `square_root` are squares, zero included."""
+        """Whether values with this `square_root` are squares; zero is one."""
         same: NDArray[np.bool_] = self.multiply(root, root) == values
         return same
 
@@ -111,7 +111,7 @@ class PrimeField:
         return np.moveaxis(found, 0, axis)
 
     def matmul(self, left: ResidueArray, right: ResidueArray) -> ResidueArray:
-        """Return products of matrices, the leading axes broadcast."""
+        """Return matrix products, the leading axes broadcast."""
         parts = [
             self._multiply_halves(
                 left[..., start : start + _MAX_TERMS], right[..., start : start + _MAX_TERMS, :]
@@ -124,7 +124,7 @@ class PrimeField:
         left_high, left_low = (left >> _HALF).astype(np.float64), (left & _LOW).astype(np.float64)
         right_high, right_low = (right >> _HALF).astype(np.float64), (right & _LOW).astype(np.float64)
         high, low = np.matmul(left_high, right_high), np.matmul(left_low, right_low)
-        # Karatsuba: three products of matrices give all four of the halves.
+        # Karatsuba: three matrix products give all four products of the halves.
         middle = np.matmul(left_high + left_low, right_high + right_low) - high - low
         found = self._shift_half(high.astype(np.uint64)) + middle.astype(np.uint64)
         return self.remainder(self._shift_half(found) + low.astype(np.uint64))

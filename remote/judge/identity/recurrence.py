@@ -1,4 +1,4 @@
-"""Linear recurrences over any domain, in about as many steps as the root of their length."""
+"""Solves linear recurrences over any domain, in about as many steps as the square root of their length."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from remote.judge.identity.domain import Array, Planes, ValueDomain
 def solve_recurrence(domain: ValueDomain, factors: Planes, terms: Planes, initial: Planes) -> Planes:
     """Return s[t] = factors[t] * s[t - 1] + terms[t] along the first axis, where s[-1] is `initial`.
 
-    `factors` and `terms` have one shape, `initial` has it without the first axis. The time is cut into
-    blocks, which are gone through side by side as if each began at zero; then what each begins with is added.
+    `factors` and `terms` have one shape; `initial` has that shape without the first axis. Time is cut into
+    blocks that are processed side by side as if each started at zero; then each block's starting state is
+    added.
     """
     length = terms.shape[0]
     width = isqrt(length)

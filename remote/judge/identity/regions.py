@@ -1,4 +1,4 @@
-"""Parts of arrays: along each axis the positions that are wanted, a range where they are contiguous."""
+"""Regions of arrays: the wanted positions along each axis, as a range where they are contiguous."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ SINGLE_POSITION = range(1)
 
 
 def whole_region(shape: Shape) -> ArrayRegion:
-    """Return all of an array."""
+    """Return the region of a whole array."""
     return tuple(range(size) for size in shape)
 
 
 def region_shape(region: ArrayRegion) -> Shape:
-    """Return the shape of what is in a region."""
+    """Return the shape of a region's contents."""
     return tuple(len(axis) for axis in region)
 
 
@@ -41,7 +41,7 @@ def merge_regions(regions: Sequence[ArrayRegion]) -> ArrayRegion:
 
 
 def unbroadcast_region(region: ArrayRegion, shape: Shape) -> ArrayRegion:
-    """Return what a region asks of an array of `shape` that was broadcast."""
+    """Return what a region needs of an array of `shape` that was broadcast."""
     own = region[len(region) - len(shape) :]
     return tuple(SINGLE_POSITION if size == 1 else axis for axis, size in zip(own, shape, strict=True))
 
@@ -64,7 +64,7 @@ def flat_indices(region: ArrayRegion, strides: Sequence[int], offset: int = 0) -
 
 
 def source_region(part: AxisAlignment, region: ArrayRegion, source: Shape) -> ArrayRegion:
-    """Return what a region of a strided part asks of its source."""
+    """Return what a region of a strided part needs of its source."""
     found: list[AxisPositions] = [range(start, start + 1) for start in part.starts]
     for axis in range(len(source)):
         if axis in part.axes:
@@ -76,9 +76,9 @@ def source_region(part: AxisAlignment, region: ArrayRegion, source: Shape) -> Ar
 def piece_region(
     part: AxisAlignment, region: ArrayRegion, shape: Shape
 ) -> tuple[ArrayRegion, list[AxisPositions]] | None:
-    """Return what a region of an array asks of a piece of it, and where in the region that lies.
+    """Return what a region of an array needs of a piece of it, and where in the region that lies.
 
-    Where: positions along each axis of the region. None: the piece is not in the region.
+    The place is given as positions along each axis of the region. None: the piece is not in the region.
     """
     wanted: list[AxisPositions] = [SINGLE_POSITION] * len(shape)
     where: list[AxisPositions] = []
@@ -97,7 +97,9 @@ def piece_region(
 def write_piece(
     target: Array, part: Array, where: Sequence[AxisPositions], part_axes: Sequence[int | None]
 ) -> None:
-    """Write a piece to its places; `part_axes` names, for each axis of the target, the piece's or none."""
+    """Write a piece to its place; `part_axes` gives, for each axis of the target, the piece's axis or
+    None.
+    """
     order = [axis for axis in part_axes if axis is not None]
     rest = [axis for axis in range(part.ndim) if axis not in order]
     counts = tuple(len(at) for at in where)
@@ -108,7 +110,7 @@ def write_piece(
 
 
 def exclude_positions(axis: AxisPositions, where: AxisPositions) -> AxisPositions:
-    """Return an axis without what lies at some positions in it."""
+    """Return an axis without the entries at some positions in it."""
     return _as_range(np.delete(as_positions(axis), as_positions(where)))
 
 

@@ -1,14 +1,14 @@
-"""Numbers of two prime fields, in which formulas agree when they are the same formula.
+"""Domain of two prime fields, in which formulas agree when they are the same formula.
 
 Inputs are secret symbols. A value has a residue modulo P and one modulo Q; sums and products are taken in
-both. exp(x) is, modulo P, the power x mod Q of a base of order Q: exp(a + b) = exp(a) exp(b) holds, and
-exp(x - m) over its sum does not depend on m (the construction of Mirage, arXiv:2405.05751). Roots are powers,
-so that they multiply. By Schwartz and Zippel, two rational functions of degree d that differ agree at a
-secret point with a chance of about d / P.
+both. exp(x) is, modulo P, the power x mod Q of a base of order Q. So exp(a + b) = exp(a) exp(b) holds, and
+exp(x - m) divided by its sum does not depend on m (the construction of Mirage, arXiv:2405.05751). Roots are
+powers, so they multiply. By the Schwartz-Zippel lemma, two different rational functions of degree d agree at
+a secret point with a probability of about d / P.
 
-Maxima and comparisons go by a total order of residues, in which -x > 0 exactly if x < 0: the same on both
-sides, not the order of reals. What went by it, or through a function without rules, is marked by
-`DoubtFlags`: there only agreement means something.
+Maxima and comparisons use a total order of residues, in which -x > 0 exactly if x < 0. It is the same on both
+sides, but not the order of reals. Values that depend on it, or on a function without rules, are marked with
+`DoubtFlags`: for them only agreement means something.
 """
 
 from __future__ import annotations
@@ -28,22 +28,25 @@ from remote.judge.identity.hashing import derive_secret, mix_bits
 from remote.judge.identity.prime_fields import PrimeField
 
 LARGE_CONSTANT, INFINITE_CONSTANT = 1e6, 1e30
-"""Constants at least so large stand for infinity: masked scores, maxima that have yet to begin.
+"""Constants at least this large stand for infinity: masked scores, initial values of maxima.
 
-What is added to the smaller ones may be seen, in float64; of them that is said, until an exponential is zero.
+In float64, a number added to one of the smaller ones may be visible; such values are flagged until an
+exponential turns them into zero.
 """
 
 _SHIFT = 8
-_MAX_NAMED_CONSTANTS = 1 << 12  # more different constants than this are taken as the float32 that they are
+_MAX_NAMED_CONSTANTS = 1 << 12  # beyond this many different constants, all are taken as their float32 values
 
 
 class DoubtFlags(IntFlag):
-    """What is outside the fragment, so that two results that differ may yet be equal."""
+    """Reasons for which a value is outside the covered fragment, so that different results may still be
+    equal.
+    """
 
     ORDER = 1  # a maximum, a minimum or a comparison
     FUNCTION = 2  # a function without rules
-    CONSTANT = 4  # a constant that has no name
-    ROOT = 8  # a root of what has none in this field: other symbols may show more
+    CONSTANT = 4  # a constant without a name
+    ROOT = 8  # a root of a number that has none in this field; other symbols may show more
     UNKNOWN = 16  # not computed
     EXPONENT = 32  # an exponential of an exponential
     ZERO = 64  # a division by zero
@@ -57,8 +60,8 @@ class ResidueDomain(ComposedDomain):
     """Planes: residue modulo P, residue modulo Q, real number where it is known, marks of `DoubtFlags`.
 
     The marks of the residue modulo P are the low byte, those of the one modulo Q the high byte. `seed` is
-    secret. With `descending`, the order of residues is the other way round: what does not change with it
-    does not depend on it.
+    secret. `descending` reverses the order of residues: a result that stays the same does not depend on the
+    order.
     """
 
     def __init__(self, seed: bytes, *, descending: bool = False) -> None:
@@ -71,7 +74,7 @@ class ResidueDomain(ComposedDomain):
         self._factors = {name: self._secret_number(name) for name in exact_constants.FACTORS}
 
     def doubt_flags(self, value: Planes) -> NDArray[np.uint8]:
-        """Return the marks of `DoubtFlags` of what the values themselves are compared by."""
+        """Return the `DoubtFlags` of the residues that values are compared by."""
         return (value.arrays[3] & _VALUE_MASK).astype(np.uint8)
 
     def constant(self, array: Array) -> Planes:
@@ -94,23 +97,23 @@ class ResidueDomain(ComposedDomain):
         return self._draw_symbols(f"input {number}", np.asarray(index).astype(np.uint64), 0)
 
     def unknown_values(self, shape: Sequence[int]) -> Planes:
-        """Return numbers of which nothing is known."""
+        """Return unknown numbers."""
         self._fresh += 1
         index = np.arange(np.prod(shape, dtype=np.int64), dtype=np.uint64).reshape(shape)
         return self._draw_symbols(f"unknown {self._fresh}", index, DoubtFlags.UNKNOWN * _BOTH_BYTES)
 
     def known_values(self, value: Planes) -> Array:
-        """Return the real numbers of what comes from constants alone, NaN elsewhere."""
+        """Return the real numbers of values made of constants only, NaN elsewhere."""
         return value.arrays[2]
 
     def simple_unary(self, name: str, value: Planes) -> Planes:
-        """Apply a function that is not made of others."""
+        """Apply a function that is not composed of others."""
         with np.errstate(all="ignore"):
             rule = _UNARY.get(name)
             return self._apply_opaque(name, value) if rule is None else rule(self, value)
 
     def simple_binary(self, name: str, left: Planes, right: Planes) -> Planes:
-        """Apply a function that is not made of others."""
+        """Apply a function that is not composed of others."""
         with np.errstate(all="ignore"):
             if name in COMPARISONS:
                 return self._compare_values(name, left, right)
@@ -129,7 +132,7 @@ class ResidueDomain(ComposedDomain):
             return Planes((*sums, known(axis=axes, keepdims=True), union_over_axes(why, axes)))
 
     def matmul(self, left: Planes, right: Planes) -> Planes:
-        """Return products of matrices, the leading axes broadcast."""
+        """Return matrix products, the leading axes broadcast."""
         value = self._values.matmul(left.arrays[0], right.arrays[0])
         exponent = self._exponents.matmul(left.arrays[1], right.arrays[1])
         known = [~np.isnan(side.arrays[2]) for side in (left, right)]
@@ -141,7 +144,7 @@ class ResidueDomain(ComposedDomain):
         return Planes((value, exponent, real, why))
 
     def select(self, mask: Planes, left: Planes, right: Planes) -> Planes:
-        """Return left where the truth value is true, else right."""
+        """Return left where the condition is true, else right."""
         truth = mask.arrays[0] != 0
         value, exponent, real, why = _choose_planes(truth, left, right).arrays
         return Planes((value, exponent, real, why | _mark_both(mask.arrays[3])))
@@ -185,10 +188,10 @@ class ResidueDomain(ComposedDomain):
         return value, exponent, unnamed | bad | worse << _SHIFT
 
     def _encode_exact(self, item: exact_constants.ExactNumber, field: PrimeField) -> tuple[int, int]:
-        """The residue of a constant, and its marks."""
+        """Return the residue of a constant, and its marks."""
         found, missing = field.fraction_residue(item.fraction), 0
         if item.factor:
-            # Made of a fourth power, so that its roots are what they should be.
+            # Computed from the fourth power, so that roots are consistent.
             factor = pow(self._factors[item.factor] % (field.order - 1) + 1, 4, field.order)
             found = found * pow(factor, item.power, field.order) % field.order
         for _ in range(item.root.bit_length() - 1):
@@ -197,7 +200,7 @@ class ResidueDomain(ComposedDomain):
         return item.sign * found % field.order, missing
 
     def _encode_floats(self, found: Array) -> tuple[Array, Array, Array]:
-        """The residues of float32 as they are: integers times powers of two."""
+        """The residues of float32 values: integers times powers of two."""
         whole = (found == np.rint(found)) & (np.abs(found) < 1 << 53)
         mantissa, power = np.frexp(np.where(whole, found, found.astype(np.float32)))
         usual = np.isfinite(mantissa)
@@ -211,7 +214,7 @@ class ResidueDomain(ComposedDomain):
         return columns[0], columns[1], np.where(whole, 0, marks).astype(np.uint16)
 
     def _apply_opaque(self, name: str, *values: Planes) -> Planes:
-        """A function without rules: a hash of its name and arguments; what it is where they are known."""
+        """A function without rules: a hash of its name and arguments, or its value where they are known."""
         parts = [self._values.remainder(mix_bits(value.arrays[0])) for value in values]
         place = parts[0] if len(parts) == 1 else mix_bits(parts[0]) ^ parts[1]
         why = np.bitwise_or.reduce(np.broadcast_arrays(*(value.arrays[3] for value in values)))
@@ -244,7 +247,7 @@ class ResidueDomain(ComposedDomain):
         return Planes((residue, residue, np.where(sure, truth, np.nan), _clear_where(sure, why)))
 
     def _pick_extreme(self, name: str, value: Planes, axes: tuple[int, ...]) -> Planes:
-        """Whole elements, picked by their order; -inf never counts in a maximum, nor inf in a minimum."""
+        """Pick whole elements by their order; -inf never counts in a maximum, nor inf in a minimum."""
         value = value.move(lambda array: _merge_axes_last(array, axes))
         real = value.arrays[2]
         pick = np.argmax if name == "maximum" else np.argmin
@@ -287,7 +290,7 @@ class ResidueDomain(ComposedDomain):
         return _zero_where(Planes((found, next_exponent, real, why)), real == 0)
 
     def log(self, value: Planes) -> Planes:
-        """A function without rules, but that an exponential undoes it: its exponent is known."""
+        """A function without rules, except that exp undoes it: the exponent is remembered."""
         opaque = self._apply_opaque("log", value)
         numbers, places = np.unique(value.arrays[0], return_inverse=True)
         if numbers.size > MOST_LOGARITHMS:
@@ -362,7 +365,7 @@ _BINARY: dict[str, Callable[[ResidueDomain, Planes, Planes], Planes]] = {
 
 
 def _mark_both(why: Array) -> NDArray[np.uint16]:
-    """What marks either residue marks both."""
+    """Marks of either residue apply to both."""
     both: NDArray[np.uint16] = why | why >> np.uint16(_SHIFT) | why << np.uint16(_SHIFT)
     return both
 
@@ -376,14 +379,14 @@ def _clear_where(condition: Array, why: Array) -> NDArray[np.uint16]:
 
 
 def _zero_where(value: Planes, where: Array) -> Planes:
-    """The value, but the known number zero at some places."""
+    """The value, with the known number zero at some positions."""
     if not where.any():
         return value
     return value.move(lambda array: np.where(where, array.dtype.type(0), array))
 
 
 def _merge_axes_last(array: Array, axes: tuple[int, ...]) -> Array:
-    """The axes as one, the last."""
+    """Return the array with these axes merged into one, the last."""
     moved = np.moveaxis(array, axes, range(-len(axes), 0))
     return moved.reshape(*moved.shape[: moved.ndim - len(axes)], -1)
 

@@ -1,13 +1,14 @@
-"""Whether a program computes what the reference does: proven on parts of the outputs, tested, or rejected.
+"""Decides whether a program computes the reference's formula: proven on parts of the outputs, tested, or
+rejected.
 
 `proven`: equal over the residues, for two draws of the secret symbols. `rejected`: different there and, in
-float64 too, by more than the rounding of constants explains, with the simulator for a witness; or an output
-cannot depend on an input that the reference's depends on.
-`tested`: neither. That the numbers agreed is then all that is known, and the reason says why.
+float64 too, by more than rounding constants explains, and the simulator agrees with the program's formula; or
+an output cannot depend on an input that the reference's output depends on. `tested`: neither. Then only the
+numeric comparison holds, and the reason says why.
 
-Outside the covered fragment, residues that differ may stand for equal numbers: there float64 and the
-simulator decide alone, so that what is added for show (an unnamed constant, a maximum without effect) hides
-nothing that they see.
+Outside the covered fragment, different residues may stand for equal numbers. There float64 and the simulator
+decide alone. So adding an irrelevant operation (an unnamed constant, a maximum without effect) hides nothing
+that they see.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from remote.judge.identity.residues import DoubtFlags, ResidueDomain
 Floating = NDArray[np.float64]
 
 MIN_PROOF_DRAWS, MAX_DRAWS = 2, 6
-"""Draws of the symbols: those that a proof takes, and those in which a difference is looked for."""
+"""Draws of the symbols: the number that a proof takes, and the number in which to look for a difference."""
 
 SCALES = (1.0, 2.0**-12, 2.0**-24)
-"""How large inputs are in float64: terms that never count among large numbers count among small ones."""
+"""Scales of the float64 inputs: terms that never count among large numbers count among small ones."""
 
 CONSTANT_NOISE = 2e-6
-"""Relative L2 difference that constants rounded to float32 may make."""
+"""Relative L2 difference that rounding constants to float32 may cause."""
 
 _REASONS = {
     DoubtFlags.UNKNOWN: "instructions that cannot be followed reach the result",
@@ -44,7 +45,7 @@ _REASONS = {
     DoubtFlags.ROOT: "no symbols were found whose roots say more",
 }
 _FLOAT_BLIND = DoubtFlags.UNKNOWN | DoubtFlags.ZERO
-"""What float64 does not evaluate truly either; a function that it does not know gives no finite number."""
+"""Values that float64 does not evaluate correctly either; an unknown function gives no finite number."""
 
 _SLIGHT = "the formulas differ by no more than constants rounded to float32 explain"
 _CONTRADICTED = "what the simulator computes does not bear out that the formulas differ"
@@ -52,9 +53,9 @@ _CONTRADICTED = "what the simulator computes does not bear out that the formulas
 
 @dataclass(frozen=True, slots=True)
 class IdentityFinding:
-    """A verdict and why.
+    """A verdict and its reason.
 
-    Of a proof the elements that it is about; of a rejection the first that is wrong, and what it lacks.
+    A proof names the elements that it covers; a rejection names the first wrong element and what it lacks.
     """
 
     verdict: Literal["proven", "tested", "rejected"]
@@ -66,15 +67,16 @@ class IdentityFinding:
 
 @dataclass(frozen=True, slots=True)
 class _SymbolDraw:
-    """Elements that differ, and for each the marks of `DoubtFlags`; those of elements that agree are of no
-    use."""
+    """The elements that differ, and the `DoubtFlags` of each; flags of elements that agree are
+    meaningless.
+    """
 
     differs: NDArray[np.bool_]
     why: NDArray[np.uint8]
 
     @property
     def certain_differences(self) -> NDArray[np.bool_]:
-        """Elements that differ although all that reached them is inside the fragment."""
+        """Elements that differ although everything that reached them is inside the fragment."""
         certain: NDArray[np.bool_] = self.differs & (self.why == 0)
         return certain
 
@@ -92,9 +94,9 @@ class _SymbolDraw:
 
 @dataclass(frozen=True, slots=True)
 class _DrawSummary:
-    """What all draws show: elements that agreed in enough of them, all marks, and the last draw.
+    """The result of all draws: elements that agreed in enough of them, all marks, and the last draw.
 
-    The last one holds elements that certainly differ, if any draw does.
+    The last draw holds elements that certainly differ, if any draw does.
     """
 
     proven: int
@@ -103,7 +105,9 @@ class _DrawSummary:
 
     @property
     def is_proof(self) -> bool:
-        """Roots that say nothing for some symbols say it for others: it is enough to agree where they do."""
+        """Roots that are undefined for some symbols are defined for others: agreement where they exist is
+        enough.
+        """
         return (
             bool(self.proven)
             and not self.marks & ~DoubtFlags.ROOT
@@ -112,7 +116,7 @@ class _DrawSummary:
 
 
 def compare_formulas(sides: FormulaComparison) -> IdentityFinding:
-    """Compare the two over the residues; where they differ, find out what that means."""
+    """Compare both sides over the residues; where they differ, find out what the difference means."""
     draws = _draw_until_decided(sides)
     if draws.is_proof:
         return IdentityFinding("proven", elements=draws.proven)
@@ -130,7 +134,7 @@ def compare_formulas(sides: FormulaComparison) -> IdentityFinding:
 
 
 def _draw_until_decided(sides: FormulaComparison) -> _DrawSummary:
-    """Draw symbols until something is certain, or more of them would show no more."""
+    """Draw symbols until something is certain, or until more draws would show no more."""
     agreed: NDArray[np.int64] = np.zeros(sides.element_count, np.int64)
     marks = DoubtFlags(0)
     for number in range(MAX_DRAWS):
@@ -144,7 +148,7 @@ def _draw_until_decided(sides: FormulaComparison) -> _DrawSummary:
 
 
 def _draw_once(sides: FormulaComparison, number: int) -> _SymbolDraw:
-    """One draw; where only the order of residues is in the way, what does not change with it is certain."""
+    """Make one draw; where only the order is in doubt, a difference that survives its reversal is certain."""
     values, why = _evaluate_residues(sides, number, descending=False)
     differs = values[0] != values[1]
     by_order = differs & ((why & ~DoubtFlags.ROOT) == DoubtFlags.ORDER)
@@ -166,7 +170,7 @@ def _evaluate_residues(
 
 
 def _confirm_difference(sides: FormulaComparison, suspects: NDArray[np.bool_]) -> IdentityFinding:
-    """A rejection if float64 shows the difference too, and the simulator sides with the program's formula."""
+    """Reject if float64 shows the difference too, and the simulator agrees with the program's formula."""
     reason = _SLIGHT
     for scale in SCALES if suspects.any() else ():
         asking = TrackingFloatDomain(sides.seed, sides.inputs, scale)
@@ -188,14 +192,14 @@ def _confirm_difference(sides: FormulaComparison, suspects: NDArray[np.bool_]) -
 
 
 def _relative_difference(found: Floating, truth: Floating) -> float:
-    """The relative L2 difference of what is finite on both sides."""
+    """The relative L2 difference over the elements that are finite on both sides."""
     finite = np.isfinite(found) & np.isfinite(truth)
     wrong, size = (float(np.linalg.norm(item[finite])) for item in (found - truth, truth))
     return wrong / size if size else wrong
 
 
 def _supports_program(simulated: Floating, ours: Floating, truth: Floating) -> bool:
-    """Whether the simulator is at least twice as near to the program's formula as to the reference's."""
+    """Whether the simulator is at least twice as close to the program's formula as to the reference's."""
     finite = np.isfinite(simulated) & np.isfinite(ours) & np.isfinite(truth)
     near, far = (float(np.linalg.norm((simulated - item)[finite])) for item in (ours, truth))
     return near < far / 2

@@ -1,6 +1,6 @@
-"""What home makes of each kind of device that hosts have: how kernels are compiled, how times are judged.
+"""How home uses each kind of device that hosts have: compiles kernels and judges times.
 
-A target brings the kinds that its hosts may report (`targets.base.Parts.devices`).
+A target brings the kinds that its hosts may report (`devices` in `targets.base`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class HostDevice(Protocol):
     async def compile_kernel(
         self, steps: EvaluationSteps, run: EvaluationContext
     ) -> CompiledKernel | JudgeOutcome:
-        """Have the kernel compiled; the verdict where it cannot be."""
+        """Compile the kernel; return the verdict where that fails."""
         ...
 
     async def measure_kernel(
         self, steps: EvaluationSteps, run: EvaluationContext, compiled: CompiledKernel, outcome: JudgeOutcome
     ) -> JudgeOutcome:
-        """Return the outcome on a correct kernel, with its time and profile."""
+        """Return the outcome for a correct kernel, with its time and profile."""
         ...
 
     async def sample_times(
@@ -39,16 +39,16 @@ class HostDevice(Protocol):
         *,
         core: int | None = None,
     ) -> tuple[float, ...]:
-        """Return one round of samples, in milliseconds; `core` is the one to wait for first.
+        """Return one round of samples, in milliseconds; `core` is the core to wait for first.
 
         Raises:
-            KernelFailedError: the device did not take the kernel.
+            KernelFailedError: the device did not accept the kernel.
         """
         ...
 
 
 def create_device(facts: DeviceFacts, local: LocalEvaluator) -> HostDevice:
-    """Return how the device of a host is used."""
+    """Return the object that uses the device of a host."""
     part = next(
         target.parts.devices[facts.device_kind]
         for target in load_families()

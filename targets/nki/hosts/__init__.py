@@ -1,7 +1,7 @@
-"""What hosts of NKI kernels have: the vendor's device, or the simulator that stands in for it; and its
-profiles.
+"""The devices of hosts that run NKI kernels: the vendor's device, or the simulator as a stand-in.
 
-`simulated` stands in where a host has no SDK; `neuron` is the vendor's. Open `simulated.py` first.
+`simulated` is used where a host has no SDK; `neuron` is the vendor's device, with its profiles. Open
+`simulated.py` first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def open_simulated(facts: DeviceFacts, local: LocalEvaluator) -> HostDevice:
-    """Return the stand-in of a host without the vendor's SDK."""
+    """Return the stand-in for a host without the vendor's SDK."""
     del facts
     from targets.nki.hosts.simulated import SimulatedDevice
 

@@ -1,7 +1,7 @@
-"""A Neuron device on a host: compiled by the vendor's compiler, measured, profiled.
+"""A Neuron device on a host: kernels are compiled by the vendor's compiler, measured and profiled.
 
-Outputs are judged as everywhere. What else the judge wants of a kernel, its program, is traced here by the
-simulator: where that cannot follow the kernel, its formula is `tested` instead of `proven`, and nothing more.
+Outputs are judged as everywhere. The judge also wants the kernel's program, which the simulator traces here.
+Where it cannot follow the kernel, the formula is `tested` instead of `proven`, and nothing else changes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ COMPILER_LIMITS = JailLimits(
     cpu_s=1800, wall_s=3600, memory_bytes=64 << 30, file_bytes=4 << 30, open_files=1024, processes=4096,
     answer_bytes=1 << 20,
 )  # fmt: skip
-"""What the compiler with the kernel's Python in it may use."""
+"""Limits for the compiler, which runs the kernel's Python too."""
 
 _REMEMBERED = 1024
 _SUMMARY_BYTES = 16 << 20
@@ -70,7 +70,7 @@ class NeuronDevice:
     async def compile_kernel(
         self, steps: EvaluationSteps, run: EvaluationContext
     ) -> CompiledKernel | JudgeOutcome:
-        """Have the kernel compiled there and traced here; the verdict where it does not compile."""
+        """Compile the kernel there and trace it here; return the verdict where it does not compile."""
         request = _compiler_request(run)
         key = artefact_key(steps, repr(request), self._facts.toolchain)
         payload = {
@@ -144,7 +144,9 @@ class NeuronDevice:
         *,
         core: int | None = None,
     ) -> tuple[tuple[float, ...], float | None]:
-        """One round, on `core` or the one after that of the round before; and the parent's time, in turns."""
+        """Take one round on `core`, or on the core after that of the round before; also time the parent, in
+        turns.
+        """
         spec, protocol = run.problem.spec, protocol_for(run.request.target)
         self._rounds += 1
         artefacts = [compiled.key, *([parent] if parent else [])]
@@ -159,12 +161,12 @@ class NeuronDevice:
         except StepEndedError as error:
             if parent is None or error.status != "failed":
                 raise
-            # The parent may be gone from the host's shelf: the candidate alone will do.
+            # The host may have evicted the parent: the candidate alone is enough.
             return await self._run_round(steps, run, compiled, None)
         if "error" in answer.fields:
             if parent is None:
                 raise KernelFailedError("benchmark", answer)
-            return await self._run_round(steps, run, compiled, None)  # whichever of the two it was
+            return await self._run_round(steps, run, compiled, None)  # whichever of the two failed
         told = answer.fields.get("samples_ms")
         try:
             listed = told if isinstance(told, list) else []
@@ -176,7 +178,7 @@ class NeuronDevice:
         return rounds[0], median(rounds[1]) if parent else None
 
     def _remember_kernel(self, place: tuple[str, str, float], key: str) -> None:
-        """Note under which key a kernel lies that children are measured beside, by its latency."""
+        """Remember the key and latency of a kernel, so that its children can be measured next to it."""
         self._measured[place] = key
         while len(self._measured) > _REMEMBERED:
             self._measured.popitem(last=False)
@@ -184,7 +186,7 @@ class NeuronDevice:
     async def _profile_kernel(
         self, steps: EvaluationSteps, run: EvaluationContext, compiled: CompiledKernel, beside: float | None
     ) -> dict[str, Any]:
-        """The profile and what bounds the kernel; nothing where the host has no profiler that works."""
+        """Return the profile and what bounds the kernel; empty where the host has no working profiler."""
         try:
             answer = await steps.run_step("profile", {"artefact": compiled.key}, cores=1, deadline_s=LONG_S)
         except StepEndedError as error:
@@ -203,7 +205,7 @@ class NeuronDevice:
 
 
 def _compiler_request(run: EvaluationContext) -> dict[str, Any]:
-    """What the compiler is asked: the kernel, and shapes, never data."""
+    """The request to the compiler: the kernel, and shapes, never data."""
     spec, dims = run.problem.spec, run.problem.spec.dims(run.request.size)
     arguments = spec.call_arguments([None] * len(spec.inputs), lambda value: [value])
     return {
@@ -228,7 +230,7 @@ def _compile_failure(reader: AnswerReader, told: Any) -> JudgeOutcome | None:
         return rejected_outcome(
             Verdict.TIMEOUT, "compile", "cpu_limit", "compiling the kernel used up its CPU time"
         )
-    filled = reader.read_text("scratch") if "scratch" in reader.answer else ""  # compiled by an older worker
+    filled = reader.read_text("scratch") if "scratch" in reader.answer else ""  # an older worker compiled it
     if filled == "limit":
         text = "compiling the kernel filled the folder that it may write to"
         return rejected_outcome(Verdict.COMPILE_ERROR, "compile", "limit_scratch", text)

@@ -1,12 +1,12 @@
-"""Summaries of neuron-profile and neuron-explorer (`view --output-format summary-json`), whatever the
+"""Parses summaries of neuron-profile and neuron-explorer (`view --output-format summary-json`) of any
 release.
 
 Known shapes: an object of counters under the name of each profiled network (neuron-profile), the object of
-counters itself (neuron-explorer), a list of such objects, one for each core, and any of these under
-`summary` or `summaries`. What is no number is left out, what is unknown is kept. Percents are given as 0 to
-100 whatever the release prints: whether it prints shares is told by an active time beside its percent. The
-meaning of some counters changed between releases (bytes per partition, products in float32 counted twice),
-which no summary says; they are given as the tool gives them, with the tool's name.
+counters itself (neuron-explorer), a list of such objects, one for each core, and any of these under `summary`
+or `summaries`. Values that are not numbers are dropped; unknown counters are kept. Percents are 0 to 100
+whatever the release prints: an active time next to its percent tells whether it prints shares. Some counters
+changed meaning between releases (bytes per partition, float32 products counted twice), and no summary says
+which meaning it uses; they are passed on as printed, with the tool's name.
 
 Fields and units: the profile schema in the Neuron documentation, "Summary".
 """
@@ -28,7 +28,7 @@ _PERCENT = "_percent"
 _ACTIVE = "_active_time"
 _DEPTH = 4
 _MOST_COUNTERS = 512
-_MOST = 1e30  # whatever is reckoned from such numbers is finite
+_MOST = 1e30  # keeps everything computed from such numbers finite
 _TRIES = 16
 ENGINES = {
     "tensor": "tensor_engine",
@@ -37,41 +37,41 @@ ENGINES = {
     "gpsimd": "gpsimd_engine",
     "dma": "dma",
 }
-"""What a kernel can be bound by, as this program names it, and the counters' prefix."""
+"""What can bound a kernel, by this program's names, and the counters' prefix."""
 
 
 class SummaryError(Exception):
-    """A text that is no summary; the message says how it fails to be one."""
+    """A text that is not a summary; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileSummary:
-    """One profiled run: `counters` under the profiler's names, seconds and bytes, percents from 0 to 100."""
+    """One profiled run: `counters` by the profiler's names, in seconds and bytes, percents from 0 to 100."""
 
     tool: str
     counters: Mapping[str, float]
 
     @property
     def latency_ms(self) -> float:
-        """How long the profiled run took, milliseconds."""
+        """The duration of the profiled run, milliseconds."""
         return self.counters["total_time"] * 1e3
 
     @property
     def busy_ms(self) -> dict[str, float]:
-        """Milliseconds that each engine was at work, as far as it was told."""
+        """Milliseconds that each engine was busy, as far as reported."""
         found = {engine: self.counters.get(prefix + _ACTIVE) for engine, prefix in ENGINES.items()}
         return {engine: seconds * 1e3 for engine, seconds in found.items() if seconds is not None}
 
     @property
     def bottleneck(self) -> str | None:
-        """The engine that was at work longest."""
+        """The engine that was busy longest."""
         busy = self.busy_ms
         return max(busy, key=lambda engine: busy[engine]) if busy else None
 
     def render_profile(self, target: str, *, base_ms: float | None = None) -> str:
-        """Return the profile as proposers and people read it: measured, not predicted.
+        """Return the profile for proposers and people: measured, not predicted.
 
-        `base_ms` is what the kernel that this one was made from took, measured in turns with it.
+        `base_ms` is the time of the kernel that this one was made from, measured in turns with it.
         """
         fields: dict[str, Any] = {
             "predicted": False,
@@ -87,10 +87,10 @@ class ProfileSummary:
 
 
 def parse_summary(text: str, tool: str) -> ProfileSummary:
-    """Read a summary; of several cores, the one that took longest.
+    """Read a summary; of several cores, take the one that ran longest.
 
     Raises:
-        SummaryError: it is none.
+        SummaryError: the text is not a summary.
     """
     try:
         found = json.loads(text)
@@ -104,7 +104,7 @@ def parse_summary(text: str, tool: str) -> ProfileSummary:
 
 
 def _parse_after_messages(text: str) -> Any:
-    """What begins at one of the first lines that may begin JSON: tools may print messages before it."""
+    """Parse from one of the first lines that may begin JSON: tools may print messages before it."""
     decoder = json.JSONDecoder()
     for at in islice((match.start() for match in re.finditer(r"^[{\[]", text, re.MULTILINE)), _TRIES):
         with contextlib.suppress(ValueError, RecursionError):
@@ -114,7 +114,7 @@ def _parse_after_messages(text: str) -> Any:
 
 
 def _find_runs(found: Any, depth: int) -> Iterator[dict[str, float]]:
-    """The objects of counters in what was printed: those that say how long a run took."""
+    """The objects of counters in the output: those that have the duration of a run."""
     if depth == 0:
         return
     if isinstance(found, Mapping):

@@ -1,7 +1,7 @@
-"""The simulator on a host, standing in for a device: its traced programs are judged as those made here.
+"""The simulator on a host, standing in for a device: its traced programs are judged like those traced here.
 
-The program comes home, as the host's compiler output does not: rules, identity and the predicted time follow
-from it here, and what the host says of its time has to be the same.
+Unlike compiler output, the program comes home. Rules, identity and the predicted time follow from it here,
+and the host must report the same time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _KEPT_BYTES = 64 << 20
 
 
 class ProgramCache:
-    """Programs that came home before, by digest, so that they need not come again."""
+    """Programs that came home before, by digest, so that they are not sent again."""
 
     def __init__(self, max_bytes: int = _KEPT_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -60,7 +60,7 @@ class SimulatedDevice:
     async def compile_kernel(
         self, steps: EvaluationSteps, run: EvaluationContext
     ) -> CompiledKernel | JudgeOutcome:
-        """Have the kernel traced; the verdict where that ended badly."""
+        """Trace the kernel; return the verdict where that failed."""
         dims = run.problem.spec.dims(run.request.size)
         asked = NkiTracer().request(run.source.decode(), run.problem, dims, run.request.target).decode()
         key = artefact_key(steps, asked, str(self._limits))
@@ -85,7 +85,7 @@ class SimulatedDevice:
     async def measure_kernel(
         self, steps: EvaluationSteps, run: EvaluationContext, compiled: CompiledKernel, outcome: JudgeOutcome
     ) -> JudgeOutcome:
-        """Check what the host says of the kernel's time: the model here has the last word."""
+        """Check the time that the host reports for the kernel: the model here has the last word."""
         if outcome.benchmark is None:
             return outcome
         async with run.time_stage("benchmark"):
@@ -104,7 +104,7 @@ class SimulatedDevice:
         *,
         core: int | None = None,
     ) -> tuple[float, ...]:
-        """Return the host's samples, all of which are the one prediction."""
+        """Return the host's samples, which all equal the one prediction."""
         protocol = protocol_for(run.request.target)
         spec = run.problem.spec
         payload = {
@@ -127,7 +127,7 @@ class SimulatedDevice:
 
 
 def _jail_result(steps: EvaluationSteps, answer: StepAnswer, program: bytes) -> JailResult:
-    """How the jailed tracer ended, as it would have been told here."""
+    """Return how the jailed tracer ended, in the form in which the sandbox here reports it."""
     reader = AnswerReader(answer.fields, steps.address)
     return JailResult(
         answer=program,

@@ -1,7 +1,8 @@
-"""The program side of the judge: NKI programs against rules, numbers, the reference's formula, and the clock.
+"""The program side of the judge: checks NKI programs against rules, outputs, the reference's formula, and
+time.
 
-The trusted worker loads `NkiJudge`. What needs no program, inputs, truths, tolerances and what hosts show, is
-in `remote.judge`. Open `program.py` first.
+The trusted worker loads `NkiJudge`. Everything that needs no program (inputs, references, tolerances, and
+what hosts show) is in `remote.judge`. Open `program.py` first.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class NkiJudge:
         return judge_program(job, reply, inputs)
 
     def find_refusal(self, job: CheckJob, reply: bytes, inputs: InputCache) -> JudgeOutcome | None:
-        """Return the outcome on a program that breaks a rule; None for the others."""
+        """Return the outcome for a program that breaks a rule; None for the others."""
         from targets.nki.judge.program import check_program
 
         return check_program(job, reply, inputs)
@@ -45,13 +46,13 @@ class NkiJudge:
         return predict_programs(job, replies)
 
     def read_sources(self, job: LintJob) -> Sequence[PredictedLatency]:
-        """Return of each text why it is refused, or the digest of its code."""
+        """Return for each text the reason for refusing it, or the digest of its code."""
         from targets.nki.judge.program_predictions import lint_sources
 
         return lint_sources(job)
 
     def render_timeline(self, job: TimelineJob, reply: bytes) -> JudgeReply:
-        """Return when each instruction would run, as Chrome trace events."""
+        """Return the times of all instructions, as Chrome trace events."""
         from targets.nki.judge.timelines import predict_timeline
 
         return predict_timeline(job, reply)

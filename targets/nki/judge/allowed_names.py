@@ -1,6 +1,6 @@
-"""The names that kernels may use: modules and what is in them, built-in functions, special methods.
+"""The names that kernels may use: modules and their contents, built-in functions, special methods.
 
-`rules` holds a kernel's text against them.
+`rules` checks a kernel's text against them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _NUMPY = frozenset(
     squeeze expand_dims ravel flip roll
     """.split()  # noqa: SIM905  a hundred names read better as one text
 )
-"""What kernels need of NumPy: types, constant tiles and, in the legacy namespace, those its own go by.
+"""What kernels need of NumPy: types, constant tiles and the names for these in the legacy namespace.
 
-Not what gives memory that nobody has written to: a kernel could depend on it, and its verdict would not
-repeat.
+Functions that return uninitialised memory are left out: a kernel could depend on it, and its verdict would
+not repeat.
 """
 
 _TYPING = frozenset(
@@ -95,7 +95,7 @@ BUILTINS = frozenset(
     RuntimeError StopIteration TypeError ValueError ZeroDivisionError True False None
     """.split()  # noqa: SIM905  forty names read better as one text
 )
-"""Not `hash` and `id`, which are addresses, nor `type`: that of an array makes arrays of whatever lies in
+"""Not `hash` and `id`, which expose addresses, nor `type`: the type of an array creates arrays over raw
 memory.
 """
 
@@ -108,8 +108,9 @@ INTERNALS = frozenset(
     f_back f_builtins f_code f_globals f_locals f_trace with_traceback
     """.split()  # noqa: SIM905  thirty names read better as one text
 )
-"""Attributes without an underscore that lead out of a kernel: to what the simulator's modules import, to
-files and raw memory from arrays, to the frames of whoever called."""
+"""Attributes without an underscore that lead out of a kernel: to imports of the simulator's modules, to files
+and raw memory from arrays, to the frames of callers.
+"""
 
 SPECIAL_METHODS = frozenset(
     """
@@ -118,4 +119,6 @@ SPECIAL_METHODS = frozenset(
     __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __floordiv__ __mod__ __neg__ __matmul__
     """.split()  # noqa: SIM905  thirty names read better as one text
 )
-"""Special methods that a kernel's classes may have; others hook into pickling, arrays, imports or lookups."""
+"""Special methods that a kernel's classes may define; others hook into pickling, arrays, imports or
+lookups.
+"""

@@ -1,7 +1,7 @@
-"""A traced program with its arguments under the problem's own shapes.
+"""Rewrites a traced program so that its arguments have the problem's declared shapes.
 
-Kernels may get inputs, and return outputs, under other shapes of the same elements in the same order. What
-judges numbers sees the shapes that the problem declares; rules and timing see the kernel's.
+Kernels may take inputs, and return outputs, in other shapes with the same elements in the same order. The
+numeric stages see the declared shapes; rules and timing see the kernel's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Shape = tuple[int, ...]
 
 
 def with_declared_shapes(program: Program, spec: ProblemSpec, size: str) -> Program:
-    """Return the program with inputs and outputs of the shapes of `spec`, which have as many elements.
+    """Return the program with inputs and outputs in the shapes of `spec`, which have as many elements.
 
     Raises:
         RejectedError: it returns one array where the problem has two of different shapes.
@@ -40,7 +40,7 @@ def with_declared_shapes(program: Program, spec: ProblemSpec, size: str) -> Prog
 
 
 def _reshape_tensors(program: Program, shapes: Mapping[int, Shape]) -> Program:
-    """Give each tensor a site of its own; where its rows get another length, its operands too."""
+    """Give each tensor a site of its own; where its row length changes, adapt its operands too."""
     sites, tensor_sites = list(program.sites), program.tensor_sites.copy()
     for number, shape in shapes.items():
         tensor_sites[number] = len(sites)
@@ -53,7 +53,7 @@ def _reshape_tensors(program: Program, shapes: Mapping[int, Shape]) -> Program:
 
 
 def _forms_with_rows(program: Program, rows: Mapping[int, int]) -> tuple[list[Form], np.ndarray]:
-    """Forms for instructions whose operands are in tensors with other rows than they were recorded with."""
+    """Forms for instructions whose operands are in tensors with other row lengths than recorded."""
     forms, form_ids, cells = list(program.forms), program.form_ids.copy(), program.cells
     known: dict[tuple[int, tuple[tuple[int, int], ...]], int] = {}
     touching = np.unique(cells.instruction[np.isin(cells.tensor, list(rows))])
@@ -71,7 +71,9 @@ def _forms_with_rows(program: Program, rows: Mapping[int, int]) -> tuple[list[Fo
 
 
 def _form_with_rows(form: Form, rows: Mapping[int, int], itemsizes: Mapping[int, int]) -> Form:
-    """The form with other rows, which count elements of the operand's type, by place; given as declared."""
+    """The form with other row lengths, given in declared elements and counted in the operand's type, by
+    position.
+    """
     operands = list(form.operands)
     for place, row in rows.items():
         item = operands[place]

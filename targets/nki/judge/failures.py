@@ -1,4 +1,4 @@
-"""A kernel's own error as the judge's verdict."""
+"""Turns a kernel's own error into the judge's verdict."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from state.model import Verdict
 
 
 def reject_kernel_error(verdict: Verdict, error: KernelError) -> RejectedError:
-    """Return the kernel's error as this verdict, or as a timeout where it ran into a limit on its work."""
+    """Return the kernel's error as this verdict, or as a timeout if it exceeded a limit on its work."""
     endless = isinstance(error, LimitError) and error.code != "limit_memory"
     found = Verdict.TIMEOUT if endless else verdict
     return RejectedError(

@@ -1,7 +1,8 @@
-"""Which kernels are the same: the digest of a source's syntax tree without what does not change meaning.
+"""Finds duplicate kernels: digests a source's syntax tree without everything that has no effect on its
+meaning.
 
-Comments, formatting, docstrings, and spellings of the same constant do not count; everything else does.
-The tree is written out by our own walk, because `ast.dump` changes between Python versions.
+Comments, formatting, docstrings, and spellings of the same constant do not count; everything else does. The
+tree is serialised by our own walk, because `ast.dump` changes between Python versions.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def parse_source(source: bytes) -> ast.Module:
 
 
 def code_digest(source: bytes) -> Digest:
-    """Return the digest by which duplicates are known; that of the bytes when they are not Python."""
+    """Return the digest that identifies duplicates; that of the bytes if they are not Python."""
     try:
         tree = parse_source(source)
     except SyntaxError:
@@ -45,7 +46,7 @@ def code_digest(source: bytes) -> Digest:
 
 
 def _tree_tokens(tree: ast.Module) -> Iterator[str]:
-    """The tree in prefix order, by a stack of our own: deep trees are legal input."""
+    """The tree in prefix order, with an explicit stack: deep trees are legal input."""
     stack: list[object] = [tree]
     while stack:
         item = stack.pop()
@@ -62,7 +63,7 @@ def _tree_tokens(tree: ast.Module) -> Iterator[str]:
 
 def _meaningful_fields(node: ast.AST) -> Iterator[object]:
     for name, value in ast.iter_fields(node):
-        # An absent field and an empty one are the same, so that fields newer Pythons add change nothing.
+        # An absent field equals an empty one, so that new fields of newer Pythons change nothing.
         if name in _SILENT_FIELDS or value is None or value == []:
             continue
         yield name

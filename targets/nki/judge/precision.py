@@ -1,9 +1,9 @@
-"""Precision below the problem's, found in the program: inputs that reach an output only through coarse types.
+"""Detects precision below the problem's: inputs that reach an output only through coarse types.
 
-A kernel may hold an input as a sum of narrow parts, each what the ones before left over. A part counts where
-a narrow copy of a value is taken away from that very value, and what is left reaches the same output: other
-subtractions of a narrow number from a wide one show nothing. Whether the parts are accurate enough is for
-the numbers to say. Ways on which an input is multiplied by next to nothing do not count.
+A kernel may hold an input as a sum of narrow parts, each the remainder of the ones before. A part counts if a
+narrow copy of a value is subtracted from that very value and the remainder reaches the same output; other
+subtractions of a narrow number from a wide one prove nothing. The numeric stage decides whether the parts are
+accurate enough. Paths on which an input is multiplied by almost zero do not count.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ TypeRank = tuple[int, str]
 """Significant bits of a data type, and its name."""
 
 InputPart = tuple[int, int]
-"""An input's tensor, and which of its parts: 0 is its leading bits."""
+"""An input's tensor, and the number of one of its parts: 0 holds its leading bits."""
 
 PrecisionWays = dict[InputPart, TypeRank]
-"""What reaches a place: of each part the coarsest type on the best of its ways there."""
+"""For each part that reaches a place, the coarsest type on the best of its paths there."""
 
 _FLOATS = frozenset(name for name in SIGNIFICANT_BITS if "float" in name)
 _MOVES = frozenset({"dma_copy", "tensor_copy", "dma_transpose", "nc_transpose"})
 _FACTORS = ("scale", "operand0", "operand1")
 _NEGLIGIBLE_FACTOR = 2.0**-20
 _ENOUGH_BITS_RATIO = 2 / 3
-"""The share of the bits due that parts must have together to be left to the numbers."""
+"""The share of the required bits that the parts must have together; then the numeric stage decides."""
 
 _MAX_COPIES = 16
 
 
 def find_lost_precision(program: Program) -> tuple[str, int] | None:
-    """Return the first input that reaches an output in less precision than both have, and the line of it.
+    """Return the first input that reaches an output in less precision than both have, and its line.
 
-    None when there is none.
+    None if there is none.
     """
     floats = {item.dtype for form in program.forms for item in form.operands} & _FLOATS
-    if len(floats) < 2:  # with one type there is nothing coarser than the arguments
+    if len(floats) < 2:  # with one type nothing is coarser than the arguments
         return None
     traced = trace_data_flow(program)
     followed = _PrecisionFlow(program, traced).follow_inputs()
@@ -56,12 +56,12 @@ def find_lost_precision(program: Program) -> tuple[str, int] | None:
 def _coarse_inputs(
     program: Program, output: int, ways: Mapping[InputPart, TypeRank]
 ) -> Iterator[tuple[int, str]]:
-    """Inputs among the ways to an output that arrive coarser than due, and as what."""
+    """Inputs that reach an output in a coarser type than required, and that type."""
     for (number, part), (bits, name) in sorted(ways.items()):
         due = min(SIGNIFICANT_BITS[program.site(number).dtype], SIGNIFICANT_BITS[program.site(output).dtype])
         if part or name not in _FLOATS or bits >= due:
             continue
-        # A part counts where none before it is missing.
+        # A part counts if no part before it is missing.
         parts = takewhile(ways.__contains__, ((number, further) for further in count(1)))
         together = bits + sum(ways[further][0] for further in parts)
         if together < _ENOUGH_BITS_RATIO * due:
@@ -69,7 +69,7 @@ def _coarse_inputs(
 
 
 class _PrecisionFlow:
-    """Passes over a program with, per written cell, the ways to it."""
+    """Passes over a program; stores the paths to each written cell."""
 
     def __init__(self, program: Program, traced: DataFlow) -> None:
         self._program = program
@@ -81,7 +81,7 @@ class _PrecisionFlow:
         self._ways: dict[int, PrecisionWays] = {}
 
     def follow_inputs(self) -> dict[int, PrecisionWays]:
-        # In data-dependent loops values come from behind too: pass until nothing changes.
+        # In data-dependent loops values also flow backward: repeat until nothing changes.
         while self._run_pass() and self._program.loop_partners:
             pass
         return self._ways
@@ -113,7 +113,7 @@ class _PrecisionFlow:
         return here
 
     def _ways_at(self, cell: int) -> PrecisionWays:
-        """The ways to what a cell reads."""
+        """The paths to the value that a cell reads."""
         cells = self._program.cells
         rank, tensor = self._ranks[cells.operand[cell]], int(cells.tensor[cell])
         found: PrecisionWays = {(tensor, 0): rank} if tensor in self._inputs else {}
@@ -124,7 +124,7 @@ class _PrecisionFlow:
         return found
 
     def _find_minuend(self, form: Form, read: list[int]) -> int | None:
-        """The wide operand of an instruction that takes a narrow copy of a value away from it."""
+        """The wide operand of an instruction that subtracts its narrow copy from it."""
         operands, operand = self._program.operands, self._program.cells.operand
         floats = [
             cell
@@ -138,7 +138,7 @@ class _PrecisionFlow:
         return wide if self._find_root_tensor(narrow) == self._find_root_tensor(wide) else None
 
     def _find_root_tensor(self, cell: int) -> int:
-        """The tensor that what a cell reads was copied from, through any types."""
+        """The tensor from which the value that a cell reads was copied, through any types."""
         for _ in range(_MAX_COPIES):
             writer = next(iter(self._flow.sources(cell)), None)
             source = None if writer is None else self._find_copied_cell(writer)
@@ -148,7 +148,7 @@ class _PrecisionFlow:
         return int(self._program.cells.tensor[cell])
 
     def _find_copied_cell(self, writer: int) -> int | None:
-        """The cell that the instruction of a written cell copies; None where it computes."""
+        """The cell that a cell's writer copies; None if the writer computes."""
         cells = self._program.cells
         number = int(cells.instruction[writer])
         form = self._program.forms[self._program.form_ids[number]]
@@ -169,7 +169,7 @@ def _is_subtraction(form: Form) -> bool:
 
 
 def _scales_to_nothing(form: Form) -> bool:
-    """Whether an instruction multiplies the one thing it reads by a constant near zero."""
+    """Whether an instruction multiplies its only operand by a constant near zero."""
     if len([item for item in form.operands if _is_source(item)]) != 1:
         return False
     scale = form.param("scale")

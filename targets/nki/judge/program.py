@@ -1,9 +1,9 @@
-"""Judges a traced program, from the tracer's bytes to a timed and profiled verdict, stage by stage.
+"""Judges a traced program stage by stage, from the tracer's bytes to a timed and profiled verdict.
 
-Runs in the trusted worker. The stages, cheapest first; the first that fails is the verdict:
-`trace` (what the jailed tracer answered), `rules` (the hardware's), `numerics` (`trials`: input sets against
-the reference), `identity` (its formula against the reference's), `timing` (predicted), `profile`. Nothing
-depends on a clock or on chance.
+Runs in the trusted worker. The stages, cheapest first; the first that fails gives the verdict: `trace` (the
+jailed tracer's answer), `rules` (of the hardware), `numerics` (`trials`: input sets against the reference),
+`identity` (its formula against the reference's), `timing` (predicted), `profile`. Nothing depends on a clock
+or on chance.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from targets.nki.judge.trials import NumericsTrials
 T = TypeVar("T")
 
 _MAX_PROFILE_LINES = 10
-"""Parts of the critical path and spilled tiles that a profile holds, the costliest first."""
+"""Parts of the critical path and spilled tiles in a profile, the costliest first."""
 
 TIMELINE_PARTS = 160
-"""Parts of a run of each of which a profile says which queues are busy: what a screen can show."""
+"""Number of equal time slices of a run for which a profile lists the busy queues: what a screen can show."""
 
 FASTEST_MATMUL_DTYPE = "bfloat16"
-"""The type with the fastest products that float32 can be made of: FP8 takes more than it is faster."""
+"""The fastest type that float32 products can be composed of: FP8 needs more products than it is faster."""
 
 
 @dataclass
@@ -71,7 +71,7 @@ class _Judgement:
             self.stage_ms[stage] = (time.perf_counter() - started) * 1e3
 
     def run_on_device(self) -> JudgeOutcome:
-        """Judge what a device computed; and the program, where the simulator can follow the kernel."""
+        """Judge what a device computed; also the program, if the simulator can follow the kernel."""
         try:
             _, declared = self.read_programs(targets.load(self.job.target))
         except RejectedError as rejected:
@@ -116,7 +116,7 @@ class _Judgement:
         )
 
     def read_programs(self, target: targets.Target) -> tuple[Program, Program]:
-        """The program under the kernel's shapes and under the problem's, which breaks no rule."""
+        """Return the program in the kernel's shapes and in the problem's, after checking the rules."""
         with self.time_stage("trace"):
             program = read_program(self.reply)
         with self.time_stage("rules"):
@@ -130,7 +130,7 @@ class _Judgement:
 
 
 def check_program(job: CheckJob, reply: bytes, inputs: InputCache) -> JudgeOutcome | None:
-    """Return the outcome on a program that breaks a rule, before anybody runs it; None for the others."""
+    """Return the outcome for a program that breaks a rule, before anything runs it; None for the others."""
     whole = JudgeJob(spec=job.spec, problem="", size=job.size, target=job.target, references={})
     judgement = _Judgement(whole, reply, inputs)
     try:
@@ -141,12 +141,12 @@ def check_program(job: CheckJob, reply: bytes, inputs: InputCache) -> JudgeOutco
 
 
 def judge_program(job: JudgeJob, reply: bytes, inputs: InputCache) -> JudgeOutcome:
-    """Take the tracer's reply through every stage; the outcome names the one that decided.
+    """Take the tracer's reply through every stage; the outcome names the stage that decided.
 
     Raises:
         BadReferenceError: the problem's reference, or a file of it, is at fault.
-        UnsureError: what a host showed does not tell.
-        BadPiecesError: what a host showed is not what it was asked for.
+        UnsureError: the sketches that a host showed cannot decide.
+        BadPiecesError: what a host showed is not what home asked for.
     """
     judgement = _Judgement(job, reply, inputs)
     try:
@@ -159,7 +159,7 @@ def judge_program(job: JudgeJob, reply: bytes, inputs: InputCache) -> JudgeOutco
 
 
 def read_program(reply: bytes) -> Program:
-    """The program in a tracer's reply.
+    """Return the program in a tracer's reply.
 
     Raises:
         RejectedError: there is none, or it is not valid.
@@ -197,10 +197,10 @@ def _require_rules(program: Program, target: targets.Target, job: JudgeJob) -> N
 
 
 def require_hardware_rules(program: Program, target: targets.Target) -> None:
-    """Refuse a program that breaks a rule of the hardware, or leaves part of an output unwritten.
+    """Reject a program that breaks a rule of the hardware, or leaves part of an output unwritten.
 
     Raises:
-        RejectedError: it does; the first offence is named.
+        RejectedError: it does; the message names the first offence.
     """
     violations = checks.check(program, target)
     if violations:
@@ -210,7 +210,7 @@ def require_hardware_rules(program: Program, target: targets.Target) -> None:
 
 
 def _require_own_outputs(program: Program) -> None:
-    """Refuse a program that gives back an argument: who reads the result later finds what became of that."""
+    """Reject a program that returns an argument: later changes of the argument would change the result."""
     for number in {*program.outputs} & {*program.inputs}:
         text = f"the kernel returns its input {program.site(number).name}"
         hint = "copy it to a tensor of the kernel's own, in nl.shared_hbm"
@@ -218,7 +218,7 @@ def _require_own_outputs(program: Program) -> None:
 
 
 def _require_unmodified_inputs(program: Program) -> None:
-    """Refuse what writes to its arguments; another kernel reads them after this one."""
+    """Reject a program that writes to its arguments; other kernels read them after it."""
     cells = program.cells
     for number in program.inputs:
         writes = cells.instruction[cells.writes & (cells.tensor == number)]
@@ -230,7 +230,7 @@ def _require_unmodified_inputs(program: Program) -> None:
 
 
 def run_timing(compute: Callable[[], T]) -> T:
-    """What a step of timing gives.
+    """Return the result of a timing step.
 
     Raises:
         RejectedError: the program does not fit on the chip.
@@ -242,7 +242,7 @@ def run_timing(compute: Callable[[], T]) -> T:
 
 
 def timing_error(program: Program) -> ErrorInfo | None:
-    """Why the model cannot say how long a program takes; None when it can."""
+    """Return why the model cannot time a program; None if it can."""
     error = unknown_latency_error(program)
     if error is None:
         return None
@@ -265,7 +265,7 @@ def _make_benchmark(found: Forecast, job: JudgeJob) -> Benchmark:
 def require_plausible_latency(
     latency_ms: float, spec: ProblemSpec, size: str, target: str, *, said: str = "predicted"
 ) -> None:
-    """Refuse what no legal kernel can be: float32 products may be made of faster 16-bit ones."""
+    """Reject a latency that no legal kernel can reach; float32 products may use faster 16-bit ones."""
     work = replace(spec.minimal_work(size), matmul_dtype=FASTEST_MATMUL_DTYPE)
     bound_ms = tight_bound_ms(work, target)
     if latency_ms < bound_ms:
@@ -274,7 +274,7 @@ def require_plausible_latency(
 
 
 def _busy_timeline(timeline: Timeline) -> dict[str, Any]:
-    """When each queue is busy, as shares of equal parts of the run; queues that do nothing are left out."""
+    """When each queue is busy, as shares of equal parts of the run; idle queues are left out."""
     shares = {queue: shares_percent(timeline, (queue,), TIMELINE_PARTS) for queue in QUEUES}
     return {
         "span_ms": span_ns(timeline) / 1e6,
@@ -285,7 +285,7 @@ def _busy_timeline(timeline: Timeline) -> dict[str, Any]:
 def _make_profile(
     found: Mapping[str, Any], explanation: explain.Explanation, target: str, timeline: Mapping[str, Any]
 ) -> str:
-    """The profile as proposers and people read it; times and counters are predicted."""
+    """The profile for proposers and people; times and counters are predicted."""
     fields = {
         "predicted": True,
         "target": target,

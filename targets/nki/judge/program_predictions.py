@@ -1,8 +1,8 @@
-"""What the model says of traced programs without judging them: a latency each, or why there is none.
+"""Predicts a latency for each traced program without judging it, or says why there is none.
 
-No numerics, no identity, and of the rules only what a forecast cannot do without: a program that is predicted
-fast may be wrong. What is to compete is judged. At other dimensions than those of a size a kernel may leave
-things out that it does at that size, so the rules are held there that see what is not written.
+There are no numerics, no identity, and only the rules that a prediction depends on: a program that is
+predicted fast may be wrong. Kernels that compete are judged. At dimensions that no size has, a kernel may
+skip work that it does at a size, so there the rules that detect unwritten data are checked too.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from targets.nki.judge.program import (
 
 
 def predict_programs(job: PredictJob, replies: bytes) -> tuple[PredictedLatency, ...]:
-    """One answer for each kernel of a batch whose turn came, in order."""
+    """Return one answer for each kernel of a batch whose turn came, in order."""
     return tuple(_predict_program(job, reply) for reply in protocol.split_replies(replies)[: job.count])
 
 
 def lint_sources(job: LintJob) -> tuple[PredictedLatency, ...]:
-    """Of each text why the static rules refuse it, or the digest by which the judge knows duplicates."""
+    """Return for each text the static rules' refusal, or the digest by which the judge finds duplicates."""
     return tuple(_lint_source(source.encode()) for source in job.sources)
 
 

@@ -1,5 +1,6 @@
-"""The stage of numerics where a host ran the kernel whose program is at hand: its precision and relations
-too."""
+"""The numerics stage for a kernel that a host ran and whose program is known: also precision and
+relations.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +13,16 @@ from targets.nki.judge.trials import NumericsTrials, require_precision
 
 @dataclass
 class HostTrials(NumericsTrials):
-    """A program whose outputs a host computed, and what it showed of them."""
+    """A program whose outputs a host computed, and the pieces that it showed."""
 
     def run(self) -> None:
-        """Judge precision, what was shown, then what must hold between outputs: here, from the program.
+        """Judge precision, the shown pieces, then the relations between outputs, which are run here.
 
         Raises:
             RejectedError: the kernel is wrong.
-            UnsureError: sketches do not tell.
+            UnsureError: sketches cannot decide.
             BadReferenceError: the reference, or a file of it, is at fault.
-            BadPiecesError: what the host showed is not what it was asked for.
+            BadPiecesError: what the host showed is not what home asked for.
         """
         require_precision(self.program)
         shown = ReturnedOutputs(self.job, self.errors)

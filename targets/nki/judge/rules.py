@@ -1,9 +1,9 @@
-"""Static rules: what a kernel's text may contain, read off its syntax tree before anything runs.
+"""Static rules: what a kernel's text may contain, checked on its syntax tree before anything runs.
 
-An allow-list: a few modules, of some only some names; of the built-in functions those that compute. No
-private or dunder names, no frames, no raw memory, nothing assigned to a module, no code at import time beyond
-definitions and constants. The jail is the wall;
-these rules are there to say early and clearly, with a line, what a kernel has no use for.
+This is an allow-list: a few modules, of some only some names; of the built-in functions those that compute.
+No private or dunder names, no frames, no raw memory, no assignment to a module, no code at import time beyond
+definitions and constants. The jail provides the security; these rules report early and clearly, with a line,
+what a kernel has no use for.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RuleOffence:
 
 
 def find_first_offence(source: bytes) -> ErrorInfo | None:
-    """What a kernel's text is refused for, its first offence; None for one that may run."""
+    """Return the first offence in a kernel's text; None if it may run."""
     try:
         found = check_source(parse_source(source), source.decode())
     except SyntaxError as error:
@@ -121,7 +121,7 @@ def _symbol_table(source: str) -> symtable.SymbolTable:
 
 
 def _binds_name(name: str, table: symtable.SymbolTable) -> bool:
-    """Whether a scope gives the name another meaning, or takes it away."""
+    """Whether a scope rebinds the name, or deletes it."""
     own = any(
         s.get_name() == name and (s.is_assigned() or s.is_imported() or s.is_parameter())
         for s in table.get_symbols()
@@ -132,7 +132,7 @@ def _binds_name(name: str, table: symtable.SymbolTable) -> bool:
 def _builtin_lookups(table: symtable.SymbolTable) -> set[str]:
     """Names that may reach the built-ins at run time.
 
-    In functions those are the globals. Names bound at module or class level count as well: until they are
+    In functions those are the globals. Names bound at module or class level count as well: before they are
     bound there, and after a `del`, they mean the built-in.
     """
     local = table.get_type() == "function"
@@ -141,7 +141,7 @@ def _builtin_lookups(table: symtable.SymbolTable) -> set[str]:
 
 
 def _wraps_offences(tree: ast.Module) -> Iterator[RuleOffence]:
-    """`functools.wraps` anywhere but on a function, whose attributes alone it then sets."""
+    """`functools.wraps`, except on a function, where it sets only the function's attributes."""
     names = {
         alias.asname or alias.name
         for node in ast.walk(tree)
@@ -164,7 +164,7 @@ def _make_wraps_offence(line: int) -> RuleOffence:
 
 
 def _decorator_calls(node: ast.AST) -> Iterator[ast.expr]:
-    """What is called, with a name alone, to decorate a function first."""
+    """Calls of a plain name that decorate a function first."""
     match node:
         case ast.FunctionDef(decorator_list=[*_, ast.Call(func=called, args=[ast.Name()], keywords=[])]):
             yield called
@@ -203,7 +203,9 @@ def _check_attribute(node: ast.Attribute, restricted: Mapping[str, str]) -> Iter
 
 
 def _is_own_attribute(node: ast.Attribute) -> bool:
-    """Whether an underscored attribute is one of the class it stands in, or a special method it inherits."""
+    """Whether an underscored attribute belongs to the class it is used in, or is an inherited special
+    method.
+    """
     match node.value:
         case ast.Name(id="self"):
             return not node.attr.startswith("__")
@@ -213,7 +215,7 @@ def _is_own_attribute(node: ast.Attribute) -> bool:
 
 
 def _formats_attributes(node: ast.Attribute) -> bool:
-    """Whether a text is formatted that looks up attributes, or may: only one that is written out may not."""
+    """Whether a format call looks up attributes, or might: only a literal format string can be checked."""
     if node.attr not in {"format", "format_map"}:
         return False
     match node.value:
@@ -223,10 +225,10 @@ def _formats_attributes(node: ast.Attribute) -> bool:
 
 
 def _format_lookups(text: str) -> Iterator[str]:
-    """The attributes that the fields of a format, and those in their specifications, look up."""
+    """The attributes that the fields of a format string, and those in their specifications, look up."""
     try:
         fields = list(Formatter().parse(text))
-    except ValueError:  # it is no format, and raises when it is used as one
+    except ValueError:  # not a format string; using it as one raises
         return
     for _, field, spec, _ in fields:
         yield from (field or "").split(".")[1:]
@@ -257,7 +259,7 @@ def _definition_offences(tree: ast.Module) -> Iterator[RuleOffence]:
 
 
 def _module_value_offences(tree: ast.Module) -> Iterator[RuleOffence]:
-    """Modules passed on under names that the rules do not follow, and what is assigned to a module."""
+    """Modules passed on under names that the rules do not follow, and assignments to modules."""
     restricted = dict(_restricted_aliases(tree))
     imported = set(_imported_names(tree))
     looked_into = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
@@ -309,7 +311,7 @@ def _import_time_offences(tree: ast.Module) -> Iterator[RuleOffence]:
 
 
 def _is_main_guard(node: ast.AST) -> bool:
-    """Whether this is `if __name__ == "__main__":`, which never holds where kernels are traced."""
+    """Whether this is `if __name__ == "__main__":`, which is never true where kernels are traced."""
     match node:
         case ast.If(
             test=ast.Compare(

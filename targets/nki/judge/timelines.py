@@ -1,4 +1,4 @@
-"""When each instruction of a traced program would run, as Chrome trace events: what tracing tools draw."""
+"""Predicts when each instruction of a traced program runs, as Chrome trace events for tracing tools."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from targets.nki.judge.program import read_program, run_timing, timing_error
 
 
 def predict_timeline(job: TimelineJob, reply: bytes) -> JudgeReply:
-    """The predicted run of the program in a tracer's reply, or why there is none."""
+    """Return the predicted run of the program in a tracer's reply, or why there is none."""
     try:
         program = read_program(reply)
         error = timing_error(program)

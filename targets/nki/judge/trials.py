@@ -1,7 +1,8 @@
-"""The numerics stage: a program run on the suite's inputs, in tiles and whole, against the reference.
+"""The numerics stage: runs a program on the suite's inputs, in tiles and whole, and compares with the
+reference.
 
-Tiles first, since they cost least: all input sets on a few tiles of the outputs, for which only the part of
-the program that they need is run. Then whole outputs, of as many seeds and other sets as the job asks for.
+Tiles come first because they cost least: all input sets on a few tiles of the outputs, running only the part
+of the program that these need. Then come whole outputs, for as many seeds and other sets as the job asks for.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from targets.nki.judge.precision import find_lost_precision
 
 @dataclass
 class NumericsTrials:
-    """One program, the job it is judged for, and the errors found so far by seed."""
+    """One program, its job, and the errors found so far by seed."""
 
     program: Program
     reply: bytes
@@ -43,7 +44,7 @@ class NumericsTrials:
     inputs: InputCache
     errors: dict[int, float]
     tolerance: float = 0.0
-    """The largest that a seed has been judged with; the problem's own at least."""
+    """The largest tolerance that a seed was judged with; at least the problem's own."""
     by_set: dict[str, float] = field(default_factory=dict)
     """The tolerance of each set whose tiles were judged."""
 
@@ -59,7 +60,7 @@ class NumericsTrials:
         """
         most = work_limits.work_limit(self.job.spec, self.job.size)
         if self.program.loops and not self.job.references:
-            # Slices leave out what no tile needs, a loop that never ends among it.
+            # Slices leave out what no tile needs, including a loop that never ends.
             first = next(iter(self.job.excerpts))
             self._run_program(self.program, self.inputs.get(self.job, first), WorkAllowance(most))
         if self.job.excerpts:
@@ -84,7 +85,7 @@ class NumericsTrials:
         boxes = tiles.boxes_by_output([pool[number] for number in at])
         part = slices.slice_backward(self.program, boxes)
         read = find_boxes_read(part)
-        # All of the program where all is judged, else what the tiles show of it.
+        # The whole program if everything is judged, else only what the tiles show of it.
         require_precision(self.program if self.job.references else part)
         sets = len(self.job.excerpts)
         allowance = WorkAllowance(work_limits.tile_work_limit(self.job.spec, self.job.size, sets))
@@ -94,13 +95,14 @@ class NumericsTrials:
             if tolerance is None:
                 continue
             self.by_set[name] = tolerance
-            # What is judged whole is drawn whole at once, to be found again.
+            # Sets that are judged whole are drawn whole at once, so that they are found in the cache again.
             whole = name in {*self.job.whole_sets, *map(str, self.job.references)}
             inputs = self.inputs.get(self.job, name, None if whole else read, excerpt.marks)
             try:
                 outputs = self._run_program(part, inputs, allowance, boxes)
             except RejectedError as rejected:
-                # Loops that data bound cannot be sliced; what has them gets no latency, and cannot win.
+                # Loops with data-dependent bounds cannot be sliced; a kernel with one gets no latency, and
+                # cannot win.
                 if rejected.verdict is Verdict.TIMEOUT and self.program.loops:
                     return
                 raise
@@ -113,17 +115,17 @@ class NumericsTrials:
             require_within(found, error, tolerance, describe_set(name))
 
     def _judge_whole_set(self, name: str, paths: Sequence[str], allowance: WorkAllowance) -> None:
-        """Compare all outputs for a set that is no seed, with the tolerance of its tiles."""
+        """Compare all outputs for a set that is not a seed, with the tolerance of its tiles."""
         truth = [load_whole_output(path) for path in paths]
         if not all(is_comparable(array) for array in truth):
-            return  # outside of the tiles the formula itself ends: nothing to compare with
+            return  # outside the tiles the formula itself overflows: nothing to compare with
         outputs = self._run_program(self.program, self.inputs.get(self.job, name), allowance)
         require_within(
             outputs, rel_l2(outputs, truth), self.by_set[name], f"input set {name}, all of the outputs"
         )
 
     def check_relations(self, most: int) -> None:
-        """What must hold between outputs is looked at beside the first seed, where they are right."""
+        """Check the relations between outputs around the first seed, where the outputs are right."""
         seed = str(next(iter(self.job.references)))
         parts: dict[str, Program] = {}
 
@@ -156,7 +158,7 @@ class NumericsTrials:
 
 
 def require_precision(program: Program) -> None:
-    """Refuse a program that computes in a type below the problem's.
+    """Reject a program that computes in a type below the problem's.
 
     Raises:
         RejectedError: it does.

@@ -1,12 +1,11 @@
-"""The knob surface: from a line of mathematics to a kernel, by three knobs instead of edits of its source.
+"""Tunes kernels by knobs: from a mathematical function to a kernel with three knobs, without editing source.
 
-Here live the operators that a workload is written in (`operators.py`, one table entry each;
-`functions.py`), the graph that a workload's function is traced to (`graph.py`, `tracing.py`), the buffers
-and steps behind it (`plan.py`), the three knobs (`ir.py`), where they put everything (`placement.py`), what
-may be wrong with them (`validity.py`), the loop tree (`lowering.py`, `loop_tree.py`), which is run in NumPy
-(`interpret.py`) or written down as `nki.*` source (`render.py`), and how points of the space are estimated,
-drawn, swept and counted (`cost.py`, `sampling.py`, `neighbours.py`, `space.py`), where one starts
-(`narrowing.py`), and which to look at next (`search.py`). Graphs that a problem carries are read by
-`workload_file.py`, and restructured by `variants.py` and `rewrites/`; what proposes kernels to a run is
-`tuning/`. What does not live here: timing and judging. Open `ir.py` first, then `placement.py`.
+Workloads are written in operators (`operators.py`, one table entry each; `functions.py`). `graph.py` and
+`tracing.py` turn a workload's function into a graph, `plan.py` adds buffers and steps, `ir.py` has the three
+knobs, `placement.py` derives the place of everything, and `validity.py` reports what is wrong. `lowering.py`
+makes the loop tree (`loop_tree.py`), which `interpret.py` runs in NumPy and `render.py` writes as `nki.*`
+source. Points of the space are estimated, drawn, swept and counted (`cost.py`, `sampling.py`,
+`neighbours.py`, `space.py`); `narrowing.py` finds a start and `search.py` the next points. `workload_file.py`
+reads the graph that a problem carries; `variants.py` and `graph_rewrites/` restructure it. `tuning/` has the
+proposer. Timing and judging live elsewhere. Open `ir.py` first, then `placement.py`.
 """

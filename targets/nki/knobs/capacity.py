@@ -1,7 +1,7 @@
-"""How much of SBUF and PSUM an IR takes at most, and which buffers are in use then.
+"""Computes the peak use of SBUF and PSUM by an IR, and the buffers that are live at the peak.
 
-Buffers are counted from the first to the last item of their loop that uses them, which is no less than the
-simulator counts: of SBUF bytes per partition, of PSUM banks.
+A buffer counts from the first to the last item of its loop that uses it, which is never less than the
+simulator counts. SBUF is counted in bytes per partition, PSUM in banks.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ COLUMN_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class MemoryPeak:
-    """The most of a memory that is in use at once, and the buffers that are."""
+    """The peak use of a memory, and the buffers that are live then."""
 
     taken: int
     buffers: tuple[str, ...]
 
 
 def memory_capacity(memory: str, target: Target) -> int:
-    """How much there is of a memory, in its unit."""
+    """The size of a memory, in its unit."""
     return target.sbuf_usable_bytes if memory == "sbuf" else target.psum_banks
 
 
 def buffer_dtype(ir: KernelIR, place: Placement, buffer: str) -> str:
-    """The type of a buffer's elements: sums that are added up block by block are float32."""
+    """The type of a buffer's elements: sums that accumulate block by block are float32."""
     step = ir.plan.producer[buffer]
     result = ir.plan.buffer[buffer]
     if result.memory == "psum":
@@ -49,7 +49,7 @@ def buffer_dtype(ir: KernelIR, place: Placement, buffer: str) -> str:
 
 
 def is_accumulated(ir: KernelIR, place: Placement, step: PlanStep) -> bool:
-    """Whether a step adds to its result in SBUF, loop after loop."""
+    """Whether a step adds to its result in SBUF over loop iterations."""
     result = ir.plan.buffer.get(step.result)
     if result is None or result.memory == "psum":
         return False
@@ -57,20 +57,20 @@ def is_accumulated(ir: KernelIR, place: Placement, step: PlanStep) -> bool:
 
 
 def is_initialized(ir: KernelIR, place: Placement, buffer: str) -> bool:
-    """Whether a buffer is given a value when it is made, that a sum or what is carried starts from."""
+    """Whether a buffer is initialised when it is created, as the start of a sum or of carried state."""
     step = ir.plan.producer[buffer]
     return (buffer == step.state and step.entry.carries is not None) or is_accumulated(ir, place, step)
 
 
 def buffer_extent(ir: KernelIR, buffer: Buffer) -> tuple[int, int]:
-    """How many tiles of partitions a buffer holds, and how many elements of each row; 1 for a column."""
+    """The number of partition tiles in a buffer, and of elements in each row; 1 for a column."""
     counts = [ir.held_tiles(buffer.name, dim) for dim in buffer.dims]
     row = counts[-1] * ir.graph.dim[buffer.dims[-1]].tile if len(buffer.core_dims) > 1 else 1
     return prod(counts[: buffer.lead + 1]), row
 
 
 def memory_taken(ir: KernelIR, place: Placement, buffer: Buffer, target: Target) -> int:
-    """What a buffer takes of its memory."""
+    """The amount of its memory that a buffer takes."""
     nbytes = row_bytes(ir, place, buffer)
     return nbytes if buffer.memory == "sbuf" else -(-nbytes // target.psum_bank_bytes)
 
@@ -90,7 +90,7 @@ def memory_peaks(ir: KernelIR, place: Placement, nest: LoopNest) -> dict[str, Me
 
 @dataclass(frozen=True)
 class _PeakContext:
-    """What `_find_peak` counts with."""
+    """The context that `_find_peak` counts in."""
 
     ir: KernelIR
     place: Placement
@@ -121,7 +121,7 @@ def _find_peak(count: _PeakContext, nest: LoopNest) -> MemoryPeak:
 
 
 def _scratch_size(count: _PeakContext, number: int) -> int:
-    """What a step needs besides its buffers."""
+    """The memory that a step needs besides its buffers."""
     step = count.ir.plan.steps[number]
     if count.memory != "sbuf":
         return 0
@@ -138,7 +138,7 @@ def scratch_tiles(ir: KernelIR, place: Placement, step: PlanStep) -> tuple[str, 
 
 
 def row_elements(ir: KernelIR, place: Placement, step: PlanStep) -> int:
-    """Elements of a row of what a step takes at once of its first operand."""
+    """Row length, in elements, of what a step takes at once of its first operand."""
     dims = ir.plan.core_of(step.operands[0][1])
     if len(dims) == 1:
         return 1

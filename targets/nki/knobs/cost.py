@@ -1,8 +1,9 @@
-"""A static estimate of a point: what its engines would be busy with, without a schedule.
+"""Estimates a point statically: the busy time of its engines, without a schedule.
 
-Every step runs once in each round of its path; each of its instructions costs what the simulator's own table
-says of it. What engines wait for each other is not counted. The estimate says which points to look at first,
-never how fast a kernel is; of what its busiest engine does, a kernel cannot be faster than that.
+Every step runs once per iteration of its path, and each of its instructions costs what the simulator's table
+says. Waiting between engines is not counted. So the estimate ranks the points to try first, but never
+predicts a kernel's latency. It gives a lower bound, though: a kernel cannot be faster than its busiest
+engine.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _PREFIX = "nl."
 
 
 class PointEstimate(NamedTuple):
-    """Nanoseconds. `cost_ns` is a norm over the engines of what each is busy for, near that of the busiest.
+    """Nanoseconds. `cost_ns` is a norm over the engines' busy times, close to that of the busiest.
 
-    `least_ns` is the busiest alone with what every kernel takes: no schedule is shorter.
+    `least_ns` is the busiest engine alone plus the fixed time of every kernel: no schedule is shorter.
     """
 
     cost_ns: float
@@ -34,7 +35,7 @@ class PointEstimate(NamedTuple):
 
 
 def cost_ns(ir: KernelIR, place: Placement) -> float:
-    """What points are ordered by."""
+    """Return the cost by which points are ordered."""
     return estimate_cost(ir, place).cost_ns
 
 
@@ -52,7 +53,7 @@ def estimate_cost(ir: KernelIR, place: Placement) -> PointEstimate:
 
 
 def _instruction_forms(ir: KernelIR, place: Placement, step: PlanStep) -> Iterator[Form]:
-    """The instructions of a step, as the table of costs wants them."""
+    """The instructions of a step, in the form that the cost table expects."""
     settings = dict(step.settings)
     tensors = {**dict(step.operands), "result": step.result}
     for item in step.entry.emit(settings, is_accumulated(ir, place, step)):
@@ -70,7 +71,7 @@ def _instruction_forms(ir: KernelIR, place: Placement, step: PlanStep) -> Iterat
 
 
 _VECTOR = frozenset({"tensor_tensor"})
-"""What adds a part to a result, whichever engine made it."""
+"""The instructions that add a part to a result, whichever engine made it."""
 
 
 def _tensor_operand(ir: KernelIR, place: Placement, step: PlanStep, role: str, tensor: str) -> Operand:
@@ -99,6 +100,6 @@ def _scratch_operand(ir: KernelIR, place: Placement, step: PlanStep, role: str, 
 
 
 def _elements_at_once(ir: KernelIR, place: Placement, step: PlanStep, dim: str) -> int:
-    """How many elements of a dimension a step takes at once."""
+    """The number of elements of a dimension that a step takes at once."""
     span = place.spans.get((step.number, dim), Scope.PER_TILE)
     return ir.tiles_in_scope(dim, span) * ir.graph.dim[dim].tile if dim in ir.graph.dim else 1

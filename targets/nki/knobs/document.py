@@ -1,4 +1,6 @@
-"""The knobs of an IR as plain data, for files and events; a graph is traced anew from its workload."""
+"""Stores the knobs of an IR as plain data, for files and events; the graph is traced again from its
+workload.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,16 @@ _FIELDS = {LOOP_ORDER: list, LTILES: dict, SCOPES: dict}
 
 
 def to_document(ir: KernelIR) -> dict[str, Any]:
-    """The three knobs of an IR in lists, mappings, numbers and names."""
+    """Return the three knobs of an IR as lists, mappings, numbers and names."""
     scopes = {name: {dim: scope.name for dim, scope in item.items()} for name, item in ir.scopes.items()}
     return {LOOP_ORDER: list(ir.loop_order), LTILES: dict(ir.ltiles), SCOPES: scopes}
 
 
 def from_document(graph: Graph, document: Mapping[str, Any]) -> KernelIR:
-    """The IR of a graph that a document describes, valid or not.
+    """Return the IR of a graph that a document describes, valid or not.
 
     Raises:
-        KnobError: it is no document of three knobs; the message names what is wrong.
+        KnobError: the document does not hold three knobs; the message names the fault.
     """
     for name, kind in _FIELDS.items():
         if not isinstance(document.get(name), kind):

@@ -1,10 +1,10 @@
-"""What is wrong with a workload or with knobs, in words that say which and what to do."""
+"""Errors about workloads and knobs; the message says which value is wrong and what to do."""
 
 from __future__ import annotations
 
 
 class WorkloadError(Exception):
-    """A function that no graph can be made of: which operator, its value, what is allowed."""
+    """A function that cannot become a graph; the message has the operator, its value, and what is allowed."""
 
 
 class KnobError(Exception):

@@ -1,7 +1,7 @@
-"""The functions of one and two numbers that operators take by name, and what they compute.
+"""The functions of one and two numbers that operators take by name, and their NumPy implementations.
 
-Names are those of `nki.language`; the spellings that workloads also use are in `SPELLINGS`. Activations run
-on ScalarE, the others on VectorE. Arrays are float32.
+Names are those of `nki.language`; `SPELLINGS` has other spellings that workloads use. Activations run on
+ScalarE, the others on VectorE. Arrays are float32.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FloatArray = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """A function that a whole row is folded with: `identity` is what it starts from."""
+    """A function that folds a whole row; `identity` is its start value."""
 
     fold: Callable[..., Any]
     combine: Callable[..., Any]
@@ -54,7 +54,7 @@ ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {
     "square": np.square,
     "tanh": np.tanh,
 }
-"""Functions of ScalarE."""
+"""Functions that run on ScalarE."""
 
 LOWEST = float(np.finfo(np.float32).min)
 
@@ -76,7 +76,7 @@ SPELLINGS: Mapping[str, str] = {
 
 
 def canonical_name(name: object, table: Mapping[str, Any], what: str) -> str:
-    """The name that `table` has for a function.
+    """Return the name that `table` has for a function.
 
     Raises:
         WorkloadError: it has none.

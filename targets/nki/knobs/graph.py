@@ -1,8 +1,8 @@
-"""A workload as a graph: named dimensions, values over them, calls of operators. Immutable, and its own name.
+"""A workload as a graph: named dimensions, values over them, calls of operators; immutable and hashable.
 
 Dimensions are named `d0`, `d1`, ... in the order in which the inputs have them. A dimension is walked in
-tiles of one size, the largest that divides it and that every use of it allows: partitions where it lies on
-them anywhere, a bank of PSUM elsewhere.
+tiles of one size, the largest that divides it and that all its uses allow: the partitions if it lies on them
+anywhere, else a bank of PSUM.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 PARTITIONS_PREFIX = "*"
-"""Before a dimension's name: the partitions of its tiles, in each of which a row is the same."""
+"""Prefix of a dimension's name: the partitions of its tiles, where every partition holds the same row."""
 
 SettingValue = str | int | float | bool | None
 
@@ -33,15 +33,16 @@ class Dim:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor of the workload; the first dimension lies on the partitions, a value of one is a column.
+    """A tensor of the workload; its first dimension lies on the partitions, and a one-dimensional value is a
+    column.
 
     The first `lead` dimensions are those of a batch, which are walked one by one. A value that is `spread`
-    over a dimension is a row instead of a column: on the chip the same in every partition of its tiles.
-    `memory` is where the calls that read it find it; in PSUM only what the tensor engine computes.
+    over a dimension is a row instead of a column: the chip holds it identically in every partition of its
+    tiles. `memory` is where its readers find it; only results of the tensor engine can be in PSUM.
 
-    A dimension may be gone through in *rounds*, a block in each. A value of a `round` is made anew in each of
-    that dimension's: of a sum over it, the block's part. One that is `running` is a sum over that dimension
-    which is read in every round, as far as it has come.
+    A dimension may be walked in *rounds*, one block per round. A value with a `round` is made again in each
+    round of that dimension: for a sum over it, only the block's part. A `running` value is a sum over that
+    dimension which is read in every round, as far as it has come.
     """
 
     name: str
@@ -60,13 +61,13 @@ class Value:
 
     @property
     def core_dims(self) -> tuple[str, ...]:
-        """The dimensions that instructions see: those after the batch's."""
+        """The dimensions that instructions see: those after the batch."""
         return self.dims[self.lead :]
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operator on values by slot, with its settings, and the name of its result."""
+    """An operator applied to values by slot, with its settings, and the name of its result."""
 
     operator: str
     operands: tuple[tuple[str, str], ...]
@@ -76,7 +77,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Graph:
-    """What a workload computes, on which target. `values` are the inputs and the calls' results, in order."""
+    """What a workload computes, and on which target. `values` are the inputs and the calls' results, in
+    order.
+    """
 
     name: str
     target: str
@@ -91,7 +94,7 @@ class Graph:
 
     @cached_property
     def _hash(self) -> int:
-        """A graph is looked up with every point of its space: it is hashed once."""
+        """Computed once: a graph is looked up with every point of its space."""
         return hash((self.name, self.target, self.dims, self.values, self.calls))
 
     @cached_property
@@ -101,7 +104,7 @@ class Graph:
 
     @cached_property
     def rounds(self) -> frozenset[str]:
-        """The dimensions that are gone through in rounds."""
+        """The dimensions that are walked in rounds."""
         found = (dim for item in self.values for dim in (item.round, item.running))
         return frozenset(dim for dim in found if dim is not None)
 
@@ -111,7 +114,7 @@ class Graph:
         return {item.name: item for item in self.values}
 
     def core_shape(self, name: str) -> tuple[int, ...]:
-        """A value's shape in elements, without the dimensions of a batch."""
+        """A value's shape in elements, without batch dimensions."""
         return self.shape(name)[self.value[name].lead :]
 
     def shape(self, name: str) -> tuple[int, ...]:

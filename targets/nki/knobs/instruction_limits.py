@@ -1,4 +1,4 @@
-"""What instructions are refused for although every buffer has its place: types, and banks of PSUM."""
+"""Checks what instructions are refused for although every buffer has its place: types, and PSUM banks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from targets.nki.knobs.report import CheckFailure, KnobFix
 
 
 def instruction_failures(ir: KernelIR, place: Placement) -> Iterator[CheckFailure]:
-    """What instructions of an IR without contradictions would be refused for."""
+    """Yield the failures of instructions in an IR without contradictions."""
     for step in ir.plan.steps:
         if step.operator == "NKIMatmul":
             yield from _dtype_failures(ir, place, step)

@@ -1,7 +1,7 @@
-"""A loop tree run directly, in NumPy: what the knobs mean, whatever instructions they are written as.
+"""Runs a loop tree directly in NumPy: the meaning of the knobs, whatever instructions they lower to.
 
-Results are rounded to the type of the buffer when they are written, as on the device. What nobody wrote is
-NaN, so that reading it shows. A product adds to what the tensor engine has written since the buffer was
+Results are rounded to the buffer's type when they are written, as on the device. Unwritten elements are NaN,
+so that reading them shows. A matrix product adds to what the tensor engine has written since the buffer was
 made.
 """
 
@@ -22,7 +22,7 @@ Floats = NDArray[np.float32]
 
 
 def interpret_kernel(kernel: KernelTree, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    """The output of a kernel on arrays by name, in the type that it declares."""
+    """Return the output of a kernel on arrays by name, in its declared type."""
     state = _Interpreter(kernel, inputs)
     state.run_body(kernel.body, {})
     return state.arrays[kernel.output.name].astype(_numpy_dtype(kernel.output.dtype))
@@ -75,7 +75,7 @@ class _Interpreter:
             operands[STATE_SLOT][...] = operands["data"]
 
     def _view_region(self, region: Region, at: Mapping[str, int]) -> Floats:
-        """The elements of a region: rows over partitions, and of each a row of elements or one."""
+        """The elements of a region: rows over partitions, each with a row of elements or one element."""
         array = self.arrays[region.tensor]
         first, *others = region.spans
         if region.rows:

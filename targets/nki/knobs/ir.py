@@ -1,14 +1,14 @@
 """A kernel as a graph and three knobs; everything else follows from them.
 
-- `loop_order`: the loops from the outside in. Each dimension has a loop over blocks and, inside it, one
-  over the tiles of a block: `d0.block`, `d0.tile`.
-- `ltiles_per_block`: how many tiles a block of a dimension has, a divisor of its tiles.
+- `loop_order`: the loops from the outside in. Each dimension has a loop over blocks and, inside it, one over
+  the tiles of a block: `d0.block`, `d0.tile`.
+- `ltiles_per_block`: the number of tiles in a block of a dimension, a divisor of its tiles.
 - `buffer_scopes`: how much of each of its dimensions a buffer holds: one tile, one block, or all of it. For
-  the dimension that a buffer of PSUM is partial in: whether it is drained when a block is summed, and added
-  up in SBUF, or when all is.
+  the dimension in which a PSUM buffer is partial: whether it is drained after each block, and added up in
+  SBUF, or only at the end.
 
-The `repr` of a `KernelIR` is canonical: equal knobs of equal graphs have the same, whatever they were given
-as. It is the key that results are remembered by.
+The `repr` of a `KernelIR` is canonical: equal knobs of equal graphs have the same, in whatever form they were
+given. Results are cached by it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BLOCK, TILE = "block", "tile"
 LOOP_ORDER, LTILES, SCOPES = "loop_order", "ltiles_per_block", "buffer_scopes"
 
 Knob = tuple[str, ...]
-"""A place to turn: `("loop_order",)`, `("ltiles_per_block", dim)`, `("buffer_scopes", buffer, dim)`."""
+"""The name of a knob: `("loop_order",)`, `("ltiles_per_block", dim)`, `("buffer_scopes", buffer, dim)`."""
 
 
 class Scope(IntEnum):
@@ -46,7 +46,7 @@ Scopes = Mapping[str, Mapping[str, Scope]]
 
 @dataclass(frozen=True)
 class KernelIR:
-    """A graph and its knobs. Any mapping is taken; what is kept is sorted and immutable."""
+    """A graph and its knobs. Any mapping is accepted; it is stored sorted and immutable."""
 
     graph: Graph
     loop_order: tuple[str, ...]
@@ -76,27 +76,27 @@ class KernelIR:
 
     @cached_property
     def loop_position(self) -> Mapping[str, int]:
-        """Where each loop stands in the order; 0 is the outermost."""
+        """The position of each loop in the order; 0 is the outermost."""
         return {loop: number for number, loop in enumerate(self.loop_order)}
 
     def tiles_in_scope(self, dim: str, scope: Scope) -> int:
-        """How many tiles of a dimension a scope holds."""
+        """The number of tiles of a dimension in a scope."""
         if dim.startswith(PARTITIONS_PREFIX):
             return 1
         return (1, self.ltiles[dim], self.graph.dim[dim].tiles)[scope]
 
     def held_tiles(self, buffer: str, dim: str) -> int:
-        """How many tiles of one of its dimensions a buffer holds."""
+        """The number of tiles of one of its dimensions that a buffer holds."""
         return self.tiles_in_scope(dim, self.scopes[buffer].get(dim, Scope.PER_TILE))
 
     def trip_count(self, loop: str) -> int:
-        """How often a loop runs."""
+        """The number of iterations of a loop."""
         dim, level = loop.split(".")
         tiles = self.ltiles[dim]
         return self.graph.dim[dim].tiles // tiles if level == BLOCK else tiles
 
     def with_knob(self, knob: Knob, value: Any) -> KernelIR:
-        """The same with one knob turned to another value; None takes away what should not be there."""
+        """The same IR with one knob set to another value; None removes an entry that should not exist."""
         if knob == (LOOP_ORDER,):
             return replace(self, loop_order=value)
         if knob[0] == LTILES:
@@ -111,7 +111,7 @@ def _with_item(items: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]
 
 
 def loops_of(graph: Graph) -> tuple[str, ...]:
-    """Every loop of a graph's dimensions."""
+    """All loops of a graph's dimensions."""
     return tuple(f"{dim.name}.{level}" for dim in graph.dims for level in (BLOCK, TILE))
 
 

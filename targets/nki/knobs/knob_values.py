@@ -1,5 +1,4 @@
-"""Values that are no values of the knobs: loops that are not there, blocks that do not divide, scopes left
-out."""
+"""Checks for malformed knob values: unknown loops, blocks that do not divide, missing scopes."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from targets.nki.knobs.report import CheckFailure
 
 
 def find_malformed_values(ir: KernelIR) -> list[CheckFailure]:
-    """Every value that a knob cannot have."""
+    """Return every value that a knob cannot have."""
     return [*_order_failures(ir), *_block_failures(ir), *_scope_failures(ir)]
 
 
@@ -21,12 +20,12 @@ def divisors(number: int) -> tuple[int, ...]:
 
 
 def block_choices(graph: Graph, dim: str) -> tuple[int, ...]:
-    """What `ltiles_per_block` of a dimension can be."""
+    """The possible `ltiles_per_block` of a dimension."""
     return divisors(graph.dim[dim].tiles)
 
 
 def scope_choices(partial: bool) -> tuple[Scope, ...]:
-    """What a scope can be; PSUM is not drained within a block."""
+    """The possible scopes; PSUM is not drained within a block."""
     return (Scope.PER_BLOCK, Scope.FULL) if partial else tuple(Scope)
 
 

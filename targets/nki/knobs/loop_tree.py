@@ -1,9 +1,9 @@
-"""A kernel as a tree of loops: what the knobs come to, before it is run or written down.
+"""A kernel as a tree of loops: the result of the knobs, before it is run or written as source.
 
-Places along a dimension are counted in tiles. In HBM they are those of the whole array; in a buffer those
-of what it holds. A buffer on the chip is `rows` partitions high; for each tile of its first dimension it
-has a row of `row` elements in every partition, or of one element if it is a column. The tiles of a batch lie
-one after the other.
+Positions along a dimension are counted in tiles. In HBM they refer to the whole array, in a buffer to what it
+holds. A buffer on the chip is `rows` partitions high. For each tile of its first dimension it has, in every
+partition, a row of `row` elements, or one element if it is a column. The tiles of a batch lie one after the
+other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from targets.nki.knobs.operators import Operator, Settings
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """`tiles` tiles of `tile` elements, from the sum of variables times factors on."""
+    """`tiles` tiles of `tile` elements, starting at the sum of variables times factors."""
 
     terms: tuple[tuple[str, int], ...]
     tiles: int
@@ -31,7 +31,7 @@ class Span:
 class Region:
     """A part of an array in HBM or of a buffer, dimension by dimension; `lead` is its place in a batch.
 
-    With `rows` it is a row of an array of one dimension, the same that often.
+    With `rows` it is a row of a one-dimensional array, repeated that often.
     """
 
     tensor: str
@@ -42,7 +42,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What is declared on the chip."""
+    """A tile declared on the chip."""
 
     name: str
     memory: str
@@ -54,14 +54,14 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Makes a buffer anew."""
+    """Creates a buffer."""
 
     tile: Tile
 
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Gives all of a buffer one value, that sums start from."""
+    """Fills a buffer with one value, from which sums start."""
 
     tile: Tile
     value: float
@@ -69,7 +69,7 @@ class Fill:
 
 @dataclass(frozen=True)
 class Statement:
-    """One round of a step. With `adds` the result is combined with what is there, by `combine`."""
+    """One iteration of a step. With `adds` the result is combined with what is there, by `combine`."""
 
     entry: Operator
     settings: Settings
@@ -103,7 +103,7 @@ class Array:
 
 @dataclass(frozen=True)
 class KernelTree:
-    """The whole kernel. Buffers are by name: their shapes do not change from one loop to another."""
+    """The whole kernel. Buffers are stored by name: their shapes do not change between loops."""
 
     name: str
     inputs: tuple[Array, ...]

@@ -1,9 +1,9 @@
-"""From knobs to the loop tree, mechanically; nothing is chosen here.
+"""Lowers knobs to the loop tree, mechanically; nothing is chosen here.
 
-Loops that run once are left out. A loop over blocks with nothing in it but the one over their tiles is one
-loop, so that points that are one program (`program.py`) are one text. A buffer is declared in the innermost
-loop of its context, before what uses it first. Where a step adds to its result over loops, the result is
-filled with what the sum starts from.
+Loops that run once are left out. A loop over blocks that contains only the loop over their tiles becomes one
+loop, so that points that are the same program (`program.py`) give the same text. A buffer is declared in the
+innermost loop of its context, before its first use. If a step adds to its result over loops, the result is
+first filled with the sum's start value.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from targets.nki.knobs.validity import require_layout
 
 
 def lower_kernel(ir: KernelIR) -> KernelTree:
-    """The loop tree of a valid IR.
+    """Return the loop tree of a valid IR.
 
     Raises:
         KnobError: it is not valid; the message has the whole report.
@@ -51,7 +51,7 @@ def lower_kernel(ir: KernelIR) -> KernelTree:
 
 
 WHOLE = "whole"
-"""Instead of a level: the loop over all tiles of a dimension, block after block."""
+"""Used instead of a level: the loop over all tiles of a dimension, block after block."""
 
 
 class _Lowering:
@@ -126,7 +126,7 @@ class _Lowering:
         return Tile(name, "sbuf", rows, 1, row, "float32")
 
     def _tensor_region(self, step: PlanStep, tensor: str, path: tuple[str, ...]) -> Region:
-        """The part of a tensor that a step takes in a round of the loops of its path."""
+        """The part of a tensor that a step takes in an iteration of the loops of its path."""
         outside = {loop for loop, _ in self._layout.place.contexts.get(tensor, ())}
         inside = [loop for loop in path if loop.replace(WHOLE, BLOCK) not in outside]
         spans = [self._dim_span(step, dim, inside) for dim in self._ir.plan.dims_of(tensor)]
@@ -137,7 +137,7 @@ class _Lowering:
         return Region(tensor, (self._partition_span(tensor, lead, core[0]), *core[1:]))
 
     def _partition_span(self, tensor: str, lead: list[Span], first: Span) -> Span:
-        """The place of a tile of partitions in a buffer that holds those of a batch one after the other."""
+        """The position of a partition tile in a buffer that holds those of a batch one after the other."""
         buffer = self._ir.plan.buffer[tensor]
         held = [self._ir.held_tiles(tensor, dim) for dim in buffer.dims]
         terms = [
@@ -156,7 +156,7 @@ class _Lowering:
         return Span(terms, tiles, self._ir.graph.dim[dim].tile)
 
     def _loop_variable(self, loop: str) -> str:
-        """A loop's name: by its dimension alone where that has no other loop that runs more than once."""
+        """A loop's name: only its dimension if no other loop of that dimension runs more than once."""
         dim, level = loop.split(".")
         several = all(self._ir.trip_count(f"{dim}.{each}") > 1 for each in (BLOCK, TILE))
         return f"i_{level}_{dim}" if several and level != WHOLE else f"i_{dim}"

@@ -1,8 +1,8 @@
-"""Making an IR fit: knobs turned one by one to what takes less room, without contradictions.
+"""Makes an IR fit the chip: turns knobs one by one to values that take less room, without contradictions.
 
-From any order of loops, buffers that hold everything contradict nothing; from some, neither do those that all
-hold a tile or a block of the rows or columns of the output. A default starts there. Where a dimension is gone
-through in rounds, that holds of one round, and of some orders.
+With any loop order, buffers that hold everything never contradict each other. With some orders, the same is
+true if all buffers hold one tile or block of the output's rows or columns. A default starts there. If a
+dimension is walked in rounds, this holds within one round, and only for some orders.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from targets.nki.knobs.placement_checks import find_contradictions, find_splits
 from targets.nki.knobs.plan import Buffer
 
 _SMALL_BLOCK = 4
-"""Tiles of a block in plain configurations: enough to use what is loaded more than once."""
+"""Tiles of a block in plain configurations: enough to reuse what was loaded."""
 
 _ROUND = 8
-"""Tiles of a block that a round goes through: what it does once for each costs as much as some of them."""
+"""Tiles of a block that a round covers: the fixed work of a round costs as much as some of them."""
 
 _AS_GOOD = 1.05
-"""A configuration within this of what it would cost if everything fitted is not improved on."""
+"""A configuration whose cost is within this factor of the cost if everything fitted is good enough."""
 
 _FAR = 8.0
-"""Times the room there is: what overruns it by more takes long to narrow, and seldom ends well."""
+"""Overrun, in multiples of the room, beyond which narrowing takes long and seldom ends well."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """An IR without contradictions, with its places and the nest of its loops."""
+    """An IR without contradictions, with its placement and its loop nest."""
 
     ir: KernelIR
     place: Placement
@@ -53,12 +53,12 @@ class Layout:
 
     @cached_property
     def cost_ns(self) -> float:
-        """The static estimate of it."""
+        """Its static cost estimate."""
         return cost_ns(self.ir, self.place)
 
     @cached_property
     def excess(self) -> float:
-        """How far it is from valid: instructions refused, and memories overrun as shares of them."""
+        """How far it is from valid: refused instructions, and relative overruns of memories."""
         target = targets.load(self.ir.graph.target)
         found = self.peaks
         over = (max(0.0, found[name].taken / memory_capacity(name, target) - 1) for name in MEMORIES)
@@ -66,7 +66,7 @@ class Layout:
 
     @cached_property
     def load_key(self) -> tuple[float, float, int]:
-        """The excess; what all buffers take, as shares of their memories; how wide they are."""
+        """The excess; the use of all buffers relative to their memories; how wide they are."""
         target = targets.load(self.ir.graph.target)
         taken = (
             memory_taken(self.ir, self.place, item, target) / memory_capacity(item.memory, target)
@@ -77,7 +77,7 @@ class Layout:
 
 
 def build_layout(ir: KernelIR) -> Layout | None:
-    """The layout of a well-formed IR; None of one that contradicts itself."""
+    """The layout of a well-formed IR; None if it contradicts itself."""
     place = compute_placement(ir)
     if next(find_contradictions(ir, place), None) is not None:
         return None
@@ -86,9 +86,9 @@ def build_layout(ir: KernelIR) -> Layout | None:
 
 
 def narrow_to_fit(layout: Layout) -> Layout | None:
-    """What a layout becomes when it is narrowed until it is valid; None where that does not end so.
+    """Narrow a layout until it is valid; None if that fails.
 
-    What is in use at the peaks is narrowed first; all else where that helps no more.
+    Buffers that are live at the peaks are narrowed first; the others only when that no longer helps.
     """
     every = set(layout.ir.plan.buffer)
     while layout.excess:
@@ -100,14 +100,14 @@ def narrow_to_fit(layout: Layout) -> Layout | None:
 
 
 def _overrun_buffers(layout: Layout) -> set[str]:
-    """The buffers that are in use where a memory is overrun."""
+    """The buffers that are live where a memory is overrun."""
     target = targets.load(layout.ir.graph.target)
     over = (peak for name, peak in layout.peaks.items() if peak.taken > memory_capacity(name, target))
     return {name for peak in over for name in peak.buffers}
 
 
 def _best_narrowing(layout: Layout, buffers: set[str]) -> Layout | None:
-    """The layout with one knob of these buffers turned to less that takes least; None if none takes less."""
+    """The layout with one knob of these buffers lowered that takes least; None if none takes less."""
     found = (
         build_layout(layout.ir.with_knob(knob, value)) for knob, value in _narrower_values(layout.ir, buffers)
     )
@@ -116,7 +116,7 @@ def _best_narrowing(layout: Layout, buffers: set[str]) -> Layout | None:
 
 
 def _narrower_values(ir: KernelIR, buffers: set[str]) -> Iterator[tuple[Knob, int | Scope]]:
-    """Turns to less of the scopes of buffers and of the blocks that they hold."""
+    """Lower values of the buffers' scopes and of the blocks that they hold."""
     chosen = [item for item in ir.plan.buffers if item.name in buffers]
     for dim, count in ir.ltiles.items():
         if any(ir.scopes[item.name].get(dim) is Scope.PER_BLOCK for item in chosen):
@@ -145,7 +145,9 @@ def widest_ir(graph: Graph, order: tuple[str, ...], ltiles: dict[str, int] | Non
 def widest_layout(
     graph: Graph, order: tuple[str, ...], ltiles: dict[str, int] | None = None
 ) -> Layout | None:
-    """The layout in which every buffer holds everything; where rounds contradict the order, there is one."""
+    """The layout in which every buffer holds everything; where rounds contradict the order, with one
+    round.
+    """
     start = widest_ir(graph, order, ltiles)
     single = {dim: graph.dim[dim].tiles for dim in graph.rounds}
     return build_layout(start) or build_layout(widest_ir(graph, order, {**start.ltiles, **single}))
@@ -153,16 +155,17 @@ def widest_layout(
 
 @lru_cache(maxsize=256)
 def default_ir(graph: Graph) -> KernelIR:
-    """The configuration that one would start from, by the static estimate of some plain ones.
+    """The default configuration, chosen among some plain ones by the static estimate.
 
-    The output is walked in an order of its dimensions, a batch outermost. All buffers hold, of each of these,
-    all, a small block, or a tile, and all of any other dimension; what does not fit so is narrowed. The first
-    is taken that costs about as little as if everything fitted, or else the one that costs least. Where none
-    fits, the other dimensions are walked in another order: a product that is read in PSUM is held there until
-    it is summed up. Rounds, if there are any, are gone through for some rows after others, in small blocks.
+    The output is walked in an order of its dimensions, a batch outermost. Of each of these, all buffers hold
+    everything, a small block, or a tile; of any other dimension they hold everything. What does not fit is
+    narrowed. The first configuration that costs about as little as if everything fitted is taken, else the
+    cheapest. If none fits, the other dimensions are walked in another order: a product that is read in PSUM
+    is held there until it is summed up. Rounds, if there are any, are walked for some rows after others, in
+    small blocks.
 
     Raises:
-        KnobError: no narrowing of any fits on the chip.
+        KnobError: no narrowing of any of them fits on the chip.
     """
     for starts in _plain_starts(graph):
         best = _cheapest_layout(starts)
@@ -172,7 +175,7 @@ def default_ir(graph: Graph) -> KernelIR:
 
 
 def _plain_starts(graph: Graph) -> Iterator[list[Layout]]:
-    """Plain configurations, those first that are to be preferred if any of them can be made to fit."""
+    """Plain configurations, the preferred ones first, provided that any of them can be made to fit."""
     if graph.rounds:
         yield from _order_by_overrun([_round_irs(graph)])
     plain = _single_round_irs if graph.rounds else _plain_irs
@@ -181,7 +184,7 @@ def _plain_starts(graph: Graph) -> Iterator[list[Layout]]:
 
 
 def _order_by_overrun(kinds: Iterable[Iterator[KernelIR]]) -> Iterator[list[Layout]]:
-    """The layouts of each kind without those that overrun the chip by far, then these of each."""
+    """The layouts of each kind that do not overrun the chip by far, then those that do."""
     far = []
     for kind in kinds:
         starts = [found for item in dict.fromkeys(kind) if (found := build_layout(item)) is not None]
@@ -191,7 +194,7 @@ def _order_by_overrun(kinds: Iterable[Iterator[KernelIR]]) -> Iterator[list[Layo
 
 
 def _cheapest_layout(starts: list[Layout]) -> Layout | None:
-    """The one that costs least when narrowed, or the first that nearly costs what it would if all fitted."""
+    """The layout that costs least when narrowed, or the first that nearly reaches its cost if all fitted."""
     best: Layout | None = None
     for start in starts:
         found = narrow_to_fit(start)
@@ -206,7 +209,7 @@ def _cheapest_layout(starts: list[Layout]) -> Layout | None:
 
 
 def _plain_irs(graph: Graph, summed: Sequence[str]) -> Iterator[KernelIR]:
-    """Plain configurations: blocks of columns outermost first, as a product can begin when one is there.
+    """Plain configurations: blocks of columns outermost first, as a product can begin once one is there.
 
     `summed` are the dimensions that the output does not have, from the outside in.
     """
@@ -225,9 +228,9 @@ def _plain_irs(graph: Graph, summed: Sequence[str]) -> Iterator[KernelIR]:
 
 
 def _round_irs(graph: Graph) -> Iterator[KernelIR]:
-    """Plain configurations of a graph with rounds: a block or a tile of rows goes through them all.
+    """Plain configurations of a graph with rounds: a block or a tile of rows goes through all of them.
 
-    What a round makes and reads is held for it alone.
+    What a round makes and reads is held only during that round.
     """
     sums = dict.fromkeys(dim for value in graph.values if value.running is not None for dim in value.dims)
     rounds = sorted(graph.rounds)
@@ -250,7 +253,7 @@ def _round_irs(graph: Graph) -> Iterator[KernelIR]:
 
 
 def _single_round_irs(graph: Graph, summed: Sequence[str]) -> Iterator[KernelIR]:
-    """Plain configurations of a graph with rounds in which there is one, as if there were none."""
+    """Plain configurations of a graph with rounds that have a single round, as if there were none."""
     for plain in _plain_irs(graph, summed):
         found = plain
         for dim in sorted(graph.rounds):
@@ -259,7 +262,9 @@ def _single_round_irs(graph: Graph, summed: Sequence[str]) -> Iterator[KernelIR]
 
 
 def _uniform_ir(graph: Graph, order: tuple[str, ...], scopes: Mapping[str, Scope]) -> KernelIR:
-    """The IR in which all buffers hold as much of a dimension: all of what is not among the scopes."""
+    """The IR in which all buffers hold the same share of a dimension; all of it unless `scopes` says
+    otherwise.
+    """
     blocks = {dim for dim, scope in scopes.items() if scope is Scope.PER_BLOCK}
     ltiles = {dim.name: _small_block(graph, dim.name) if dim.name in blocks else 1 for dim in graph.dims}
     held = {

@@ -1,4 +1,4 @@
-"""Sweeps of one knob: valid points that differ from a given one in that knob alone."""
+"""Sweeps one knob: finds valid points that differ from a given one in that knob alone."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from targets.nki.knobs.narrowing import build_layout
 KNOBS = (LOOP_ORDER, LTILES, SCOPES)
 
 LEAST, MOST = 5, 10
-"""Points of a sweep; fewer where a knob has no more valid values within two turns."""
+"""Points in a sweep; fewer if a knob has no more valid values within two turns."""
 
 _LOOKED_AT = 400
-"""Points that are looked at for a sweep, so that wide graphs end in time."""
+"""Points that are examined for a sweep, so that it ends in time for wide graphs."""
 
 
 def sweep_knob(ir: KernelIR, knob: str) -> list[KernelIR]:
@@ -24,10 +24,10 @@ def sweep_knob(ir: KernelIR, knob: str) -> list[KernelIR]:
 
 
 def neighbour_irs(ir: KernelIR, knob: str) -> list[KernelIR]:
-    """Five to ten valid IRs that differ from a valid one in `knob`, one of `KNOBS`; fewer where there are.
+    """Five to ten valid IRs that differ from a valid one in `knob`, one of `KNOBS`; fewer if there are fewer.
 
-    One turn is a loop moved, one dimension's block, one buffer's scope of one dimension. Two are taken where
-    single ones give fewer than five points.
+    One turn moves one loop, changes one dimension's block, or one buffer's scope of one dimension. Two turns
+    are used where single ones give fewer than five points.
     """
     once = sweep_knob(ir, knob)
     if len(once) >= LEAST:
@@ -47,7 +47,7 @@ def _distinct_valid(ir: KernelIR, found: Iterator[KernelIR]) -> Iterator[KernelI
 
 
 def is_valid(ir: KernelIR) -> bool:
-    """Whether a well-formed IR is valid; quicker than its report."""
+    """Whether a well-formed IR is valid; faster than its report."""
     layout = build_layout(ir)
     return layout is not None and not layout.excess
 
@@ -71,7 +71,7 @@ def _knob_values(ir: KernelIR, knob: str) -> Iterator[tuple[Knob, Sequence[objec
 
 
 def _loop_moves(order: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Orders in which one loop stands elsewhere, blocks still outside of their tiles."""
+    """Orders in which one loop is elsewhere, with blocks still outside their tiles."""
     for source, target in product(range(len(order)), repeat=2):
         rest = [loop for loop in order if loop != order[source]]
         moved = (*rest[:target], order[source], *rest[target:])
@@ -83,7 +83,7 @@ def _loop_moves(order: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _pick_evenly(items: list[KernelIR], most: int) -> list[KernelIR]:
-    """At most so many of them, evenly from first to last."""
+    """At most `most` of the items, evenly spaced from first to last."""
     if len(items) <= most:
         return items
     return [items[number * (len(items) - 1) // (most - 1)] for number in range(most)]

@@ -1,7 +1,7 @@
-"""The loops that steps share: one nest, in which each step runs at the end of its path.
+"""Builds the loop nest that steps share; each step runs at the end of its path.
 
-Steps whose paths begin alike share those loops, in an order in which each finds its operands. Where that
-order needs a step outside of a loop between two inside, the loop is there twice.
+Steps whose paths begin alike share those loops, in an order in which each finds its operands. If a step
+outside a loop must run between two inside it, the loop appears twice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from targets.nki.knobs.placement import LoopStage, Placement, is_used
 
 @dataclass(eq=False)
 class LoopNest:
-    """A loop, or the whole kernel where `level` is None, with loops and numbers of steps in it."""
+    """A loop, or the whole kernel if `level` is None, with the loops and step numbers in it."""
 
     level: LoopStage | None
     items: list[LoopNest | int] = field(default_factory=list)
@@ -30,7 +30,7 @@ class LoopNest:
 
 
 def build_nest(ir: KernelIR, place: Placement) -> LoopNest:
-    """The nest of the steps that an IR has run."""
+    """The loop nest of the steps that an IR runs."""
     used = {step.number: step for step in ir.plan.steps if is_used(ir, step)}
     needs = {
         number: {ir.plan.producer[name].number for _, name in step.operands if name in ir.plan.buffer}
@@ -64,7 +64,7 @@ def _build_level(
 def _next_group(
     groups: Mapping[LoopStage | int, list[int]], needs: Mapping[int, set[int]]
 ) -> tuple[LoopStage | int, list[int]]:
-    """The first group that can run as a whole, or else of the first what the others wait for."""
+    """The first group that can run as a whole; else, of the first group, what the others wait for."""
     pending = {number for numbers in groups.values() for number in numbers}
     ready = {key: _ready_steps(numbers, pending, needs) for key, numbers in groups.items()}
     for key in sorted(groups, key=lambda item: groups[item][0]):
@@ -78,7 +78,7 @@ def _next_group(
 
 
 def _ready_steps(numbers: list[int], pending: set[int], needs: Mapping[int, set[int]]) -> list[int]:
-    """The steps of a group that need nothing that is pending outside of it."""
+    """The steps of a group that need nothing pending outside it."""
     ready: list[int] = []
     for number in numbers:
         if not (needs[number] & pending) - set(ready):
@@ -87,7 +87,7 @@ def _ready_steps(numbers: list[int], pending: set[int], needs: Mapping[int, set[
 
 
 def _needed_steps(numbers: set[int], needs: Mapping[int, set[int]]) -> set[int]:
-    """What steps need, and what that needs."""
+    """The steps that these steps need, directly or not."""
     found: set[int] = set()
     rest = list(numbers)
     while rest:
@@ -99,17 +99,17 @@ def _needed_steps(numbers: set[int], needs: Mapping[int, set[int]]) -> set[int]:
 
 @dataclass(frozen=True)
 class BufferLifetimes:
-    """Where buffers are made: the loop, and from which to which of its items each is in use."""
+    """The loop in which each buffer is made, and the first and last of its items that use it."""
 
     loops: Mapping[str, LoopNest]
     used: Mapping[str, tuple[int, int]]
 
     def buffers_made_in(self, nest: LoopNest) -> tuple[str, ...]:
-        """The buffers that are made anew in each round of a loop."""
+        """The buffers that are made again in each iteration of a loop."""
         return tuple(name for name, home in self.loops.items() if home is nest)
 
     def merged_tile_loop(self, nest: LoopNest) -> LoopNest | None:
-        """The loop over the tiles of blocks that is all there is in the loop over them, if it is so."""
+        """The loop over the tiles of blocks, if it is all that the loop over blocks contains."""
         match nest.items:
             case [LoopNest(level=(loop, _)) as inner] if nest.level is not None and not self.buffers_made_in(
                 nest
@@ -119,7 +119,7 @@ class BufferLifetimes:
 
 
 def buffer_lifetimes(ir: KernelIR, place: Placement, nest: LoopNest) -> BufferLifetimes:
-    """Where the buffers that are used at all are made in a nest whose paths are valid."""
+    """The lifetimes of all used buffers, in a nest whose paths are valid."""
     chains = dict(nest.step_chains())
     loops: dict[str, LoopNest] = {}
     used: dict[str, tuple[int, int]] = {}

@@ -1,6 +1,6 @@
-"""`nkigym.ops` for workloads that import their operators from there: the classes of `ops.py` by those names.
+"""Provides `nkigym.ops` for workloads that import their operators from there, with the classes of `ops.py`.
 
-A package of that name that is installed is not touched, and wins.
+An installed package of that name is left alone, and wins.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def nkigym_kernel(function: F) -> F:
-    """Marks a workload's function; nothing is to be done for it here."""
+    """Marks a workload's function; does nothing here."""
     return function
 
 
 @contextmanager
 def provide_nkigym() -> Iterator[None]:
-    """Within it, `from nkigym.ops import NKIMatmul` and `from nkigym.ops.matmul import NKIMatmul` work."""
+    """Make `from nkigym.ops import NKIMatmul` and `from nkigym.ops.matmul import NKIMatmul` work inside the
+    context.
+    """
     made = {} if PACKAGE in sys.modules or find_spec(PACKAGE) is not None else _build_modules()
     sys.modules.update(made)
     try:
@@ -38,7 +40,7 @@ def provide_nkigym() -> Iterator[None]:
 
 
 def _build_modules() -> dict[str, ModuleType]:
-    """The package, its operators, and a module for each as `tensor_scalar` for NKITensorScalar."""
+    """The package, its operators, and a module for each, such as `tensor_scalar` for NKITensorScalar."""
     classes = {
         name: item for name, item in vars(ops).items() if name.startswith("NKI") and item is not ops.NKIOp
     }

@@ -1,11 +1,11 @@
-"""The operators that workloads are written in: one entry each.
+"""The table of operators in which workloads are written, one entry each.
 
-An entry says over which axes an operand lies, which axis is summed away, how far one instruction reaches
-along an axis, what is computed (in float32, on rows), on which engine, and as which `nki.isa` instructions
-it is written down. Nothing else knows an operator by name, but for the three that every plan puts in by
-itself: `LOAD`, `DRAIN` and `STORE`.
+An entry defines the axes of the operands, the axis that is summed, how far one instruction reaches along an
+axis, what is computed (in float32, on rows), on which engine, and the `nki.isa` instructions that it becomes.
+Nothing else knows an operator by name, except for the three that every plan inserts: `LOAD`, `DRAIN` and
+`STORE`.
 
-Axes are letters local to an entry. The first axis of an operand lies on the partitions; an operand of one
+Axes are letters local to an entry. The first axis of an operand lies on the partitions. An operand of one
 axis is a column, one number per partition, kept in float32.
 """
 
@@ -23,7 +23,7 @@ Settings = Mapping[str, Any]
 Arrays = Mapping[str, FloatArray]
 
 REQUIRED = object()
-"""Stands where a setting has no default."""
+"""Marks a setting without a default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,13 @@ class TileUse:
 
 
 Arguments = tuple[tuple[str, TileUse | str], ...]
-"""Keywords with tiles, or with texts as they stand in the source."""
+"""Keywords with tiles, or with source text."""
 
 STATE_SLOT = "before"
 """The tile in which an operator carries its operand from one round to the next."""
 
 PARTIAL, SCRATCH = "partial", "scratch"
-"""Tiles of one statement alone: a column, and a tile like the first operand."""
+"""Tiles used within one statement: a column, and a tile like the first operand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,11 @@ class Instruction:
 class Operator:
     """One operator. `limits` name the field of the target that bounds an instruction along an axis.
 
-    `functions` are the settings that name a function, with the table of those; `numbers` are slots that take
-    a constant as well as a column; in `rows` are slots of one row for all partitions. The result has the type
-    of the operand `like`; columns are float32. What it `reads` in HBM are arrays as they are, without
-    partitions. What `carries` its operand to the next round starts from that number. What `fades` adds up the
-    parts of rounds: before it adds one, what is there is multiplied by that operand. `emit` gets the
+    `functions` are the settings that name a function, each with its table. `numbers` are slots that take a
+    constant or a column. `rows` are slots of one row for all partitions. The result has the type of the
+    operand `like`; columns are float32. Slots in `reads` are whole arrays in HBM, without partitions.
+    `carries` names the operand that is carried to the next round, with its start value. `fades` names an
+    operand for sums over rounds: before a part is added, the sum so far is multiplied by it. `emit` gets the
     settings, with slots that are constants, and whether the result is added to.
     """
 
@@ -87,7 +87,7 @@ class Operator:
         return (*self.settings, *self.numbers)
 
     def combining_function(self, settings: Settings) -> str:
-        """The function that parts of the result are put together with."""
+        """The function that combines parts of the result."""
         for key in ("reduce_op", "op"):
             if self.functions.get(key) is REDUCTIONS:
                 return str(settings[key])
@@ -234,7 +234,7 @@ def _emit_activation_reduce(settings: Settings, adds: bool) -> tuple[Instruction
 
 
 def _operand_argument(settings: Settings, slot: str, unless: float | None) -> Arguments:
-    """An operand that is a column or a constant; none where it is what the instruction takes anyway."""
+    """An operand that is a column or a constant; empty if it is the instruction's default anyway."""
     if slot not in settings:
         return ((slot, TileUse(slot)),)
     return () if settings[slot] == unless else ((slot, repr(settings[slot])),)

@@ -1,8 +1,8 @@
 """The operator classes as workloads call them: `NKIMatmul()(stationary=a, moving=b)`.
 
-On arrays they compute, so that a workload's function can be run and compared; on symbols they record, see
-`tracing.py`. A setting may stand in either pair of brackets. `src` is another spelling of `data`, and `op` of
-`op0` where that is the only function. Softmax and RMSNorm are compositions of the others.
+On arrays they compute, so that a workload's function can be run and compared; on symbols they record (see
+`tracing.py`). A setting may be passed in either call. `src` is another spelling of `data`, and `op` of `op0`
+if that is the only function. Softmax and RMSNorm are composed of the others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class NKIOp:
     """One operator with some of its settings.
 
     Raises:
-        WorkloadError: of `__init__` and `__call__`: an unknown setting, operand or function, or one missing.
+        WorkloadError: of `__init__` and `__call__`: an unknown or missing setting, operand or function.
     """
 
     entry: ClassVar[Operator]
@@ -69,7 +69,7 @@ def compute_operator(entry: Operator, tensors: dict[str, FloatArray], settings: 
 def _batch_element(
     entry: Operator, tensors: dict[str, FloatArray], place: tuple[int, ...]
 ) -> dict[str, FloatArray]:
-    """What operands have for one place of a batch; some lie over fewer of its dimensions, or over none."""
+    """The operands' values at one place of a batch; some operands have fewer batch dimensions, or none."""
     return {
         slot: item[place[: max(0, item.ndim - len(entry.operands[slot]))]] for slot, item in tensors.items()
     }
@@ -82,7 +82,7 @@ def _as_rows(item: FloatArray, is_row: bool) -> FloatArray:
 
 
 def _canonical_arguments(entry: Operator, given: dict[str, Any]) -> dict[str, Any]:
-    """The entry's names for what was given; an axis is only checked, as rows are all that is summed over."""
+    """The arguments under the entry's names; an axis is only checked, because sums always run over rows."""
     found = {}
     for key, item in given.items():
         if key == _AXIS and entry.reduces == "F":
@@ -131,19 +131,19 @@ def _check_operands(entry: Operator, tensors: set[str], settings: dict[str, Any]
 
 
 class NKILoad(NKIOp):
-    """An input on the chip. It may be left out: what is not loaded yet is loaded where it is used."""
+    """An input on the chip. Optional: inputs are loaded where they are used."""
 
     entry = OPERATORS["NKILoad"]
 
 
 class NKIStore(NKIOp):
-    """The result in HBM. It may be left out: what the function returns is stored."""
+    """The result in HBM. Optional: what the function returns is stored."""
 
     entry = OPERATORS["NKIStore"]
 
 
 class NKITensorCopy(NKIOp):
-    """A copy. What leaves PSUM is copied anyway."""
+    """A copy. Results in PSUM are copied anyway."""
 
     entry = OPERATORS["NKITensorCopy"]
 
@@ -161,7 +161,7 @@ class NKITranspose(NKIOp):
 
 
 class NKIDMATranspose(NKITranspose):
-    """The transposed `data`. What transposes it is not for the workload to say."""
+    """The transposed `data`. The workload does not decide what transposes it."""
 
 
 class NKITensorTensor(NKIOp):
@@ -171,7 +171,7 @@ class NKITensorTensor(NKIOp):
 
 
 class NKITensorRow(NKIOp):
-    """`data op row`: the same row, an input of one dimension, for every row of data."""
+    """`data op row`: the same row, a one-dimensional input, for every row of data."""
 
     entry = OPERATORS["NKITensorRow"]
 
@@ -201,7 +201,7 @@ class NKIReciprocal(NKIOp):
 
 
 class NKITensorReduce(NKIOp):
-    """Rows folded by `op`, into a column."""
+    """Rows folded by `op` into a column."""
 
     entry = OPERATORS["NKITensorReduce"]
 
@@ -213,7 +213,7 @@ class NKIActivationReduce(NKIOp):
 
 
 class NKISoftmax:
-    """Rows of exponentials over their sum; what is largest in a row is taken off first."""
+    """Rows of exponentials divided by their sum; the row's maximum is subtracted first."""
 
     def __call__(self, data: Any) -> Any:
         highest = NKITensorReduce(op="maximum")(data=data)
@@ -224,7 +224,7 @@ class NKISoftmax:
 
 
 class NKIRMSNorm:
-    """Rows over the root of their mean square plus `eps`."""
+    """Rows divided by the root of their mean square plus `eps`."""
 
     def __init__(self, eps: float = 0.0) -> None:
         self._eps = eps

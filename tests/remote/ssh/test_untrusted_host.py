@@ -136,10 +136,10 @@ async def test_where_a_sketch_does_not_tell_the_outputs_come_home(local, silu, t
 
 async def test_what_a_host_threw_away_is_sent_again(local, silu, tmp_path):
     class Tidied(LocalJobs):
-        async def run(self, job):
+        async def run_job(self, job):
             if job.step == "execute" and len(self.asked) == 3:
                 self.tidy()
-            return await super().run(job)
+            return await super().run_job(job)
 
     jobs = Tidied(tmp_path / "workdir")
     found = await judged(jobs, local, silu)
@@ -184,14 +184,14 @@ async def test_a_host_with_a_weak_jail_compiles_no_kernel_of_a_model(local, silu
 @pytest.mark.parametrize(("step", "name"), [("compile", "artefact"), ("compare", "pieces.bin")])
 async def test_a_file_larger_than_it_can_be_is_not_even_asked_for(step, name, local, silu, tmp_path):
     class Announcing(LocalJobs):
-        async def run(self, job):
-            result = await super().run(job)
+        async def run_job(self, job):
+            result = await super().run_job(job)
             files = {**result.files, name: ("0" * 64, ANSWER_BYTES)} if job.step == step else result.files
             return replace(result, files=files)
 
-        async def fetch(self, key, names):
+        async def fetch_files(self, key, names):
             assert name not in names
-            return await super().fetch(key, names)
+            return await super().fetch_files(key, names)
 
     with pytest.raises(InfrastructureError, match=f"{name} has {ANSWER_BYTES} bytes"):
         await judged(Announcing(tmp_path / "workdir"), local, silu)

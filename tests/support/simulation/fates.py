@@ -94,7 +94,7 @@ class Fates:
             self.ghost = True
             raise Killed
 
-    def burn(self, name: str) -> None:
+    def count_hit(self, name: str) -> None:
         """Pass a crash point."""
         if self.ghost:
             return

@@ -1,4 +1,5 @@
-"""Follows a reference through NumPy: it is run once on arrays that hold no numbers and record what is done.
+"""Traces a reference through NumPy: runs it once on arrays without numbers that record each operation.
 
-It runs where the reference runs, in its jail, and its one product is an `expression`. Open `recording.py`.
+It runs where the reference runs, in its jail, and its only product is an `expression`. Open `recording.py`
+first.
 """

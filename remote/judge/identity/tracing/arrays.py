@@ -1,8 +1,8 @@
-"""Arrays that record what NumPy is asked to do with them.
+"""Arrays that record the NumPy operations applied to them.
 
-Each has a `shadow`: a view of bytes that nobody reads, of the array's shape, with one byte for an element.
-NumPy itself slices, transposes and reshapes the shadow, and its offset and strides say which elements of the
-array that was first made are meant. So views are views: what is written to one is seen through the others.
+Each array has a `shadow`: a view of the array's shape on bytes that nobody reads, one byte per element. NumPy
+itself slices, transposes and reshapes the shadow. Its offset and strides then tell which elements of the
+original array are meant. So views are real views: a write to one is visible through the others.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ from remote.judge.identity.domain import Array
 from remote.judge.identity.expression import MAX_EXPRESSION_BYTES, OperationTable, Shape, strides_of
 
 MAX_ARRAY_ELEMENTS = 1 << 32
-"""Elements of the largest array that is followed; they are address space, never memory."""
+"""Elements of the largest array that can be traced; they take address space, never memory."""
 
 
 class UntraceableError(Exception):
-    """The reference does something that cannot be followed: what."""
+    """The reference does something that cannot be traced; the message says what."""
 
 
 class _NoAttributeError(UntraceableError, AttributeError):
-    """So that a reference may ask whether an array has an attribute."""
+    """Lets a reference test whether an array has an attribute."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordingRules:
-    """What NumPy's operations mean for arrays that record: indexing, ufuncs, functions, methods by name."""
+    """The meaning of NumPy's operations for recording arrays: indexing, ufuncs, functions, methods by
+    name.
+    """
 
     get: Callable[[RecordedArray, Any], RecordedArray]
     put: Callable[[RecordedArray, Any, Any], None]
@@ -43,7 +45,7 @@ class RecordingRules:
 
 
 class ArrayRecorder:
-    """What was recorded so far, by these rules; equal operations are one."""
+    """The operations recorded so far under these rules; equal operations are recorded once."""
 
     def __init__(self, inputs: Sequence[Shape], rules: RecordingRules) -> None:
         self.table = OperationTable(inputs)
@@ -67,7 +69,7 @@ class ArrayRecorder:
         return self.add("constant", (), (self.store_array(array),))
 
     def store_array(self, array: Array) -> int:
-        """Keep an array of known numbers; return its position among those."""
+        """Keep an array of known numbers; return its position among the kept ones."""
         if array.dtype.kind not in "bifu":
             array = _as_float32(array)
         key = (array.shape, array.dtype.str, array.tobytes())
@@ -89,7 +91,7 @@ class ArrayRecorder:
 
 
 class RecordedBuffer:
-    """An array that was made, and what has been written to it since."""
+    """The memory of one array: the operation that made it, and what was written to it since."""
 
     def __init__(self, recorder: ArrayRecorder, number: int, dtype: np.dtype[Any]) -> None:
         self.recorder, self.dtype = recorder, dtype
@@ -99,7 +101,7 @@ class RecordedBuffer:
 
     @property
     def number(self) -> int:
-        """The operation that gives its present elements."""
+        """The operation that gives the present elements."""
         if self._written:
             numbers, places = [item[0] for item in self._written], tuple(item[1:] for item in self._written)
             self._number = self.recorder.add("assemble", (self._number, *numbers), places)
@@ -107,7 +109,7 @@ class RecordedBuffer:
         return self._number
 
     def write(self, number: int, strides: Shape, offset: int) -> None:
-        """Write an operation's result to a strided part; all of the buffer, if it has its shape."""
+        """Write an operation's result to a strided part, or to all of the buffer if it has its shape."""
         shape = self.recorder.table.nodes[number].shape
         if shape == self.shape and strides == strides_of(shape):
             self._number, self._written = number, []
@@ -136,7 +138,7 @@ class RecordedArray(NDArrayOperatorsMixin):
 
     @property
     def number(self) -> int:
-        """The operation that gives its present elements."""
+        """The operation that gives the present elements."""
         source = self.buffer.number
         if self._seen is None or self._seen[0] != source:
             shape, (strides, offset) = self.shape, self._shadow_layout(self.shadow)
@@ -201,7 +203,7 @@ class RecordedArray(NDArrayOperatorsMixin):
         raise _NoAttributeError(f"it uses `.{name}` of an array")
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        """Record a function of elements, a reduction or a product of matrices."""
+        """Record an elementwise function, a reduction or a matrix product."""
         return self.recorder.rules.ufunc(self.recorder, ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -218,7 +220,7 @@ class RecordedArray(NDArrayOperatorsMixin):
     __hash__ = None  # type: ignore[assignment]  # as NumPy's arrays
 
     def move_shadow(self, movement: Callable[[Array], Array]) -> RecordedArray:
-        """Apply what NumPy does to shapes without looking at numbers; it is a copy where NumPy makes one."""
+        """Apply a NumPy operation on shapes, which needs no numbers; copies where NumPy copies."""
         for source in (self, self.copy_elements):
             array = source if isinstance(source, RecordedArray) else source()
             shadow = movement(array.shadow)
@@ -231,7 +233,7 @@ class RecordedArray(NDArrayOperatorsMixin):
         return self.recorder.make_array(self.number, dtype or self.dtype)
 
     def broadcast_view(self, shape: Shape) -> RecordedArray:
-        """Return a view of that shape."""
+        """Return a view broadcast to that shape."""
         return self.move_shadow(lambda array: np.broadcast_to(array, shape))
 
     def write_part(self, target: Array, value: Any) -> None:
@@ -254,7 +256,7 @@ def _array_address(array: Array) -> int:
 
 
 def _as_float32(array: Array) -> Array:
-    """Small float types, such as bfloat16, that files cannot hold."""
+    """Convert small float types such as bfloat16, which files cannot hold."""
     if array.dtype.kind != "V" or array.dtype.names:
         raise UntraceableError(f"it computes with {array.dtype}")
     return array.astype(np.float32)

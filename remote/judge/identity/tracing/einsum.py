@@ -1,4 +1,4 @@
-"""Einstein's summation as products of matrices, two operands at a time."""
+"""Records Einstein summation as matrix products, two operands at a time."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def tensordot(recorder: ArrayRecorder, a: Any, b: Any, axes: Any = 2) -> Any:
 
 
 def _parse_labels(subscripts: str, dimensions: Sequence[int]) -> tuple[list[str], str]:
-    """The letters of each operand and of the result, an ellipsis spelled out."""
+    """The letters of each operand and of the result, with the ellipsis expanded."""
     text = subscripts.replace(" ", "")
     left, arrow, result = text.partition("->")
     named = left.split(",")
@@ -88,7 +88,9 @@ def _parse_labels(subscripts: str, dimensions: Sequence[int]) -> tuple[list[str]
 def _reduce_unshared(
     array: RecordedArray, own: str, result: str, others: Sequence[str]
 ) -> tuple[RecordedArray, str]:
-    """An operand by itself: its diagonal where a letter repeats, summed over letters that are only here."""
+    """Reduce one operand alone: take the diagonal where a letter repeats, sum over letters that only it
+    has.
+    """
     unique = "".join(dict.fromkeys(own))
     if unique != own:
         array = array.move_shadow(lambda shadow: np.einsum(f"{own}->{unique}", shadow))
@@ -128,7 +130,7 @@ def _multiply_terms(
 def _as_matrices(
     array: RecordedArray, own: str, batch: Sequence[str], rows: Sequence[str], columns: Sequence[str]
 ) -> RecordedArray:
-    """The array as matrices, letters of rows and of columns each as one axis."""
+    """Return the array as matrices, with the letters of rows and of columns each merged into one axis."""
     order = [own.index(label) for label in (*batch, *rows, *columns)]
     turned = array.move_shadow(lambda shadow: shadow.transpose(order))
     lead, split = len(batch), len(batch) + len(rows)

@@ -1,7 +1,7 @@
-"""NumPy's functions that are no ufuncs, as they are recorded.
+"""Records NumPy's functions that are not ufuncs.
 
-Functions that only look at shapes are called on the shadows. What is not in the table is tried with NumPy's
-own code, which is often made of functions that are.
+Functions that only look at shapes are called on the shadows. A function that is not in the table is tried
+with NumPy's own code, which often consists of recorded functions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from remote.judge.identity.tracing.ufuncs import (
 
 
 def record_function(recorder: ArrayRecorder, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Record one call of a function of NumPy."""
+    """Record one call of a NumPy function."""
     if func in _VIEW_FUNCTIONS:
         return _apply_to_shadow(func, args, kwargs)
     if func in _FUNCTIONS:
@@ -236,7 +236,7 @@ def _round(recorder: ArrayRecorder, a: Any, decimals: int = 0, out: Any = None) 
 
 
 def empty(recorder: ArrayRecorder, shape: Any, dtype: Any = None, **kwargs: Any) -> RecordedArray:
-    """Record an array of which nothing is known."""
+    """Record an array of unknown numbers."""
     sizes = tuple(int(size) for size in np.atleast_1d(shape))
     return recorder.make_array(recorder.add("unknown", (), sizes), np.float64 if dtype is None else dtype)
 
@@ -320,7 +320,7 @@ def _split(recorder: ArrayRecorder, ary: Any, indices_or_sections: Any, axis: in
 
 
 def _given_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments without those that say nothing."""
+    """The arguments, without those that have no effect."""
     nothing = (None, np._NoValue)  # noqa: SLF001  NumPy's default
     return {name: value for name, value in kwargs.items() if not any(value is item for item in nothing)}
 
@@ -361,4 +361,4 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
 _REFUSED_FUNCTIONS = frozenset(
     {np.argmax, np.argmin, np.argsort, np.sort, np.any, np.all, np.nonzero, np.median}
 )
-"""What would ask for numbers in a way that says less."""
+"""Refused here, because NumPy's own code would fail with a less clear message."""

@@ -1,4 +1,4 @@
-"""Elements chosen by indices: basic ones make views, lists of known numbers choose along an axis."""
+"""Records indexing: basic indices make views, lists of known numbers select along an axis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from remote.judge.identity.tracing.arrays import RecordedArray, UntraceableError
 from remote.judge.identity.tracing.ufuncs import common_type
 
 _MAX_PUT_ELEMENTS = 1 << 24
-"""Elements of the largest array that is written to at listed places."""
+"""Elements of the largest array that can be written to at listed positions."""
 
 
 def get_elements(value: RecordedArray, index: Any) -> RecordedArray:
@@ -74,13 +74,15 @@ def put_elements(target: RecordedArray, index: Any, value: Any) -> None:
 
 
 def record_select(value: RecordedArray, mask: Any, left: Any, right: Any) -> RecordedArray:
-    """Record a choice between two, by truth values."""
+    """Record a choice between two values by a condition."""
     numbers = tuple(value.recorder.number_of(item) for item in (mask, left, right))
     return value.recorder.make_array(value.recorder.add("select", numbers), common_type(left, right))
 
 
 def _normalise_index(value: RecordedArray, index: Any) -> list[Any]:
-    """The index as a list, lists of numbers as arrays, truth values as the numbers of the true ones."""
+    """The index as a list, with lists of numbers as arrays, and masks as the positions of their true
+    values.
+    """
     items: list[Any] = []
     for item in index if isinstance(index, tuple) else (index,):
         if isinstance(item, RecordedArray):
@@ -96,12 +98,12 @@ def _normalise_index(value: RecordedArray, index: Any) -> list[Any]:
 
 
 def _basic_index(items: Sequence[Any]) -> tuple[Any, ...]:
-    """An index that gives an array, of no axes where NumPy would give a number."""
+    """An index that gives an array, with no axes where NumPy would give a number."""
     return tuple(items) if any(item is Ellipsis for item in items) else (*items, ...)
 
 
 def _split_index(items: list[Any]) -> tuple[tuple[Any, ...], dict[int, Array]]:
-    """The basic part of an index, whole axes in place of lists, and the lists by axis of what that gives."""
+    """The basic part of an index, with whole axes in place of lists, and the lists by axis of its result."""
     plain = tuple(slice(None) if isinstance(item, np.ndarray) else item for item in items)
     if any(item is None or item is Ellipsis for item in items):
         raise UntraceableError("it mixes lists of numbers with new axes or an ellipsis in an index")

@@ -1,4 +1,4 @@
-"""The methods of arrays, for arrays that record."""
+"""The array methods that recording arrays support."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from remote.judge.identity.tracing.ufuncs import record_elementwise
 
 
 def _astype(self: RecordedArray, dtype: Any, *args: Any, **kwargs: Any) -> RecordedArray:
-    """Rounding to another float type is not what the reference means: the number stays."""
+    """Keep the number: rounding to another float type is not part of the reference's formula."""
     kind, own = np.dtype(dtype).kind, self.dtype.kind
     if kind == "c":
         raise UntraceableError("it computes with complex numbers")

@@ -1,4 +1,4 @@
-"""Runs a reference once on arrays that record, and returns the expression of what it computes."""
+"""Runs a reference once on recording arrays, and returns the expression that it computes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _RULES = RecordingRules(
 def record_reference(
     reference: Callable[..., Any], inputs: Sequence[tuple[Shape, np.dtype[Any]]], outputs: Sequence[Shape]
 ) -> ArrayExpression:
-    """Return what a reference computes from inputs of these shapes and types.
+    """Return the expression that a reference computes from inputs of these shapes and types.
 
     Raises:
-        UntraceableError: it cannot be followed; why.
+        UntraceableError: the reference cannot be traced, and why.
     """
     try:
         recorder = ArrayRecorder([shape for shape, _ in inputs], _RULES)
@@ -55,7 +55,7 @@ def record_reference(
 
 @contextmanager
 def patched_creation(recorder: ArrayRecorder) -> Iterator[None]:
-    """Let NumPy's functions that make arrays of floats make arrays that record."""
+    """Make NumPy's functions that create float arrays create recording arrays."""
     own = {name: _make_creator(getattr(np, name), recorder, make) for name, make in _CREATORS.items()}
     own |= {name: _make_converter(getattr(np, name)) for name in _CONVERTERS}
     before = {name: getattr(np, name) for name in own}
@@ -70,7 +70,7 @@ def _make_creator(
     original: Any, recorder: ArrayRecorder, make: Callable[..., RecordedArray]
 ) -> Callable[..., Any]:
     def create(shape: Any, *args: Any, **kwargs: Any) -> Any:
-        """As NumPy's, but floats are recorded."""
+        """Like NumPy's function, but float arrays are recorded."""
         small = original(1, *args, **kwargs)
         if small.dtype.kind not in _FLOATS or _is_internal_caller():
             return original(shape, *args, **kwargs)
@@ -81,7 +81,7 @@ def _make_creator(
 
 def _make_converter(original: Any) -> Callable[..., Any]:
     def convert(value: Any, dtype: Any = None, **kwargs: Any) -> Any:
-        """As NumPy's; an array that records is converted as by `astype`."""
+        """Like NumPy's function; a recording array is converted as by `astype`."""
         if isinstance(value, RecordedArray):
             copied = kwargs.get("copy", original is np.array)
             return value.astype(dtype or value.dtype) if copied or dtype is not None else value
@@ -94,7 +94,7 @@ def _make_converter(original: Any) -> Callable[..., Any]:
 
 
 def _is_internal_caller() -> bool:
-    """Whether NumPy itself, or the recorder, asks for an array: these need real ones."""
+    """Whether NumPy itself, or the recorder, is the caller: these need real arrays."""
     asking = sys._getframe(2)  # noqa: SLF001  of the function that was called in NumPy's place
     return str(asking.f_globals.get("__name__")).partition(".")[0] in {"numpy", "remote"}
 

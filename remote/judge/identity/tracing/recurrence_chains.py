@@ -1,4 +1,4 @@
-"""Finds linear recurrences among recorded operations: s[t] = f[t] * s[t - 1] + g[t], in passes of a loop."""
+"""Finds linear recurrences among recorded operations: s[t] = f[t] * s[t - 1] + g[t], over loop iterations."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from remote.judge.identity.expression import ArrayExpression, ExpressionNode
 
 MIN_CHAIN_LENGTH = 8
-"""Passes that are worth it."""
+"""Iterations that make a recurrence worth handling."""
 
 _MAX_CHAINS = 64
-"""Recurrences that are looked at, the longest first: each takes a look at all operations."""
+"""Number of recurrences to check, longest first: each check goes through all operations."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecurrenceChain:
-    """The operations that give s[1], s[2], ..., what each takes, and the one that gives s[0]."""
+    """The operations that give s[1], s[2], ..., the arguments of each, and the operation that gives s[0]."""
 
     states: Sequence[int]
     factors: Sequence[int]
@@ -41,7 +41,7 @@ def find_chains(expression: ArrayExpression, needed: Sequence[int]) -> list[Recu
 
 
 _ChainLink = tuple[int, int, int, int]
-"""Of a state: the one before, the factor, the term, the product of the first two."""
+"""For one state: the previous state, the factor, the term, and the product of the first two."""
 
 
 def _find_links(
@@ -73,7 +73,7 @@ def _find_links(
 
 
 def _possible_links(nodes: Sequence[ExpressionNode], number: int) -> list[_ChainLink]:
-    """Every way to take a sum for a step of a recurrence."""
+    """Every way to read a sum as a step of a recurrence."""
     one, other = nodes[number].args
     return [
         (before, factor, term, product)
@@ -98,13 +98,13 @@ def _make_chain(first: int, links: Mapping[int, _ChainLink], following: Mapping[
 
 
 def _is_regular(chain: RecurrenceChain, nodes: Sequence[ExpressionNode]) -> bool:
-    """Whether it is long, and all of its passes are of the same shapes."""
+    """Whether the chain is long enough, and all iterations have the same shapes."""
     shapes = ({nodes[at].shape for at in numbers} for numbers in (chain.factors, chain.terms))
     return len(chain.states) >= MIN_CHAIN_LENGTH and all(len(each) == 1 for each in shapes)
 
 
 def _is_independent(chain: RecurrenceChain, nodes: Sequence[ExpressionNode], needed: Sequence[int]) -> bool:
-    """Whether nothing that the chain takes depends on its states."""
+    """Whether no factor or term of the chain depends on its states."""
     inside = {*chain.states}
     depends: set[int] = set()
     for number in needed:

@@ -1,8 +1,9 @@
-"""Turns loops back into arrays: operations of one kind that do not need each other become one, on a stack.
+"""Turns recorded loops back into array operations: independent operations of one kind become one.
 
-A loop over steps or heads is recorded as as many operations as it has passes. Those that are ready at the
-same time and differ only in which results they take are done at once, with a leading axis for the pass; those
-that wait for the pass before stay as they are. What more waits for is done first, so that the others gather.
+A loop over steps or heads records one operation per iteration. Operations that are ready at the same time and
+differ only in their arguments are merged into one, with a leading axis for the iteration. Operations that
+wait for the previous iteration stay as they are. Operations on which most others wait go first, so that the
+others can gather.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from remote.judge.identity.expression import (
 from remote.judge.identity.tracing.recurrence_chains import RecurrenceChain, find_chains
 
 _MIN_STACKED = 8
-"""Operations that are worth a stack."""
+"""Number of operations that makes a stack worthwhile."""
 
 _STACKABLE_KINDS = frozenset({"binary", "matmul", "reduce", "select", "unary", "view"})
 
@@ -40,7 +41,7 @@ class _StackEntry:
 
 
 def stack_operations(expression: ArrayExpression, inputs: Sequence[Shape]) -> ArrayExpression:
-    """Return an expression that gives the same with fewer operations."""
+    """Return an expression with the same results and fewer operations."""
     needed = _needed_operations(expression)
     units = _ScheduleUnits(expression, needed)
     stacker = _Stacker(expression.nodes, OperationTable(inputs, list(expression.arrays)), units.chains)
@@ -63,7 +64,9 @@ def stack_operations(expression: ArrayExpression, inputs: Sequence[Shape]) -> Ar
 
 
 class _ScheduleUnits:
-    """What is done at once, by its first operation, and what waits for what; a recurrence is one unit."""
+    """Units of scheduling, by their first operation, and the units they wait for; a recurrence is one
+    unit.
+    """
 
     def __init__(self, expression: ArrayExpression, needed: Sequence[int]) -> None:
         self.chains = {chain.states[0]: chain for chain in find_chains(expression, needed)}
@@ -80,11 +83,11 @@ class _ScheduleUnits:
         self.lengths = self._path_lengths()
 
     def ready_units(self) -> list[int]:
-        """What waits for nothing."""
+        """The units that wait for nothing."""
         return [unit for unit, left in self._left.items() if not left]
 
     def release_units(self, done: Sequence[int]) -> list[int]:
-        """What waits for nothing any more, now that these are done."""
+        """The units that wait for nothing any more after these are done."""
         found = []
         for user in (user for unit in done for user in self._users[unit]):
             self._left[user] -= 1
@@ -93,10 +96,10 @@ class _ScheduleUnits:
         return found
 
     def _path_lengths(self) -> dict[int, int]:
-        """Of each unit the length of the longest way to one that nothing waits for."""
+        """For each unit the length of the longest path to a unit that no other waits for."""
         order = self.ready_units()
         left = dict(self._left)
-        for unit in order:  # it grows as units become free
+        for unit in order:  # the list grows as units become ready
             for user in self._users[unit]:
                 left[user] -= 1
                 if not left[user]:
@@ -125,7 +128,7 @@ class _Stacker:
     _singles: dict[_StackEntry, int] = field(default_factory=dict)
 
     def stacking_key(self, number: int) -> Any:
-        """What operations have in common that can be stacked."""
+        """Return the key that operations must share to be stacked."""
         node = self.nodes[number]
         if node.kind not in _STACKABLE_KINDS or number in self.chains:
             return number
@@ -134,7 +137,7 @@ class _Stacker:
         return node.kind, params, sources, tuple(self.nodes[at].shape for at in node.args)
 
     def record_group(self, group: Sequence[int]) -> None:
-        """Record a group of operations, as a stack where that can be."""
+        """Record a group of operations, as a stack where possible."""
         if group[0] in self.chains:
             self._record_recurrence(self.chains[group[0]])
             return
@@ -151,7 +154,7 @@ class _Stacker:
             self.places[number] = _StackEntry(self.table.add(node.kind, args, node.params))
 
     def single_result(self, place: _StackEntry) -> int:
-        """Return the operation that gives a result by itself."""
+        """Return the operation that gives one result alone."""
         if place.entry is None:
             return place.number
         if place not in self._singles:
@@ -161,7 +164,9 @@ class _Stacker:
         return self._singles[place]
 
     def _source_key(self, place: _StackEntry, *, exact: bool) -> Any:
-        """Results of one stack are alike, and so are results outside stacks, but for parts of them."""
+        """Return a key of a result's source: entries of one stack are alike, and so are results outside
+        stacks.
+        """
         return place.number if exact or place.entry is not None else None
 
     def _stack_group(self, group: Sequence[int]) -> int | None:
@@ -192,7 +197,7 @@ class _Stacker:
             self.places[number] = _StackEntry(stack, entry)
 
     def _record_assembly(self, node: ExpressionNode) -> int:
-        """An assembly in which pieces that follow each other in a stack, and in the result, are one."""
+        """Record an assembly; merge pieces that are adjacent both in a stack and in the result."""
         base, *pieces = (self.places[at] for at in node.args)
         args, params = [self.single_result(base)], []
         at = 0
@@ -210,7 +215,7 @@ class _Stacker:
         return self.table.add("assemble", tuple(args), tuple(params))
 
     def _find_run_end(self, node: ExpressionNode, pieces: Sequence[_StackEntry], at: int) -> int:
-        """The end of the pieces, from one on, that are one strided part of a stack and of the result."""
+        """The end of the run of pieces from `at` that form one strided part of a stack and of the result."""
         end, first, (strides, offset) = at + 1, pieces[at].entry, node.params[at]
         if first is None or end == len(pieces):
             return end
@@ -226,7 +231,7 @@ class _Stacker:
         return end if fits else at + 1
 
     def _stack_views(self, group: Sequence[int]) -> int | None:
-        """Parts of one array, each as far from the one before."""
+        """Stack views of one array whose offsets have a common difference."""
         shape, strides, _ = self.nodes[group[0]].params
         places = [self.places[self.nodes[number].args[0]] for number in group]
         size = prod(self.nodes[self.nodes[group[0]].args[0]].shape)
@@ -241,7 +246,7 @@ class _Stacker:
         return self.table.add("view", (places[0].number,), part)
 
     def _stack_arguments(self, places: Sequence[_StackEntry], shape: Shape, rank: int) -> int:
-        """What all of a group take as one argument, with a leading axis for the group."""
+        """Return one argument of all operations of a group as an array with a leading axis for the group."""
         if all(place == places[0] for place in places):
             return self.single_result(places[0])
         padded = (len(places), *(1,) * (rank - len(shape)), *shape)
@@ -262,6 +267,6 @@ class _Stacker:
 
 
 def _common_step(numbers: Sequence[Any]) -> int | None:
-    """The difference of each number to the one before; None if they have not one."""
+    """The common difference of consecutive numbers; None if there is none."""
     steps = np.diff(np.array(numbers, np.int64))
     return int(steps[0]) if steps.size and (steps == steps[0]).all() else None

@@ -1,4 +1,4 @@
-"""Functions of elements, their reductions, and products of matrices, as they are recorded."""
+"""Records elementwise functions, their reductions, and matrix products."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _LOGICAL_FUNCTIONS = {
     "invert": "logical_not",
     "multiply": "logical_and",
 }
-"""What functions of numbers are for truth values."""
+"""The boolean counterparts of functions of numbers."""
 
 
 def record_ufunc(
     recorder: ArrayRecorder, ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]
 ) -> Any:
-    """Record one call of a ufunc; what it was to be written to is returned where there is something."""
+    """Record one call of a ufunc; return the `out` argument if there is one."""
     out = kwargs.pop("out", None)
     if ufunc.nout != 1 or method not in _METHODS:
         raise UntraceableError(f"it uses np.{ufunc.__name__}, {method}")
@@ -53,7 +53,7 @@ def record_elementwise(
 def record_reduction(
     value: RecordedArray, name: str, axis: Any, *, keepdims: bool = False, dtype: Any = None
 ) -> RecordedArray:
-    """Record a reduction over some axes, all for None."""
+    """Record a reduction over some axes; None means all."""
     axes = range(value.ndim) if axis is None else np.atleast_1d(axis)
     chosen = sorted(int(item) % value.ndim for item in axes)
     if not chosen:
@@ -65,7 +65,7 @@ def record_reduction(
 
 
 def record_matmul(recorder: ArrayRecorder, left: Any, right: Any) -> RecordedArray:
-    """Record a product as np.matmul takes it: vectors are rows on the left and columns on the right."""
+    """Record a product with the rules of np.matmul: vectors are rows on the left and columns on the right."""
     one, other = (
         item if isinstance(item, RecordedArray) else record_constant(recorder, item) for item in (left, right)
     )
@@ -85,7 +85,7 @@ def record_matmul(recorder: ArrayRecorder, left: Any, right: Any) -> RecordedArr
 
 
 def record_constant(recorder: ArrayRecorder, value: Any) -> RecordedArray:
-    """Return known numbers as an array that records."""
+    """Return known numbers as a recording array."""
     array = np.asarray(value)
     return recorder.make_array(recorder.add_constant(array), array.dtype)
 
@@ -103,7 +103,7 @@ def _record_call(
         raise UntraceableError(f"it uses np.{ufunc.__name__}")
     name = ufunc.__name__
     if name in _FINITENESS_RESULTS:
-        # Symbols are numbers: a reference that guards against infinities computes the same without.
+        # Symbols are finite: a reference that guards against infinities computes the same without the guard.
         (value,) = inputs
         return record_constant(recorder, np.bool_(_FINITENESS_RESULTS[name])).broadcast_view(value.shape)
     made_type = np.dtype(dtype or _result_type(ufunc, inputs))
@@ -144,7 +144,7 @@ def _record_accumulate(
 
 
 def record_running_sum(value: RecordedArray, axis: int) -> RecordedArray:
-    """Record sums up to each element of an axis: a product with the matrix that has ones up to there."""
+    """Record a running sum along an axis: a product with a triangular matrix of ones."""
     recorder, size = value.recorder, value.shape[axis]
     index = record_constant(recorder, np.arange(size, dtype=np.int32))
     upper = np.less_equal(index[:, None], index[None])
@@ -189,7 +189,7 @@ def _result_type(ufunc: np.ufunc, inputs: Sequence[Any]) -> np.dtype[Any]:
 
 
 def _resolvable_type(item: Any) -> Any:
-    """A type as `resolve_dtypes` takes it: Python's numbers go by theirs."""
+    """A type in the form that `resolve_dtypes` takes; Python numbers go by their Python type."""
     if isinstance(item, RecordedArray):
         return item.dtype
     return type(item) if type(item) in {int, float} else np.asarray(item).dtype

@@ -1,4 +1,4 @@
-"""A traced program as a formula: evaluated over other numbers than floats, beside the reference's expression.
+"""Evaluates a traced program as a formula over value domains, next to the reference's expression.
 
-The numbers, the reference's side and the verdict are in `remote.judge.identity`. Open `stage.py` first.
+The domains, the reference's side and the verdict are in `remote.judge.identity`. Open `stage.py` first.
 """

@@ -1,7 +1,7 @@
-"""On which elements of the outputs the identity is tested: boxes within the tiles that numbers are judged on.
+"""Chooses the output elements on which identity is tested: boxes within the tiles of the numeric stage.
 
-An element costs what everything that it depends on costs, which one problem has thousands of times as much of
-as another. So boxes are as many and as large as a limit on the work allows, down to one short row.
+An element costs as much as everything it depends on, which differs between problems by a factor of thousands.
+So there are as many and as large boxes as a limit on the work allows, down to one short row.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ MAX_SMALLEST_WORK = 20_000_000
 """The same, where they cannot."""
 
 _LADDER = ((1, (1, 8)), (1, (4, 16)), (2, (1, 8)), (2, (4, 16)), (4, (1, 8)), (4, (4, 16)), (4, (8, 64)))
-"""Boxes of each output, and their shape in its last dimensions, by work."""
+"""Number of boxes per output and their shape in its last dimensions, in ascending order of work."""
 
 _FREE_ROWS_RATIO = 1.2
-"""More rows that cost no more than this are always taken: they share what a single one needs."""
+"""More rows that cost no more than this factor are always taken: they share what a single row needs."""
 
 _ENDS = ("anywhere", "last", "first")
 
@@ -34,9 +34,10 @@ _ENDS = ("anywhere", "last", "first")
 def select_boxes(
     program: Program, drawn: Sequence[OutputTile], generator: np.random.Generator
 ) -> tuple[list[OutputTile], list[DemandedStep]]:
-    """Return boxes within the drawn tiles, and what of the program they need.
+    """Return boxes within the drawn tiles, and the steps of the program that they need.
 
-    Of several boxes one ends where the last tile of its output does, one begins where the first one does.
+    If there are several boxes, one ends where the last tile of its output ends, and one begins where the
+    first begins.
 
     Raises:
         NotEvaluableError: the program cannot be followed, or the smallest box takes too much work.

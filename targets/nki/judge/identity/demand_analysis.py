@@ -1,8 +1,8 @@
-"""Which parts of a program's instructions some elements of its outputs ask for.
+"""Finds the parts of a program's instructions that some elements of its outputs need.
 
-Slices of programs keep or drop an instruction as a whole; numbers of a domain cost a hundred times what
-floats cost, so here an instruction is cut down to the rows and columns of its result that something asks
-for. One walk from the last instruction to the first, with a bit for each element of each tensor.
+Program slices keep or drop an instruction as a whole. Numbers of a domain cost a hundred times as much as
+floats, so here each instruction is cut down to the needed rows and columns of its result. One walk goes from
+the last instruction to the first, with a bit for each element of each tensor.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from targets.nki.judge.identity.operand_elements import (
 from targets.nki.judge.identity.operations import select_operation
 
 MAX_STEPS = 20_000
-"""Instructions that parts of the outputs may need."""
+"""Limit on the instructions that parts of the outputs need."""
 
 MAX_ELEMENTS = 1 << 30
-"""Elements of all tensors in use at a time that get a bit."""
+"""Limit on the elements of all tensors in use at a time; each gets a bit."""
 
 
 class NotEvaluableError(Exception):
@@ -41,7 +41,7 @@ class NotEvaluableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DemandedStep:
-    """An instruction and the part of its result that is computed; then `dead` tensors may go."""
+    """An instruction and the part of its result to compute; `dead` tensors can be dropped afterwards."""
 
     number: int
     operation: InstructionOperation
@@ -50,10 +50,10 @@ class DemandedStep:
 
 
 def find_demanded_steps(program: Program, wanted: Mapping[int, Sequence[Box]]) -> list[DemandedStep]:
-    """What is computed for boxes of outputs, by the outputs' positions, in program order.
+    """Return the steps needed for boxes of outputs, by the outputs' positions, in program order.
 
     Raises:
-        NotEvaluableError: only the run shows which instructions these are.
+        NotEvaluableError: only a run shows which instructions these are.
     """
     _require_static_program(program)
     if len(program) > MAX_STEPS:
@@ -64,7 +64,7 @@ def find_demanded_steps(program: Program, wanted: Mapping[int, Sequence[Box]]) -
 
 
 def count_work(found: Sequence[DemandedStep]) -> int:
-    """About how many elements are computed."""
+    """Return the approximate number of computed elements."""
     return sum(step.part.rows.size * step.part.columns.size * step.operation.depth for step in found)
 
 
@@ -115,7 +115,7 @@ class _DemandWalk:
     def _demand_step(
         self, form: Form, one: InstructionOperation, tensors: Sequence[int], offsets: Sequence[int]
     ) -> OperandElements | None:
-        """The part of an instruction that is asked for; what it needs for that is asked for from then on."""
+        """Return the needed part of an instruction's result, and mark what that part needs in turn."""
         effects = [OPERATORS[form.op].effect(form, item.role) for item in form.operands]
         operands = list(zip(form.operands, tensors, offsets, effects, strict=True))
         asked = {
@@ -148,7 +148,7 @@ class _DemandWalk:
 def _demanded_part(
     form: Form, one: InstructionOperation, asked: Mapping[str, Bools]
 ) -> OperandElements | None:
-    """The rows and columns of the result that hold all that is asked for."""
+    """The rows and columns of the result that hold everything needed."""
     if not any(bits.any() for bits in asked.values()):
         return None
     if one.extent == "whole":

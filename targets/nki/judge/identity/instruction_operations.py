@@ -1,4 +1,4 @@
-"""One instruction at work over a domain: the values of its operands, and what all instructions share."""
+"""Evaluates one instruction over a domain: operand values, and what all instructions share."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from targets.nki.judge.identity.operand_elements import OperandElements
 
 _FOLDS = frozenset({"add", "multiply", "maximum", "minimum"})
 KNOWN_REDUCTIONS = _FOLDS | {"average", "subtract"}
-"""Reductions that are more than a function of which nothing is known."""
+"""Reductions that are more than opaque functions."""
 
 RoleResults = dict[str, Planes]
-"""By role; shapes broadcast to that of the part, or to one column where the role has one."""
+"""Results by role; shapes broadcast to that of the part, or to one column where the role has one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,11 +38,11 @@ class OperationCall:
         return self.form.param(name, default)
 
     def make_constant(self, value: float | Array) -> Planes:
-        """A constant, or an array of them."""
+        """Return a constant, or an array of them."""
         return self.domain.constant(np.atleast_2d(np.asarray(value, np.float64)))
 
     def operand(self, role: str) -> Planes:
-        """A tile or the constant in that role; 0 where an operator of one operand has no other."""
+        """Return the tile or constant in that role; 0 where an operator takes no second operand."""
         if role in self.given:
             return self.given[role]
         found = self.parameter(role, 0.0)
@@ -52,7 +52,7 @@ class OperationCall:
     def apply_operator(
         self, op: ParamValue | None, left: Planes, right: Planes, reverse: object = False
     ) -> Planes:
-        """An arithmetic operator by its name in the instruction."""
+        """Apply an arithmetic operator by its name in the instruction."""
         first, second = (right, left) if reverse else (left, right)
         name = str(op)
         return (
@@ -65,7 +65,7 @@ class OperationCall:
         return self.domain.apply_unary("negative", value) if wanted else value
 
     def reduce_axis(self, op: str, value: Planes, axis: int) -> Planes:
-        """A reduction of an axis, which stays with size one."""
+        """Reduce an axis, which stays with size one."""
         if op in _FOLDS:
             return self.domain.reduce(op, value, (axis,))
         total = self.domain.reduce("add", value, (axis,))
@@ -78,7 +78,7 @@ class OperationCall:
         return self.domain.apply_unary(f"reduce {op}", total)
 
     def accumulate_registers(self, result: Planes, op: str) -> RoleResults:
-        """What the engine's registers, and who reads them out, get of a result of whole rows."""
+        """Return what the engine's registers get from a result of whole rows, and what reads them out."""
         if self.form.operand("reduce_regs") is None:
             return {}
         command = str(self.parameter("reduce_cmd", "reset_reduce"))
@@ -100,15 +100,15 @@ class OperationCall:
 
 ComputeFunction = Callable[[OperationCall], RoleResults]
 ReachFunction = Callable[[Form, OperandElements], Mapping[str, OperandElements]]
-"""The elements that an instruction reads for a part of its result, by role."""
+"""Returns the elements that an instruction reads for a part of its result, by role."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstructionOperation:
     """How an instruction is evaluated.
 
-    `extent` says how much of the result must be computed for a part of it: just that, all columns up to its
-    last one, or all of it. `depth` is about how many operations an element takes.
+    `extent` says how much of the result must be computed for a part of it: only that part, all columns up to
+    its last one, or everything. `depth` is the approximate number of operations per element.
     """
 
     compute: ComputeFunction
@@ -128,7 +128,7 @@ def operands_written(form: Form) -> list[Operand]:
 
 
 def reach_same_elements(form: Form, part: OperandElements) -> dict[str, OperandElements]:
-    """The elements at the same places; the only one of the row in operands with one column."""
+    """The elements at the same positions; in operands with one column, the row's only element."""
     first = np.zeros((1, 1), np.int64)
     return {
         item.role: OperandElements(part.rows, part.columns if item.free > 1 else first)

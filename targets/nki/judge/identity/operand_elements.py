@@ -1,4 +1,4 @@
-"""Where elements of operands are: rows and columns of an operand, and their places in its tensor's memory."""
+"""Positions of operand elements: rows and columns of an operand, and offsets in its tensor's memory."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def element_numbers(where: OperandElements, item: Operand) -> Ints:
 
 
 def element_offsets(where: OperandElements, item: Operand, offset: int) -> Ints:
-    """Where the elements are in the tensor that the operand begins `offset` elements into."""
+    """Return the elements' positions in the tensor that the operand begins `offset` elements into."""
     found: Ints = offset + where.rows * item.dims[0][0] + _free_offsets(item.dims[1:])[where.columns]
     return found
 
 
 def operand_bits(bits: Bools, item: Operand, offset: int) -> Bools:
-    """The bits of an operand's elements, as a view of the bits of its tensor."""
+    """The bits of an operand's elements, as a view of its tensor's bits."""
     shape = tuple(count for _, count in item.dims)
     return np.ndarray(shape, np.bool_, bits, offset, tuple(step for step, _ in item.dims))
 
 
 def box_offsets(shape: Sequence[int], box: Sequence[tuple[int, int]]) -> Ints:
-    """The places of a box's elements in an array of this shape, in the box's own shape."""
+    """The offsets of a box's elements in an array of this shape, in the box's own shape."""
     found: Ints = np.zeros((1,) * len(shape), np.int64)
     for axis, (first, end) in enumerate(box):
         line = np.arange(first, end) * prod(shape[axis + 1 :])
@@ -65,7 +65,7 @@ def box_offsets(shape: Sequence[int], box: Sequence[tuple[int, int]]) -> Ints:
 
 
 def _free_offsets(dims: Dims) -> Ints:
-    """The free elements of a pattern, from its first."""
+    """The offsets of a pattern's free elements, relative to its first."""
     found: Ints = np.zeros(1, np.int64)
     for step, count in dims:
         found = (found[:, None] + step * np.arange(count)).reshape(-1)

@@ -1,8 +1,8 @@
-"""What each instruction of the simulator computes over a domain, and what it reads for that.
+"""What each instruction of the simulator computes over a domain, and which elements it reads.
 
-Instructions are in the tables of `pointwise` and `rowwise`. What is in neither, and everything that computes
-in integers, is computed exactly, as floats are, where all that it reads is known; else nothing is known of
-the results but what they depend on: all of the operands.
+The tables in `pointwise` and `rowwise` list the instructions. An instruction in neither table, or one on
+integers, is computed exactly, as for floats, if everything it reads is known. Otherwise its results are
+unknown and depend on all operands.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from targets.nki.judge.identity.operand_elements import OperandElements, all_ele
 _TRUTH_OPERATORS = COMPARE | LOGICAL
 _MOVES = frozenset({"dma_copy", "tensor_copy", "dma_transpose", "nc_transpose", "sendrecv"})
 _CUTTABLE = frozenset({"tensor_tensor", "tensor_scalar", "scalar_tensor_tensor"})
-"""Instructions on integers whose arithmetic in the simulator takes parts of tiles as it takes tiles."""
+"""Integer instructions whose arithmetic in the simulator works on parts of tiles as on whole tiles."""
 
 _REDUCTIONS = frozenset({"tensor_reduce", "tensor_partition_reduce"})
 
@@ -44,7 +44,7 @@ def select_operation(form: Form) -> InstructionOperation:
 
 
 def evaluate_operation(one: InstructionOperation, call: OperationCall) -> RoleResults:
-    """The results of an instruction, in the types that they are stored in."""
+    """The results of an instruction, in the types in which they are stored."""
     exactly = one is _OPAQUE_OPERATION or (call.form.op in _CUTTABLE and _has_integers(call.form))
     found = _compute_exactly(call, in_full=one is _OPAQUE_OPERATION) if exactly else None
     if found is not None:
@@ -58,7 +58,7 @@ def _reach_everything(form: Form, part: OperandElements) -> dict[str, OperandEle
 
 
 def _compute_opaque(call: OperationCall) -> RoleResults:
-    """Functions that nothing is known of, of the sum of all elements that were read."""
+    """Opaque functions of the sum of all elements that were read."""
     domain = call.domain
     total = call.make_constant(0.0)
     for value in call.given.values():
@@ -82,7 +82,7 @@ def _has_integers(form: Form) -> bool:
 
 
 def _compute_exactly(call: OperationCall, *, in_full: bool) -> RoleResults | None:
-    """What the simulator computes; None where something that is read is not known, or it fails."""
+    """What the simulator computes; None if something it reads is unknown, or if it fails."""
     known = {role: call.domain.known_values(value) for role, value in call.given.items()}
     if any(np.isnan(values).any() for values in known.values()):
         return None
@@ -102,7 +102,7 @@ def _compute_exactly(call: OperationCall, *, in_full: bool) -> RoleResults | Non
 
 
 def _operand_array(call: OperationCall, item: Operand, known: Array | None, in_full: bool) -> Array:
-    """An operand in its own type: in its own shape, or the part of it as [rows, columns]."""
+    """An operand in its own type: in its own shape, or its part as [rows, columns]."""
     part = (call.part.rows.size, call.part.columns.size if item.free > 1 else 1)
     shape = make_view(call.form, item).shape if in_full else part
     values: Array = np.zeros(shape) if known is None else known.reshape(shape)
@@ -110,7 +110,7 @@ def _operand_array(call: OperationCall, item: Operand, known: Array | None, in_f
 
 
 def _store_as_dtype(call: OperationCall, role: str, value: Planes) -> Planes:
-    """A result in the type of its operand: floats keep it, integers round what is known."""
+    """A result in the type of its operand: floats are unchanged, integers round known values."""
     item = call.form.operand(role)
     if item is None or DTYPES[item.dtype].kind == "float" or _fits_dtype(call.form, item.dtype):
         return value
@@ -121,7 +121,7 @@ def _store_as_dtype(call: OperationCall, role: str, value: Planes) -> Planes:
 
 
 def _fits_dtype(form: Form, dtype: str) -> bool:
-    """Whether what is stored fits the integer type as it is: the same type, or truth values."""
+    """Whether a value fits the integer type unchanged: it has the same type, or is a boolean."""
     if form.op in _MOVES:
         return all(item.dtype == dtype for item in form.operands)
     return (form.param("op1") or form.param("op0") or form.param("op")) in _TRUTH_OPERATORS

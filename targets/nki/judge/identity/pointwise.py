@@ -1,4 +1,4 @@
-"""Instructions that move elements, or compute each from those at its place."""
+"""Instructions that move elements, or compute each from the elements at its position."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _copy_source(call: OperationCall) -> RoleResults:
 
 
 def _reach_dma_transpose(form: Form, part: OperandElements) -> dict[str, OperandElements]:
-    """What a transpose by DMA brings to the places of the part."""
+    """The elements that a DMA transpose brings to the positions of the part."""
     src = form["src"]
     counts = [count for _, count in src.dims]
     order: Ints = np.arange(src.elements).reshape(counts).transpose(_AXES[len(counts)]).reshape(-1)
@@ -105,7 +105,7 @@ def _reciprocal(call: OperationCall) -> RoleResults:
 
 
 def _iota(call: OperationCall) -> RoleResults:
-    """The numbers of `iota`, exactly as instructions count."""
+    """The numbers of `iota`, exactly as the instruction counts."""
     dst = call.form["dst"]
     counted: Array = np.empty((dst.partitions, dst.free), np.int32)
     SEMANTICS["iota"]({"dst": counted}, dict(call.form.params))
@@ -122,7 +122,7 @@ def _affine_select(call: OperationCall) -> RoleResults:
 
 
 def _range_select(call: OperationCall) -> RoleResults:
-    """Elements whose index, from `range_start`, is within both bounds."""
+    """Elements whose index, counted from `range_start`, is within both bounds."""
     index = call.make_constant(call.part.columns + as_float(call.parameter("range_start", 0) or 0))
     first = call.apply_operator(call.parameter("comp_op0"), index, call.given["bound0"])
     second = call.apply_operator(call.parameter("comp_op1"), index, call.given["bound1"])
@@ -132,7 +132,7 @@ def _range_select(call: OperationCall) -> RoleResults:
 
 
 def _evaluate_predicate(call: OperationCall) -> Planes:
-    """Where the predicate is not zero, or is with `reverse_pred`."""
+    """Where the predicate is nonzero, or zero with `reverse_pred`."""
     name = "equal" if call.parameter("reverse_pred") else "not_equal"
     return call.domain.apply_binary(name, call.given["predicate"], call.make_constant(0.0))
 

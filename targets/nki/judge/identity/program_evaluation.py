@@ -1,7 +1,7 @@
 """Evaluates parts of a program's outputs over a domain: the simulator's machine with other numbers.
 
-Tensors are flat, one array for each component of a number, and are made when something is written to them.
-Elements that nobody wrote are numbers of which nothing is known.
+Tensors are flat, one array per component of a number, and are created at their first write. Elements that
+were never written are unknown numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from targets.nki.judge.identity.operations import evaluate_operation
 def evaluate_program(
     program: Program, steps: Sequence[DemandedStep], domain: ValueDomain, tiles: Sequence[OutputTile]
 ) -> list[Planes]:
-    """The elements of the tiles, each in its own shape; `steps` are those that the tiles need."""
+    """Return the elements of the tiles, each in its own shape; `steps` are those that the tiles need."""
     machine = _DomainMachine(program, domain)
     for step in steps:
         machine.execute(step)
@@ -40,7 +40,7 @@ def evaluate_program(
 
 @dataclass(eq=False)
 class _TensorState:
-    """Components of a tensor's elements, flat, and which elements were written."""
+    """The components of a tensor's elements, flat, and which elements were written."""
 
     arrays: tuple[Array, ...]
     written: Bools
@@ -53,7 +53,7 @@ class _DomainMachine:
     tensors: dict[int, _TensorState] = field(default_factory=dict)
 
     def execute(self, step: DemandedStep) -> None:
-        """Run one instruction, on its part."""
+        """Run the needed part of one instruction."""
         program = self.program
         form = program.forms[program.form_ids[step.number]]
         start = int(program.cells.first[step.number])
@@ -77,7 +77,7 @@ class _DomainMachine:
             self.tensors.pop(tensor, None)
 
     def read(self, tensor: int, where: Ints) -> Planes:
-        """Elements of a tensor by their places."""
+        """Return elements of a tensor by their positions."""
         program = self.program
         if tensor in program.inputs:
             return self.domain.input_symbols(program.inputs.index(tensor), where)
@@ -114,7 +114,7 @@ class _DomainMachine:
 
 
 def _written_part(step: DemandedStep, item: Operand) -> OperandElements:
-    """Where in an operand the results of the part go."""
+    """The positions in an operand where the part's results go."""
     if step.operation.extent == "whole":
         return OperandElements(np.arange(item.partitions)[:, None], np.arange(item.free)[None, :])
     return OperandElements(

@@ -1,4 +1,4 @@
-"""Instructions that combine elements: products of matrices, reductions, scans, statistics."""
+"""Instructions that combine elements: matrix products, reductions, scans, statistics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ANY_ORDER = frozenset({"add", "multiply", "maximum", "minimum"})
 
 
 def _reach_matmul(form: Form, part: OperandElements) -> dict[str, OperandElements]:
-    """Columns of both operands for rows and columns of the product, and what it is added to."""
+    """Columns of both operands for rows and columns of the product, and what the product is added to."""
     stationary, moving = form["stationary"], form["moving"]
     halves = 2 if form.param("perf_mode") == "double_row" else 1
     found = {"dst": part} if form.param("accumulate") else {}
@@ -34,7 +34,7 @@ def _reach_matmul(form: Form, part: OperandElements) -> dict[str, OperandElement
 
 
 def _multiply_matrices(call: OperationCall) -> RoleResults:
-    """stationary.T @ moving; with double rows the contraction runs through both halves of a row."""
+    """stationary.T @ moving; with double rows the contraction runs over both halves of a row."""
     depth = call.form["stationary"].partitions
     depth *= 2 if call.parameter("perf_mode") == "double_row" else 1
     left = call.given["stationary"].move(lambda array: array.reshape(depth, -1).T)
@@ -46,7 +46,7 @@ def _multiply_matrices(call: OperationCall) -> RoleResults:
 
 
 def _inner_size(form: Form) -> int:
-    """Elements that a reduction of the last axes takes together."""
+    """Number of elements that a reduction of the last axes combines."""
     axes, data = form.param("axis"), form["data"]
     assert isinstance(axes, tuple)
     inner = 1
@@ -77,7 +77,7 @@ def _partition_reduce(call: OperationCall) -> RoleResults:
 
 
 def _reach_prefix(form: Form, part: OperandElements) -> dict[str, OperandElements]:
-    """The same rows, up to the last column that is wanted."""
+    """The same rows, up to the last column that is needed."""
     first = np.zeros((1, 1), np.int64)
     roles = (item for item in form.operands if item.role in {"data0", "data1", "initial"})
     return {
@@ -163,7 +163,7 @@ def _count_mean_spread(call: OperationCall, data: Planes) -> list[Planes]:
 
 
 def _bn_aggr(call: OperationCall) -> RoleResults:
-    """Mean and variance of all that the (count, mean, variance * count) of a row stand for."""
+    """Mean and variance of all elements that a row's (count, mean, variance * count) triples describe."""
     domain = call.domain
     count, mean, spread = (_slice_columns(call.given["data"], start, None, 3) for start in range(3))
     total = domain.reduce("add", count, (1,))

@@ -1,7 +1,7 @@
-"""The simulator as a witness: what a program really gives for inputs on which two formulas differ.
+"""The simulator as a witness: what a program really computes for inputs on which two formulas differ.
 
-An evaluation over a domain may have a fault of its own. Before a kernel is rejected, its program is run in
-float32 on the same inputs, of which only those elements are made that the compared outputs ask for.
+The evaluation over a domain may itself be wrong. So before a kernel is rejected, its program runs in float32
+on the same inputs. Only the input elements that the compared outputs need are made.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from remote.judge.tiles import OutputTile
 def simulate_boxes(
     program: Program, boxes: Sequence[OutputTile], asking: TrackingFloatDomain
 ) -> Array | None:
-    """What the simulator gives in boxes of the outputs, flat, from the inputs that were asked for.
+    """Return the simulator's values in boxes of the outputs, flat, for the requested inputs.
 
-    None where it refuses to run the program on them.
+    None if it refuses to run the program on them.
     """
     inputs = []
     for number, item in enumerate(program.array_specs(program.inputs)):

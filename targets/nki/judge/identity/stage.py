@@ -1,7 +1,8 @@
-"""The stage of identity: is a kernel whose numbers are right the reference's formula, or something near it?
+"""The identity stage: does a kernel with correct outputs compute the reference's formula, or only approximate
+it?
 
-It looks at parts of the tiles that numbers were judged on. What symbols stand for, and where it looks, comes
-from the program's bytes, the problem's digest and a secret: a verdict repeats, and no kernel can know it.
+It compares parts of the tiles of the numeric stage. The symbols' values and the compared parts come from the
+program's bytes, the problem's digest and a secret: a verdict repeats, and no kernel can predict them.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def identify(traced: Program, reply: bytes, job: JudgeJob) -> FormulaIdentity:
     """Compare a program with the reference over other numbers than floats.
 
     Raises:
-        RejectedError: it is another formula, or lacks an input.
+        RejectedError: it computes another formula, or does not depend on an input.
         BadReferenceError: the file of the reference's expression is gone.
     """
     try:

@@ -1,5 +1,5 @@
-"""A run told in the files that the tune-kernel workflow expects, read off the log and never read back.
+"""Exports a run as the files that the tune-kernel workflow expects, from the log; they are never read back.
 
-`gather.py` reads a run's kernels out of the log, `figures.py` computes what is said of each, `files.py` lays
-out their files, `export.py` writes them. What does not live here: the run itself. Open `export.py` first.
+`gather.py` reads a run's kernels from the log, `figures.py` computes the figures of each, `files.py` lays out
+their files, `export.py` writes them. Open `export.py` first.
 """

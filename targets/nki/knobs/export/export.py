@@ -1,4 +1,4 @@
-"""Writes a run's files under a workload's `CACHE_ROOT`, all of them from the log, as often as one likes."""
+"""Writes a run's files under a workload's `CACHE_ROOT`, all from the log; repeating it is safe."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _NAMES = (KERNEL, IR, LOG, RESULT, NOTES)
 
 @dataclass(frozen=True, slots=True)
 class ExportedRun:
-    """Where a run's files are, which folder among them has the best kernel, and its share of the peak.
+    """The folder of a run's files, the subfolder of the best kernel, and its share of the peak.
 
-    `predicted` says of that share whether a model or a device gave it.
+    `predicted` says whether a model gave that share, or a device.
     """
 
     root: Path
@@ -35,7 +35,7 @@ class ExportedRun:
 
 
 def export_run(home: Path, run: str, root: Path) -> ExportedRun:
-    """Write the files of a run under `root`; what lies there of another run, or of none, goes.
+    """Write the files of a run under `root`; files of other runs there are removed.
 
     Raises:
         StreamUnknown: there is no such run.
@@ -52,10 +52,10 @@ def export_run(home: Path, run: str, root: Path) -> ExportedRun:
 
 
 def check_root(home: Path, root: Path) -> None:
-    """Make the folder and say now, not after a run, that its files cannot be written there.
+    """Create the folder; fail now, not after a run, if its files cannot be written there.
 
     Raises:
-        BadTarget, StorageFull, StorageFailed: as `export_run`.
+        BadTarget, StorageFull, StorageFailed: as for `export_run`.
     """
     with translate_os_errors(root):
         root.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def _build_layout(reader: LogReader, run: str) -> RunLayout:
 
 
 def _write_file(home: Path, root: Path, name: str, data: bytes) -> None:
-    """Put a file where it goes, unless it is there as it should be.
+    """Write a file, unless it is already there with the same content.
 
     Raises:
         BadTarget: it cannot be written, or a link below the root leads elsewhere.
@@ -98,7 +98,7 @@ def _write_file(home: Path, root: Path, name: str, data: bytes) -> None:
 
 
 def _remove_stale(root: Path, made: Collection[str]) -> None:
-    """Take away the files of kernels that are not of this run; of what else lies there, nothing."""
+    """Remove the files of kernels that are not of this run; leave everything else."""
     folders = [BASELINE, *(path.relative_to(root).as_posix() for path in sorted(root.glob("*/kernel*")))]
     for folder in folders:
         if not (folder == BASELINE or _FOLDERS.fullmatch(folder)) or _has_link_below(root, folder):

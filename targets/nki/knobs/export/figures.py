@@ -1,8 +1,8 @@
-"""What is said of a kernel in figures: shares of the target's peak and bandwidth, and what could be reached.
+"""Computes a kernel's figures: its shares of the target's peak and bandwidth, and the reachable latency.
 
-All latencies of the simulator are predicted, and so is all that is computed from them: `predicted` says so.
-`mfu` is a ratio, the floating-point operations of the mathematics over what the target's tensor engine could
-have done meanwhile in their type; what ends in `_percent` is 0 to 100.
+All latencies from the simulator are predicted, and so is everything computed from them; `predicted` says so.
+`mfu` is a ratio: the floating-point operations of the mathematics over those that the target's tensor engine
+could have done in the same time and type. Fields that end in `_percent` are 0 to 100.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MBU = "mbu_estimated_percent"
 
 @dataclass(frozen=True, slots=True)
 class PeakScale:
-    """What a run's latencies are compared with."""
+    """The peak rates that a run's latencies are compared with."""
 
     work: ProblemWork
     target: str
@@ -29,19 +29,19 @@ class PeakScale:
         return roofline_ms(self.work, self.target)
 
     def mfu(self, latency_ms: float | None) -> float | None:
-        """The share of the peak; None without a latency, or where the mathematics has no products."""
+        """The share of the peak; None without a latency, or if the mathematics has no matrix products."""
         if not latency_ms or not self.work.matmul_flops:
             return None
         peak = peak_flops_per_ms(self.work.matmul_dtype, self.target)
         return self.work.matmul_flops / (latency_ms * peak)
 
     def latency_at_mfu(self, mfu: float) -> float | None:
-        """The latency at which the share of the peak is that; None where there are no products."""
+        """The latency at which the share of the peak is `mfu`; None if there are no matrix products."""
         at_one = self.mfu(1.0)
         return None if at_one is None else at_one / mfu
 
     def kernel_figures(self, kernel: JudgedKernel) -> dict[str, Any]:
-        """The figures of a kernel, as its `result.json` has them."""
+        """The figures of a kernel, as written to its `result.json`."""
         judged = kernel.verdict
         latency_ms = kernel.min_ms
         benchmark = judged.benchmark if judged is not None else None
@@ -66,7 +66,7 @@ class PeakScale:
 
 
 def _hardware_output(kernel: JudgedKernel) -> dict[str, Any] | None:
-    """What a device said besides the latency; None of what ran on none."""
+    """What a device reported besides the latency; None if no device ran the kernel."""
     judged = kernel.verdict
     timed = judged.benchmark if judged is not None else None
     if judged is None or timed is None or timed.predicted:

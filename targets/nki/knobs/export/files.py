@@ -1,6 +1,6 @@
-"""How a run is laid out in files: the baseline, batches of points, edits, and a summary.
+"""Lays a run out in files: the baseline, batches of points, edits, and a summary.
 
-`batch_<n>` has the points of round n + 1 in slot order; every other kernel is an edit, numbered through the
+`batch_<n>` has the points of round n + 1 in slot order. Every other kernel is an edit, numbered through the
 run. The same log gives the same bytes.
 """
 
@@ -33,7 +33,7 @@ GIVEN = "the initial kernel of the problem"
 
 @dataclass(frozen=True)
 class RunLayout:
-    """A run as files by relative path. `blob` reads what the log holds by digest."""
+    """A run as files by relative path. `blob` reads the log's content by digest."""
 
     run: str
     found: GatheredRun
@@ -42,7 +42,7 @@ class RunLayout:
     blob: Callable[[str], bytes]
 
     def build_files(self) -> dict[str, bytes]:
-        """Every file, the summary last."""
+        """Return all files, the summary last."""
         made: dict[str, bytes] = {}
         for folder, kernel in self.folders.items():
             made |= {f"{folder}/{name}": data for name, data in self._kernel_files(kernel, folder)}
@@ -50,7 +50,7 @@ class RunLayout:
 
     @cached_property
     def folders(self) -> Mapping[str, JudgedKernel]:
-        """The kernels by the folder that each has."""
+        """The kernels by their folders."""
         first, *others = self.found.kernels
         folders = {BASELINE: first}
         edits = 0
@@ -79,11 +79,11 @@ class RunLayout:
         }
 
     def latest_best(self) -> dict[str, Any]:
-        """The best kernel so far, as the summary has it of the latest batch."""
+        """The best kernel so far, from the summary of the latest batch."""
         return self._best_after_batch(max(0, self.found.rounds - 1))
 
     def _best_after_batch(self, batch: int) -> dict[str, Any]:
-        """The run's best kernel after a batch; while that is under way, the fastest correct one so far."""
+        """The run's best kernel after a batch; in an unfinished batch, the fastest correct one so far."""
         known = self.found.bests.get(batch + 1)
         ready = [
             (kernel.id != known, kernel.min_ms, kernel.key, folder)
@@ -118,7 +118,9 @@ class RunLayout:
             yield NOTES, self._edit_notes(kernel).encode()
 
     def _ir_text(self, kernel: JudgedKernel, folder: str) -> str | None:
-        """The canonical text of a point's IR; None of what is no point, or of one no longer understood."""
+        """The canonical text of a point's IR; None for an edit, or for a point that this version cannot
+        parse.
+        """
         if self._workload_graph is None:
             return None
         graphs = variant_graphs(self._workload_graph)
@@ -145,7 +147,7 @@ class RunLayout:
 
     @cached_property
     def _baseline_origin(self) -> str:
-        """What the baseline is: our lowering, or what the problem or a person gave."""
+        """Where the baseline comes from: our lowering, or a kernel that the problem or a person gave."""
         try:
             ours = self._workload_graph is not None and baseline_kernel(
                 self._workload_graph
@@ -155,7 +157,7 @@ class RunLayout:
         return OURS if ours else GIVEN
 
     def _edit_notes(self, kernel: JudgedKernel) -> str:
-        """Where an edit comes from and what it does, for people."""
+        """Describe for people where an edit comes from and what it does."""
         folders = {item.id: folder for folder, item in self.folders.items()}
         parent = folders.get(kernel.parent or "", "")
         lines = [f"# {kernel.id}", "", f"By `{kernel.author}`" + (f", from `{parent}`." if parent else ".")]
@@ -180,7 +182,7 @@ def is_point(kernel: JudgedKernel) -> bool:
 
 
 def _judge_log(kernel: JudgedKernel, origin: str) -> str:
-    """Whose a kernel is, and what the judge said, line by line."""
+    """The kernel's author, and what the judge said, line by line."""
     lines = [f"kernel {kernel.id}, {origin}"]
     if kernel.error is not None:
         lines.append(f"not judged: {kernel.error.code}")
@@ -202,6 +204,8 @@ def _judge_log(kernel: JudgedKernel, origin: str) -> str:
 
 
 def _to_json(value: dict[str, Any]) -> bytes:
-    """JSON for people and programs, keys as they were given; floats that JSON cannot spell are refused."""
+    """JSON for people and programs, keys in the order given; floats that JSON cannot represent are
+    refused.
+    """
     canonical_json(value)
     return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()

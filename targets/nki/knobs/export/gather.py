@@ -1,4 +1,4 @@
-"""The kernels of a run as its log has them: where each came from, what the judge said, in slot order."""
+"""Reads the kernels of a run from its log: where each came from, what the judge said, in slot order."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _TYPES = tuple(
 
 @dataclass(slots=True)
 class JudgedKernel:
-    """A kernel of a run. `refuted` is a verdict of a later comparison that found it wrong.
+    """A kernel of a run. `refuted` is the verdict of a later comparison that found it wrong.
 
-    The log does not say whose the initial kernel is: it has no author.
+    The log names no author for the initial kernel.
     """
 
     key: EffectKey
@@ -66,7 +66,7 @@ class JudgedKernel:
 
     @property
     def verdict(self) -> Evaluation | None:
-        """What the judge says of it in the end."""
+        """The judge's final evaluation."""
         return self.refuted or self.evaluation
 
     @property
@@ -81,7 +81,7 @@ class JudgedKernel:
 class GatheredRun:
     """A run's kernels, the initial one first, and the rounds that were started.
 
-    `bests` are the ids of the run's best kernels after each round that was completed in it, by number.
+    `bests` are the ids of the run's best kernels after each completed round, by number.
     """
 
     created: RunCreated

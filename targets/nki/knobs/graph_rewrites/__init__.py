@@ -1,5 +1,5 @@
-"""Rewrites of a workload's graph: other calls that compute the same, each a file of its own.
+"""Graph rewrites of a workload: each replaces calls by others that compute the same, one per file.
 
-A rewrite applies wherever it can at once, or is refused with the reason. `base.py` says what one is and how
-a graph is made of edited calls; `variants.py`, outside, makes a variant of every subset.
+A rewrite is applied wherever it can be at once, or is refused with the reason. `base.py` defines rewrites and
+makes graphs of edited calls; `variants.py`, outside, makes a variant of every subset. Open `base.py` first.
 """

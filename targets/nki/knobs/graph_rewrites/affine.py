@@ -1,7 +1,7 @@
-"""What is added to rows, or multiplied with them, is left to the activation that follows: it does so anyway.
+"""Graph rewrite: folds a scale or bias on rows into the activation that follows, which applies one for free.
 
-ScalarE computes a function of its data times a scale plus a bias, each a number or a column. A pass of
-VectorE over the rows is saved, as for the difference from the maximum in a softmax.
+ScalarE computes a function of its data times a scale plus a bias, each a number or a column. This saves a
+pass of VectorE over the rows, for example for the difference from the maximum in a softmax.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _apply(graph: Graph) -> Graph:
 
 
 def _fold_into_activations(graph: Graph, scalar: Call) -> Graph:
-    """The graph in which one call's work is left to the activations that read its result."""
+    """The graph in which the activations that read a call's result do that call's work."""
     settings = dict(scalar.settings)
     op = str(settings["op0"])
     if op not in _SLOTS or settings["op1"] is not None or (op == "subtract" and settings["reverse0"]):
@@ -63,7 +63,7 @@ def _fold_into_activations(graph: Graph, scalar: Call) -> Graph:
 
 
 def _signed_column(graph: Graph, column: str, sign: float) -> tuple[Graph, str]:
-    """A column or its negative, which is made anew in each round where the column is running."""
+    """A column or its negative; where the column is running, the negative is made again in each round."""
     if sign > 0:
         return graph, column
     negated = fresh_name(graph, f"{column}_negated")

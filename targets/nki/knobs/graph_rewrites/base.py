@@ -1,7 +1,7 @@
-"""What a rewrite of a graph is, and how a graph is made of edited calls.
+"""Defines graph rewrites, and makes graphs of edited calls.
 
-The calls are made again on symbols, as when the workload was traced: dimensions, tiles and types of the new
-graph follow from its calls by the same rules as those of any other.
+The calls are repeated on symbols, as when the workload was traced: dimensions, tiles and types of the new
+graph follow from its calls by the same rules as for any other graph.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ class GraphRewriteRefused(Exception):  # noqa: N818  a refusal is an answer, not
 
 @dataclass(frozen=True, slots=True)
 class GraphRewrite:
-    """One rewrite: its name, why what is computed stays the same, and the graph that it makes of another.
+    """One rewrite: its name, the reason why the result stays the same, and the function that makes the new
+    graph.
 
-    `apply` raises `GraphRewriteRefused` where it applies nowhere.
+    `apply` raises `GraphRewriteRefused` if the rewrite applies nowhere.
     """
 
     name: str
@@ -36,32 +37,32 @@ def producer_calls(graph: Graph) -> Mapping[str, Call]:
 
 
 def reader_calls(graph: Graph, value: str) -> tuple[tuple[str, Call], ...]:
-    """The calls that read a value, each with the slot that it is in."""
+    """The calls that read a value, each with the slot that holds it."""
     return tuple((slot, call) for call in graph.calls for slot, name in call.operands if name == value)
 
 
 def fresh_name(graph: Graph, wanted: str, taken: Iterable[str] = ()) -> str:
-    """A name that no value of a graph has, nor any taken one, as wanted if that is free."""
+    """Return a name that no value of a graph and no taken name has; `wanted` itself if it is free."""
     known = {*graph.value, *taken}
     names = [wanted, *(f"{wanted}_{number}" for number in range(1, len(known) + 2))]
     return next(name for name in names if name not in known)
 
 
 def make_call(operator: str, result: str, operands: Mapping[str, str], **settings: SettingValue) -> Call:
-    """A call with the settings that are not given as its operator has them."""
+    """A call; settings that are not given get the operator's defaults."""
     given = {**OPERATORS[operator].settings, **settings}
     return Call(operator, tuple(operands.items()), tuple(sorted(given.items())), result)
 
 
 def replace_operands(given: Call, names: Mapping[str, str]) -> Call:
-    """A call that reads other values instead of some."""
+    """A call that reads other values in place of some."""
     return replace(given, operands=tuple((slot, names.get(name, name)) for slot, name in given.operands))
 
 
 def edit_graph(graph: Graph, calls: Iterable[Call]) -> Graph:
-    """The graph with these calls besides its own, or instead of those with the same results.
+    """The graph with these calls added, or replacing those with the same results.
 
-    What the output does not need any more is left out; what stays is read where and in the rounds it was.
+    Calls that the output no longer needs are dropped. The others keep their memory and rounds.
     """
     by_result = {**producer_calls(graph), **{item.result: item for item in calls}}
     inputs = {name: input_symbol(graph.shape(name), graph.value[name].dtype) for name in graph.inputs}
@@ -83,13 +84,13 @@ def edit_graph(graph: Graph, calls: Iterable[Call]) -> Graph:
 
 
 def _restore_rounds(made: Value, before: Value | None) -> Value:
-    """A value in the memory and the rounds of the one of its name; dimensions are named by the inputs."""
+    """A value with the memory and rounds of the value of the same name; the inputs name the dimensions."""
     if before is None:
         return made
     return replace(made, memory=before.memory, round=before.round, running=before.running)
 
 
 def read_in_psum(graph: Graph, names: set[str]) -> Graph:
-    """The graph in which these values are read in PSUM."""
+    """The graph in which these values are read from PSUM."""
     values = (replace(item, memory="psum") if item.name in names else item for item in graph.values)
     return replace(graph, values=tuple(values))

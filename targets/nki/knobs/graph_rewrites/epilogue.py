@@ -1,7 +1,8 @@
-"""What is done with a product element by element is done while PSUM is drained: it is read where it was made.
+"""Graph rewrite: elementwise work on a matrix product reads it from PSUM, where it was made, while draining
+it.
 
-A copy to SBUF is saved for each product, or transpose, that other engines than the tensor engine read. A
-product is then summed in PSUM over all of its dimension, as nothing else adds up its parts.
+This saves a copy to SBUF for each product, or transpose, that engines other than the tensor engine read. The
+product is then summed over its whole dimension in PSUM, as nothing else adds up its parts.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def _apply(graph: Graph) -> Graph:
 
 
 def _check_readers(graph: Graph, call: Call, in_psum: set[str]) -> None:
-    """Whether all that reads a value can read it in PSUM."""
+    """Check that all readers of a value can read it from PSUM."""
     if call.result == graph.output:
         raise GraphRewriteRefused("it is the output, and DMA does not read PSUM")
     read_by = [item for _, item in reader_calls(graph, call.result)]
@@ -63,7 +64,7 @@ def _is_reread(graph: Graph, read_by: list[Call]) -> bool:
 
 
 def _fits_in_psum(graph: Graph, value: str) -> bool:
-    """Whether rows take no more than half of PSUM: products go on meanwhile."""
+    """Whether rows take at most half of PSUM: products go on meanwhile."""
     target = targets.load(graph.target)
     return graph.shape(value)[-1] * 4 <= target.psum_banks * target.psum_bank_bytes // 2
 

@@ -1,8 +1,7 @@
-"""An input is transposed while it is loaded: by DMA, from HBM, instead of by the tensor engine.
+"""Graph rewrite: transposes an input while it is loaded, by DMA from HBM instead of by the tensor engine.
 
-That saves a pass of the tensor engine and a copy out of PSUM. DMA does it at nearly its full rate for
-elements of two bytes; wider ones it would move one by one. An input that is read untransposed too is loaded
-twice.
+This saves a pass of the tensor engine and a copy out of PSUM. DMA does it at nearly full rate for elements of
+two bytes; it would move wider ones one by one. An input that is also read untransposed is loaded twice.
 """
 
 from __future__ import annotations

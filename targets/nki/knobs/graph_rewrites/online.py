@@ -1,9 +1,10 @@
-"""A softmax in front of a product is made in one pass over its rows, with a running maximum.
+"""Graph rewrite: computes a softmax before a matrix product in one pass over its rows, with a running
+maximum.
 
-As written, all of a row has to be seen for its maximum before the first exponential can be taken, and held or
-computed again until then. In rounds, block by block, each takes its exponentials against the largest so far.
-When that grows, what has been added up is faded by the exponential of the difference: the sum of exponentials
-and the product alike.
+As written, the whole row is needed for its maximum before the first exponential; until then the row must be
+held, or computed again. In rounds, each block takes its exponentials relative to the largest value so far.
+When that value grows, the accumulated sum of exponentials and the accumulated product are both multiplied by
+the exponential of the difference.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from targets.nki.knobs.graph_rewrites.base import (
 
 @dataclass(frozen=True, slots=True)
 class _SoftmaxCalls:
-    """The calls of one: maximum, difference, exponentials, their sum, transpose, products."""
+    """The calls of one softmax: maximum, difference, exponentials, their sum, transpose, products."""
 
     highest: Call
     shifted: Call
@@ -78,7 +79,7 @@ def _match_softmax(graph: Graph, highest: Call) -> _SoftmaxCalls:
 
 
 def _only_reader(graph: Graph, value: str, operator: str, settings: Mapping[str, SettingValue]) -> Call:
-    """The one call that reads a value, of this operator and with these settings."""
+    """The only call that reads a value, if it is this operator with these settings."""
     match [item for _, item in reader_calls(graph, value)]:
         case [found] if found.operator == operator and settings.items() <= dict(found.settings).items():
             return found
@@ -100,7 +101,7 @@ def _make_online(graph: Graph, softmax: _SoftmaxCalls) -> Graph:
 
 
 def _mark_rounds(graph: Graph, running: str, of_rounds: set[str], along: str) -> Graph:
-    """The graph in which one value is running along a dimension, and others are made anew in its rounds."""
+    """The graph in which one value is running along a dimension, and others are made again in its rounds."""
     values = (
         replace(item, running=along if item.name == running else item.running)
         if item.name not in of_rounds

@@ -1,9 +1,9 @@
-"""The operands of a product change places: it is computed transposed.
+"""Graph rewrite: swaps the operands of a matrix product, so that it is computed transposed.
 
-Where what is made of a product is transposed next, element by element or as it is, the transpose is saved:
-all between is done on the transposed product. Elsewhere the product is transposed back, where that pays: the
-stationary operand is loaded into the array of the tensor engine, and one that is narrower than the array
-leaves part of it idle while the moving one passes through.
+If the product's result, or an elementwise function of it, is transposed next, the transpose is saved:
+everything in between works on the transposed product. Elsewhere the product is transposed back, if that pays:
+the stationary operand is loaded into the tensor engine's array, and if it is narrower than the array, part of
+the array idles while the moving operand passes through.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _apply(graph: Graph) -> Graph:
 
 
 def _absorb_transpose(graph: Graph, transpose: Call) -> Graph:
-    """The graph in which a transpose's result is computed as it is wanted."""
+    """The graph in which a transpose's result is computed directly."""
     flips = _TransposedValues(graph)
     source = dict(transpose.operands)["data"]
     if producer_calls(graph).get(source, transpose).operator == "NKITranspose":
@@ -50,7 +50,7 @@ def _absorb_transpose(graph: Graph, transpose: Call) -> Graph:
 
 
 class _TransposedValues:
-    """Values computed transposed: what the new ones are called, and their calls by name."""
+    """Values that are computed transposed: the names of the new ones, and their calls by name."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -59,10 +59,10 @@ class _TransposedValues:
         self.calls: dict[str, Call] = {}
 
     def transpose_value(self, name: str, wanted: str = "") -> str:
-        """What the transpose of a value is called, once there is a call for it.
+        """Return the name of a value's transpose, after adding a call for it.
 
         Raises:
-            GraphRewriteRefused: it is not computed from products element by element.
+            GraphRewriteRefused: it is not computed from products elementwise.
         """
         if name in self.names:
             return self.names[name]

@@ -1,8 +1,8 @@
-"""Rows that are scaled before a product are scaled after it: the product need not wait for the scale.
+"""Graph rewrite: scales rows after a matrix product instead of before it, so the product need not wait.
 
-A softmax or an RMSNorm in front of a product scales its rows by a column that is known once all of a row has
-been seen. The product of the rows as they are needs one pass over them, the same in which the column is
-summed up. What the transposed rows are multiplied by in between, as the weights of a norm, stays where it is.
+A softmax or an RMSNorm before a product scales its rows by a column that is known only after the whole row
+was seen. The product of the unscaled rows needs one pass over them, the same pass that sums up the column.
+Factors on the transposed rows in between, such as the weights of a norm, stay where they are.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _apply(graph: Graph) -> Graph:
 
 
 def _scale_after_product(graph: Graph, product: Call) -> Graph:
-    """The graph with one product's rows scaled afterwards."""
+    """The graph in which one product's rows are scaled afterwards."""
     operands, made = dict(product.operands), producer_calls(graph)
     between: list[Call] = []
     transpose = made.get(operands["stationary"])
@@ -69,13 +69,13 @@ def _scale_after_product(graph: Graph, product: Call) -> Graph:
 
 
 def _is_row_scaling(item: Call) -> bool:
-    """Whether a call multiplies rows by a column or a number and does nothing else."""
+    """Whether a call only multiplies rows by a column or a number."""
     settings = dict(item.settings)
     return item.operator == "NKITensorScalar" and all(settings[key] == _SCALE[key] for key in _SCALE)
 
 
 def _check_readers(graph: Graph, chain: list[Call]) -> None:
-    """What is scaled goes into products alone, as the operand whose rows are the product's."""
+    """Check that the scaled rows are read only by products, as the operand whose rows are the product's."""
     for item, after in zip(chain, [*chain[1:], None], strict=True):
         for slot, reader in reader_calls(graph, item.result):
             multiplied = (reader.operator, slot) == ("NKIMatmul", "stationary") and item is not chain[0]
@@ -86,7 +86,7 @@ def _check_readers(graph: Graph, chain: list[Call]) -> None:
 
 
 def _reuse_call(graph: Graph, wanted: Call) -> Call:
-    """A call, or the one of the graph that computes the same."""
+    """The call, or an existing one of the graph that computes the same."""
     alike = (item for item in graph.calls if replace(item, result=wanted.result) == wanted)
     return next(alike, wanted)
 

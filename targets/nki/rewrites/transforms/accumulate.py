@@ -1,7 +1,7 @@
-"""Accumulation in PSUM: products of several iterations are added up where they are made.
+"""Accumulation in PSUM: products of several iterations are summed where they are made.
 
-A product adds to what is in PSUM for nothing. What a loop collects in SBUF, block by block, costs a pass of
-VectorE for each block, which waits for the block and keeps the next one out of its bank.
+A product adds to the contents of PSUM at no cost. A loop that sums in SBUF needs a VectorE pass for each
+block. That pass waits for the block and keeps the next one out of its bank.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ProductStatements = tuple[Statement, ...]
 
 
 class Accumulate(Transform[Statement]):
-    """Collects in PSUM, by the products themselves, what VectorE collected in SBUF."""
+    """Lets the products accumulate in PSUM what VectorE summed in SBUF."""
 
     id: ClassVar[str] = "accumulate"
     counter: ClassVar[str] = "vector_engine_active_time_percent"
@@ -72,12 +72,12 @@ class Accumulate(Transform[Statement]):
 
 
 def _psum_part(plan: LoopSum, bank: str) -> str:
-    """The source of the part of the tile in PSUM that an iteration adds to."""
+    """The source of the part of the PSUM tile that an iteration adds to."""
     return syntax.rename_in_expression(plan.adder.texts["dst"], plan.total.name, bank)
 
 
 def _copies_to_total(kernel: Kernel, target: Target, plan: LoopSum, bank: str) -> list[cst.BaseStatement]:
-    """Copies to the total, part by part, so that none waits for products of others; else of all at once."""
+    """Copy to the total part by part, so that no copy waits for other products; else all at once."""
     total, text = plan.total.name, plan.adder.texts["dst"]
     inner = plan.adder.path[len(plan.loop.path) + 1 :]
     walked = [loop for loop in inner if loop.id in plan.view.loops]
@@ -94,10 +94,10 @@ def _copies_to_total(kernel: Kernel, target: Target, plan: LoopSum, bank: str) -
 
 
 def _find_products(kernel: Kernel, plan: LoopSum) -> ProductStatements:
-    """The products that make what is added, in the iteration that adds it.
+    """Return the products that make the added tile, in the iteration that adds it.
 
     Raises:
-        RewriteRefused: something else makes it or uses it, or the sum is not made up of such parts.
+        RewriteRefused: something else makes or uses the tile, or such parts do not make up the sum.
     """
     adder, part = plan.adder, plan.added_tile
     declared = kernel.declarations.get(part.id)
@@ -124,7 +124,7 @@ def _find_products(kernel: Kernel, plan: LoopSum) -> ProductStatements:
 
 
 def _accumulates_whole_tile(item: Statement, adder: Statement) -> bool:
-    """Whether an instruction adds a product to all of its tile, after the first one, which overwrites it."""
+    """Whether an instruction accumulates products in its whole tile, the first one overwriting it."""
     dst = item.find_access("dst")
     whole = dst is not None and dst.view.is_whole and dst.view.plain
     once = dst is not None and sum(access.tensor.id == dst.tensor.id for access in item.accesses) == 1

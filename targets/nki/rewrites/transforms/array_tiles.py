@@ -1,8 +1,8 @@
 """Tiles of the tensor engine's array: short products of several iterations run side by side.
 
-A product over 64 rows or fewer leaves half of the array's rows or more idle. Rows are fed by the partitions
-of the same number: what both sides of the products are made of is put on several stretches of partitions,
-and iterations take turns between them. Loads and copies of the operands are made once for each stretch.
+A product over 64 rows or fewer leaves at least half of the array's rows idle. Each row is fed by the
+partition of the same number. The rewrite puts both operands of the products on several ranges of partitions,
+and iterations take turns between the ranges. Loads and copies of the operands are repeated for each range.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ QUARTER_TILES_GENERATION = 3
 
 @dataclass(frozen=True, slots=True)
 class LoopProduct:
-    """A product in the body of the loop whose iterations are to run side by side."""
+    """A product in the body of the loop whose iterations will run side by side."""
 
     loop: Loop
     item: Statement
@@ -51,7 +51,7 @@ class LoopProduct:
 
 @dataclass(frozen=True, slots=True)
 class ProductGroup:
-    """All products of the same two tiles: what those hold is put on several stretches for all of them."""
+    """All products of the same two tiles, whose contents go to several ranges of partitions."""
 
     each: tuple[LoopProduct, ...]
     operands: tuple[Tensor, ...]
@@ -59,12 +59,12 @@ class ProductGroup:
 
     @property
     def operand_rows(self) -> int:
-        """How many rows of the array they take."""
+        """How many rows of the array the products take."""
         return self.operands[0].shape[0]
 
 
 class ArrayTiles(Transform[ProductGroup]):
-    """Gives the products of neighbouring iterations rows of the array of their own."""
+    """Gives the products of neighbouring iterations their own rows of the array."""
 
     id: ClassVar[str] = "array_tiles"
     counter: ClassVar[str] = "tensor_engine_active_time_percent"
@@ -160,7 +160,7 @@ def _check_group(kernel: Kernel, place: ProductGroup) -> None:
 
 
 def _split_behind_product(kernel: Kernel, one: LoopProduct) -> LoopSplit:
-    """The loop's body cut behind the product, in front of which there are only declarations."""
+    """Cut the loop's body after the product; only declarations may stand before it."""
     loop, item = one.loop, one.item
     if loop.index_text != loop.var:
         raise RewriteRefused(f"the loop over {loop.var} does not count 0, 1, ...")
@@ -213,7 +213,7 @@ def _takes_all_rows(access: Access, count: int) -> bool:
 def _write_side_by_side(
     kernel: Kernel, place: ProductGroup, one: LoopProduct, height: int, count: int
 ) -> cst.BaseStatement:
-    """The loop over groups of iterations: their products, then what else they do, one after the other."""
+    """The loop over groups of iterations: first their products, then the rest of each, one after another."""
     loop, cut = one.loop, _split_behind_product(kernel, one)
     writer = MultiBufferWriter(plan_loop_split(kernel, cut), str(count))
     first, second = cut.split_nodes(kernel)
@@ -244,10 +244,10 @@ def _write_side_by_side(
 
 
 def _move_operands(kernel: Kernel, place: ProductGroup, item: Statement, start: int) -> cst.BaseStatement:
-    """A statement with its operands on the stretch of partitions from `start` on."""
+    """The statement with its operands on the range of partitions that begins at `start`."""
     node = item.node
     for tensor in place.operands:
-        if item.touches_tensor(tensor):  # the name alone may be that of another tile
+        if item.touches_tensor(tensor):  # another tile may have the same name
             rows = shape_texts(kernel, kernel.declarations[tensor.id])[0]
             node = select_partitions(
                 node, tensor.name, len(tensor.shape), partition_window(str(start), _offset_text(start, rows))
@@ -256,7 +256,7 @@ def _move_operands(kernel: Kernel, place: ProductGroup, item: Statement, start: 
 
 
 def _declare_taller(kernel: Kernel, item: Statement, start: int) -> cst.BaseStatement:
-    """The declaration of a tile whose last stretch begins at `start`."""
+    """The declaration of a tile whose last range of partitions begins at `start`."""
     rows, *rest = shape_texts(kernel, item)
     words = ", ".join(f"{key}={item.texts[key]}" for key in ("dtype", "buffer") if key in item.texts)
     assert item.tensor is not None

@@ -39,7 +39,7 @@ MOVE_KINDS: Mapping[str, frozenset[str]] = {
 
 
 class BalanceEngines(Transform[str]):
-    """Moves instructions, parts of them and tiles by the cost table until no move evens out the engines."""
+    """Moves instructions, parts of them and tiles while the cost table says that it evens out the engines."""
 
     id: ClassVar[str] = "balance"
     counter: ClassVar[str] = "vector_engine_active_time_percent"
@@ -82,7 +82,7 @@ class BalanceEngines(Transform[str]):
 
 
 def _is_distinct_balance(name: str, made: Mapping[str, EngineBalance]) -> bool:
-    """Whether some moves of several together come to something that fewer kinds of moves do not."""
+    """Whether several moves together give something that fewer kinds of moves do not."""
     mine, kinds = made[name], MOVE_KINDS[name]
     fewer = [made[other] for other, less in MOVE_KINDS.items() if other != name and less <= kinds]
     return len(mine) > 1 and mine not in fewer
@@ -91,7 +91,7 @@ def _is_distinct_balance(name: str, made: Mapping[str, EngineBalance]) -> bool:
 def _write_balanced(
     kernel: Kernel, item: Statement, made: EngineBalance, copies: Mapping[Tensor, str]
 ) -> list[cst.BaseStatement]:
-    """An instruction on the engine, or the two, where it goes, reading what it reads there."""
+    """An instruction on its new engine or engines, reading its operands where they now are."""
 
     def on(node: cst.BaseStatement, engine: str) -> cst.BaseStatement:
         if engine != item.engine:
@@ -133,7 +133,7 @@ def _compute_balance(kernel: Kernel, target: Target, moves: str) -> EngineBalanc
 
 
 def _copyable_tiles(kernel: Kernel, target: Target) -> dict[Tensor, Statement]:
-    """Tiles of which VectorE could read a copy in PSUM, each with what writes it."""
+    """Tiles that VectorE could read from a copy in PSUM, each with the instruction that writes it."""
     writers = {
         tile: find_sole_writer(kernel, tile) for tile in _declared_tiles(kernel) if tile.buffer == "sbuf"
     }

@@ -1,4 +1,4 @@
-"""Buffer scope: a buffer that each iteration fills anew is declared inside the loop."""
+"""Buffer scope: a buffer that each iteration fills completely is declared inside the loop."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _check_scope(kernel: Kernel, tensor: Tensor, loop: Loop) -> None:
 
 
 def _fills_tensor(kernel: Kernel, loop: Loop, first: Statement, tensor: Tensor) -> bool:
-    """Whether the first user in the loop, by itself or over loops of its own, writes all of the tensor."""
+    """Whether the first user in the loop, alone or over loops of its own, writes all of the tensor."""
     mine = [access for access in first.accesses if access.tensor.id == tensor.id]
     inner = first.path[len(loop.path) + 1 :]
     reading = [

@@ -1,4 +1,4 @@
-"""The transformations that the rewrite engine knows, by menu id. To add one: its file, and a line here."""
+"""The transformations of the rewrite engine, by menu id. To add one, write its file and add a line here."""
 
 from __future__ import annotations
 

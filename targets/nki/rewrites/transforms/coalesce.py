@@ -1,4 +1,4 @@
-"""Coalescing: one instruction moves the results of several iterations, out of a tile that holds them all."""
+"""Coalescing: one instruction moves the results of several iterations from a tile that holds them all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SBUF_FRACTION = 8
 
 
 class Coalesce(Transform[tuple[Loop, Statement]]):
-    """Stores, drains or copies once for several iterations what each of them stored, drained or copied."""
+    """Replaces the stores, drains or copies of several iterations by one."""
 
     id: ClassVar[str] = "coalesce"
     counter: ClassVar[str] = "dma_active_time_percent"
@@ -65,7 +65,9 @@ class Coalesce(Transform[tuple[Loop, Statement]]):
 
 
 def _max_pieces(tile: Tensor, target: Target) -> int:
-    """How many pieces a tile may hold: half of PSUM, in whole banks or parts of one; a share of SBUF."""
+    """How many pieces a tile may hold: up to half of PSUM, in whole banks or parts of one, or a share of
+    SBUF.
+    """
     each = tile_bytes(tile)
     if tile.buffer == "sbuf":
         return target.sbuf_usable_bytes // SBUF_FRACTION // each

@@ -1,4 +1,4 @@
-"""Dead code: what nothing reads is not made."""
+"""Dead code: removes instructions whose results nothing reads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DeadCode(Transform[frozenset[Statement]]):
 
 
 def remove_dead_code(kernel: Kernel) -> str:
-    """The source without what nothing reads."""
+    """Return the source without dead code."""
     gone = find_dead_code(kernel)
     return _remove_statements(kernel, gone) if gone else kernel.tree.text
 
@@ -52,7 +52,7 @@ def _remove_statements(kernel: Kernel, gone: frozenset[Statement]) -> str:
 
 
 def find_dead_code(kernel: Kernel) -> frozenset[Statement]:
-    """Instructions and declarations that nothing depends on, also through others of their kind."""
+    """Instructions and declarations that nothing needs, except others of the set."""
     tiles = [item.tensor for item in kernel.declarations.values() if item.tensor is not None]
     named = [tile for tile in tiles if tile.id not in kernel.escaping_ids]
     own = [tile for tile in named if tile.is_on_chip or never_leaves(kernel, tile)]
@@ -76,13 +76,13 @@ def _remaining_users(kernel: Kernel, tile: Tensor, gone: set[Statement]) -> list
 
 
 def _needs_tile(item: Statement, tile: Tensor) -> bool:
-    """Whether an instruction needs a tile for more than making it."""
+    """Whether an instruction needs a tile for something other than making it."""
     used = [access for access in item.accesses if access.tensor.id == tile.id]
     return any(not access.writes for access in used) and not _writes_tile_only(item, tile)
 
 
 def _writes_tile_only(item: Statement, tile: Tensor) -> bool:
-    """Whether all that an instruction writes is the tile, so that what it reads of it is for itself."""
+    """Whether an instruction writes only this tile, so that its reads of the tile serve only the tile."""
     return all(access.tensor.id == tile.id for access in item.accesses if access.writes)
 
 

@@ -1,8 +1,9 @@
-"""Descriptors made ahead: transfers whose addresses are known do not wait for them while the kernel runs.
+"""Descriptors made ahead: transfers with known addresses do not wait for descriptors at run time.
 
-Each transfer needs descriptors that say what goes where. From NeuronCore-v3 on the hardware makes them on
-the way, two transfers at a time, and each waits for its own; GpSimd makes them where it is told to. What
-moves the same bytes in every launch can have them in HBM before the launch, for the room that they take.
+Each transfer needs descriptors that say what goes where. From NeuronCore-v3 on the hardware makes them during
+the run, for two transfers at a time, and each transfer waits for its own; GpSimd makes them if told to. A
+transfer of the same bytes in every launch can have its descriptors in HBM before the launch, at the cost of
+the room they take.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Descriptors(Transform[TransferStatements]):
 
 
 def _waiting_transfers(transfers: TransferStatements, target: Target) -> TransferStatements:
-    """The transfers that wait for descriptors and need not.
+    """Return the transfers that wait for descriptors and do not have to.
 
     Raises:
         RewriteRefused: there are none.

@@ -1,8 +1,8 @@
-"""Loop distribution in blocks: several iterations do their first part, then all of them their second.
+"""Loop distribution in blocks: several iterations run their first part, then all run their second part.
 
 Engines take instructions nearly in order. Where an iteration makes an engine wait for the others (scores,
-their softmax, the product with it), the first part of the next iteration can fill the gap, if it comes in
-front of the second part of this one.
+their softmax, the product with it), the next iteration's first part can fill the gap if it comes before this
+iteration's second part.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ BUSIEST_ENGINES = 2
 
 @dataclass(frozen=True, slots=True)
 class LoopSplit:
-    """The body of a loop falls in two parts in front of its node number `at`."""
+    """A loop's body cut in two parts before its node number `at`."""
 
     loop: Loop
     at: int
 
     def split_nodes(self, kernel: Kernel) -> tuple[list[Node], list[Node]]:
-        """The nodes of both parts; a tile that the second part alone uses is declared there."""
+        """The nodes of both parts; a tile that only the second part uses is declared there."""
         early, late = self.loop.body[: self.at], self.loop.body[self.at :]
         users = set(_all_statements(early))
         moved = [
@@ -83,9 +83,9 @@ class Distribute(Transform[LoopSplit]):
 def find_loop_splits(
     kernel: Kernel, engines: Collection[str], pays: Callable[[Sequence[str], str], bool]
 ) -> dict[str, LoopSplit]:
-    """Cuts in front of what these engines do, by loop and instruction; tiles cross each of them.
+    """Cuts before instructions of these engines that tiles cross, by loop and instruction.
 
-    `pays` is asked with the engines that worked before a cut, in order, and the one that goes on behind it.
+    `pays` gets the engines that worked before a cut, in order, and the engine that goes on after it.
     """
     found: dict[str, LoopSplit] = {}
     for loop in kernel.loops:
@@ -103,12 +103,12 @@ def find_loop_splits(
 
 
 def _fills_a_gap(before: Sequence[str], engine: str) -> bool:
-    """Whether the engine that goes on behind the cut worked before it, and waits for another one at it."""
+    """Whether the engine after the cut also worked before it, and waits for another engine at the cut."""
     return engine in before and before[-1] != engine
 
 
 def _first_instruction(node: Node, engines: Collection[str]) -> Statement | None:
-    """The first instruction in a node that is for one of these engines."""
+    """The first instruction in a node that runs on one of these engines."""
     items = (item for item in walk_nodes([node]) if isinstance(item, Statement))
     return next(
         (item for item in items if item.kind is StatementKind.OPERATE and item.engine in engines), None
@@ -116,7 +116,7 @@ def _first_instruction(node: Node, engines: Collection[str]) -> Statement | None
 
 
 def describe_instruction(kernel: Kernel, item: Statement) -> str:
-    """An instruction as sites name it."""
+    """Describe an instruction as site names do."""
     dst = item.find_access("dst")
     return item.op if dst is None else f"{item.op} to {kernel.unique_label(dst.tensor)}"
 
@@ -129,7 +129,7 @@ def _crossing_tiles(kernel: Kernel, cut: LoopSplit) -> frozenset[int]:
 
 
 def max_buffers(plan: BlockPlan, target: Target) -> int:
-    """How many places on chip the tiles may have that the first part leaves to the second."""
+    """How many on-chip buffers the tiles that cross the cut may have."""
     copied = [item.tensor for item in plan.tainted if item.tensor is not None]
     copied = [tensor for tensor in copied if tensor.id in plan.copied]
     sbuf = sum(tile_bytes(tensor) for tensor in copied if tensor.buffer == "sbuf")
@@ -139,10 +139,10 @@ def max_buffers(plan: BlockPlan, target: Target) -> int:
 
 
 def plan_loop_split(kernel: Kernel, cut: LoopSplit) -> BlockPlan:
-    """What the parts touch, and the tiles that need a place for each iteration.
+    """What the parts touch, and the tiles that need a buffer for each iteration.
 
     Raises:
-        RewriteRefused: the first part of an iteration may not run before the second part of an earlier one.
+        RewriteRefused: an iteration's first part must not run before an earlier iteration's second part.
     """
     loop, crossing = cut.loop, _crossing_tiles(kernel, cut)
     if loop.index_text is None:
@@ -163,7 +163,7 @@ def plan_loop_split(kernel: Kernel, cut: LoopSplit) -> BlockPlan:
 
 
 def _check_order(kernel: Kernel, cut: LoopSplit) -> None:
-    """What the second part of an iteration leaves, the first part of later ones must not touch, nor undo."""
+    """Refuse if the first part of later iterations touches or overwrites what the second part leaves."""
     first, second = map(_all_statements, cut.split_nodes(kernel))
     for a in (access for item in first for access in item.accesses):
         for b in (access for item in second for access in item.accesses):

@@ -1,4 +1,4 @@
-"""Engine choice: an instruction that several engines can do goes to one that is less busy."""
+"""Engine choice: moves an instruction that several engines can run to a less busy one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ChooseEngine(Transform[Statement]):
 
 
 def other_engines(item: Statement) -> tuple[str, ...]:
-    """The other engines that have an instruction.
+    """Return the other engines that have the instruction.
 
     Raises:
         RewriteRefused: they do not compute the same.

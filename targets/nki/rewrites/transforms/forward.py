@@ -1,4 +1,4 @@
-"""Forwarding: an instruction writes where the copy after it would have put its result."""
+"""Forwarding: an instruction writes directly where a later copy would put its result."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Forward(Transform[Statement]):
 def _may_rebind_destination(
     kernel: Kernel, copy: Statement, writer: Statement, declared: Statement | None
 ) -> bool:
-    """Whether the copy's destination may mean something else at the writer, where it is declared then."""
+    """Whether the copy's destination, declared at the writer if needed, may mean something else there."""
     names, own = names_in(copy.texts["dst"]), frozenset[str]()
     if declared is not None:
         own = declared.binds
@@ -64,7 +64,7 @@ def _may_rebind_destination(
 
 
 def find_copies(kernel: Kernel) -> dict[str, Statement]:
-    """The copies on chip, by what they are called."""
+    """The copies on chip, by site name."""
     found = [item for item in kernel.operations() if item.op == "tensor_copy"]
     return {_copy_site(item, found): item for item in found}
 
@@ -76,7 +76,7 @@ def _copy_site(item: Statement, copies: list[Statement]) -> str:
 
 
 def _write_destination(kernel: Kernel, copy: Statement) -> str:
-    """The writer of the copied tile writes the copy's destination."""
+    """The source in which the writer of the copied tile writes the copy's destination."""
     dst, src = copy.find_access("dst"), copy.find_access("src")
     assert dst is not None
     assert src is not None
@@ -118,10 +118,10 @@ def _write_destination(kernel: Kernel, copy: Statement) -> str:
 
 
 def read_copied_source(kernel: Kernel, copy: Statement) -> str:
-    """The source whose readers of the copy read the copied tile, or the part of it that was copied.
+    """The source in which readers of the copy read the copied tile, or the copied part of it.
 
     Raises:
-        RewriteRefused: the copied tile does not hold the same at each of them.
+        RewriteRefused: the copied tile does not hold the same values at each of these readers.
     """
     dst, src = copy.find_access("dst"), copy.find_access("src")
     assert dst is not None

@@ -1,4 +1,4 @@
-"""Fusion: one instruction does what two did, where the machine has an instruction for both."""
+"""Fusion: one instruction does the work of two, if the machine has one for both."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _scale_into_activation(kernel: Kernel, pair: ProducerConsumer) -> cst.BaseSt
 
 
 def _merge_scalar_operators(kernel: Kernel, pair: ProducerConsumer) -> cst.BaseStatement:
-    """tensor_scalar with two operators costs what one with one does."""
+    """A tensor_scalar with two operators costs the same as one with one."""
     first, second = pair
     if "op1" in first.texts or "op1" in second.texts:
         raise RewriteRefused("a tensor_scalar has two operators at most")

@@ -1,8 +1,8 @@
-"""Loop fusion: two loops over the same range become one, and what the first hands on stays on chip.
+"""Loop fusion: two loops over the same range become one, and data passed between them stays on chip.
 
-Kernels that do one step after another write what they have between two of them to HBM and load it again.
-Where an iteration of the second loop needs nothing but what the same iteration of the first one made, it can
-run right after it, and the tile is still there.
+Kernels that do one step after another write intermediate results to HBM and load them again. If an iteration
+of the second loop needs only what the same iteration of the first loop made, it can run right after it, while
+the tile is still on chip.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from targets.nki.rewrites.values import Affine, make_affine
 
 @dataclass(frozen=True, slots=True)
 class LoopPair:
-    """Two loops of one block, with the statements between them."""
+    """Two loops of one block, and the statements between them."""
 
     first: Loop
     between: tuple[Statement, ...]
@@ -48,7 +48,7 @@ class LoopPair:
 
 
 class FuseLoops(Transform[LoopPair]):
-    """Runs the iterations of two loops in turns, and reads on chip what went through HBM."""
+    """Alternates the iterations of two loops, and reads on chip what went through HBM before."""
 
     id: ClassVar[str] = "fuse_loops"
     counter: ClassVar[str] = "hbm_read_bytes"
@@ -76,10 +76,10 @@ class FuseLoops(Transform[LoopPair]):
 
 
 def _fuse_nested_loops(kernel: Kernel, target: Target, pair: LoopPair) -> list[Kernel]:
-    """The kernel with the two loops as one, then with those that meet inside as one, and so on.
+    """The kernel with the loops fused, then with loops that meet inside fused as well, and so on.
 
     Raises:
-        RewriteRefused: as `_fuse_pair`.
+        RewriteRefused: for the reasons of `_fuse_pair`.
     """
     made = [_fuse_pair(kernel, target, pair)]
     number, at = kernel.loops.index(pair.first), len(pair.first.body)
@@ -101,7 +101,7 @@ def _fuse_nested_loops(kernel: Kernel, target: Target, pair: LoopPair) -> list[K
 
 
 def _remove_round_trips(made: Kernel, loop: Loop, target: Target) -> str:
-    """The source without transfers in a loop of what is on chip: what it stored itself, or loaded before."""
+    """The source without transfers of data that is already on chip because the loop stored or loaded it."""
     number, refused = made.loops.index(loop), set[str]()
     while True:
         ways = [one for one in _removal_options(made, made.loops[number]) if one[0] not in refused]
@@ -115,7 +115,7 @@ def _remove_round_trips(made: Kernel, loop: Loop, target: Target) -> str:
 
 
 def _removal_options(kernel: Kernel, loop: Loop) -> Iterator[tuple[str, Callable[[], str]]]:
-    """What a transfer or a copy on chip in a loop can be spared by, each with a name."""
+    """Named ways to avoid a transfer or an on-chip copy in a loop."""
     for item in find_own_loads(kernel):
         if loop_contains(loop, item):
             yield f"load {item.order}", partial(replace_load, kernel, item)
@@ -144,10 +144,11 @@ def _adjacent_loops(block: Sequence[Node]) -> list[LoopPair]:
 
 
 def _fuse_pair(kernel: Kernel, target: Target, pair: LoopPair) -> Kernel:
-    """The kernel with one loop, read again.
+    """The fused kernel, read again.
 
     Raises:
-        RewriteRefused: its iterations need what others of the first loop make, or it cannot be read.
+        RewriteRefused: an iteration needs what other iterations of the first loop make, or the result cannot
+            be read.
     """
     first, second = pair.first, pair.second
     if (first.start, first.step, first.trips) != (second.start, second.step, second.trips):
@@ -179,7 +180,7 @@ def _check_readable(pair: LoopPair) -> None:
 
 
 def _check_index(pair: LoopPair) -> None:
-    """The second loop's index goes: nothing in it may bind that name, nor the one that it gets."""
+    """Refuse if the second loop's body binds its own index, which disappears, or the one that replaces it."""
     first, second = pair.first.var, pair.second.var
     again = {first, second} & _bound_names(pair.second.body)
     if again:
@@ -187,7 +188,7 @@ def _check_index(pair: LoopPair) -> None:
 
 
 def _check_assertions(pair: LoopPair) -> None:
-    """What a loop asserts must not be of names that the other one binds, in turns with it now."""
+    """Refuse if an assertion in one loop uses names that the other one binds, because they now alternate."""
     for one, other in ((pair.first, pair.second), (pair.second, pair.first)):
         bound = (_bound_names(other.body) | {other.var}) - {one.var}
         for item in _all_statements(one.body):
@@ -206,7 +207,7 @@ def _used_names(node: Node) -> frozenset[str]:
 
 
 def _check_between(pair: LoopPair) -> None:
-    """What stands between the loops goes in front of both: it must not meet what the first one does."""
+    """Statements between the loops move before both, so they must not conflict with the first loop."""
     mine = [access for item in _all_statements(pair.first.body) for access in item.accesses]
     bound = _bound_names(pair.first.body) | {pair.first.var}
     used = bound.union(*(_used_names(node) for node in walk_nodes(pair.first.body)))
@@ -227,9 +228,9 @@ def _check_between(pair: LoopPair) -> None:
 
 
 def _check_same_accesses(kernel: Kernel, made: Kernel, pair: LoopPair) -> None:
-    """Check that the instructions are the same ones, on the same parts of the same tensors.
+    """Check that the instructions are the same, on the same parts of the same tensors.
 
-    Names may have come to mean something else: those that one loop binds and the other one uses.
+    A name that one loop binds and the other one uses may have changed its meaning.
     """
     olds, news = list(_fused_order(kernel.body, pair)), made.nodes
     if len(olds) != len(news) or any(type(a) is not type(b) for a, b in zip(olds, news, strict=True)):
@@ -255,7 +256,7 @@ def _check_same_accesses(kernel: Kernel, made: Kernel, pair: LoopPair) -> None:
 
 
 def _node_signature(node: Node, loops: Mapping[str, str] | None = None) -> Any:
-    """What a node says besides where its operands are: an instruction, a range, a condition."""
+    """Describe a node apart from its operands' places: an instruction, a range or a condition."""
     if isinstance(node, Statement):
         return node.kind, node.form
     if isinstance(node, Loop):
@@ -264,7 +265,7 @@ def _node_signature(node: Node, loops: Mapping[str, str] | None = None) -> Any:
 
 
 def _fused_order(nodes: Sequence[Node], pair: LoopPair) -> Iterator[Node]:
-    """All nodes in the order in which they are after the fusion, without the second loop itself."""
+    """All nodes in their order after the fusion, without the second loop itself."""
     for node in nodes:
         if node is pair.first:
             yield from (*pair.between, node, *walk_nodes(pair.first.body), *walk_nodes(pair.second.body))
@@ -275,7 +276,7 @@ def _fused_order(nodes: Sequence[Node], pair: LoopPair) -> Iterator[Node]:
 
 
 def _access_signature(access: Access, loops: Mapping[str, str] | None = None) -> Any:
-    """Where an access is in its tensor, its loops called as they are in the other kernel."""
+    """Where an access is in its tensor, with the loop names of the other kernel."""
 
     view = access.view
     starts = [
@@ -286,7 +287,7 @@ def _access_signature(access: Access, loops: Mapping[str, str] | None = None) ->
 
 
 def _rename_loops(value: Affine, loops: Mapping[str, str] | None) -> Affine:
-    """An index with its loops called as they are in the other kernel."""
+    """An index with the loop names of the other kernel."""
     return value if loops is None else make_affine(value.const, {loops[name]: n for name, n in value.terms})
 
 
@@ -294,7 +295,7 @@ def _fused_source(kernel: Kernel, pair: LoopPair) -> str:
     first, second = pair.first, pair.second
     head = first.node if "affine_range" not in _range_text(kernel, first) else second.node
     body = [item.node for item in first.body]
-    # Tiles of the first loop keep their names to themselves: the second loop may need what they hold.
+    # Rename tiles of the second loop that clash: it may still need what the first loop's tiles hold.
     names = {
         name: kernel.fresh_name(name) for name in sorted(_declared_names(first) & _declared_names(second))
     }

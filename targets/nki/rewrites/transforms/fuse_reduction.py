@@ -1,4 +1,4 @@
-"""Fused reductions: the instruction that makes a tile, or a part of one, also reduces its rows."""
+"""Fused reductions: the instruction that makes a tile, or part of one, also reduces its rows."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from targets.nki.rewrites.values import LibrarySymbol
 
 
 class ReductionPair(NamedTuple):
-    """`maker` writes the view that `reduction` reads right after it, in the same block."""
+    """`maker` writes the view that `reduction` reads; both are in one block."""
 
     maker: Statement
     reduction: Statement
 
 
 class FuseReduction(Transform[ReductionPair]):
-    """Fuses a reduction into the instruction that makes what it reduces."""
+    """Fuses a reduction into the instruction that makes its input."""
 
     id: ClassVar[str] = "fuse_reduction"
     counter: ClassVar[str] = "vector_engine_active_time_percent"
@@ -50,7 +50,8 @@ class FuseReduction(Transform[ReductionPair]):
         ways = [way for way in _FUSED_INSTRUCTIONS if _FUSED_INSTRUCTIONS[way](kernel, place) is not None]
         if not ways:
             raise RewriteRefused(
-                f"no instruction does what {place.maker.op} does and reduces with {_describe_reduction(place)}"
+                f"no instruction does what {place.maker.op} does and reduces with "
+                f"{_describe_reduction(place)}"
             )
         return tuple({"by": way} for way in ways)
 
@@ -60,7 +61,8 @@ class FuseReduction(Transform[ReductionPair]):
         words = _FUSED_INSTRUCTIONS[str(choice["by"])](kernel, place)
         if words is None:
             raise RewriteRefused(
-                f"{choice['by']} does not do what {place.maker.op} does and reduce with {_describe_reduction(place)}"
+                f"{choice['by']} does not do what {place.maker.op} does and reduce with "
+                f"{_describe_reduction(place)}"
             )
         made = syntax.make_call(f"{kernel.nisa}.{choice['by']}", words)
         told = syntax.merge_leading_lines(place.maker.node, place.reduction.node)
@@ -79,7 +81,7 @@ class FuseReduction(Transform[ReductionPair]):
 
 
 def find_reduction_pair(kernel: Kernel, reduction: Statement) -> ReductionPair | None:
-    """A reduction with the last instruction before it that writes the tile it reduces, if that may fuse."""
+    """Pair a reduction with the last earlier instruction that writes its input; None if they cannot fuse."""
     data = reduction.find_access("data")
     if data is None:
         return None
@@ -93,7 +95,7 @@ def find_reduction_pair(kernel: Kernel, reduction: Statement) -> ReductionPair |
 
 
 def _check_fusible(kernel: Kernel, pair: ReductionPair) -> None:
-    """Raise unless the reduction can happen where the tile is made."""
+    """Refuse unless the reduction can happen where the tile is made."""
     maker, reduction = pair
     made, data, result = maker.find_access("dst"), reduction.find_access("data"), reduction.find_access("dst")
     assert made is not None
@@ -141,7 +143,7 @@ def _check_between(
 
 
 def _may_rebind_name(kernel: Kernel, text: str, maker: Statement, reduction: Statement) -> bool:
-    """Whether a name in an expression is bound between the two, but for the result's own declaration."""
+    """Whether a name in an expression is bound between the two, except by the result's own declaration."""
     names = set(re.findall(r"[A-Za-z_]\w*", text))
     result = reduction.find_access("dst")
     assert result is not None
@@ -167,7 +169,7 @@ CallArguments = dict[str, str]
 
 
 def _vector_arguments(kernel: Kernel, pair: ReductionPair) -> CallArguments | None:
-    """(data op0 operand0) reduced along the row; a copy multiplies by one."""
+    """Arguments for (data op0 operand0) reduced along the row; a copy multiplies by one."""
     maker, nl = pair.maker, kernel.nl
     if maker.op == "tensor_copy":
         step = {"data": maker.texts["src"], "op0": f"{nl}.multiply", "operand0": "1.0"}
@@ -180,7 +182,7 @@ def _vector_arguments(kernel: Kernel, pair: ReductionPair) -> CallArguments | No
 
 
 def _scalar_arguments(kernel: Kernel, pair: ReductionPair) -> CallArguments | None:
-    """function(data * scale + bias), added up along the row."""
+    """Arguments for function(data * scale + bias), summed along the row."""
     if _symbol_name(pair.reduction, "op") != "add" or _is_negated(pair):
         return None
     step = _ACTIVATIONS_BY_MAKER.get(pair.maker.op, _no_activation)(pair.maker)

@@ -1,4 +1,4 @@
-"""Hoisting: what a loop recomputes or reloads in every iteration is made once, in front of it."""
+"""Hoisting: moves what a loop recomputes or reloads in every iteration in front of the loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIRST_ITERATION = "in the first iteration"
 
 
 class Hoist(Transform[tuple[Tensor, Loop]]):
-    """Makes a tile in front of a loop that its contents do not depend on."""
+    """Makes a tile before a loop on which its contents do not depend."""
 
     id: ClassVar[str] = "hoist"
     counter: ClassVar[str] = "hbm_read_bytes"

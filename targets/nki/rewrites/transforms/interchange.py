@@ -1,4 +1,4 @@
-"""Loop interchange: two loops, one directly in the other, change places."""
+"""Loop interchange: swaps two loops, one directly inside the other."""
 
 from __future__ import annotations
 

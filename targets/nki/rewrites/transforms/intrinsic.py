@@ -1,4 +1,4 @@
-"""Intrinsics: a chain of instructions that spells out a function ScalarE has becomes that function."""
+"""Intrinsics: replaces a chain of instructions that spells out a ScalarE function by that function."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 
 @dataclass(frozen=True, slots=True)
 class IntrinsicMatch:
-    """At `root`, `function` of `argument`."""
+    """The value at `root` is `function` of `argument`."""
 
     root: Statement
     function: str
@@ -89,7 +89,7 @@ def _match_intrinsic(kernel: Kernel, root: Statement) -> IntrinsicMatch:
 
 
 def _recognise_function(expression: Expression) -> tuple[str, Leaf] | None:
-    """The intrinsic that an expression spells out, with its argument."""
+    """Return the intrinsic that an expression spells out, and its argument."""
     if isinstance(expression, Apply):
         for rule in _INTRINSIC_RULES:
             found = rule(expression)
@@ -162,7 +162,7 @@ def _match_gelu(expression: Expression) -> tuple[str, Expression] | None:
 
 
 def _first_leaf(expression: Expression) -> Leaf | None:
-    """The view that an expression begins with."""
+    """The first view in an expression."""
     match expression:
         case Leaf():
             return expression

@@ -1,4 +1,4 @@
-"""Peeling: a loop whose last tiles are smaller becomes a loop over whole tiles and the rest after it."""
+"""Peeling: a loop whose last tiles are smaller becomes a loop over whole tiles and the remainder after it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 
 @dataclass(frozen=True, eq=False)
 class LoopTail:
-    """In the first `whole` iterations of the loop a size is one thing, after that another."""
+    """A loop in which the size of a statement's operand changes after some whole tiles."""
 
     loop: Loop
     item: Statement
 
 
 class Peel(Transform[LoopTail]):
-    """Evaluates the masks of tails: sizes become constants in each part of the loop."""
+    """Removes the masks of tails: sizes become constants in each part of the loop."""
 
     id: ClassVar[str] = "peel"
     counter: ClassVar[str] = "total_time"
@@ -66,7 +66,7 @@ class Peel(Transform[LoopTail]):
 
 
 def _count_whole_iterations(place: LoopTail) -> int:
-    """How many iterations come before the sign of what decides changes."""
+    """How many iterations run before the masking condition changes."""
     loop, difference = place.loop, place.item.undecided
     assert difference is not None
     if len(difference.terms) != 1:
@@ -79,7 +79,7 @@ def _count_whole_iterations(place: LoopTail) -> int:
 
 
 def _check_index(kernel: Kernel, loop: Loop) -> None:
-    """The index must mean one thing, and not be read after the loop: the rest is written out without it."""
+    """Refuse if the index is rebound or read after the loop, because the remainder is written without it."""
     tree = ast.parse(textwrap.dedent(kernel.module.code_for_node(loop.node)).strip())
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == loop.var]
     if sum(not isinstance(node.ctx, ast.Load) for node in names) > 1:
@@ -91,7 +91,7 @@ def _check_index(kernel: Kernel, loop: Loop) -> None:
 
 
 def _count_spellings(loop: Loop, whole: int) -> Iterator[str]:
-    """Sources of the number of whole iterations: `n // t` where the loop rounds up, else the number."""
+    """Expressions for the number of whole iterations: `n // t` if the loop rounds up, else the number."""
     rounded = re.fullmatch(r"\((.+) \+ (\w+) - 1\) // \2", loop.stop) or re.fullmatch(
         r"-\(-(\w+) // (\w+)\)", loop.stop
     )

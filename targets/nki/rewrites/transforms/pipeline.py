@@ -1,8 +1,8 @@
-"""Software pipelining: the first part of each iteration runs before the second part of the one before it.
+"""Software pipelining: the first part of each iteration runs before the second part of the previous one.
 
-Engines take instructions nearly in order. `distribute` fills the gaps inside a block of iterations and
-leaves one between blocks. Here an engine always has the first part of the next iteration to go on with,
-and what the parts hand over needs two places, however many iterations there are.
+Engines take instructions nearly in order. `distribute` fills the gaps inside a block of iterations and leaves
+one between blocks. With pipelining an engine can always go on with the first part of the next iteration.
+Tiles passed between the parts need two buffers, however many iterations there are.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Pipeline(Transform[LoopSplit]):
 
 
 def _is_handed_over(before: Sequence[str], engine: str) -> bool:
-    """Whether an engine goes on behind the cut with what another one made."""
+    """Whether the engine after the cut goes on with what another engine made."""
     made = [name for name in before if name in COMPUTE_ENGINES]
     return bool(made) and made[-1] != engine
 
@@ -94,7 +94,7 @@ def _plan_pipeline(kernel: Kernel, cut: LoopSplit) -> BlockPlan:
 
 
 def _write_pipeline(kernel: Kernel, cut: LoopSplit) -> list[cst.BaseStatement]:
-    """In turns the first part of the next iteration and the second of this one, what is left at the ends."""
+    """Alternate the next iteration's first part with this one's second; the ends get what is left."""
     loop = cut.loop
     writer = MultiBufferWriter(_plan_pipeline(kernel, cut), str(BUFFER_COUNT))
     first, second = cut.split_nodes(kernel)

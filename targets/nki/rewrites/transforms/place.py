@@ -1,4 +1,4 @@
-"""Placement: a tile lies in PSUM, from where VectorE reads a second operand in half the time, or in SBUF."""
+"""Placement: moves a tile to PSUM, from where VectorE reads a second operand in half the time, or to SBUF."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OTHER_MEMORY = {"sbuf": "psum", "psum": "sbuf"}
 
 
 class PlaceTile(Transform[Tensor]):
-    """Moves a tile that engines make and read between SBUF and PSUM."""
+    """Moves a tile that only engines write and read between SBUF and PSUM."""
 
     id: ClassVar[str] = "place"
     counter: ClassVar[str] = "vector_engine_active_time_percent"
@@ -53,5 +53,5 @@ class PlaceTile(Transform[Tensor]):
 
 
 def _is_bound_to_memory(kernel: Kernel, tensor: Tensor) -> bool:
-    """Whether DMA or a product is among the users: they bind a tile to its memory."""
+    """Whether DMA or a product uses the tile, which fixes its memory."""
     return any(item.engine in {"dma", "tensor"} for item in kernel.users_of(tensor))

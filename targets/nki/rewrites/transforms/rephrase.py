@@ -1,7 +1,7 @@
-"""Other instructions for the same value: cheaper ones, or such as another engine has.
+"""Rephrasing: other instructions for the same value that are cheaper or run on another engine.
 
-VectorE raises to powers in the time of a copy; ScalarE squares; a product and a sum by two instructions
-may be cheaper than by one, when the first leaves its result in PSUM.
+VectorE computes powers in the time of a copy; ScalarE computes squares. Two instructions for a product and a
+sum may be cheaper than one, if the first leaves its result in PSUM.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ _POWER_EXPONENTS = {"sqrt": "0.5", "rsqrt": "-0.5", "reciprocal": "-1.0"}
 
 
 def _rephrase_activation(kernel: Kernel, target: Target, item: Statement) -> Alternatives:
-    """Roots are powers, copies with a scale products: VectorE has them, too."""
+    """VectorE can compute roots as powers, and copies with a scale as products."""
     del target
     function, words = _symbol_name(item, "op"), {"dst": item.texts["dst"], "data": item.texts["data"]}
     steps = [(name, item.texts[role]) for role, name in _LINEAR_STEPS if role in item.texts]
@@ -119,7 +119,7 @@ _LINEAR_STEPS = (("scale", "multiply"), ("bias", "add"))
 
 
 def _rephrase_scalar_tensor(kernel: Kernel, target: Target, item: Statement) -> Alternatives:
-    """(data op0 operand0) by a tensor_scalar, what follows by a tensor_tensor."""
+    """(data op0 operand0) by a tensor_scalar, the rest by a tensor_tensor."""
     dst, goal = item.find_access("dst"), item.find_access("operand1")
     assert dst is not None
     assert goal is not None
@@ -152,7 +152,7 @@ def _runs_on_scalar(item: Statement) -> bool:
 
 
 def _declare_tile(kernel: Kernel, item: Statement, buffer: str) -> str:
-    """A declaration of the size of what an instruction writes."""
+    """A declaration with the size of an instruction's result."""
     dst = item.find_access("dst")
     assert dst is not None
     declared = kernel.declarations.get(dst.tensor.id)

@@ -1,4 +1,4 @@
-"""Reuse: what was loaded or computed before, from the same, is not made again."""
+"""Reuse: what was loaded or computed before from the same inputs is not made again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from targets.nki.rewrites.values import Tensor, TensorView
 
 
 class DuplicatePair(NamedTuple):
-    """`second` makes again what `first` made."""
+    """`second` repeats what `first` made."""
 
     first: Statement
     second: Statement
@@ -47,7 +47,7 @@ class Reuse(Transform[DuplicatePair]):
 
 
 def find_duplicates(kernel: Kernel) -> dict[str, DuplicatePair]:
-    """Instructions that look like one before them, by the names of both results."""
+    """Instructions that look like an earlier one, by the names of both results."""
     made = [item for item in kernel.operations() if _made_tile(kernel, item) is not None]
     found: dict[str, DuplicatePair] = {}
     for number, second in enumerate(made):
@@ -59,10 +59,10 @@ def find_duplicates(kernel: Kernel) -> dict[str, DuplicatePair]:
 
 
 def reuse_result(kernel: Kernel, place: DuplicatePair) -> str:
-    """The source in which the first result is used for the second one, too.
+    """The source in which the first result also replaces the second one.
 
     Raises:
-        RewriteRefused: it may not be the same.
+        RewriteRefused: the results may differ.
     """
     _check_reuse(kernel, place)
     kept, spared = _result_tensor(place.first), _result_tensor(place.second)
@@ -89,7 +89,7 @@ def _result_tensor(item: Statement) -> Tensor:
 
 
 def _made_tile(kernel: Kernel, item: Statement) -> Tensor | None:
-    """The tile on chip that an instruction makes all of, alone, and nothing besides."""
+    """The on-chip tile that an instruction makes completely, alone, and without making anything else."""
     dst = item.find_access("dst")
     if dst is None or not dst.tensor.is_on_chip or sum(access.writes for access in item.accesses) > 1:
         return None
@@ -101,9 +101,9 @@ def _input_views(item: Statement) -> dict[str, TensorView]:
 
 
 def _is_duplicate(first: Statement, second: Statement) -> bool:
-    """Whether two instructions are the same but for where they write, the first where the second sees it."""
+    """Whether two instructions differ only in where they write, and the second can see the first's inputs."""
     a, b = _result_tensor(first), _result_tensor(second)
-    # Zeros of both signs are equal, and make different results.
+    # 0.0 and -0.0 are equal but give different results.
     same = first.op == second.op and repr(first.arguments) == repr(second.arguments)
     same = same and first.arguments == second.arguments and _input_views(first) == _input_views(second)
     tiles = (a.shape, a.dtype, a.buffer) == (b.shape, b.dtype, b.buffer)

@@ -1,7 +1,7 @@
-"""Scans: a loop that takes a recurrence step by step becomes one instruction over all of them.
+"""Scans: replaces a loop that computes a recurrence step by step by one instruction for all steps.
 
-h = (a[t] op0 h) op1 b[t] is what `tensor_tensor_scan` does along a row. Written as a loop over columns it is
-several instructions a step, each on one element per partition, and each waits for the one before it.
+`tensor_tensor_scan` computes h = (a[t] op0 h) op1 b[t] along a row. Written as a loop over columns this takes
+several instructions per step, each on one element per partition and each waiting for the previous one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ MIN_STEPS = 4
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """`state` becomes (`scale` op0 state) op1 `shift` in each iteration, and goes to `result`, if any."""
+    """In each iteration `state` becomes (`scale` op0 state) op1 `shift` and goes to `result`, if there is
+    one.
+    """
 
     state: Leaf
     scale: Leaf
@@ -47,7 +49,7 @@ class Recurrence:
 
 
 class Scan(Transform[Loop]):
-    """Takes all steps of a recurrence by one scan."""
+    """Computes all steps of a recurrence by one scan."""
 
     id: ClassVar[str] = "scan"
     counter: ClassVar[str] = "vector_engine_active_time_percent"
@@ -79,7 +81,7 @@ class Scan(Transform[Loop]):
 
 
 def _works_on_columns(loop: Loop) -> bool:
-    """Whether all that a loop does is done to single columns, on chip."""
+    """Whether a loop works only on single columns, on chip."""
     if not all(isinstance(item, Statement) for item in loop.body):
         return False
     items = [item for item in loop.body if isinstance(item, Statement) and item.kind is StatementKind.OPERATE]
@@ -88,10 +90,10 @@ def _works_on_columns(loop: Loop) -> bool:
 
 
 def find_recurrence(kernel: Kernel, loop: Loop) -> Recurrence:
-    """What a loop over columns computes.
+    """Return the recurrence that a loop over columns computes.
 
     Raises:
-        RewriteRefused: it is no recurrence of the form of a scan, or something else sees its steps.
+        RewriteRefused: it is not a recurrence that a scan can compute, or something else uses its steps.
     """
     if loop.step != 1:
         raise RewriteRefused(f"the loop over {loop.var} does not count by one")
@@ -110,7 +112,7 @@ def find_recurrence(kernel: Kernel, loop: Loop) -> Recurrence:
     carried = {
         leaf.view for value in values.values() for leaf in _iterate_leaves(value) if leaf.view in values
     }
-    carried -= set(walking)  # each step finds what was there, not what the one before left
+    carried -= set(walking)  # each step reads its own input, not the result of the step before
     if len(carried) != 1 or len(walking) > 1:
         raise RewriteRefused(
             f"the loop over {loop.var} carries {len(carried)} columns from step to step, not one"
@@ -133,7 +135,7 @@ def find_recurrence(kernel: Kernel, loop: Loop) -> Recurrence:
 def _read_step(
     kernel: Kernel, loop: Loop, item: Statement, values: Mapping[TensorView, Expression]
 ) -> tuple[Leaf, Expression]:
-    """What an instruction writes, and its value in terms of what there was before the iteration."""
+    """What an instruction writes, and its value in terms of the values before the iteration."""
     dst, value = item.find_access("dst"), element_expression(item)
     if dst is None or value is None or item.guards or sum(access.writes for access in item.accesses) != 1:
         raise RewriteRefused(f"{item.op} is no step of a scan")
@@ -177,7 +179,7 @@ def _check_local(kernel: Kernel, loop: Loop, view: TensorView) -> None:
 
 
 def _match_operators(value: Expression, state: TensorView) -> tuple[tuple[str, str], Leaf, Leaf]:
-    """(op0, op1), what scales and what shifts the state."""
+    """Return (op0, op1), the scale and the shift of the state."""
     match value:
         case Apply(op1, (Apply(op0, inner), Leaf() as shift)) | Apply(
             op1, (Leaf() as shift, Apply(op0, inner))
@@ -223,7 +225,7 @@ def _write_scan(kernel: Kernel, loop: Loop, plan: Recurrence) -> Iterator[cst.Ba
 
 
 def _result_texts(kernel: Kernel, loop: Loop, plan: Recurrence) -> tuple[str, str]:
-    """Sources of where all steps go, and of the last one there."""
+    """Sources of the view for all steps, and of the last step in it."""
     if plan.result is None:
         name = kernel.fresh_name(f"{plan.state.view.tensor.name}_steps")
         count = loop.count_text
@@ -234,7 +236,7 @@ def _result_texts(kernel: Kernel, loop: Loop, plan: Recurrence) -> tuple[str, st
 
 
 def _row_text(kernel: Kernel, loop: Loop, leaf: Leaf) -> str:
-    """The columns of all iterations."""
+    """The source of the columns of all iterations."""
     base, parts = _split_subscript(kernel, leaf)
     return _subscript_text(
         base, parts[:-1], widen_window(leaf.view, len(parts) - 1, loop, parts[-1].lower, full_span(loop))

@@ -1,4 +1,4 @@
-"""Sharing: two engines do one instruction together, each for some of its columns."""
+"""Sharing: two engines split one instruction, each taking some of its columns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from targets.nki.rewrites.transforms.engine import other_engines
 
 
 class ShareColumns(Transform[Statement]):
-    """Splits an instruction between its engine and another one."""
+    """Splits an instruction's columns between its engine and another one."""
 
     id: ClassVar[str] = "share"
     counter: ClassVar[str] = "vector_engine_active_time_percent"
@@ -60,7 +60,7 @@ class ShareColumns(Transform[Statement]):
 
 
 def _share_columns(kernel: Kernel, target: Target, item: Statement, engine: str) -> int:
-    """How many columns make the two engines come out even; 0 where it is not worth it."""
+    """How many columns to move so that both engines finish together; 0 if it is not worth it."""
     assert item.form is not None
     busy = estimate_kernel(kernel, target).busy_ns
     mine = form_ns(item.form, target)[item.engine] * item.trips

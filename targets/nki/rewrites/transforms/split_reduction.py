@@ -1,7 +1,7 @@
-"""Split reductions: what a loop makes part by part is also reduced part by part, and the results at the end.
+"""Split reductions: a tile made part by part is also reduced part by part, and the results at the end.
 
-The reduction of all of a tile has to wait until the last part is there. Reduced in the loop that makes the
-parts, each part is read while the next one is made, and no second pass over the tile is left.
+A reduction of a whole tile waits for the last part. Reduced inside the loop that makes the parts, each part
+is read while the next one is made, and no second pass over the tile is needed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ReductionSplit:
 
 
 class SplitReduction(Transform[Statement]):
-    """Moves a reduction along rows into the loop that makes them."""
+    """Moves a reduction along rows into the loop that makes the rows."""
 
     id: ClassVar[str] = "split_reduction"
     counter: ClassVar[str] = "total_time"
@@ -79,7 +79,7 @@ class SplitReduction(Transform[Statement]):
     def _apply_split(
         self, kernel: Kernel, target: Target, plan: ReductionSplit
     ) -> tuple[Kernel, Target, ReductionPair]:
-        """The kernel after the split, with the pair that may be fused there."""
+        """The kernel after the split, with its target and the pair that may be fused there."""
         child = read_kernel(_emit_split(kernel, plan), kernel.arguments, target)
         made = (item for item in child.operations() if item.texts.get("dst", "").startswith(f"{plan.name}["))
         pair = find_reduction_pair(child, next(made))
@@ -167,7 +167,9 @@ def _plan_split(kernel: Kernel, reduction: Statement) -> ReductionSplit:
 
 
 def _check_part(kernel: Kernel, producer: Statement, part: Access, loops: Sequence[Loop]) -> None:
-    """The parts must be distinct, in order, and all of the tile; each is written whole and left alone."""
+    """Refuse unless the parts are distinct, in order, cover the tile, and are written whole and left
+    unchanged.
+    """
     tile = part.tensor
     if part.role != "dst" or part.reads or not part.view.plain:
         raise RewriteRefused(f"{producer.op} does not simply write its part of {tile.name}")
@@ -188,22 +190,22 @@ def _product_text(counts: Sequence[str]) -> str:
 
 
 def _trip_count_text(kernel: Kernel, plan: ReductionSplit, loop: Loop) -> str:
-    """The number of a loop's iterations, as it can be said in front of the nest."""
+    """The number of a loop's iterations, as an expression that is valid before the nest."""
     inside = [item for item in kernel.statements if plan.loops[0] in item.path]
     bound = {name for item in inside for name in item.binds} | {item.var for item in plan.loops}
     return str(loop.trips) if names_in(loop.count_text) & bound else loop.count_text
 
 
 def _part_index_text(kernel: Kernel, plan: ReductionSplit) -> str:
-    """The number of the part: the loops' indices as digits, or the one index that counts them all."""
+    """The part's number: the loops' indices as digits, or the one index that counts all parts."""
     number, text = Affine(0), ""
     for loop in plan.loops:
         number = number.scale_by(loop.trips) + Affine(0, ((loop.id, 1),))
         digit = str(loop.index_text)
-        text = (
-            f"{syntax.group_factor(text)} * {syntax.group_factor(_trip_count_text(kernel, plan, loop))} + {digit}"
-            if text
-            else digit
-        )
+        if text:
+            trips = syntax.group_factor(_trip_count_text(kernel, plan, loop))
+            text = f"{syntax.group_factor(text)} * {trips} + {digit}"
+        else:
+            text = digit
     values = {loop.var: loop.start + Affine(0, ((loop.id, loop.step),)) for loop in plan.loops}
     return next((name for name, value in values.items() if value == number), text)

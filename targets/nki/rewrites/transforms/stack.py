@@ -1,8 +1,8 @@
-"""Stacking: iterations whose tiles have few partitions run together, one above the other.
+"""Stacking: iterations whose tiles have few partitions run together, on different partitions of one tile.
 
-An engine takes as long for 64 partitions as for 128. Where all work of an iteration keeps partitions
-apart, tiles of two iterations lie in the two halves of one tile: transfers are made for each half, every
-other instruction runs once for both.
+An engine takes as long for 64 partitions as for 128. If an iteration never mixes partitions, the tiles of two
+iterations can share the two halves of one tile. Transfers run once per half, all other instructions once for
+both.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROW_WISE_INSTRUCTIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class StackPlan:
-    """A loop whose tiles all have `partitions` partitions."""
+    """A loop in which every tile has `partitions` partitions."""
 
     loop: Loop
     partitions: int
@@ -118,7 +118,7 @@ def _check_node(kernel: Kernel, pile: StackPlan, node: Node) -> None:
 
 
 def _check_tile(kernel: Kernel, pile: StackPlan, access: Access) -> None:
-    """A tile of the iteration's own, taken over all of its partitions in their order."""
+    """Check that the tile belongs to the iteration and is used over all its partitions in order."""
     view, name = access.view, access.tensor.name
     declared = kernel.declarations.get(access.tensor.id)
     if declared is None or declared.path[-1:] != (pile.loop,):
@@ -158,7 +158,7 @@ def _emit_stacked(kernel: Kernel, pile: StackPlan, count: int) -> str:
 
 
 def _declare_taller(kernel: Kernel, item: Statement, count: int) -> cst.BaseStatement:
-    """The declaration with as many times more partitions."""
+    """The declaration with `count` times as many partitions."""
     rows, *rest = shape_texts(kernel, item)
     rows = substitute_names(f"{count} * rows", {"rows": rows})
     words = ", ".join(f"{key}={item.texts[key]}" for key in ("dtype", "buffer") if key in item.texts)
@@ -169,7 +169,7 @@ def _declare_taller(kernel: Kernel, item: Statement, count: int) -> cst.BaseStat
 
 
 def _write_transfers(kernel: Kernel, pile: StackPlan, item: Statement, count: int) -> list[cst.BaseStatement]:
-    """A transfer for each of the iterations, to or from its own partitions."""
+    """One transfer per iteration, to or from the iteration's own partitions."""
     tile = next(access.tensor for access in item.accesses if access.tensor.is_on_chip)
     rows = shape_texts(kernel, kernel.declarations[tile.id])[0]
     made: list[cst.BaseStatement] = []
@@ -189,7 +189,7 @@ def _multiple_text(rows: str, factor: int) -> str:
 
 
 def _select_all_partitions(item: Statement) -> cst.BaseStatement:
-    """An instruction over all partitions, however it said so."""
+    """The instruction over all partitions, however it selected them before."""
     node = item.node
     for tensor in {access.tensor.id: access.tensor for access in item.accesses}.values():
         node = syntax.reindex_tensor(node, tensor.name, partial(_index_all_rows, tensor.name))

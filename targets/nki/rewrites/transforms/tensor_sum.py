@@ -1,7 +1,7 @@
-"""Sums on the tensor engine: what a loop adds to a tile is added up in PSUM, by products with the identity.
+"""Sums on the tensor engine: products with the identity accumulate in PSUM what a loop adds to a tile.
 
-An addition of two tiles in SBUF takes VectorE two cycles per element. The tensor engine adds what it
-multiplies to what is in PSUM; multiplied by the identity, that is the tile itself.
+VectorE takes two cycles per element to add two tiles in SBUF. The tensor engine adds each product to the
+contents of PSUM; the product of a tile with the identity is the tile itself.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class TensorSum(Transform[Statement]):
 
 
 def _columns_per_product(target: Target, total: Tensor) -> int:
-    """Columns of one product: those of a bank of PSUM."""
+    """Columns of one product: as many as fit a PSUM bank."""
     columns, most = total.shape[1], min(target.psum_bank_bytes // 4, target.matmul_moving_max)
     if columns > most and columns % most:
         raise RewriteRefused(
@@ -73,7 +73,7 @@ def _columns_per_product(target: Target, total: Tensor) -> int:
 
 
 def _write_product(kernel: Kernel, plan: LoopSum, eye: str, bank: str, chunk: int) -> cst.BaseStatement:
-    """The tile times the identity, bank by bank."""
+    """The tile times the identity, one PSUM bank at a time."""
     index = kernel.fresh_name("i_bank")
     part = "" if plan.total.shape[1] == chunk else f"[:, {index} * {chunk} : ({index} + 1) * {chunk}]"
     call = (

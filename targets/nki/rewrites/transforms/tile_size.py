@@ -1,8 +1,8 @@
-"""Block sizes: another value for a tile-size constant, so that instructions and transfers get larger.
+"""Block sizes: changes a tile-size constant so that instructions and transfers get larger.
 
-The kernel is read with both values and compared: whatever changes must change as a tiling does. Loops
-over tiles get as many times fewer trips as tiles grow, windows in HBM stay contiguous, and no instruction
-mixes elements along a dimension whose tiling changes, except where a product accumulates in PSUM.
+The kernel is read with both values and compared; only the changes that a tiling causes are allowed. As tiles
+grow, loops over them get proportionally fewer trips, windows in HBM stay contiguous, and no instruction mixes
+elements along a retiled dimension, except where a product accumulates in PSUM.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ChangeTileSize(Transform[IntegerConstant]):
 
 
 def _candidate_values(value: int, kernel: Kernel) -> list[int]:
-    """Multiples and divisors worth trying, and the sizes of loops that would then run once."""
+    """Multiples and divisors worth trying, and values with which some loop would run once."""
     tried = [value * factor for factor in SIZE_FACTORS] + [value // 2]
     tried += [
         value * loop.trips // part for loop in kernel.loops for part in (1, 2, 3) if loop.trips % part == 0
@@ -83,7 +83,7 @@ def check_same_tiling(old: Kernel, new: Kernel) -> None:
     """Check that `new`, the kernel with another constant, computes what `old` does.
 
     Raises:
-        RewriteRefused: something changed in another way than by tiling.
+        RewriteRefused: something changed other than the tiling.
     """
     if len(old.nodes) != len(new.nodes) or len(old.loops) != len(new.loops):
         raise RewriteRefused("the kernel reads differently")
@@ -112,7 +112,7 @@ def _check_operation(
 
 
 def _resized_dimensions(old: Kernel, new: Kernel, a: Access, b: Access, retiled: set[str]) -> Iterator[int]:
-    """The dimensions of an access whose window changes size; each must be a tile of a retiled loop."""
+    """The dimensions in which an access's window changes size; each must be a tile of a retiled loop."""
     scale = {loop.id: (loop.trips, twin.trips) for loop, twin in zip(old.loops, new.loops, strict=True)}
     for dim, (first, second) in enumerate(zip(a.view.box, b.view.box, strict=True)):
         if first.size == second.size:
@@ -135,9 +135,10 @@ def _check_unchanged_window(
     *,
     grows: bool,
 ) -> None:
-    """A window of unchanged size moves by one index per tile, or not with the tiles at all.
+    """Refuse unless a window of unchanged size moves by one index per tile, or not with the tiles at all.
 
-    In a dimension that `grows` (or shrinks) with the tiles it must move: else it is another part of them.
+    In a dimension that `grows` (or shrinks) with the tiles it must move; otherwise it is another part of
+    them.
     """
     changed = {name for name in first.start.loops if scale[name][0] != scale[name][1]}
     counts_tiles = first.size == 1 and not tensor.copies and tensor.is_on_chip
@@ -163,7 +164,7 @@ def _check_tile_window(
 
 
 def _holds_one_tile(kernel: Kernel, access: Access, retiled: set[str]) -> bool:
-    """Whether a tensor holds one tile: declared inside a loop over tiles, or indexed by one."""
+    """Whether a tensor holds one tile: it is declared inside a loop over tiles, or indexed by one."""
     declared = kernel.declarations.get(access.tensor.id)
     inside = declared is not None and any(loop.id in retiled for loop in declared.path)
     return access.tensor.is_on_chip and (inside or bool(access.view.loops & retiled))
@@ -172,7 +173,7 @@ def _holds_one_tile(kernel: Kernel, access: Access, retiled: set[str]) -> bool:
 def _check_element_mixing(
     kernel: Kernel, item: Statement, access: Access, dim: int, retiled: set[str]
 ) -> None:
-    """No element may meet others along a retiled dimension, unless PSUM adds up over the tiles."""
+    """Refuse if elements mix along a retiled dimension, unless PSUM accumulates over the tiles."""
     if item.op == "nc_matmul" and access.role in {"stationary", "moving"} and dim == 0:
         _check_accumulation(kernel, item, retiled)
     elif item.op in _MIXING_INSTRUCTIONS or item.find_access("reduce_res") is not None:

@@ -1,7 +1,8 @@
-"""Transposes on the tensor engine: what DMA turned around on its way is loaded as it is and turned on chip.
+"""Transposes on the tensor engine: data is loaded as it is and transposed on chip instead of by DMA.
 
-DMA turns types of two bytes a little more slowly than it moves them, and others element by element, each for
-the time of a whole descriptor. The tensor engine turns a block of 128 by 128 in the time of a short product.
+DMA transposes 2-byte types a little more slowly than it moves them. It transposes other types element by
+element, each in the time of a whole descriptor. The tensor engine transposes a block of 128 by 128 in the
+time of a short product.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ FLOAT_DTYPES = frozenset({"float32", "bfloat16", "float16"})
 
 @dataclass(frozen=True, slots=True)
 class MatrixOperand:
-    """An operand of two dimensions: its tensor's name and windows, and which are its rows and columns."""
+    """A two-dimensional operand: its tensor's name and windows, and which of them are rows and columns."""
 
     name: str
     windows: tuple[SourceWindow, ...]
     kept: tuple[int, int]
 
     def block_text(self, axis: int, index: str, size: int) -> str:
-        """The source of a block of its rows (axis 0) or columns (1)."""
+        """The source of a block of the operand's rows (axis 0) or columns (1)."""
         words = [window.text for window in self.windows]
         known = {"low": self.windows[self.kept[axis]].lower, "index": index}
         ends = (substitute_names(f"low + {number} * {size}", known) for number in ("index", "(index + 1)"))
@@ -43,7 +44,7 @@ class MatrixOperand:
 
 @dataclass(frozen=True, slots=True)
 class TransposePlan:
-    """What DMA turns; `rows` and `columns` are the sources of the sizes of what it reads."""
+    """A transpose by DMA; `rows` and `columns` are the sources of the sizes of its input."""
 
     kernel: Kernel
     item: Statement
@@ -54,7 +55,7 @@ class TransposePlan:
 
 
 class Transpose(Transform[Statement]):
-    """Turns on the tensor engine what DMA turned around."""
+    """Transposes on the tensor engine instead of by DMA."""
 
     id: ClassVar[str] = "transpose"
     counter: ClassVar[str] = "dma_active_time_percent"
@@ -89,11 +90,11 @@ def _transfer_operands(item: Statement) -> tuple[Access, Access]:
 
 
 def _plan_transpose(kernel: Kernel, target: Target, item: Statement) -> TransposePlan:
-    """What a transfer turns, as the tensor engine could.
+    """Plan a DMA transpose for the tensor engine.
 
     Raises:
-        RewriteRefused: it has other arguments, dimensions, types or sizes, or is written in a way that hides
-        them.
+        RewriteRefused: the transfer's arguments, dimensions, types or sizes do not fit, or its source hides
+            them.
     """
     dst, src = _transfer_operands(item)
     strange = sorted(item.texts.keys() - {"dst", "src", "axes"} - HINTS)
@@ -114,10 +115,10 @@ def _plan_transpose(kernel: Kernel, target: Target, item: Statement) -> Transpos
 
 
 def _parse_matrix_operand(kernel: Kernel, item: Statement, access: Access) -> MatrixOperand:
-    """How the source names an operand.
+    """Parse how the source names an operand.
 
     Raises:
-        RewriteRefused: it is not a name, indexed or not, or not two of its dimensions are left.
+        RewriteRefused: it is not a name, with or without an index, or does not have two dimensions left.
     """
     text, rank = item.texts[access.role], len(access.tensor.shape)
     bare = isinstance(syntax.parse_expression(text), cst.Name)
@@ -133,10 +134,10 @@ def _parse_matrix_operand(kernel: Kernel, item: Statement, access: Access) -> Ma
 
 
 def _size_text(kernel: Kernel, item: Statement, access: Access, side: MatrixOperand, dim: int) -> str:
-    """The source of the size of a window: as it is written, or its tensor's own.
+    """The source of a window's size: as written, or the tensor's own size.
 
     Raises:
-        RewriteRefused: it has steps or counts from the end.
+        RewriteRefused: the window has steps or counts from the end.
     """
     text = side.windows[dim].text
     low, *ends = (part.strip() for part in text.split(":"))
@@ -155,7 +156,7 @@ def _size_text(kernel: Kernel, item: Statement, access: Access, side: MatrixOper
 
 
 def _transpose_on_chip(turn: TransposePlan, target: Target) -> list[cst.BaseStatement]:
-    """The load of what is turned, where it is in HBM, and its transposes, block by block."""
+    """The load of the input, if it is in HBM, and its transposes, block by block."""
     item, most = turn.item, target.partitions
     if _transfer_operands(item)[1].view.shape[0] <= most:
         return _transpose_block(turn, turn.rows, (item.texts["dst"], item.texts["src"]))
@@ -166,7 +167,7 @@ def _transpose_on_chip(turn: TransposePlan, target: Target) -> list[cst.BaseStat
 
 
 def _transpose_block(turn: TransposePlan, rows: str, parts: tuple[str, str]) -> list[cst.BaseStatement]:
-    """The transpose of so many rows, from the second to the first of two parts."""
+    """The transpose of `rows` rows, from the second of `parts` to the first."""
     kernel, (dst, src) = turn.kernel, _transfer_operands(turn.item)
     nl, nisa, dtype = kernel.nl, kernel.nisa, f"{kernel.nl}.{dst.tensor.dtype}"
     (goal, data), name, lines = parts, dst.tensor.name, list[cst.BaseStatement]()

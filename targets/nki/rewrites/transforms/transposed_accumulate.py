@@ -1,10 +1,11 @@
-"""Sums of products with a row, made where the row is a factor for each partition: of the tile turned around.
+"""Multiplies by a row in the transposed domain, where the row is one factor per partition, and accumulates.
 
-A tile in whose partitions one row stands multiplies another one element by element, which only VectorE and
-GpSimd can do. Turned by the tensor engine, the row's elements lie in partitions of their own, and ScalarE
-multiplies each partition by its own as it takes the turned tile out of PSUM. The tensor engine turns the
-product back when it adds it up. Where the rows of all iterations are neighbours they are loaded and turned
-together, in front of the loop, and no row has to be written to every partition.
+A tile that repeats one row in every partition multiplies another tile element by element, which only VectorE
+and GpSimd can do. If the tensor engine transposes the tile, the row's elements lie in one partition each.
+ScalarE then multiplies each partition by its factor while it copies the transposed tile out of PSUM. The
+tensor engine transposes the product back when it accumulates it. If the rows of all iterations are
+neighbours, they are loaded and transposed together before the loop, and no row has to be written to every
+partition.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from targets.nki.rewrites.values import Tensor, TensorView
 
 @dataclass(frozen=True, slots=True)
 class RowProduct:
-    """`item` makes `part` of `data` and of `row`, which `load` writes to all partitions."""
+    """`item` computes `part` as `data` times `row`; `load` writes the row to all partitions."""
 
     item: Statement
     part: Tensor
@@ -52,7 +53,7 @@ class RowProduct:
 
 
 class TransposedAccumulate(Transform[Statement]):
-    """Multiplies by rows on ScalarE, between two products of the tensor engine, what is added up."""
+    """Multiplies accumulated tiles by rows on ScalarE, between two products of the tensor engine."""
 
     id: ClassVar[str] = "turned_sum"
     counter: ClassVar[str] = "vector_engine_active_time_percent"
@@ -85,10 +86,10 @@ class TransposedAccumulate(Transform[Statement]):
 
 
 def _find_row_product(kernel: Kernel, target: Target, part: Tensor, adder: Statement) -> RowProduct:
-    """How a tile that is added up was made, if that is a product with a row and used for nothing else.
+    """Return the product with a row that makes an accumulated tile and has no other use.
 
     Raises:
-        RewriteRefused: it was made otherwise, or its blocks do not fit the tensor engine or PSUM.
+        RewriteRefused: the tile is made otherwise, or its blocks do not fit the tensor engine or PSUM.
     """
     item = find_sole_writer(kernel, part)
     made = element_expression(item) if item is not None else None
@@ -119,7 +120,7 @@ def _find_row_product(kernel: Kernel, target: Target, part: Tensor, adder: State
 
 
 def _find_row_load(kernel: Kernel, tensor: Tensor, user: Statement) -> Statement | None:
-    """What loaded one row into all partitions of a tile in SBUF, if nothing has changed it since."""
+    """Return what loaded one row into all partitions of an SBUF tile, if the tile is unchanged since."""
     writer = find_sole_writer(kernel, tensor)
     if writer is None or writer.op != "dma_copy" or writer.order > user.order or tensor.buffer != "sbuf":
         return None
@@ -140,14 +141,14 @@ def _check_size(target: Target, part: Tensor) -> None:
         raise RewriteRefused(
             f"{part.name} is not made of blocks of {target.partitions} by {target.partitions}"
         )
-    # The sum, the turned tile, and the turned row.
+    # One bank each for the sum, the transposed tile and the transposed row.
     if 4 * (2 * columns + columns // rows) > target.psum_banks * target.psum_bank_bytes:
         raise RewriteRefused(f"{part.name} and its sum do not fit in PSUM together")
 
 
 @dataclass(frozen=True, slots=True)
 class LoopRows:
-    """The rows of all iterations of a loop: their source, and that of an iteration's number among them."""
+    """The source of the rows of all iterations of a loop, and of an iteration's number among them."""
 
     source: str
     loop: Loop
@@ -155,7 +156,7 @@ class LoopRows:
 
 
 def _find_loop_rows(kernel: Kernel, target: Target, plan: LoopSum, product: RowProduct) -> LoopRows | None:
-    """The rows of all iterations, where they are neighbours in an input and, turned, fit a bank of PSUM."""
+    """The rows of all iterations, if they are neighbours in an input and fit a PSUM bank when transposed."""
     load, loop = product.load, plan.loop
     src = load.find_access("src")
     assert src is not None
@@ -182,7 +183,7 @@ def _find_loop_rows(kernel: Kernel, target: Target, plan: LoopSum, product: RowP
 
 
 def _strip_broadcast(kernel: Kernel, text: str) -> str | None:
-    """The source of what a view writes to all partitions."""
+    """The source of the row that a view broadcasts to all partitions."""
     node = syntax.parse_expression(text)
     if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
         return kernel.module.code_for_node(node.func.value) if node.func.attr.value == "broadcast" else None
@@ -191,9 +192,9 @@ def _strip_broadcast(kernel: Kernel, text: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class RowFactors:
-    """`column` is the source of a block's factors.
+    """The source `column` of a block's factors.
 
-    They are made `before` the loop or `inside` it; what is `gone` is not needed any more.
+    They are made `before` the loop or `inside` it; the statements `gone` are no longer needed.
     """
 
     column: str
@@ -203,7 +204,7 @@ class RowFactors:
 
 
 class _TransposedSumWriter:
-    """Writes what becomes of a product with a row, block by block."""
+    """Writes the replacement of a product with a row, block by block."""
 
     def __init__(self, kernel: Kernel, plan: RowProduct) -> None:
         self._kernel, self._plan = kernel, plan
@@ -216,7 +217,7 @@ class _TransposedSumWriter:
         self._factor = kernel.fresh_name(f"{plan.row.name}_factor")
 
     def write_factor(self) -> RowFactors:
-        """The factors of an iteration, of the row that it has loaded."""
+        """Write the factors of one iteration, from the row that it has loaded."""
         column = f":, {self._index} : {self._index} + 1"
         made = [
             self._declare_tile(self._row_turned, f"{self._side}, {self._count}", "psum"),
@@ -231,7 +232,7 @@ class _TransposedSumWriter:
         return RowFactors(f"{self._factor}[{column}]", inside=[self._add_comment(made[0]), *made[1:]])
 
     def write_all_factors(self, rows: LoopRows) -> RowFactors:
-        """The factors of all iterations, of rows that are loaded without writing them to all partitions."""
+        """Write the factors of all iterations, from rows loaded without writing them to all partitions."""
         kernel, row, load = self._kernel, self._plan.row, self._plan.load
         name = kernel.fresh_name(f"{row.name}_rows")
         shape = f"{self._side}, {self._count}, {rows.loop.count_text}"
@@ -256,7 +257,7 @@ class _TransposedSumWriter:
     def write_products(
         self, factors: RowFactors, adder: Statement, eye: str, bank: str
     ) -> list[cst.BaseStatement]:
-        """Adds the product to `bank` block by block; `eye` is the identity over all partitions."""
+        """Add the product to `bank` block by block; `eye` is the identity over all partitions."""
         kernel, plan = self._kernel, self._plan
         declared = kernel.declarations[plan.part.id]
         data, part = kernel.fresh_name(f"{plan.data.name}_turned"), plan.part.name

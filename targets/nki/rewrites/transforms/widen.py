@@ -1,4 +1,4 @@
-"""Wider transfers: the loads of several iterations become one, so that each moves more bytes."""
+"""Wider transfers: one load replaces the loads of several iterations, so that it moves more bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from targets.nki.rewrites.values import Tensor
 
 
 class Widen(Transform[tuple[Tensor, Loop]]):
-    """Loads in front of a loop, in one transfer, what its iterations loaded piece by piece."""
+    """Loads before a loop, in one transfer, what its iterations loaded piece by piece."""
 
     id: ClassVar[str] = "widen_transfer"
     counter: ClassVar[str] = "dma_active_time_percent"

@@ -150,7 +150,7 @@ async def test_a_kernel_gets_what_it_deserves(case, evaluator, jobs, silu, monke
     calibration = kernel(silu)
     protocol = TimingProtocol(rounds=3, spread_ratio=0.04)
     monkeypatch.setattr("targets.nki.hosts.neuron.protocol_for", lambda _: protocol)
-    monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda _: calibration.encode())
+    monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda *_: calibration.encode())
     found = (await judged(evaluator, silu, kernel(silu, computes, takes))).evaluation
     assert (found.verdict, found.stage, found.error and found.error.code) == (verdict, stage, code), found
     assert found.benchmark is None
@@ -167,7 +167,7 @@ async def test_what_the_runtime_refuses_is_the_kernels_fault_where_another_still
     refused, evaluator, jobs, silu, monkeypatch
 ):
     calibration = kernel(silu)
-    monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda _: calibration.encode())
+    monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda *_: calibration.encode())
     found = (await judged(evaluator, silu, f"# refused: {refused}\n{kernel(silu)}")).evaluation
     assert found.verdict is Verdict.RUNTIME_ERROR
     assert (found.stage, found.error.code) == REFUSED[refused]
@@ -178,7 +178,7 @@ async def test_what_the_runtime_refuses_is_the_kernels_fault_where_another_still
 
 async def test_what_a_broken_device_refuses_is_the_hosts_fault(evaluator, jobs, silu, monkeypatch):
     calibration = kernel(silu)
-    monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda _: calibration.encode())
+    monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda *_: calibration.encode())
     jobs._environment["NEURON_STAND_IN_BROKEN"] = "1"
     with pytest.raises(HostCalibrationError, match="nrt_load failed"):
         await judged(evaluator, silu, kernel(silu))
@@ -186,7 +186,7 @@ async def test_what_a_broken_device_refuses_is_the_hosts_fault(evaluator, jobs, 
 
 async def test_a_run_that_fails_on_a_broken_device_is_no_verdict(evaluator, silu, monkeypatch):
     calibration = f"# refused: benchmarked\n{kernel(silu)}"
-    monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda _: calibration.encode())
+    monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda *_: calibration.encode())
     with pytest.raises(HostCalibrationError):
         await judged(evaluator, silu, kernel(silu, "1 / 0"))
 
@@ -205,7 +205,7 @@ async def test_a_kernel_that_hangs_the_device_is_timed_out_where_another_still_r
     broken, jobs, local, silu, monkeypatch
 ):
     calibration = silu.kernel if broken else kernel(silu)
-    monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda _: calibration.encode())
+    monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda *_: calibration.encode())
     hanging = Hanging(jobs.workdir, python=Path(jobs._python), environment=jobs._environment)
     evaluator = HostEvaluator(hanging, address="a host", local=local, allow_weak_jail=True)
     if broken:

@@ -42,7 +42,7 @@ class Toy:
     def ms(self, source: str) -> float:
         return 100.0 * prod(self.factors.get(letter, 1.0) for letter in source)
 
-    async def expand(self, source: str) -> Expansion:
+    async def expand_kernel(self, source: str) -> Expansion:
         self.expanded.append(source)
         await asyncio.sleep(0)
         return Expansion(tuple(self._move(source, letter) for letter in self._free(source)), ("no more",))
@@ -63,7 +63,9 @@ class Toy:
             instructions=10,
         )
 
-    async def combine(self, source: str, steps: Sequence[RewriteStep]) -> list[tuple[tuple[int, ...], str]]:
+    async def combine_steps(
+        self, source: str, steps: Sequence[RewriteStep]
+    ) -> list[tuple[tuple[int, ...], str]]:
         made = []
         for number, step in enumerate(steps):
             source = "".join(sorted(source + step.technique[-1]))

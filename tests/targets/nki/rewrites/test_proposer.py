@@ -90,7 +90,8 @@ def plan_request(blobs: Blobs, number: int, *, plans: int = 6, draw: int = 0, **
     context = {"memory": (), "reflections": (), "attempts": (), "credits": {}} | changes.pop("context", {})
     values: dict[str, Any] = {
         "key": f"r1.b0.p{number}.k0.f0.planner", "role": "planner", "draw": draw, "plans": plans,
-        "problem": PROBLEM.make_ref(), "size": "full", "target": "trn2", "bounds": LatencyBounds(plain_ms=1, tight_ms=1),
+        "problem": PROBLEM.make_ref(), "size": "full", "target": "trn2",
+        "bounds": LatencyBounds(plain_ms=1, tight_ms=1),
         "parent": candidate(blobs), "best_ms": 2.0,
         "context": blobs.put(LearningContext(**context).model_dump_json().encode()),
     }  # fmt: skip

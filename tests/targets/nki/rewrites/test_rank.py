@@ -168,8 +168,8 @@ def test_the_menu_covers_the_transformations():
 
 def request(**changes: object) -> str:
     values: dict[str, object] = {
-        "job": "apply", "source": seeds.load_problem("silu").kernel, "target": "trn2", "technique": "tile_size",
-        "site": "TILE_N", "choice": {"value": 512},
+        "job": "apply", "source": seeds.load_problem("silu").kernel, "target": "trn2",
+        "technique": "tile_size", "site": "TILE_N", "choice": {"value": 512},
         "arguments": [[list(item.shape), item.dtype] for item in arguments("silu")],
     }  # fmt: skip
     return json.dumps(values | changes)

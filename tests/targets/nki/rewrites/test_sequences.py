@@ -59,8 +59,8 @@ class Bench:
     ) -> list[PredictedLatency]:
         self.asked.append((sources, dims))
         request = PredictionRequest(
-            author="builtin", sources=tuple(sources), problem=PROBLEM.make_ref(), size="reduced", target="trn2",
-            toolchain=self.evaluator.toolchain(), dims=dims,
+            author="builtin", sources=tuple(sources), problem=PROBLEM.make_ref(), size="reduced",
+            target="trn2", toolchain=self.evaluator.toolchain(), dims=dims,
         )  # fmt: skip
         return await self.evaluator.predict(request, self.blobs)
 
@@ -94,17 +94,18 @@ class Bench:
 
     async def plan(self, seen: LookAheadAnswer, number: int) -> Plan:
         request = PlanRequest(
-            key=f"r1.b0.p{number}.k0.f0.planner", role="planner", draw=0, plans=PLANS, problem=PROBLEM.make_ref(),
-            size="reduced", target="trn2", bounds=LatencyBounds(plain_ms=1, tight_ms=1), parent=await self.parent(),
-            best_ms=1.0, context=self.context,
+            key=f"r1.b0.p{number}.k0.f0.planner", role="planner", draw=0, plans=PLANS,
+            problem=PROBLEM.make_ref(), size="reduced", target="trn2",
+            bounds=LatencyBounds(plain_ms=1, tight_ms=1), parent=await self.parent(), best_ms=1.0,
+            context=self.context,
             variants=self.blobs.put(canonical_json(seen.variants.model_dump(mode="json"))),
         )  # fmt: skip
         return (await self.proposer.plan(request, self.blobs.__getitem__)).plan
 
     async def carry_out(self, plan: Plan, implementation: int = 0) -> str:
         request = ImplementRequest(
-            key=f"r1.b0.p0.k{implementation}.f0.executor", role="executor", draw=0, problem=PROBLEM.make_ref(),
-            size="reduced", target="trn2", parent=await self.parent(), plan=plan,
+            key=f"r1.b0.p0.k{implementation}.f0.executor", role="executor", draw=0,
+            problem=PROBLEM.make_ref(), size="reduced", target="trn2", parent=await self.parent(), plan=plan,
         )  # fmt: skip
         return (await self.proposer.implement(request, self.blobs.__getitem__)).source
 
