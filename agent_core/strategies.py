@@ -37,8 +37,7 @@ ANY_LENGTH = 1000
 """More rewrites than any sequence has."""
 
 SelectParents = Callable[[Sequence[Candidate], int, Random], list[Candidate]]
-"""Picks `count` parents for a round from the last survivors, which come fastest first; repeats are allowed.
-"""
+"""Picks `count` parents for a round from the last survivors, fastest first; repeats are allowed."""
 SelectSurvivors = Callable[[Sequence[Candidate], int, Callable[[Candidate], float]], list[Candidate]]
 """Picks `count` survivors from all kernels, fastest first; the callable gives each a random number."""
 

@@ -68,7 +68,7 @@ CALL_DESCRIBERS: Mapping[type[Event], Callable[[Any], str]] = {
         f"{event.resource}: {event.left:g} left of {event.cap:g}, {event.wanted:g} wanted"
     ),
     BudgetWarned: lambda event: f"{event.resource}: {event.percent} % of {event.cap:g}",
-    DayReserved: lambda event: f"{event.call}: {format_amount(event.format_amount)}",
-    DaySettled: lambda event: f"{event.call}: {format_amount(event.format_amount)}",
+    DayReserved: lambda event: f"{event.call}: {format_amount(event.amount)}",
+    DaySettled: lambda event: f"{event.call}: {format_amount(event.amount)}",
 }
 """The descriptions of these event types for `agentctl.event_lines`."""

@@ -344,7 +344,7 @@ _NARRATORS: dict[type[Event], Callable[[Any, RunTracker], str | None]] = {
     ),
     BeamSelected: _narrate_beam,
     SequencesGiven: _narrate_sequences,
-    TechniquesGiven: lambda event, _: f"offered {format_techniques(event.format_techniques)}",
+    TechniquesGiven: lambda event, _: f"offered {format_techniques(event.techniques)}",
     ExperiencesGiven: lambda event, _: f"told {format_experience_origins(event.experiences)}",
     RoundStarted: _narrate_round,
     RunForked: lambda event, tracker: (

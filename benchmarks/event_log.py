@@ -194,7 +194,7 @@ from pathlib import Path
 from state.log import EventLog
 imported = time.perf_counter()
 log = EventLog.open(Path(sys.argv[1]))
-states = [log.state(run) for run in log.runs()]
+states = [log.run_state(run) for run in log.active_runs()]
 ready = time.perf_counter()
 print(imported - started, ready - imported, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 log.close()

@@ -269,9 +269,15 @@ async def transferred() -> dict[str, float]:
                 for source in (silu.kernel, other):
                     before = link.carried
                     request = EvaluationRequest(
-                        candidate="c", author=PERSON, source=blobs.put(source.encode()), problem=silu.make_ref(),
-                        size="reduced", target="trn2", toolchain=about.toolchain, level=Level.SLICES,
-                    )  # fmt: skip
+                        candidate="c",
+                        author=PERSON,
+                        source=blobs.put(source.encode()),
+                        problem=silu.make_ref(),
+                        size="reduced",
+                        target="trn2",
+                        toolchain=about.toolchain,
+                        level=Level.SLICES,
+                    )
                     await host.evaluate(request, blobs)
                     carried.append((link.carried - before) / 1000)
             finally:

@@ -68,7 +68,11 @@ async def host_home(
 ) -> None:
     """Run `serve_runs` while the log is verified in parallel.
 
-    If `focus` is set and its runs have ended, wait a little for a verification that takes longer.
+    `focus` names the runs to advance; None means all. Runs that are submitted, forked, resumed or approved
+    join it. If its runs have ended, wait a little for a verification that takes longer. `notifier` reports
+    the state to the service manager. `changed` is called with new process settings when the configuration
+    file was edited. `serve_runs` has the same parameters; its `desk` creates the LLM roles, by default from
+    `config`.
 
     Raises:
         state.errors.StateError: the log failed, or is damaged.
@@ -97,13 +101,7 @@ async def serve_runs(
     changed: Callable[[DaemonConfig], None] | None = None,
     desk: RoleFactory | None = None,
 ) -> None:
-    """Take commands and advance runs until `stop` is requested; then end in-flight work and close the
-    workers.
-
-    `focus` names the runs to advance; None means all. Runs that are submitted, forked, resumed or
-    approved join it. `notifier` reports the state to the service manager. `changed` is called with new
-    process settings when the configuration file was edited. `desk` creates the LLM roles; by default it
-    is made from `config`.
+    """Take commands and advance runs until `stop`; then end in-flight work and close the workers.
 
     Raises:
         state.errors.StateError: the log failed.

@@ -22,7 +22,7 @@ MAX_NAME = 500
 """Characters in the name of a tensor or kernel."""
 
 MAX_DEPTH = 64
-"""Iterations inside each other whose order is left open."""
+"""Limit on nested iterations whose order is open."""
 
 Dims = tuple[tuple[int, int], ...]
 ParamValue = bool | int | float | str | tuple[int, ...]

@@ -34,10 +34,10 @@ from nki_sim.semantics.arrays import NUMPY, Array
 ENTRIES = ("kernel", "optimized_kernel")
 
 RANDOM = "random: normal(0, 1), integers 0 to 7, booleans; numpy.random.default_rng(seed)"
-"""What `fill_arguments` draws, in words."""
+"""Description of what `fill_arguments` draws."""
 
 _BLOCK = 1 << 20
-"""Elements that are compared at a time."""
+"""Elements compared at a time."""
 
 _BOX_PATTERN = re.compile(r"\d+\[\d+:\d+(,\d+:\d+)*\]")
 

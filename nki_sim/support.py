@@ -13,7 +13,7 @@ from nki_sim.operators import OPERATORS, UNSUPPORTED
 from nki_sim.operators.model import Argument, Operator
 
 _INTERNAL_NAMES = frozenset({"Kernel", "LegacyKernel", "Function", "Allocation", "Decorated", "alu"})
-"""What modules define for each other: it is no part of the namespaces, though it stands beside them."""
+"""Names that modules define for each other; they are not part of the namespaces that kernels see."""
 
 
 def describe_support() -> dict[str, Any]:

@@ -1,5 +1,4 @@
-"""The errors that evaluating raises, as one tree; each has a stable `code`. A kernel's own faults are
-verdicts.
+"""The errors of evaluating, as one tree, each with a stable `code`. A kernel's own faults are verdicts.
 
 RemoteError
 |-- UnknownEvaluatorError   unknown_evaluator   no evaluator has that name
@@ -42,7 +41,9 @@ class UnsuitableEvaluatorError(RemoteError):
 
     def __init__(self, name: str, target: str, known: Iterable[str]) -> None:
         suited = ", ".join(sorted(known)) or "none"
-        super().__init__(f"the evaluator {name!r} does not judge kernels of {target} (those that do: {suited})")
+        super().__init__(
+            f"the evaluator {name!r} does not judge kernels of {target} (those that do: {suited})"
+        )
 
 
 class NoTimelineError(RemoteError):

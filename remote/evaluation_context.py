@@ -35,8 +35,9 @@ from targets.registry import load_target
 
 FULL = "full"
 LEVELS: Mapping[Level, int | None] = {Level.SLICES: 0, Level.ONE_SEED: 1, Level.WHOLE: None}
-"""Number of seeds judged on whole outputs, by level (None: all, and `suite.WHOLE`). Tiles of all sets are
-judged at every level.
+"""Number of seeds judged on whole outputs, by level (None: all, and `suite.WHOLE_SETS`).
+
+Tiles of all sets are judged at every level.
 """
 
 

@@ -86,8 +86,7 @@ class Evaluator(Protocol):
         ...
 
     async def predict(self, request: PredictionRequest, blobs: BlobReader, /) -> Sequence[PredictedLatency]:
-        """Predict each kernel's latency from its program alone. Numerics are not checked, so a kernel may be
-        wrong.
+        """Predict each kernel's latency from its program alone; its outputs may be wrong.
 
         The answers are in the order of the sources. Cancelling ends all processes.
 

@@ -48,8 +48,7 @@ class JailStrength(str, Enum):  # noqa: UP042  hosts run this file under Python 
 
 @dataclass(frozen=True, slots=True)
 class JailLimits:
-    """What jailed code may use. At the CPU limit a signal of its own ends it; the wall clock is the last
-    resort.
+    """What jailed code may use. The CPU limit has its own signal; the wall clock is the last resort.
 
     The wall-clock limit is far above the CPU limit. So on a busy machine, too, a kernel in an endless loop is
     stopped by its own CPU time, which does not depend on other load.
@@ -129,9 +128,7 @@ def can_build_jail(strength: JailStrength, probe: JailedProgram) -> bool:
 
 def jail_command(strength: JailStrength, program: JailedProgram, answer_fd: int) -> list[str]:
     """Return the command line that runs `program` in a jail; its answer goes to `answer_fd`."""
-    number = (
-        f"{answer_fd:05}"  # always the same length: it would shift what follows in memory
-    )
+    number = f"{answer_fd:05}"  # always the same length: it would shift what follows in memory
     config = {
         "paths": program.import_paths(),
         "module": program.module,

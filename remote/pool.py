@@ -42,9 +42,7 @@ class WorkerLimits:
 
     @classmethod
     def for_slots(cls, slots: int) -> WorkerLimits:
-        """Return limits with which `slots` workers fit into this machine, but never less than judging
-        needs.
-        """
+        """Return limits such that `slots` workers fit into this machine, at least what judging needs."""
         physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return cls(memory_bytes=max(_LEAST_MEMORY_BYTES, physical * 3 // 4 // slots))
 

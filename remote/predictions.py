@@ -124,8 +124,7 @@ class KernelPredictor:
         tracer: Tracer,
         jailed: TracerRunner,
     ) -> Sequence[PredictedLatency]:
-        """Predict in as many jails as needed: a kernel that ends or fills a jail does not count against
-        others.
+        """Predict in as many jails as needed; a kernel that ends or fills one affects no other kernel.
 
         So the answer for a kernel depends on itself, not on the rest of the request. The exception is a
         kernel whose turn did not come (`NO_TURN`), which is requested again.

@@ -1,10 +1,10 @@
 """Runs a problem's reference in a jail of its own: `main` writes its results to the given descriptors.
 
 The request on stdin is JSON: `folder` (the problem's files), `size`, `secret` (decides which tiles are
-drawn), `files`: per input set the descriptors of its outputs, in the order of the spec, written as .npy; and
-`make_tiled_reference`: per input set the descriptor of an .npz with the pool's tiles (`0`, `1`, ...), the
-`honest` error and, for a seed, the states of its generator. `expression` gets the reference's formula, or the
-reason why there is none (`remote.judge.identity`).
+drawn), `files`: per input set the descriptors of its outputs, in the order of the spec, written as .npy;
+`excerpts`: per input set the descriptor of an .npz with the pool's tiles (`0`, `1`, ...), the `honest` error
+and, for a seed, the states of its generator; and `expression`: null, or the descriptor for the reference's
+formula, or for the reason why there is none (`remote.judge.identity`).
 """
 
 from __future__ import annotations

@@ -70,9 +70,7 @@ _JAILS = 4
 """Jails at a time, at most: each holds the inputs of a set, and finds the separable axes itself."""
 
 _SMALL_BYTES = 1 << 28
-"""For sets that read and write no more bytes than this in total, another jail would take longer than
-tiles.
-"""
+"""For sets that read and write at most this many bytes, a second jail would cost more than it saves."""
 
 
 @dataclass(frozen=True)

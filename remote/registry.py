@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Literal
 from remote.errors import UnknownEvaluatorError, UnsuitableEvaluatorError
 from remote.evaluator import Evaluator
 from state.model import HostConfig, RunConfig, ScoreConfig
-from targets.base import import_part
-from targets.registry import load_families, load_target
 
 _NO_SCORE = ScoreConfig()
 
@@ -21,8 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorSpec:
-    """The part of a run's configuration that decides which evaluator it needs; runs with equal specs share
-    one.
+    """The part of a run's configuration that decides its evaluator; equal specs share one.
 
     `hosts`, `host_tags`, `prefilter` and `score` belong to evaluators that use hosts; they are empty for
     others.
@@ -106,6 +103,9 @@ def evaluator_names() -> tuple[str, ...]:
 
 def _factories() -> dict[str, CreateEvaluator]:
     """Return the factories of all kinds: those that serve several targets, and those that targets bring."""
+    from targets.base import import_part  # not at the top: jails that run references have no targets
+    from targets.registry import load_families
+
     brought = {kind: part for target in load_families() for kind, part in target.parts.evaluators.items()}
     return {**{kind: import_part(part) for kind, part in brought.items()}, **_EVALUATORS}
 
@@ -116,6 +116,8 @@ def require_evaluator(kind: str, target: str) -> None:
     Raises:
         UnsuitableEvaluatorError: it does not; the message names those that do.
     """
+    from targets.registry import load_families, load_target  # not at the top, as above
+
     parts = load_target(target).parts
     brought = {name for family in load_families() for name in family.parts.evaluators}
 

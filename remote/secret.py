@@ -13,7 +13,7 @@ from pathlib import Path
 from remote.errors import InfrastructureError
 from state.atomic_files import fsync_path
 
-SECRET_FILE = "judge.secret"
+SECRET_FILE = "judge.secret"  # noqa: S105  a file name, not a secret
 
 _BYTES = 32
 

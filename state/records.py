@@ -14,8 +14,7 @@ from state.events import Event
 Stored = TypeVar("Stored", bound=tuple[Any, ...])
 
 ProgressCallback = Callable[[int, int], None]
-"""Called now and then with how much work is done and how much there is in all; both count events by default.
-"""
+"""Called now and then with how much work is done and how much there is; both count events by default."""
 
 
 class RowParser(Generic[Stored]):

@@ -101,8 +101,7 @@ MIGRATIONS: tuple[tuple[str, Callable[[Database], None]], ...] = (
     ("0001_event_log", _run_statements(_INITIAL_SCHEMA)),
     ("0002_gaps", _run_statements(_GAPS)),
 )
-"""In order; `user_version` counts those applied. A released migration is never edited; new ones are appended.
-"""
+"""In order; `user_version` counts those applied. Released migrations are never edited."""
 
 SCHEMA_VERSION = len(MIGRATIONS)
 

@@ -33,8 +33,7 @@ SNAPSHOT_EVERY = 1000
 """Events of a run between two snapshots."""
 
 SYSTEM_SNAPSHOT_EVERY = 100
-"""The same for the system stream; its state is small, and every reader folds the events after the snapshot.
-"""
+"""The same for the system stream: its state is small, and each reader folds the events after a snapshot."""
 
 HASH_EVERY = 256
 """Events of a stream between two recorded state hashes, besides those at milestones."""

@@ -9,7 +9,7 @@ one room, are named by module (`"package.module:attribute"`); the room that need
 - `judge`, imported by `remote.worker`: a `remote.judge.program_judge.ProgramJudge`.
 - `evaluators`, imported by `remote.registry`:
   `(EvaluatorSpec, EvaluatorResources) -> remote.evaluator.Evaluator`.
-- `tuner`, imported by `agentctl tune`: a module with `load`, `problem_of`, `check_root`, `export`, `Scale`.
+- `tuner`, imported by `agentctl tune`: a module with the names in `targets.nki.knobs.tuner`.
 - `devices`, imported by `remote.ssh.devices`:
   `(DeviceFacts, LocalEvaluator) -> remote.ssh.devices.HostDevice`.
 """
@@ -47,8 +47,7 @@ class SourceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PeakRates:
-    """Published peak rates of one core: GB/s (1e9 bytes), TFLOPS of float32 matrix products, GFLOPS of the
-    rest.
+    """Published peak rates of one core: GB/s (1e9 bytes), TFLOPS of float32 products, GFLOPS of the rest.
 
     Percentages of the roofline are relative to these, so that they compare with published numbers.
     """
@@ -58,8 +57,9 @@ class PeakRates:
     other_gflops: float
 
     def roofline_ms(self, work: ProblemWork) -> float:
-        """Return the plain lower bound on latency: the largest of bytes, matrix products and other FLOPs over
-        their peak rates.
+        """Return the plain lower bound on latency in ms: the largest ratio of work to peak rate.
+
+        The three kinds of work are bytes, matrix products and other floating-point operations.
         """
         seconds = max(
             work.total_bytes / (self.bandwidth_gb_s * 1e9),
@@ -182,9 +182,7 @@ class Target(Protocol):
         ...
 
     def rewrites(self) -> Collection[str]:
-        """Return the names of the rewrites that its own proposers can carry out; empty without a rewrite
-        engine.
-        """
+        """Return the names of the rewrites that its proposers can carry out; empty without an engine."""
         ...
 
     def menu(self) -> Mapping[str, Technique]:

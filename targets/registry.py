@@ -1,4 +1,4 @@
-"""Targets by name. A target's folder is imported when one of its targets is loaded, and not before."""
+"""Finds targets by name. A target's folder is imported only when one of its targets is loaded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from seeds import Problem
 
 _MODULES: dict[str, str] = {"trn1": "targets.nki", "trn2": "targets.nki"}
-"""The module of each target's folder, which has `load(name)`."""
+"""The module of each target's folder; it has `load(name)`."""
 
 
 def target_names() -> tuple[str, ...]:

@@ -112,15 +112,15 @@ class TuneInput:
     problem: Problem
 
     def mfu_scale(self, config: Config) -> Any:
-        return _load_tuner(config.run.target).Scale(
+        return _load_tuner(config.run.target).PeakScale(
             self.problem.spec.minimal_work(config.run.size), config.run.target
         )
 
 
 def _load_workload(path: Path, config: Config) -> TuneInput:
     tuner = _load_tuner(config.run.target)
-    workload = tuner.load(path, config.run.target)
-    return TuneInput(workload, tuner.problem_of(path, workload, config.run.size, config.run.target))
+    workload = tuner.load_workload(path, config.run.target)
+    return TuneInput(workload, tuner.workload_problem(path, workload, config.run.size, config.run.target))
 
 
 def _set_target(wanted: EffectiveConfig, started: TuneInput) -> tuple[EffectiveConfig, str]:
@@ -128,7 +128,7 @@ def _set_target(wanted: EffectiveConfig, started: TuneInput) -> tuple[EffectiveC
     sources = dict(wanted.sources)
     run, sources["run.planner"] = _with_knobs(wanted.config.run, sources.get("run.planner", DEFAULT_ORIGIN))
     scale, share = started.mfu_scale(wanted.config), started.workload.target_mfu
-    target_ms = scale.latency_ms(share)
+    target_ms = scale.latency_at_mfu(share)
     if sources.get(TARGET_KEY, DEFAULT_ORIGIN) != DEFAULT_ORIGIN:
         note = f"target: {format_ms(run.search.target_ms)}, by {TARGET_KEY}, not TARGET_MFU"
     elif target_ms is None:
@@ -166,7 +166,7 @@ def _export_again(session: Session, workload: Path | None, run: str, flags: dict
     if root is None:
         assert workload is not None
         root = Path(_load_workload(workload, config_from_flags(session, flags)).workload.cache_root)
-    done = _load_tuner().export(session.home, run, root)
+    done = _load_tuner().export_run(session.home, run, root)
     session.emit(
         {
             "run": run,
@@ -195,7 +195,7 @@ class TuneFiles:
     def write_files(self, run: str) -> dict[str, Any]:
         """Export the files; an error is reported at the end, and does not stop the run."""
         try:
-            done = _load_tuner().export(self.session.home, run, self.root)
+            done = _load_tuner().export_run(self.session.home, run, self.root)
         except (StateError, DaemonError) as error:
             self.trouble = str(error)
             return {"cache_root": str(self.root), "cache_error": self.trouble}

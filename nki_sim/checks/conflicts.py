@@ -18,7 +18,7 @@ from nki_sim.forms import Dims, reach_below
 from nki_sim.program.ir import Ints, Program
 
 READ, WRITE, UPDATE = range(3)
-"""What an access is. Updates are associative, such as `+=`; what reads and writes otherwise is a READ."""
+"""Kinds of accesses. Updates are associative, such as `+=`; other accesses that read and write are a READ."""
 
 # The kinds of writes by other parties that conflict with each access. An update does not conflict with an
 # earlier write, because that write is the initial value of its sum.
@@ -130,10 +130,10 @@ def _parties_disjoint(program: Program, cells: Ints, first: Ints) -> bool:
 
 
 _MOST_ELEMENTS = 1 << 26
-"""Elements of a tensor that are looked at one by one, 28 bytes for each."""
+"""Limit on elements of a tensor that are checked one by one; each takes 28 bytes."""
 
 _MOST_PAIRED = 1024
-"""Parties of which each is compared with each."""
+"""Limit on parties that are compared pairwise."""
 
 
 def _pattern_extents(dims: Dims, shape: tuple[int, ...]) -> list[int]:

@@ -18,10 +18,10 @@ from nki_sim.program.ir import Bools
 from nki_sim.semantics.matrix import MULTIPLYING_TARGET
 
 SpreadRule = Callable[[Form, Operand, Bools, Operand], Bools]
-"""(form, operand, undefined places [P, F] of it, output) -> places [P, F] of the output."""
+"""(form, operand, its undefined positions [P, F], output) -> positions [P, F] of the output."""
 
 _DECIDING = frozenset({"index", "indices", "predicate"})
-"""Operands that choose what an instruction touches, if anything does."""
+"""Operands that may choose what an instruction touches."""
 
 
 def deciding_roles(form: Form) -> frozenset[str]:

@@ -25,10 +25,10 @@ from nki_sim.cli.verb_table import VERBS
 from nki_sim.errors import KernelError, LimitError, RuleError, ScheduleError, SimError
 
 _USAGE_CODES = {"entry": "--entry NAME", "arguments": "one --arg for each, in this order"}
-"""Errors of a launch, the file having no such kernel or it taking other arguments: what mends them here."""
+"""Fixes on the command line for launch errors: no such kernel in the file, or other arguments."""
 
 _LACKING = frozenset({"unsupported", "unsupported_argument", "eager_launch"})
-"""What the simulator does not do says nothing about the kernel."""
+"""Errors about missing features of the simulator, which are no verdict on the kernel."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

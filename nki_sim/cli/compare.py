@@ -25,7 +25,7 @@ from nki_sim.timing.units import format_time
 _PATH_ROWS, _ROWS = 5, 8
 
 _ELSEWHERE = ("_time", "_percent", "_cycles", "cycle_count", "_instruction_count")
-"""Ends of counters that follow from the latency or from the instructions, which are shown."""
+"""Suffixes of counters that are not shown, because they follow from the latency or the instructions."""
 
 
 def _add_options(sub: argparse.ArgumentParser) -> None:

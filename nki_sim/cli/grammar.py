@@ -17,7 +17,7 @@ DEADLINE_S = 600.0
 REL_L2 = 2e-5
 
 STDOUT = "-"
-"""Standard output, where a file is named."""
+"""Names standard output instead of a file."""
 
 
 class UsageError(SimError):

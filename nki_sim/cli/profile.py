@@ -28,7 +28,7 @@ from nki_sim.timing.uncertainty import predict_interval
 from nki_sim.timing.what_if import WhatIf, what_ifs
 
 POINTS = 64
-"""Of memory over time in a report; `--trace` has them all."""
+"""Points of memory over time in a report; `--trace` has all of them."""
 
 _NAMES = [field.name for field in fields(MinimalWork)]
 _NUMBERS = {field.name for field in fields(MinimalWork) if field.type == "int"}

@@ -20,7 +20,7 @@ _REUSED = {
 _CLASSES = {"underutilised": "underutilised", "overhead": "mostly fixed overhead"}
 
 QUOTE = "\0"
-"""Between what a line says and the source that it quotes."""
+"""Separates a line's text from the source that it quotes."""
 
 _BAR = 12
 _PATH_ROWS, _WHAT_IF_ROWS, _HOLDERS = 8, 5, 3

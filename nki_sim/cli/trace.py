@@ -22,7 +22,7 @@ from nki_sim.program.ir import Program
 TILES = "tiles"
 
 _SHOWN = 20
-"""Boxes of one input that are shown to people."""
+"""Boxes of one input that the text output shows."""
 
 
 def _add_options(sub: argparse.ArgumentParser) -> None:

@@ -34,7 +34,7 @@ _FOUND: Report = {
 }
 
 Action = Callable[[argparse.Namespace, Report], int]
-"""Fills the report as it goes, so that what is known is reported when it fails; returns the exit status."""
+"""Fills the report step by step, so that a failure reports what is known; returns the exit status."""
 
 
 def _no_options(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from nki_sim.program.ir import Ints, Program
 
 TRACED, SAVE, RELOAD, LOAD_AGAIN = range(4)
-"""Why an instruction is there: the kernel has it, a tile is saved or read back, a load is done again."""
+"""Origin of an instruction: the kernel, saving a tile, reading it back, or repeating a load."""
 
 
 @dataclass(frozen=True, eq=False)

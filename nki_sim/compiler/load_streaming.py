@@ -17,7 +17,7 @@ from nki_sim.compiler.tile_contents import TileContents
 from nki_sim.compiler.tile_cuts import TileBox, access_box, can_narrow, cut_load, narrow_access
 
 _LoadCut = tuple[int, int, int]
-"""Form of a load, its offset in the small tile, and how much later in the source it begins."""
+"""Form of a load, its offset in the small tile, and its displacement in the source."""
 
 _PartLoad = tuple[int, int, int, int]
 """Form of a load, its source, and the offsets in the tile and in the source."""

@@ -14,7 +14,7 @@ from nki_sim.forms import Form, Operand
 from nki_sim.program.ir import Bools, Ints
 
 _CellAccess = tuple[int, int, int, int, int]
-"""Cell, instruction, place in it, tensor, offset."""
+"""Cell, instruction, position in it, tensor, offset."""
 
 
 def narrow_reloads(draft: ProgramDraft) -> None:

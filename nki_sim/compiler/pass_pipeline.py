@@ -23,7 +23,7 @@ from nki_sim.program.ir import Program
 from nki_sim.targets import Target
 
 _CoreResidency = tuple[SbufTiles, list[int]]
-"""The tiles of a core, and which of them leave SBUF and come back (`plan_residency`)."""
+"""The tiles of a core, and their evictions and reloads (`plan_residency`)."""
 
 
 def compile_program(program: Program, target: Target) -> CompiledProgram:

@@ -19,7 +19,7 @@ from nki_sim.compiler.sbuf_tiles import SbufTiles
 from nki_sim.program.ir import Bools
 
 KEPT_PARTS = 4
-"""Parts of an array that is not kept which stay for the next use [I]."""
+"""How many parts of an array that is not kept stay for the next use [I]."""
 
 _BRING, _ADVANCE, _PASS = range(3)
 

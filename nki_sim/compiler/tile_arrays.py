@@ -11,7 +11,7 @@ from nki_sim.compiler.program_draft import ProgramDraft
 from nki_sim.compiler.sbuf_tiles import SbufTiles
 
 _UNROLLED = 8
-"""Fewer tiles than this are handled one by one, as those of a loop that is unrolled [I]."""
+"""Fewer tiles than this are handled one by one, like the tiles of an unrolled loop [I]."""
 
 
 def find_split_tiles(

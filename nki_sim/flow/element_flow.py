@@ -21,13 +21,13 @@ from nki_sim.forms import Form, Operand
 from nki_sim.program.ir import Bools, Ints, Program
 
 MAX_WORK = 1 << 28
-"""Elements of operands that are looked at to follow one element of an output."""
+"""Limit on operand elements visited to follow one output element."""
 
 _INSTRUCTION = 1 << 12
-"""Elements that take as long to look at as an instruction takes beside them."""
+"""Fixed cost of an instruction, in elements."""
 
 Reach = Callable[[Form, Operand, Ints, Operand], Ints]
-"""(form, output, places of it, operand) -> places of the operand; places count elements in pattern order."""
+"""(form, output, its positions, operand) -> positions of the operand, counted in pattern order."""
 
 
 def find_input_elements(program: Program, output: int, index: tuple[int, ...]) -> dict[str, Ints]:

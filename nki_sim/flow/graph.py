@@ -25,16 +25,16 @@ from nki_sim.program.ir import Bools, Ints, Program
 MAX_BITS = 1 << 24
 
 MAX_COMPARED = 1 << 22
-"""Overlapping writes of which it is worked out whether a read sees them."""
+"""Limit on overlapping writes that are compared for whether a read sees them."""
 
 MAX_SOURCES = 1 << 24
-"""Writes that reach reads of several, all together."""
+"""Limit on all writes in `several` together."""
 
 AccessPattern = tuple[Dims, int]
 """An access pattern and its first element."""
 
 RegionKey = Box | AccessPattern | tuple[Box]
-"""What tells a region: its box where it fills it, its pattern, or a box that it is anywhere in."""
+"""Identifies a region: its box if it fills it, else its pattern, or a box that it may lie anywhere in."""
 
 _ONE_REGION = ([[0]], [[0]])
 

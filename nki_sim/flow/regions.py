@@ -19,13 +19,13 @@ Box = tuple[int, ...]
 _CHUNK = 512
 
 MAX_PAIRS = 1 << 23
-"""Overlapping pairs of distinct boxes of one tensor that are worked out."""
+"""Limit on overlapping pairs of distinct boxes of one tensor."""
 
 MAX_COMPARED = 1 << 31
-"""Pairs that are compared for that."""
+"""Limit on pairs of boxes compared to find overlaps."""
 
 MAX_MARKS = 1 << 30
-"""Elements of one tensor that are looked at one by one."""
+"""Limit on elements of one tensor that are checked one by one."""
 
 
 def access_boxes(program: Program, order: Ints) -> Ints:

@@ -27,7 +27,7 @@ from nki_sim.frontend.namespace import AbsentNameError
 
 _KINDS: dict[type, type[KernelError]] = {kind: kind for kind in (KernelError, RuleError, LimitError)}
 _MINE = frozenset({InputError, IRError, TargetError})
-"""Errors to pass on. What a kernel derives from them may hold anything: it is an error like any other."""
+"""Errors to pass on, but not subclasses of them: a kernel may define those with any contents."""
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
@@ -103,7 +103,7 @@ _ROOTS = {
 _FOLDERS = re.compile(
     rf"(?<!\w)(?:{'|'.join(map(re.escape, sorted(_ROOTS, key=len, reverse=True)))})/(?:[^\s'\"()<>:]*/)?"
 )
-"""Folders of this installation, as errors of imports and descriptions of modules name them."""
+"""Folders of this installation, as import errors and descriptions of modules show them."""
 
 
 def _safe_text(value: Any) -> str:

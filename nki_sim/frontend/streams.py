@@ -105,10 +105,10 @@ class SharedTensors:
 
 
 SyncPoints = tuple[SyncPoint, ...]
-"""The place where programs meet, as each core sees it, core after core."""
+"""A point where programs meet, as each core sees it, in order of cores."""
 
 StreamSegment = tuple[InstructionStream, tuple[int, int], tuple[int, int]]
-"""A stream from one place to another."""
+"""A stream from one position to another."""
 
 
 def merge_streams(streams: list[InstructionStream]) -> Iterator[StreamSegment | SyncPoints]:

@@ -13,7 +13,7 @@ from nki_sim.targets import Target
 
 _ARRAY_EDGE, _PART_EDGE = 128, 32
 ARRAY_PARTS = (_ARRAY_EDGE // _PART_EDGE) ** 2
-"""The tensor engine's array in squares as small as a tile of it may be, counted row by row."""
+"""Number of squares in the tensor engine's array, each of the smallest tile size; counted row by row."""
 
 # The types for which VectorE has 16-bit modes.
 _NARROW = frozenset({"bfloat16", "float16"})

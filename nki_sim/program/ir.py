@@ -30,7 +30,7 @@ MAX_CORES = 2
 
 LOOP_MARKS = {"loop_begin": 1, "loop_end": -1}
 SYNC_OPERATORS = frozenset({"core_barrier", "sendrecv"})
-"""Where the cores of a launch wait for each other: each issues one."""
+"""Instructions at which the cores of a launch wait for each other; each core issues one."""
 
 _DTYPES = {"B": "<u1", "I": "<u4", "q": "<i8"}
 

@@ -23,13 +23,13 @@ from nki_sim.program.ir import Bools, Ints, Program
 from nki_sim.running.copy_forwarding import CopyForwarding, WriteTimes, matrix_steps
 
 MAX_RESULT = 1 << 24
-"""Elements of a joined product."""
+"""Limit on elements of a joined product."""
 
 MAX_OPERAND = 1 << 25
-"""Elements of each of its operands, which may have to be gathered from many tiles."""
+"""Limit on elements of each of its operands, which may have to be gathered from many tiles."""
 
 MAX_TRIES = 512
-"""Chains that are looked at to widen one product in one direction."""
+"""Limit on chains tried to widen one product in one direction."""
 
 _NEUTRAL = (False, None, "none", ())
 

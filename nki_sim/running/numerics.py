@@ -29,10 +29,10 @@ from nki_sim.semantics.arrays import NUMPY, UNINITIALISED, Array
 
 MAX_BYTES = 16 << 30
 MAX_WORK = 1 << 37
-"""Units of `work` that a run may take, loops whose bounds depend on data included."""
+"""Units of `work` that a run may use, including loops with data-dependent bounds."""
 
 _OVERSIZE = 1 << 20
-"""Bytes per partition beyond which a tile, in programs whose compiler spills, counts like one in HBM."""
+"""In programs whose compiler spills, larger tiles (bytes per partition) count like tensors in HBM."""
 
 _plan_cache: WeakKeyDictionary[Program, dict[frozenset[int], ExecutionPlan]] = WeakKeyDictionary()
 _stage_cache: WeakKeyDictionary[Program, list[frozenset[int]]] = WeakKeyDictionary()

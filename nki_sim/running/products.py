@@ -13,7 +13,7 @@ from nki_sim.running.matmul_fusion import MatrixBlock
 from nki_sim.semantics.arrays import NUMPY, Array, Float, load_float32
 
 ContractionOrder = Literal["tiles", "rows"]
-"""How the contraction runs: tile after tile, or row after row with the tiles' rows side by side."""
+"""Order of the contraction: tile after tile, or row after row with the tiles' rows side by side."""
 
 Blocks = Sequence[Sequence[MatrixBlock]]
 """[i][k]: blocks along the free axis, each a list along the contraction."""

@@ -15,7 +15,7 @@ from nki_sim.forms import Form
 from nki_sim.program.ir import Program
 
 INSTRUCTION_UNITS = 1 << 14
-"""What an instruction costs before its first element."""
+"""Fixed cost of an instruction, in units."""
 
 _SLOW_OPERATORS = {"dropout": 32, "tensor_tensor_scan": 8}
 _SLOW_FUNCTIONS = frozenset({"power", "erf", "gelu", "gelu_dx", "mish", "softplus"})

@@ -12,7 +12,7 @@ QUEUES_OF: dict[str, tuple[str, ...]] = {
     name: tuple(queue for queue in QUEUES if queue == name or queue.startswith(f"{name}_"))
     for name in ENGINES
 }
-"""The queues that each engine works off; loads and stores share the DMA engines."""
+"""The queues of each engine; loads and stores share the DMA engines."""
 
 
 def union_ns(start_ns: Floats, end_ns: Floats) -> float:

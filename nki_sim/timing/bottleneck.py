@@ -8,19 +8,19 @@ from nki_sim.timing.forecast import Forecast
 from nki_sim.timing.what_if import NO_DEPENDENCES, WhatIf, what_ifs
 
 MAX_WHAT_IFS = 20_000
-"""Instructions up to which what-ifs are asked without being told to: each schedules the program anew."""
+"""Largest program that gets what-ifs by default; each one schedules the program again."""
 
 OVERHEAD_RATIO = 0.5
-"""A kernel's fixed time above this share of the latency is the bottleneck."""
+"""The fixed overhead is the bottleneck if its share of the latency is larger than this."""
 
 BOUND_RATIO = 0.8
-"""An engine busy for this share of the rest is."""
+"""Else an engine is the bottleneck if it is busy for at least this share of the remaining time."""
 
 DEPENDENCY_PERCENT = 20.0
-"""Else dependences are when the kernel would be faster by so much without them."""
+"""Else dependences are the bottleneck if the kernel would be faster by this much without them."""
 
 IDLE_RATIO = 0.3
-"""Else nothing is where no engine is busy for this share: the chip is underutilised."""
+"""Else the chip is underutilised if no engine is busy for this share."""
 
 _FREE = " free"
 
@@ -30,8 +30,8 @@ def find_bottleneck(
 ) -> str:
     """Return `overhead`, an engine, `dependency` or `underutilised`.
 
-    Without what-ifs, as for long programs, only `busy_ms` counts: if no engine is busy enough, the engines
-    wait for each other, so the answer is `dependency`.
+    Long programs get no what-ifs unless the caller passes them. If no engine of such a program is busy
+    enough, the answer is `underutilised` if all are mostly idle, else `dependency`: they wait for each other.
     """
     span_ms = forecast.timeline.span_ns / 1e6
     if not span_ms or forecast.latency_ms - span_ms > OVERHEAD_RATIO * forecast.latency_ms:

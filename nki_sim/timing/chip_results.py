@@ -13,7 +13,7 @@ from nki_sim.program.ir import Program
 from nki_sim.targets import Target
 
 PIPELINES = ("vector", "scalar", "gpsimd")
-"""Engines with a documented interval; products that add up in PSUM follow each other at once."""
+"""Engines with a documented interval; products that accumulate in PSUM follow each other without delay."""
 
 
 def pipeline_ns(engine: str, target: Target) -> float:

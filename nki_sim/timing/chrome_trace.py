@@ -27,7 +27,7 @@ from nki_sim.timing.schedule import QUEUES, Timeline
 ChromeEvent = dict[str, Any]
 
 TrackId = tuple[int, int]
-"""A core and a track of it: what the format calls process and thread."""
+"""A core and one of its tracks, which the format calls process and thread."""
 
 _PATH_TRACK = 1
 _TRACKS_PER_QUEUE = 1000

@@ -20,10 +20,10 @@ from nki_sim.timing.tile_reuse import waits_for_place
 ENGINE_OF = {queue: engine for engine, queues in QUEUES_OF.items() for queue in queues}
 
 LATENCY = "latency"
-"""What is left of a wait once the instruction waited for has ended: semaphores, triggers, completions."""
+"""The rest of a wait after the awaited instruction has ended: semaphores, triggers, completions."""
 
 WAITS = (*CAUSES, "reuse")
-"""Causes of waits: those of schedules, where dependence is for a result, and reuse, for a place to write."""
+"""Causes of waits: those of schedules (a dependence waits for a result), and reuse (for a place to write)."""
 
 _REUSE = len(CAUSES)
 

@@ -27,10 +27,10 @@ _RegionAccess = tuple[Box, int, bool, bool]
 _ONE_REGION: _Overlaps = ([[0]], [[0]])
 
 MAX_WAITS = 1 << 24
-"""Pairs of instructions of which one waits for the other because of one tensor."""
+"""Limit on pairs of instructions that wait for each other because of one tensor."""
 
 MAX_STEPS = 1 << 27
-"""Regions of one tensor that all its accesses look at together."""
+"""Limit on regions of one tensor that all its accesses visit together."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ import numpy as np
 from nki_sim.program.ir import LOOP_MARKS, SYNC_OPERATORS, Ints, Iterations, Program
 
 RUN_INSTRUCTIONS = 640
-"""Instructions in a row that an excerpt takes: several rounds of an inner loop."""
+"""Consecutive instructions in a run of an excerpt: several iterations of an inner loop."""
 
 
 def take_excerpt(program: Program, count: int) -> Program:

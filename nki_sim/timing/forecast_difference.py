@@ -15,16 +15,16 @@ from nki_sim.timing.forecast import Forecast, unknown_latency_error
 from nki_sim.timing.units import format_size, format_time
 
 SAME_RATIO = 0.001
-"""Predictions that differ by less are called equal."""
+"""Predictions with a smaller relative difference count as equal."""
 
 SAME_MS = 1e-7
-"""Times that differ by less, a part of a cycle, are equal but for rounding."""
+"""Times that differ by less, a fraction of a cycle, differ only by rounding."""
 
 _REASON_RATIO = 0.05
-"""A part is a reason from this share of what is gained on the parts that gain."""
+"""A part is a reason if it has at least this share of the total gain."""
 
 _INSTRUCTIONS = 3
-"""Instructions that a reason names."""
+"""Number of instructions that a reason names."""
 
 _TRAFFIC = {
     "hbm_read_bytes": "reads from HBM",
@@ -52,7 +52,7 @@ class FigureChange:
 class PathChange:
     """Time on the critical path in an engine, or in `latency`, and its operators, most changed first.
 
-    `busy_time` is how long that engine runs altogether in ms, None if the part is not an engine.
+    `busy` is how long that engine runs altogether in ms, None if the part is not an engine.
     """
 
     part: str

@@ -64,7 +64,7 @@ PORTS: dict[int, tuple[MemoryPort, ...]] = {
         MemoryPort("PSUM bank of Vector and Scalar", _VECTOR_SCALAR, _touches_buffer("psum"), per_bank=True),
     ),
 }
-"""By generation [D: A1 and A2, access to SBUF and PSUM]; later ones are as the last."""
+"""By generation [D: A1 and A2, access to SBUF and PSUM]; later generations use the last entry."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

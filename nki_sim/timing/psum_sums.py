@@ -18,7 +18,7 @@ from nki_sim.timing.tile_placement import overlap_spaces, shift_to_places
 _READERS = frozenset({"vector", "scalar"})
 
 _READ, _ADDED, _WRITTEN, _PIERCED = range(4)
-"""What an access of PSUM does: reads, adds to what is there, overwrites it, overwrites some of it."""
+"""What a PSUM access does: read, accumulate, overwrite its box, overwrite part of its box."""
 
 _READS_CACHE: WeakKeyDictionary[Program, Bools] = WeakKeyDictionary()
 

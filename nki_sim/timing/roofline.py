@@ -21,7 +21,7 @@ from nki_sim.timing.forecast import Forecast
 from nki_sim.timing.traffic import count_forms, form_flops, is_transpose
 
 _RATES = ("float32", "bfloat16", "float8_e4m3")
-"""Types by the rate of their products; where a program has several, the fastest is that of its bound."""
+"""Types by the rate of their products; if a program has several, the fastest sets its bound."""
 
 _COPIES = frozenset({"dma_copy", "dma_transpose"})
 

@@ -18,20 +18,20 @@ QUEUES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma_load", "dma_store
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
 
 FIRST_DMA = QUEUES.index("dma_load")
-"""Queues from here on are of transfers, which share the DMA engines of a core."""
+"""Queues from this index on hold transfers, which share the DMA engines of a core."""
 
 CAUSES = ("start", "dependence", "engine", "memory", "port", "dma", "table")
-"""Why an instruction did not start earlier; `Timeline.cause` holds places in this list.
+"""Why an instruction did not start earlier; `Timeline.cause` holds indices into this tuple.
 
-Nothing; a result it needs; its queue was busy with the one before; no room for its tile; another engine held
-a memory port that it needs; the DMA engines, HBM or the makers of descriptors were busy; its engine loaded a
-function table.
+In order: nothing; a result it needs; its queue was busy with the previous instruction; no room for its tile;
+another engine held a memory port that it needs; the DMA engines, HBM or the makers of descriptors were busy;
+its engine loaded a function table.
 """
 
 START, DEPENDENCE, ENGINE, MEMORY, PORT, DMA, TABLE = range(len(CAUSES))
 
 _ENDED = frozenset({DEPENDENCE, MEMORY})
-"""Waits for an instruction to end; the others are for what it held when it was issued."""
+"""Waits for an instruction to end; other causes wait for something it took when it was issued."""
 
 Floats = npt.NDArray[np.float64]
 

@@ -31,7 +31,7 @@ from nki_sim.timing.forecast import Forecast
 from nki_sim.timing.schedule import schedule
 
 SHARE = 0.2
-"""How far a constant without a range of its own moves to either side."""
+"""Relative range to either side of a constant without a range of its own."""
 
 UNCERTAIN = frozenset("CI")
 
@@ -42,30 +42,30 @@ FITS: dict[str, tuple[float, float]] = {
     "scalar_overhead_psum_cycles": (0.35, 1.55),
     "issue_window": (0.5, 2.2),
 }
-"""How far fitted constants move, as shares of their values, where `SHARE` is not enough.
+"""Relative ranges of fitted constants, where `SHARE` is not enough.
 
-Fitted on all calibration kernels but one, for each of them (`fidelity.py --leave-one-out`), they lie up to
-here. Targets on which they are inferred from a fitted one move as far.
+The ranges cover the fits on all calibration kernels but one, for each kernel left out (`fidelity.py
+--leave-one-out`). A constant that another target infers from a fitted one has the same range.
 """
 
 DRAWS = 16
 
 WORK = 40_000
-"""Instructions that all draws of a prediction schedule together at most."""
+"""Limit on instructions that all draws of a prediction schedule together."""
 
 RESOLUTION_RATIO = 0.005
-"""Predictions that differ by less are too near each other to tell which kernel is faster."""
+"""Predictions that differ by less do not show which kernel is faster."""
 
 UNLIMITED = 4096
-"""A lookahead that no longer binds."""
+"""A lookahead so large that it has no effect."""
 
 _WINDOWS = ("issue_window", "dma_window")
 
 _COMPILING = 8
-"""What compiling and scheduling cost, in schedules of the same program."""
+"""Cost of compiling and scheduling a program, in schedules of the same program."""
 
 _CAPACITY_SHARE = 0.75
-"""Programs up to this share of `WORK` are compiled with another capacity."""
+"""Programs up to this share of `WORK` are also compiled with other capacities."""
 
 _TAIL = 0.05
 
@@ -285,7 +285,7 @@ def _with_values(target: Target, values: dict[str, float]) -> Target:
     """The target with other values; integers stay integers."""
     return replace(
         target,
-        **{  # type: ignore[arg-type]  the names are the target's own
+        **{  # type: ignore[arg-type]  # the names are the target's own
             name: round(value) if type(getattr(target, name)) is int else value
             for name, value in values.items()
         },

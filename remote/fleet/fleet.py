@@ -193,9 +193,7 @@ class Fleet:
         return time.monotonic() >= impatient or not any(seat.state in _RECOVERABLE_STATES for seat in fit)
 
     def _no_host_error(self, request: EvaluationRequest, fit: Sequence[FleetHost]) -> InfrastructureError:
-        """Return the error for "no host is left"; not retryable where the reason is that no jail is strong
-        enough.
-        """
+        """Return the error for "no host is left"; not retryable if only stronger jails would help."""
         barred = any(seat.state == "up" and seat.has_unsafe_jail(request) for seat in self._seats)
         if barred and not any(seat.state in _RECOVERABLE_STATES for seat in fit):
             return InfrastructureError("weak_jail", self._explain_unusable_hosts(request), retryable=False)
@@ -226,9 +224,7 @@ class Fleet:
     # --- hosts -------------------------------------------------------------------------------------
 
     async def _gather_hosts(self) -> None:
-        """Wait for the first usable host and a little longer for the others, then choose which ones to
-        use.
-        """
+        """Wait for the first usable host, and a little longer for others; then choose among them."""
         until: float | None = None
         while not all(seat.tried for seat in self._seats):
             if until is None and any(seat.tried and seat.state == "connecting" for seat in self._seats):

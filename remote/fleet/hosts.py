@@ -163,8 +163,7 @@ def _find_shortcomings(facts: DeviceFacts) -> Iterator[str]:
 
 
 def create_fleet(wanted: EvaluatorSpec, means: EvaluatorResources, *, local: LocalEvaluator) -> Fleet:
-    """Return a fleet of the hosts that a run names; `local` predicts and judges, and is closed with the
-    fleet.
+    """Return a fleet of a run's hosts; `local` predicts and judges, and is closed with the fleet.
 
     Raises:
         NoHostsError: the run names no host.

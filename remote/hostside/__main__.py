@@ -57,9 +57,7 @@ def _run_step(name: str, folder: Path) -> int:
 
 
 def _exit_without_teardown(status: int) -> None:
-    """Exit as a program does, without tearing down the interpreter: that would copy memory shared with
-    forks.
-    """
+    """Exit like a program, but leave the interpreter as it is: teardown copies memory shared by forks."""
     threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001
     atexit._run_exitfuncs()  # noqa: SLF001
     sys.stdout.flush()

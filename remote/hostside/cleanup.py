@@ -25,8 +25,9 @@ _WORKERS = 4  # versions of this program
 
 
 def remove_stale_files(place: Workdir) -> int:
-    """Remove what is too old or too large; return the number of removed entries. One call at a time per
-    workdir.
+    """Remove what is too old or too large; return the number of removed entries.
+
+    Only one call runs at a time per workdir.
     """
     with (place.root / "sweep").open("a", encoding="ascii") as file:
         try:

@@ -20,9 +20,7 @@ _NOTE_BYTES = 200
 
 
 class DeviceLease:
-    """A core or CPU that is ours until `release`, or until this process and all that inherited `fd` are
-    gone.
-    """
+    """A core or CPU that is ours until `release`, or until all processes that hold `fd` are gone."""
 
     def __init__(self, index: int, fd: int) -> None:
         self.index = index

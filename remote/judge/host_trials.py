@@ -53,7 +53,7 @@ class _PieceDifference:
 
 @dataclass
 class ReturnedOutputs:
-    """The pieces that a host showed, for a job that has `host_outputs`, and the errors found by seed."""
+    """The pieces that a host showed, for a job that has `shown`, and the errors found by seed."""
 
     job: JudgeJob
     errors: dict[int, float]

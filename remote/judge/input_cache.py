@@ -31,8 +31,8 @@ class InputCache:
     ) -> list[Array]:
         """Return the inputs of a set, read-only; draw them if they are not cached.
 
-        `parts` are the boxes that will be read of each input (`read_of`). `marks` are the generator states of
-        a seed. With these, a set that is too large to be cached is drawn only where it is read.
+        `parts` are the boxes that will be read of each input. `marks` are the generator states of a seed.
+        With these, a set that is too large to be cached is drawn only where it is read.
         """
         key = (job.problem, job.size, name)
         if key in self._sets:

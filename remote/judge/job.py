@@ -45,12 +45,12 @@ class JudgeJob(FrozenModel):
     """What the worker needs besides the tracer's reply.
 
     `references` are .npy files of whole outputs, per seed judged whole and output. `whole_sets` are the same
-    for sets that are not seeds; each of these is also judged on tiles. `tiled_reference` are .npz files of
-    tiles, per input set judged on tiles. All are judged in the order given. `expression` is the file of the
-    reference's formula; empty if it could not be traced. `secret` decides which tiles are drawn; no message
-    shows it. `host_outputs` is set if a host ran the kernel: its outputs are judged, none are computed.
-    `device`: a real device ran the kernel. Then nothing is predicted, and a program that the simulator cannot
-    follow is no fault of the kernel.
+    for sets that are not seeds; each of these is in `excerpts` too. `excerpts` are .npz files of tiles, per
+    input set judged on tiles. All are judged in the order given. `expression` is the file of the reference's
+    formula; empty if it could not be traced. `secret` decides which tiles are drawn; no message shows it.
+    `shown` is set if a host ran the kernel: its outputs are judged, none are computed. `device`: a real
+    device ran the kernel. Then nothing is predicted, and a program that the simulator cannot follow is no
+    fault of the kernel.
     """
 
     model_config = ConfigDict(hide_input_in_errors=True)

@@ -26,9 +26,7 @@ class ProgramJudge(Protocol):
         ...
 
     def find_refusal(self, job: CheckJob, reply: bytes, inputs: InputCache) -> JudgeOutcome | None:
-        """Return the outcome for a program that breaks a rule, before anything runs it; None for the
-        others.
-        """
+        """Return the outcome for a program that breaks a rule, before it runs; None for the others."""
         ...
 
     def predict_latencies(self, job: PredictJob, replies: bytes) -> Sequence[PredictedLatency]:

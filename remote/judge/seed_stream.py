@@ -18,9 +18,7 @@ from seeds.inputs import draw_elements, dtype_of
 from seeds.spec import InputSpec, ProblemSpec
 
 GeneratorStates = NDArray[np.uint64]
-"""States of the generator, [chunks, 4]: high and low half of the state, whether half a draw is left, that
-half.
-"""
+"""States of the generator [chunks, 4]: high and low half, whether half a draw is left, and that half."""
 
 CHUNK = 1 << 10
 """Elements between two stored states."""

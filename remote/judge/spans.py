@@ -36,8 +36,7 @@ class InputSource:
         return self._fill_spans([(0, prod(self.shape))])
 
     def read_boxes(self, boxes: Ints) -> Array:
-        """Return the input with the elements in the boxes (row, end row, column, end column); zeros
-        elsewhere.
+        """Return the input with zeros outside the boxes (row, end row, column, end column).
 
         Rows are those of the last dimension. Pages without such elements take no memory.
         """

@@ -255,9 +255,7 @@ class HostEvaluator:
     async def _score_outcome(
         self, run: EvaluationContext, steps: EvaluationSteps, outcome: JudgeOutcome
     ) -> JudgeOutcome:
-        """Score a correct kernel end to end: for an objective always, for a gate only at the level
-        `whole`.
-        """
+        """Score a correct kernel end to end; for a gate only if it was judged on whole outputs."""
         config = self._score
         if config is None or outcome.verdict is not Verdict.CORRECT or outcome.benchmark is None:
             return outcome

@@ -25,8 +25,7 @@ def host_from_config(config: HostConfig) -> HostSpec:
 
 
 def select_hosts(addresses: Iterable[str], configured: Iterable[HostConfig]) -> list[HostSpec]:
-    """Return the hosts of these addresses, with the configuration's fields; without addresses, all of its
-    hosts.
+    """Return the hosts of these addresses with their configured fields; all hosts if there are none.
 
     Raises:
         BadHostError: an address is invalid.

@@ -41,8 +41,8 @@ def known_hosts_file(home: Path) -> Path:
 class ShownKey:
     """A key that a host showed. `place` is what it is filed under: name and port as ssh_config has them.
 
-    `describe_peer` tells who showed it: name and port, and the address that was reached unless a jump host is
-    in between.
+    `peer` tells who showed it: name and port, and the address that was reached unless a jump host is in
+    between.
     """
 
     place: str

@@ -1,5 +1,4 @@
-"""Sets a host up, or only inspects it, with the script in `deploy/`; reports what was done, found and
-missing.
+"""Sets a host up, or inspects it, with the script in `deploy/`; reports what was done, found and missing.
 
 The script is sent to the standard input of `bash -s`. Its answer is parsed strictly, like everything from a
 host.
@@ -30,9 +29,7 @@ VENDOR = (
     ("PROFILER", "capture", "-n", "KERNEL", "-s", "TRACE", "--profile-nth-exec=2"),
     ("PROFILER", "view", "-n", "KERNEL", "-s", "TRACE", "--output-format", "summary-json"),
 )
-"""The vendor's commands that the worker runs, besides the SDK's Python
-(`remote/hostside/devices/neuron.py`).
-"""
+"""The vendor's commands that the worker runs (`remote/hostside/devices/neuron.py`), except its Python."""
 
 _NO_BASH = frozenset({126, 127})
 _Line = Annotated[str, StringConstraints(max_length=2000)]

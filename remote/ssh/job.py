@@ -72,9 +72,9 @@ class JobResult:
 
     `done`: the step ended by itself and answered. `failed`: it ended without an answer. `deadline`,
     `cancelled`, `lease_lost`: it was ended. `unending`: it should have ended but processes are left;
-    `log_tail` names them, and their core stays out of use. `read_files` are the files it left, as name to
-    (sha256, bytes). `attempts` counts how often it was started: more than once only if the host went down in
-    between, and only the last attempt has a result.
+    `log_tail` names them, and their core stays out of use. `files` are the files it left, as name to (sha256,
+    bytes). `attempts` counts how often it was started: more than once only if the host went down in between,
+    and only the last attempt has a result.
     """
 
     status: Status

@@ -46,9 +46,7 @@ _DIGESTS = 1000  # per question
 
 
 class JobClient:
-    """The jobs of one home on one host. `load_worker_archive` can supply another worker than this
-    version's.
-    """
+    """The jobs of one home on one host. `worker` replaces this version's worker archive."""
 
     def __init__(self, link: SshLink, *, worker: WorkerArchive | None = None) -> None:
         self.link = link

@@ -1,5 +1,4 @@
-"""Computes a kernel's latency from the samples that a host sent; nothing else it reports about time is
-trusted.
+"""Computes a kernel's latency from a host's samples; nothing else that it reports about time is trusted.
 
 The protocol of the field's papers: rounds of 2 warm-ups and 10 runs, each round on the next NeuronCore, until
 the samples of one round lie within the device's own spread. That round counts. If none of 10 rounds is that

@@ -30,9 +30,7 @@ from state.model import ErrorInfo, Verdict
 
 _DIGEST_CHARS = 64
 _INPUT_ERROR, _LIMIT_ERROR = "InputError", "LimitError"
-"""A host's names for inputs on which a kernel cannot run, and for a kernel that exceeded its limit of
-work.
-"""
+"""A host's names for inputs on which a kernel cannot run, and for exceeding the limit of work."""
 
 
 @dataclass(frozen=True)

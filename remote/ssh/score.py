@@ -54,9 +54,7 @@ class EndToEndScore:
 
     @property
     def latency_ms(self) -> float:
-        """The candidate's median as a time: the metric itself, or for a throughput the milliseconds per
-        unit.
-        """
+        """The candidate's median as a time: the metric, or for a throughput the milliseconds per unit."""
         value = median(self.candidate)
         return value if self.better == "lower" else 1e3 / value
 
@@ -149,9 +147,7 @@ def add_to_profile(outcome: JudgeOutcome, score: EndToEndScore) -> JudgeOutcome:
 
 
 def apply_gate(outcome: JudgeOutcome, score: EndToEndScore, config: ScoreConfig) -> JudgeOutcome:
-    """Return the outcome of a correct kernel after the gate: no longer correct if the score contradicts
-    it.
-    """
+    """Return the outcome of a correct kernel after the gate, which may reject it."""
     if score.meets_ratio(config.least_ratio):
         return add_to_profile(outcome, score)
     text = (

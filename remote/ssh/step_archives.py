@@ -36,7 +36,7 @@ _STANDING_IN = {
     # The modules above use its types only in annotations; it needs a library that hosts do not have.
     "seeds/spec.py": '"""Stands in for the specification."""\n\nInputSpec = ProblemSpec = object\n',
 }
-_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest date that an archive can hold: the digest must not depend on a clock
+_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest date in an archive: the digest depends on no clock
 _SUFFIXES = frozenset({".py", ".json", ".toml"})
 
 

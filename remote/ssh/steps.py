@@ -189,17 +189,13 @@ class EvaluationSteps:
 
 
 def artefact_key(steps: EvaluationSteps, *parts: str) -> str:
-    """Return the key under which a host keeps what is compiled from these parts by this version of the
-    code.
-    """
+    """Return the key under which a host keeps what this version of the code compiles from these parts."""
     archives = [item.digest for item in steps.required_archives()]
     return hashlib.sha256(canonical_json([steps.device, archives, *parts])).hexdigest()
 
 
 def drawing_payload(spec: ProblemSpec, size: str) -> dict[str, Any]:
-    """Return the payload from which a host draws inputs: resolved shapes, and the key under which it keeps
-    them.
-    """
+    """Return the payload for drawing inputs on a host: resolved shapes, and the key to keep them under."""
     dims = spec.dims(size)
     inputs = [
         {

@@ -38,9 +38,7 @@ def load_worker_archive() -> WorkerArchive:
 
 
 def build_worker_archive(extra: Mapping[str, str] | None = None) -> WorkerArchive:
-    """Return an archive of the worker; the modules of `extra` (path to source) are added or replace
-    others.
-    """
+    """Return an archive of the worker; modules in `extra` (path to source) are added or replaced."""
     sources = {"__main__.py": _MAIN, "remote/__init__.py": _FIRST}
     for path in sorted(_PACKAGE.rglob("*.py")):
         name = f"remote/hostside/{path.relative_to(_PACKAGE).as_posix()}"

@@ -26,9 +26,7 @@ _Found = TypeVar("_Found")
 
 
 class WorkerClient:
-    """One home's conversation with one host. `step_archives` can supply another worker than this
-    version's.
-    """
+    """One home's conversation with one host. `shipped` replaces this version's worker archive."""
 
     def __init__(self, link: SshLink, shipped: WorkerArchive | None = None) -> None:
         self.link = link

@@ -1,5 +1,4 @@
-"""NKI as a language: Python with a decorator, whose text is checked, compared and tagged without running
-it."""
+"""NKI as a language: Python with a decorator; its text is checked, compared and tagged without running it."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from state.model import Digest, ErrorInfo
 
 MAX_SOURCE_CHARS = 262_144
-"""Characters of a kernel at most: far above any that a NeuronCore could hold."""
+"""Most characters of a kernel: far more than any kernel that a NeuronCore could hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +31,23 @@ class NkiLanguage:
         return find_first_offence(source)
 
     def code_digest(self, source: bytes) -> Digest:
-        """Return the digest of the syntax tree without what does not change meaning."""
+        """Return the digest of the syntax tree, ignoring everything that does not change its meaning."""
         from targets.nki.judge.normalise import code_digest
 
         return code_digest(source)
 
     def kernel_names(self, source: str) -> frozenset[str]:
-        """Return the functions at the top level, decorated ones only where there are such.
+        """Return the functions at the top level; if any are decorated, only those.
 
         Raises:
-            SourceError: it is no Python (`not_python`), or too long (`too_long`).
+            SourceError: it is not Python (`not_python`), or too long (`too_long`).
         """
         found = [node for node in _parse(source).body if isinstance(node, ast.FunctionDef)]
         decorated = [node for node in found if node.decorator_list]
         return frozenset(node.name for node in decorated or found)
 
     def operators(self, source: str) -> frozenset[str]:
-        """Return the instructions that a kernel's source calls, and the functions that it has them apply."""
+        """Return the instructions that a kernel's source calls, and the functions that they apply."""
         from nki_sim.operators import OPERATORS
 
         try:
@@ -71,7 +70,7 @@ def _parse(source: str) -> ast.Module:
         raise SourceError("too_long", text)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes in strings: they are no fault
+            warnings.simplefilter("ignore")  # about escapes in strings, which are harmless
             return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         where = f"line {error.lineno}: " if isinstance(error, SyntaxError) and error.lineno else ""
@@ -79,7 +78,7 @@ def _parse(source: str) -> ast.Module:
 
 
 def _leaf_name(node: ast.expr) -> str:
-    """The last part of a dotted name, which is what modules are spelt differently before."""
+    """The last part of a dotted name; the parts before it depend on how modules are imported."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 

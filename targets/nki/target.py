@@ -1,4 +1,4 @@
-"""The facts of Trainium that the rest of the program asks for, and where NKI's parts are."""
+"""The facts about Trainium that the rest of the program needs, and the modules of NKI's parts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from seeds.spec import ProblemWork
 
 ELEMENTWISE = ("vector", "scalar", "gpsimd")
-"""The engines that work element by element: a lane takes an element a cycle."""
+"""The elementwise engines: each lane processes one element per cycle."""
 
 COUNTERS = (
     "hbm_read_bytes",
@@ -38,7 +38,7 @@ COUNTERS = (
     "tensor_engine_active_time_percent",
     "dma_active_time",
 )
-"""The counters of a profile that planners can be shown: AccelOpt's sixteen, the tensor engine's, the DMA's.
+"""The profile counters that planners may see: AccelOpt's sixteen, the tensor engine's, the DMA's.
 
 The names and units are the profiler's: `dma_active_time` is in seconds.
 """
@@ -60,7 +60,7 @@ PARTS = Parts(
 
 @dataclass(frozen=True, slots=True)
 class NkiTarget:
-    """One generation of Trainium: a NeuronCore."""
+    """One generation of Trainium; all facts are about one NeuronCore."""
 
     name: str
     title: str
@@ -72,8 +72,7 @@ class NkiTarget:
     parts: Parts = PARTS
 
     def tight_bound_ms(self, work: ProblemWork) -> float:
-        """Return the simulator's lower bound: its own peaks, and what it says of data movement and
-        engines."""
+        """Return the simulator's lower bound, from its own peaks, data movement and engines."""
         from targets.nki.bounds import tight_bound_ms
 
         return tight_bound_ms(work, self.name)
@@ -86,7 +85,7 @@ class NkiTarget:
         return {engine: table.partitions * table.clock_ghz(engine) * 1e9 for engine in ELEMENTWISE}
 
     def rewrites(self) -> Collection[str]:
-        """Return the rewrites of the engine."""
+        """Return the names of the engine's rewrites."""
         from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 
         return tuple(TRANSFORMS)
@@ -106,8 +105,8 @@ def read_menu() -> dict[str, Technique]:
     }
 
 
-# The peaks are NKIBench's for one NeuronCore: conventions to compare by, not what this project believes of
-# the hardware (that is the tight bound).
+# The peaks are NKIBench's for one NeuronCore. They are conventions for comparison, not this project's
+# estimate of the hardware, which is the tight bound.
 TARGETS: Mapping[str, NkiTarget] = {
     "trn1": NkiTarget(
         "trn1", "Trainium1", PeakRates(bandwidth_gb_s=440.2, matmul_tflops=23.75, other_gflops=286.8)

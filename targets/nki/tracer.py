@@ -1,5 +1,4 @@
-"""The simulator's tracer as evaluators use it: what runs in the jail, what it is asked, what it calls
-itself."""
+"""The simulator's tracer for evaluators: its jailed program, its requests, and its version."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from seeds import Problem
 from targets.nki.language import NKI
 
 MAX_INSTRUCTIONS = 500_000
-"""Seven times what the largest plain kernel of NKIBench has; timing that many takes some ten seconds."""
+"""Seven times the instructions of NKIBench's largest plain kernel; timing them takes about ten seconds."""
 
 
 class NkiTracer:
@@ -28,12 +27,12 @@ class NkiTracer:
         return Path(nki_sim.__file__).parent
 
     def program(self, limits: JailLimits, *flags: str) -> JailedProgram:
-        """Return what runs in the jail; with `--batch` it answers one request a line."""
+        """Return the program to run in the jail; with `--batch` it answers one request per line."""
         return JailedProgram(
             "nki_sim.tracer",
             (*flags, "--out-fd"),
             packages=(self.package(),),
-            site_packages=True,  # NumPy, which is loaded for kernels that import it
+            site_packages=True,  # NumPy, for kernels that import it
             fills_memory=True,
             limits=limits,
         )

@@ -33,8 +33,8 @@ MAX_INSTRUCTIONS, MAX_WORK = 50_000, 1 << 30
 
 WORKER = f"""
 from remote import worker
-from remote.judge import effort
-effort.LEAST_LIMIT = {MAX_WORK}
+from remote.judge import work_limits
+work_limits.LEAST_LIMIT = {MAX_WORK}
 worker.main()
 """
 
@@ -49,7 +49,7 @@ LIMITS = (
     (targets.nki.tracer, "MAX_INSTRUCTIONS", MAX_INSTRUCTIONS),
     (deadlock, "LOOK_S", 0.1),
     (deadlock, "LOOKS", 8),
-    (remote.pool, "start", partial(_start, remote.pool.start_process)),
+    (remote.pool, "start_process", partial(_start, remote.pool.start_process)),
 )
 """What is endless ends sooner with these: (module, name, value)."""
 

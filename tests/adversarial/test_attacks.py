@@ -54,7 +54,7 @@ async def check(judge, attack: Attack, expected: Judged) -> None:
 
 async def check_honest(judge, level: str = "slices") -> None:
     honest = await judge("silu", seeds.load_problem("silu").kernel, level=level)
-    assert honest.correct, honest.error
+    assert honest.is_correct, honest.error
 
 
 async def test_the_evaluator_is_none_the_worse_for_them(judge):
@@ -75,5 +75,5 @@ async def test_caught(attack, judge):
 
 @pytest.mark.parametrize("attack", [case(attack) for attack in UNRULED])
 async def test_held_by_the_jail_alone(attack, judge, monkeypatch):
-    monkeypatch.setattr(remote.local, "lint_kernel", lambda _: None)
+    monkeypatch.setattr(remote.local, "lint_kernel", lambda *_: None)
     await check(judge, attack, attack.unruled)

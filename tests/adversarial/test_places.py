@@ -42,7 +42,7 @@ async def test_only_the_secret_tells_where_it_looks(judge, large):
 
 async def test_an_audit_needs_no_secret(judge, large):
     kernel = places.capped_outside(INSTALLATION)
-    assert (await judge(large, kernel, level="one_seed")).correct
+    assert (await judge(large, kernel, level="one_seed")).is_correct
     assert "input set outliers, all of the outputs" in await wrong(judge, large, kernel, "whole")
 
 

@@ -312,7 +312,7 @@ def test_a_best_that_nobody_could_audit_stands_at_the_level_it_has():
 
 
 @pytest.mark.parametrize("when", [
-    lambda state: any(key.endswith(Role.AUDITOR) for key in state.is_open),
+    lambda state: any(key.endswith(Role.AUDITOR) for key in state.open),
     lambda state: any(key.endswith(Role.AUDITOR) for key in state.outcomes),
 ])  # fmt: skip
 def test_a_run_that_goes_on_after_an_audit_audits_its_new_best(when: Callable):

@@ -132,7 +132,7 @@ def sequence(**speedups: float) -> Plan:
     ],
 )
 def test_each_technique_of_a_sequence_has_its_share(plan, shares):
-    assert plan.shares == pytest.approx(shares, abs=1e-8)
+    assert plan.technique_shares == pytest.approx(shares, abs=1e-8)
 
 
 def test_credit_goes_to_techniques_by_their_shares():

@@ -47,7 +47,7 @@ def test_those_that_ask_models_are_named_by_endpoints_and_repair():
 def test_asking_for_names_imports_no_proposer():
     code = (
         "import sys; from agent_core import proposers; from agent_core.decide import decide; "
-        "proposers.names(); "
+        "proposers.proposer_names(); "
         "heavy = ('targets.nki.rewrites', 'agent_core.roles.', 'libcst'); "
         "print([name for name in sys.modules if name.startswith(heavy)])"
     )

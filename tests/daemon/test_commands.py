@@ -216,7 +216,7 @@ async def test_a_command_taken_in_but_not_answered_is_answered_when_seen_again(h
         async def crash(*_):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(cut, "_answer", crash)
+        monkeypatch.setattr(cut, "_answer_command", crash)
         with pytest.raises(KeyboardInterrupt):
             await cut.handle("first", data)
         assert "first" in log.system_state().pending

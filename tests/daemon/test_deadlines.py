@@ -50,8 +50,8 @@ async def test_a_round_closes_when_the_run_has_had_its_time_and_no_other_begins(
     async with running(supervisor_of(event_log, stuck, at_a_time=4, grace_seconds=0)):
         await until(stuck.arrived.is_set)
     assert events(event_log, run, RoundDeadlinePassed) == []
-    began = event_log.began_us
-    event_log.began_us = lambda name: began(name) - int(601 * 1e6)
+    began = event_log.run_began_us
+    event_log.run_began_us = lambda name: began(name) - int(601 * 1e6)
     gate = Gate(event_log, closed=(Role.EXECUTOR,))
     async with running(supervisor_of(event_log, gate, at_a_time=4)):
         await until(lambda: events(event_log, run, RoundDeadlinePassed))
@@ -67,8 +67,8 @@ async def test_a_cap_that_is_raised_gives_the_round_under_way_more_time(event_lo
     gate = Gate(event_log, closed=(Role.EXECUTOR,))
     async with running(supervisor_of(event_log, gate, at_a_time=4, grace_seconds=0)):
         await until(gate.arrived.is_set)
-    began = event_log.began_us
-    event_log.began_us = lambda name: began(name) - int(3600 * 1e6)
+    began = event_log.run_began_us
+    event_log.run_began_us = lambda name: began(name) - int(3600 * 1e6)
     rang: list[str] = []
     deadlines = RoundDeadlines(event_log, passed=rang.append)
     state = event_log.run_state(run)

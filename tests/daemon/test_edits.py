@@ -134,12 +134,12 @@ async def test_a_file_with_faults_changes_nothing_and_is_refused(home, event_log
 
 async def test_a_file_is_taken_only_when_it_has_settled(home, event_log, edits):
     write(home, "[run.search]\nbeam = 7\n")
-    await edits.look()
+    await edits.poll()
     assert recorded(event_log) == []
     write(home, "[run.search]\nbeam = 8\nplans = 2\n")
-    await edits.look()
+    await edits.poll()
     assert recorded(event_log) == []
-    await edits.look()
+    await edits.poll()
     assert recorded(event_log)[0].config["run"]["search"]["beam"] == 8
 
 
@@ -224,10 +224,10 @@ async def test_an_edit_meets_a_run_that_is_just_ending(home, event_log, commands
     """Its end is queued when the edit is looked at, and stored before it."""
     run = await submit(commands)
     write(home, "[run.search]\nbeam = 7\n")
-    await edits.look()
+    await edits.poll()
     end = asyncio.create_task(event_log.append([NewEvent(run, RunCancelled(reason="enough"))]))
     await asyncio.sleep(0)
-    await edits.look()
+    await edits.poll()
     await end
     assert event_log.run_state(run).status is RunStatus.CANCELLED
     assert event_log.system_state().config["run"]["search"]["beam"] == 7
@@ -409,9 +409,9 @@ async def test_a_look_that_finds_nothing_new_opens_no_file(home, edits, monkeypa
         patch.setattr("io.open", None)
         await looked(edits)
         os.utime(home / "prompts" / "planner" / "ask.md", ns=(1, 1))
-        await edits.look()
+        await edits.poll()
         with pytest.raises(TypeError, match="not callable"):
-            await edits.look()
+            await edits.poll()
 
 
 async def test_where_there_is_no_folder_none_is_walked_and_no_set_is_made(event_log, commands, monkeypatch):

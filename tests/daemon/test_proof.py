@@ -63,8 +63,8 @@ def test_a_proof_dies_with_the_process_that_is_killed_over_it(tmp_path):
     work = f"import os, time; open({str(told)!r}, 'w').write(str(os.getpid())); time.sleep(1000)"
     script = (
         "import asyncio, pathlib, daemon.log_verification as proof\n"
-        f"proof._PROVER = proof._PROVER.replace('from agentctl import main\\nmain()', {work!r})\n"
-        "asyncio.run(proof.prove(pathlib.Path('/nowhere')))\n"
+        f"proof._VERIFIER = proof._VERIFIER.replace('from agentctl import main\\nmain()', {work!r})\n"
+        "asyncio.run(proof.verify_log(pathlib.Path('/nowhere')))\n"
     )
     owner = subprocess.Popen([sys.executable, "-c", script])
     while not told.exists() or not told.read_text():

@@ -160,7 +160,7 @@ def test_any_text_is_taken_or_refused(summaries, source):
         event, blobs, _ = apply_experience_command(again, EMPTY)
     except CommandRefused:
         return
-    named = {digest for one in event.experiences for digest in one.sources}
+    named = {digest for one in event.experiences for digest in one.source_digests}
     assert {digest_of(blob) for blob in blobs} == named
     assert all(mark.isprintable() or mark in "\n\t" or ord(mark) > 127 for one in event.experiences
                for mark in one.summary)  # fmt: skip

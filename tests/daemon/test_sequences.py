@@ -82,7 +82,7 @@ def test_what_paid_in_one_run_is_given_to_the_next_before_its_first_round(home):
         best = reader.run_state(first).best
         assert kept.event.candidate.id == best.id
         assert sequence.speedup == pytest.approx(reader.run_state(first).initial.latency_ms / best.latency_ms)
-    assert sequence.place == f"{first}@{kept.run_seq}"
+    assert sequence.event_id == f"{first}@{kept.run_seq}"
 
     second = submit(home, "0002-b", CONFIG.model_copy(update={"seed": 3}))
     finish(home, second)
@@ -165,25 +165,25 @@ def test_people_are_told_what_a_run_was_given_and_where_that_is_from(home, ctl):
         first: [],
         second: [
             {
-                "from": sequence.place,
+                "from": sequence.event_id,
                 "problem": "silu",
                 "speedup": sequence.speedup,
                 "steps": len(sequence.steps),
             }
         ],
     }
-    words = f"tried first what paid in {sequence.place} (silu, {sequence.speedup:.2f}x by "
+    words = f"tried first what paid in {sequence.event_id} (silu, {sequence.speedup:.2f}x by "
     assert words in ctl("status", second).out
     assert "tried first" not in ctl("status", first).out
-    assert f"{sequence.place} (silu, " in event_lines.describe_event(given.event)
+    assert f"{sequence.event_id} (silu, " in event_lines.describe_event(given.event)
     assert event_lines.describe_event(taught.event).startswith(
-        f"{sequence.place} (silu, {sequence.speedup:.2f}x by "
+        f"{sequence.event_id} (silu, {sequence.speedup:.2f}x by "
     )
     tracker = RunTracker(run=second)
     tracker.add(read(home, second, RunCreated)[0])
     said = narrate_event(given.event, tracker)
     assert said is not None
-    assert said.startswith(f"tries first what paid in {sequence.place} (silu, ")
+    assert said.startswith(f"tries first what paid in {sequence.event_id} (silu, ")
     shown = ctl("show", f"{second}@{given.run_seq}", "--json").json
     assert set(shown["blobs"]) == {leg.source for leg in sequence.legs}
     assert ctl("tail", "--type", "learning", "--run", second, "--since", "1970-01-01T00:00:00Z").out.count(
@@ -229,7 +229,7 @@ def test_a_sequence_whose_kernels_are_lost_is_not_given(home, monkeypatch):
         (whole,) = log.system_state().sequences
         gone = whole.legs[0].model_copy(update={"source": "0" * 64})
         lost = whole.model_copy(update={"legs": (*whole.legs, gone)})
-        monkeypatch.setattr(log, "system", lambda: SystemState(sequences=(lost, whole)))
+        monkeypatch.setattr(log, "system_state", lambda: SystemState(sequences=(lost, whole)))
         given, _ = with_transfer_events(log, "other", begun, [started])
         assert given.event.sequences == (whole,)
 
@@ -331,7 +331,7 @@ def test_an_experience_whose_kernels_are_lost_is_not_given(home, monkeypatch, sc
         begun = log.run_state(run).model_copy(update={"experiences": None})
         whole = log.system_state().experiences
         lost = whole[0].model_copy(update={"slow": "0" * 64})
-        monkeypatch.setattr(log, "system", lambda: SystemState(experiences=(lost, *whole)))
+        monkeypatch.setattr(log, "system_state", lambda: SystemState(experiences=(lost, *whole)))
         given, _ = with_transfer_events(log, "other", begun, [RoundStarted(round=1, slots=())])
         assert set(given.event.experiences) == set(whole)
 
@@ -354,7 +354,7 @@ def test_people_are_told_which_experiences_a_run_was_given(home, ctl, scripted_r
     tracker.add(read(home, second, RunCreated)[0])
     assert narrate_event(given.event, tracker) == f"told {event_lines.describe_event(given.event)}"
     shown = ctl("show", f"{second}@{given.run_seq}", "--json").json
-    assert set(shown["blobs"]) == {source for one in given.event.experiences for source in one.sources}
+    assert set(shown["blobs"]) == {source for one in given.event.experiences for source in one.source_digests}
 
 
 # --- techniques ---

@@ -133,7 +133,7 @@ def test_requests_made_anew_instead_of_as_logged(monkeypatch, folding):
             yield key, effect.model_copy(update={"request": f"{effect.delivery:064d}"}) if again else effect
 
     def any_request(rightly, state, event):
-        before = state.is_open.get(event.key)
+        before = state.open.get(event.key)
         return rightly(
             state, event if before is None else event.model_copy(update={"request": before.request})
         )

@@ -41,7 +41,7 @@ COMMANDS = st.one_of(
     st.builds(Propose, run=TEXT, source=st.text(min_size=1, max_size=50), note=TEXT),
     st.builds(
         lambda files, kernel: Submit.model_construct(config=RunConfig(), files=files, kernel=kernel),
-        st.dictionaries(TEXT, st.apply_binary(max_size=50), max_size=3),
+        st.dictionaries(TEXT, st.binary(max_size=50), max_size=3),
         st.none() | TEXT,
     ),
 )
@@ -56,7 +56,7 @@ def test_what_is_written_is_read_back(command):
     assert again.model_dump_json() == command.model_dump_json()
 
 
-@given(st.apply_binary(max_size=200))
+@given(st.binary(max_size=200))
 def test_files_travel_byte_by_byte(data):
     sent = Submit.model_construct(config=RunConfig(), files={"problem.toml": data}, kernel=None)
     received = parse_command(sent.model_dump_json().encode())

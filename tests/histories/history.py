@@ -105,7 +105,9 @@ def facts(history: History) -> dict[str, Any]:
             f"after {type(event).__name__}: {_told(decisions)}"
             for event, decisions in zip(history.events, asked, strict=True)
         ],
-        "codes": {key: code_digest(history.blobs[source], last.config.target) for key, source in _kernels(history)},
+        "codes": {
+            key: code_digest(history.blobs[source], last.config.target) for key, source in _kernels(history)
+        },
     }
 
 

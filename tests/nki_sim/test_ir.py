@@ -150,7 +150,7 @@ def test_deep_nesting_is_refused() -> None:
         Program.from_bytes(wire._HEAD.pack(wire.MAGIC, wire.VERSION, len(text)) + text)
 
 
-@given(st.apply_binary(max_size=400))
+@given(st.binary(max_size=400))
 def test_any_bytes_give_only_an_ir_error(noise: bytes) -> None:
     for prefix in (b"", wire._HEAD.pack(wire.MAGIC, wire.VERSION, len(noise))):
         with pytest.raises(IRError):
@@ -176,7 +176,7 @@ def rich(building: Any) -> bytes:
     """A program with all that front ends can put into one: iterations, a loop, constants, two cores."""
 
     def body(b: Any) -> None:
-        table = b.recorder.constant("table", (128, 64), "float32", bytes(128 * 64 * 4))
+        table = b.recorder.declare_constant("table", (128, 64), "float32", bytes(128 * 64 * 4))
         tile = b.tile("t")
         isa.dma_copy(tile, table)
         b.loop(2, lambda i: isa.memset(tile[:, 8 * i : 8 * i + 8], 1.0))

@@ -144,7 +144,7 @@ def kernel(x, nothing, *, mode, parts):
 """
 
 
-@given(st.apply_binary(max_size=200))
+@given(st.binary(max_size=200))
 def test_any_reply_gives_only_errors_of_the_tree(noise: bytes) -> None:
     for data in (noise, protocol._HEAD.pack(protocol.MAGIC, b"P", len(noise)) + noise,
                  protocol._HEAD.pack(protocol.MAGIC, b"E", len(noise)) + noise):  # fmt: skip

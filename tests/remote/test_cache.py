@@ -138,7 +138,7 @@ def test_a_deep_tree_is_no_trouble():
     assert digest(source) != digest(source + " + a")
 
 
-@given(st.apply_binary(max_size=300))
+@given(st.binary(max_size=300))
 def test_any_bytes_have_a_digest(data):
     assert len(code_digest(data, "trn2")) == 64
 

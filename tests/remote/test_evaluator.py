@@ -56,7 +56,7 @@ def test_bounds_of_what_does_not_exist(size, target, code):
     assert not caught.value.retryable
 
 
-@given(st.lists(st.tuples(st.apply_binary(max_size=50), st.apply_binary(max_size=50)), max_size=5))
+@given(st.lists(st.tuples(st.binary(max_size=50), st.binary(max_size=50)), max_size=5))
 def test_messages_come_out_as_they_went_in(messages):
     stream = io.BytesIO(b"".join(framing.pack_message(*message) for message in messages))
     assert list(iter(lambda: framing.read_message(stream), None)) == messages

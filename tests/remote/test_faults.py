@@ -258,7 +258,7 @@ async def test_reference_outputs_are_computed_once_and_are_the_references(silu, 
     async def never(*_, **__):
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(store, "_compute", never)
+    monkeypatch.setattr(store, "_compute_files", never)
     assert await store.load_files(silu.problem, "reduced", wholes=names) == first
 
 

@@ -65,14 +65,14 @@ def walled_attack(request, tmp_path):
 async def test_request_and_answer(attack):
     result = await attack("answer(sys.stdin.read()[::-1])", stdin=b"abc")
     assert result == JailResult(b"'cba'", 0, "", truncated=False, cpu_exhausted=False)
-    assert not result.killed
+    assert not result.was_killed
 
 
 async def test_what_waits_for_ever_is_ended_and_told_from_what_computes(attack, monkeypatch):
     monkeypatch.setattr(deadlock, "LOOK_S", 0.05)
     monkeypatch.setattr(deadlock, "LOOKS", 30)
     result = await attack("import time\ntime.sleep(1000)", cpu_s=1)
-    assert (result.asleep, result.killed, result.cpu_exhausted) == (True, False, False)
+    assert (result.asleep, result.was_killed, result.cpu_exhausted) == (True, False, False)
     busy = "import time\nend = time.process_time() + 1\nwhile time.process_time() < end: pass\nanswer(1)"
     result = await attack(busy)
     assert (result.asleep, result.answer) == (False, b"1")
@@ -218,7 +218,7 @@ async def test_an_endless_loop_ends_by_its_cpu_time(attack):
     result = await attack("while True: pass", cpu_s=1)
     assert result.cpu_exhausted
     assert result.answer == b""
-    assert not result.killed
+    assert not result.was_killed
 
 
 async def test_ignoring_the_cpu_signal_does_not_help(attack):

@@ -139,7 +139,7 @@ def test_hostile_and_failed_replies(answer, verdict, code, job):
     assert (outcome.verdict, outcome.error.code) == (verdict, code)
 
 
-@given(st.integers(0, 10_000), st.apply_binary(min_size=1, max_size=8))
+@given(st.integers(0, 10_000), st.binary(min_size=1, max_size=8))
 def test_a_damaged_reply_is_a_verdict_whatever_the_damage(at, patch):
     good = reply()
     at %= len(good)

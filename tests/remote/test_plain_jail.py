@@ -40,7 +40,7 @@ def test_an_answer_too_long_is_cut_and_said_to_be(run):
 def test_an_endless_loop_uses_up_its_time(run):
     found = run("while True: pass", cpu_s=1)
     assert found.cpu_exhausted
-    assert not found.killed
+    assert not found.was_killed
 
 
 def test_what_it_says_on_stderr_is_kept(run):

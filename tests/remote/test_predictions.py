@@ -87,7 +87,7 @@ async def test_no_text_is_read_in_this_process(make_evaluator, silu, monkeypatch
 
     digest = code_digest(silu.kernel.encode())
     for module in (rules, normalise):
-        monkeypatch.setattr(module, "parse", never)
+        monkeypatch.setattr(module, "parse_source", never)
     refused, found = await predicted(make_evaluator(), silu, f"import os\n{silu.kernel}", silu.kernel)
     assert refused.error.code == "forbidden_import"
     assert found.code == digest
@@ -127,7 +127,7 @@ async def test_a_kernel_that_ends_its_jail_takes_no_other_with_it(make_evaluator
 
 async def test_what_many_kernels_ended_is_left_and_asked_again(make_evaluator, silu, half, monkeypatch):
     evaluator = make_evaluator()
-    whole = evaluator._jailed
+    whole = evaluator._run_in_jail
 
     async def nothing(request: bytes, *flags: str):
         return replace(await whole(b"{}", *flags), answer=b"")
@@ -146,7 +146,10 @@ async def test_memory_that_other_kernels_used_is_not_held_against_one(
     make_evaluator, silu, half, monkeypatch
 ):
     evaluator = make_evaluator()
-    whole, error = evaluator._jailed, LimitError("limit_memory", "tracing needs more memory than is allowed")
+    whole, error = (
+        evaluator._run_in_jail,
+        LimitError("limit_memory", "tracing needs more memory than is allowed"),
+    )
 
     async def fills(request: bytes, *flags: str):
         first, *rest = request.split(b"\n")
@@ -185,7 +188,7 @@ async def test_the_halves_of_a_large_request_are_predicted_side_by_side(
     make_evaluator, silu, half, monkeypatch
 ):
     evaluator = make_evaluator(slots=2)
-    whole, at_once, most = evaluator._jailed, 0, 0
+    whole, at_once, most = evaluator._run_in_jail, 0, 0
 
     async def counted(request: bytes, *flags: str):
         nonlocal at_once, most
@@ -204,7 +207,7 @@ async def test_the_halves_of_a_large_request_are_predicted_side_by_side(
 
 async def test_what_ends_one_half_ends_the_other(make_evaluator, silu, monkeypatch):
     evaluator = make_evaluator(slots=2)
-    whole, begun = evaluator._jailed, asyncio.Event()
+    whole, begun = evaluator._run_in_jail, asyncio.Event()
 
     async def fails(request: bytes, *flags: str):
         if begun.is_set():

@@ -63,7 +63,7 @@ def store(home, jails):
 @pytest.mark.parametrize("count", [1, 2])
 async def test_as_many_jails_as_are_allowed_run_at_a_time(tmp_path, jails, count):
     seen = jails(at_a_time=count)
-    found = await store(tmp_path, count).get(SILU, "full", wholes=["0"], tiles=SETS, expression=True)
+    found = await store(tmp_path, count).load_files(SILU, "full", wholes=["0"], tiles=SETS, expression=True)
     assert seen.most == count
     assert all(path.exists() for path in found.all_paths())
     tiles = [names for kind, names in seen.asked if kind == "excerpts"]
@@ -75,13 +75,13 @@ async def test_as_many_jails_as_are_allowed_run_at_a_time(tmp_path, jails, count
 async def test_two_problems_have_no_more_jails_than_one(tmp_path, jails):
     seen, shared = jails(at_a_time=2), store(tmp_path, 2)
     others = (SILU, seeds.load_problem("adamw"))
-    await asyncio.gather(*(shared.get(problem, "full", tiles=SETS) for problem in others))
+    await asyncio.gather(*(shared.load_files(problem, "full", tiles=SETS) for problem in others))
     assert (seen.most, len(seen.asked)) == (2, 4)
 
 
 async def test_little_work_is_not_dealt_out(tmp_path, jails):
     seen = jails(at_a_time=1)
-    await store(tmp_path, 4).get(SILU, "reduced", tiles=SETS)
+    await store(tmp_path, 4).load_files(SILU, "reduced", tiles=SETS)
     assert seen.asked == [("excerpts", SETS)]
 
 
@@ -89,7 +89,7 @@ async def test_the_first_failure_in_order_is_told_whichever_comes_first(tmp_path
     seen = jails(at_a_time=3)
     seen.failing = {"files", "excerpts"}
     with pytest.raises(InfrastructureError, match="no files") as caught:
-        await store(tmp_path, 3).get(SILU, "reduced", wholes=["0"], tiles=SETS, expression=True)
+        await store(tmp_path, 3).load_files(SILU, "reduced", wholes=["0"], tiles=SETS, expression=True)
     assert caught.value.code == "reference_failed"
 
 
@@ -97,11 +97,11 @@ async def test_a_failure_ends_the_others_and_keeps_what_is_there(tmp_path, jails
     seen, kept = jails(at_a_time=3), store(tmp_path, 3)
     seen.failing, seen.endless = {"excerpts"}, {"expression"}
     with pytest.raises(InfrastructureError, match="no excerpts"):
-        await kept.get(SILU, "reduced", wholes=["0"], tiles=SETS, expression=True)
+        await kept.load_files(SILU, "reduced", wholes=["0"], tiles=SETS, expression=True)
     assert seen.running == 0
     assert "expression" in seen.ended
     seen.asked.clear()
-    assert all(path.exists() for path in (await kept.get(SILU, "reduced", wholes=["0"])).all_paths())
+    assert all(path.exists() for path in (await kept.load_files(SILU, "reduced", wholes=["0"])).all_paths())
     assert not seen.asked
 
 
@@ -109,7 +109,7 @@ async def test_cancelling_ends_all_jails_and_leaves_nothing(tmp_path, jails):
     seen = jails(at_a_time=3)
     seen.endless = {"files", "excerpts", "expression"}
     asking = asyncio.create_task(
-        store(tmp_path, 3).get(SILU, "reduced", wholes=["0"], tiles=SETS, expression=True)
+        store(tmp_path, 3).load_files(SILU, "reduced", wholes=["0"], tiles=SETS, expression=True)
     )
     await seen.full.wait()
     asking.cancel()

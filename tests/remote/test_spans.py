@@ -59,7 +59,7 @@ def test_parts_of_any_set_are_what_the_whole_has_there(spec, data):
     name = data.draw(st.sampled_from(suite.all_sets(spec)))
     for source, whole in zip(sources_of(spec, name), whole_of(spec, name), strict=True):
         boxes = boxes_in(whole.shape, data.draw(BOXES))
-        part = source.parts(boxes)
+        part = source.read_boxes(boxes)
         assert (part.shape, part.dtype) == (whole.shape, whole.dtype)
         assert_same(part, whole, boxes)
 

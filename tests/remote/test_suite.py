@@ -53,7 +53,7 @@ def test_a_seed_is_drawn_as_it_always_was():
         assert np.array_equal(one, other)
 
 
-@given(st.apply_binary(min_size=1, max_size=40))
+@given(st.binary(min_size=1, max_size=40))
 def test_a_program_is_judged_on_the_first_and_last_tile_and_some_others(program):
     pool = tiles.make_tile_pool(ADAMW, "full", "")
     at = tiles.choose_tiles(pool, program)

@@ -432,13 +432,13 @@ def test_missing_spec_is_a_fault_among_others():
     )
 
 
-@given(st.apply_binary(max_size=200))
+@given(st.binary(max_size=200))
 def test_any_bytes_are_a_spec_or_faults(data):
     spec, faults = parse_spec(data)
     assert (spec is None) == bool(faults)
 
 
-@given(st.integers(0, len(GOOD)), st.integers(0, len(GOOD)), st.apply_binary(max_size=6))
+@given(st.integers(0, len(GOOD)), st.integers(0, len(GOOD)), st.binary(max_size=6))
 def test_a_damaged_spec_never_raises(start, end, patch):
     spec, faults = parse_spec(GOOD[:start] + patch + GOOD[end:])
     assert (spec is None) == bool(faults)

@@ -69,7 +69,7 @@ def _child(at: str, home: Path, events: int) -> None:
 
 
 if __name__ == "__main__":
-    snapshots.EVERY = 10  # so that even a short history takes some
+    snapshots.SNAPSHOT_EVERY = 10  # so that even a short history takes some
     if sys.argv[1:]:
         main(Path(sys.argv[1]), int(sys.argv[2]))
     else:

@@ -372,7 +372,7 @@ def test_opening_needs_no_heavy_package(home: Path) -> None:
         log.append_now([NewEvent("r", step.event)], blobs=step.blobs)
     code = (
         "import json, sys; from pathlib import Path; from state.log import EventLog;"
-        f"log = EventLog.open(Path({str(home)!r})); log.state('r'); log.close();"
+        f"log = EventLog.open(Path({str(home)!r})); log.run_state('r'); log.close();"
         "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

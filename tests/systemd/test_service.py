@@ -140,7 +140,7 @@ def since_start(service) -> list[str]:
 UNRULED = f"""import sys
 sys.path[:1] = [{str(Path(__file__).parents[2])!r}]
 import remote.local
-remote.local.lint = lambda source: None
+remote.local.lint_kernel = lambda source, target: None
 from daemon.main import main
 main()
 """

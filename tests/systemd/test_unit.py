@@ -18,11 +18,11 @@ CALLS = "SystemCallFilter=mount umount2 pivot_root capset sethostname"
 
 PROBE = f"""import subprocess, sys
 sys.path[:1] = [{str(ROOT)!r}]
-from remote import walls
-from remote.jail_backends import JailedProgram, JailStrength, Limits, works
+from remote import jail_backends as walls
+from remote.jail_backends import JailedProgram, JailLimits, JailStrength, can_build_jail
 walls._PROBE_WALL_S = 8  # without capset, bubblewrap waits for ever
-probe = JailedProgram("", limits=Limits(cpu_s=2, wall_s=5))
-print(*(strength for strength in list(JailStrength)[:2] if works(strength, probe)))
+probe = JailedProgram("", limits=JailLimits(cpu_s=2, wall_s=5))
+print(*(strength for strength in list(JailStrength)[:2] if can_build_jail(strength, probe)))
 """
 
 

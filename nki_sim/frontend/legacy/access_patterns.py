@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nki_sim.frontend.legacy.tiles import Tile
 
 ResolvedAccess = tuple[int, Dims, Lookup | None, "OutOfBoundsAccess | None"]
-"""Offset, dimensions, data-dependent part, and where it leaves the tensor."""
+"""Offset, dimensions, data-dependent part, and where the access leaves the tensor."""
 
 _MATRIX = 2
 """Keys of an access to a matrix."""

@@ -100,7 +100,7 @@ def baremetal(kernel: Any = None, **options: Any) -> Any:
 
 
 def benchmark(kernel: Any = None, **options: Any) -> Any:
-    """Mark a kernel whose calls fill `.benchmark_result.nc_latency` with PREDICTED latencies, without a run."""
+    """Mark a kernel whose calls fill `.benchmark_result.nc_latency` with PREDICTED latencies; no run."""
     return jit(kernel, mode="benchmark", **options)
 
 

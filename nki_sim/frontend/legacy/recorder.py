@@ -38,7 +38,7 @@ class PendingFill(NamedTuple):
 
 
 PendingInstruction = tuple[Operator, dict[str, Any], int]
-"""An instruction, its arguments and line, recorded when the next one comes: its result may go elsewhere."""
+"""An instruction, its arguments and line; recorded when the next comes, so its result can be redirected."""
 
 
 class LegacyRecorder(Recorder):

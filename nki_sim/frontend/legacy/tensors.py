@@ -29,7 +29,7 @@ class par_dim(int):  # noqa: N801  the documented spelling
 
 
 class BlockTensor:
-    """A tensor with block dimensions, or some of its blocks: the `first` leading indices are given."""
+    """A tensor with block dimensions, or some of its blocks: those whose leading indices are `prefix`."""
 
     __slots__ = ("_made", "_maker", "_prefix", "shape")
 

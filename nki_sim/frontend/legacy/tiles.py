@@ -7,8 +7,8 @@ To write an operator of this namespace:
   dimensions, an index).
 - Turn `mask=` into boxes with `mask_boxes(mask, shape)`: None without a mask, else the parts of the tile that
   remain. If the list is empty, skip the instruction. Clip operands by indexing them with slices.
-- A tile may reach beyond its tensor as long as a mask removes that part. It then has no `sig`, so that using
-  it in an instruction reports the error.
+- A tile may reach beyond its tensor as long as a mask removes that part. Its `reach` is then not None, and an
+  instruction that uses it reports the error.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def op_value(name: str) -> LanguageFunction:
 
 
 Recipe = Callable[[Tensor, Tensor, MaskBoxes], None]
-"""Emits what fills the first tile from the second."""
+"""Emits instructions that fill the first tile from the second."""
 
 
 def activation_recipe(op: str) -> Recipe:
@@ -142,7 +142,7 @@ def _subtract_remainder(
 
 
 _INTEGRAL = 2.0**23
-"""From here on every float32 is an integer."""
+"""From this magnitude on every float32 is an integer."""
 
 
 def _integral_recipe(op: str, divisor: float) -> Recipe:
@@ -187,7 +187,7 @@ def _emit_tangent(result: Tensor, x: Tensor, where: MaskBoxes) -> None:
 
 
 _STEEP = 2.0**30
-"""Beyond this the arctangent is half a turn's half, as float32 has it."""
+"""Beyond this magnitude the arctangent is pi / 2 in float32."""
 
 
 def _emit_arctangent(result: Tensor, x: Tensor, where: MaskBoxes) -> None:

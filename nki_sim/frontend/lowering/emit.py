@@ -14,7 +14,7 @@ Box = tuple[tuple[int, int], ...]
 """First and one past the last element along each axis of a tile."""
 
 MaskBoxes = Sequence[Box] | None
-"""What a mask leaves of the tile that an instruction works on; None for all of it."""
+"""The parts of a tile that a mask leaves; None for the whole tile."""
 
 
 def declare_tile(shape: Sequence[int], dtype: Any, buffer: str = "sbuf") -> Tensor:

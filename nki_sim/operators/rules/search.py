@@ -14,7 +14,7 @@ FP32_MIN = -3.4028234663852886e38
 CORE_PARTITIONS = 16
 """Partitions of each of GpSimd's eight cores."""
 QUADRANT = 32
-"""Partitions between which data moves on its way through the vector engine."""
+"""Partitions among which VectorE can move data."""
 UNMODIFIED = 255
 """In a shuffle mask: leave that partition of the destination."""
 _INT32 = 1 << 31

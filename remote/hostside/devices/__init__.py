@@ -37,9 +37,7 @@ class LoadedKernel:
         raise NotImplementedError
 
     def time_runs(self, warmups: int, runs: int) -> list[float]:
-        """Return the milliseconds of `runs` runs after `warmups` untimed ones, on the inputs of the last
-        `run`.
-        """
+        """Return the milliseconds of `runs` runs, after `warmups` untimed ones, on the last inputs."""
         raise NotImplementedError
 
     def close(self) -> None:

@@ -63,7 +63,8 @@ def run_unwatched(program: JailedProgram, request: bytes, strength: JailStrength
     with tempfile.TemporaryFile() as told, tempfile.TemporaryFile() as said:
         reader, writer = os.pipe()
         process = subprocess.Popen(
-            jail_command(strength, program, writer), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said,
+            jail_command(strength, program, writer),
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said,
             env={}, cwd="/", pass_fds=(writer,), start_new_session=True,
         )  # fmt: skip
         os.close(writer)

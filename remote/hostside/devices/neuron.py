@@ -179,9 +179,7 @@ def profile_kernel(task: StepTask, artefact: Path) -> tuple[str, str]:
 
 
 def _parse_compiler_answer(answer: bytes) -> dict[str, Any]:
-    """Parse the jailed compiler's answer; nothing in it is trusted, as the kernel's Python may have written
-    it.
-    """
+    """Parse the jailed compiler's answer; do not trust it, the kernel's Python may have written it."""
     with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(answer)
         if (

@@ -3,7 +3,7 @@
 Up to 64 input elements are marked, one bit each, and operations unite the sets of their operands. Under the
 policy `must` (reference) a set may be too small; under `may` (program) it may be too large. A program is
 wrong if the reference must depend on an element that the program cannot depend on. Neither policy sees that
-terms cancel, such as the shift of a softmax, so callers confirm a rejection with `Residues` first.
+terms cancel, such as the shift of a softmax, so callers confirm a rejection first (`dependence`).
 """
 
 from __future__ import annotations

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from remote.judge.identity.prime_fields import PrimeField, ResidueArray
 
 P, Q = 1951617359, 975808679
-"""P = 2 Q + 1. The primes up to 41 are squares modulo P, those up to 29 modulo Q, so roots of sizes are
-exact.
-"""
+"""P = 2 Q + 1. Primes up to 41 are squares modulo P, up to 29 modulo Q: roots of sizes are exact."""
 
 BASE = pow(1234567891, 2, P)
 """A square, so that its order is Q. It need not be secret: the symbols are."""

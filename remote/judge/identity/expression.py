@@ -254,9 +254,7 @@ class AxisAlignment:
 
 
 def align_view(source: Shape, shape: Shape, strides: Shape, offset: int) -> AxisAlignment | None:
-    """Return how each axis of a strided part runs along one axis of its source; None if one runs across
-    axes.
-    """
+    """Return how each axis of a strided part runs along one axis of its source; None if one does not."""
     if not prod(source):
         return None
     starts = tuple(int(at) for at in np.unravel_index(offset, source))

@@ -224,9 +224,7 @@ _INTEGER_FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def apply_to_known(name: str, *values: Array) -> Array | None:
-    """Return a function's values for known numbers, NaN where an argument is NaN; None: not implemented
-    here.
-    """
+    """Return a function's values for known numbers (NaN for NaN); None if it is not implemented here."""
     with np.errstate(all="ignore"):
         if name in _NUMPY_FUNCTIONS:
             return np.asarray(_NUMPY_FUNCTIONS[name](*values), np.float64)

@@ -97,9 +97,7 @@ def piece_region(
 def write_piece(
     target: Array, part: Array, where: Sequence[AxisPositions], part_axes: Sequence[int | None]
 ) -> None:
-    """Write a piece to its place; `part_axes` gives, for each axis of the target, the piece's axis or
-    None.
-    """
+    """Write a piece to its place; `part_axes` has the piece's axis, or None, for each target axis."""
     order = [axis for axis in part_axes if axis is not None]
     rest = [axis for axis in range(part.ndim) if axis not in order]
     counts = tuple(len(at) for at in where)

@@ -39,9 +39,7 @@ _MAX_NAMED_CONSTANTS = 1 << 12  # beyond this many different constants, all are 
 
 
 class DoubtFlags(IntFlag):
-    """Reasons for which a value is outside the covered fragment, so that different results may still be
-    equal.
-    """
+    """Reasons why a value is outside the covered fragment, so that differing results may be equal."""
 
     ORDER = 1  # a maximum, a minimum or a comparison
     FUNCTION = 2  # a function without rules

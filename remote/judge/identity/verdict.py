@@ -1,5 +1,4 @@
-"""Decides whether a program computes the reference's formula: proven on parts of the outputs, tested, or
-rejected.
+"""Decides whether a program computes the reference's formula: proven, tested, or rejected.
 
 `proven`: equal over the residues, for two draws of the secret symbols. `rejected`: different there and, in
 float64 too, by more than rounding constants explains, and the simulator agrees with the program's formula; or
@@ -67,9 +66,7 @@ class IdentityFinding:
 
 @dataclass(frozen=True, slots=True)
 class _SymbolDraw:
-    """The elements that differ, and the `DoubtFlags` of each; flags of elements that agree are
-    meaningless.
-    """
+    """The elements that differ, and the `DoubtFlags` of each; ignore the flags of the others."""
 
     differs: NDArray[np.bool_]
     why: NDArray[np.uint8]
@@ -105,9 +102,7 @@ class _DrawSummary:
 
     @property
     def is_proof(self) -> bool:
-        """Roots that are undefined for some symbols are defined for others: agreement where they exist is
-        enough.
-        """
+        """Roots undefined for some symbols are defined for others: agreement where they exist is enough."""
         return (
             bool(self.proven)
             and not self.marks & ~DoubtFlags.ROOT

@@ -1,6 +1,7 @@
 """How home uses each kind of device that hosts have: compiles kernels and judges times.
 
-A target brings the kinds that its hosts may report (`devices` in `targets.base`).
+A target brings the kinds that its hosts may report (`devices` of `targets.base.Parts`). The implementations
+for NKI are in `targets/nki/hosts`.
 """
 
 from __future__ import annotations

@@ -144,9 +144,7 @@ class NeuronDevice:
         *,
         core: int | None = None,
     ) -> tuple[tuple[float, ...], float | None]:
-        """Take one round on `core`, or on the core after that of the round before; also time the parent, in
-        turns.
-        """
+        """Take one round on `core`, or on the core after the last one; time the parent too, in turns."""
         spec, protocol = run.problem.spec, protocol_for(run.request.target)
         self._rounds += 1
         artefacts = [compiled.key, *([parent] if parent else [])]

@@ -1,5 +1,4 @@
-"""Parses summaries of neuron-profile and neuron-explorer (`view --output-format summary-json`) of any
-release.
+"""Parses profiler summaries (`view --output-format summary-json`) of neuron-profile and neuron-explorer.
 
 Known shapes: an object of counters under the name of each profiled network (neuron-profile), the object of
 counters itself (neuron-explorer), a list of such objects, one for each core, and any of these under `summary`

@@ -108,7 +108,8 @@ class SimulatedDevice:
         protocol = protocol_for(run.request.target)
         spec = run.problem.spec
         payload = {
-            **drawing_payload(spec, run.request.size), **compiled.call, "artefacts": [compiled.key], "work": 1,
+            **drawing_payload(spec, run.request.size), **compiled.call,
+            "artefacts": [compiled.key], "work": 1,
             "set": str(spec.seeds[0]), "warmups": 0, "runs": protocol.runs, "dry": True,
         }  # fmt: skip
         answer = await steps.run_step("benchmark", payload, cores=1, prefer=core, deadline_s=LONG_S)

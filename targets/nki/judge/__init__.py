@@ -1,5 +1,4 @@
-"""The program side of the judge: checks NKI programs against rules, outputs, the reference's formula, and
-time.
+"""The program side of the judge: checks rules, outputs, formula and time of NKI programs.
 
 The trusted worker loads `NkiJudge`. Everything that needs no program (inputs, references, tolerances, and
 what hosts show) is in `remote.judge`. Open `program.py` first.

@@ -95,9 +95,7 @@ BUILTINS = frozenset(
     RuntimeError StopIteration TypeError ValueError ZeroDivisionError True False None
     """.split()  # noqa: SIM905  forty names read better as one text
 )
-"""Not `hash` and `id`, which expose addresses, nor `type`: the type of an array creates arrays over raw
-memory.
-"""
+"""Not `hash` and `id`, which expose addresses; not `type`, as an array's type opens raw memory."""
 
 INTERNALS = frozenset(
     """
@@ -108,8 +106,9 @@ INTERNALS = frozenset(
     f_back f_builtins f_code f_globals f_locals f_trace with_traceback
     """.split()  # noqa: SIM905  thirty names read better as one text
 )
-"""Attributes without an underscore that lead out of a kernel: to imports of the simulator's modules, to files
-and raw memory from arrays, to the frames of callers.
+"""Attributes without an underscore that lead out of a kernel.
+
+They reach imports of the simulator's modules, files and raw memory through arrays, and the frames of callers.
 """
 
 SPECIAL_METHODS = frozenset(
@@ -119,6 +118,4 @@ SPECIAL_METHODS = frozenset(
     __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __floordiv__ __mod__ __neg__ __matmul__
     """.split()  # noqa: SIM905  thirty names read better as one text
 )
-"""Special methods that a kernel's classes may define; others hook into pickling, arrays, imports or
-lookups.
-"""
+"""Special methods that a kernel's classes may define; others hook into pickling, arrays or imports."""

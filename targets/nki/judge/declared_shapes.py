@@ -71,9 +71,7 @@ def _forms_with_rows(program: Program, rows: Mapping[int, int]) -> tuple[list[Fo
 
 
 def _form_with_rows(form: Form, rows: Mapping[int, int], itemsizes: Mapping[int, int]) -> Form:
-    """The form with other row lengths, given in declared elements and counted in the operand's type, by
-    position.
-    """
+    """The form with other row lengths, by position; given in declared elements."""
     operands = list(form.operands)
     for place, row in rows.items():
         item = operands[place]

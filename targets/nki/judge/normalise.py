@@ -1,5 +1,4 @@
-"""Finds duplicate kernels: digests a source's syntax tree without everything that has no effect on its
-meaning.
+"""Finds duplicate kernels: digests a source's syntax tree without what has no effect on its meaning.
 
 Comments, formatting, docstrings, and spellings of the same constant do not count; everything else does. The
 tree is serialised by our own walk, because `ast.dump` changes between Python versions.

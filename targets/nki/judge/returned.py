@@ -1,6 +1,4 @@
-"""The numerics stage for a kernel that a host ran and whose program is known: also precision and
-relations.
-"""
+"""The numerics stage for a kernel that ran on a host, if its program is known too."""
 
 from __future__ import annotations
 

@@ -203,9 +203,7 @@ def _check_attribute(node: ast.Attribute, restricted: Mapping[str, str]) -> Iter
 
 
 def _is_own_attribute(node: ast.Attribute) -> bool:
-    """Whether an underscored attribute belongs to the class it is used in, or is an inherited special
-    method.
-    """
+    """Whether an underscored attribute belongs to its class, or is an inherited special method."""
     match node.value:
         case ast.Name(id="self"):
             return not node.attr.startswith("__")

@@ -1,5 +1,4 @@
-"""The numerics stage: runs a program on the suite's inputs, in tiles and whole, and compares with the
-reference.
+"""The numerics stage: runs a program on the suite's inputs and compares outputs with the reference.
 
 Tiles come first because they cost least: all input sets on a few tiles of the outputs, running only the part
 of the program that these need. Then come whole outputs, for as many seeds and other sets as the job asks for.

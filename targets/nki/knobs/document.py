@@ -1,6 +1,4 @@
-"""Stores the knobs of an IR as plain data, for files and events; the graph is traced again from its
-workload.
-"""
+"""Stores the knobs of an IR as plain data; the graph itself is traced again from its workload."""
 
 from __future__ import annotations
 

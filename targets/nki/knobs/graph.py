@@ -33,8 +33,7 @@ class Dim:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor of the workload; its first dimension lies on the partitions, and a one-dimensional value is a
-    column.
+    """A tensor of the workload; the first dimension lies on the partitions, one dimension is a column.
 
     The first `lead` dimensions are those of a batch, which are walked one by one. A value that is `spread`
     over a dimension is a row instead of a column: the chip holds it identically in every partition of its
@@ -77,9 +76,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Graph:
-    """What a workload computes, and on which target. `values` are the inputs and the calls' results, in
-    order.
-    """
+    """What a workload computes on a target. `values` are the inputs and the calls' results, in order."""
 
     name: str
     target: str

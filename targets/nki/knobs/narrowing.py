@@ -145,9 +145,7 @@ def widest_ir(graph: Graph, order: tuple[str, ...], ltiles: dict[str, int] | Non
 def widest_layout(
     graph: Graph, order: tuple[str, ...], ltiles: dict[str, int] | None = None
 ) -> Layout | None:
-    """The layout in which every buffer holds everything; where rounds contradict the order, with one
-    round.
-    """
+    """The layout in which every buffer holds everything, with one round if rounds contradict the order."""
     start = widest_ir(graph, order, ltiles)
     single = {dim: graph.dim[dim].tiles for dim in graph.rounds}
     return build_layout(start) or build_layout(widest_ir(graph, order, {**start.ltiles, **single}))
@@ -262,9 +260,7 @@ def _single_round_irs(graph: Graph, summed: Sequence[str]) -> Iterator[KernelIR]
 
 
 def _uniform_ir(graph: Graph, order: tuple[str, ...], scopes: Mapping[str, Scope]) -> KernelIR:
-    """The IR in which all buffers hold the same share of a dimension; all of it unless `scopes` says
-    otherwise.
-    """
+    """The IR in which all buffers hold the same share of a dimension: all, unless in `scopes`."""
     blocks = {dim for dim, scope in scopes.items() if scope is Scope.PER_BLOCK}
     ltiles = {dim.name: _small_block(graph, dim.name) if dim.name in blocks else 1 for dim in graph.dims}
     held = {

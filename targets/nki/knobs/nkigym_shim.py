@@ -27,9 +27,7 @@ def nkigym_kernel(function: F) -> F:
 
 @contextmanager
 def provide_nkigym() -> Iterator[None]:
-    """Make `from nkigym.ops import NKIMatmul` and `from nkigym.ops.matmul import NKIMatmul` work inside the
-    context.
-    """
+    """Make `from nkigym.ops import NKIMatmul` and `from nkigym.ops.matmul import NKIMatmul` work."""
     made = {} if PACKAGE in sys.modules or find_spec(PACKAGE) is not None else _build_modules()
     sys.modules.update(made)
     try:

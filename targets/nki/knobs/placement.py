@@ -1,16 +1,16 @@
-"""Where everything is, mechanically: which loops a step runs in, and in which of them a buffer is made anew.
+"""Derives where everything is: the loops that a step runs in, and the loop in which a buffer is made.
 
-Along a dimension, a step takes the most that its operator reaches and its buffers hold at once: all, a
-block, or a tile. It runs in the loops that this leaves (its *own*), and in those that its result is made
-anew in (the result's *context*), no others: so nothing is computed again without need. A buffer's context
-are the loops that its readers run in, from the outside in, as deep as its scopes say: inside `d.tile` for
-PER_TILE, inside `d.block` for PER_BLOCK. Contexts are found from the output backwards. A loop that runs once
-is none: nothing runs in it, and no scope puts a buffer inside of it.
+Along a dimension, a step takes as much at once as its operator reaches and its buffers hold: all, a block, or
+a tile. It runs in the remaining loops (its *own*), and in those in which its result is made again (the
+result's *context*), and in no others: so nothing is computed twice without need. A buffer's context are the
+loops that its readers run in, from the outside in, as deep as its scopes say: inside `d.tile` for PER_TILE,
+inside `d.block` for PER_BLOCK. Contexts are found from the output backward. A loop that runs once counts as
+no loop: nothing runs in it, and no scope puts a buffer inside it.
 
-After a sum over a dimension the loops of that dimension begin again, for who reads the sum. The *stage* of a
-step in a loop says how many sums over it precede the step; a loop is shared only within a stage. A running
-sum, and a sum of one round, is read within the same round: only the loop over the tiles of its block begins
-again. In a dimension that is gone through in rounds a step takes no more than a block.
+After a sum over a dimension, the loops of that dimension start again for the readers of the sum. The *stage*
+of a step in a loop is the number of sums over that loop that precede the step; a loop is shared only within a
+stage. A running sum, or the sum of one round, is read within the same round: only the loop over the tiles of
+its block starts again. In a dimension that is walked in rounds a step takes at most a block.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ LoopStage = tuple[str, int]
 class Placement:
     """Where the steps of an IR run and its buffers live.
 
-    `spans` say how much of a dimension a step takes at once, by step and dimension; `own` and `paths` are by
-    step, `contexts` and `depths` by buffer. A depth is the number of loops of the whole order that a buffer's
-    scopes put it inside of.
+    `spans` is how much of a dimension a step takes at once, by step and dimension. `own` and `paths` are by
+    step, `contexts` and `depths` by buffer. A depth is the number of loops, in the whole order, that a
+    buffer's scopes put it inside of.
     """
 
     spans: Mapping[tuple[int, str], Scope]
@@ -48,7 +48,7 @@ class Placement:
 
 
 def compute_placement(ir: KernelIR) -> Placement:
-    """Where everything is; also of knobs that contradict each other, which `validity` finds out."""
+    """Compute the placement; also for contradictory knobs, which `validity` reports."""
     steps = ir.plan.steps
     spans = {key: _step_span(ir, key[1], *of) for key, of in ir.plan.step_reach.items()}
     reduced = {step.number: _reduced_loops(ir, step, spans) for step in steps}
@@ -88,7 +88,7 @@ def _buffer_depth(ir: KernelIR, buffer: Buffer) -> int:
 
 
 def widest_scope(ir: KernelIR, buffer: Buffer, dim: str) -> Scope:
-    """The most that a buffer had better hold: of what is walked outside of its rounds, what a round sees."""
+    """The most that a buffer should hold: for a dimension walked outside its rounds, what one round sees."""
     round_of = ir.plan.round_dims.get(buffer.name)
     if has_rounds(round_of, ir):
         at = ir.loop_position[f"{round_of}.{BLOCK}"]
@@ -98,23 +98,23 @@ def widest_scope(ir: KernelIR, buffer: Buffer, dim: str) -> Scope:
 
 
 def has_rounds(dim: str | None, ir: KernelIR) -> TypeGuard[str]:
-    """Whether there is a dimension that is gone through in more than one round."""
+    """Whether a dimension exists and is walked in more than one round."""
     return dim is not None and ir.trip_count(f"{dim}.{BLOCK}") > 1
 
 
 def is_used(ir: KernelIR, step: PlanStep) -> bool:
-    """Whether a step runs at all: what is carried from round to round is of no use where there is one."""
+    """Whether a step runs at all: carrying from round to round is useless with a single round."""
     return step.entry.carries is None or has_rounds(dict(step.axes)[ROUND_AXIS], ir)
 
 
 def scope_depth(ir: KernelIR, dim: str, scope: Scope) -> int:
-    """How many loops a scope puts a buffer inside of, at least."""
+    """The least number of loops that a scope puts a buffer inside of."""
     around = (f"{dim}.{level}" for level in (BLOCK, TILE)[: Scope.FULL - scope])
     return max((ir.loop_position[loop] + 1 for loop in around if ir.trip_count(loop) > 1), default=0)
 
 
 def _is_whole(ir: KernelIR, buffer: Buffer) -> bool:
-    """Whether a buffer of PSUM is drained when all is summed: also where a block is all there is."""
+    """Whether a PSUM buffer is drained only at the end; also if a block is everything."""
     if buffer.partial is None:
         return False
     held = ir.scopes[buffer.name][buffer.partial]
@@ -141,13 +141,13 @@ def _walked_loops(step: PlanStep, spans: Mapping[tuple[int, str], Scope]) -> lis
 
 @cache
 def _remaining_loops(dim: str, scope: Scope) -> frozenset[str]:
-    """The loops that are left when a step takes so much of a dimension at once."""
+    """The loops that remain if a step takes this much of a dimension at once."""
     names = (f"{dim}.{BLOCK}", f"{dim}.{TILE}")
     return frozenset(names[: 2 - scope])
 
 
 def _step_span(ir: KernelIR, dim: str, limit: int, holders: tuple[str, ...]) -> Scope:
-    """The most that an instruction reaches, in tiles of a dimension, and all of these buffers hold."""
+    """The most tiles of a dimension that an instruction reaches and all of these buffers hold."""
     widest = Scope.PER_BLOCK if dim in ir.graph.rounds else Scope.FULL
     most = min((widest, *(ir.scopes[name][dim] for name in holders)))
     return next(
@@ -158,7 +158,7 @@ def _step_span(ir: KernelIR, dim: str, limit: int, holders: tuple[str, ...]) -> 
 
 @lru_cache(maxsize=512)
 def _step_stages(plan: BufferPlan, whole: frozenset[str]) -> Mapping[int, Mapping[str, int]]:
-    """How many sums over each loop precede a step, as late as its readers allow."""
+    """The number of sums over each loop that precede a step, as late as its readers allow."""
     loops = [f"{dim}.{level}" for dim in plan.graph.dim for level in (BLOCK, TILE)]
     sums = {step.number: _summed_loops(plan, step, whole) for step in plan.steps}
     last = plan.steps[-1]
@@ -175,7 +175,7 @@ def _step_stages(plan: BufferPlan, whole: frozenset[str]) -> Mapping[int, Mappin
 
 
 def _summed_loops(plan: BufferPlan, step: PlanStep, whole: frozenset[str]) -> frozenset[str]:
-    """The loops that are summed over once a step has run in all of them."""
+    """The loops that are summed over after a step has run in all of them."""
     source, result = plan.buffer.get(step.operands[0][1]), plan.buffer.get(step.result)
     dim = step.reduced_dim
     if source is not None and source.partial is not None:

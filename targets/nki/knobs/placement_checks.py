@@ -1,4 +1,4 @@
-"""Contradictions of places: buffers that are made anew in a loop that they have to outlive."""
+"""Checks placements for contradictions: buffers that are made again in a loop that they must outlive."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from targets.nki.knobs.report import CheckFailure, KnobFix
 
 
 def find_contradictions(ir: KernelIR, place: Placement) -> Iterator[CheckFailure]:
-    """Buffers whose loops are not those of all that use them; of each buffer the outermost loop first."""
+    """Buffers whose loops differ from those of their users; for each buffer the outermost loop first."""
     for buffer in ir.plan.buffers:
         if place.contexts[buffer.name]:
             found = [
@@ -26,7 +26,7 @@ def find_contradictions(ir: KernelIR, place: Placement) -> Iterator[CheckFailure
 
 
 def find_splits(ir: KernelIR, place: Placement, nest: LoopNest) -> Iterator[CheckFailure]:
-    """Buffers whose users share their loops by name, and yet run in two of them."""
+    """Buffers whose users share loops by name, but run in two separate copies of a loop."""
     chains = dict(nest.step_chains())
     for buffer in ir.plan.buffers:
         users = [
@@ -50,7 +50,7 @@ def find_splits(ir: KernelIR, place: Placement, nest: LoopNest) -> Iterator[Chec
 
 
 def _round_loop(chain: tuple[LoopNest, ...], dim: str) -> int | None:
-    """Which loop over the rounds of a dimension is among these."""
+    """The loop over the rounds of a dimension among these."""
     found = (id(nest) for nest in chain if nest.level is not None and nest.level[0] == f"{dim}.{BLOCK}")
     return next(found, None)
 
@@ -74,13 +74,13 @@ def _scope_contradictions(ir: KernelIR, place: Placement, buffer: Buffer) -> Ite
 
 
 def _is_outside_rounds(ir: KernelIR, loop: str, buffer: Buffer) -> bool:
-    """Whether a loop is outside of the rounds that a buffer is made anew in, and cannot but be."""
+    """Whether a loop is necessarily outside the rounds in which a buffer is made again."""
     rounds = has_rounds(buffer.round, ir)
     return rounds and ir.loop_position[loop] < ir.loop_position[f"{buffer.round}.{BLOCK}"]
 
 
 def _round_contradictions(ir: KernelIR, place: Placement, buffer: Buffer) -> Iterator[CheckFailure]:
-    """Loops over the rounds that a buffer has to outlive."""
+    """Loops over the rounds that a buffer must outlive."""
     for loop, _ in place.contexts[buffer.name]:
         if loop.split(".")[0] == buffer.running:
             detail = f"{buffer.name} goes on over all of {buffer.running}, but is made anew in {loop}"
@@ -90,7 +90,7 @@ def _round_contradictions(ir: KernelIR, place: Placement, buffer: Buffer) -> Ite
 
 
 def _user_contradictions(ir: KernelIR, place: Placement, buffer: Buffer) -> Iterator[CheckFailure]:
-    """Steps that do not run in all loops of the context and no others outside of its innermost."""
+    """Steps that do not run in all loops of the context, or run in others outside its innermost loop."""
     context = place.contexts[buffer.name]
     innermost = ir.loop_position[context[-1][0]]
     for step in ir.plan.steps:
@@ -102,7 +102,7 @@ def _user_contradictions(ir: KernelIR, place: Placement, buffer: Buffer) -> Iter
 
 
 def _other_stages(place: Placement, step: PlanStep, context: tuple[LoopStage, ...]) -> set[LoopStage]:
-    """Loops over a step's own dimensions that belong to another stage than the step."""
+    """Loops over a step's own dimensions that belong to a different stage than the step."""
     mine = {dim for _, dim in step.axes}
     stages = place.stages[step.number]
     return {level for level in context if level[0].split(".")[0] in mine and level[1] != stages[level[0]]}
@@ -111,7 +111,7 @@ def _other_stages(place: Placement, step: PlanStep, context: tuple[LoopStage, ..
 def _interval_failure(
     ir: KernelIR, place: Placement, buffer: Buffer, step: PlanStep, level: LoopStage
 ) -> CheckFailure:
-    """A step that uses a buffer and does not run in the same rounds of a loop."""
+    """The failure for a step that uses a buffer and does not run in the same iterations of a loop."""
     loop = level[0]
     if step.result == buffer.name and loop.split(".")[0] in _summed_dims(place, step):
         check, text = "reduction_interval", f"adds up over {loop}, in which {buffer.name} is made anew"
@@ -125,14 +125,14 @@ def _interval_failure(
 
 
 def _summed_dims(place: Placement, step: PlanStep) -> set[str]:
-    """The dimensions that a step adds up over."""
+    """The dimensions that a step sums over."""
     return {loop.split(".")[0] for loop in place.reduced[step.number]} | {step.reduced_dim or ""}
 
 
 def outliving_scopes(ir: KernelIR, buffer: Buffer, loop: str) -> KnobFix:
-    """Scopes with which a buffer is made outside of a loop: the least of each dimension that does it.
+    """Scopes that put a buffer outside a loop: the least of each dimension that achieves it.
 
-    What is made anew in each round is made once where there is one.
+    A buffer that is made again in each round is made once if there is a single round.
     """
     at = ir.loop_position[loop]
     fixes: list[tuple[Knob, Any]] = []

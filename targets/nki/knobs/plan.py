@@ -1,12 +1,12 @@
-"""What a graph needs on the chip: buffers, and steps that fill one from others. The knobs say where.
+"""Plans what a graph needs on the chip: buffers, and steps that fill one from others; the knobs place them.
 
-An input is loaded once, into SBUF, for all that read it there. What the tensor engine computes is in PSUM
-first, and a step of its own takes it to SBUF, unless it is read where it is; the result is stored from SBUF.
-A buffer of PSUM that a sum is made in and drained from is *partial* in the dimension that is summed over: how
-much of it the buffer holds when it is drained is a knob too.
+An input is loaded once, into SBUF, for all its readers there. Results of the tensor engine are in PSUM first,
+and a step of its own copies them to SBUF, unless they are read in place. The result is stored from SBUF. A
+PSUM buffer in which a sum is made and from which it is drained is *partial* in the summed dimension: how much
+of that dimension it holds when it is drained is a knob too.
 
-Where a dimension is gone through in rounds, a buffer of a *round* is made anew in each, one that is *running*
-outlives them all. A step may have a *state*: a buffer of its own in which it carries its operand to the next.
+If a dimension is walked in rounds, a buffer of a *round* is made again in each, and a *running* one outlives
+them all. A step may have a *state*: a buffer of its own in which it carries its operand to the next round.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from targets.nki.knobs.graph import PARTITIONS_PREFIX, Call, Graph, SettingValue
 from targets.nki.knobs.operators import DRAIN, LOAD, OPERATORS, SPREAD, STATE_SLOT, STORE, Operator
 
 _BATCH = "#"
-"""Letters of the axes of a batch begin so, in every step."""
+"""Prefix of the letters of batch axes, in every step."""
 
 ROUND_AXIS = "~"
-"""The letter of the dimension whose rounds a step runs in although it lies over no tensor of it."""
+"""The letter of the dimension whose rounds a step runs in although none of its tensors has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A tile's worth or more of a value on the chip; `partial` is the dimension that is being summed over."""
+    """A part of a value on the chip, a tile or more; `partial` is the dimension that is being summed."""
 
     name: str
     memory: str
@@ -41,7 +41,7 @@ class Buffer:
 
     @property
     def core_dims(self) -> tuple[str, ...]:
-        """The dimensions that instructions see: those after the batch's."""
+        """The dimensions that instructions see: those after the batch."""
         return self.dims[self.lead :]
 
     @property
@@ -53,7 +53,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class PlanStep:
-    """An operator on buffers and arrays in HBM; `axes` ties its letters to dimensions."""
+    """An operator on buffers and arrays in HBM; `axes` maps its letters to dimensions."""
 
     number: int
     operator: str
@@ -70,7 +70,7 @@ class PlanStep:
 
     @cached_property
     def tensors(self) -> tuple[str, ...]:
-        """All it reads, its state, and what it writes, which comes last."""
+        """All tensors it reads, its state, and the tensor it writes, last."""
         return (*(name for _, name in self.operands), *((self.state,) if self.state else ()), self.result)
 
     @cached_property
@@ -80,7 +80,7 @@ class PlanStep:
 
     @cached_property
     def single_tile_dims(self) -> frozenset[str]:
-        """Dimensions of which an instruction takes a tile at a time: on partitions, and of a batch."""
+        """Dimensions of which an instruction takes one tile at a time: of partitions and of a batch."""
         read = self.entry.operands.items() if self.entry.reads == "sbuf" else ()
         on_partitions = (letters for slot, letters in read if slot not in self.entry.rows)
         first = [letters[0] for letters in (*on_partitions, self.entry.result)]
@@ -89,7 +89,7 @@ class PlanStep:
 
 @dataclass(frozen=True, eq=False)
 class BufferPlan:
-    """Arrays in HBM, buffers and steps, in an order in which each finds its operands. One per graph."""
+    """Arrays in HBM, buffers and steps, in an order in which each step finds its operands. One per graph."""
 
     graph: Graph
     buffers: tuple[Buffer, ...]
@@ -97,7 +97,7 @@ class BufferPlan:
 
     @cached_property
     def buffer(self) -> Mapping[str, Buffer]:
-        """Buffers by name; what is not here is in HBM."""
+        """Buffers by name; all other tensors are in HBM."""
         return {item.name: item for item in self.buffers}
 
     @cached_property
@@ -115,7 +115,7 @@ class BufferPlan:
 
     @cached_property
     def round_dims(self) -> Mapping[str, str]:
-        """Running sums, parts of rounds, what they are made of and for, each with the rounds' dimension."""
+        """Running sums, parts of rounds, their inputs and readers, each with the rounds' dimension."""
         found = {}
         for dim in self.graph.rounds:
             sums = {name for item in self.buffers if item.running == dim for name in item.dims}
@@ -127,7 +127,7 @@ class BufferPlan:
 
     @cached_property
     def step_reach(self) -> Mapping[tuple[int, str], tuple[int, tuple[str, ...]]]:
-        """By step and dimension: the most tiles that an instruction takes, and buffers that lie over it."""
+        """The most tiles that an instruction takes, and the buffers, by step and dimension."""
         limits = targets.load(self.graph.target)
         return {
             (step.number, dim): (
@@ -141,7 +141,7 @@ class BufferPlan:
         }
 
     def _instruction_limit(self, step: PlanStep, dim: str, limits: Target) -> int:
-        """How many elements of a dimension an instruction takes at most."""
+        """The most elements of a dimension that an instruction takes."""
         if (ROUND_AXIS, dim) in step.axes:
             return self.graph.dim[dim].size
         letters = [letter for letter, name in step.axes if name == dim and letter in step.entry.limits]
@@ -158,15 +158,15 @@ class BufferPlan:
         return self.graph.value[tensor].dims if known is None else known.dims
 
     def rows_of(self, buffer: str) -> int:
-        """How many partitions a buffer takes."""
+        """The number of partitions that a buffer takes."""
         return self.graph.dim[self.buffer[buffer].core_dims[0].removeprefix(PARTITIONS_PREFIX)].tile
 
     def core_of(self, tensor: str) -> tuple[str, ...]:
-        """Those that instructions see."""
+        """The dimensions that instructions see."""
         return self.dims_of(tensor)[self.lead_of(tensor) :]
 
     def lead_of(self, tensor: str) -> int:
-        """How many of its dimensions are those of a batch."""
+        """The number of its batch dimensions."""
         known = self.buffer.get(tensor)
         return self.graph.value[tensor].lead if known is None else known.lead
 

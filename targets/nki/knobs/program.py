@@ -1,10 +1,10 @@
-"""Which points are one program: what it is that they lower to, said without lowering them.
+"""Identifies points that lower to the same program, without lowering them.
 
-Many points of a space mean the same instructions. What a point comes to is the nest of its loops, without
-those that run once; how many tiles each step takes at once; in which loop each buffer is made, how large, and
-where it is filled first. A loop over blocks that holds a loop over their tiles, and nothing else, is one loop
-over all of them. Two valid points of a graph are one program exactly where this is equal: then their kernels,
-unrolled, are the same instructions on the same buffers in the same order.
+Many points of a space mean the same instructions. A point is characterised by its loop nest without the loops
+that run once, the tiles that each step takes at once, and for each buffer the loop in which it is made, its
+size, and where it is filled first. A loop over blocks that contains only a loop over their tiles counts as
+one loop over all tiles. Two valid points of a graph are the same program exactly if these are equal: then
+their kernels, unrolled, are the same instructions on the same buffers in the same order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ProgramItem = tuple[object, ...]
 
 @lru_cache(maxsize=65536)
 def program_digest(ir: KernelIR) -> str:
-    """The digest of what a valid IR lowers to; of another graph's points it says nothing.
+    """Return the digest of what a valid IR lowers to; comparable only between points of one graph.
 
     Raises:
         KnobError: it is not valid; the message has the whole report.
@@ -35,7 +35,7 @@ def program_digest(ir: KernelIR) -> str:
 
 
 def layout_digest(layout: Layout) -> str:
-    """The same of what is laid out already, and valid."""
+    """The same for a layout that is already built, and valid."""
     ir, place = layout.ir, layout.place
     walk = _ProgramWalk(layout)
     buffers = tuple(
@@ -57,7 +57,7 @@ class _ProgramWalk:
         self._filled = [name for name in self.homes.loops if is_initialized(layout.ir, layout.place, name)]
 
     def walk_items(self, nest: LoopNest) -> Iterator[ProgramItem]:
-        """What runs in a loop, in its order. Where in it buffers are made is no part of a program."""
+        """The contents of a loop, in order. The position within it where a buffer is made does not count."""
         for number, item in enumerate(nest.items):
             for name in self._filled:
                 if self.homes.loops[name] is nest and self.homes.used[name][0] == number:

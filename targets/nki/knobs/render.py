@@ -1,4 +1,4 @@
-"""A loop tree as `nki.*` source, self-contained and meant to be read: the same tree gives the same text."""
+"""Renders a loop tree as readable, self-contained `nki.*` source: the same tree gives the same text."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class _Writer:
             yield from _call_lines(instruction, regions, pad)
 
     def _index_region(self, region: Region) -> str:
-        """How a region is indexed; a buffer that holds one tile of partitions has no index for it."""
+        """The index text of a region; a buffer that holds one partition tile has no index for it."""
         first, *others = region.spans
         tile = self.tiles.get(region.tensor)
         if tile is None:
@@ -142,7 +142,7 @@ def _slice_text(start: str, size: int) -> str:
 
 
 def _start_text(span: Span, unit: int) -> str:
-    """Where a span starts, in units of so many to a tile."""
+    """Where a span starts, in units of which `unit` make a tile."""
     terms = [
         variable if factor * unit == 1 else f"{variable} * {factor * unit}" for variable, factor in span.terms
     ]

@@ -1,4 +1,4 @@
-"""A failed check: what is wrong, with which buffer, and which knobs to turn so that it is not any more."""
+"""A failed check: what is wrong, with which buffer, and which knobs to turn to fix it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from targets.nki.knobs.ir import KernelIR, Knob, Scope
 
 KnobFix = tuple[tuple[Knob, Any], ...]
-"""Knobs and what to turn them to, all of them."""
+"""Knobs and their new values; all of them are needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckFailure:
-    """One failed check. `buffer` is empty where it is about none; `at` is a loop, dimension or memory."""
+    """One failed check. `buffer` is empty if it is not about one; `at` is a loop, dimension or memory."""
 
     check: str
     buffer: str
@@ -23,7 +23,7 @@ class CheckFailure:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What makes it the same failure in two reports."""
+        """Identifies the same failure in two reports."""
         return self.check, self.buffer, self.at
 
     @property
@@ -38,14 +38,14 @@ class CheckFailure:
 
 
 def follow_hint(ir: KernelIR, failure: CheckFailure) -> KernelIR:
-    """An IR with a failure's hint followed."""
+    """Return the IR after following a failure's hint."""
     for knob, value in failure.fix:
         ir = ir.with_knob(knob, value)
     return ir
 
 
 def describe_turn(knob: Knob, value: Any) -> str:
-    """A knob and what it is turned to, in words."""
+    """Describe a knob and its new value in words."""
     return f"{_knob_name(knob)} to {_value_name(value)}"
 
 

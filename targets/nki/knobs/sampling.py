@@ -1,9 +1,8 @@
-"""Points of the space drawn by chance, all three knobs at once, valid by construction.
+"""Draws random points of the space, all three knobs at once, valid by construction.
 
-An order of loops and sizes of blocks are drawn; any of them has the point in which every buffer holds all
-it can. From there, buffer by buffer in a drawn order, scopes are drawn among those that contradict nothing
-and do not overrun the chip more than before. Where that does not fit in the end, it is narrowed until it
-does.
+A loop order and block sizes are drawn; for any of them there is a point in which every buffer holds all it
+can. From there, buffer by buffer in a random order, scopes are drawn among those that contradict nothing and
+do not overrun the chip more than before. If the result does not fit, it is narrowed until it does.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from targets.nki.knobs.narrowing import (
 from targets.nki.knobs.plan import Buffer
 
 _ROUNDS = 2
-"""How often each buffer's scopes are drawn: once when the others still hold everything, once after."""
+"""How often each buffer's scopes are drawn: once while the others still hold everything, once after."""
 
 _TRIES = 8
-"""Orders that are drawn until one can be made to fit; the default is the answer after that."""
+"""Number of orders to try until one can be made to fit; after that the default is returned."""
 
 
 def sample_ir(ir: KernelIR, rng: Random) -> KernelIR:
-    """A valid IR of the same graph, whose knobs owe nothing to those given.
+    """Return a random valid IR of the same graph, independent of the given knobs.
 
     Raises:
-        KnobError: the graph has no valid configuration that can be found.
+        KnobError: no valid configuration of the graph can be found.
     """
     for _ in range(_TRIES):
         layout = _draw_layout(ir.graph, rng)
@@ -45,7 +44,7 @@ def sample_ir(ir: KernelIR, rng: Random) -> KernelIR:
 
 
 def sample_any_point(graph: Graph, rng: Random) -> KernelIR:
-    """A point of the whole space, valid or not, each as likely as any other."""
+    """A point of the whole space, valid or not, drawn uniformly."""
     start = widest_ir(graph, _draw_order(graph, rng), _draw_block_sizes(graph, rng))
     scopes = {item.name: rng.choice(_scope_options(item)) for item in start.plan.buffers}
     return KernelIR(graph, start.loop_order, start.ltiles, scopes)
@@ -62,7 +61,7 @@ def _draw_block_sizes(graph: Graph, rng: Random) -> dict[str, int]:
 
 
 def _scope_options(buffer: Buffer) -> list[dict[str, Scope]]:
-    """All that a buffer can hold of its dimensions."""
+    """All combinations of scopes that a buffer can have."""
     allowed = [scope_choices(dim == buffer.partial) for dim in buffer.scoped_dims]
     return [dict(zip(buffer.scoped_dims, item, strict=True)) for item in product(*allowed)]
 
@@ -79,7 +78,7 @@ def _draw_layout(graph: Graph, rng: Random) -> Layout | None:
 
 
 def _draw_scopes(layout: Layout, buffer: Buffer, rng: Random) -> Layout:
-    """The layout with one buffer's scopes drawn anew."""
+    """The layout with one buffer's scopes drawn again."""
     options = _scope_options(buffer)
     rng.shuffle(options)
     for option in options:

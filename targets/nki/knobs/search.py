@@ -1,13 +1,14 @@
-"""What to look at next in the space of one graph, from what has been seen of it: pure, and without a memory.
+"""Chooses the next points to try in the space of one graph, from what was tried so far; pure and stateless.
 
-There are two modes. A *sweep* turns one knob of a good point, the one that the bottleneck implicates first.
-*Joint* points have all knobs drawn: some anywhere, some by several turns of a good point, mended by the hints
-of the validity report. A mode goes on while it pays; a plateau flips it. Of what either finds, the points
-that a static estimate puts first are looked at, and none of which the busiest engine alone takes as long as
-the best does. The last points of a batch are *strangers*, drawn anywhere and not ranked. How far the estimate
-is to be trusted in this space shows in what was tried: where it orders that wrongly, it ranks nothing, and
-more are strangers. What is a program that was seen is not looked at again: different knobs often mean the
-same loops (`program.py`).
+There are two modes. A *sweep* turns one knob of a good point, starting with the knob that the bottleneck
+implicates. *Joint* points change all knobs: some are drawn anywhere, some are several turns away from a good
+point and repaired by the hints of the validity report. A mode continues while it pays; a plateau switches to
+the other. Among the points found, those with the best static estimate are tried, except points whose busiest
+engine alone takes as long as the best point.
+
+The last points of a batch are drawn anywhere and not ranked. The results so far show how far the estimate can
+be trusted in this space: if it orders points wrongly, it ranks nothing, and more points are drawn anywhere.
+Programs that were already tried are skipped: different knobs often mean the same loops (`program.py`).
 """
 
 from __future__ import annotations
@@ -31,32 +32,31 @@ from targets.nki.knobs.sampling import sample_ir
 from targets.nki.knobs.validity import validity_report
 
 GAIN_RATIO = 1.002
-"""A batch pays when it makes the best point so much faster."""
+"""A batch pays if it makes the best point faster by this factor."""
 
 ELITE = 4
-"""Good points that are turned."""
+"""Number of good points to start from."""
 
 ANYWHERE_RATIO = 0.25
-"""Of joint points, those that owe nothing to a good one."""
+"""Share of joint points that are drawn anywhere."""
 
 MOST_TURNS = 4
-"""Turns of a good point at most, for a joint one."""
+"""Most turns of a good point for a joint point."""
 
 RANDOM_SHARE = 0.25
-"""Share of a batch, in either mode, that is drawn anywhere and looked at as it comes: all that is near a good
-point may be as slow."""
+"""Share of a batch, in either mode, that is drawn anywhere: all points near a good one may be slow."""
 
 BLIND_RANDOM_SHARE = 0.5
-"""The same while nothing tried speaks for the estimate, which is blind to what engines wait for."""
+"""The same share while the results do not support the estimate, which cannot see waiting between engines."""
 
 WIDER = 3
-"""How many points are found for each that is wanted: the estimate chooses among them."""
+"""Points found for each that is wanted: the estimate chooses among them."""
 
 _TRIES = 12
-"""Draws for each point that is wanted; a small space has no more than were found by then."""
+"""Draws for each point that is wanted; in a small space there may be no more new points."""
 
 EQUAL_RATIO = 1.02
-"""Estimates that differ by less say nothing of which point is faster."""
+"""Estimates that differ by less do not tell which point is faster."""
 
 NS_PER_MS = 1e6
 
@@ -73,7 +73,7 @@ class SearchMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A point that was looked at, and its predicted latency; None with the cause where it has none."""
+    """A point that was tried, and its predicted latency; None, with the cause, if it has none."""
 
     ir: KernelIR
     ms: float | None
@@ -82,7 +82,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class TriedBatch:
-    """A batch and what came of it. Points that nobody proposed, as a baseline's, are a joint batch."""
+    """A batch and its results. Points that nobody proposed, such as the baseline, count as a joint batch."""
 
     mode: SearchMode
     trials: tuple[Trial, ...]
@@ -91,7 +91,7 @@ class TriedBatch:
 
 @dataclass(frozen=True, slots=True)
 class ProfileFeedback:
-    """What a profile says of the best point: the bottleneck in a word, and the percent of peak bandwidth."""
+    """What a profile says about the best point: the bottleneck, and the percent of peak bandwidth."""
 
     bottleneck: str = ""
     mbu_estimated_percent: float | None = None
@@ -99,7 +99,7 @@ class ProfileFeedback:
 
 @dataclass(frozen=True, slots=True)
 class SearchBatch:
-    """What to look at next, no two points the same program, and why. Empty when nothing new was found."""
+    """The points to try next, no two the same program, and why. Empty if nothing new was found."""
 
     mode: SearchMode
     points: tuple[KernelIR, ...]
@@ -116,21 +116,21 @@ IMPLICATED: Mapping[str, tuple[str, ...]] = {
     "dependency": (SCOPES, LTILES, LOOP_ORDER),
     "underutilised": (LTILES, SCOPES, LOOP_ORDER),
 }
-"""The knobs by what limits a kernel: reuse for traffic, wider instructions for engines, room for waiting."""
+"""The knobs by bottleneck: reuse for traffic, wider instructions for engines, room for waiting."""
 
 _ANY = (SCOPES, LTILES, LOOP_ORDER)
 
 BUSY_PERCENT = 60.0
-"""Above this share of bandwidth traffic is what a knob has to lower, whatever the bottleneck is."""
+"""Above this share of bandwidth a knob must lower traffic, whatever the bottleneck is."""
 
 
 def next_batch(
     graph: Graph, rng: Random, history: Sequence[TriedBatch], feedback: ProfileFeedback, count: int
 ) -> SearchBatch:
-    """At most `count` points to look at next, after what was tried, oldest batch first.
+    """Return at most `count` points to try next, given what was tried, oldest batch first.
 
     Raises:
-        KnobError: the graph has no valid point that can be found.
+        KnobError: no valid point of the graph can be found.
     """
     seen = {program_digest(trial.ir) for tried in history for trial in tried.trials}
     best = _elite_trials(history)
@@ -163,7 +163,7 @@ def next_batch(
 
 
 def best_trial(history: Sequence[TriedBatch]) -> Trial | None:
-    """The fastest point that was tried, the first of equals; None where none has a latency."""
+    """The fastest point that was tried, the first of equals; None if none has a latency."""
     found = [trial for tried in history for trial in tried.trials if trial.ms is not None]
     return min(found, key=_latency_ms, default=None)
 
@@ -180,9 +180,9 @@ def _elite_trials(history: Sequence[TriedBatch]) -> list[Trial]:
 
 
 def _estimate_agreement(history: Sequence[TriedBatch]) -> int:
-    """Pairs of points whose order by estimate is that by latency, less those where it is the other way round.
+    """Pairs of points that estimate and latency order alike, minus those that they order differently.
 
-    Differences that say nothing, of either, do not count.
+    Differences too small to count, in either, are ignored.
     """
     found = [
         (_latency_ms(trial), _cost_step(cost_ns(trial.ir, compute_placement(trial.ir))))
@@ -198,7 +198,7 @@ def _estimate_agreement(history: Sequence[TriedBatch]) -> int:
 
 
 def _mode_order(history: Sequence[TriedBatch]) -> tuple[SearchMode, SearchMode]:
-    """The mode that is due, and the other one for when it finds nothing: sweeps come first."""
+    """The mode that is due, and the other one in case it finds nothing; sweeps come first."""
     last = history[-1]
     idle = _batches_since_best(history)
     knobs = {tried.knob for tried in idle if tried.mode is SearchMode.SWEEP}
@@ -219,7 +219,7 @@ def _batches_since_best(history: Sequence[TriedBatch]) -> Sequence[TriedBatch]:
 
 
 def _knob_order(feedback: ProfileFeedback, history: Sequence[TriedBatch]) -> list[str]:
-    """The knobs in the order in which they are implicated, those swept last around the best point last."""
+    """The knobs in the order in which they are implicated; knobs already swept around the best point last."""
     order = IMPLICATED.get(feedback.bottleneck, _ANY)
     if feedback.mbu_estimated_percent is not None and feedback.mbu_estimated_percent > BUSY_PERCENT:
         order = IMPLICATED["dma"]
@@ -230,7 +230,7 @@ def _knob_order(feedback: ProfileFeedback, history: Sequence[TriedBatch]) -> lis
 
 
 def _common_failure(history: Sequence[TriedBatch]) -> str:
-    """What most points of the last batch failed for; empty where more than half of it did not."""
+    """The most common failure in the last batch; empty if more than half of the batch succeeded."""
     trials = history[-1].trials
     failures = [trial.failure for trial in trials if trial.ms is None]
     if 2 * len(failures) < len(trials) or not failures:
@@ -240,18 +240,18 @@ def _common_failure(history: Sequence[TriedBatch]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _KnownPrograms:
-    """The programs that were seen, the latency of the best, and whether the estimate may rank others."""
+    """The programs that were tried, the latency of the best, and whether the estimate may rank others."""
 
     programs: frozenset[str]
     best_ms: float
     ranks: bool
 
     def is_worth_trying(self, ir: KernelIR, least_ns: float) -> bool:
-        """Whether a point is worth a look: it may be faster, and nobody saw it."""
+        """Whether a point is worth trying: it may be faster, and its program is new."""
         return least_ns < self.best_ms * NS_PER_MS and program_digest(ir) not in self.programs
 
     def with_programs(self, points: Sequence[KernelIR]) -> _KnownPrograms:
-        """The same when these have been seen too."""
+        """The same after these points were added."""
         return replace(self, programs=self.programs | {program_digest(ir) for ir in points})
 
 
@@ -264,7 +264,7 @@ def _first_points(graph: Graph, rng: Random) -> Iterator[KernelIR]:
 def _sweep_batch(
     best: list[KernelIR], rng: Random, known: _KnownPrograms, knobs: list[str], count: int
 ) -> SearchBatch:
-    """Turns of the first knob that has any left at a good point, those of the best point first."""
+    """Turns of the first knob with new values at a good point, those of the best point first."""
     for knob in knobs:
         points = _promising_points(_turned_points(best, knob, rng), known, count, None)
         if points:
@@ -285,7 +285,7 @@ def _joint_batch(best: list[KernelIR], rng: Random, known: _KnownPrograms, count
 
 
 def _random_points(first: KernelIR, rng: Random, known: _KnownPrograms, count: int) -> tuple[KernelIR, ...]:
-    """Points drawn anywhere, as they come."""
+    """Points drawn anywhere, unranked."""
     found: dict[str, KernelIR] = {}
     for _ in range(_TRIES * count):
         ir = sample_ir(first, rng)
@@ -305,7 +305,7 @@ def _draw_points(best: list[KernelIR], rng: Random) -> Iterator[KernelIR]:
 
 
 def draw_near(ir: KernelIR, rng: Random) -> KernelIR:
-    """A valid IR some turns away from a valid one; itself where hints do not lead to one."""
+    """A valid IR some turns away from a valid one; the IR itself if hints do not lead to one."""
     turned = ir
     for _ in range(rng.randint(2, MOST_TURNS)):
         found = list(knob_turns(turned, rng.choice(KNOBS)))
@@ -314,7 +314,7 @@ def draw_near(ir: KernelIR, rng: Random) -> KernelIR:
 
 
 def follow_hints(ir: KernelIR) -> KernelIR | None:
-    """An IR with hints followed until it is valid; None where that does not end in time."""
+    """The IR after following hints until it is valid; None if that takes too many."""
     for _ in range(_MENDS):
         report = validity_report(ir)
         if not report:
@@ -328,9 +328,9 @@ def follow_hints(ir: KernelIR) -> KernelIR | None:
 def _promising_points(
     found: Iterator[KernelIR], known: _KnownPrograms, count: int, tries: int | None
 ) -> tuple[KernelIR, ...]:
-    """Points that are programs nobody saw, the cheapest of some where the estimate ranks.
+    """Points whose programs are new; where the estimate ranks, the cheapest of several.
 
-    With `tries` None all that was found is looked at.
+    With `tries` None everything found is used.
     """
     points: dict[str, tuple[int, KernelIR]] = {}
     for ir in islice(found, tries):
@@ -344,5 +344,5 @@ def _promising_points(
 
 
 def _cost_step(cost: float) -> int:
-    """A cost in steps of so many percent: what differs by less comes in the order in which it was found."""
+    """A cost rounded to steps of some percent: below that, points keep the order in which they came."""
     return round(log(cost) / log(EQUAL_RATIO))

@@ -1,4 +1,4 @@
-"""How large the space of a graph is; its points, or its programs, in turn where they are few."""
+"""Counts the points of a graph's space, and enumerates its points or programs where they are few."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from targets.nki.knobs.program import layout_digest
 
 @dataclass(frozen=True, slots=True)
 class SpaceSize:
-    """How many values each knob has. Every combination is a point; not every point is valid."""
+    """The number of values of each knob. Every combination is a point; not every point is valid."""
 
     loop_orders: int
     block_sizes: int
@@ -28,7 +28,7 @@ class SpaceSize:
 
     @property
     def points(self) -> int:
-        """How many combinations there are."""
+        """The number of combinations."""
         return self.loop_orders * self.block_sizes * self.buffer_scopes
 
 
@@ -57,7 +57,7 @@ def iter_points(graph: Graph) -> Iterator[KernelIR]:
 
 
 def iter_loop_orders(graph: Graph) -> Iterator[tuple[str, ...]]:
-    """Every order of loops in which blocks are outside of their tiles."""
+    """Every loop order in which blocks are outside their tiles."""
     for order in permutations(loops_of(graph)):
         if all(order.index(f"{dim.name}.{BLOCK}") < order.index(f"{dim.name}.{TILE}") for dim in graph.dims):
             yield order
@@ -70,9 +70,9 @@ def _scope_knobs(graph: Graph) -> Iterator[tuple[str, str, tuple[object, ...]]]:
 
 
 def iter_programs(graph: Graph) -> Iterator[KernelIR]:
-    """A valid point for every program that a graph's space has, in a fixed order.
+    """A valid point for every program in a graph's space, in a fixed order.
 
-    Loops that run once are none, so that the orders of the others are all that there are.
+    Loops that run once count as none, so only the orders of the others are enumerated.
     """
     seen: set[str] = set()
     for counts in product(*(block_choices(graph, dim.name) for dim in graph.dims)):
@@ -86,7 +86,7 @@ def iter_programs(graph: Graph) -> Iterator[KernelIR]:
 
 
 def _distinct_orders(graph: Graph, ltiles: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
-    """An order for each of the loops that run more than once; the others place nothing, wherever they are."""
+    """One order for each order of the loops that run more than once; the others have no effect."""
     start = widest_ir(graph, loops_of(graph), dict(ltiles))
     single = [loop for loop in start.loop_order if start.trip_count(loop) == 1]
     several = [loop for loop in start.loop_order if start.trip_count(loop) > 1]
@@ -98,10 +98,10 @@ def _distinct_orders(graph: Graph, ltiles: Mapping[str, int]) -> Iterator[tuple[
 
 
 def _valid_layouts(graph: Graph, order: tuple[str, ...], ltiles: Mapping[str, int]) -> Iterator[Layout]:
-    """Every valid layout of an order and block sizes, but for those that place and hold the same as another.
+    """Every valid layout of an order and block sizes, except those that place and hold the same as another.
 
-    Scopes are chosen from the last buffer to the first, since contexts are found from the output backwards.
-    What contradicts itself among steps of which all is chosen is given up at once.
+    Scopes are chosen from the last buffer to the first, because contexts are found from the output backward.
+    A branch is dropped as soon as steps whose scopes are all chosen contradict each other.
     """
     start = widest_ir(graph, order, dict(ltiles))
     yield from _choose_scopes(start, list(start.plan.buffers))
@@ -129,7 +129,7 @@ def _choose_scopes(ir: KernelIR, left: list[Buffer]) -> Iterator[Layout]:
 
 
 def _scope_effect(ir: KernelIR, place: Placement, buffer: Buffer) -> object:
-    """What a buffer's scopes come to: how much it holds, how deep it is, and what its users take at once."""
+    """The effect of a buffer's scopes: how much it holds, how deep it is, and what its users take at once."""
     users = {step.number for step in ir.plan.steps if buffer.name in step.tensors}
     held = tuple(ir.held_tiles(buffer.name, dim) for dim in buffer.scoped_dims)
     taken = tuple(
@@ -139,7 +139,7 @@ def _scope_effect(ir: KernelIR, place: Placement, buffer: Buffer) -> object:
 
 
 def _is_final(ir: KernelIR, buffer: str, open_: AbstractSet[str]) -> bool:
-    """Whether nothing that is still to be chosen places the users of a buffer, or those of their results."""
+    """Whether no open choice affects the placement of the buffer's users, or of their results' users."""
     todo, seen = [step for step in ir.plan.steps if buffer in step.tensors], set()
     while todo:
         step = todo.pop()

@@ -1,8 +1,7 @@
-"""From a workload's function to its graph: the function is called once, on symbols.
+"""Traces a workload's function to its graph: the function is called once, on symbols.
 
-Each operator ties the axes of its operands together; axes that are tied are one dimension. Values are named
-as the function's own variables are, where it has a name for them, so that a person finds them again in the
-kernel.
+Each operator ties the axes of its operands together; tied axes are one dimension. Values are named after the
+function's own variables where possible, so that people recognise them in the kernel.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from targets.nki.knobs.operators import PARTIAL, SCRATCH, Operator, Settings
 _TAKEN = frozenset({"nki", "nl", "nisa", "range", PARTIAL, SCRATCH})
 _BUFFER = re.compile("^(sbuf|psum|hbm)_")
 _PREFIXES = ("sbuf_", "psum_", "i_block_", "i_tile_")
-"""What kernels call their own."""
+"""Prefixes that kernels use for their own names."""
 
 TYPES = ("float32", "bfloat16", "float16")
-"""What inputs may be."""
+"""The types that inputs may have."""
 
 MOST_DIMENSIONS = 5
-"""Of an input: rows, and a batch of them."""
+"""Limit for an input: rows, and a batch of them."""
 
 Specs = Mapping[str, tuple[tuple[int, ...], str]]
 
 NOTHING_TO_DO = frozenset({"NKILoad", "NKIStore", "NKITensorCopy"})
-"""Operators of which a graph needs no trace: plans load, store and copy by themselves."""
+"""Operators that a graph does not record: plans load, store and copy by themselves."""
 
 
 @dataclass(eq=False, slots=True)
@@ -52,9 +51,9 @@ class Axis:
 
 @dataclass(eq=False)
 class Symbol:
-    """A tensor that is not there: its axes and its type, and the call that would compute it.
+    """A tensor without data: its axes and type, and the call that would compute it.
 
-    The first `lead` axes are those of a batch: operators go by the others.
+    The first `lead` axes are those of a batch; operators see only the others.
     """
 
     axes: tuple[Axis, ...]
@@ -66,7 +65,7 @@ class Symbol:
 
     @property
     def core_axes(self) -> tuple[Axis, ...]:
-        """The axes that operators go by."""
+        """The axes that operators see."""
         return self.axes[self.lead :]
 
     @property
@@ -76,7 +75,7 @@ class Symbol:
 
 
 def record_call(entry: Operator, tensors: Mapping[str, Symbol], settings: Settings) -> Symbol:
-    """What an operator returns on symbols.
+    """Return an operator's result on symbols.
 
     Raises:
         WorkloadError: the shapes or types of the operands do not fit each other.
@@ -96,7 +95,7 @@ def record_call(entry: Operator, tensors: Mapping[str, Symbol], settings: Settin
 
 
 def _batch_axes(entry: Operator, tensors: Mapping[str, Symbol]) -> tuple[Axis, ...]:
-    """The axes of a batch, tied together; what has fewer of them than others is the same along the rest."""
+    """The axes of a batch, tied together; an operand with fewer of them is repeated along the rest."""
     longest = max((item.axes[: item.lead] for item in tensors.values()), key=len)
     for slot, item in tensors.items():
         for one, other in zip(longest, item.axes[: item.lead], strict=False):
@@ -137,7 +136,7 @@ def _bind_axes(entry: Operator, tensors: Mapping[str, Symbol]) -> dict[str, Axis
 def trace_workload(
     function: Callable[..., Any], specs: Specs, *, target: str = "trn2", name: str | None = None
 ) -> Graph:
-    """The graph of a workload's function on inputs of these shapes and types, in the order of its arguments.
+    """Return the graph of a workload's function on inputs of these shapes and types, in argument order.
 
     Raises:
         WorkloadError: the function takes other inputs, returns no operator's result, or calls one wrongly.
@@ -156,10 +155,10 @@ def trace_workload(
 def build_graph(
     title: str, target: str, inputs: Mapping[str, Symbol], result: Symbol, names: Mapping[Symbol, str]
 ) -> Graph:
-    """The graph of what was recorded on inputs; `names` has all symbols.
+    """Return the graph of the calls recorded on inputs; `names` has all symbols.
 
     Raises:
-        WorkloadError: a name cannot be one, an input is not used, or two axes of a tensor are one dimension.
+        WorkloadError: a name is invalid, an input is not used, or two axes of a tensor are one dimension.
     """
     order = _calls_in_order(result)
     _check_axes(order)
@@ -194,7 +193,7 @@ def build_graph(
 
 
 def input_symbol(shape: tuple[int, ...], dtype: str) -> Symbol:
-    """An input of this shape and type; of more than two dimensions the last two are rows of a batch."""
+    """An input of this shape and type; with more than two dimensions the last two are rows of a batch."""
     return Symbol(tuple(Axis(size) for size in shape), dtype, lead=max(0, len(shape) - 2))
 
 
@@ -202,7 +201,7 @@ def check_specs(specs: Specs, parameters: tuple[str, ...]) -> None:
     """Refuse shapes and types that inputs of these names cannot have.
 
     Raises:
-        WorkloadError: they cannot; the message names the first.
+        WorkloadError: one is not possible; the message names the first.
     """
     if set(specs) != set(parameters):
         raise WorkloadError(
@@ -218,7 +217,7 @@ def check_specs(specs: Specs, parameters: tuple[str, ...]) -> None:
 
 
 def _check_axes(order: list[Symbol]) -> None:
-    """Two axes of a tensor may be equally long, and not the same dimension: they are walked apart."""
+    """Refuse a tensor with one dimension on two axes; equal lengths are fine, as each is walked alone."""
     for symbol in order:
         for item in (*symbol.operands.values(), symbol):
             if symbol.entry is not None and len({axis.root for axis in item.axes}) < len(item.axes):
@@ -229,7 +228,7 @@ def _check_axes(order: list[Symbol]) -> None:
 
 
 def _check_target(order: list[Symbol], target: str) -> None:
-    """What a target's ScalarE does not take."""
+    """Refuse what a target's ScalarE does not accept."""
     for symbol in order:
         bias = symbol.settings.get("bias", 0.0)
         if bias and symbol.entry is not None and not targets.load(target).activation_scalar_bias:
@@ -240,7 +239,7 @@ def _check_target(order: list[Symbol], target: str) -> None:
 
 
 def _check_names(names: tuple[str, ...]) -> None:
-    """The kernel is called as the function is, and its arguments and result as they are there."""
+    """Check names: the kernel, its arguments and its result are named as in the function."""
     for name in names:
         mine = name in _TAKEN or name.startswith(_PREFIXES)
         if mine or not name.isidentifier() or iskeyword(name) or names.count(name) > 1:
@@ -250,7 +249,7 @@ def _check_names(names: tuple[str, ...]) -> None:
 def _call_with_variables(
     function: Callable[..., Any], inputs: Mapping[str, Symbol]
 ) -> tuple[Any, dict[str, Any]]:
-    """What a function returns, and its variables at that moment."""
+    """Return a function's result, and its local variables at its return."""
     variables: dict[str, Any] = {}
     before = sys.getprofile()
 
@@ -267,7 +266,7 @@ def _call_with_variables(
 
 
 def _calls_in_order(result: Symbol) -> list[Symbol]:
-    """Calls that the result needs, operands first."""
+    """The calls that the result needs, operands first."""
     found: dict[Symbol, None] = {}
 
     def visit(symbol: Symbol) -> None:
@@ -287,10 +286,10 @@ def _read_symbols(order: list[Symbol]) -> set[Symbol]:
 def _name_symbols(
     inputs: Mapping[str, Symbol], order: list[Symbol], variables: dict[str, Any]
 ) -> dict[Symbol, str]:
-    """Variables' names; what has none is called by its operator, with a number.
+    """The variables' names; a value without one is named after its operator, with a number.
 
-    The result is called by its last name, as it is returned, all else by its first. Names say `sbuf_` and
-    `psum_` where the buffers of a kernel will.
+    The result takes its last name, the one that is returned; all others take their first. The prefixes
+    `sbuf_` and `psum_` are reserved for the kernel's buffers.
     """
     names: dict[Symbol, str] = {symbol: name for name, symbol in inputs.items()}
     taken = set(names.values())
@@ -309,7 +308,7 @@ def _name_symbols(
 
 
 def _spread_rows(order: list[Symbol]) -> dict[Symbol, Axis]:
-    """Rows that are the same in every partition, and the axis whose partitions these are."""
+    """Rows that are repeated in every partition, each with the axis of those partitions."""
     found: dict[Symbol, Axis] = {}
     for symbol in order:
         entry = symbol.entry

@@ -1,5 +1,4 @@
-"""What `agentctl tune` asks of the knob surface: a workload's file as a problem, and a run's files for
-people."""
+"""The functions that `agentctl tune` calls: read a workload's file as a problem, export a run's files."""
 
 from __future__ import annotations
 

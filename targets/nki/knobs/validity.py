@@ -1,14 +1,13 @@
-"""What is wrong with an IR, all of it, each with what to turn so that it is not any more.
+"""Checks an IR completely; each failure comes with the knobs to turn to fix it.
 
-Knobs are *malformed* when they are no values of the knobs at all (`loops`, `tile_outside_block`,
-`block_size`, `scope`); then nothing else is looked at. A buffer's place is contradictory when it is made
-anew in a loop that it has to outlive: because it holds more than one round of it (`scope_interval`),
-because its step adds up over it (`reduction_interval`), because a step reads it in no or in other rounds of
-that loop (`reader_interval`), or because other steps come between (`split_loop`). Each is mended by holding
-more, so that the buffer is made outside of the loop. Where a dimension is gone through in rounds, a running
-sum is read in the loop that makes it (`split_rounds`), or there is one round. Of
-places that hold together, types (`matmul_dtype`), banks (`psum_bank`) and room (`sbuf_capacity`,
-`psum_capacity`) are looked at.
+Knobs are *malformed* if their values are impossible (`loops`, `tile_outside_block`, `block_size`, `scope`);
+then nothing else is checked. A buffer's place is contradictory if the buffer is made again in a loop that it
+must outlive: because it holds more than one iteration of the loop (`scope_interval`), because its step sums
+over the loop (`reduction_interval`), because a step reads it in no or in other iterations of that loop
+(`reader_interval`), or because other steps come in between (`split_loop`). The fix for each is to hold more,
+so that the buffer is made outside the loop. If a dimension is walked in rounds, a running sum must be read in
+the loop that makes it (`split_rounds`), or there must be a single round. If the places are consistent, types
+(`matmul_dtype`), banks (`psum_bank`) and room (`sbuf_capacity`, `psum_capacity`) are checked.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from targets.nki.knobs.report import CheckFailure, KnobFix
 
 
 def validity_report(ir: KernelIR) -> list[CheckFailure]:
-    """Every failed check of an IR; none of a valid one."""
+    """Return every failed check of an IR; empty for a valid one."""
     found = find_malformed_values(ir)
     if found:
         return found
@@ -74,7 +73,7 @@ def _capacity_failures(layout: Layout) -> Iterator[CheckFailure]:
 
 
 def _narrowing_fix(layout: Layout) -> KnobFix:
-    """The knobs in which the nearest configuration that fits differs."""
+    """The knobs in which the nearest fitting configuration differs."""
     found = narrow_to_fit(layout)
     if found is not None:
         return knob_difference(layout.ir, found.ir)
@@ -85,7 +84,7 @@ def _narrowing_fix(layout: Layout) -> KnobFix:
 
 
 def knob_difference(one: KernelIR, other: KernelIR) -> KnobFix:
-    """The knobs to turn to get from one IR of a graph to another."""
+    """Return the knobs to turn to get from one IR of a graph to another."""
     order: KnobFix = () if one.loop_order == other.loop_order else (((LOOP_ORDER,), other.loop_order),)
     ltiles = (((LTILES, dim), count) for dim, count in other.ltiles.items() if one.ltiles[dim] != count)
     scopes = (

@@ -1,8 +1,8 @@
-"""The variants of a workload: its graph, and the graphs that subsets of the rewrites make of it.
+"""Makes the variants of a workload: its graph, and the graphs that subsets of the graph rewrites make of it.
 
-Rewrites are applied in the order of the table, as what one does may open a place for a later one. A subset of
-which one is refused is no variant, as a smaller one makes the same graph; nor is one whose graph another
-has already.
+Rewrites are applied in the order of the table, because one may enable a later one. A subset in which a
+rewrite is refused is no variant, because a smaller subset makes the same graph. Duplicate graphs are dropped
+too.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ REWRITES: tuple[GraphRewrite, ...] = (
     affine.REWRITE,
     epilogue.REWRITE,
 )
-"""In the order in which they are applied."""
+"""The graph rewrites in the order in which they are applied."""
 
 IDENTITY = "identity"
 
 MOST_VARIANTS = 32
-"""Variants of a workload at most, those of fewer rewrites first."""
+"""Variants of a workload at most, those with fewer rewrites first."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphVariant:
-    """A graph that computes a workload, named by the rewrites that made it, with a `+` between two."""
+    """A graph that computes a workload, named after the rewrites that made it, joined by `+`."""
 
     name: str
     graph: Graph
 
 
 def make_variants(graph: Graph) -> tuple[GraphVariant, ...]:
-    """The variants of a graph, itself first; the same graph has the same, in the same order."""
+    """Return the variants of a graph, the unchanged one first; equal graphs have equal variants."""
     found: dict[object, GraphVariant] = {}
     for name, made in _rewrite_subsets(graph):
         found.setdefault(canonical_form(made), GraphVariant(name, made))
@@ -50,7 +50,7 @@ def make_variants(graph: Graph) -> tuple[GraphVariant, ...]:
 
 
 def _rewrite_subsets(graph: Graph) -> Iterator[tuple[str, Graph]]:
-    """What each subset makes of a graph, where none of it is refused."""
+    """The graph that each subset makes, if none of its rewrites is refused."""
     for count in range(len(REWRITES) + 1):
         for chosen in combinations(REWRITES, count):
             made = graph
@@ -63,7 +63,7 @@ def _rewrite_subsets(graph: Graph) -> Iterator[tuple[str, Graph]]:
 
 
 def rewrite_refusals(graph: Graph) -> Mapping[str, str]:
-    """Why rewrites do not apply to a graph as it is, by their names."""
+    """Return why rewrites do not apply to the unchanged graph, by rewrite name."""
     found = {}
     for rewrite in REWRITES:
         try:
@@ -74,7 +74,7 @@ def rewrite_refusals(graph: Graph) -> Mapping[str, str]:
 
 
 def canonical_form(graph: Graph) -> object:
-    """What two graphs have in common that differ in names and in the order of calls alone."""
+    """Return a form that is equal for graphs that differ only in names and in the order of calls."""
     made = producer_calls(graph)
     numbers = {name: number for number, name in enumerate(graph.inputs)}
     calls: list[object] = []

@@ -1,9 +1,9 @@
-"""A graph as plain data: the file `workload.json` that a problem carries, a graph for each of its sizes.
+"""Stores graphs as plain data: the file `workload.json` of a problem, with a graph for each of its sizes.
 
-What is written down is the calls, as the workload's function made them; shapes between them, dimensions and
-tiles follow. Reading one makes the calls again, so that what can be read is what could have been traced, on
-any target. Numbers that a workload takes from its shapes (one over the length of a row) are part of the
-calls: that is why each size has a graph of its own.
+Only the calls are stored, as the workload's function made them; intermediate shapes, dimensions and tiles
+follow. Reading repeats the calls, so a file can only contain what could have been traced, on any target.
+Numbers that a workload takes from its shapes (such as one over the row length) are part of the calls: that is
+why each size has its own graph.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from targets.nki.knobs.graph import Graph
 from targets.nki.knobs.tracing import Symbol, build_graph, check_specs, input_symbol
 
 WORKLOAD_FILE = "workload.json"
-"""Its name in the problem's folder."""
+"""The file's name in the problem's folder."""
 
 MOST_CALLS = 256
 
@@ -52,7 +52,7 @@ class _WorkloadData(_StrictData):
 
 
 def dump_graphs(graphs: Mapping[str, Graph]) -> bytes:
-    """The file of a problem whose sizes have these graphs."""
+    """Return the file of a problem whose sizes have these graphs."""
     told = {"version": 1, "graphs": {size: _graph_data(graph) for size, graph in graphs.items()}}
     return (json.dumps(told, indent=1, allow_nan=False) + "\n").encode()
 
@@ -75,10 +75,10 @@ def _graph_data(graph: Graph) -> dict[str, Any]:
 
 
 def load_graph(data: bytes, size: str, target: str) -> Graph:
-    """The graph that the file has for a size.
+    """Return the file's graph for a size.
 
     Raises:
-        WorkloadError: it is no such file, has no graph for that size, or one that cannot be traced.
+        WorkloadError: the file is invalid, has no graph for that size, or one that cannot be traced.
     """
     try:
         file = _WorkloadData.model_validate_json(data)

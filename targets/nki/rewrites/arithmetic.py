@@ -1,7 +1,7 @@
-"""Index arithmetic as text: names replaced by what they stand for, and sums written as short as they get.
+"""Index arithmetic as text: replaces names by their values, and simplifies sums.
 
-Sums are simplified over whatever their terms are: `start + size - start` is `size`, also where `start` is
-a product. All of it is about integers, as indices and sizes are.
+Sums are simplified over arbitrary terms: `start + size - start` is `size`, even if `start` is a product.
+Everything here is about integers, as indices and sizes are.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import ast
 from collections.abc import Mapping
 
 SumTerms = dict[str, tuple[int, ast.expr]]
-"""By the source of a term: how often it is added, and its syntax."""
+"""By the source of a term: its coefficient and its syntax."""
 
 
 def substitute_names(code: str, meanings: Mapping[str, str]) -> str:
-    """An expression with names and whole subexpressions replaced, simplified; `meanings` are sources."""
+    """An expression with names and whole subexpressions replaced, then simplified; `meanings` are sources."""
     tree = ast.parse(code.strip(), mode="eval").body
     before = ast.unparse(tree)
     tree = _NameSubstitution(meanings).visit(tree)
@@ -24,7 +24,7 @@ def substitute_names(code: str, meanings: Mapping[str, str]) -> str:
 
 
 def _is_integral(node: ast.expr) -> bool:
-    """Whether it is free of floats, whose sums must stay in their order."""
+    """Whether the expression has no floats, whose sums must keep their order."""
     parts = list(ast.walk(node))
     floats = any(isinstance(item, ast.Constant) and isinstance(item.value, float) for item in parts)
     return not floats and not any(isinstance(item, ast.Div) for item in parts)
@@ -55,7 +55,7 @@ class _NameSubstitution(ast.NodeTransformer):
 
 
 def _simplify_sums(node: ast.expr) -> ast.expr:
-    """The expression with its sums simplified, the outermost one last."""
+    """The expression with its sums simplified, innermost first."""
     for name, child in ast.iter_fields(node):
         if isinstance(child, ast.expr):
             setattr(node, name, _simplify_sums(child))
@@ -139,7 +139,7 @@ def _fold_remainders(terms: SumTerms) -> SumTerms:
 
 
 def _build_sum(terms: SumTerms) -> ast.expr:
-    """The terms as a sum, what is added before what is taken away."""
+    """The terms as a sum, positive ones first."""
     ordered = sorted(terms.values(), key=lambda item: item[0] < 0)
     sum_: ast.expr | None = None
     for factor, term in ordered:

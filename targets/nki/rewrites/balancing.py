@@ -1,9 +1,8 @@
-"""Evens out engines by the cost table: which instructions go to other engines, whole or in part, which tiles
-to PSUM, and of which VectorE reads a copy there.
+"""Balances engines by the cost table: moves instructions or parts of them to other engines, tiles to PSUM.
 
-Moves are tried on the forms of instructions alone, without reading anything again: the best one is made
-until none lowers the norm over the engines' busy times. What one move at a time cannot reach for a search
-that judges each of them, all of them together often do.
+VectorE may also read a copy of a tile in PSUM. Moves are tried only on the forms of instructions, without
+reading the kernel again. The best move is made repeatedly until none lowers the norm over the engines' busy
+times. All moves together often reach what a search that judges each move alone cannot.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from targets.nki.rewrites.kernel_ir import Kernel, Statement
 from targets.nki.rewrites.values import Tensor
 
 IMPROVEMENT_RATIO = 0.999
-"""A move counts when it makes the norm at most this times what it was."""
+"""A move counts if it multiplies the norm by at most this."""
 MAX_MOVES = 32
 
 
 class ColumnShare(NamedTuple):
-    """The last columns of an instruction, which another engine does."""
+    """The last columns of an instruction, which another engine computes."""
 
     engine: str
     columns: int
@@ -35,7 +34,7 @@ class ColumnShare(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EngineBalance:
-    """Other engines by statement, parts that others do, tiles that go to PSUM or have a copy there."""
+    """The changed engines by statement, the split parts, and the tiles that are moved or copied to PSUM."""
 
     engines: Mapping[Statement, str] = field(default_factory=dict)
     tiles: frozenset[Tensor] = frozenset()
@@ -46,11 +45,11 @@ class EngineBalance:
         return len(self.engines) + len(self.tiles) + len(self.parts) + len(self.copies)
 
     def engine_of(self, item: Statement) -> str:
-        """Where an instruction runs, or the first part of it."""
+        """The engine that runs an instruction, or its first part."""
         return self.engines.get(item, item.engine)
 
     def find_copy_read(self, item: Statement, engine: str) -> Tensor | None:
-        """The tile of which an instruction reads the copy when it runs on an engine."""
+        """The tile whose copy an instruction reads when it runs on an engine."""
         inputs = [access.tensor for access in item.accesses if not access.writes]
         if engine != "vector" or item.op != "tensor_tensor":
             return None
@@ -62,18 +61,18 @@ class EngineBalance:
 BusyTimes = Mapping[str, float]
 """Nanoseconds by engine."""
 BalanceMove = tuple[EngineBalance, Iterable[Statement]]
-"""What a move leads to, and the statements that cost something else then."""
+"""The result of a move, and the statements whose cost changes."""
 CostKey = tuple[Statement, str, ColumnShare | None, AbstractSet[Tensor], AbstractSet[Tensor]]
-"""What the cost of a statement depends on."""
+"""Everything that the cost of a statement depends on."""
 MoveGenerator = Callable[[EngineBalance, BusyTimes], Iterator[BalanceMove]]
 
 
 @dataclass(frozen=True, slots=True)
 class MoveOptions:
-    """What may be moved: `engines` that a statement may go to, `tiles` that may go to PSUM.
+    """The possible moves: `engines` that a statement may use, `tiles` that may go to PSUM.
 
-    Statements that are `shared` may be cut by columns between two engines; tiles that are `copied` may have a
-    copy in PSUM, made behind a statement.
+    Statements in `shared` may be split by columns between two engines. Tiles in `copied` may get a copy in
+    PSUM, made after a statement.
     """
 
     engines: Mapping[Statement, tuple[str, ...]]
@@ -83,7 +82,7 @@ class MoveOptions:
 
 
 class EngineBalancer:
-    """The instructions of some part of a kernel, and what each of them may become."""
+    """The instructions of a part of a kernel, and the possible changes to each."""
 
     def __init__(self, kernel: Kernel, target: Target, freedom: MoveOptions) -> None:
         self._kernel = kernel
@@ -98,9 +97,9 @@ class EngineBalancer:
         )
 
     def balance(self) -> EngineBalance:
-        """The moves that even out the engines; none where no move helps.
+        """Return the moves that balance the engines; empty if no move helps.
 
-        GpSimd does not reach PSUM, so that one kind of move shuts out the other: both are tried first.
+        GpSimd cannot reach PSUM, so the two kinds of moves exclude each other: each is tried first once.
         """
         start = EngineBalance()
         placed = self._improve_greedily(start, self._placement_moves)
@@ -108,7 +107,7 @@ class EngineBalancer:
         return min(ends, key=lambda end: _busy_norm(self._total_busy_times(end)))
 
     def _improve_greedily(self, now: EngineBalance, moves: MoveGenerator) -> EngineBalance:
-        """What the most useful moves lead to, one after the other."""
+        """The result of the most useful moves, one after the other."""
         busy = self._total_busy_times(now)
         for _ in range(MAX_MOVES):
             tried = [
@@ -135,7 +134,7 @@ class EngineBalancer:
     def _column_share_moves(
         self, now: EngineBalance, busy: BusyTimes, whole: EngineBalance, item: Statement
     ) -> Iterator[BalanceMove]:
-        """Between where the instruction runs and each of the other engines, so that the two come out even."""
+        """Splits between the instruction's engine and each other engine, such that both take equally long."""
         here, uncut, cost = (
             now.engine_of(item),
             self._busy_times_after(busy, now, whole, (item,)),
@@ -171,7 +170,7 @@ class EngineBalancer:
     def _busy_times_after(
         self, busy: BusyTimes, now: EngineBalance, move: EngineBalance, items: Iterable[Statement]
     ) -> BusyTimes | None:
-        """The busy times after a move; None where a rule would be broken."""
+        """The busy times after a move; None if it would break a rule."""
         banks = sum(tile_banks(tile, self._target) for tile in (*move.tiles, *move.copies))
         if self._banks + banks > self._target.psum_banks:
             return None
@@ -187,7 +186,7 @@ class EngineBalancer:
         return after
 
     def _add_copy_time(self, busy: dict[str, float], tile: Tensor) -> None:
-        """The time of the copy of a tile to PSUM."""
+        """Add the time to copy a tile to PSUM."""
         made = self._free.copied[tile]
         assert made.form is not None
         src = made.form["dst"]
@@ -233,7 +232,7 @@ class EngineBalancer:
 
 
 def psum_copy_engine(target: Target) -> str:
-    """What makes copies in PSUM: ScalarE, where it copies."""
+    """The engine that makes copies in PSUM: ScalarE, if it can copy."""
     return "scalar" if target.scalar_tensor_copy else "vector"
 
 
@@ -253,7 +252,7 @@ def _busy_norm(busy: BusyTimes) -> float:
 
 
 def _form_in_psum(item: Statement, form: Form, there: frozenset[Tensor]) -> Form:
-    """A form of an instruction with some tiles in PSUM."""
+    """The form of an instruction with some tiles in PSUM."""
     moved = {access.role for access in item.accesses if access.tensor in there}
     operands = tuple(
         replace(operand, buffer="psum") if operand.role in moved else operand for operand in form.operands

@@ -1,9 +1,8 @@
-"""Unroll-and-jam without unrolling: a loop is cut into blocks, and a block's iterations run innermost.
+"""Unroll-and-jam without unrolling: cuts a loop into blocks, and runs a block's iterations innermost.
 
-What does not depend on the loop's index then runs once for a whole block instead of once for every
-iteration: data loaded for one iteration serves all of them. What does depend on it gets a short loop over
-the block around each stretch of statements; a tile that lives from one stretch to another gets a copy for
-each iteration of the block.
+Statements that do not depend on the loop's index then run once per block instead of once per iteration: data
+loaded for one iteration serves all of them. Each run of statements that depend on the index gets a short loop
+over the block. A tile that lives from one run to another gets a copy for each iteration of the block.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ from targets.nki.rewrites.values import Affine, Tensor, make_affine
 
 @dataclass(frozen=True, eq=False)
 class BlockPlan:
-    """A loop that can be cut in blocks: the statements that depend on its index, the tiles to copy.
+    """A loop that can be cut into blocks: the statements that depend on its index, and the tiles to copy.
 
-    A tile to copy gets a place for each iteration of a block.
+    A tile to copy gets one copy per iteration of a block.
     """
 
     kernel: Kernel
@@ -47,10 +46,10 @@ class BlockPlan:
 
 
 def plan_block(kernel: Kernel, loop: Loop) -> BlockPlan:
-    """Work out what depends on a loop's index.
+    """Find what depends on a loop's index.
 
     Raises:
-        RewriteRefused: its iterations are not independent, or nothing would be shared between them.
+        RewriteRefused: its iterations are not independent, or they would share nothing.
     """
     nodes = list(walk_nodes(loop.body))
     _check_readable(loop, nodes)
@@ -78,7 +77,7 @@ def _check_readable(loop: Loop, nodes: Sequence[Node]) -> None:
 
 
 def check_independent(kernel: Kernel, loop: Loop) -> None:
-    """No iteration may touch what another one writes: only tiles of its own and disjoint parts of others."""
+    """Check that no iteration touches what another one writes, except disjoint parts of shared tiles."""
     touched = [
         (item, access) for item in kernel.statements if loop_contains(loop, item) for access in item.accesses
     ]
@@ -101,9 +100,9 @@ def _is_private(kernel: Kernel, loop: Loop, tensor: Tensor) -> bool:
 
 
 def _are_disjoint(kernel: Kernel, loop: Loop, a: Access, b: Access) -> bool:
-    """Whether different iterations of the loop touch different parts: along some dimension both walk it.
+    """Whether different iterations of the loop touch different parts: both walk it along some dimension.
 
-    The loops around it are at the same iteration for both, those inside at any for each.
+    Loops around it are at the same iteration for both accesses; loops inside may differ.
     """
     around = frozenset(item.id for item in loop.path)
     for first, second in zip(a.view.box, b.view.box, strict=True):
@@ -120,14 +119,14 @@ def _are_disjoint(kernel: Kernel, loop: Loop, a: Access, b: Access) -> bool:
 
 
 def _affine_part(value: Affine, loops: Collection[str], *, const: bool = False) -> Affine:
-    """The part of a value that these loops make, with the constant or without."""
+    """The part of a value that comes from these loops, with or without the constant."""
     return make_affine(
         value.const if const else 0, {name: step for name, step in value.terms if name in loops}
     )
 
 
 def _index_dependents(kernel: Kernel, loop: Loop, statements: Sequence[Statement]) -> frozenset[Statement]:
-    """Statements that depend on the index, also through tiles; declarations follow their tile."""
+    """Statements that depend on the index, also through tiles; declarations follow their tiles."""
     tiles: set[int] = set()
     found: set[Statement] = set()
     while True:
@@ -146,11 +145,10 @@ def _index_dependents(kernel: Kernel, loop: Loop, statements: Sequence[Statement
 
 
 def _tiles_to_copy(kernel: Kernel, loop: Loop, tainted: frozenset[Statement]) -> frozenset[int]:
-    """Tiles that one stretch of index-dependent statements writes and another one uses.
+    """Tiles that one run of index-dependent statements writes and another one uses.
 
     Raises:
-        RewriteRefused: one has a second name, or its name is that of something else where its declaration
-        moves.
+        RewriteRefused: one has a second name, or its name means something else where its declaration moves.
     """
     stretches = list(_dependent_runs(loop.body, tainted))
     stretch = {item: number for number, run in enumerate(stretches) for item in run}
@@ -168,7 +166,7 @@ def _tiles_to_copy(kernel: Kernel, loop: Loop, tainted: frozenset[Statement]) ->
 
 
 def _check_copy_name(kernel: Kernel, declared: Statement, run: Sequence[Statement]) -> None:
-    """A copied tile's declaration goes to the front of its stretch, and a stretch to several iterations."""
+    """Check the name of a tile to copy: its declaration moves to the start of its run."""
     check_own_name(kernel, declared, run)
     assert declared.tensor is not None
     name = declared.tensor.name
@@ -177,7 +175,7 @@ def _check_copy_name(kernel: Kernel, declared: Statement, run: Sequence[Statemen
 
 
 def check_own_name(kernel: Kernel, declared: Statement, among: Iterable[Statement]) -> None:
-    """Of a tile that gets copies, all is said by its name, and by this name nothing of others.
+    """Check that a tile to copy is known only by its name, and that the name means nothing else.
 
     Raises:
         RewriteRefused: it has a second name, or one of these statements gives its name to something else.
@@ -191,7 +189,7 @@ def check_own_name(kernel: Kernel, declared: Statement, among: Iterable[Statemen
 
 
 def _dependent_runs(nodes: Sequence[Node], tainted: frozenset[Statement]) -> Iterable[list[Statement]]:
-    """Runs of neighbouring nodes of one block that depend on the index throughout."""
+    """Runs of neighbouring nodes of one block that all depend on the index."""
     for ours, run in groupby(nodes, key=lambda node: _is_dependent(node, tainted)):
         members = list(run)
         if ours:
@@ -207,7 +205,7 @@ def _is_dependent(node: Node, tainted: frozenset[Statement]) -> bool:
 
 
 def emit_block(plan: BlockPlan, size: int, constant: str) -> str:
-    """The source with the loop cut into blocks of `size` iterations, named by a module constant.
+    """The source with the loop cut into blocks of `size` iterations; a module constant names the size.
 
     Raises:
         RewriteRefused: the size does not divide the number of iterations.
@@ -218,7 +216,7 @@ def emit_block(plan: BlockPlan, size: int, constant: str) -> str:
 
 
 class MultiBufferWriter:
-    """Writes parts of a loop one after another; tiles that several parts use have `count` places."""
+    """Writes parts of a loop one after another; tiles that several parts use get `count` copies."""
 
     def __init__(self, plan: BlockPlan, count: str) -> None:
         self._plan, self._count = plan, count
@@ -227,7 +225,7 @@ class MultiBufferWriter:
         ]
 
     def declare_buffers(self, members: Sequence[Node]) -> list[cst.BaseStatement]:
-        """The tiles that these nodes leave to other parts, each with its places."""
+        """The declarations, with copies, of tiles that these nodes make and other parts use."""
         return [self._declare_buffer(item) for item in members if self._is_copied(item)]
 
     def write_loop(
@@ -237,7 +235,7 @@ class MultiBufferWriter:
         index: str,
         syntax_of: Callable[[Statement], cst.BaseStatement] = attrgetter("node"),
     ) -> list[cst.BaseStatement]:
-        """A loop over these iterations, whose place among the tiles is `index`; nothing around nothing."""
+        """A loop over these iterations; `index` selects the copy of each tile. Empty without members."""
 
         def own(node: Node) -> list[cst.BaseStatement] | None:
             if not isinstance(node, Statement):
@@ -251,7 +249,7 @@ class MultiBufferWriter:
         return isinstance(node, Statement) and node.tensor is not None and node.tensor.id in self._plan.copied
 
     def _declare_buffer(self, node: Node) -> cst.BaseStatement:
-        """A dimension after the partitions in SBUF; in PSUM a list, since a tile there is one bank."""
+        """A declaration with a new dimension after the partitions; in PSUM a list, as a tile is one bank."""
         assert isinstance(node, Statement)
         assert node.tensor is not None
         words = ", ".join(f"{key}={node.texts[key]}" for key in ("dtype", "buffer") if key in node.texts)
@@ -266,7 +264,7 @@ class MultiBufferWriter:
         return syntax.with_leading_lines(syntax.parse_statement(made), syntax.leading_lines(node.node))
 
     def index_buffers(self, node: cst.BaseStatement, item: Statement, index: str) -> cst.BaseStatement:
-        """The syntax of a statement with this place of the tiles that it touches."""
+        """The syntax of a statement with this copy of the tiles that it touches."""
         for tensor in sorted(self._copied, key=lambda tensor: tensor.id):
             if item.touches_tensor(tensor):
                 node = _index_buffer(node, tensor, index)
@@ -274,9 +272,9 @@ class MultiBufferWriter:
 
 
 class BlockWriter(MultiBufferWriter):
-    """Writes a loop over blocks of `size` iterations, and loops over the iterations of a block inside.
+    """Writes a loop over blocks of `size` iterations, with inner loops over a block's iterations.
 
-    A block of all iterations needs no loop around it.
+    A block of all iterations needs no outer loop.
 
     Raises:
         RewriteRefused: the size does not divide the number of iterations.
@@ -314,7 +312,7 @@ class BlockWriter(MultiBufferWriter):
         return syntax.render_module(plan.kernel, syntax.rebuild_block(plan.kernel.body, visit), lines)
 
     def write_block(self, nodes: Sequence[Node]) -> list[cst.BaseStatement]:
-        """The body of a block: what depends on the index in loops over its iterations, the rest once."""
+        """The body of a block: index-dependent parts in loops over its iterations, the rest once."""
         out: list[cst.BaseStatement] = []
         for ours, run in groupby(nodes, key=lambda node: _is_dependent(node, self._plan.tainted)):
             members = list(run)
@@ -322,7 +320,7 @@ class BlockWriter(MultiBufferWriter):
         return out
 
     def write_run(self, members: Sequence[Node]) -> list[cst.BaseStatement]:
-        """A loop over the iterations of a block, behind the tiles that it leaves to later ones."""
+        """A loop over the iterations of a block, after the declarations of tiles that later loops use."""
         return [*self.declare_buffers(members), *self.write_loop(members, self._inner, self._index)]
 
     def _write_shared(self, node: Node) -> list[cst.BaseStatement] | None:

@@ -1,7 +1,6 @@
-"""Instructions cut in two by columns: what can be, and the source of both parts.
+"""Splits instructions in two by columns: which can be split, and the source of both parts.
 
-An instruction that treats every element by itself does the same when one engine has some of its columns and
-another one the rest.
+An elementwise instruction computes the same if one engine has some of its columns and another one the rest.
 """
 
 from __future__ import annotations
@@ -23,28 +22,28 @@ from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import RewriteRefused
 
 COLUMN_WISE = frozenset({"tensor_copy", "tensor_scalar", "tensor_tensor"})
-"""Instructions of several engines that treat every element by itself."""
+"""Elementwise instructions that several engines have."""
 COLUMN_STEP = 32
-"""Columns are shared in multiples of this."""
+"""Columns are split in multiples of this."""
 MIN_SHARE = 1 / 16
-"""Share below which an engine is not asked."""
+"""Smallest share that is worth giving to an engine."""
 
 
 def result_width(item: Statement) -> int:
-    """Columns of the result."""
+    """Number of columns of the result."""
     dst = item.find_access("dst")
     return dst.view.shape[-1] if dst is not None else 0
 
 
 def is_splittable(item: Statement) -> bool:
-    """Whether an instruction could be cut, if its operands allow it."""
+    """Whether an instruction could be split, if its operands allow it."""
     return item.op in COLUMN_WISE and result_width(item) >= COLUMN_STEP + COLUMN_STEP
 
 
 def balanced_columns(busy: float, other_busy: float, cost: float, other_cost: float, width: int) -> int:
-    """How many of an instruction's columns another engine takes so that both come out even; 0 if too few.
+    """Number of columns to move to another engine so that both take equally long; 0 if too few.
 
-    `busy` is with the whole instruction on its engine, where it costs `cost`; on the other it would cost
+    `busy` includes the whole instruction on its engine, where it costs `cost`; on the other it would cost
     `other_cost`.
     """
     share = (busy - other_busy) / (cost + other_cost)
@@ -53,7 +52,7 @@ def balanced_columns(busy: float, other_busy: float, cost: float, other_cost: fl
 
 
 def narrow_form(item: Statement, columns: int) -> Form:
-    """The form of an instruction for so many of its columns."""
+    """The form of an instruction for this number of its columns."""
     assert item.form is not None
     wide = {access.role for access in _full_width_accesses(item)}
     operands = tuple(
@@ -73,17 +72,17 @@ def can_run_on(form: Form, engine: str, target: Target) -> bool:
 
 
 def _full_width_accesses(item: Statement) -> list[Access]:
-    """The operands that have a column for each of the results."""
+    """The operands that have a column for each column of the result."""
     dst = item.find_access("dst")
     assert dst is not None
     return [access for access in item.accesses if access.view.shape[-1] == dst.view.shape[-1]]
 
 
 def check_columns(item: Statement) -> None:
-    """Check that an instruction may be cut.
+    """Check that an instruction may be split.
 
     Raises:
-        RewriteRefused: its columns are not by themselves.
+        RewriteRefused: its columns are not independent.
     """
     if not has_plain_arguments(item):
         raise RewriteRefused(f"{item.op} has arguments that may not be meant for a part")
@@ -105,7 +104,7 @@ def split_columns(
     """The instruction for this share of the columns, and for the others.
 
     Raises:
-        RewriteRefused: the columns of an operand are not written so that they can be cut.
+        RewriteRefused: the columns of an operand are not written in a form that can be split.
     """
     windows = {
         access.role: _split_operand(kernel, item, access, share) for access in _full_width_accesses(item)
@@ -116,7 +115,7 @@ def split_columns(
 
 
 def _split_operand(kernel: Kernel, item: Statement, access: Access, share: Fraction) -> tuple[str, str]:
-    """The columns of an operand up to its share and from there on, in source that holds for any width."""
+    """The columns of an operand up to its share and from there on, in source that is right for any width."""
     rank, text = len(access.tensor.shape), item.texts[access.role]
     node = syntax.parse_expression(text)
     if isinstance(node, cst.Name):
@@ -147,7 +146,7 @@ def _split_operand(kernel: Kernel, item: Statement, access: Access, share: Fract
 
 
 def _width_text(kernel: Kernel, item: Statement, name: str, access: Access) -> str:
-    """The columns of a tensor: as its declaration has them, if that is a word, else what the tensor says."""
+    """The number of columns of a tensor: the name in its declaration if there is one, else its shape."""
     tensor = access.tensor
     declared = kernel.declarations.get(tensor.id)
     if declared is not None and tensor.name == name:

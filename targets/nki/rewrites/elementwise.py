@@ -1,7 +1,7 @@
-"""Element-wise chains as expressions: what a tile holds, in terms of the tiles it was made from.
+"""Elementwise chains as expressions: a tile's contents in terms of the tiles it was made from.
 
-A tile that one instruction writes whole, once per declaration, stands for an expression; chains of such
-tiles compose. Recognising a known function in an expression is then a matter of matching shapes.
+A tile that one instruction writes whole, once per declaration, stands for an expression; chains of such tiles
+compose. A known function in an expression is then recognised by its shape.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from targets.nki.rewrites.values import Affine, LibrarySymbol, Tensor, TensorVie
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A view that is taken as it is; `text` is how the source spells it."""
+    """A view that is not expanded further; `text` is its source."""
 
     view: TensorView
     text: str
@@ -23,7 +23,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """A function of expressions and numbers."""
+    """A function applied to expressions and numbers."""
 
     function: str
     operands: tuple[Expression, ...]
@@ -43,7 +43,7 @@ def negation_operand(expression: Expression) -> Expression | None:
 
 
 def find_sole_writer(kernel: Kernel, tensor: Tensor) -> Statement | None:
-    """The one instruction that writes a tensor, whole, in the block that declares it."""
+    """The only instruction that writes a tensor, whole, in the block that declares it."""
     writers = [item for item in kernel.users_of(tensor) if item.writes_tensor(tensor)]
     declared = kernel.declarations.get(tensor.id)
     if len(writers) != 1 or declared is None or tensor.copies or tensor.id in kernel.escaping_ids:
@@ -56,18 +56,18 @@ def find_sole_writer(kernel: Kernel, tensor: Tensor) -> Statement | None:
 
 
 def has_plain_arguments(item: Statement) -> bool:
-    """Whether an instruction has no arguments but those that its expression is made of."""
+    """Whether an instruction's only arguments are those that its expression consists of."""
     return item.texts.keys() <= _PLAIN_ARGUMENTS.get(item.op, frozenset()) | HINTS | {"engine"}
 
 
 def element_expression(item: Statement) -> Expression | None:
-    """What an element-wise instruction computes, one step deep; None when it is not element-wise."""
+    """The expression of an elementwise instruction, one step deep; None if it is not elementwise."""
     rule = _EXPRESSION_RULES.get(item.op)
     return rule(item) if rule is not None and has_plain_arguments(item) else None
 
 
 def expand_expression(kernel: Kernel, expression: Expression, at: Statement) -> Expression:
-    """The expression with tiles replaced by what they were computed from, as far as that can be seen."""
+    """The expression with tiles replaced by what they were computed from, as far as that is known."""
     if isinstance(expression, Apply):
         return Apply(
             expression.function, tuple(expand_expression(kernel, item, at) for item in expression.operands)
@@ -86,7 +86,7 @@ def expand_expression(kernel: Kernel, expression: Expression, at: Statement) -> 
 
 
 def _is_unchanged(kernel: Kernel, expression: Expression, writer: Statement, at: Statement) -> bool:
-    """Whether what the writer read still holds the same at a later statement of the same block."""
+    """Whether what the writer read is unchanged at a later statement of the same block."""
     if isinstance(expression, Apply):
         return all(_is_unchanged(kernel, item, writer, at) for item in expression.operands)
     if not isinstance(expression, Leaf):
@@ -191,7 +191,7 @@ _EXPRESSION_RULES = {
 
 
 def find_unused_after(kernel: Kernel, root: Statement, kept: frozenset[int]) -> frozenset[Statement]:
-    """What nobody needs once `root` no longer reads its inputs: their writers and declarations, and so on.
+    """The statements that nothing needs once `root` no longer reads its inputs, declarations included.
 
     `kept` are ids of tensors that the new form of `root` still reads.
     """

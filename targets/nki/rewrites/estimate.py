@@ -1,8 +1,8 @@
-"""A static estimate of a kernel's time and memory: the simulator's own cost table over counted loops.
+"""Estimates a kernel's time and memory statically: the simulator's own cost table over counted loops.
 
-No schedule is made: every engine's busy time is summed, and what it waits in each iteration (`stalls.py`).
+No schedule is made: for each engine, the busy time and the waits in each iteration (`stalls.py`) are summed.
 The estimate is a norm over the engines, so that relieving the busiest one counts most and the others still
-count. It ranks rewrites of one kernel; a latency shown to anybody comes from the judge.
+count. It ranks rewrites of one kernel. Latencies that people see come from the judge.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from targets.nki.rewrites.stalls import busy_and_stalled_ns
 from targets.nki.rewrites.values import Tensor
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "dma", "descriptor")
-"""What has a busy time; `descriptor` is the hardware that writes DMA descriptors."""
+"""Everything that has a busy time; `descriptor` is the hardware that writes DMA descriptors."""
 START_PARTITIONS = (32, 64)
-"""Partitions that a tile may start at are multiples of the first of these that holds it, or 0."""
+"""A tile starts at partition 0, or at a multiple of the first of these that is large enough for it."""
 NORM = 8.0
 """Exponent of the norm over engines: high enough to be near the maximum."""
 
@@ -36,16 +36,16 @@ class StaticEstimate:
 
     busy_ns: Mapping[str, float]
     sbuf_bytes: int
-    """Per partition, of what is alive at once, without copies for iterations that overlap."""
+    """Bytes per partition live at once, without copies for overlapping iterations."""
     psum_banks: int
-    """As above."""
+    """Banks live at once, without copies for overlapping iterations."""
     total_ns: float
     unread: int
-    """Statements that are not counted, as they cannot be read: only equals compare."""
+    """Statements that cannot be read and are not counted; compare only estimates with equal values."""
 
     @property
     def busiest_engine(self) -> str:
-        """The engine that is busy for longest, `dma` for both parts of a transfer."""
+        """The engine that is busy longest, `dma` for both parts of a transfer."""
         engine = max(ENGINES, key=lambda name: self.busy_ns[name])
         return "dma" if engine == "descriptor" else engine
 
@@ -71,9 +71,9 @@ Costs = Mapping[Statement, Mapping[str, float]]
 
 
 def _fill_drain_ns(costs: Costs, busiest: str, target: Target) -> float:
-    """How long the busiest engine waits for its first instruction and others finish after its last one.
+    """How long the busiest engine waits for its first instruction, and others finish after its last one.
 
-    What comes before the first instruction runs once, or for all iterations of loops it does not share.
+    Work before its first instruction counts once, or for all iterations of loops that it does not share.
     """
     items = list(costs)
     mine = [number for number, item in enumerate(items) if busiest in costs[item]]
@@ -84,7 +84,7 @@ def _fill_drain_ns(costs: Costs, busiest: str, target: Target) -> float:
         near = items[mine[0] if number < mine[0] else mine[-1]]
         between = mine[0] <= number <= mine[-1]
         if between and (busiest != "dma" or item.path[:1] != near.path[:1]):
-            continue  # other loops than the last have been over for long when that drains
+            continue  # other loops than the last ended long before the drain
         shared = prod(loop.trips for loop in item.path if loop in near.path)
         total += sum(costs[item].values()) * max(1, item.trips // shared)
         if "dma" in costs[item]:
@@ -93,7 +93,7 @@ def _fill_drain_ns(costs: Costs, busiest: str, target: Target) -> float:
 
 
 def _dependence_chains_ns(kernel: Kernel, costs: Costs) -> list[float]:
-    """Times of instructions that follow one another because they share a tile declared outside their loop."""
+    """Times of instructions that run in sequence because they share a tile declared outside their loop."""
     chains = []
     for tensor in _declared_tensors(kernel):
         users = [item for item in kernel.users_of(tensor) if not item.guards]
@@ -107,7 +107,7 @@ def _dependence_chains_ns(kernel: Kernel, costs: Costs) -> list[float]:
 
 
 def _count_rotating_parts(kernel: Kernel, tensor: Tensor, users: list[Statement], loop: Loop) -> int:
-    """How many parts of a tile take turns in a loop: those that inner loops go through for all users."""
+    """The number of parts of a tile that rotate in a loop: those that inner loops walk for all users."""
     views = [access.view for item in users for access in item.accesses if access.tensor.id == tensor.id]
     common = frozenset.intersection(*(view.loops for view in views)) - {step.id for step in loop.path}
     return prod(kernel.trips[name] for name in common - {loop.id})
@@ -120,8 +120,9 @@ def statement_ns(statement: Statement, target: Target) -> dict[str, float]:
 
 
 def form_ns(form: Form, target: Target) -> dict[str, float]:
-    """Busy nanoseconds of one execution of an instruction, by engine; of a product as much as its tile is of
-    the array.
+    """Busy nanoseconds of one execution of an instruction, by engine.
+
+    A matrix product counts by the share of the array that it uses.
     """
     cost = OPERATORS[form.op].cost(form, target)
     if form.engine != "dma":
@@ -137,7 +138,7 @@ def find_rule_breaches(
 ) -> list[str]:
     """The hardware rules that a kernel's readable instructions break, as messages; `made` is its estimate.
 
-    Forms that have been `seen` are not held against the rules again.
+    Forms in `seen` were already checked and are skipped.
     """
     found = [
         f"{statement.op}: {access.role} is in {access.tensor.buffer}"
@@ -165,7 +166,7 @@ def tile_bytes(tensor: Tensor) -> int:
 
 
 def tile_sbuf_bytes(tensor: Tensor, target: Target) -> int:
-    """Bytes per partition that a tile takes of SBUF: tiles of few partitions lie above one another."""
+    """Bytes per partition that a tile takes of SBUF: tiles with few partitions are stacked."""
     high = next((step for step in START_PARTITIONS if tensor.shape[0] <= step), target.partitions)
     return tile_bytes(tensor) * high // target.partitions
 

@@ -1,7 +1,7 @@
 """Evaluates the expressions of a kernel abstractly: integers as affine forms, tensors as views.
 
-Each kind of syntax has a handler, a method of its name; anything without one is `UnreadableSyntax`. Nothing
-of the kernel runs.
+Each kind of syntax has a handler, a method of its name; anything without one raises `UnreadableSyntax`.
+Nothing of the kernel runs.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ KNOWN_BUILTINS = frozenset({"range", "min", "max", "len", "int"})
 
 
 class ExpressionEvaluator:
-    """Evaluates in an environment of names; `trips` gives the number of iterations of every loop met.
+    """Evaluates in an environment of names; `trips` has the number of iterations of every loop met.
 
-    Built-in functions that the source gives another meaning somewhere, `shadowed`, are not known anywhere.
+    Built-in functions in `shadowed`, which the source redefines somewhere, are unknown everywhere.
     """
 
     def __init__(self, target: Target, shadowed: AbstractSet[str] = frozenset()) -> None:
@@ -45,7 +45,7 @@ class ExpressionEvaluator:
         self._builtins = KNOWN_BUILTINS - shadowed
         self.trips: dict[str, int] = {}
         self.decided: dict[str, str] = {}
-        """Sources of calls of min and max, and of the argument that each of them always is."""
+        """By the source of a min or max call: the source of the argument that it always returns."""
         self._tile_size = {
             "pmax": target.partitions,
             "gemm_stationary_fmax": target.matmul_stationary_max,
@@ -55,7 +55,7 @@ class ExpressionEvaluator:
             "psum_num_banks": target.psum_banks,
         }
         self.setting = (self._builtins, tuple(self._tile_size.values()))
-        """What else than names decides what expressions mean."""
+        """What the meaning of expressions depends on besides names."""
 
     def evaluate(self, node: ast.expr) -> Value:
         """The value of an expression.
@@ -77,7 +77,7 @@ class ExpressionEvaluator:
         return found.const
 
     def evaluate_view(self, node: ast.expr) -> TensorView | None:
-        """The tensor view an operand denotes; None for a number or a symbol."""
+        """The tensor view that an operand denotes; None for a number or a symbol."""
         found = self.evaluate(node)
         if isinstance(found, Tensor):
             if found.copies:
@@ -201,7 +201,7 @@ class ExpressionEvaluator:
         return None
 
     def _divide(self, value: Affine, by: int) -> tuple[Affine | None, Affine | None]:
-        """Quotient and remainder, where the part that `by` does not divide stays within 0 ... by - 1."""
+        """Quotient and remainder, if the part that `by` does not divide stays within 0 ... by - 1."""
         rest = make_affine(value.const % by, {name: c for name, c in value.terms if c % by})
         low, high = rest.value_range(self.trips)
         if low < 0 or high >= by:
@@ -240,7 +240,7 @@ class ExpressionEvaluator:
 
     def _evaluate_window(self, node: ast.Call) -> Value:
         arguments = [*node.args, *(item.value for item in node.keywords)]
-        # Whoever edits the source finds the start first.
+        # The start comes first because edits of the source expect it there.
         in_order = [item.arg for item in node.keywords] == ["start", "size"][len(node.args) :]
         if len(arguments) != 2 or not in_order:
             raise UnreadableSyntax(f"`{ast.unparse(node)}`")
@@ -264,10 +264,10 @@ class ExpressionEvaluator:
         return best
 
     def _is_better(self, node: ast.Call, value: Affine, best: Affine) -> bool:
-        """Whether `min` (or `max`) takes `evaluate` rather than `best`.
+        """Whether `min` (or `max`) takes `value` rather than `best`.
 
         Raises:
-            UndecidedMinMax: it is one in some iterations and the other in others.
+            UndecidedMinMax: the answer differs between iterations.
         """
         assert isinstance(node.func, ast.Name)
         difference = value - best if node.func.id == "min" else best - value

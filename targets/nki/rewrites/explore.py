@@ -1,4 +1,4 @@
-"""The kernels that one rewrite leads to, each read again and checked, and why others are not among them."""
+"""Finds the kernels that one rewrite leads to, reads and checks each, and gives the reasons for refusals."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 
 MAX_STATEMENTS = 250_000
-"""Statements that all rewrites of a kernel may have in all.
+"""Total number of statements that all rewrites of a kernel may have.
 
-They are shared evenly by the transformations with places there: writing and reading a kernel again takes time
-for each of its statements, and long kernels have more places as well."""
+It is divided evenly among the transformations with sites in the kernel: writing and reading a kernel takes
+time for each statement, and long kernels also have more sites.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +43,9 @@ def explore_rewrites(
     *,
     transforms: Iterable[Transform[Any]] = tuple(TRANSFORMS.values()),
 ) -> tuple[list[RewrittenKernel], list[str]]:
-    """The children of a kernel, and a reason for every rewrite that does not apply.
+    """Return the children of a kernel, and a reason for every rewrite that does not apply.
 
-    Of a long kernel, only the first children by each transformation.
+    For a long kernel, only the first children of each transformation are returned.
     """
     kernel = canonicalize_kernel(kernel, target)
     there = [
@@ -100,10 +101,10 @@ def check_rewrite(
     target: Target,
     known: frozenset[str] | None = None,
 ) -> tuple[Kernel, StaticEstimate]:
-    """The kernel after a rewrite, and its estimate; `known` are the rules that the one before breaks already.
+    """Return the rewritten kernel and its estimate; `known` are rules that the parent already breaks.
 
     Raises:
-        RewriteRefused: it cannot be read as well as before, or breaks a rule that held.
+        RewriteRefused: it cannot be read as well as before, or breaks a rule that the parent kept.
     """
     try:
         child = read_kernel(source, arguments, target)
@@ -122,10 +123,10 @@ def check_rewrite(
 
 
 def _check_names(kernel: Kernel, child: Kernel) -> None:
-    """Nothing may be said, by a name that is bound less often now, of what had that name before.
+    """Check that text which uses a name still means the same where the name is now bound less often.
 
-    What instructions touch is seen by reading them again. What they and others say besides, and all that
-    asserts something, or that could not be read before, may quietly have come to mean something else.
+    Accesses of instructions are checked by reading them again. Other uses of names, assertions, and
+    statements that could not be read before might silently change their meaning.
     """
     lost = {name for name, count in kernel.binding_counts.items() if child.binding_counts[name] < count}
     if not lost:

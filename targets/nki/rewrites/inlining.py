@@ -1,7 +1,7 @@
-"""Names bound in loops, replaced by what they stand for: `start`, `size`, a row of a tensor.
+"""Inlines names that are bound in loops: `start`, `size`, a row of a tensor.
 
-A name that is bound in a loop ties statements to the place where it is bound. Where each use of it means
-the one value bound in the same iteration, the uses can say the value themselves, and the binding goes.
+A name that is bound in a loop ties statements to the place of the binding. If each use of it means the value
+bound in the same iteration, the uses can contain the value itself, and the binding is removed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NameMeanings = Mapping[str, str]
 
 @dataclass(frozen=True, eq=False)
 class _NameScope:
-    """Where names are read or bound: a statement, or the head of a loop or condition."""
+    """A place where names are read or bound: a statement, or the head of a loop or condition."""
 
     node: Node
     reads: frozenset[str]
@@ -36,7 +36,7 @@ class _NameScope:
 
 
 def inline_names(kernel: Kernel) -> str | None:
-    """The source without the names bound in loops that can be spared; None when there are none."""
+    """Return the source without the removable names bound in loops; None if there are none."""
     found = {item: text for item in kernel.statements if (text := _inlinable_value(kernel, item)) is not None}
     if not found:
         return None
@@ -55,7 +55,7 @@ def inline_names(kernel: Kernel) -> str | None:
 
 
 def canonicalize_kernel(kernel: Kernel, target: Target) -> Kernel:
-    """The kernel as rewrites want it: without the names that can be spared, every argument with its own."""
+    """Return the kernel as rewrites expect it: removable names inlined, all arguments by keyword."""
     for changed in (inline_names, _name_arguments):
         source = changed(kernel)
         try:
@@ -66,7 +66,7 @@ def canonicalize_kernel(kernel: Kernel, target: Target) -> Kernel:
 
 
 def _name_arguments(kernel: Kernel) -> str | None:
-    """The source with keywords for arguments that instructions have by their place; None without such."""
+    """The source with keywords for positional arguments of instructions; None if there are none."""
     placed = {item for item in kernel.operations() if _has_positional_arguments(kernel, item)}
 
     def emit(node: Node) -> list[cst.BaseStatement] | None:
@@ -83,7 +83,7 @@ def _has_positional_arguments(kernel: Kernel, item: Statement) -> bool:
 
 
 def _resolve_meanings(kernel: Kernel, found: Mapping[Statement, str]) -> Mapping[Node, NameMeanings]:
-    """What names stand for at each node that reads them, through other such names."""
+    """The values of names at each node that reads them, resolved through other such names."""
     meanings: dict[Node, dict[str, str]] = {}
     places = list(_name_scopes(kernel))
     for number, place in enumerate(places):
@@ -110,7 +110,7 @@ def _name_scopes(kernel: Kernel) -> Iterator[_NameScope]:
 
 
 def _names_read(item: Statement) -> frozenset[str]:
-    """The names that a statement reads: of an assignment, those to the right."""
+    """The names that a statement reads; for an assignment, those on the right."""
     if item.kind not in {StatementKind.BIND, StatementKind.DECLARE}:
         return item.uses
     line = item.node.body[0] if isinstance(item.node, cst.SimpleStatementLine) else None
@@ -118,7 +118,7 @@ def _names_read(item: Statement) -> frozenset[str]:
 
 
 def _inlinable_value(kernel: Kernel, item: Statement) -> str | None:
-    """The source of the value that a statement binds to a name, if every use may say it instead."""
+    """The source of the value that a statement binds to a name, if every use can contain it instead."""
     values = list(item.arguments.values())
     if item.kind is not StatementKind.BIND or not item.path or len(values) != 1 or len(item.binds) != 1:
         return None
@@ -133,7 +133,7 @@ def _inlinable_value(kernel: Kernel, item: Statement) -> str | None:
 
 
 def _is_inlinable(kernel: Kernel, item: Statement, name: str, parts: frozenset[str]) -> bool:
-    """Whether every reader sees the binding in the same iteration, with what it is made of unchanged."""
+    """Whether every reader sees the binding in the same iteration, with unchanged parts."""
     loop, places = item.path[-1], list(_name_scopes(kernel))
     at = next(number for number, place in enumerate(places) if place.node is item)
     later = [place for place in places[at + 1 :] if loop in place.node.path]
@@ -147,7 +147,7 @@ def _is_inlinable(kernel: Kernel, item: Statement, name: str, parts: frozenset[s
 
 
 def _reads_own_binding(item: Statement, reader: _NameScope, binder: _NameScope | None) -> bool:
-    """Whether a reader surely reads the binding in its own iteration, or surely another one."""
+    """Whether it is certain if a reader sees the binding of its own iteration, or of another one."""
     if binder is None:
         return not set(item.path) & set(reader.node.path)
     if binder.node is item:
@@ -179,7 +179,7 @@ def replace_names(item: cst.BaseStatement, known: NameMeanings) -> cst.BaseState
 
 
 class _NameReplacer(syntax.VariableTransformer):
-    """Replaces names in the largest pieces of arithmetic that hold them."""
+    """Replaces names in the largest arithmetic expressions that contain them."""
 
     def __init__(self, known: NameMeanings) -> None:
         self._known = known
@@ -190,7 +190,7 @@ class _NameReplacer(syntax.VariableTransformer):
         return updated_node if text is None else syntax.parse_expression(text)
 
     def leave_Slice(self, original_node: cst.Slice, updated_node: cst.Slice) -> cst.Slice:  # noqa: N802
-        """A colon between sums stands alone, as a formatter would set it."""
+        """Put spaces around a colon between sums, as a formatter would."""
         compound = any(
             isinstance(bound, cst.BinaryOperation) for bound in (updated_node.lower, updated_node.upper)
         )

@@ -1,7 +1,7 @@
-"""Calls of instructions: what they compute, read and write, worked out once for what they say and name.
+"""Resolves calls of instructions: what they compute, read and write; cached by their text and names.
 
-Most calls of a rewritten kernel say what they said before, and mean it: the names in them stand for the same
-tiles and indices. What a call means depends on nothing else.
+Most calls of a rewritten kernel have the same text as before and mean the same, because their names stand for
+the same tiles and indices. The meaning of a call depends on nothing else.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from targets.nki.rewrites.source_tree import SourceTree
 from targets.nki.rewrites.values import Affine, LibrarySymbol, Tensor, TensorView, UnreadableSyntax, Value
 
 MAX_CACHED_CALLS = 4000
-"""Calls that are remembered: those of all rewrites of a long kernel."""
+"""Number of cached calls: those of all rewrites of a long kernel."""
 _call_cache: dict[Hashable, InstructionCall] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class InstructionCall:
-    """One instruction as it stands in a kernel; `texts` are the sources of its arguments."""
+    """One instruction in a kernel; `texts` are the sources of its arguments."""
 
     form: Form
     arguments: Mapping[str, Value]
@@ -40,17 +40,17 @@ def resolve_call(
     tree: SourceTree,
     evaluator: ExpressionEvaluator,
 ) -> InstructionCall:
-    """What a call that uses these names means inside these loops.
+    """Return the meaning of a call that uses these names inside these loops.
 
     Raises:
-        UnreadableSyntax: it is no instruction, or one that cannot be told from its operands.
+        UnreadableSyntax: it is not an instruction, or its operands do not determine it.
     """
     values = [evaluator.names.get(name) for name in sorted(uses)]
     if not all(
         isinstance(value, Affine | LibrarySymbol | Tensor | TensorView | float | None) for value in values
     ):
         return _resolve_uncached(call, tree, evaluator)
-    # Zeros of both signs are equal, and so are flags and numbers, which is why those are not remembered.
+    # Zeros of both signs are equal, and so are flags and numbers; therefore these are not cached.
     meaning = tuple(value.hex() if isinstance(value, float) else value for value in values)
     loops = tuple((loop.id, loop.trips) for loop in path)
     key = (tree.text_of(call), meaning, loops, evaluator.setting)

@@ -1,7 +1,7 @@
-"""Instructions as the simulator's operator list describes them: what an operand or argument of a call means.
+"""Interprets calls by the simulator's operator list: the meaning of each operand and argument.
 
-A call that the list does not describe, or that leaves something behind which no operand shows, is
-`UnreadableSyntax`: rewrites then leave it where it is.
+A call that the list does not describe, or with side effects that no operand shows, raises `UnreadableSyntax`:
+rewrites then leave it where it is.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from targets.nki.rewrites.kernel_ir import Access
 from targets.nki.rewrites.values import Affine, LibrarySymbol, Tensor, TensorView, UnreadableSyntax, Value
 
 HINTS = frozenset({"name", "priority", "dge_mode", "keepdims", "dtype"})
-"""Accepted by every instruction, without effect on what it computes."""
+"""Accepted by every instruction, without effect on the result."""
 
 _STATE_DEPENDENT = {"nc_matmul": "accumulate"}
-"""Arguments that, left out, depend on what ran before."""
+"""Arguments whose default depends on what ran before."""
 
 
 def find_operator(called: Value) -> Operator | None:
-    """The operator that a function of `nki.isa` is; None for any other value."""
+    """Return the operator of an `nki.isa` function; None for any other value."""
     if not isinstance(called, LibrarySymbol) or called.path != f"nisa.{called.leaf}":
         return None
     found = OPERATORS.get(called.leaf)
@@ -30,10 +30,10 @@ def find_operator(called: Value) -> Operator | None:
 
 
 def make_form(operator: Operator, views: Mapping[str, TensorView], arguments: Mapping[str, Value]) -> Form:
-    """A call as cost formulas and rules want it, with what was left out.
+    """Return a call's form for cost formulas and rules, with defaults filled in.
 
     Raises:
-        UnreadableSyntax: an argument is none of the operator's, or not known, or tells of hidden state.
+        UnreadableSyntax: an argument is unknown to the operator, has no known value, or reveals hidden state.
     """
     known = {argument.name for argument in operator.signature} | HINTS | {"engine"}
     strange = sorted((views.keys() | arguments.keys()) - known)
@@ -70,7 +70,7 @@ def list_accesses(
 
 
 def _check_effects(operator: Operator, form: Form, arguments: Mapping[str, Value]) -> None:
-    """Refuse what another instruction may see although no operand of this one shows it."""
+    """Refuse effects that another instruction may see although no operand of this one shows them."""
     if not any(item.role in operator.outputs for item in form.operands):
         raise UnreadableSyntax(f"{operator.name}, which writes no tensor")
     stored = "reduce_res" not in operator.arguments_by_name or form.operand("reduce_res") is not None
@@ -150,7 +150,7 @@ def _read_integer(value: Value) -> ParamValue | None:
 
 
 def _read_integers(value: Value) -> ParamValue | None:
-    """An integer or a tuple of them; pairs, as patterns have them, in one row."""
+    """An integer or a tuple of them; pairs, as in patterns, are flattened."""
     items = value if isinstance(value, tuple) else (value,)
     flat = [part for item in items for part in (item if isinstance(item, tuple) else (item,))]
     found = tuple(item.const for item in flat if isinstance(item, Affine) and item.is_const)

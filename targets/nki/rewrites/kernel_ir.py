@@ -1,7 +1,7 @@
 """A kernel as the rewrites see it: loops, statements, and what each statement reads and writes.
 
-The tree mirrors the source: every node knows its LibCST node, so that a rewrite moves and edits real
-syntax and leaves the rest, comments included, as it was written.
+The tree mirrors the source: every node knows its LibCST node, so a rewrite moves and edits real syntax and
+keeps the rest as it was written, including comments.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class StatementKind(StrEnum):
     INERT = "inert"
     """Docstrings, assertions, pass, return."""
     OPAQUE = "opaque"
-    """Anything the reader cannot express; it may do everything."""
+    """Anything the reader cannot express; it may have any effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One operand of one instruction; what is written may be read, too, or stay in part."""
+    """One operand of one instruction; a written operand may also be read, or be written only in part."""
 
     role: str
     view: TensorView
@@ -63,16 +63,19 @@ class Statement:
     uses: frozenset[str] = frozenset()
     binds: frozenset[str] = frozenset()
     form: Form | None = None
-    """An instruction as the simulator's cost table and rules want it."""
+    """An instruction in the form that the simulator's cost table and rules expect."""
     arguments: Mapping[str, Value] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
-    """Source of each keyword argument of an instruction or declaration; of what a min or max always is."""
+    """Source of each keyword argument of an instruction or declaration.
+
+    A min or max that always returns the same argument is replaced by that argument.
+    """
     accesses: tuple[Access, ...] = ()
     tensor: Tensor | None = None
-    """What a declaration declares."""
+    """The tensor that a declaration declares."""
     reason: str = ""
     undecided: Affine | None = None
-    """Where it cannot be read for a min or max: what changes its sign from iteration to iteration."""
+    """If a min or max makes it unreadable: the value whose sign changes between iterations."""
 
     @property
     def node(self) -> cst.BaseStatement:
@@ -88,19 +91,19 @@ class Statement:
 
     @property
     def trips(self) -> int:
-        """How often it runs: a guard lets one iteration of its loop through."""
+        """How often it runs; a guard allows one iteration of its loop."""
         fixed = {loop for guard in self.guards for loop in guard.loops}
         free = [loop for loop in self.path if loop not in fixed]
         return prod(loop.trips for loop in free)
 
     @property
     def loops(self) -> frozenset[str]:
-        """Ids of the loops on which its operands depend."""
+        """Ids of the loops that its operands depend on."""
         return frozenset().union(*(access.view.loops for access in self.accesses))
 
     @property
     def mentions(self) -> frozenset[str]:
-        """The names that it uses besides those of the tensors that it touches, and what it declares."""
+        """The names that it uses, except those of the tensors that it touches or declares."""
         if self.kind is StatementKind.OPERATE:
             return self.uses - {access.tensor.name for access in self.accesses}
         return self.uses - self.binds if self.kind is StatementKind.DECLARE else self.uses
@@ -151,7 +154,7 @@ class Loop:
 
     @property
     def index_text(self) -> str | None:
-        """Source of the number of the iteration, 0, 1, ...; None when it has no short form."""
+        """Source of the iteration number 0, 1, ...; None if it has no short form."""
         if self.step != 1:
             return None
         if self.start == Affine(0):
@@ -162,11 +165,11 @@ class Loop:
 
 @dataclass(frozen=True, eq=False)
 class Guard:
-    """`if var == value:` that lets through one iteration of the loops around it that make up `var`."""
+    """`if index == value:` that is true in one iteration of the `loops` that make up the index."""
 
     loops: tuple[Loop, ...]
     difference: Affine
-    """What is zero in that iteration alone."""
+    """The value that is zero in that iteration only."""
     tree: SourceTree = field(repr=False)
     place: StatementPath
     path: tuple[Loop, ...]
@@ -210,7 +213,7 @@ class Kernel:
     arguments: tuple[KernelArgument, ...]
     constants: Mapping[str, IntegerConstant]
     nisa: str
-    """How the source spells `nki.isa`."""
+    """The name of `nki.isa` in the source."""
     nl: str
 
     @property
@@ -225,7 +228,7 @@ class Kernel:
 
     @cached_property
     def identifiers(self) -> frozenset[str]:
-        """All words of the module's text."""
+        """All identifiers in the module's text."""
         return frozenset(re.findall(r"[A-Za-z_]\w*", self.tree.text))
 
     @cached_property
@@ -250,10 +253,11 @@ class Kernel:
 
     @cached_property
     def escaping_ids(self) -> frozenset[int]:
-        """Ids of tensors that have a second name, of which something is said, or that reading loses.
+        """Ids of tensors with a second name, with described properties, or that reading loses.
 
-        What is said is a size that has a name, is an operand or another tile's size, the count of a loop, an
-        assertion. These tensors may change neither names nor shapes. To be returned is none of this.
+        A property is described if a tensor's size has a name, is an operand or another tile's size, is the
+        count of a loop, or occurs in an assertion. The names and shapes of these tensors may not change.
+        Being returned does not count.
         """
         binds = [item for item in self.statements if item.kind is StatementKind.BIND]
         values = [value for item in binds for value in item.arguments.values()]
@@ -263,7 +267,7 @@ class Kernel:
         return renamed | {key for key, item in self.declarations.items() if item.binds & names}
 
     def _described_names(self, item: Node) -> frozenset[str]:
-        """The names of which a node says something, but for those that stand only for what they are."""
+        """The names that a node describes, except those that only stand for themselves."""
         if not isinstance(item, Statement):
             return item.mentions
         if item.kind is StatementKind.DECLARE:
@@ -271,7 +275,7 @@ class Kernel:
         return frozenset() if self._only_returns(item) else item.mentions
 
     def _only_returns(self, item: Statement) -> bool:
-        """Whether a statement returns tensors, and does nothing besides."""
+        """Whether a statement only returns tensors."""
         if item.kind is not StatementKind.INERT:
             return False
         (line,) = self.tree.find_line(item.place)
@@ -281,7 +285,7 @@ class Kernel:
 
     @cached_property
     def binding_counts(self) -> Counter[str]:
-        """How many statements and loops that can be read bind each name."""
+        """How many readable statements and loops bind each name."""
         loops = Counter(loop.var for loop in self.loops)
         return loops + Counter(
             name for item in self.statements if item.kind is not StatementKind.OPAQUE for name in item.binds
@@ -292,7 +296,7 @@ class Kernel:
 
     @cached_property
     def forms(self) -> KeysView[Form]:
-        """Those of its instructions, each once, in source order."""
+        """The forms of its instructions, each once, in source order."""
         return dict.fromkeys(item.form for item in self.operations() if item.form is not None).keys()
 
     def users_of(self, tensor: Tensor) -> list[Statement]:
@@ -331,7 +335,7 @@ class Kernel:
 
     @cached_property
     def unread_source(self) -> str:
-        """Source of all that the reader has not followed: opaque statements, other functions."""
+        """Source of everything that the reader did not follow: opaque statements, other functions."""
         walls: list[cst.CSTNode] = [
             item.node for item in self.statements if item.kind is StatementKind.OPAQUE
         ]
@@ -339,7 +343,7 @@ class Kernel:
         return "\n".join(self.module.code_for_node(item) for item in [*walls, *others])
 
     def unique_label(self, item: Loop | Tensor) -> str:
-        """A name for people that is unique in the kernel: the variable, numbered when it is bound again."""
+        """A readable name that is unique in the kernel: the variable, numbered if it is bound again."""
         if isinstance(item, Loop):
             name, twins = item.var, [loop.id for loop in self.loops if loop.var == item.var]
             place = twins.index(item.id)
@@ -358,7 +362,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class IntegerConstant:
-    """An integer constant assigned once: at module level or at the top of the kernel."""
+    """An integer constant that is assigned once: at module level or at the top of the kernel."""
 
     name: str
     value: int

@@ -1,21 +1,22 @@
-"""Looking ahead: a search over sequences of rewrites that is guided by predictions and judges nothing.
+"""Searches sequences of rewrites, guided by predictions; judges nothing.
 
-What paid in other runs is tried first: each of these sequences as far as it applies, whole and in parts. Then
-the search goes as if it had been given nothing, with the greater part of what it may do, and with the rest
-from all that it knows: a kernel that was given and is fast would otherwise hide what only pays without it. It
-goes in generations. Of the kernels known so far a few are looked further from: the fastest, the fastest that
-another technique brought most of its gain, one drawn. The rewrites of each are ranked by what is expected of
-them, and the first of the ranking are predicted. Then the rewrites that gained are carried out together, one
-after the other as far as they still apply, and what comes of that is predicted too: so that ten independent
-rewrites take one generation and not ten. A kernel may be slower than the fastest by `SLOWDOWN_LIMIT` and
-still be looked further from, because some rewrites only pay together. Where some generations bring no gain,
-the fastest kernel's rewrites further down the ranking are predicted as well; where these bring none either,
-the search goes on among the kernels without the step that leads no further.
+Sequences that paid in other runs are tried first, each as far as it applies, whole and in parts. Then the
+search runs as if it had no such sequences, with the larger part of its budget. The rest of the budget starts
+from everything known, because a fast kernel from a given sequence would otherwise hide what only pays without
+it.
 
-What is expected of a rewrite lies between what it has brought elsewhere in this search and the static
-estimate, moved towards what its technique has measured in the run. All work is limited by counts, all
-chances are drawn from one seed, and nothing depends on the order in which answers arrive: equal questions
-get equal answers.
+The search goes in generations. It expands a few of the known kernels: the fastest, the fastest that got most
+of its gain from another technique, and one drawn at random. The rewrites of each are ranked by their expected
+value, and the best are predicted. Then the rewrites that gained are applied together, one after the other as
+far as they still apply, and the result is predicted too. So ten independent rewrites take one generation and
+not ten. A kernel up to `SLOWDOWN_LIMIT` slower than the fastest can still be expanded, because some rewrites
+only pay together. After some generations without a gain, lower-ranked rewrites of the fastest kernel are
+predicted as well. If these bring nothing either, the search backtracks: it goes on among the kernels without
+the step that leads no further.
+
+The expected value of a rewrite is between its gain elsewhere in this search and the static estimate, shifted
+towards what its technique has measured in the run. All work is limited by counts, all randomness comes from
+one seed, and nothing depends on the order in which answers arrive: equal questions get equal answers.
 """
 
 from __future__ import annotations
@@ -45,47 +46,50 @@ from targets.nki.rewrites.search_nodes import (
 SIBLING_DISCOUNT = 0.5
 """Discount of each further choice at one site."""
 TEMPERATURE = 0.02
-"""Log speed-up by which a rewrite is e times likelier than another to be drawn by exploration."""
+"""Difference in log speed-up that makes a rewrite e times likelier to be drawn by exploration."""
 SLOWDOWN_LIMIT = 1.4
-"""How much slower than the fastest a kernel may be that is looked further from."""
+"""How much slower than the fastest a kernel may be and still be expanded."""
 MIN_EXPECTED_SPEEDUP = 0.8
 """Expected speed-up over the fastest kernel below which a rewrite is not predicted."""
 GENERATION_SIZE = 8
-"""Rewrites predicted per kernel that is looked further from."""
+"""Rewrites predicted per expanded kernel."""
 FIRST_SHARE = 0.4
-"""Share of all predictions that the parent's rewrites may have: what they bring is known from then on."""
+"""Share of all predictions that the parent's rewrites may use: their gains guide everything after."""
 DRAWN_SHARE = 0.25
 """Share of a generation's predictions that is drawn, not taken from the top."""
 REPEAT_DISCOUNT = 0.9
 """Discount of each further rewrite of one technique in a generation."""
 PATIENCE = 3
-"""Generations without a gain until the fastest kernel is looked at again, or a step turned back from."""
+"""Generations without a gain before the fastest kernel is revisited, or a step is undone."""
 REVISIT_SIZE = 64
-"""Rewrites predicted of a kernel that is looked at again."""
+"""Rewrites predicted of a kernel that is revisited."""
 MAX_BACKTRACKS = 2
-"""Steps that a search turns back from before it is over."""
+"""Steps that a search may undo before it ends."""
 MAX_COMBINATIONS = 4
-"""Kernels predicted per generation that carry out several gains together."""
+"""Kernels predicted per generation that apply several gains together."""
 MIN_GAIN = 1.002
 """Predicted speed-up from which a rewrite counts as a gain."""
 COPYING_GROWTH = 1.3
-"""How much longer a kernel's source gets by a rewrite that copies part of it."""
+"""Growth of a kernel's source that marks a rewrite as copying part of it."""
 SEED_SHARE = 0.25
-"""Share of all predictions, and of their instructions, that sequences of other runs may have; one is looked
-at in any case. Where one gains, as much is kept for going on from all that is known."""
+"""Share of all predictions, and of their instructions, for sequences of other runs; at least one is tried. If
+one gains, the same share is reserved for going on from everything known.
+"""
 
 T = TypeVar("T")
 
 ExpandKernel = Callable[[str], Awaitable[Expansion]]
 """The rewrites of a kernel, by its source."""
 CombineSteps = Callable[[str, Sequence[RewriteStep]], Awaitable[Sequence[tuple[tuple[int, ...], str]]]]
-"""Carries out steps one after the other, leaving out those that no longer apply: after each that did, the
-numbers of all steps carried out so far, and the source."""
+"""Applies steps one after the other, leaving out those that no longer apply.
+
+The result has, after each applied step, the numbers of all steps so far and the source.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
-    """How much a search may do, in counts."""
+    """Limits on a search's work, in counts."""
 
     predictions: int
     instructions: int
@@ -95,7 +99,7 @@ class SearchLimits:
 
 @dataclass(eq=False)
 class LookaheadSearch:
-    """One search from one kernel. `best_node` first, then `found`, are what it came to."""
+    """One search from one kernel. The result is `best_node`, then `found`."""
 
     expand: ExpandKernel
     combine: CombineSteps
@@ -122,14 +126,14 @@ class LookaheadSearch:
 
     @property
     def _best_open_node(self) -> SearchNode:
-        """The fastest kernel that has none of the steps turned back from; the first kernel has no steps."""
+        """The fastest kernel without the undone steps; the first kernel has no steps."""
         return min((one for one in self.found.values() if self._is_open(one)), key=node_order)
 
     def _is_open(self, one: SearchNode) -> bool:
         return self._turned.isdisjoint(map(make_rewrite_key, one.steps))
 
     def _backtrack(self) -> bool:
-        """Go on without the step that leads no further: the leader's first that copies, else its last."""
+        """Undo the step that leads no further: the best kernel's first copying step, else its last."""
         places = [make_rewrite_key(step) for step in self._best_open_node.steps]
         if not places or len(self._turned) == MAX_BACKTRACKS:
             return False
@@ -139,9 +143,10 @@ class LookaheadSearch:
     async def run(
         self, source: str, latency_ms: float, leads: Sequence[Sequence[SearchSeed]] = ()
     ) -> list[SearchNode]:
-        """Search from a kernel with this latency; all kernels reached, the fastest first, without it.
+        """Search from a kernel with this latency; return all kernels reached, the fastest first, without it.
 
-        `leads` are what other runs' sequences make of it, of each one after the other, the nearest first.
+        `leads` are the results of other runs' sequences on it, each after one more step, the nearest sequence
+        first.
         """
         root = SearchNode(source, (), latency_ms, 0)
         self.found[source] = root
@@ -159,7 +164,7 @@ class LookaheadSearch:
         return sorted(self.found.values(), key=node_order)
 
     async def _run_generations(self) -> None:
-        """Go on in generations as long as the limits leave something, and there is something to look at."""
+        """Run generations while the limits allow it and there is something to expand."""
         idle = 0
         while self._predictions_left > 0:
             nodes = self._select_nodes()
@@ -177,11 +182,11 @@ class LookaheadSearch:
 
     @property
     def _predictions_left(self) -> int:
-        """How many predictions are left for now."""
+        """The number of predictions left for now."""
         return int(self.limits.predictions * self._share) - self.predicted - self.failed
 
     async def _expand_nodes(self, nodes: Sequence[SearchNode], each: int) -> None:
-        """Predict at most `each` rewrites of each of these kernels, and what gains come to together."""
+        """Predict at most `each` rewrites of each of these kernels, and the combinations of gains."""
         expansions = await asyncio.gather(*(self.expand(node.source) for node in nodes))
         self._expanded |= {node.source for node in nodes}
         self.reasons = self.reasons or expansions[0].reasons
@@ -191,7 +196,7 @@ class LookaheadSearch:
     # --- what paid elsewhere --------------------------------------------------------------------------
 
     async def _try_seeds(self, root: SearchNode, leads: Sequence[Sequence[SearchSeed]]) -> list[SearchNode]:
-        """Predict the sequences of other runs: all of each first, then parts of them."""
+        """Predict the sequences of other runs: each as a whole first, then parts of them."""
         parts = [_pick_evenly(one, MAX_COMBINATIONS)[::-1] for one in leads if one]
         ordered = [lead for row in zip_longest(*parts) for lead in row if lead is not None]
         fresh: dict[str, SearchSeed] = {}
@@ -216,7 +221,7 @@ class LookaheadSearch:
     # --- which kernels to look further from ---------------------------------------------------------
 
     def _select_nodes(self) -> list[SearchNode]:
-        """The fastest, the fastest that came another way, and one drawn, of those that may be looked at."""
+        """Choose kernels to expand: the fastest, the fastest with another technique, and one drawn."""
         limit = self._best_open_node.latency_ms * SLOWDOWN_LIMIT
         ready = sorted(
             (
@@ -241,7 +246,7 @@ class LookaheadSearch:
         return [*chosen, *drawn]
 
     def _select_revisit(self) -> list[SearchNode]:
-        """The fastest kernel, unless it was looked at again already."""
+        """The fastest kernel, unless it was already revisited."""
         leader = self._best_open_node
         if leader.source in self._again or not leader.steps or not self._can_afford(leader.instructions):
             return []
@@ -256,7 +261,7 @@ class LookaheadSearch:
     async def _predict_candidates(
         self, grown: Sequence[tuple[SearchNode, Expansion]], each: int
     ) -> list[tuple[SearchNode, list[RewriteStep]]]:
-        """Predict the most promising rewrites; the gains of each kernel among them, as they are joined."""
+        """Predict the most promising rewrites; return each kernel's gains in their order of combination."""
         wanted = [
             (node, move) for node, made in grown for move in made.moves if move.source not in self._seen
         ]
@@ -273,7 +278,7 @@ class LookaheadSearch:
                 self._copying.add(move.rewrite_key)
             self._add_node(node, [_make_step(move, speedup)], move.source, answer)
             if speedup > MIN_GAIN:
-                # What copies statements comes last: the others would have to be carried out on each copy.
+                # Rewrites that copy statements come last: others would have to be applied to each copy.
                 rank = move.rewrite_key in self._copying, -speedup
                 gains.setdefault(node.source, []).append((rank, _make_step(move, speedup)))
         return [
@@ -285,10 +290,10 @@ class LookaheadSearch:
     def _pick_candidates(
         self, wanted: list[tuple[SearchNode, RewriteCandidate]], nodes: Sequence[SearchNode], each: int
     ) -> list[tuple[SearchNode, RewriteCandidate]]:
-        """Of each kernel the top of the ranking, and some drawn from the rest, as many as the limits leave.
+        """The top of the ranking of each kernel, and some drawn from the rest, within the limits.
 
-        A kernel that is slower for now gets as many as the fastest: it is looked further from for what only
-        pays there.
+        A kernel that is slower for now gets as many as the fastest, because it is expanded for rewrites that
+        only pay there.
         """
         ranked = self._rank_candidates(wanted)
         picked: list[tuple[SearchNode, RewriteCandidate]] = []
@@ -311,7 +316,7 @@ class LookaheadSearch:
     def _rank_candidates(
         self, wanted: list[tuple[SearchNode, RewriteCandidate]]
     ) -> list[tuple[float, tuple[SearchNode, RewriteCandidate]]]:
-        """Kernel and rewrite with the value expected of them, in logarithms over the fastest kernel."""
+        """Kernel and rewrite with its expected value, as a logarithm relative to the fastest kernel."""
         best_ms = self._best_open_node.latency_ms
         sites: Counter[RewriteKey] = Counter()
         techniques: Counter[tuple[str, str]] = Counter()
@@ -335,13 +340,13 @@ class LookaheadSearch:
         return sorted(out, key=lambda one: (-one[0], one[1][1].rewrite_key, one[1][1].source))
 
     def _expected_gain(self, move: RewriteCandidate) -> float:
-        """What the same rewrite has brought elsewhere counts as much as what is thought of it here."""
+        """Return the mean of the rewrite's gain elsewhere and its expected value here."""
         return (self._gains.get(move.rewrite_key, move.value) + move.value) / 2
 
     def _limit_instructions(
         self, picked: list[tuple[SearchNode, RewriteCandidate]]
     ) -> list[tuple[SearchNode, RewriteCandidate]]:
-        """As many as there are instructions left for; always one, so that something is looked at."""
+        """Keep as many as the instruction budget allows, but at least one."""
         kept: list[tuple[SearchNode, RewriteCandidate]] = []
         total = 0
         for node, move in picked:
@@ -354,7 +359,7 @@ class LookaheadSearch:
     # --- several gains at once ----------------------------------------------------------------------
 
     async def _combine_gains(self, gained: Sequence[tuple[SearchNode, list[RewriteStep]]]) -> None:
-        """Predict what the gains of each kernel come to together."""
+        """Predict the combined gains of each kernel."""
         several = [(node, steps) for node, steps in gained if len(steps) > 1]
         made = await asyncio.gather(*(self.combine(node.source, steps) for node, steps in several))
         wanted: list[tuple[SearchNode, list[RewriteStep], str]] = []
@@ -372,7 +377,7 @@ class LookaheadSearch:
     # --- asking ---------------------------------------------------------------------------------------
 
     async def _predict_sources(self, sources: Sequence[str]) -> list[PredictedLatency]:
-        """Have kernels predicted; what was given is asked for by the own search too, and predicted once."""
+        """Predict kernels; the search proper may ask again for a given one, which is predicted only once."""
         fresh = [source for source in sources if source not in self._answers]
         if fresh:
             answers = await self.predict(fresh)
@@ -399,7 +404,7 @@ class LookaheadSearch:
         *,
         given: int = 0,
     ) -> SearchNode | None:
-        """The kernel that steps lead to; None where it has no latency, or is too many steps away."""
+        """The kernel that steps lead to; None if it has no latency, or is too many steps away."""
         if answer.latency_ms is None or node.depth + len(steps) - given > self.limits.depth:
             return None
         told = (*node.steps, *_scale_gains(steps, node.latency_ms / answer.latency_ms))
@@ -409,14 +414,14 @@ class LookaheadSearch:
 
 
 def _pick_evenly(prefixes: Sequence[T], count: int) -> list[T]:
-    """At most `count` of them, the longest among them, evenly."""
+    """At most `count` prefixes, evenly spaced, including the longest."""
     if len(prefixes) <= count:
         return list(prefixes)
     return [prefixes[(number + 1) * len(prefixes) // count - 1] for number in range(count)]
 
 
 def _have_different_techniques(one: SearchNode, other: SearchNode) -> bool:
-    """Whether another technique brought each kernel most of its gain."""
+    """Whether the two kernels got most of their gains from different techniques."""
     return _main_technique(one) != _main_technique(other)
 
 
@@ -425,7 +430,7 @@ def _main_technique(found: SearchNode) -> str | None:
 
 
 def _scale_gains(steps: Sequence[RewriteStep], speedup: float) -> list[RewriteStep]:
-    """The steps with their gains scaled so that they multiply to what they came to together."""
+    """The steps with their gains scaled so that their product equals the total gain."""
     total = sum(log(step.speedup) for step in steps)
     power = log(speedup) / total if total > 0 and speedup > 1 else None
     each = speedup ** (1 / len(steps))

@@ -1,4 +1,4 @@
-"""Looking ahead as a role: a request becomes a search, what it found becomes variants, and these plans."""
+"""The look-ahead role: turns a request into a search, its results into variants, and these into plans."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 async def look_ahead(
     request: LookAheadRequest, read: ReadBlob, predict: Predict, spec: ProblemSpec, ask: RunEngineJob
 ) -> LookAheadAnswer:
-    """Search from the request's parent, or draw where the request says so.
+    """Search from the request's parent, or draw at random if the request says so.
 
     Raises:
         RoleError: the parent cannot be read, or a pool or the evaluator failed.
@@ -66,7 +66,7 @@ async def look_ahead(
 
 @dataclass(frozen=True, slots=True)
 class _EngineClient:
-    """The rewrite engine as a search asks it."""
+    """The search's interface to the rewrite engine."""
 
     request: LookAheadRequest
     context: LearningContext
@@ -74,7 +74,7 @@ class _EngineClient:
     ask: RunEngineJob
     shapes: dict[str, Any]
     left_out: list[str] = field(default_factory=list)
-    """Why sequences of other runs were not tried."""
+    """Reasons why sequences of other runs were not tried."""
 
     async def expand_kernel(self, source: str) -> Expansion:
         credits_ = {name: (item.tries, item.log_gain) for name, item in self.context.credits.items()}
@@ -87,12 +87,12 @@ class _EngineClient:
         )
 
     async def replay_sequences(self, source: str, read: ReadBlob) -> list[list[SearchSeed]]:
-        """What the sequences of other runs make of a kernel that the run began with."""
+        """Return the results of other runs' sequences on the kernel that the run began with."""
         sequences = self.context.sequences
         return await asyncio.gather(*(self._replay_sequence(source, one, read) for one in sequences))
 
     async def _replay_sequence(self, source: str, one: LearntSequence, read: ReadBlob) -> list[SearchSeed]:
-        """Nothing where a sequence cannot be followed, or its kernels are lost: it is only an offer."""
+        """Return empty if a sequence cannot be followed, or its kernels are lost: it is only a suggestion."""
         try:
             legs = [
                 {
@@ -109,7 +109,7 @@ class _EngineClient:
         return self._make_seeds(one, made["made"])
 
     def _make_seeds(self, one: LearntSequence, made: Sequence[dict[str, Any]]) -> list[SearchSeed]:
-        """The kernels after more and more steps, each step with what it was predicted to bring there."""
+        """The kernels after each step, with the gain that was predicted for it in the other run."""
         known, steps, found = one.steps, list[RewriteStep](), list[SearchSeed]()
         for told in made:
             step = {name: told[name] for name in ("technique", "site", "title", "choice")}
@@ -132,7 +132,7 @@ def _make_variant(one: SearchNode) -> Variant:
 
 
 def plan_variant(variant: Variant, parent_ms: float) -> Plan:
-    """The plan to carry a variant out; its technique is that of the step predicted to bring most."""
+    """The plan that carries a variant out; its technique is that of its most valuable step."""
     steps = variant.steps
     main = max(steps, key=lambda step: step.speedup)
     speedup = parent_ms / variant.latency_ms if variant.latency_ms is not None else 1.0

@@ -1,4 +1,4 @@
-"""In which memory on chip a tile may lie, by the instructions that use it."""
+"""Decides in which on-chip memory a tile may be, by the instructions that use it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from targets.nki.rewrites.values import Tensor
 
 
 def check_placement(kernel: Kernel, tensor: Tensor, goal: str) -> None:
-    """Check that a tile may lie in a memory, and may gain by it.
+    """Check that a tile may move to a memory, and may gain by it.
 
     Raises:
-        RewriteRefused: an instruction cannot reach it there, or none is faster.
+        RewriteRefused: an instruction cannot reach it there, or none gets faster.
     """
     if tensor.id in kernel.escaping_ids:
         raise RewriteRefused(f"{tensor.name} has a second name or is used by what cannot be read")

@@ -1,7 +1,7 @@
-"""How much of the memories on chip a kernel needs at once: what is alive when, in the order of the source.
+"""Computes how much on-chip memory a kernel needs at once, from the order of its source.
 
-The simulator asks the same of a traced program. A tile is alive from the first instruction that touches it
-to the last one; where loops inside its declaration's block do, for all of their iterations.
+The simulator computes the same for a traced program. A tile is live from the first instruction that touches
+it to the last one; if these are in loops inside its declaration's block, for all iterations of the loops.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from targets.nki.rewrites.values import Tensor
 
 
 def peak_occupancy(kernel: Kernel, buffer: str, size: Callable[[Tensor], int]) -> int:
-    """The largest sum of sizes of tiles that are alive at the same time; list copies live together."""
+    """The largest total size of tiles that are live at the same time; copies in a list live together."""
     change = [0] * (len(kernel.statements) + 2)
     for first, last, tensor in _tile_lifetimes(kernel):
         if tensor.buffer == buffer:
@@ -24,7 +24,7 @@ def peak_occupancy(kernel: Kernel, buffer: str, size: Callable[[Tensor], int]) -
 
 
 def _tile_lifetimes(kernel: Kernel) -> list[tuple[int, int, Tensor]]:
-    """(first, last) statement of each declared tile's life, by their number in the source."""
+    """(first, last) statement of each declared tile's life, by statement number."""
     numbers = {item: number for number, item in enumerate(kernel.statements)}
     spans = _loop_spans(numbers)
     lives: dict[int, tuple[int, int]] = {}
@@ -39,7 +39,7 @@ def _tile_lifetimes(kernel: Kernel) -> list[tuple[int, int, Tensor]]:
 
 
 def _touched_tiles(kernel: Kernel, item: Statement) -> frozenset[int]:
-    """Ids of declared tiles that a statement uses; one that cannot be read may use all that it could name."""
+    """Ids of declared tiles that a statement uses; if unreadable, all tiles that it could name."""
     mine = (
         kernel.escaping_ids
         if item.kind is StatementKind.OPAQUE
@@ -49,7 +49,7 @@ def _touched_tiles(kernel: Kernel, item: Statement) -> frozenset[int]:
 
 
 def _outermost_loop(declared: Statement, user: Statement) -> Loop | None:
-    """The outermost loop around a user that is not around the declaration, too."""
+    """The outermost loop around a user that is not also around the declaration."""
     return next((loop for loop in user.path if loop not in declared.path), None)
 
 

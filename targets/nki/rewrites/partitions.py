@@ -1,4 +1,4 @@
-"""Which partitions of a tile a statement takes: the first index of the tile's every mention."""
+"""Selects partitions of a tile in a statement: changes the first index wherever the tile occurs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from targets.nki.rewrites import syntax
 
 
 def partition_window(low: str, high: str) -> cst.SubscriptElement:
-    """`low:high`, with space around the colon where a bound is a sum or product."""
+    """`low:high`, with spaces around the colon if a bound is a sum or product."""
     colon = ":" if low.isidentifier() | low.isdigit() and high.isidentifier() | high.isdigit() else " : "
     return syntax.parse_subscript_elements(f"{low}{colon}{high}")[0]
 

@@ -1,7 +1,7 @@
-"""Expressions as sums of products, so that a function is known however its factors are spread.
+"""Writes expressions as sums of products, so that a function is recognised however its factors are arranged.
 
-A product is of the one view that everything depends on, and of functions of such sums: 0.5 * x * (1 + erf(y))
-is 0.5 * x plus 0.5 * x * erf(y), in whatever order and by whatever instructions it was put together.
+A product consists of the one view that everything depends on, and of functions of such sums: 0.5 * x * (1 +
+erf(y)) is 0.5 * x plus 0.5 * x * erf(y), in any order and by whatever instructions it was built.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Polynomial = dict[tuple[Atom, ...], float]
 """Coefficients by product; `x` comes before functions."""
 
 MAX_PRODUCTS = 16
-"""Products of a sum that are worth looking at."""
+"""Most products in a sum that is analysed."""
 RELATIVE_TOLERANCE = 1e-6
-"""How near the coefficients of an expression must be to a function's: a few roundings of float32."""
+"""Allowed difference between the coefficients of an expression and of a function: a few float32 roundings."""
 FUNCTIONS = frozenset({"tanh", "erf", "sigmoid"})
 POWERS = {2.0: 2, 3.0: 3}
 
 
 def expand_polynomial(expression: Expression, view: TensorView) -> Polynomial | None:
-    """An expression in one view as a sum; None where it is something else, or very long."""
+    """Return an expression in one view as a sum; None if it is something else, or too long."""
     match expression:
         case float():
             return {(): expression}
@@ -53,12 +53,12 @@ def expand_polynomial(expression: Expression, view: TensorView) -> Polynomial | 
 
 
 def freeze_polynomial(terms: Mapping[tuple[Atom, ...], float]) -> Frozen:
-    """A sum as an atom's argument, in a fixed order."""
+    """Return a sum as an atom's argument, in a fixed order."""
     return tuple(sorted(((key, value) for key, value in terms.items() if value), key=repr))
 
 
 def is_close(first: Frozen, second: Frozen) -> bool:
-    """Whether two sums are of the same products with nearly the same coefficients, arguments included."""
+    """Whether two sums have the same products with nearly equal coefficients, arguments included."""
     pairs = list(zip(_sort_terms(first), _sort_terms(second), strict=False))
     return len(first) == len(second) and all(
         isclose(a, b, rel_tol=RELATIVE_TOLERANCE)
@@ -69,7 +69,7 @@ def is_close(first: Frozen, second: Frozen) -> bool:
 
 
 def _sort_terms(terms: Frozen) -> list[tuple[tuple[Atom, ...], float]]:
-    """By the products' shape, so that small differences of coefficients do not change the order."""
+    """Sort by the products' shape, so that small differences of coefficients do not change the order."""
     return sorted(terms, key=lambda term: [atom if isinstance(atom, str) else atom[0] for atom in term[0]])
 
 

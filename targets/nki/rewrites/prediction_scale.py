@@ -1,4 +1,4 @@
-"""At which size kernels are predicted while looking ahead, and what the rewrite engine is told of it."""
+"""Chooses the size at which look-ahead predicts kernels, and the problem fields for the rewrite engine."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ if TYPE_CHECKING:
 MIN_FULL_SIZE_PREDICTIONS = 400
 """Predictions that must be affordable at the problem's own size; else they are made at a smaller one.
 
-More than are made: many predictions of a small kernel find more than few of a large one, whose time is nearer
-the truth."""
+This is more than are made. Many predictions of a small kernel find more than few of a large one, although the
+large one's times are closer to the truth.
+"""
 
 RunEngineJob = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
-"""Has a job done by the pool of the rewrite engine; raises RoleError."""
+"""Runs a job in the rewrite engine's pool; raises RoleError."""
 
 
 def problem_job_fields(spec: ProblemSpec, size: str, target: str) -> dict[str, Any]:
-    """What a job of the rewrite engine is told of the problem: arguments at the size, and the target."""
+    """The problem fields of a rewrite engine job: arguments at the size, and the target."""
     dims = spec.dims(size)
     arrays = [[list(item.resolve_kernel_shape(dims)), item.dtype] for item in spec.inputs]
     return {"arguments": spec.call_arguments(arrays, lambda value: value), "target": target}
@@ -33,10 +34,10 @@ def problem_job_fields(spec: ProblemSpec, size: str, target: str) -> dict[str, A
 
 @dataclass(frozen=True, slots=True)
 class PredictionScale:
-    """What predictions are made at, and how what they say there becomes what holds at the problem's size.
+    """The dimensions of predictions, and how to convert them to the problem's size.
 
-    `parent` is the parent as it is predicted there, with a latency; at the problem's size it takes
-    `parent_ms` and has `counted` instructions as far as the reader can count them.
+    `parent` is the parent's prediction at these dimensions. At the problem's size the parent takes
+    `parent_ms` and has `counted` instructions, as far as the reader can count them.
     """
 
     at: Predict
@@ -48,7 +49,7 @@ class PredictionScale:
     async def predict(
         self, sources: Sequence[str], dims: Mapping[str, int] | None = None
     ) -> Sequence[PredictedLatency]:
-        """Predict at the scale's dimensions, with latencies as they would be at the problem's size."""
+        """Predict at the scale's dimensions; return latencies converted to the problem's size."""
         return [self._scale_to_full_size(one) for one in await self.at(sources, dims or self.dims)]
 
     def _scale_to_full_size(self, one: PredictedLatency) -> PredictedLatency:
@@ -59,7 +60,7 @@ class PredictionScale:
         return one.model_copy(update={"latency_ms": latency_ms})
 
     def scale_instructions(self, counted: int) -> int:
-        """How many instructions a kernel has there of which the reader counts so many at the full size."""
+        """Convert an instruction count of the reader at full size to the scale's dimensions."""
         if not (counted and self.counted):
             return self.parent.instructions
         return ceil(self.parent.instructions * counted / self.counted)
@@ -68,10 +69,10 @@ class PredictionScale:
 async def select_scale(
     request: LookAheadRequest, parent: str, predict: Predict, spec: ProblemSpec, ask: RunEngineJob
 ) -> PredictionScale:
-    """The problem's own size, or a smaller one where its kernels are too large to predict enough of them.
+    """Return the problem's own size, or a smaller one if its kernels are too large to predict enough of them.
 
     Raises:
-        RoleError: not_predicted, when the parent has no latency at either.
+        RoleError: not_predicted, if the parent has no latency at either size.
     """
     job = {
         "job": "proxy",
@@ -85,7 +86,7 @@ async def select_scale(
     dims = found["dims"]
     (there,) = await predict([parent], dims)
     if dims is not None and there.latency_ms is None:
-        # At a smaller size a kernel may break a rule that it keeps at its own, where it was judged.
+        # At a smaller size a kernel may break a rule that it keeps at its own size, where it was judged.
         dims = None
         (there,) = await predict([parent], dims)
     if there.latency_ms is None:

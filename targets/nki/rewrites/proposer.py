@@ -1,8 +1,8 @@
-"""The built-in proposer: the four roles answered by the rewrite engine, without a model.
+"""The built-in proposer: answers the four roles with the rewrite engine, without a model.
 
-It looks ahead (`lookahead_role`), and plan number n is then the n-th variant that this found. Where it did
-not, one ranking of single rewrites serves all plans of a parent in a round: it depends on the parent, its
-profile and the round's learning context only, so plan number n is its n-th entry, whichever plan is asked for
+It looks ahead (`lookahead_role`), and plan number n is the n-th variant found. Without look-ahead, one
+ranking of single rewrites serves all plans of a parent in a round. The ranking depends only on the parent,
+its profile and the round's learning context. So plan number n is its n-th entry, whichever plan is requested
 first and however often. Planning and rewriting run in a process pool.
 """
 
@@ -43,14 +43,14 @@ MAX_WORKERS = 4
 
 
 def answer_in_worker(request: str) -> str:
-    """Runs in a worker; the import stays out of the process that only asks."""
+    """Runs in a worker; keeps the import out of the process that only sends requests."""
     from targets.nki.rewrites.worker import answer_request
 
     return answer_request(request)
 
 
 class BuiltinProposer(MechanicalLearner):
-    """All four roles; its executor repairs nothing, since a refused rewrite has no second form."""
+    """All four roles; nothing is repaired, because a refused rewrite has no second form."""
 
     name = "builtin"
     repairs = False
@@ -63,7 +63,7 @@ class BuiltinProposer(MechanicalLearner):
     async def look_ahead(
         self, request: LookAheadRequest, read: ReadBlob, predict: Predict
     ) -> LookAheadAnswer:
-        """Search over sequences of rewrites by predictions.
+        """Search sequences of rewrites by predictions.
 
         Raises:
             RoleError: `unreadable_kernel`, or what `predict` raises.
@@ -73,10 +73,10 @@ class BuiltinProposer(MechanicalLearner):
         )
 
     async def plan(self, request: PlanRequest, read: ReadBlob) -> PlanAnswer:
-        """Plan number `key.plan` of what looking ahead found, else of the parent's ranking.
+        """Return plan number `key.plan` of the look-ahead's results, else of the parent's ranking.
 
         Raises:
-            RoleError: `nothing_applies` when there are fewer; `unreadable_kernel`.
+            RoleError: `nothing_applies` if there are fewer; `unreadable_kernel`.
         """
         number = EffectKey.parse(request.key).plan
         if request.variants is not None:
@@ -124,7 +124,7 @@ class BuiltinProposer(MechanicalLearner):
         return KernelAnswer(made["source"], f"{made['note']}: {made['keeps']}")
 
     async def _replay_plan(self, request: ImplementRequest, read: ReadBlob) -> KernelAnswer:
-        """Carry out a sequence again; what comes of it must be what was predicted."""
+        """Carry out a sequence again; the result must be the predicted kernel."""
         if EffectKey.parse(request.key).implementation > 0:
             raise make_role_error(
                 "no_more_choices", "a sequence that was found by looking ahead has one form"
@@ -151,7 +151,7 @@ class BuiltinProposer(MechanicalLearner):
         await self._pool.aclose()
 
     def _rank_once(self, request: str) -> asyncio.Task[dict[str, Any]]:
-        """The ranking for a request, made once; a failed one is not kept."""
+        """The ranking for a request, computed once; a failed one is not kept."""
         task = self._rankings.get(request)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = asyncio.create_task(self._ask_worker(request))

@@ -1,8 +1,8 @@
-"""A smaller problem that stands for a large one: the kernel with fewer iterations of its outermost loops.
+"""Finds a smaller problem to stand for a large one: fewer iterations of the kernel's outermost loops.
 
-Predicting takes time per instruction. Where dimensions of the problem only decide how often outermost loops
-run, a kernel for fewer of these iterations does the same work less often, and what a rewrite brings there is
-near what it brings at the full size. Which dimensions these are is found by reading the kernel at others.
+Predicting takes time per instruction. If dimensions of the problem only decide how often outermost loops run,
+a kernel with fewer iterations does the same work less often, and a rewrite's gain there is close to its gain
+at full size. Reading the kernel at other dimensions shows which dimensions these are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.source_tree import SourceError
 
 MIN_TRIPS = 2
-"""Outermost loops keep so many iterations, so that one can follow another."""
+"""Iterations that outermost loops keep at least, so that one can follow another."""
 
 Dims = Mapping[str, int]
 
@@ -41,7 +41,7 @@ class ProxyProblem:
 
 
 def find_proxy_problem(source: str, spec: ProblemSpec, dims: Dims, target: Target, most: int) -> ProxyProblem:
-    """The largest proxy with at most `most` instructions, or the smallest there is.
+    """Return the largest proxy with at most `most` instructions, or the smallest there is.
 
     Raises:
         SourceError: the source cannot be read at `dims`.
@@ -55,7 +55,7 @@ def find_proxy_problem(source: str, spec: ProblemSpec, dims: Dims, target: Targe
 
 
 def arguments_at(spec: ProblemSpec, dims: Dims) -> list[KernelArgument]:
-    """What kernels are called with at other dimensions than those of the spec's sizes."""
+    """The kernel arguments at dimensions that none of the spec's sizes has."""
     arrays: list[KernelArgument] = [
         ArrayArgument(tuple(item.resolve_kernel_shape(dict(dims))), item.dtype) for item in spec.inputs
     ]
@@ -63,14 +63,14 @@ def arguments_at(spec: ProblemSpec, dims: Dims) -> list[KernelArgument]:
 
 
 def count_instructions(kernel: Kernel) -> int:
-    """How many instructions a kernel runs, of those that can be read."""
+    """The number of instructions that a kernel runs, as far as they can be read."""
     return sum(item.trips for item in kernel.operations())
 
 
 def _halve_dimensions(
     source: str, spec: ProblemSpec, dims: Dims, target: Target, full: Kernel
 ) -> tuple[dict[str, int], Kernel] | None:
-    """The dimensions with one halved, or two, which leaves most iterations; None where none can be."""
+    """The dimensions with one or two halved, whichever leaves most iterations; None if none can be halved."""
     even = sorted(name for name, size in dims.items() if size % 2 == 0)
     tried = []
     for names in (*combinations(even, 1), *combinations(even, 2)):
@@ -89,9 +89,9 @@ def _halve_dimensions(
 
 
 def _fewest_trips_left(full: Kernel, small: Kernel) -> int | None:
-    """The fewest iterations left to a loop that runs less often; None unless only outermost ones do.
+    """The fewest iterations left to a loop that runs less often; None unless only outermost loops do.
 
-    A loop of one iteration around others is none.
+    A loop of one iteration around others does not count.
     """
     if len(full.nodes) != len(small.nodes):
         return None
@@ -120,5 +120,5 @@ def _is_same_kind(one: Node, other: Node) -> bool:
 
 
 def _cost_pattern(operand: Operand) -> tuple[str, str, list[tuple[bool, int]]]:
-    """What an operand's cost goes by; how far apart rows of HBM lie may change with the dimensions."""
+    """What an operand's cost depends on; the distance of rows in HBM may change with the dimensions."""
     return operand.role, operand.buffer, [(step == 1, count) for step, count in operand.dims]

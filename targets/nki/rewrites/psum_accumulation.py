@@ -1,4 +1,4 @@
-"""Sums that a loop collects in a tile, and the same sums collected in PSUM by products with the identity."""
+"""Moves sums that a loop collects in a tile to PSUM, by matrix products with the identity."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from targets.nki.rewrites.values import Affine, LibrarySymbol, Tensor, TensorVie
 
 @dataclass(frozen=True, slots=True)
 class LoopSum:
-    """`adder` adds `added` to a `view` of the total in `loop`, after `clear` has filled that with zeros."""
+    """`adder` adds `added` to a `view` of the total in `loop`, after `clear` has set that to zero."""
 
     adder: Statement
     clear: Statement
@@ -38,9 +38,9 @@ class LoopSum:
 
 @dataclass(frozen=True, slots=True)
 class SumProducts:
-    """What adds to the sum instead: of `operand`, in place of the adder and of what is `gone`.
+    """The products that replace the sum: of `operand`, in place of the adder and of the `gone` statements.
 
-    `made` gets the names of the identity and of the tile in PSUM; `before` stands in front of the loop.
+    `made` gets the names of the identity and of the tile in PSUM; `before` goes in front of the loop.
     """
 
     operand: Tensor
@@ -50,7 +50,7 @@ class SumProducts:
 
 
 def find_adders(kernel: Kernel) -> Mapping[str, Statement]:
-    """What adds to a tile, or does something like it, by the tile's name."""
+    """The statements that add to a tile, or do something similar, by the tile's name."""
     found: dict[str, Statement] = {}
     for item in kernel.operations():
         dst = item.find_access("dst")
@@ -61,10 +61,10 @@ def find_adders(kernel: Kernel) -> Mapping[str, Statement]:
 
 
 def find_matrix_sum(kernel: Kernel, adder: Statement) -> LoopSum:
-    """The sum that an instruction adds to, where that and what it adds are whole matrices.
+    """Return the sum that an instruction adds to, if the total and the addend are whole matrices.
 
     Raises:
-        RewriteRefused: as `find_loop_sum`, or they are not.
+        RewriteRefused: as for `find_loop_sum`, or they are not whole matrices.
     """
     plan = find_loop_sum(kernel, adder)
     for tensor, view in ((plan.total, plan.view), (plan.added_tile, plan.added)):
@@ -74,10 +74,10 @@ def find_matrix_sum(kernel: Kernel, adder: Statement) -> LoopSum:
 
 
 def find_loop_sum(kernel: Kernel, adder: Statement) -> LoopSum:
-    """The sum that an instruction adds to.
+    """Return the sum that an instruction adds to.
 
     Raises:
-        RewriteRefused: it adds nothing, or to what is no sum over a loop.
+        RewriteRefused: it adds nothing, or its total is not a sum over a loop.
     """
     dst, first, second = (adder.find_access(role) for role in ("dst", "data1", "data2"))
     assert dst is not None
@@ -108,7 +108,7 @@ def find_loop_sum(kernel: Kernel, adder: Statement) -> LoopSum:
 
 
 def _find_clear(kernel: Kernel, adder: Statement, total: Tensor, loop: Loop) -> Statement:
-    """What fills the tile with zeros; nothing else may touch it before the loop ends."""
+    """The statement that sets the tile to zero; nothing else may touch it before the loop ends."""
     declared = kernel.declarations[total.id]
     clear, *others = kernel.users_of(total)
     value = clear.arguments.get("value")
@@ -127,7 +127,7 @@ def accumulate_in_psum(kernel: Kernel, target: Target, plan: LoopSum, products: 
     """The source with the sum collected in PSUM.
 
     Raises:
-        RewriteRefused: the products' operand is in PSUM, and cannot be in SBUF, where products take it from.
+        RewriteRefused: the products' operand is in PSUM and cannot move to SBUF, where products read it.
     """
     operand = products.operand
     if operand.buffer == "psum":
@@ -175,7 +175,7 @@ def accumulate_in_psum(kernel: Kernel, target: Target, plan: LoopSum, products: 
 
 
 def copy_from_psum(kernel: Kernel, target: Target, goal: str, source: str) -> cst.BaseStatement:
-    """A copy from PSUM, by the engine that has least to do where products are made."""
+    """A copy from PSUM, by the least busy engine where products are made."""
     engine = {"engine": f"{kernel.nisa}.engine.scalar"} if target.scalar_tensor_copy else {}
     return syntax.make_call(f"{kernel.nisa}.tensor_copy", {"dst": goal, "src": source, **engine})
 
@@ -183,10 +183,10 @@ def copy_from_psum(kernel: Kernel, target: Target, goal: str, source: str) -> cs
 def collect_in_psum(
     kernel: Kernel, plan: LoopSum, bank: str, done: Sequence[cst.BaseStatement], others: syntax.Emit
 ) -> syntax.Emit:
-    """What becomes of a kernel's nodes when a sum is collected in a tile in PSUM, named `bank`.
+    """How to emit a kernel's nodes when a sum is collected in a PSUM tile, named `bank`.
 
-    It takes the place of the zeros; what is `done` with it comes behind the loop. What becomes of the adder
-    and of all the rest is for `others`, of the zeros' place too: what that makes comes after the tile.
+    The tile's declaration replaces the statement that clears the total; `done` comes after the loop. `others`
+    emits the adder and everything else, and may add statements after the declaration.
     """
     shape = ", ".join(shape_texts(kernel, kernel.declarations[plan.total.id]))
     started = f"{bank} = {kernel.nl}.ndarray(({shape}), dtype={kernel.nl}.float32, buffer={kernel.nl}.psum)"

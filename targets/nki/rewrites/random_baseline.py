@@ -1,7 +1,7 @@
-"""Variants drawn evenly, for the strategies that a search is compared with: no ranking, no estimate.
+"""Draws variants uniformly, for the strategies that a search is compared with: no ranking, no estimate.
 
-Where predictions are allowed, more sequences are drawn than are wanted and the fastest by prediction are
-taken; where not, the first that were drawn.
+If predictions are allowed, more sequences are drawn than wanted and the fastest by prediction are taken;
+otherwise the first ones drawn.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from state.model import PredictedLatency, RewriteStep, digest_of
 from targets.nki.rewrites.prediction_scale import PredictionScale, RunEngineJob
 
 SPARE_FACTOR = 2
-"""Sequences drawn for each that is wanted where nothing is predicted: some lead to the same kernel."""
+"""Sequences drawn for each that is wanted without predictions: some lead to the same kernel."""
 PREDICTED_FACTOR = 4
-"""Sequences drawn for each that is wanted where predictions choose among them: drawing takes time too."""
+"""Sequences drawn for each that is wanted if predictions choose among them: drawing takes time too."""
 
 
 async def draw_variants(
     request: LookAheadRequest, parent: str, ask: RunEngineJob, shapes: Mapping[str, Any]
 ) -> LookAheadAnswer:
-    """The first sequences drawn, as many as are wanted, without predictions.
+    """Return the first sequences drawn, as many as are wanted, without predictions.
 
     Raises:
         RoleError: the parent cannot be read, or the pool failed.
@@ -44,7 +44,7 @@ async def draw_and_predict(
     shapes: Mapping[str, Any],
     scale: PredictionScale,
 ) -> LookAheadAnswer:
-    """The fastest by prediction of as many sequences as the request affords, none of a code it knows.
+    """Draw as many sequences as the request affords; return the fastest by prediction, skipping known code.
 
     Raises:
         RoleError: the parent cannot be read, or the pool or the evaluator failed.
@@ -81,7 +81,7 @@ async def _draw_kernels(
 def _make_variant(
     source: str, steps: Sequence[RewriteStep], latency_ms: float | None, parent_ms: float
 ) -> Variant:
-    """A variant whose steps have equal shares in what is predicted of it."""
+    """A variant whose steps have equal shares of its predicted gain."""
     each = (parent_ms / latency_ms) ** (1 / len(steps)) if latency_ms is not None else 1.0
     told = tuple(step.model_copy(update={"speedup": round(each, 9)}) for step in steps)
     return Variant(steps=told, source=digest_of(source.encode()), latency_ms=latency_ms)

@@ -1,4 +1,4 @@
-"""Rewrites drawn evenly, one after the other: what a search without any judgement would try."""
+"""Draws rewrites uniformly, one after the other, as a search without any judgement would."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class RandomStep:
 def walk_randomly(
     source: str, arguments: Sequence[KernelArgument], target: Target, steps: int, random: Random
 ) -> list[RandomStep]:
-    """Carry out `steps` rewrites, each drawn from all that apply then; fewer where none applies any more.
+    """Carry out `steps` rewrites, each drawn from all that apply then; fewer if none applies any more.
 
-    A technique at a site is drawn among all such pairs, then one of its choices.
+    A (technique, site) pair is drawn among all such pairs, then one of its choices.
 
     Raises:
         SourceError: the source cannot be read.
@@ -51,7 +51,7 @@ def walk_randomly(
 def _draw_step(
     kernel: Kernel, arguments: Sequence[KernelArgument], target: Target, random: Random
 ) -> RandomStep | None:
-    """One rewrite that applies and changes something; what was drawn and is refused leaves the draw."""
+    """One rewrite that applies and changes something; a refused one is drawn no more."""
     before = normalize_source(kernel.module.code)
     sites = [
         (transform, site, place)
@@ -74,7 +74,7 @@ def _draw_step(
 def _shuffle_choices(
     transform: Transform[Any], kernel: Kernel, target: Target, place: Any, random: Random
 ) -> list[Choice]:
-    """The choices at a place, in an order that is drawn; none where the rewrite does not apply."""
+    """The choices at a site, in random order; empty if the rewrite does not apply."""
     try:
         choices = transform.list_choices(kernel, target, place)
     except RewriteRefused:

@@ -1,8 +1,8 @@
-"""Every rewrite that applies to a kernel, ranked: the planner's whole knowledge, as pure functions.
+"""Ranks every rewrite that applies to a kernel: the planner's whole knowledge, as pure functions.
 
-The value of a rewrite is the logarithm of its expected speed-up. The expectation is the static estimate's
-at first, and moves to what the technique has measured as it is tried; a technique tried seldom gets a
-bonus, one that does not address the profile's bottleneck a discount.
+The value of a rewrite is the logarithm of its expected speed-up. The expectation starts at the static
+estimate and moves towards what the technique has measured as it is tried. A technique that was rarely tried
+gets a bonus; one that does not address the profile's bottleneck is discounted.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from targets.nki.rewrites.transform import Choice
 from targets.nki.target import read_menu
 
 PRIOR_TRIES = 4.0
-"""How many measured tries weigh as much as the estimate."""
+"""Number of measured tries that weigh as much as the estimate."""
 EXPLORATION_BONUS = 0.01
 """Bonus, in log speed-up, of a technique never tried."""
 OFF_BOTTLENECK_DISCOUNT = 0.6
 """Discount of a technique that does not address the bottleneck."""
 MIN_SPEEDUP = 0.95
-"""Estimated speed-up below which a rewrite is not proposed: the estimate errs, but not by more."""
+"""Estimated speed-up below which a rewrite is not proposed: the estimate errs, but by less than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class RankedRewrite:
 
     @property
     def site_and_choice(self) -> str:
-        """Site and choice: what distinguishes it from the other rewrites of its technique."""
+        """Site and choice: what distinguishes it from other rewrites of its technique."""
         extra = ", ".join(f"{name} {value}" for name, value in self.choice.items())
         return f"{self.site} [{extra}]" if extra else self.site
 
@@ -56,8 +56,8 @@ class RankedRewrite:
 class RankingEvidence:
     """What is known about the parent besides its source.
 
-    `bottlenecks` are the profile's class and its busiest engine, `tried` (technique, place) of attempts
-    on this parent, `credits` (tries, log gain) by technique.
+    `bottlenecks` are the profile's class and its busiest engine, `tried` the (technique, place) pairs of
+    attempts on this parent, `credits` (tries, log gain) by technique.
     """
 
     bottlenecks: frozenset[str] = frozenset()
@@ -68,7 +68,7 @@ class RankingEvidence:
 def rank_rewrites(
     source: str, arguments: Sequence[KernelArgument], target: Target, evidence: RankingEvidence
 ) -> tuple[list[RankedRewrite], list[str]]:
-    """All rewrites worth trying, best first, and the reasons of those that do not apply.
+    """Return all rewrites worth trying, best first, and the reasons for those that do not apply.
 
     Raises:
         SourceError: the source cannot be read.
@@ -112,7 +112,7 @@ def expected_log_speedup(child: RewrittenKernel, before: StaticEstimate, evidenc
 
 
 def _estimated_speedup(before: StaticEstimate, after: StaticEstimate) -> float:
-    """What the estimates say; 1 where one counts statements that the other could not read."""
+    """The speed-up according to the estimates; 1 if one counts statements that the other could not read."""
     return before.total_ns / after.total_ns if after.unread >= before.unread else 1.0
 
 
@@ -126,7 +126,7 @@ def _technique_value(technique: str, expected: float, evidence: RankingEvidence)
 
 
 def _estimate_reason(before: StaticEstimate, after: StaticEstimate, bottlenecks: frozenset[str]) -> str:
-    """The busy time that changes most, in words."""
+    """Describe the busy time that changes most."""
     engine = max(before.busy_ns, key=lambda name: abs(before.busy_ns[name] - after.busy_ns.get(name, 0.0)))
     was, now = before.busy_ns[engine] / 1e6, after.busy_ns.get(engine, 0.0) / 1e6
     profile = f"the profile shows {' and '.join(sorted(bottlenecks))}; " if bottlenecks else ""
@@ -134,9 +134,9 @@ def _estimate_reason(before: StaticEstimate, after: StaticEstimate, bottlenecks:
 
 
 def select_rewrites(ranking: Sequence[RankedRewrite], count: int, seed: str) -> list[RankedRewrite]:
-    """`count` distinct rewrites: the best of the ranking, the last quarter drawn from the rest.
+    """Return `count` distinct rewrites: the best of the ranking, and the last quarter drawn from the rest.
 
-    The draw depends on `seed` alone, so all plans of one parent see the same list.
+    The draw depends only on `seed`, so all plans of one parent see the same list.
     """
     explored = count // 4 if len(ranking) > count else 0
     best, rest = list(ranking[: count - explored]), list(ranking[count - explored :])

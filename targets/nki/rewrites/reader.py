@@ -1,7 +1,7 @@
 """Reads a kernel's source into a `Kernel`: which loops run, what every statement reads and writes.
 
-Reading never executes the kernel. A construct it cannot express makes one opaque statement (with the
-reason), which rewrites treat as a wall; only source that has no kernel at all is an error.
+Reading never executes the kernel. A construct that it cannot express becomes one opaque statement (with the
+reason), which rewrites do not move across. Only source without a kernel is an error.
 """
 
 from __future__ import annotations
@@ -184,7 +184,8 @@ class _KernelReader:
         identity = f"{name}@{len(self._evaluator.trips)}"
         loop = Loop(identity, name, start, step, trips, first, stop, self._tree, place, tuple(self._path))
         self._evaluator.trips[loop.id] = trips
-        # Until the body binds them, its names hold what the iteration before left; after it, the last one.
+        # Until the body binds them, its names hold the values of the iteration before; after it, of the last
+        # one.
         bound = self._tree.bound_names(item)
         self._forget_names(bound)
         self._bind_name(name, start + Affine(0, ((loop.id, step),)))
@@ -216,12 +217,12 @@ class _KernelReader:
         self._guards.append(guard)
         guard.body.extend(self._read_block(item.body, place))
         self._guards.pop()
-        # What its body binds means that in one iteration, and something else in the others.
+        # Names bound in its body have that meaning in one iteration, and another in the others.
         self._forget_names(self._tree.bound_names(item))
         return guard
 
     def _single_iteration_loops(self, difference: Affine) -> tuple[Loop, ...]:
-        """The loops of which one iteration makes an affine form zero; none if more may, or none does."""
+        """The loops of which exactly one iteration makes an affine form zero; else empty."""
         around = {item.id: item for item in self._path}
         if not difference.loops or not difference.loops <= around.keys():
             return ()
@@ -244,7 +245,7 @@ class _KernelReader:
             self._bound[name] = self._bound.get(name, 0) + 1
 
     def _forget_names(self, names: AbstractSet[str]) -> None:
-        """From here on these names mean something that is not known."""
+        """Mark these names as unknown from here on."""
         for name in names:
             self._evaluator.names.pop(name, None)
 
@@ -300,7 +301,7 @@ class _KernelReader:
         )
 
     def _evaluate_or_none(self, node: ast.expr) -> Value:
-        """The value; at module level a name that cannot be read is simply not known."""
+        """The value; at module level a name that cannot be read is simply unknown."""
         try:
             return self._evaluator.evaluate(node)
         except UnreadableSyntax:
@@ -365,7 +366,7 @@ class _KernelReader:
 
 
 def _exits_early(item: ast.stmt | ast.ExceptHandler | ast.match_case, *ways: type[ast.stmt]) -> bool:
-    """Whether a statement ends what is around it in one of some ways; what ends a loop in it ends no more."""
+    """Whether a statement leaves its surroundings in one of these ways; a nested loop's `break` does not."""
     if isinstance(item, ways):
         return True
     if isinstance(item, _SCOPE_SYNTAX):
@@ -394,7 +395,7 @@ def _is_ndarray(value: Value) -> bool:
 
 @lru_cache(maxsize=MAX_CACHED_STATEMENTS)
 def _array_texts(declaration: str) -> Mapping[str, str]:
-    """Sources of the arguments of a declaration."""
+    """Sources of a declaration's arguments."""
     (node,) = ast.parse(declaration).body
     assert isinstance(node, ast.Assign)
     call = node.value
@@ -406,7 +407,7 @@ def _array_texts(declaration: str) -> Mapping[str, str]:
 
 
 def _explain_missing_imports(text: str) -> str:
-    """Why a module's instructions are not known."""
+    """Explain why a module's instructions are unknown."""
     if re.search(r"^\s*(from|import)\s+neuronxcc\b", text, re.MULTILINE):
         return (
             "kernels of the legacy namespace neuronxcc.nki are judged but not rewritten: their instructions "

@@ -1,4 +1,4 @@
-"""Reductions along rows, as instructions spell them: what rewrites that move or fuse them ask about one."""
+"""Row reductions: what rewrites that move or fuse them need to know about one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from targets.nki.rewrites.kernel_ir import Statement
 from targets.nki.rewrites.values import TensorView
 
 SPLITTABLE_OPERATORS = frozenset({"add", "multiply", "maximum", "minimum"})
-"""Operators whose reduction of all is that of the reductions of the parts."""
+"""Operators for which reducing the parts' results equals reducing everything."""
 
 
 def reduces_rows(item: Statement) -> bool:
@@ -22,6 +22,6 @@ def reduces_rows(item: Statement) -> bool:
 
 
 def free_axes_text(view: TensorView) -> str:
-    """The source of the axes of a view after the partitions."""
+    """The source of a view's axes after the partitions."""
     axes = [str(axis) for axis in range(1, len(view.axes))]
     return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"

@@ -1,6 +1,6 @@
-"""Round trips through HBM: what an iteration stores in a tensor of the kernel's own and loads again.
+"""Finds round trips through HBM: data that an iteration stores in the kernel's own tensor and loads again.
 
-The tile that was stored still holds it, so that it can be copied on chip, or read where it is.
+The tile that was stored still holds the data, so it can be copied on chip, or read in place.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from targets.nki.rewrites.values import Affine, DimensionRange, Tensor
 
 @dataclass(frozen=True, slots=True)
 class RoundTrip:
-    """`load` reads what `store` has written to HBM in the same iteration, from a tile on chip."""
+    """`load` reads what `store` wrote to HBM in the same iteration, from a tile on chip."""
 
     store: Statement
     load: Statement
     source: str
-    """Source of the part of the stored tile that is loaded."""
+    """Source of the loaded part of the stored tile."""
 
 
 def is_own_in_hbm(kernel: Kernel, tensor: Tensor) -> bool:
@@ -32,7 +32,7 @@ def is_own_in_hbm(kernel: Kernel, tensor: Tensor) -> bool:
 
 
 def never_leaves(kernel: Kernel, tensor: Tensor) -> bool:
-    """Whether nothing but instructions and its declaration names a tensor: it is not returned either."""
+    """Whether only instructions and its declaration name a tensor; it is not returned either."""
     others = (
         item for item in kernel.statements if item.kind not in {StatementKind.OPERATE, StatementKind.DECLARE}
     )
@@ -40,7 +40,7 @@ def never_leaves(kernel: Kernel, tensor: Tensor) -> bool:
 
 
 def find_own_loads(kernel: Kernel) -> list[Statement]:
-    """The transfers to the chip from tensors in HBM that the kernel made itself."""
+    """The loads to the chip from HBM tensors that the kernel declared itself."""
     found = [item for item in kernel.operations() if item.op == "dma_copy"]
     return [
         item
@@ -54,7 +54,7 @@ def find_round_trip(kernel: Kernel, load: Statement) -> RoundTrip:
     """The round trip that ends with a load.
 
     Raises:
-        RewriteRefused: what it loads is not what one transfer has stored before it in the same iteration.
+        RewriteRefused: the data was not stored by one transfer earlier in the same iteration.
     """
     middle, goal = _require_access(load, "src"), _require_access(load, "dst")
     hbm = middle.tensor
@@ -84,10 +84,10 @@ def find_round_trip(kernel: Kernel, load: Statement) -> RoundTrip:
 
 
 def replace_load(kernel: Kernel, load: Statement) -> str:
-    """The source with a copy on chip in place of the load.
+    """The source with an on-chip copy in place of the load.
 
     Raises:
-        RewriteRefused: as `find_round_trip`.
+        RewriteRefused: as for `find_round_trip`.
     """
     trip = find_round_trip(kernel, load)
     words = {"dst": load.texts["dst"], "src": trip.source}
@@ -129,7 +129,7 @@ def _check_unchanged(kernel: Kernel, tile: Tensor, store: Statement, load: State
 
 
 def _loaded_part(kernel: Kernel, store: Statement, load: Statement) -> str:
-    """Source of the part of the stored tile that is loaded: all of it, or some of its columns."""
+    """Source of the loaded part of the stored tile: all of it, or some of its columns."""
     stored, loaded, tile = (
         _require_access(store, "dst"),
         _require_access(load, "src"),
@@ -143,7 +143,7 @@ def _loaded_part(kernel: Kernel, store: Statement, load: Statement) -> str:
     first, second = columns
     if len(tile.shape) != len("pf") or not _is_within(kernel, second, first):
         raise RewriteRefused(f"{stored.tensor.name} is loaded in other parts than it was stored")
-    # Then a window means the same in both, also where it counts from the end.
+    # Then a window means the same in both, even if it counts from the end.
     if first.start != Affine(0) or first.size != stored.tensor.shape[-1]:
         raise RewriteRefused(f"not all columns of {stored.tensor.name} are stored")
     text = parse_windows(kernel, load.texts["src"], len(loaded.tensor.shape))[-1]

@@ -1,4 +1,4 @@
-"""What a search over sequences of rewrites comes upon: rewrites carried out, and kernels reached by them."""
+"""The values of a search over sequences of rewrites: candidates, seeds, and the kernels reached."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from state.model import RewriteStep
 
 RewriteKey = tuple[str, str, str]
-"""A technique, the site and the choice made there."""
+"""A technique, its site and its choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteCandidate:
-    """A rewrite of one kernel, carried out: its place, the new source, and what is thought of it before.
+    """A rewrite of one kernel, carried out: its site, the new source, and its expected value.
 
-    `value` is the expected logarithm of its speed-up, `instructions` how many its program has, as far as the
-    reader can count them.
+    `value` is the expected logarithm of its speed-up. `instructions` is the number of instructions of its
+    program, as far as the reader can count them.
     """
 
     technique: str
@@ -34,7 +34,7 @@ class RewriteCandidate:
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """All that one rewrite makes of a kernel, and why there is not more."""
+    """All kernels that one rewrite makes of a kernel, and why there are no more."""
 
     moves: tuple[RewriteCandidate, ...]
     reasons: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Expansion:
 
 @dataclass(frozen=True, slots=True)
 class SearchSeed:
-    """What steps of another run's sequence make of the kernel, carried out and not predicted."""
+    """The result of steps of another run's sequence on the kernel, carried out and not yet predicted."""
 
     steps: tuple[RewriteStep, ...]
     source: str
@@ -51,9 +51,9 @@ class SearchSeed:
 
 @dataclass(frozen=True, eq=False)
 class SearchNode:
-    """A kernel that was reached, by which steps, and how long it is predicted to take.
+    """A kernel that was reached, the steps that lead to it, and its predicted latency.
 
-    The first `given` steps are of another run's sequence; the limit of depth is for those that were searched.
+    The first `given` steps are from another run's sequence; the depth limit applies to the others.
     """
 
     source: str
@@ -73,5 +73,5 @@ def make_rewrite_key(one: RewriteCandidate | RewriteStep) -> RewriteKey:
 
 
 def node_order(one: SearchNode) -> tuple[float, int, str]:
-    """The fastest first, of equal ones the one with fewer steps."""
+    """The fastest first; of equals the one with fewer steps."""
     return one.latency_ms, len(one.steps), one.source

@@ -1,9 +1,8 @@
-"""A sequence that paid on other kernels, carried out on this one: each step at the place most like its own.
+"""Replays a sequence that paid on other kernels: each step at the most similar site of this kernel.
 
-The sequence is gone through on the kernels that it is from as well, so that every place is described as it
-was when its step was taken. Names differ from kernel to kernel: a place is known by its part in the work
-(`site_similarity`), parameters by where they stood among those to choose from. A step whose like is not here
-is left out.
+The sequence is also followed on its original kernels, so that every site is described as it was when its step
+was taken. Names differ between kernels: a site is identified by its role in the work (`site_similarity`),
+parameters by their position among the choices. A step without a similar site is left out.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 
 MIN_SIMILARITY = 0.5
-"""Likeness that a place must have to be taken for another."""
+"""Similarity that a site must have to replace another."""
 MAX_TRIES = 4
-"""Places and parameters that are tried for a step, the most alike first."""
+"""Sites and parameters that are tried for a step, the most similar first."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastStep:
-    """A step as it was taken: the kernel it was taken on, where, and with which parameters."""
+    """An original step: its kernel, its site, and its parameters."""
 
     kernel: Kernel
     technique: str
@@ -40,7 +39,7 @@ class PastStep:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedStep:
-    """A step carried out here: which of the sequence it is, where and how, and the kernel that it led to."""
+    """A step carried out here: its number in the sequence, its site, its parameters, its result."""
 
     number: int
     technique: str
@@ -53,7 +52,7 @@ class ReplayedStep:
 
 @dataclass(frozen=True, slots=True)
 class _ReplaySite:
-    """A place and parameters that may do for a step."""
+    """A site and parameters that may suit a step."""
 
     transform: Transform[Any]
     site: str
@@ -64,7 +63,7 @@ class _ReplaySite:
 def replay_sequence(
     source: str, arguments: Sequence[KernelArgument], target: Target, past: Iterator[PastStep | None]
 ) -> list[ReplayedStep]:
-    """The steps of a sequence that apply to a kernel, one after the other, as far as they do.
+    """Return the steps of a sequence that apply to a kernel, one after the other.
 
     Raises:
         SourceError: the source cannot be read.
@@ -82,10 +81,10 @@ def replay_sequence(
 def follow_sequence(
     legs: Sequence[Mapping[str, Any]], arguments: Sequence[KernelArgument], target: Target
 ) -> Iterator[PastStep | None]:
-    """The steps of a sequence, each with the kernel that it was taken on; None where that is not to be had.
+    """The steps of a sequence, each with its original kernel; None where that is not available.
 
-    A leg is a `source` and `steps`. What the engine cannot carry out again, as it has changed since, ends the
-    leg.
+    A leg is a `source` and `steps`. A step that today's engine cannot repeat, because it has changed, ends
+    the leg.
     """
     for leg in legs:
         source: str | None = leg["source"]
@@ -105,7 +104,7 @@ def _retake_step(
     arguments: Sequence[KernelArgument],
     target: Target,
 ) -> tuple[str | None, PastStep | None]:
-    """The source after a step of the sequence, and the step; None for both where it cannot be taken."""
+    """The source after a step of the sequence, and the step; None for both if it cannot be repeated."""
     try:
         kernel = canonicalize_kernel(read_kernel(source, arguments, target), target)
         place = transform.find_sites(kernel, target)[step["site"]]
@@ -134,7 +133,7 @@ def _carry_out_step(
 
 
 def _rank_sites(step: PastStep, kernel: Kernel, target: Target) -> list[_ReplaySite]:
-    """Where a step may be taken, the most alike first: of each place the parameters most like its own."""
+    """The sites where a step may be taken, the most similar first, each with its most similar parameters."""
     transform = TRANSFORMS[step.technique]
     there = transform.find_sites(step.kernel, target)
     theirs = _list_choices(transform, step.kernel, target, there[step.site])
@@ -157,7 +156,7 @@ def _rank_sites(step: PastStep, kernel: Kernel, target: Target) -> list[_ReplayS
 
 
 def _list_choices(transform: Transform[Any], kernel: Kernel, target: Target, place: Any) -> list[Choice]:
-    """The parameters at a place; none where the rewrite does not apply."""
+    """The parameters at a site; empty if the rewrite does not apply."""
     try:
         return [dict(choice) for choice in transform.list_choices(kernel, target, place)]
     except RewriteRefused:
@@ -165,11 +164,10 @@ def _list_choices(transform: Transform[Any], kernel: Kernel, target: Target, pla
 
 
 def select_similar_choice(mine: Sequence[Choice], theirs: Sequence[Choice], taken: Choice) -> Choice:
-    """Of the parameters to choose from here, those that are most like the ones taken among `theirs`.
+    """Return the choice among `mine` that is most similar to `taken` among `theirs`.
 
-    Words that are the same count first, so that an engine or a memory stays what it was; then how many words
-    there are, as names of loops differ; then where in the list they stand: as much as fits stays as much as
-    fits.
+    Equal words count first, so that an engine or a memory stays the same. Then comes the number of words,
+    since names of loops differ; then the relative position in the list, so that "as much as fits" stays that.
     """
     words = {name: value for name, value in taken.items() if isinstance(value, str)}
     rank = _relative_rank(theirs, taken)
@@ -185,5 +183,5 @@ def select_similar_choice(mine: Sequence[Choice], theirs: Sequence[Choice], take
 
 
 def _relative_rank(items: Sequence[Any], one: Any) -> float:
-    """Where in a list something stands, from 0 for the first to 1 for the last; 0 where it is not there."""
+    """The relative position of an item in a list, from 0 (first) to 1 (last); 0 if it is missing."""
     return items.index(one) / max(1, len(items) - 1) if one in items else 0.0

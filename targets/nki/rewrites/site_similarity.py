@@ -1,8 +1,8 @@
-"""What a place of a kernel is, in words that mean the same in other kernels: its part in the work, no names.
+"""Describes a site of a kernel in words that mean the same in other kernels: its role, without names.
 
-A loop is what varies with it, a tile what writes and reads it, an instruction what its operands come from and
-its result is for, a constant what is made of it. Two places are alike by the share of such words that they
-have in common.
+A loop is described by what varies with it, a tile by what writes and reads it, an instruction by where its
+operands come from and what its result is for, a constant by what is made of it. The similarity of two sites
+is the share of such words that they have in common.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ SiteTraits = Counter[str]
 
 
 def describe_site(kernel: Kernel, place: Any) -> SiteTraits:
-    """The words for a place of a transformation: a node, a tile, a constant, or several of these."""
+    """Return the words for a transformation's site: a node, a tile, a constant, or several of these."""
     return Counter(_site_words(kernel, place))
 
 
 def similarity(one: SiteTraits, other: SiteTraits) -> float:
-    """What two places have in common of what is said of them, 0 to 1; 1 where nothing is said of either."""
+    """Return the share of words that two sites have in common, 0 to 1; 1 if neither has any."""
     said = one.total() + other.total()
     return 2 * (one & other).total() / said if said else 1.0
 
@@ -59,7 +59,7 @@ def _site_words(kernel: Kernel, place: Any) -> Iterator[str]:
 
 
 def _site_parts(place: Any) -> Sequence[Any]:
-    """The parts of a place that is made of several; none of a set, which has no first and second."""
+    """The parts of a site that has several; empty for a set, which has no order."""
     if is_dataclass(place):
         return [getattr(place, field.name) for field in fields(place)]
     return list(place) if isinstance(place, tuple | list) else []
@@ -82,7 +82,8 @@ def _loop_words(kernel: Kernel, loop: Loop) -> Iterator[str]:
         for access in item.accesses:
             if loop.id in access.view.loops:
                 yield from (f"varies {word}" for word in _operand_words(kernel, item, access))
-                # What is loaded anew varies where it is used: a whole tile there may be a slice elsewhere.
+                # Data that is loaded again varies where it is used: a whole tile there may be a slice
+                # elsewhere.
                 yield from (f"varies {end}" for end in sorted(_result_uses(kernel, item)) if access.reads)
 
 
@@ -106,7 +107,7 @@ def _constant_words(kernel: Kernel, constant: IntegerConstant) -> Iterator[str]:
 
 
 def _operand_words(kernel: Kernel, item: Statement, access: Access) -> Iterator[str]:
-    """What an operand is to its instruction, what makes it, and what the instruction's result is for."""
+    """The operand's role in its instruction, what makes it, and what the instruction's result is for."""
     word = f"{item.op} {access.role}"
     yield word
     if access.reads:
@@ -120,7 +121,7 @@ def _operand_words(kernel: Kernel, item: Statement, access: Access) -> Iterator[
 
 
 def _result_uses(kernel: Kernel, item: Statement) -> set[str]:
-    """The operands, by their part in other instructions, that an instruction's results become."""
+    """The operand roles in other instructions that an instruction's results have."""
     results = [access.tensor for access in item.accesses if access.writes]
     return {
         f"{user.op} {access.role}"

@@ -15,7 +15,7 @@ from targets.nki.rewrites.values import Affine, TensorView
 
 
 class IterationSpan(NamedTuple):
-    """Iterations of a loop in a row: sources of the first index and of the end, and how many they are."""
+    """Consecutive iterations of a loop: sources of the first index and of the end, and their number."""
 
     first: str
     stop: str
@@ -46,10 +46,10 @@ def find_walked_dimension(view: TensorView, loop: Loop) -> int | None:
 
 
 def covering_loops(view: TensorView, loops: Sequence[Loop]) -> frozenset[str] | None:
-    """Those of a nest's loops, by id, over whose iterations a window goes through all of a tensor once.
+    """The loops of a nest, by id, over whose iterations a window covers all of a tensor exactly once.
 
     Along every dimension the loops that walk it count like the digits of a number, and their windows touch.
-    None where they leave something out or meet something twice.
+    None if they leave something out or visit something twice.
     """
     trips = {loop.id: loop.trips for loop in loops}
     for window, count in zip(view.box, view.tensor.shape, strict=True):
@@ -76,7 +76,7 @@ def parse_windows(kernel: Kernel, text: str, rank: int) -> list[SourceWindow]:
 
 
 def base_name(text: str) -> str:
-    """The name of the tensor of which a window is taken.
+    """The name of the tensor of a window.
 
     Raises:
         RewriteRefused: the source does not index a name.
@@ -113,7 +113,7 @@ def widen_window(view: TensorView, dim: int, loop: Loop, lower: str, span: Itera
 
 
 def substitute_name(text: str, name: str, value: str) -> str:
-    """An expression with a value in place of a name, in parentheses where it needs them."""
+    """An expression with a value in place of a name, in parentheses if needed."""
     inner = syntax.parse_expression(value)
     product = isinstance(inner, cst.BinaryOperation) and isinstance(inner.operator, cst.Multiply)
     if product and re.fullmatch(rf"{name}( \* \w+)?", text):

@@ -1,4 +1,4 @@
-"""Long lines of rewritten source, laid out as a formatter would: a call's arguments on lines of their own."""
+"""Wraps long lines of rewritten source as a formatter would: a call's arguments on lines of their own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ LINE_WIDTH = 110
 
 
 def wrap_long_lines(code: str, before: str) -> str:
-    """The source with calls that are too long wrapped; lines that `before` has as well stay as they are."""
+    """Return the source with long calls wrapped; lines that are also in `before` are unchanged."""
     old = set(before.splitlines())
     lines = code.splitlines(keepends=True)
     return "".join(
@@ -18,7 +18,7 @@ def wrap_long_lines(code: str, before: str) -> str:
 
 
 def _wrap_line(line: str) -> str:
-    """One line that is a call, or assigns one, on several; any other line as it is."""
+    """Wrap one line that is a call, or assigns one; return any other line unchanged."""
     text = line.strip()
     indent = line[: len(line) - len(line.lstrip())]
     call = _parse_call(text)
@@ -43,12 +43,12 @@ def _parse_call(text: str) -> ast.Call | None:
 
 
 def _open_bracket_index(call: ast.Call, text: str) -> int:
-    """Where the bracket of the arguments opens."""
+    """The position of the arguments' opening bracket."""
     return text.index("(", call.func.end_col_offset)
 
 
 def _argument_spans(call: ast.Call, text: str) -> list[tuple[int, int]]:
-    """Where each argument begins and ends, in the order written."""
+    """The start and end of each argument, in the order written."""
     items: list[ast.expr | ast.keyword] = sorted(
         [*call.args, *call.keywords], key=lambda item: item.col_offset
     )

@@ -1,8 +1,8 @@
-"""A module's text, and its LibCST tree from when a rewrite first asks for it.
+"""A module's text, with a LibCST tree that is built when a rewrite first needs it.
 
-Reading goes by `ast`, which is several times faster; most kernels that a search looks at are never
-rewritten further, so most trees are never made. A statement is found again in the tree by its **place**:
-its index among the lines of the module, then in the blocks inside, outermost first.
+Reading uses `ast`, which is several times faster. Most kernels that a search reads are never rewritten
+further, so most trees are never built. A statement is found in the tree by its **place**: its index among the
+lines of the module, then in the nested blocks, outermost first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from targets.nki.rewrites.source_writer import SourceWriter
 StatementPath = tuple[int, ...]
 _SyntaxPart = ast.stmt | ast.expr | ast.keyword
 MAX_CACHED_STATEMENTS = 4000
-"""Simple statements of which it is remembered, by their text, what they say."""
+"""Number of simple statements whose bound names are cached, by their text."""
 COMPOUND_SYNTAX = (
     ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.For, ast.AsyncFor, ast.While, ast.If, ast.With,
     ast.AsyncWith, ast.Try, ast.TryStar, ast.Match,
@@ -35,7 +35,7 @@ class SourceTree:
     """The text of a module, its `ast` lines and its LibCST tree."""
 
     def __init__(self, text: str) -> None:
-        """Parse by `ast` only.
+        """Parse with `ast` only.
 
         Raises:
             SourceError: the text is not Python.
@@ -62,10 +62,10 @@ class SourceTree:
 
     @cached_property
     def writer(self) -> SourceWriter:
-        """Writes the module's statements, and others among them.
+        """Writes the module's statements, and new ones among them.
 
         Raises:
-            SourceError: as `module`.
+            SourceError: as for `module`.
         """
         return SourceWriter(self.module)
 
@@ -80,7 +80,7 @@ class SourceTree:
         return found
 
     def find_line(self, place: StatementPath) -> list[ast.stmt]:
-        """The statements of the line at a place, as `ast` has them."""
+        """The statements of the line at a place, as `ast` nodes."""
         body, line = self.body, list[ast.stmt]()
         for number in place:
             line = list(group_by_line(body))[number]
@@ -88,7 +88,7 @@ class SourceTree:
         return line
 
     def replace_expression(self, node: ast.expr, text: str) -> str:
-        """The module's text with another one in place of an expression."""
+        """Return the module's text with an expression replaced."""
         (line, start), (last, end) = _start_position(node), _end_position(node)
         front, back = self.text_between((1, 0), (line, start)), self._lines[last - 1][end:]
         return front + text + b"".join([back, *self._lines[last:]]).decode()
@@ -105,7 +105,7 @@ class SourceTree:
         return known
 
     def _iterate_bound_names(self, item: ast.stmt) -> Iterator[str]:
-        """Each part of a block is looked at once; those of statements inside are known, or will be."""
+        """Go through each part of a block once; nested statements are cached, or will be."""
         parts: list[ast.AST] = [item]
         while parts:
             part = parts.pop()
@@ -121,11 +121,11 @@ class SourceTree:
         return _node_names(item) if isinstance(item, COMPOUND_SYNTAX) else _parsed_names(self.text_of(item))
 
     def text_of(self, node: ast.stmt | ast.expr) -> str:
-        """The text of a statement or expression, without what stands before it on its line."""
+        """The text of a statement or expression, without what precedes it on its line."""
         return self.text_between(_start_position(node), _end_position(node))
 
     def is_indented(self, body: Sequence[ast.stmt]) -> bool:
-        """Whether a block is on lines of its own: not behind the colon, nor continued from its line."""
+        """Whether a block is on lines of its own: not after the colon, nor continued from its line."""
         first = body[0]
         before = self._lines[first.lineno - 1][: first.col_offset]
         return not before.strip() and not self._lines[first.lineno - 2].rstrip().endswith(b"\\")
@@ -138,7 +138,7 @@ class SourceTree:
         return b"".join(lines).decode()
 
     def argument_texts(self, call: ast.Call) -> list[str]:
-        """The arguments of a call as they are written, brackets around them included."""
+        """The arguments of a call as written, including brackets around them."""
         values = [*call.args, *(word.value for word in call.keywords)]
         ends = [_end_position(value) for value in values]
         items: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
@@ -165,7 +165,7 @@ def _node_names(node: ast.AST) -> frozenset[str]:
 
 @lru_cache(maxsize=MAX_CACHED_STATEMENTS)
 def _parsed_bindings(statement: str) -> frozenset[str]:
-    """What a statement binds that holds no others."""
+    """The names bound by a statement that contains no others."""
     parts = ast.walk(ast.parse(statement))
     return frozenset(name for part in parts for name in _BINDING_RULES.get(type(part), _no_names)(part))
 
@@ -198,7 +198,7 @@ def _end_position(node: _SyntaxPart) -> tuple[int, int]:
 
 
 def group_by_line(body: Sequence[ast.stmt]) -> Iterator[list[ast.stmt]]:
-    """The statements of a block by line, as LibCST has them: `a; b` is one line."""
+    """The statements of a block by line, as in LibCST: `a; b` is one line."""
     line = list(body[:1])
     for before, item in pairwise(body):
         if isinstance(before, COMPOUND_SYNTAX) or item.lineno != before.end_lineno:
@@ -209,7 +209,7 @@ def group_by_line(body: Sequence[ast.stmt]) -> Iterator[list[ast.stmt]]:
 
 
 def normalize_source(source: str) -> str:
-    """What a source says, whatever its layout and its comments; equal for sources that mean the same.
+    """Return a source's normal form, without layout and comments; equal for sources that mean the same.
 
     Raises:
         SyntaxError: the source does not parse.

@@ -1,7 +1,7 @@
-"""Source text of LibCST statements, written once for each statement and indentation.
+"""Writes source text of LibCST statements, caching it for each statement and indentation.
 
-Most statements of a rewritten kernel are the very nodes of the kernel before: their text is known. Only what
-changed is written anew, and the heads of the loops around it.
+Most statements of a rewritten kernel are the same nodes as in the kernel before, so their text is known. Only
+what changed is generated, and the heads of the loops around it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _Block = cst.For | cst.If | cst.FunctionDef
 
 
 class SourceWriter:
-    """Writes statements as `module.code` would; remembers what it wrote for as long as it lives."""
+    """Writes statements as `module.code` would; caches them for its lifetime."""
 
     def __init__(self, module: cst.Module) -> None:
         self._module = module
@@ -41,7 +41,7 @@ class SourceWriter:
         return known
 
     def _block_text(self, item: _Block, indent: str) -> str:
-        """A loop, condition or function from the texts of its statements."""
+        """A loop, condition or function, composed of the texts of its statements."""
         assert isinstance(item.body, cst.IndentedBlock)
         empty = item.body.with_changes(body=[])
         bare = self._generate_text(item.with_changes(body=empty.with_changes(footer=[])), indent)
@@ -51,7 +51,7 @@ class SourceWriter:
         return head + self._statement_texts(item.body.body, indent + step) + foot
 
     def _generate_text(self, item: cst.CSTNode, indent: str) -> str:
-        """What LibCST writes for a statement in a block of an indentation."""
+        """The text that LibCST writes for a statement in a block of this indentation."""
         if not indent:
             return self._module.code_for_node(item)
         assert isinstance(item, cst.BaseStatement)
@@ -60,6 +60,6 @@ class SourceWriter:
 
 
 def _is_plain_block(item: cst.CSTNode) -> TypeGuard[_Block]:
-    """Whether all of a statement but its head are statements on lines of their own."""
+    """Whether a statement consists of its head and statements on lines of their own."""
     alone = isinstance(item, cst.FunctionDef) or (isinstance(item, cst.For | cst.If) and item.orelse is None)
     return alone and isinstance(item.body, cst.IndentedBlock)  # type: ignore[attr-defined]

@@ -1,8 +1,8 @@
 """Moves the production of a tile in front of a loop: the common core of hoisting and of wider transfers.
 
-The production of a tile is every statement that the tile's contents come from, as far as they are made
-inside the loop. It moves when nothing else needs its intermediate results and nothing it reads changes
-inside the loop. Where it runs over inner loops, the tile gets a dimension for each of them.
+The production of a tile is every statement inside the loop that contributes to its contents. It moves if
+nothing else needs its intermediate results and nothing it reads changes inside the loop. If it contains inner
+loops, the tile gets a dimension for each of them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class StagePlan:
     group: frozenset[Statement]
     grown: tuple[Loop, ...]
     dropped: frozenset[str]
-    """Loops that the production lies in but does not depend on."""
+    """Loops around the production on which it does not depend."""
 
     @property
     def bytes_factor(self) -> int:
@@ -59,7 +59,7 @@ class StagePlan:
 
     @property
     def sole_load(self) -> Statement | None:
-        """The transfer from HBM, when the production is nothing else."""
+        """The load from HBM, if the production consists of nothing else."""
         operations = [item for item in self.group if item.kind is StatementKind.OPERATE]
         one = operations[0] if len(operations) == 1 else None
         if one is None or one.op != "dma_copy" or not _is_plain_load(one):
@@ -68,7 +68,7 @@ class StagePlan:
 
 
 def plan_stage(kernel: Kernel, tensor: Tensor, loop: Loop) -> StagePlan:
-    """Work out what moves with a tile, declared somewhere inside the loop.
+    """Find what moves with a tile that is declared inside the loop.
 
     Raises:
         RewriteRefused: it cannot move; the message says why.
@@ -124,7 +124,7 @@ def _production_group(kernel: Kernel, tensor: Tensor, loop: Loop) -> frozenset[S
 
 
 def _inputs_in_loop(kernel: Kernel, writer: Statement, loop: Loop) -> list[Tensor]:
-    """On-chip tensors of a statement made inside the loop; whatever else it reads must not change."""
+    """On-chip tensors that a statement reads and the loop makes; its other inputs may not change."""
     made = []
     for tensor in (access.tensor for access in writer.accesses):
         declared = kernel.declarations.get(tensor.id)
@@ -136,7 +136,7 @@ def _inputs_in_loop(kernel: Kernel, writer: Statement, loop: Loop) -> list[Tenso
 
 
 def _check_complete(kernel: Kernel, tensor: Tensor, group: frozenset[Statement]) -> None:
-    """The tile must be finished before it is used: not rewritten by a loop that also uses it."""
+    """Check that the tile is finished before it is used: no loop both rewrites and uses it."""
     home = set(tensor.home)
     users = kernel.users_of(tensor)
     for writer in (item for item in users if item.writes_tensor(tensor)):
@@ -147,7 +147,7 @@ def _check_complete(kernel: Kernel, tensor: Tensor, group: frozenset[Statement])
 
 
 def _check_names(kernel: Kernel, loop: Loop, group: frozenset[Statement]) -> None:
-    """Python names that the production uses must mean the same in front of the loop."""
+    """Check that Python names that the production uses mean the same in front of the loop."""
     others = [item for item in kernel.statements if loop_contains(loop, item) and item not in group]
     named = {name for item in others if item.kind is StatementKind.BIND for name in item.binds}
     tiles = {name for item in others if item.kind is StatementKind.DECLARE for name in item.binds}
@@ -160,7 +160,7 @@ def _check_names(kernel: Kernel, loop: Loop, group: frozenset[Statement]) -> Non
 
 
 def _check_dropped_loops(kernel: Kernel, group: frozenset[Statement], dropped: frozenset[str]) -> None:
-    """A loop whose index plays no part is left out only if each of its iterations starts afresh."""
+    """Check that each iteration of a dropped loop starts from scratch."""
     for item in group:
         for loop in (step for step in item.path if step.id in dropped):
             for access in item.accesses:
@@ -216,10 +216,10 @@ def emit_staged(plan: StagePlan, merged: Sequence[Loop] = ()) -> str:
 
 
 def emit_in_first_iteration(plan: StagePlan) -> str:
-    """The source with the tile kept in front of the loop, but made in the loop's first iteration.
+    """The source with the tile declared in front of the loop, but produced in the loop's first iteration.
 
-    The production stays where it was, under `if index == first:`, so that nothing has to wait for all
-    of it: it goes out in the order in which it is needed.
+    The production stays where it was, under `if index == first:`. So nothing waits for all of it: its parts
+    run in the order in which they are needed.
 
     Raises:
         RewriteRefused: the index means something else inside.
@@ -254,7 +254,7 @@ def emit_in_first_iteration(plan: StagePlan) -> str:
 
 
 def _is_production(plan: StagePlan, node: Node) -> bool:
-    """Whether a node is part of the production and nothing else."""
+    """Whether a node consists only of the production."""
     return all(item in plan.group for item in walk_nodes([node]) if isinstance(item, Statement))
 
 
@@ -291,7 +291,7 @@ def shape_texts(kernel: Kernel, item: Statement) -> list[str]:
 
 
 def _index_staged_tile(plan: StagePlan, name: str, item: Statement) -> cst.BaseStatement:
-    """A statement that uses the tile, with the new dimensions' indices."""
+    """A statement that uses the tile, with indices for the new dimensions."""
     if not item.touches_tensor(plan.tensor):
         return item.node
     if not plan.grown:
@@ -346,7 +346,7 @@ def _merged_source(plan: StagePlan, load: Statement, source: Access, by_dim: dic
         else part.text
         for dim, part in enumerate(parts)
     ]
-    base = base_name(load.texts["src"])  # of a tensor or of a view of it, from which the words count
+    base = base_name(load.texts["src"])  # of a tensor or of a view of it, to which the words refer
     text = base if set(words) == {":"} else f"{base}[{', '.join(words)}]"
     if list(by_dim) == [rank - 1] and parts[-1].kept:
         return text

@@ -1,9 +1,9 @@
-"""How long engines wait inside an iteration: what a static estimate can say without making a schedule.
+"""Estimates how long engines wait inside an iteration, without making a schedule.
 
-An engine takes its instructions nearly in order. Where it needs what other engines make of its own earlier
-results (scores, their softmax, the product with it), it waits for them, and what comes later in the program
-waits behind it, unless the waiting instructions are so few that the engine looks past them. Loops inside are
-taken for pipelined: they last as long as their busiest engine.
+An engine takes its instructions almost in order. If it needs what other engines make of its own earlier
+results (scores, their softmax, the product with it), it waits for them. Later instructions wait behind,
+unless so few are waiting that the engine looks past them. Inner loops are assumed to be pipelined: they last
+as long as their busiest engine.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from targets.nki.rewrites.kernel_ir import Access, Kernel, Loop, Node, Statement
 from targets.nki.rewrites.values import Affine
 
 IN_ORDER_ENGINES = ("tensor", "vector", "scalar", "gpsimd")
-"""Engines that take instructions nearly in order; transfers are issued long before they are needed."""
+"""Engines that take instructions almost in order; transfers are issued long before they are needed."""
 
 Costs = Mapping[Statement, Mapping[str, float]]
 
 TensorPart = tuple[int, tuple[Affine | None, ...]]
-"""A part of a tensor: its id, and where it is along the dimensions of which it has one element."""
+"""A part of a tensor: its id, and its position along the dimensions in which it has one element."""
 
 
 @dataclass(slots=True)
 class _NodeWork:
-    """What a node takes of each engine, waits included, and the parts of tensors that it reads and writes."""
+    """The time that a node takes of each engine, waits included, and the tensor parts it reads and writes."""
 
     ns: dict[str, float] = field(default_factory=dict)
     count: dict[str, float] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class _NodeWork:
 
 
 def busy_and_stalled_ns(kernel: Kernel, costs: Costs, target: Target) -> dict[str, float]:
-    """Nanoseconds of each engine of the chip, busy or waiting for the results of others."""
+    """Nanoseconds that each engine is busy or waits for the results of others."""
     return _StallEstimator(costs, target).estimate_block(kernel.body).ns
 
 
@@ -83,9 +83,9 @@ class _StallEstimator:
         return _NodeWork(ns, dict.fromkeys(ns, 1.0), reads, writes)
 
     def _engine_pass_ns(self, name: str, works: Sequence[_NodeWork]) -> float:
-        """The time of an engine in one pass over a block.
+        """The time of an engine for one pass over a block.
 
-        `late` says for how long after the engine has finished its last work a part is not ready yet.
+        `late` is how long after the engine has finished its last work a part is still not ready.
         """
         late: dict[TensorPart, float] = {}
         spent = 0.0
@@ -112,7 +112,7 @@ class _StallEstimator:
 
 
 def _flatten_single_trips(nodes: Sequence[Node]) -> Iterator[Node]:
-    """The nodes of a block; what runs once counts as if no loop were around it."""
+    """The nodes of a block; loops that run once are replaced by their contents."""
     for node in nodes:
         if isinstance(node, Loop) and node.trips == 1:
             yield from _flatten_single_trips(node.body)
@@ -127,13 +127,13 @@ def _accessed_part(access: Access) -> TensorPart:
 
 
 def _may_overlap(one: TensorPart, other: TensorPart) -> bool:
-    """Whether two parts of a tensor may have an element in common in one iteration."""
+    """Whether two parts of a tensor may share an element in one iteration."""
     return one == other or all(
         a is None or b is None or _may_be_zero(a - b) for a, b in zip(one[1], other[1], strict=True)
     )
 
 
 def _may_be_zero(value: Affine) -> bool:
-    """False for a value that no iterations make zero: its coefficients do not divide its constant."""
+    """False if no iterations make the value zero: its coefficients do not divide its constant."""
     steps = gcd(*(step for _, step in value.terms))
     return value.const % steps == 0 if steps else value.const == 0

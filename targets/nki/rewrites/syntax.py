@@ -1,6 +1,6 @@
-"""Editing LibCST syntax: rebuild a kernel from its tree, index into renamed tensors, change arguments.
+"""Edits LibCST syntax: rebuilds a kernel from its tree, indexes renamed tensors, changes arguments.
 
-Rewrites say what becomes of each node of the tree; everything they do not mention is emitted as it was.
+Rewrites define a replacement for some nodes of the tree; all other nodes are emitted unchanged.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from targets.nki.rewrites.kernel_ir import Kernel, Node, Statement
 from targets.nki.rewrites.source_layout import wrap_long_lines
 
 CALL_WIDTH = 90
-"""Characters of a call, without its indentation, that stay on one line."""
+"""Longest call, in characters without indentation, that stays on one line."""
 
 Emit = Callable[[Node], "list[cst.BaseStatement] | None"]
-"""What a node becomes; None leaves it, and descends into a loop."""
+"""The replacement of a node; None keeps it, and descends into a loop."""
 
 
 def rebuild_block(nodes: Sequence[Node], emit: Emit) -> list[cst.BaseStatement]:
-    """The statements of a block after a rewrite; a loop left without statements goes."""
+    """The statements of a block after a rewrite; empty loops are dropped."""
     out: list[cst.BaseStatement] = []
     for node in nodes:
         replaced = emit(node)
@@ -35,7 +35,7 @@ def rebuild_block(nodes: Sequence[Node], emit: Emit) -> list[cst.BaseStatement]:
 
 
 def replace_body(node: cst.For | cst.If, body: Sequence[cst.BaseStatement]) -> cst.BaseCompoundStatement:
-    """The loop or condition around other statements, itself if they are its own: its text is known then."""
+    """The loop or condition with another body; the same node if the body is unchanged."""
     assert isinstance(node.body, cst.IndentedBlock)
     first = with_leading_lines(body[0], _strip_leading_blanks(leading_lines(body[0])))
     if list(map(id, node.body.body)) == list(map(id, [first, *body[1:]])):
@@ -44,7 +44,7 @@ def replace_body(node: cst.For | cst.If, body: Sequence[cst.BaseStatement]) -> c
 
 
 def _strip_leading_blanks(lines: Sequence[cst.EmptyLine]) -> Sequence[cst.EmptyLine]:
-    """A block does not start with a blank line."""
+    """Drop blank lines at the start of a block."""
     return lines if not lines or lines[0].comment else _strip_leading_blanks(lines[1:])
 
 
@@ -66,7 +66,7 @@ def parse_statement(code: str) -> cst.SimpleStatementLine:
 
 
 def make_call(function: str, words: Mapping[str, str]) -> cst.SimpleStatementLine:
-    """A call with keyword arguments as a statement, on several lines where one would be too long."""
+    """A call with keyword arguments as a statement, on several lines if one would be too long."""
     inner = ", ".join(f"{name}={text}" for name, text in words.items())
     code = f"{function}({inner})"
     return parse_statement(code if len(code) <= CALL_WIDTH else f"{function}(\n    {inner}\n)")
@@ -77,7 +77,7 @@ def parse_expression(code: str) -> cst.BaseExpression:
 
 
 def group_factor(code: str, *, first: bool = False) -> str:
-    """An expression's source as a factor, in parentheses if need be; the first one may be a division."""
+    """An expression's source as a factor, in parentheses if needed; the first factor may be a division."""
     node = parse_expression(code)
     whole = isinstance(node, cst.Name | cst.Integer | cst.Attribute | cst.Call | cst.Subscript) or node.lpar
     safe = cst.Multiply | cst.FloorDivide if first else cst.Multiply
@@ -111,7 +111,7 @@ def leading_lines(item: cst.BaseStatement) -> Sequence[cst.EmptyLine]:
 
 
 def merge_leading_lines(item: cst.BaseStatement, *others: cst.BaseStatement) -> Sequence[cst.EmptyLine]:
-    """What stands before one statement, and the comments before others that it is merged with."""
+    """The lines before one statement, and the comments before others that it is merged with."""
     return [
         *leading_lines(item),
         *(line for other in others for line in leading_lines(other) if line.comment),
@@ -123,7 +123,7 @@ Change = Callable[[list[cst.SubscriptElement] | None], cst.BaseExpression]
 
 
 class VariableTransformer(cst.CSTTransformer):
-    """Changes names where they are variables: not keywords of arguments, nor attributes."""
+    """Changes names that are variables: not keywords of arguments, nor attributes."""
 
     def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:  # noqa: N802
         return updated_node.with_changes(keyword=original_node.keyword)
@@ -145,7 +145,7 @@ class _TensorReindexer(VariableTransformer):
         self, original_node: cst.Subscript, updated_node: cst.Subscript
     ) -> cst.BaseExpression:
         if self._is_tensor_name(original_node.value):
-            # The tensor may be in its own subscripts too, as in `name[:, 0 : name.shape[1] // 2]`.
+            # The tensor may occur in its own subscripts too, as in `name[:, 0 : name.shape[1] // 2]`.
             return self._change(list(updated_node.slice))
         return updated_node
 
@@ -221,7 +221,7 @@ def _edit_arguments(args: Sequence[cst.Arg], changes: dict[str, str | None]) -> 
 
 
 def _append_argument(args: list[cst.Arg], new: cst.Arg) -> list[cst.Arg]:
-    """The arguments and one more, which takes over what stands behind the last one: its comma, a new line."""
+    """The arguments and one more, which takes over what follows the last one: its comma, a new line."""
     if not args:
         return [new]
     last, comma = args[-1], cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
@@ -236,7 +236,7 @@ def _append_argument(args: list[cst.Arg], new: cst.Arg) -> list[cst.Arg]:
 def replace_arguments(
     item: cst.BaseStatement, changes: dict[str, str | None], function: str | None = None
 ) -> cst.BaseStatement:
-    """The call statement with keyword arguments set (None: dropped), and maybe another function."""
+    """The call statement with keyword arguments set (None: dropped), and optionally another function."""
     changed = item.visit(_ArgumentEditor(changes, function))
     assert isinstance(changed, cst.BaseStatement)
     return changed

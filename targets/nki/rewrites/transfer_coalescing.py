@@ -1,8 +1,8 @@
-"""Gathers what the iterations of a loop move piece by piece, so that one instruction moves it at once.
+"""Coalesces what the iterations of a loop move piece by piece, so that one instruction moves it at once.
 
-An instruction at the end of a loop's body takes a tile of the iteration and writes a part of a larger
-tensor. With a tile that holds the results of several iterations side by side, it runs once for all of
-them, after the loop. Stores, drains of PSUM and copies of transposed tiles are all of this form.
+An instruction at the end of a loop's body takes a tile of the iteration and writes a part of a larger tensor.
+If a tile holds the results of several iterations side by side, the instruction runs once for all of them,
+after the loop. Stores, PSUM drains and copies of transposed tiles all have this form.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from targets.nki.rewrites.transform import RewriteRefused
 from targets.nki.rewrites.values import Tensor
 
 MOVED_OPERANDS = {"dma_copy": "src", "tensor_copy": "src", "activation": "data", "tensor_scalar": "data"}
-"""Instructions that treat every element alike, and the operand that they move."""
+"""Instructions that treat all elements alike, and the operand that they move."""
 
 
 @dataclass(frozen=True, eq=False)
 class CoalescePlan:
-    """`mover` can leave `write_loop`, when `tile` has the pieces of several iterations along `axis`."""
+    """`mover` can leave `loop` if `tile` holds the pieces of several iterations along `axis`."""
 
     kernel: Kernel
     loop: Loop
@@ -42,13 +42,13 @@ class CoalescePlan:
     dim: int
     """The dimension of the destination along which iterations are neighbours."""
     axis: int
-    """The axis of the tile that grows, or where it gets a new one."""
+    """The axis of the tile that grows, or the position of its new axis."""
     grows: bool
     """Whether an axis grows; else the tile gets a new one."""
 
 
 def plan_coalesce(kernel: Kernel, loop: Loop, mover: Statement) -> CoalescePlan:
-    """Work out how an instruction directly in a loop can serve several iterations.
+    """Find how an instruction directly in a loop can serve several iterations.
 
     Raises:
         RewriteRefused: it cannot; the message says why.
@@ -67,7 +67,7 @@ def plan_coalesce(kernel: Kernel, loop: Loop, mover: Statement) -> CoalescePlan:
 
 
 def _check_interference(kernel: Kernel, loop: Loop, mover: Statement, source: Access, goal: Access) -> None:
-    """Nothing else in the loop may touch the destination, or change what the mover reads."""
+    """Check that nothing else in the loop touches the destination, or changes what the mover reads."""
     if goal.reads:
         raise RewriteRefused(f"{mover.op} adds to what {goal.tensor.name} holds")
     for item in (item for item in kernel.statements if loop_contains(loop, item) and item is not mover):
@@ -93,7 +93,7 @@ def _check_interference(kernel: Kernel, loop: Loop, mover: Statement, source: Ac
 
 
 def _check_tile(kernel: Kernel, loop: Loop, mover: Statement, tile: Tensor) -> None:
-    """The tile must belong to one iteration and be finished when it is moved."""
+    """Check that the tile belongs to one iteration and is finished when it is moved."""
     declared = kernel.declarations.get(tile.id)
     if declared is None or declared.path != mover.path or declared.guards or not tile.is_on_chip:
         raise RewriteRefused(f"{tile.name} is not a tile of one iteration over {loop.var}")
@@ -133,7 +133,7 @@ def _find_axes(
 
 
 def emit_coalesced(plan: CoalescePlan, size: int, constant: str) -> str:
-    """The source with the mover behind the loop, or behind blocks of `size` iterations of it.
+    """The source with the mover after the loop, or after blocks of `size` iterations of it.
 
     Raises:
         RewriteRefused: the size does not divide the number of iterations.
@@ -151,7 +151,7 @@ def emit_coalesced(plan: CoalescePlan, size: int, constant: str) -> str:
 
 
 class _CoalesceWriter:
-    """Writes the loop, the tile of several iterations in front of it and the mover behind it."""
+    """Writes the loop, the tile of several iterations in front of it and the mover after it."""
 
     def __init__(self, plan: CoalescePlan, size: int, constant: str) -> None:
         self._plan, self._constant = plan, constant
@@ -197,7 +197,7 @@ class _CoalesceWriter:
         return node.touches_tensor(self._plan.tile)
 
     def _index_piece(self, parts: list[cst.SubscriptElement] | None) -> cst.BaseExpression:
-        """The part of the large tile that stands for the tile of this iteration."""
+        """The part of the large tile that stands for this iteration's tile."""
         whole = [syntax.parse_subscript_elements(":")[0]] * len(self._plan.tile.shape)
         old = [*(parts or []), *whole[len(parts or []) :]]
         axis = self._plan.axis
@@ -209,7 +209,7 @@ class _CoalesceWriter:
         return syntax.make_subscript(self._name, [*old[:axis], *shifted, *old[axis + 1 :]])
 
     def _shift_subscript(self, part: cst.SubscriptElement) -> str:
-        """A subscript along the axis that grows, in the piece of this iteration."""
+        """A subscript along the growing axis, within this iteration's piece."""
         code = self._plan.kernel.module.code_for_node
         index = f"({self._index})" if " " in self._index else self._index
         base = f"{index} * {syntax.group_factor(self._tile_sizes()[self._plan.axis])}"

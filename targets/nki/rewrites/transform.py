@@ -1,8 +1,8 @@
-"""What a transformation is: places where it could apply, choices of parameters, and the rewrite.
+"""The base class of transformations: sites where one could apply, choices of parameters, and the rewrite.
 
-A transformation that does not apply at a place raises `RewriteRefused` with the reason. What it returns is
-new source; whether it pays is for the estimate and the judge, that it keeps the kernel's meaning is its own
-duty, and `keeps` says why it does.
+A transformation that does not apply at a site raises `RewriteRefused` with the reason. It returns new source.
+The estimate and the judge decide whether it pays. The transformation itself must keep the kernel's meaning;
+`keeps` says why it does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from nki_sim.targets import Target
 from targets.nki.rewrites.kernel_ir import Kernel, Statement
 
 Choice = Mapping[str, int | str]
-"""Parameters of one application, as JSON holds them."""
+"""Parameters of one application, in JSON types."""
 
 SiteT = TypeVar("SiteT")
 
@@ -28,19 +28,19 @@ class Transform(ABC, Generic[SiteT]):
     """One entry of the menu."""
 
     id: ClassVar[str]
-    """Menu id."""
+    """The id in the menu."""
     keeps: ClassVar[str]
     """Why the kernel still computes the same."""
     counter: ClassVar[str]
-    """The profile counter that it is expected to lower."""
+    """The profile counter that it should lower."""
 
     @abstractmethod
     def find_sites(self, kernel: Kernel, target: Target) -> Mapping[str, SiteT]:
-        """Where it could be meant to apply, by a site name that is stable and readable."""
+        """Return the sites where it might apply, by a stable and readable name."""
 
     @abstractmethod
     def list_choices(self, kernel: Kernel, target: Target, place: SiteT) -> tuple[Choice, ...]:
-        """Parameters that make sense there, never empty.
+        """Return the sensible parameters there, never empty.
 
         Raises:
             RewriteRefused: it does not apply there.
@@ -61,13 +61,13 @@ class Transform(ABC, Generic[SiteT]):
 
 
 def number_site(base: str, taken: Collection[str]) -> str:
-    """A site's name, with a number behind it where others of that name are taken."""
+    """A site's name, numbered if the name is taken."""
     count = sum(name.partition("#")[0] == base for name in taken)
     return f"{base}#{count + 1}" if count else base
 
 
 def sites_by_result(items: Iterable[Statement]) -> dict[str, Statement]:
-    """Those instructions that have a result, by what they are and what they write."""
+    """The instructions that have a result, by what they are and what they write."""
     found: dict[str, Statement] = {}
     for item in items:
         dst = item.find_access("dst")

@@ -1,8 +1,8 @@
-"""What expressions of a kernel's source evaluate to while it is read without being run.
+"""The values of a kernel's expressions, computed by reading the source without running it.
 
-Integers are affine forms over loop iterations, so that addresses stay exact; tensors are views with the
-box of elements they touch. The kernel's Python is never executed here: whatever this vocabulary cannot
-express raises `UnreadableSyntax`, and the statement that holds it is left alone by every rewrite.
+Integers are affine forms over loop iterations, so that addresses stay exact; tensors are views with the box
+of elements they touch. The kernel's Python is never executed. Anything that these values cannot express
+raises `UnreadableSyntax`, and every rewrite leaves that statement alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class UnreadableSyntax(Exception):  # noqa: N818  it marks a limit of the reader
 
 
 class UndecidedMinMax(UnreadableSyntax):
-    """A smaller or larger value that is one of two, depending on the iteration.
+    """The result of min or max is one of two values, depending on the iteration.
 
     `difference` is zero or less in some iterations and zero or more in the others.
     """
@@ -43,7 +43,7 @@ class Affine:
 
     @property
     def loops(self) -> frozenset[str]:
-        """Ids of the loops on which the value depends."""
+        """Ids of the loops that the value depends on."""
         return frozenset(name for name, _ in self.terms)
 
     def coefficient(self, loop: str) -> int:
@@ -100,7 +100,7 @@ class Slice:
 class Tensor:
     """A declaration: `copies` are the sizes of the Python lists around it, () for a plain tensor.
 
-    `home` are the ids of the loops around the declaration, outermost first. On chip `shape[0]` is the
+    `home` holds the ids of the loops around the declaration, outermost first. On chip `shape[0]` is the
     partition dimension.
     """
 
@@ -154,7 +154,7 @@ class TensorView:
     plain: bool = field(default=True)
     """Whether only indexing led here (no reshape, permute or broadcast)."""
     within: tuple[Affine, ...] = ()
-    """Where along axes without a declared dimension the view begins; the box is whole there."""
+    """Where the view begins along axes without a declared dimension; the box is whole there."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -162,7 +162,7 @@ class TensorView:
 
     @property
     def loops(self) -> frozenset[str]:
-        """Ids of the loops on which the region depends."""
+        """Ids of the loops that the region depends on."""
         starts = [item.start.loops for item in self.box]
         return frozenset().union(*starts, *(place.loops for place in (*self.picks, *self.within)))
 
@@ -206,7 +206,7 @@ def index_view(view: TensorView, keys: tuple[Value, ...], trips: Mapping[str, in
 
 
 def pick_view(view: TensorView, key: Value, trips: Mapping[str, int]) -> TensorView:
-    """`view[key]` of nested lists of tiles: one more index, and all of a tile with the last one."""
+    """`view[key]` of nested lists of tiles: one more index; the last one gives the whole tile."""
     tensor = view.tensor
     if not isinstance(key, Affine):
         raise UnreadableSyntax(f"an index into the list {tensor.name} that is not an integer")
@@ -219,7 +219,7 @@ def pick_view(view: TensorView, key: Value, trips: Mapping[str, int]) -> TensorV
 
 
 def _check_not_negative(tensor: Tensor, start: Affine, trips: Mapping[str, int]) -> None:
-    """Python counts a negative index from the end: it is another element than the arithmetic says.
+    """Refuse a negative index: Python counts it from the end, unlike the arithmetic here.
 
     Raises:
         UnreadableSyntax: the index is negative in some iterations.
@@ -278,7 +278,7 @@ def split_axis(view: TensorView, dim: int, shape: tuple[int, ...]) -> TensorView
 
 
 def broadcast_view(view: TensorView, dim: int, size: int) -> TensorView:
-    """An axis of one place as `size` places, all of them that one."""
+    """Expand an axis of one element to `size` elements, all of them the same."""
     if not 0 <= dim < len(view.axes) or view.axes[dim].count != 1:
         raise UnreadableSyntax(f"broadcast of dimension {dim} of {view.tensor.name}")
     repeated = ViewAxis(0, size, None)

@@ -1,4 +1,4 @@
-"""Which of the kernels that a search reached are worth judging: fast ones that differ from one another."""
+"""Selects the kernels of a search that are worth judging: fast ones that differ from one another."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from targets.nki.rewrites.search_nodes import SearchNode, node_order
 def select_variants(
     found: Sequence[SearchNode], count: int, parent_ms: float, known: frozenset[str]
 ) -> list[SearchNode]:
-    """`count` kernels to be judged: faster than the parent, different from one another first.
+    """Return `count` kernels to judge: faster than the parent, preferably different from one another.
 
-    None has a code in `known`, nor more steps than another that is as fast. Where there are not so many, one
-    slower kernel is among them: the way on may lead through it.
+    None has a code in `known`, nor more steps than another one that is as fast. If there are fewer, one
+    slower kernel is included, because the way forward may lead through it.
     """
     fresh = {one.code: one for one in reversed(found) if one.code not in known}
     ordered = sorted(fresh.values(), key=node_order)
@@ -29,7 +29,7 @@ def select_variants(
 
 
 def _share_steps(one: SearchNode, other: SearchNode) -> bool:
-    """Whether the steps of one begin or contain those of the other."""
+    """Whether the steps of one begin with or contain those of the other."""
     mine, theirs = ({(step.technique, step.site) for step in item.steps} for item in (one, other))
     return mine <= theirs or theirs <= mine
 

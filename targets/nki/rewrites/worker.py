@@ -1,4 +1,4 @@
-"""What runs in the pool's processes: pure functions from JSON to JSON, so that LibCST stays out of the loop.
+"""Runs in the pool's processes: pure functions from JSON to JSON, so that LibCST stays out of the event loop.
 
 Every answer is either `{"ok": ...}` or `{"error": {"code", "message"}}`; the same request always gets the
 same bytes.
@@ -32,7 +32,7 @@ from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 
 MAX_REASONS = 8
 COLLECT_EVERY = 200_000
-"""Objects that a job makes before those no longer used are looked for."""
+"""Objects that a job creates between garbage collections."""
 _PERCENT_SUFFIX = "_active_time_percent"
 
 
@@ -59,7 +59,7 @@ def answer_request(request: str) -> str:
 
 @contextmanager
 def _defer_collection() -> Iterator[None]:
-    """A job makes many small objects and keeps most: looking through them for garbage finds little."""
+    """A job creates many small objects and keeps most of them, so collecting garbage finds little."""
     usual = gc.get_threshold()
     gc.set_threshold(COLLECT_EVERY, *usual[1:])
     try:
@@ -81,7 +81,7 @@ def _parse_credits(values: dict[str, Any]) -> dict[str, tuple[int, float]]:
 
 
 def _rank_job(values: dict[str, Any]) -> dict[str, Any]:
-    """The plans of one parent: `count` rewrites with their places, and why others do not apply."""
+    """The plans of one parent: `count` rewrites with their sites, and why others do not apply."""
     target = targets.load(values["target"])
     ranking, refusals = rank_rewrites(
         values["source"], _parse_arguments(values), target, _parse_evidence(values)
@@ -112,7 +112,7 @@ def _is_sibling(item: Any, other: Any) -> bool:
 
 
 def _expand_job(values: dict[str, Any]) -> dict[str, Any]:
-    """All rewrites of a kernel, each carried out, with what is expected of it and its size."""
+    """All rewrites of a kernel, each carried out, with its expected value and size."""
     target = targets.load(values["target"])
     kernel = read_kernel(values["source"], _parse_arguments(values), target)
     children, refusals = explore_rewrites(kernel, _parse_arguments(values), target)
@@ -134,14 +134,14 @@ def _expand_job(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _proxy_job(values: dict[str, Any]) -> dict[str, Any]:
-    """The dimensions to predict at, smaller where the problem has too many instructions."""
+    """The dimensions to predict at; smaller ones if the problem has too many instructions."""
     spec, dims = ProblemSpec.model_validate(values["spec"]), values["dims"]
     found = find_proxy_problem(values["source"], spec, dims, targets.load(values["target"]), values["most"])
     return {"dims": found.dims, "instructions": found.instructions}
 
 
 def _combine_job(values: dict[str, Any]) -> dict[str, Any]:
-    """The sources after more and more of several rewrites, without those that no longer apply."""
+    """The sources after each further one of several rewrites, without those that no longer apply."""
     source, done, made = values["source"], [], []
     for number, step in enumerate(values["steps"]):
         try:
@@ -154,7 +154,7 @@ def _combine_job(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _retrace_job(values: dict[str, Any]) -> dict[str, Any]:
-    """What a sequence that paid elsewhere comes to here: the steps that apply, and the source after each."""
+    """The result of a sequence of another run here: the steps that apply, and the source after each."""
     target = targets.load(values["target"])
     past = follow_sequence(values["legs"], _parse_arrays(values["theirs"]), target)
     made = replay_sequence(values["source"], _parse_arguments(values), target, past)
@@ -175,7 +175,7 @@ def _retrace_job(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _random_walk_job(values: dict[str, Any]) -> dict[str, Any]:
-    """The source after a sequence of rewrites, its length and all its steps drawn by a seed."""
+    """The source after a random sequence of rewrites; its length and steps are drawn by a seed."""
     random = Random(values["seed"])  # noqa: S311  a search, no secret
     steps = random.randint(1, values["longest"])
     target = targets.load(values["target"])
@@ -212,8 +212,7 @@ def _apply_job(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rewrite_source(source: str, step: dict[str, Any], values: dict[str, Any]) -> str:
-    """The source after a rewrite that leads to a kernel which is read and fits, as `explore_rewrites`
-    demands."""
+    """The source after a rewrite; its kernel must pass the checks of `explore_rewrites`."""
     transform = TRANSFORMS.get(step["technique"])
     if transform is None:
         raise _JobError("unknown_technique", f"no built-in transformation is called {step['technique']!r}")
@@ -242,7 +241,7 @@ def _parse_arguments(values: dict[str, Any]) -> list[KernelArgument]:
 
 
 def _parse_arrays(told: list[Any]) -> list[KernelArgument]:
-    """Arrays are pairs of shape and type, all else the numbers that they are."""
+    """Arrays are given as pairs of shape and type; all else are numbers."""
     return [ArrayArgument(tuple(item[0]), item[1]) if isinstance(item, list) else item for item in told]
 
 

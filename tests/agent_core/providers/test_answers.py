@@ -119,8 +119,8 @@ async def test_what_a_server_of_chat_completions_is_sent(name):
 
 def test_the_vendor_is_told_the_bound_in_its_own_word():
     provider = registry.create_provider("openai", EndpointSettings())
-    assert provider.body(REQUEST)["max_completion_tokens"] == 1000
-    assert "max_tokens" not in provider.body(REQUEST)
+    assert provider.build_body(REQUEST)["max_completion_tokens"] == 1000
+    assert "max_tokens" not in provider.build_body(REQUEST)
 
 
 async def test_the_same_question_has_the_same_digest_at_all_servers():
@@ -291,7 +291,7 @@ async def test_a_connection_that_is_cut_is_no_reason_to_stop_streaming():
 def test_the_vendors_own_streams_are_counted():
     provider = registry.create_provider("openai", EndpointSettings())
     provider.note_uncounted("test-model")
-    assert provider.body(REQUEST)["stream"]
+    assert provider.build_body(REQUEST)["stream"]
 
 
 @pytest.mark.parametrize("name", ENDPOINTS)

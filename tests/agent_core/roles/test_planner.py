@@ -443,6 +443,6 @@ def test_the_order_of_dropping_never_comes_back_to_more():
 @pytest.mark.parametrize("role", ["planner", "executor", "repairer", "summarizer", "reflector"])
 def test_the_order_of_dropping_is_the_documented_one(role):
     text = (Path(__file__).parents[3] / "docs" / "llm.md").read_text(encoding="utf-8")
-    order = import_module(f"agent_core.roles.llm.{role}").ORDER
+    order = import_module(f"agent_core.roles.llm.{role}").SHED_ORDER
     said = ", ".join(f"{name} to {keep}" for name, keep in order) or "nothing"
     assert f"\n| {role} | {said} |\n" in text

@@ -263,7 +263,6 @@ def called(ctl, home, tmp_path, monkeypatch):
         return answer
 
     def make(word: str) -> object:
-        nonlocal stand
         if word == "RUNNING":
             stand[word] = fakes.submit(home)
             fakes.take_commands(home)
@@ -273,8 +272,8 @@ def called(ctl, home, tmp_path, monkeypatch):
             with EventLog.open(home) as log:
                 log.append_now([NewEvent(stand[word], paused)])
         elif word == "KERNEL":
-            (tmp_path / "start.py").write_text(fakes.KERNEL)
             stand[word] = tmp_path / "start.py"
+            stand[word].write_text(fakes.KERNEL)
         elif word == "BACKUP":
             done("backup", "copy.db")
             stand[word] = "copy.db"
@@ -283,12 +282,11 @@ def called(ctl, home, tmp_path, monkeypatch):
             done("compact", "kept.gz")
             stand[word] = "kept.gz"
         elif word == "REWRITES":
-            (tmp_path / "rewrites.json").write_text(json.dumps(REWRITES))
             stand[word] = tmp_path / "rewrites.json"
+            stand[word].write_text(json.dumps(REWRITES))
         elif word == "NOTED":
-            publish_host_status(
-                home, [HostStatus(address="trn-a", state="up", since=datetime(2026, 1, 2, tzinfo=UTC))]
-            )
+            noted = HostStatus(address="trn-a", state="up", since=datetime(2026, 1, 2, tzinfo=UTC))
+            publish_host_status(home, [noted])
             stand[word] = "trn-a"
         elif word == "TRUSTED":
             (home / "known_hosts").write_text(f"trn-a {KEY}\n")
@@ -300,7 +298,7 @@ def called(ctl, home, tmp_path, monkeypatch):
             done("memory", "import", make("REWRITES"))
             fakes.take_commands(home)
             (one,) = done("memory", "list", "--json").json
-            stand |= {"LEARNT": one["id"], "LEARNT-FROM": one["origin"]}
+            stand.update({"LEARNT": one["id"], "LEARNT-FROM": one["origin"]})
         return stand.get(word, word)
 
     def call(name: str, *more: str):

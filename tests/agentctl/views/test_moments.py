@@ -50,7 +50,7 @@ def test_a_moment_is_the_state_after_its_event(reader, states):
         assert seen.run.round == state.round
         assert seen.run.best == (state.best.id if state.best else None)
         assert [one.candidate for one in seen.beam] == [entry.candidate.id for entry in state.beam]
-        assert {f"{one.candidate}.{one.role}" for one in seen.in_flight} == set(state.is_open)
+        assert {f"{one.candidate}.{one.role}" for one in seen.in_flight} == set(state.open)
         assert len(seen.experiences) == min(20, len(state.memory))
         json.dumps(as_json(seen), allow_nan=False)
     assert run_at_event(reader, RUN) == run_at_event(reader, RUN, at=len(states))

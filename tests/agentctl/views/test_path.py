@@ -38,7 +38,7 @@ def test_the_line_leads_from_the_initial_kernel_to_the_best(walked):
         assert child.expected is not None
         assert child.grade
         assert child.lesson
-        assert reader.blob(child.source)
+        assert reader.get_blob(child.source)
 
 
 def test_every_verdict_is_a_point_and_the_best_never_rises(walked):

@@ -80,7 +80,7 @@ def test_a_candidate_is_told_from_plan_to_lesson(finished, reader):
     assert best.verdict == "correct"
     assert best.latency.ms == state.best.latency_ms
     assert best.gain == pytest.approx(state.initial.latency_ms / state.best.latency_ms)
-    assert best.source == reader.blob(state.best.source).decode()
+    assert best.source == reader.get_blob(state.best.source).decode()
     assert best.counters == {"dma_active_time_percent": state.best.latency_ms}
     assert best.expected is not None
     assert best.lesson.predicted_speedup == best.expected.speedup

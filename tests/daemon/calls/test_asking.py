@@ -89,11 +89,11 @@ async def test_a_run_is_carried_by_a_model(event_log):
     assert state.tally.proposed > 0
     assert {event.role for event in done} >= {"planner", "executor", "reflector"}
     assert {event.author for event in events(event_log, run, KernelProposed)} == {MODEL}
-    assert state.held.usd == state.reserved_usd == 0.0
+    assert state.reserved_amount.usd == state.reserved_usd == 0.0
     assert state.spent_usd == pytest.approx(sum(event.cost_usd for event in done))
     assert state.spent_usd < sum(event.reserved.usd for event in started)
     day = event_log.system_state().day
-    assert (day.spent, day.held) == (state.spent, {})
+    assert (day.spent, day.held) == (state.spent_amount, {})
     assert {event.usage.cost_usd for event in events(event_log, run, KernelProposed)} == {0.0}
     assert provider.closed
 
@@ -134,11 +134,11 @@ async def test_an_answer_in_the_log_is_never_bought_again(event_log, calm):
     def answers() -> int:
         return len(events(event_log, run, CallCompleted))
 
-    while not event_log.run_state(run).ended:
+    while not event_log.run_state(run).has_ended:
         before, lives = answers(), lives + 1
         desk = models.desk_of(event_log, provider)
         await models.hosted(
-            event_log, desk, until=lambda n=before: answers() > n or event_log.run_state(run).ended
+            event_log, desk, until=lambda n=before: answers() > n or event_log.run_state(run).has_ended
         )
         assert lives < 100
     assert lives > 3
@@ -159,13 +159,13 @@ async def test_an_attempt_without_an_outcome_is_charged_and_sent_again_as_it_was
     desk = models.desk_of(event_log, FakeProvider(script=script))
     await models.hosted(event_log, desk, until=hangs.is_set)
     state = event_log.run_state(run)
-    lost = [one for effect in state.is_open.values() for one in effect.calls]
+    lost = [one for effect in state.open.values() for one in effect.calls]
     assert lost
-    held = state.held
+    held = state.reserved_amount
     assert state.reserved_usd == held.usd > 0
     provider = FakeProvider()
     await models.hosted(
-        event_log, models.desk_of(event_log, provider), until=lambda: event_log.run_state(run).ended
+        event_log, models.desk_of(event_log, provider), until=lambda: event_log.run_state(run).has_ended
     )
     gone = events(event_log, run, CallLost)
     assert sum(event.cost_usd for event in gone) == pytest.approx(held.usd)
@@ -279,7 +279,7 @@ async def test_what_only_a_person_can_mend_pauses_the_run(event_log, calm, kind)
         await models.hosted(
             event_log, desk, until=lambda: event_log.run_state(run).status is not RunStatus.RUNNING
         )
-        if event_log.run_state(run).ended:
+        if event_log.run_state(run).has_ended:
             break
         paused = events(event_log, run, RunPaused)[-1]
         assert paused.cause is PauseCause.PROVIDER
@@ -305,7 +305,7 @@ async def test_a_question_that_waited_at_a_broken_endpoint_ends_with_a_reason_of
     config = models.daemon_config(local={"patience_seconds": 1000.0})
     run = await models.submitted(event_log)
     desk = models.desk_of(event_log, provider, config, breakers=policy)
-    await models.hosted(event_log, desk, until=lambda: event_log.run_state(run).ended, config=config)
+    await models.hosted(event_log, desk, until=lambda: event_log.run_state(run).has_ended, config=config)
     failed = events(event_log, run, PlanFailed)
     assert failed
     assert {event.error.code for event in failed} == {"llm_unavailable"}
@@ -349,7 +349,7 @@ async def test_without_a_price_a_run_goes_on_and_says_so(event_log, caplog):
     config = models.daemon_config(prices=())
     run = await models.submitted(event_log, CONFIG.model_copy(update={"cap_usd": 0.0}))
     desk = models.desk_of(event_log, FakeProvider(), config)
-    await models.hosted(event_log, desk, until=lambda: event_log.run_state(run).ended)
+    await models.hosted(event_log, desk, until=lambda: event_log.run_state(run).has_ended)
     state = event_log.run_state(run)
     assert (state.stop, state.unknown_cost, state.spent_usd) == (StopReason.ROUNDS, True, 0.0)
     assert state.prices == {MODEL: None}
@@ -360,7 +360,7 @@ async def test_a_price_holds_for_a_run_whatever_lists_say_later(event_log):
     run, _, _ = await in_flight(event_log)
     dearer = models.daemon_config(prices=(f"{MODEL}=300/30/1500",))
     desk = models.desk_of(event_log, FakeProvider(), dearer)
-    await models.hosted(event_log, desk, until=lambda: event_log.run_state(run).ended, config=dearer)
+    await models.hosted(event_log, desk, until=lambda: event_log.run_state(run).has_ended, config=dearer)
     assert event_log.run_state(run).prices[MODEL].rates[0].input == 3.0
     assert event_log.run_state(run).spent_usd < 1
 
@@ -371,14 +371,14 @@ async def test_a_day_without_room_holds_a_run_until_another_day(event_log, calm)
     run = await models.submitted(event_log)
     provider = FakeProvider()
     days = 0
-    while not event_log.run_state(run).ended:
+    while not event_log.run_state(run).has_ended:
         desk = models.desk_of(event_log, provider, config, clock=lambda: now[0])
         before, pauses = len(provider.asked), len(events(event_log, run, RunPaused))
         await models.hosted(
             event_log,
             desk,
             until=lambda n=pauses: (
-                event_log.run_state(run).ended or len(events(event_log, run, RunPaused)) > n
+                event_log.run_state(run).has_ended or len(events(event_log, run, RunPaused)) > n
             ),
         )
         assert len(provider.asked) - before <= 7
@@ -407,11 +407,11 @@ async def test_a_run_that_is_cancelled_pays_for_what_was_under_way(event_log):
     run = await models.submitted(event_log)
     desk = models.desk_of(event_log, FakeProvider(script=script))
     await models.hosted(event_log, desk, until=asked.is_set)
-    held = event_log.run_state(run).held
+    held = event_log.run_state(run).reserved_amount
     commands = CommandHandler(event_log, fakes.fake_workers(), touched=lambda *_: None)
     await commands.handle("stop", b'{"verb": "cancel", "run": "%s"}' % run.encode())
     state = event_log.run_state(run)
-    assert (state.status, state.spent, state.reserved_usd) == (RunStatus.CANCELLED, held, 0.0)
+    assert (state.status, state.spent_amount, state.reserved_usd) == (RunStatus.CANCELLED, held, 0.0)
     assert event_log.system_state().day.held == {}
     assert events(event_log, run, RunCancelled)
 
@@ -432,7 +432,7 @@ async def test_a_planner_without_a_model_fails_and_says_what_to_set(event_log):
     bare = state.config.model_copy(update={"llm": state.config.llm.model_copy(update={"models": ()})})
     slots = tuple(slot.model_copy(update={"model": None}) for slot in state.slots)
     changes = {"config": bare, "slots": slots, "open": {}}
-    event_log.state = lambda _: state.model_copy(update=changes)
+    event_log.run_state = lambda _: state.model_copy(update=changes)
     with pytest.raises(RoleError, match="no model is given for local"):
         models.desk_of(event_log, FakeProvider()).create_roles(run, _key(key))
 
@@ -452,7 +452,7 @@ async def test_the_first_of_a_round_s_questions_goes_alone_where_that_is_cheaper
     await models.hosted(
         event_log,
         models.desk_of(event_log, provider, busy),
-        until=lambda: event_log.run_state(run).ended,
+        until=lambda: event_log.run_state(run).has_ended,
         config=busy,
     )
     assert under_way[0] == 1

@@ -124,7 +124,7 @@ async def test_an_endpoint_that_cannot_be_set_up_pauses_the_run_before_anything_
 
     left.clear()
     await event_log.append([NewEvent(run, RunResumed(reason="mended"))])
-    await models.hosted(event_log, desk, until=lambda: event_log.run_state(run).ended)
+    await models.hosted(event_log, desk, until=lambda: event_log.run_state(run).has_ended)
     assert len(events(event_log, run, CallCompleted)) == len(provider.asked) > 0
     assert_ledgers_agree(event_log, run)
 

@@ -141,7 +141,7 @@ async def test_what_is_left_of_a_patience_is_all_that_follows_behind_a_first_one
         given.append(wait_seconds)
         return turn(tokens, wait_seconds=wait_seconds)
 
-    monkeypatch.setattr(endpoint.limiter, "turn", noting)
+    monkeypatch.setattr(endpoint.limiter, "take_turn", noting)
 
     async def follow() -> None:
         async with endpoint.wait_for_turn(request("another"), price, wait_seconds=10.0):

@@ -83,7 +83,7 @@ async def test_what_is_reused_costs_nothing_and_is_no_call(event_log, home):
     before, after = event_log.run_state_at(parent, cut), event_log.run_state(fork)
     assert after.spent_calls - before.spent_calls == len(bought) == len(provider.asked)
     assert after.spent_usd == pytest.approx(before.spent_usd + sum(one.cost_usd for one in bought))
-    assert after.held.calls == 0
+    assert after.reserved_amount.calls == 0
     day = event_log.system_state().day
     assert (day.spent.calls, day.held) == (event_log.run_state(parent).spent_calls + len(bought), {})
     assert verify_log(home).is_ok

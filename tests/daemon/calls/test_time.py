@@ -263,7 +263,7 @@ async def test_time_under_way_is_held_a_while_at_a_time_and_settled_at_what_pass
     run, till = await submitted(event_log), till_of(event_log, seconds=1000.0)
     meter = RunTimeMeter(event_log, till, clock=Clock(), ticks=ticks)
     await meter.poll()
-    assert event_log.system_state().day.reserved.seconds == HOLD_SECONDS
+    assert event_log.system_state().day.reserved_amount.seconds == HOLD_SECONDS
     ticks.now = 10.0
     await meter.poll()
     assert len(of(event_log, SYSTEM_STREAM, DayReserved)) == 1
@@ -292,7 +292,7 @@ async def test_where_the_day_s_time_is_used_up_runs_wait_for_another(event_log):
     assert till.can_resume(runs[0])
     await event_log.append([NewEvent(runs[0], RunResumed())])
     await meter.poll()
-    assert event_log.system_state().day.reserved.seconds == HOLD_SECONDS
+    assert event_log.system_state().day.reserved_amount.seconds == HOLD_SECONDS
 
 
 async def test_a_while_ends_with_its_day(event_log):
@@ -301,7 +301,7 @@ async def test_a_while_ends_with_its_day(event_log):
     await RunTimeMeter(
         event_log, till_of(event_log, clock, seconds=90.0), clock=clock, ticks=Clock(0.0)
     ).poll()
-    assert event_log.system_state().day.reserved.seconds == 7.0
+    assert event_log.system_state().day.reserved_amount.seconds == 7.0
 
 
 async def test_nothing_is_held_where_nothing_runs_or_no_cap_is_set(event_log):
@@ -317,7 +317,7 @@ async def test_nothing_is_held_where_nothing_runs_or_no_cap_is_set(event_log):
 async def test_an_owner_holds_time_while_it_works_and_settles_it_as_it_leaves(event_log):
     daemon = models.daemon_config(day_seconds=3600.0)
     run = await carried(event_log, FakeEvaluator(), {}, daemon)
-    assert event_log.run_state(run).ended
+    assert event_log.run_state(run).has_ended
     day = event_log.system_state().day
     assert day.held == {}
     assert 0.0 < day.spent.seconds <= 3600.0

@@ -303,7 +303,7 @@ def test_what_cannot_be_scheduled_has_no_counters(
     verb: str, status: int, monkeypatch: Any, kernel_file: Path, cli: Any
 ) -> None:
     for module in ("run", "profile"):
-        monkeypatch.setattr(f"nki_sim.cli.{module}.forecast", raising(ScheduleError("it never fits")))
+        monkeypatch.setattr(f"nki_sim.cli.{module}.forecast_program", raising(ScheduleError("it never fits")))
     found, out, err = cli(verb, kernel_file, "--arg", "128x512", "--json")
     report = json.loads(out)
     assert (found, report["correct"], report["counters"], report["checks"]) == (status, None, {}, [])

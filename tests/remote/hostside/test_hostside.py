@@ -67,7 +67,7 @@ def test_the_archive_runs_by_itself(tmp_path):
     assert served.returncode == 0
 
 
-@given(st.apply_binary(max_size=200))
+@given(st.binary(max_size=200))
 def test_any_bytes_are_a_message_or_refused_or_not_all_there(data):
     buffer = bytearray(data)
     try:
@@ -79,7 +79,7 @@ def test_any_bytes_are_a_message_or_refused_or_not_all_there(data):
 
 
 @settings(max_examples=30)
-@given(st.lists(st.tuples(st.dictionaries(st.text(), st.integers()), st.apply_binary())), st.integers(1, 50))
+@given(st.lists(st.tuples(st.dictionaries(st.text(), st.integers()), st.binary())), st.integers(1, 50))
 def test_messages_arrive_as_they_were_in_whatever_pieces(messages, size):
     sent = b"".join(pack_frame(header, payload) for header, payload in messages)
     buffer, got = bytearray(), []
@@ -168,9 +168,9 @@ def test_a_mark_that_somebody_forged_ends_nothing_of_ours(here):
 
 _FORKED = """
 import os, time
-from remote.hostside import tree
+from remote.hostside import process_tree as tree
 if os.fork() == 0:
-    tree.bear_mark("a" * 64)
+    tree.set_own_mark("a" * 64)
     if os.fork() == 0:
         os.setsid()
     print(os.getpid(), flush=True)

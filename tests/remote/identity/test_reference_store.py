@@ -25,7 +25,7 @@ async def test_what_a_reference_computes_is_kept(tmp_path, monkeypatch):
     async def never(*_, **__):
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(store, "_compute", never)
+    monkeypatch.setattr(store, "_compute_files", never)
     assert (await store.load_files(silu, "full", expression=True)).expression == path
 
 

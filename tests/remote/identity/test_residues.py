@@ -203,7 +203,7 @@ def test_what_does_not_change_with_the_order_does_not_depend_on_it():
 def test_masks_of_known_numbers_choose_exactly(domain):
     x, y = symbols(domain)
     columns = constant(domain, np.arange(8.0)[None])
-    mask = columns.after_taking(4.0)
+    mask = columns.less(4.0)
     chosen = mask.where(x, y)
     assert chosen.part(lambda array: array[:, :4]) == x.part(lambda array: array[:, :4])
     assert chosen.part(lambda array: array[:, 4:]) == y.part(lambda array: array[:, 4:])
@@ -223,7 +223,7 @@ def test_masked_scores_vanish(domain):
 
 def test_masks_may_be_large_numbers(domain):
     x, _ = symbols(domain)
-    mask = constant(domain, np.arange(8)[None]).after_taking(5.0)
+    mask = constant(domain, np.arange(8)[None]).less(5.0)
     infinite, large = (mask.where(x, value) for value in (-np.inf, -1e9))
     added = x + constant(domain, np.where(np.arange(8) < 5, 0.0, -1e9)[None])
     shifted = [softmax(scores, scores.over("maximum", 1)) for scores in (infinite, large, added)]

@@ -21,8 +21,8 @@ def compared(name, one, other, seed=b"a secret", descending=False):
     """Residues of two statements in some boxes of the output, and the marks of both."""
     spec = small_spec(name)
     dims = spec.dims("reduced")
-    inputs = [(item.resolve(dims), np.dtype(np.float32)) for item in spec.inputs]
-    shape = spec.outputs[0].resolve(dims)
+    inputs = [(item.resolve_shape(dims), np.dtype(np.float32)) for item in spec.inputs]
+    shape = spec.outputs[0].resolve_shape(dims)
     boxes = [
         OutputTile(0, tuple((0, min(3, size)) for size in shape)),
         OutputTile(0, tuple((max(size - 3, 0), size) for size in shape)),

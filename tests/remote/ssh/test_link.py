@@ -32,7 +32,7 @@ async def link(sshd, home):
 
 async def test_arguments_arrive_as_they_are(link):
     words = ["$(id)", "a b", "'; rm -rf /", "*", "\\", "", "ü\n"]
-    ran = await link.run(["printf", "<%s>", *words], deadline_s=60)
+    ran = await link.run_command(["printf", "<%s>", *words], deadline_s=60)
     assert ran.stdout.decode() == "".join(f"<{word}>" for word in words)
 
 
@@ -42,7 +42,7 @@ async def test_nothing_that_ssh_config_asks_for_goes_along(link, sshd, monkeypat
     sshd.restart()
     asks = "SendEnv SECRET_*\nSetEnv ALSO=secret\nRequestTTY force\nForwardAgent yes\nRemoteCommand id\n"
     sshd.ssh_config.write_text(f"{sshd.ssh_config.read_text()}{asks}")
-    ran = await link.run(["sh", "-c", "env; tty"], deadline_s=60)
+    ran = await link.run_command(["sh", "-c", "env; tty"], deadline_s=60)
     assert b"secret" not in ran.stdout
     assert b"SSH_AUTH_SOCK" not in ran.stdout
     assert ran.stdout.endswith(b"not a tty\n")
@@ -50,39 +50,39 @@ async def test_nothing_that_ssh_config_asks_for_goes_along(link, sshd, monkeypat
 
 async def test_a_command_reads_its_input_and_tells_its_status(link):
     data = bytes(range(256)) * 5000
-    ran = await link.run(["sh", "-c", "cat; echo no >&2; exit 3"], stdin=data, deadline_s=60)
+    ran = await link.run_command(["sh", "-c", "cat; echo no >&2; exit 3"], stdin=data, deadline_s=60)
     assert (ran.status, ran.stdout, ran.stderr) == (3, data, b"no\n")
-    ignored = await link.run(["true"], stdin=data, deadline_s=60)
+    ignored = await link.run_command(["true"], stdin=data, deadline_s=60)
     assert ignored.status == 0
 
 
 async def test_the_end_of_the_connection_is_not_the_end_of_the_command(link, sshd):
-    running = asyncio.create_task(link.run(["sleep", "600"], deadline_s=300))
+    running = asyncio.create_task(link.run_command(["sleep", "600"], deadline_s=300))
     await until(lambda: sshd.running("sleep"), "the command")
     sshd.cut()
     with pytest.raises(LinkLostError, match="the connection broke"):
         await running
-    assert (await link.run(["true"], deadline_s=60)).status == 0
+    assert (await link.run_command(["true"], deadline_s=60)).status == 0
     assert link.connections == 2
 
 
 async def test_a_command_that_takes_too_long_is_given_up(link):
     with pytest.raises(HostDeadlineError, match=r"sleep did not end within 0.5 s"):
-        await link.run(["sleep", "600"], deadline_s=0.5)
+        await link.run_command(["sleep", "600"], deadline_s=0.5)
 
 
 async def test_a_command_that_a_signal_ends_has_a_negative_status(link):
-    assert (await link.run(["sh", "-c", "kill -9 $$"], deadline_s=60)).status < 0
+    assert (await link.run_command(["sh", "-c", "kill -9 $$"], deadline_s=60)).status < 0
 
 
 async def test_a_command_that_says_too_much_is_stopped(link):
     with pytest.raises(HostError, match="says more than"):
-        await link.run(["yes"], deadline_s=60)
-    assert (await link.run(["true"], deadline_s=60)).status == 0
+        await link.run_command(["yes"], deadline_s=60)
+    assert (await link.run_command(["true"], deadline_s=60)).status == 0
 
 
 async def test_twenty_commands_share_one_connection(link, sshd):
-    results = await asyncio.gather(*(link.run(["echo", str(n)], deadline_s=120) for n in range(20)))
+    results = await asyncio.gather(*(link.run_command(["echo", str(n)], deadline_s=120) for n in range(20)))
     assert [ran.stdout for ran in results] == [b"%d\n" % n for n in range(20)]
     assert sshd.log().count("Accepted publickey") == link.connections == 1
 

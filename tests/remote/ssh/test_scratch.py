@@ -46,7 +46,7 @@ def test_a_program_that_fills_its_folder_is_ended(body, ended):
     watched, result = ended(body)
     assert watched.ended == "limit"
     assert not result.cpu_exhausted
-    watched.remove()
+    watched.remove_folder()
     assert not watched.folder.exists()
 
 
@@ -55,7 +55,7 @@ def test_a_program_that_fills_the_disk_with_files_without_names_is_ended(ended, 
     monkeypatch.setattr(scratch, "_free_bytes", lambda _: next(free, 1 << 30))
     watched, result = ended("time.sleep(60)")
     assert watched.ended == "disk"
-    assert result.killed
+    assert result.was_killed
 
 
 def test_what_has_room_is_left_alone(ended):

@@ -51,7 +51,7 @@ async def test_two_homes_never_have_a_core_at_the_same_time(neighbours, tmp_path
     payload = {"gate": str(gate), "tally": str(tally)}
     results = await asyncio.gather(
         *(
-            jobs.run(spec("gated", payload, name=f"{number} {turn}", cores=1))
+            jobs.run_job(spec("gated", payload, name=f"{number} {turn}", cores=1))
             for turn in range(3)
             for number, jobs in enumerate(neighbours)
         )
@@ -62,7 +62,7 @@ async def test_two_homes_never_have_a_core_at_the_same_time(neighbours, tmp_path
 
 async def test_a_home_that_forgets_a_job_takes_it_from_nobody(neighbours, tmp_path):
     job = spec("gated", {"gate": str(tmp_path / "gate"), "tally": str(tmp_path / "tally")})
-    running = [asyncio.create_task(jobs.run(job)) for jobs in neighbours]
+    running = [asyncio.create_task(jobs.run_job(job)) for jobs in neighbours]
     await until(lambda: tallied(tmp_path / "tally"), "the job")
     leases = neighbours[0].host.workdir + f"/jobs/{job.key}/leases"
     await until(lambda: len(list(Path(leases).iterdir())) == 2, "both leases")
@@ -75,13 +75,13 @@ async def test_a_home_that_forgets_a_job_takes_it_from_nobody(neighbours, tmp_pa
 
 async def test_no_core_within_the_time_to_wait_is_an_error_of_its_own(neighbours, tmp_path):
     held = spec("gated", {"gate": str(tmp_path / "gate"), "tally": str(tmp_path / "tally")}, cores=1)
-    running = asyncio.create_task(neighbours[0].run(held))
+    running = asyncio.create_task(neighbours[0].run_job(held))
     await until(lambda: tallied(tmp_path / "tally"), "the job that has it")
     with pytest.raises(HostQueueError, match=r"echo\) got no core within 0.5 s"):
-        await neighbours[1].run(spec("echo", cores=1, queue_s=0.5))
+        await neighbours[1].run_job(spec("echo", cores=1, queue_s=0.5))
     (tmp_path / "gate").touch()
     await running
-    assert (await neighbours[1].run(spec("echo", cores=1))).status == "done"
+    assert (await neighbours[1].run_job(spec("echo", cores=1))).status == "done"
 
 
 async def test_a_home_that_is_killed_leaves_no_job_and_no_core(sshd, home, tmp_path):
@@ -111,17 +111,17 @@ import asyncio, sys
 from pathlib import Path
 sys.path.insert(0, {root!r})
 import pwd, os
-from remote.ssh.host import Host
-from remote.ssh.jobs import Jobs
-from remote.ssh.link import Link
+from remote.ssh.host import HostSpec
+from remote.ssh.jobs import JobClient
+from remote.ssh.link import SshLink
 from tests.remote.ssh.conftest import spec
 from tests.support.sshd import steps_of_tests
 
 async def main(home, config, workdir):
     user = pwd.getpwuid(os.geteuid()).pw_name
-    host = Host.parse(f"{{user}}@127.0.0.1:{port}", python=sys.executable, workdir=workdir)
-    jobs = Jobs(Link(host, home=Path(home), config=Path(config)), worker=steps_of_tests())
-    await jobs.run(spec("spawning", {{"pids": "{folder}/pids"}}, cores=1, lease_s=2))
+    host = HostSpec.parse(f"{{user}}@127.0.0.1:{port}", python=sys.executable, workdir=workdir)
+    jobs = JobClient(SshLink(host, home=Path(home), config=Path(config)), worker=steps_of_tests())
+    await jobs.run_job(spec("spawning", {{"pids": "{folder}/pids"}}, cores=1, lease_s=2))
 
 asyncio.run(main(*sys.argv[1:]))
 """

@@ -89,7 +89,7 @@ ONE = {"name": "x", "dtype": "float32", "distribution": "normal", "scale": 1.0, 
 
 
 def draw(root) -> os.PathLike[str]:
-    task = SimpleNamespace(payload={"key": "k"}, shelves=root)
+    task = SimpleNamespace(payload={"key": "k"}, caches_folder=root)
     return drawing.draw_inputs(task, drawing.ResolvedSpec({"inputs": [ONE], "seeds": [0]}), "0") / "0.npy"
 
 
@@ -119,8 +119,8 @@ _IMPORT = """
 import sys
 from pathlib import Path
 from remote.hostside.steps import libraries
-from remote.hostside.task import Task
-libraries.use(Task(Path(sys.argv[1])))
+from remote.hostside.task import StepTask
+libraries.import_archives(StepTask(Path(sys.argv[1])))
 import shipped_for_tests
 print(shipped_for_tests.__cached__, shipped_for_tests.VALUE)
 """

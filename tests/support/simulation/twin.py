@@ -38,7 +38,7 @@ class Memory:
         self._blobs: dict[str, bytes] = {}
         self._judged: dict[str, dict[tuple[bool, Level], RecordedEvent]] = {}
 
-    def state(self, run: str) -> RunState:
+    def run_state(self, run: str) -> RunState:
         assert self.now is not None
         return self.now
 
@@ -90,13 +90,13 @@ async def _ended(world: Scenario, number: int) -> RunState:
     runner = EffectRunner(
         memory, workers, retry=EvaluationRetryPolicy(deadline_seconds=world.daemon.evaluation_seconds)
     )
-    while not (state := memory.state(RUN)).has_ended:
+    while not (state := memory.run_state(RUN)).has_ended:
         if state.status is RunStatus.PAUSED:
             let_go = Approve(run=RUN) if state.needs_approval else Resume(run=RUN)
             memory.take(steer_run(RUN, state, let_go).events)
             continue
         await _step(memory, runner, state)
-    return memory.state(RUN)
+    return memory.run_state(RUN)
 
 
 async def _step(memory: Memory, runner: EffectRunner, state: RunState) -> None:

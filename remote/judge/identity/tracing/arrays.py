@@ -33,9 +33,7 @@ class _NoAttributeError(UntraceableError, AttributeError):
 
 @dataclass(frozen=True, slots=True)
 class RecordingRules:
-    """The meaning of NumPy's operations for recording arrays: indexing, ufuncs, functions, methods by
-    name.
-    """
+    """How recording arrays handle NumPy: indexing, ufuncs, functions, methods by name."""
 
     get: Callable[[RecordedArray, Any], RecordedArray]
     put: Callable[[RecordedArray, Any, Any], None]

@@ -88,9 +88,7 @@ def _parse_labels(subscripts: str, dimensions: Sequence[int]) -> tuple[list[str]
 def _reduce_unshared(
     array: RecordedArray, own: str, result: str, others: Sequence[str]
 ) -> tuple[RecordedArray, str]:
-    """Reduce one operand alone: take the diagonal where a letter repeats, sum over letters that only it
-    has.
-    """
+    """Reduce one operand alone: diagonals of repeated letters, sums over letters that only it has."""
     unique = "".join(dict.fromkeys(own))
     if unique != own:
         array = array.move_shadow(lambda shadow: np.einsum(f"{own}->{unique}", shadow))

@@ -84,7 +84,11 @@ def _average(recorder: ArrayRecorder, a: Any, axis: Any = None, weights: Any = N
 
 
 def _vector_norm(
-    recorder: ArrayRecorder, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False
+    recorder: ArrayRecorder,
+    x: Any,
+    ord: Any = None,  # noqa: A002  NumPy's name
+    axis: Any = None,
+    keepdims: bool = False,
 ) -> Any:
     if ord not in {None, 2} or (ord == 2 and x.ndim > 1 and not isinstance(axis, int)):
         raise UntraceableError("it uses np.linalg.norm of another order")
@@ -339,19 +343,22 @@ _VIEW_FUNCTIONS = frozenset({
 })  # fmt: skip
 
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    np.amax: _make_reduction(np.maximum), np.amin: _make_reduction(np.minimum), np.max: _make_reduction(np.maximum),
-    np.min: _make_reduction(np.minimum), np.nanmax: _make_reduction(np.maximum), np.nanmin: _make_reduction(np.minimum),
+    np.amax: _make_reduction(np.maximum), np.amin: _make_reduction(np.minimum),
+    np.max: _make_reduction(np.maximum), np.min: _make_reduction(np.minimum),
+    np.nanmax: _make_reduction(np.maximum), np.nanmin: _make_reduction(np.minimum),
     np.prod: _make_reduction(np.multiply), np.sum: _sum, np.nansum: _sum, np.mean: _mean, np.nanmean: _mean,
     np.var: _variance, np.std: _deviation, np.average: _average, np.linalg.norm: _vector_norm,
     np.where: _where, np.clip: _clip, np.round: _round,
     np.concatenate: _concatenate, np.stack: _stack, np.vstack: _make_stacking(np.atleast_2d, 0),
-    np.hstack: _make_stacking(np.atleast_1d, 1), np.dstack: _make_stacking(np.atleast_3d, 2), np.column_stack: _column_stack,
+    np.hstack: _make_stacking(np.atleast_1d, 1), np.dstack: _make_stacking(np.atleast_3d, 2),
+    np.column_stack: _column_stack,
     np.array_split: _split, np.split: _split,
     np.repeat: _repeat, np.tile: _tile, np.roll: _roll, np.pad: _pad, np.take: _take,
     np.tril: _make_triangle(np.less_equal), np.triu: _make_triangle(np.greater_equal), np.cumsum: _cumsum,
     np.einsum: einsum, np.tensordot: tensordot, np.dot: _dot, np.inner: _inner, np.vdot: _flat_dot,
     np.outer: _outer,
-    np.empty_like: _make_like(None), np.zeros_like: _make_like(0.0), np.ones_like: _make_like(1.0), np.full_like: _full_like,
+    np.empty_like: _make_like(None), np.zeros_like: _make_like(0.0), np.ones_like: _make_like(1.0),
+    np.full_like: _full_like,
     np.copy: _copy, np.copyto: _copyto, np.astype: _astype, np.broadcast_arrays: _broadcast_arrays,
     np.nan_to_num: _return_unchanged, np.real: _return_unchanged,
     np.ndim: _number_of_axes, np.shape: _shape, np.size: _size, np.result_type: _common_type,

@@ -80,9 +80,7 @@ def record_select(value: RecordedArray, mask: Any, left: Any, right: Any) -> Rec
 
 
 def _normalise_index(value: RecordedArray, index: Any) -> list[Any]:
-    """The index as a list, with lists of numbers as arrays, and masks as the positions of their true
-    values.
-    """
+    """The index as a list; lists become arrays, and masks the positions of their true values."""
     items: list[Any] = []
     for item in index if isinstance(index, tuple) else (index,):
         if isinstance(item, RecordedArray):

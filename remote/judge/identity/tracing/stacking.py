@@ -64,9 +64,7 @@ def stack_operations(expression: ArrayExpression, inputs: Sequence[Shape]) -> Ar
 
 
 class _ScheduleUnits:
-    """Units of scheduling, by their first operation, and the units they wait for; a recurrence is one
-    unit.
-    """
+    """Units of scheduling by their first operation, and their dependences; a recurrence is one unit."""
 
     def __init__(self, expression: ArrayExpression, needed: Sequence[int]) -> None:
         self.chains = {chain.states[0]: chain for chain in find_chains(expression, needed)}
@@ -164,9 +162,7 @@ class _Stacker:
         return self._singles[place]
 
     def _source_key(self, place: _StackEntry, *, exact: bool) -> Any:
-        """Return a key of a result's source: entries of one stack are alike, and so are results outside
-        stacks.
-        """
+        """A key of a result's source: entries of one stack are alike, and so are unstacked results."""
         return place.number if exact or place.entry is not None else None
 
     def _stack_group(self, group: Sequence[int]) -> int | None:

@@ -1,5 +1,4 @@
-"""The identity stage: does a kernel with correct outputs compute the reference's formula, or only approximate
-it?
+"""The identity stage: does a kernel with correct outputs compute the reference's formula?
 
 It compares parts of the tiles of the numeric stage. The symbols' values and the compared parts come from the
 program's bytes, the problem's digest and a secret: a verdict repeats, and no kernel can predict them.

@@ -118,9 +118,7 @@ class RunLayout:
             yield NOTES, self._edit_notes(kernel).encode()
 
     def _ir_text(self, kernel: JudgedKernel, folder: str) -> str | None:
-        """The canonical text of a point's IR; None for an edit, or for a point that this version cannot
-        parse.
-        """
+        """The canonical text of a point's IR; None for an edit, or if this version cannot parse it."""
         if self._workload_graph is None:
             return None
         graphs = variant_graphs(self._workload_graph)
@@ -204,8 +202,6 @@ def _judge_log(kernel: JudgedKernel, origin: str) -> str:
 
 
 def _to_json(value: dict[str, Any]) -> bytes:
-    """JSON for people and programs, keys in the order given; floats that JSON cannot represent are
-    refused.
-    """
+    """JSON for people and programs, keys in the given order; fails for floats that JSON cannot express."""
     canonical_json(value)
     return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()

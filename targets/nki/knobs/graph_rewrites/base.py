@@ -20,8 +20,7 @@ class GraphRewriteRefused(Exception):  # noqa: N818  a refusal is an answer, not
 
 @dataclass(frozen=True, slots=True)
 class GraphRewrite:
-    """One rewrite: its name, the reason why the result stays the same, and the function that makes the new
-    graph.
+    """One rewrite: its name, why the result stays the same, and the function that makes the graph.
 
     `apply` raises `GraphRewriteRefused` if the rewrite applies nowhere.
     """

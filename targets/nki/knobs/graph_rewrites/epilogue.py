@@ -1,5 +1,4 @@
-"""Graph rewrite: elementwise work on a matrix product reads it from PSUM, where it was made, while draining
-it.
+"""Graph rewrite: elementwise work on a matrix product reads it from PSUM while draining it.
 
 This saves a copy to SBUF for each product, or transpose, that engines other than the tensor engine read. The
 product is then summed over its whole dimension in PSUM, as nothing else adds up its parts.

@@ -1,5 +1,4 @@
-"""Graph rewrite: computes a softmax before a matrix product in one pass over its rows, with a running
-maximum.
+"""Graph rewrite: computes a softmax before a matrix product in one pass, with a running maximum.
 
 As written, the whole row is needed for its maximum before the first exponential; until then the row must be
 held, or computed again. In rounds, each block takes its exponentials relative to the largest value so far.

@@ -1,4 +1,4 @@
-"""A function cut out of a module, with the statements of the module that it needs: a file of its own."""
+"""Cuts a function out of a module, with the statements that it needs, into a file of its own."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from targets.nki.knobs.nkigym_shim import PACKAGE
 
 
 def excerpt_function(source: str, function: str) -> str:
-    """The lines of a module that define `function` and what it names, in their order.
+    """Return the lines of a module that define `function` and the names it uses, in their order.
 
-    What a name means is looked for among the module's own statements; of `import *` all are kept but those of
-    the operators, which a function in NumPy has no use for.
+    Names are looked up among the module's own statements. Every `import *` is kept except that of the
+    operators, which a NumPy function does not need.
     """
     tree = ast.parse(source)
     needed = [*_needed_statements(tree, function)]
@@ -27,7 +27,7 @@ def excerpt_function(source: str, function: str) -> str:
 
 
 def names_needed(source: str, function: str) -> set[str]:
-    """The names that `excerpt_function` binds."""
+    """Return the names that `excerpt_function` binds."""
     return {name for node in _needed_statements(ast.parse(source), function) for name in _names_bound(node)}
 
 
@@ -49,7 +49,7 @@ def _is_star(node: ast.ImportFrom) -> bool:
 
 
 def _names_bound(node: ast.stmt) -> set[str]:
-    """The names that a statement of a module gives a meaning to, wherever in it."""
+    """The names that a module's statement binds, anywhere in it."""
     found: set[str] = set()
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
@@ -73,6 +73,6 @@ def _names_loaded(node: ast.stmt) -> set[str]:
 
 
 def _first_line(node: ast.stmt) -> int:
-    """The line that a statement begins at, its decorators included."""
+    """The first line of a statement, decorators included."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     return min([node.lineno, *(item.lineno for item in decorators)])

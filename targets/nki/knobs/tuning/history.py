@@ -1,7 +1,7 @@
-"""What a run has seen of its workload's space, read out of a request alone: points and their latencies.
+"""Reads from a request what a run has tried of its workload's space: points and their latencies.
 
-Attempts say how much faster than its parent a kernel was. Latencies follow along the line of descent, from
-the one kernel whose latency a request has: its parent. What an attempt was is in its site, as text.
+Attempts say how much faster a kernel was than its parent. A request has one latency, that of the parent; the
+others follow along the line of descent. An attempt's site names its point, as text.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from state.model import Attempt, Candidate
 
 TECHNIQUE = "knob_"
-"""How the techniques of points begin, in attempts and credits: `knob_` and the mode or the knob swept."""
+"""Prefix of the techniques of points in attempts and credits: `knob_` and the mode or the knob swept."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedPoint:
-    """A point that was judged, by its text: its latency, or what it was refused for."""
+    """A point that was judged, by its text: its latency, or the reason for its rejection."""
 
     text: str
     ms: float | None
@@ -26,7 +26,7 @@ class JudgedPoint:
 
 
 def judged_points(attempts: Sequence[Attempt], parent: Candidate) -> list[JudgedPoint]:
-    """The points among attempts, the oldest first; those whose latency cannot be told have none."""
+    """Return the points among attempts, the oldest first; points whose latency is unknown have none."""
     known = _known_latencies(attempts, parent)
     return [
         JudgedPoint(item.site, known.get(item.candidate), item.error.code if item.error is not None else "")
@@ -36,7 +36,7 @@ def judged_points(attempts: Sequence[Attempt], parent: Candidate) -> list[Judged
 
 
 def origin_point(attempts: Sequence[Attempt], parent: Candidate) -> str | None:
-    """The point that a kernel is, or was made from by other changes; None where no attempt tells."""
+    """Return the point that a kernel is, or was derived from by other changes; None if no attempt tells."""
     made = {item.candidate: item for item in attempts}
     one: str | None = parent.id
     while one in made:
@@ -47,7 +47,7 @@ def origin_point(attempts: Sequence[Attempt], parent: Candidate) -> str | None:
 
 
 def commonest_failure(attempts: Sequence[Attempt]) -> str:
-    """The code of the error that most refused points had, with how many; empty where none was refused."""
+    """Return the most common error code of rejected points, with its count; empty if none was rejected."""
     points = [item for item in attempts if item.technique.startswith(TECHNIQUE)]
     codes = Counter(item.error.code for item in points if item.error is not None)
     code, count = min(codes.items(), key=lambda one: (-one[1], one[0]), default=("", 0))
@@ -55,7 +55,7 @@ def commonest_failure(attempts: Sequence[Attempt]) -> str:
 
 
 def _known_latencies(attempts: Sequence[Attempt], parent: Candidate) -> dict[str, float]:
-    """Latencies in ms of the kernels that descend from one another, up and down from the parent."""
+    """Latencies in ms of the kernels related by descent, up and down from the parent."""
     known = {parent.id: parent.latency_ms}
     steps = [(item.parent, item.candidate, item.speedup) for item in attempts if item.speedup is not None]
     grown = True

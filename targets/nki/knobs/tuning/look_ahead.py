@@ -1,10 +1,10 @@
-"""Looking ahead in the space of knobs: many points predicted, and only the best of them judged.
+"""Looks ahead in the space of knobs: predicts many points, and proposes only the best for judging.
 
-The first round begins with the mirror of the baseline's configuration and a default of each variant. From
-there on it goes in batches, each in one variant: that of the fastest point, or one drawn among those not far
-behind. What a batch has (turns of the knob that the bottleneck implicates, or joint draws after a plateau) is
-for `targets.nki.knobs.search` to say. A batch reads what the run has judged so far and what this look has
-predicted; nothing else is remembered.
+The first round begins with the mirror of the baseline's configuration and a default of each variant. After
+that the search goes in batches, each in one variant: that of the fastest point, or one drawn among those not
+far behind. `targets.nki.knobs.search` chooses the contents of a batch: turns of the knob that the bottleneck
+implicates, or joint draws after a plateau. A batch depends on what the run has judged and on what this search
+has predicted, and on nothing else.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from targets.nki.knobs.tuning.history import TECHNIQUE, commonest_failure, judge
 BATCH = 8
 """Points predicted at a time."""
 PATIENCE = 5
-"""Batches without a gain after which a look is over."""
+"""Batches without a gain that end the search."""
 GAIN = 1.002
 """Predicted speed-up from which a point counts as faster than another."""
 SLACK = 1.2
-"""How much slower than the fastest a variant may be that is drawn, and than the parent a point judged."""
+"""How much slower than the fastest variant a drawn variant may be, and than the parent a judged point."""
 DEFAULTS_SHARE = 1 / 3
-"""Share of the predictions that defaults of variants may have which were not judged yet."""
+"""Share of the predictions for defaults of variants that were not judged yet."""
 FIRST_SHARE = 2 / 3
 """Share of the first round's kernels that may be such defaults."""
 
 AskPool = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
-"""Has a job done by the pool; raises RoleError."""
+"""Runs a job in the pool; raises RoleError."""
 
 TrialRow = tuple[str, float | None, str]
-"""A point's text, its latency in ms and what it was refused for."""
+"""A point's text, its latency in ms, and the reason if it was refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class ParentFeedback:
     bottleneck: str
     mbu_percent: float | None
     efficiency: float
-    """Its roofline efficiency: the time that bytes and products need at best, over its latency."""
+    """Its roofline efficiency: the least time for its bytes and matrix products, over its latency."""
 
 
 @dataclass(frozen=True, slots=True)
 class PredictedPoint:
-    """A point that was predicted, and by which mode or knob it was found."""
+    """A point that was predicted, and the mode or knob that found it."""
 
     text: str
     title: str
@@ -69,7 +69,7 @@ class PredictedPoint:
 
 @dataclass
 class KnobLookAhead:
-    """One look ahead from one parent."""
+    """One search from one parent."""
 
     request: LookAheadRequest
     context: LearningContext
@@ -90,7 +90,7 @@ class KnobLookAhead:
         self.random = Random(self.request.draw)  # noqa: S311  a search, no secret
 
     async def run(self) -> LookAheadAnswer:
-        """Look as far as the request's counts allow."""
+        """Search as far as the request's counts allow."""
         defaults = await self._predict_defaults()
         start = self._note_start(defaults)
         exhausted: set[str] = set()
@@ -105,7 +105,7 @@ class KnobLookAhead:
         return self._choose_answer(defaults)
 
     async def draw(self) -> LookAheadAnswer:
-        """Points drawn evenly; the fastest of more, where predictions are allowed."""
+        """Draw points uniformly; return the fastest of more, where predictions are allowed."""
         wanted = self.request.variants
         count = min(self.request.predictions, 4 * wanted) or wanted
         made = await self.ask({"job": "drawn", "draw": self.request.draw, "count": count})
@@ -126,7 +126,7 @@ class KnobLookAhead:
     # --- what is known before -----------------------------------------------------------------------
 
     async def _predict_defaults(self) -> Sequence[str]:
-        """Predict the defaults of variants of which the run knows no point; their texts, the mirror first."""
+        """Predict defaults of variants without a known point; return their texts, the mirror first."""
         made = await self.ask({"job": "defaults"})
         self.reasons += made["reasons"]
         judged = judged_points(self.context.attempts, self.request.parent)
@@ -134,7 +134,8 @@ class KnobLookAhead:
             self._history.setdefault(_variant_name(one["text"]), [])
         for item in judged:
             if _variant_name(item.text) in self._history:
-                # What is faster than the parent is for those to turn whose parents these are.
+                # The search leaves a point that is faster than the parent to the searches that start from
+                # that point.
                 ms = item.ms if item.ms is not None and item.ms >= self.request.parent.latency_ms else None
                 self._note_trials(SearchMode.JOINT, "", [(item.text, ms, item.failure)])
         known = {_variant_name(item.text) for item in judged}
@@ -154,7 +155,7 @@ class KnobLookAhead:
     # --- batches ------------------------------------------------------------------------------------
 
     def _choose_variant(self, exhausted: set[str]) -> str:
-        """The variant of the next batch: in turn the fastest, and one drawn that is not far behind."""
+        """The variant of the next batch: alternately the fastest, and one drawn that is not far behind."""
         ready = {name: self._fastest_ms(name) for name in self._history if name not in exhausted}
         best = min(ready, key=lambda name: (ready[name], name))
         near = [name for name, ms in ready.items() if ms <= SLACK * ready[best]]
@@ -169,7 +170,7 @@ class KnobLookAhead:
         return min(map(self._fastest_ms, self._history), default=inf)
 
     async def _predict_next(self, variant: str, start: str) -> bool:
-        """Predict the next points of a variant; False where it has none left."""
+        """Predict the next points of a variant; False if it has none left."""
         job = {
             "job": "next",
             "variant": variant,
@@ -192,13 +193,13 @@ class KnobLookAhead:
         return self.instructions + count * self._largest <= self.request.instructions
 
     async def _predict_batch(self, batch: Mapping[str, Any]) -> None:
-        """Predict a batch, as far as there are instructions left for it, one point in any case."""
+        """Predict a batch as far as the instruction budget allows, but at least one point."""
         points = list(batch["points"])
         trials: dict[str, list[TrialRow]] = {}
         while points:
             count = next((n for n in range(len(points), 1, -1) if self._can_afford(n)), 1)
             if not self._largest:
-                count = 1  # nobody knows yet how large they are
+                count = 1  # their size is not known yet
             elif not self._can_afford(1):
                 break
             now, points = points[:count], points[count:]
@@ -270,7 +271,7 @@ class KnobLookAhead:
         )
 
     def _describe_feedback(self) -> list[str]:
-        """What was gone by, in words."""
+        """Describe in words what the search was based on."""
         bottleneck = self.feedback.bottleneck or "unknown"
         told = [f"bottleneck {bottleneck}", f"roofline efficiency {self.feedback.efficiency:.2f}"]
         if self.feedback.mbu_percent is not None:
@@ -286,11 +287,11 @@ def choose_points(
     known: frozenset[str],
     defaults: Sequence[str],
 ) -> list[PredictedPoint]:
-    """At most `count` points to be judged, no two of a code, none of a code in `known`.
+    """At most `count` points to judge, no two of the same code, and none of a code in `known`.
 
-    `defaults` go first, as far as their share reaches, the first of them before the fastest; then what is
-    faster than the parent: of each variant the fastest, and of others those that are not as fast as one
-    before. Where there are not so many, one slower point is among them: the way on may lead through it.
+    `defaults` go first, up to their share, beginning with the mirror of the baseline. Then come points faster
+    than the parent: the fastest of each variant, then those slower than these by `GAIN` or more, then the
+    rest. If there are fewer, one slower point is included, because the way forward may lead through it.
     """
     fresh = {one.code: one for one in reversed(found) if one.code not in known}
     ordered = sorted(fresh.values(), key=lambda one: (one.latency_ms, one.text))

@@ -1,4 +1,4 @@
-"""Points of a workload's space as one line of text: the variant's name and the knobs' signature."""
+"""Writes points of a workload's space as one line of text: the variant's name and the knobs' signature."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from targets.nki.knobs.validity import knob_difference
 from targets.nki.knobs.variants import make_variants
 
 MOST_TOLD = 4
-"""Knobs that a title names."""
+"""Number of knobs that a title names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +29,15 @@ class KnobPoint:
 
 
 def variant_graphs(graph: Graph) -> Mapping[str, Graph]:
-    """The graphs of a workload's variants by name, itself first."""
+    """The graphs of a workload's variants by name, the unchanged one first."""
     return {item.name: item.graph for item in make_variants(graph)}
 
 
 def parse_point(text: str, graphs: Mapping[str, Graph]) -> KnobPoint:
-    """The point that a line names.
+    """Return the point that a line names.
 
     Raises:
-        KnobError: it names none of this workload: another variant, or knobs that are none of its.
+        KnobError: it is no point of this workload: an unknown variant, or invalid knobs.
     """
     parts = text.split(" ")
     if len(parts) != 4 or parts[0] not in graphs:
@@ -67,7 +67,7 @@ def _split_pairs(text: str, between: str, within: str) -> list[tuple[str, str]]:
 
 
 def describe_turns(one: KnobPoint, other: KnobPoint) -> str:
-    """In words, what is to be turned to get from one point to another of the same variant."""
+    """Describe which knobs to turn to get from one point to another of the same variant."""
     if one.variant != other.variant:
         return "other knobs"
     fix = knob_difference(one.ir, other.ir)

@@ -1,7 +1,8 @@
-"""A workload as a problem like any other: a specification, a reference, an initial kernel, and its graph.
+"""Makes a problem of a workload: a specification, a reference, an initial kernel, and its graph.
 
-The initial kernel is the mechanical lowering of the graph's default knobs: the baseline that gains count
-from. The least work of any kernel is read off the graph, and where that leaves a choice, the less is taken.
+The initial kernel is the mechanical lowering of the graph's default knobs. It is the baseline from which
+gains count. The least work of any kernel is derived from the graph; where that leaves a choice, the lower
+value is used.
 """
 
 from __future__ import annotations
@@ -21,27 +22,27 @@ from targets.nki.knobs.workload_file import WORKLOAD_FILE, dump_graphs
 __all__ = ["FULL", "REDUCED", "baseline_kernel", "problem_files", "specification_text", "tolerance"]
 
 FLOAT32 = 2e-5
-"""Relative L2 error below which an output is right where all is float32."""
+"""Relative L2 error below which an output is right if everything is float32."""
 
 ROUNDED: Mapping[str, float] = {"float16": 1e-3, "bfloat16": 8e-3}
-"""The same for one value that is kept in a narrower type; of several, errors add up as squares do."""
+"""The same for one value that is kept in a narrower type; for several, errors add up as squares."""
 
 SEEDS = (0, 21, 42, 63, 84)
 
 _TABLE = frozenset({"exp", "log", "sigmoid", "silu", "tanh"})
-"""Functions of ScalarE that take a table, whatever computes them."""
+"""ScalarE functions that use a lookup table."""
 
 _FREE = frozenset({"NKITranspose"})
 """Operators that compute nothing."""
 
 
 def problem_files(graph: Graph, reference: str, size: str = FULL) -> dict[str, bytes]:
-    """The files of the problem that a graph is, with the text of its reference.
+    """Return the files of a graph's problem, with the text of its reference.
 
-    Kernels are for the graph's own shapes, so that these are the problem's one size, of that name.
+    Kernels are for the graph's own shapes, so the problem has one size with this name.
 
     Raises:
-        KnobError: the graph has no valid configuration that can be found.
+        KnobError: no valid configuration of the graph can be found.
     """
     return {
         SPEC_FILE: specification_text(graph, size).encode(),
@@ -52,7 +53,7 @@ def problem_files(graph: Graph, reference: str, size: str = FULL) -> dict[str, b
 
 
 def baseline_kernel(graph: Graph) -> str:
-    """The straightforward kernel of a graph: its default knobs, lowered mechanically."""
+    """The baseline kernel of a graph: its default knobs, lowered mechanically."""
     return render_kernel(default_ir(graph))
 
 
@@ -62,7 +63,7 @@ def specification_text(graph: Graph, size: str = FULL) -> str:
 
 
 def tolerance(graph: Graph) -> float:
-    """The relative L2 error that kernels of a graph may have: what its calls' results are rounded to."""
+    """The relative L2 error allowed for kernels of a graph, from the types of its results."""
     rounded = [ROUNDED.get(graph.value[call.result].dtype, 0.0) for call in graph.calls]
     return max(FLOAT32, float(f"{hypot(*rounded):.2g}"))
 
@@ -92,7 +93,10 @@ def _formula_text(graph: Graph) -> str:
 
 
 def _work_terms(graph: Graph) -> dict[str, list[str]]:
-    """Terms of the least work. What leaves PSUM, or without products the output, passes some engine once."""
+    """The terms of the least work.
+
+    What leaves PSUM passes one engine once; without matrix products, the output does.
+    """
     calls = list({(call.operator, call.operands, call.settings): call for call in graph.calls}.values())
     products = [call for call in calls if OPERATORS[call.operator].memory == "psum" and _is_product(call)]
     others = [call for call in calls if call not in products and call.operator not in _FREE]
@@ -113,7 +117,7 @@ def _is_product(call: Call) -> bool:
 
 
 def _call_dims(graph: Graph, call: Call) -> tuple[str, ...]:
-    """Every dimension that a call goes over."""
+    """Every dimension that a call ranges over."""
     return tuple(dict.fromkeys(dim for _, name in call.operands for dim in graph.value[name].dims))
 
 
@@ -122,7 +126,7 @@ def _size_expression(dims: tuple[str, ...]) -> str:
 
 
 def _matmul_dtype(graph: Graph) -> str:
-    """The type with the highest rate among those that are multiplied."""
+    """The type with the highest rate among the operands of matrix products."""
     types = {
         graph.value[name].dtype
         for call in graph.calls

@@ -1,9 +1,9 @@
-"""The proposer `knobs`: the roles answered by points of the workload's space, lowered to kernels anew.
+"""The proposer `knobs`: answers the roles with points of the workload's space, lowered to new kernels.
 
-It needs a problem that carries a graph (`workload.json`). A plan is a point; its kernel owes nothing to the
-parent's source, only to what was seen of the space. So source edits are for others: in a run with several
-planners theirs start from its kernels, and compete with its next ones. Searching and rendering run in a
-process pool; all that is remembered comes with a request.
+It needs a problem with a graph (`workload.json`). A plan is a point; its kernel depends only on what was
+tried in the space, not on the parent's source. Source edits are left to others: in a run with several
+planners, theirs start from this one's kernels and compete with its next ones. Search and rendering run in a
+process pool; all state comes with a request.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from targets.nki.knobs.tuning.look_ahead import KnobLookAhead, ParentFeedback
 from targets.nki.knobs.workload_file import WORKLOAD_FILE
 
 MAX_WORKERS = 2
-"""Processes at most; each search is short beside the predictions that it asks for."""
+"""Processes at most; each search is short compared with its predictions."""
 
 MBU = "mbu_estimated_percent"
 
@@ -46,14 +46,14 @@ KnobRequest = LookAheadRequest | PlanRequest | ImplementRequest
 
 
 def answer_in_worker(request: str) -> str:
-    """Runs in a worker; the import stays out of the process that only asks."""
+    """Runs in a worker; keeps the import out of the process that only sends requests."""
     from targets.nki.knobs.tuning.worker import answer_request
 
     return answer_request(request)
 
 
 class KnobProposer(MechanicalLearner):
-    """All four roles; a point has one form, so nothing is repaired."""
+    """All four roles; a point has only one form, so nothing is repaired."""
 
     name = "knobs"
     repairs = False
@@ -75,10 +75,10 @@ class KnobProposer(MechanicalLearner):
         return await (look.draw() if request.drawn else look.run())
 
     async def plan(self, request: PlanRequest, read: ReadBlob) -> PlanAnswer:
-        """Plan number `key.plan` of what looking ahead found, else of the next points, unpredicted.
+        """Return plan number `key.plan` of the search's results, else of the next points, unpredicted.
 
         Raises:
-            RoleError: `nothing_applies` when there are fewer; `no_graph`.
+            RoleError: `nothing_applies` if there are fewer; `no_graph`.
         """
         number = EffectKey.parse(request.key).plan
         if request.variants is not None:
@@ -103,7 +103,7 @@ class KnobProposer(MechanicalLearner):
         )
 
     async def implement(self, request: ImplementRequest, read: ReadBlob) -> KernelAnswer:
-        """Lower the point of the plan.
+        """Lower the plan's point to a kernel.
 
         Raises:
             RoleError: `no_point`, `no_more_choices` for a second implementation, `not_reproduced`.
@@ -122,7 +122,7 @@ class KnobProposer(MechanicalLearner):
         await self._pool.aclose()
 
     async def _next_points(self, request: PlanRequest, read: ReadBlob) -> dict[str, Any]:
-        """The same points for every plan of a parent in a round: drawn from what they have in common."""
+        """The same points for every plan of a parent in a round: the draw depends on what they share."""
         ask = self._bind_workload(request, read)
         context = LearningContext.model_validate_json(read(request.context))
         start = origin_point(context.attempts, request.parent) or await _first_default(ask)
@@ -190,7 +190,7 @@ def _plan_from_variants(request: PlanRequest, number: int, looked: Variants) -> 
 
 
 async def _first_default(ask: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]) -> str:
-    """The text of the point to begin from; raises RoleError where no variant fits anywhere."""
+    """The text of the starting point; raises RoleError if no variant fits the chip."""
     made = await ask({"job": "defaults"})
     if not made["points"]:
         raise make_role_error("nothing_applies", "; ".join(made["reasons"]))
@@ -209,7 +209,7 @@ def _parent_feedback(request: LookAheadRequest | PlanRequest, read: ReadBlob) ->
 
 
 def _roofline_ms(request: LookAheadRequest | PlanRequest, read: ReadBlob) -> float:
-    """What the bytes take at the bandwidth of HBM, or the products at the peak rate, the longer of both."""
+    """The longer of the time for the bytes at HBM bandwidth, and for the matrix products at the peak rate."""
     from seeds import build_problem
     from targets.nki.knobs.tuning.roofline import roofline_ms
 

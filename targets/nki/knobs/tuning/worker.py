@@ -1,4 +1,4 @@
-"""What runs in the pool's processes: the next points of a space, or one of them as a kernel; JSON to JSON.
+"""Runs in the pool's processes: returns the next points of a space, or a point's kernel; JSON to JSON.
 
 Every answer is either `{"ok": ...}` or `{"error": {"code", "message"}}`; the same request always gets the
 same bytes.
@@ -26,7 +26,7 @@ from targets.nki.knobs.tuning.points import KnobPoint, describe_turns, parse_poi
 from targets.nki.knobs.workload_file import load_graph
 
 DRAWS = 4
-"""Points drawn for each that is wanted, where points are drawn evenly: some are the same program."""
+"""Points drawn for each that is wanted when points are drawn uniformly: some are the same program."""
 
 
 def answer_request(request: str) -> str:
@@ -59,7 +59,7 @@ def _default_points(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> d
 
 
 def _next_points(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The next points of one variant, after a history of batches of it."""
+    """The next points of one variant, given a history of its batches."""
     variant = values["variant"]
     if variant not in graphs:
         raise KnobError(f"there is no variant {variant} of this workload any more")
@@ -79,14 +79,14 @@ def _next_points(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict
 
 
 def _describe_origin(graphs: Mapping[str, Graph], start: str, point: KnobPoint) -> str:
-    """What a point turns: of the start, or of its variant's default where the start is of another."""
+    """Describe a point's turns, from the start or, for another variant, from that variant's default."""
     if start:
         return describe_turns(parse_point(start, graphs), point)
     return f"from its default, {describe_turns(KnobPoint(point.variant, default_ir(point.ir.graph)), point)}"
 
 
 def _parse_trials(told: list[list[Any]], graphs: Mapping[str, Graph]) -> Iterator[Trial]:
-    """Trials by text; what is no point of the workload, of an earlier version say, is left out."""
+    """Trials by text; texts that are no points of the workload (of an earlier version) are skipped."""
     for text, ms, failure in told:
         try:
             ir = parse_point(text, graphs).ir
@@ -97,7 +97,7 @@ def _parse_trials(told: list[list[Any]], graphs: Mapping[str, Graph]) -> Iterato
 
 
 def _random_points(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Points drawn evenly, over the variants too that have any, no two of them one program."""
+    """Points drawn uniformly, over all variants with valid points, no two of them the same program."""
     random = Random(values["draw"])  # noqa: S311  a search, no secret
     found: dict[str, dict[str, Any]] = {}
     starts = dict(_default_irs(graphs))
@@ -116,7 +116,7 @@ def _random_points(graphs: Mapping[str, Graph], values: Mapping[str, Any]) -> di
 
 
 def _default_irs(graphs: Mapping[str, Graph]) -> Iterator[tuple[str, KernelIR]]:
-    """The defaults of those variants that fit somewhere."""
+    """The defaults of the variants that fit the chip."""
     for name, graph in graphs.items():
         with suppress(KnobError):
             yield name, default_ir(graph)

@@ -1,4 +1,4 @@
-"""A workload's file as data: its module is run in a process of its own, and what that says is validated."""
+"""Loads a workload's file as data: runs its module in a process of its own, and validates the result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_STDERR_BYTES = 2000
 
 
 class WorkloadFileError(Exception):
-    """A workload's file that cannot be tuned; `faults` says all that is wrong with it."""
+    """A workload's file that cannot be tuned; `faults` lists everything that is wrong with it."""
 
     code = "invalid_workload"
 
@@ -36,7 +36,7 @@ class WorkloadFileError(Exception):
 
 
 class Workload(FrozenModel):
-    """What a workload's file says, for one target. `target_mfu` is a share of the peak."""
+    """The contents of a workload's file, for one target. `target_mfu` is a share of the peak."""
 
     name: str = Field(min_length=1, max_length=64)
     graphs: str
@@ -58,11 +58,11 @@ _ANSWER: TypeAdapter[_Sound | _Faults] = TypeAdapter(_Sound | _Faults)
 
 
 def load_workload(path: Path, target: str, *, deadline_seconds: float = DEADLINE_SECONDS) -> Workload:
-    """Run a workload's file and return what it says; a relative `CACHE_ROOT` is beside the file.
+    """Run a workload's file and return its contents; a relative `CACHE_ROOT` is relative to the file.
 
     Raises:
-        WorkloadFileError: it cannot be read, ends in an error, or takes longer; a name is missing or
-            malformed; the function cannot be traced, or is not what `f_numpy` is.
+        WorkloadFileError: it cannot be read, ends in an error, or takes too long; a name is missing or
+            malformed; the function cannot be traced, or disagrees with `f_numpy`.
     """
     if not path.is_file():
         raise WorkloadFileError(path, ("there is no such file",))
@@ -77,10 +77,10 @@ def load_workload(path: Path, target: str, *, deadline_seconds: float = DEADLINE
 
 
 def workload_problem(path: Path, workload: Workload, size: str, target: str) -> Problem:
-    """The problem that a workload is, at its own shapes or, at the size `reduced`, at small ones.
+    """Return the problem of a workload, at its own shapes or, at the size `reduced`, at small ones.
 
     Raises:
-        WorkloadFileError: it has no such size, no configuration fits, or its reference is none.
+        WorkloadFileError: it has no such size, no configuration fits, or its reference is invalid.
     """
     try:
         graph = load_graph(workload.graphs.encode(), size, target)
@@ -92,7 +92,7 @@ def workload_problem(path: Path, workload: Workload, size: str, target: str) -> 
 
 
 def _read_in_process(path: Path, target: str, deadline_seconds: float) -> bytes:
-    """What the reading process says on stdout; its group is killed when it is late."""
+    """Return the reading process's stdout; kill its group when it is late."""
     command = [sys.executable, "-m", "targets.nki.knobs.tuning.workload_reader", str(path.resolve()), target]
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complained:
         process = subprocess.Popen(
@@ -115,7 +115,7 @@ def _read_in_process(path: Path, target: str, deadline_seconds: float) -> bytes:
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """End the process group, also what a finished process left behind in it."""
+    """End the process group, including what a finished process left behind in it."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):

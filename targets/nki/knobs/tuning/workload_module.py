@@ -1,4 +1,4 @@
-"""What a workload's module has to define: six names, every fault of which is found at once."""
+"""Checks what a workload's module must define, six names, and reports all faults at once."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ GRAPH, TRUTH, SPECS, ROOT, HOSTS, TARGET = (
 REFERENCE = "reference"
 MOST_HOSTS = 64
 LEAST_TARGET = 1e-6
-"""Any kernel reaches this; of far smaller ones the latency is no number any more."""
+"""Every kernel reaches this target; with far smaller ones the latency would no longer be a number."""
 
 
 def find_faults(module: Mapping[str, Any], source: str) -> list[str]:
-    """Everything that is missing from a module, or malformed, a line each; empty of a sound one."""
+    """Return everything that is missing from a module or malformed, one line each; empty if it is valid."""
     checks: Mapping[str, Callable[[Any, Mapping[str, Any], str], Iterator[str]]] = {
         GRAPH: _graph_faults,
         TRUTH: _truth_faults,
@@ -107,18 +107,18 @@ def _target_faults(value: Any, module: Mapping[str, Any], source: str) -> Iterat
 
 
 def input_specs(module: Mapping[str, Any]) -> Specs:
-    """The inputs of a sound module."""
+    """The inputs of a valid module."""
     return {name: (tuple(shape), type_name(dtype)) for name, (shape, dtype) in module[SPECS].items()}
 
 
 def target_mfu(module: Mapping[str, Any]) -> float:
-    """The target of a sound module, as a share of the peak; above 1 it was given in percent."""
+    """The target of a valid module, as a share of the peak; values above 1 are percents."""
     value = float(module[TARGET])
     return value / 100 if value > 1 else value
 
 
 def type_name(dtype: Any) -> str:
-    """How a data type is called, given by name or as NumPy has it; empty where it is none."""
+    """Return the name of a data type, given by name or as NumPy has it; empty if it is none."""
     if isinstance(dtype, str):
         return dtype
     try:
@@ -132,7 +132,7 @@ def _is_size(size: Any) -> bool:
 
 
 def _parameter_names(value: Any) -> tuple[str, ...] | None:
-    """The parameters of a function that can be given by name; None of what is no such function."""
+    """The parameters that a function accepts by name; None if the value is no such function."""
     try:
         found = signature(value).parameters
     except (TypeError, ValueError):
@@ -142,7 +142,7 @@ def _parameter_names(value: Any) -> tuple[str, ...] | None:
 
 
 def _function_body(source: str, function: str) -> list[ast.stmt] | None:
-    """The statements of a function that the module defines at its top."""
+    """The statements of a function that the module defines at top level."""
     found = [
         node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == function
     ]

@@ -1,8 +1,8 @@
-"""Reads a workload's module, in a process of its own, and tells what it found as data.
+"""Reads a workload's module, in a process of its own, and prints its contents as data.
 
-`python -m targets.nki.knobs.tuning.workload_reader PATH TARGET` runs the file. stdout takes the answer alone:
-what the file prints goes to stderr. The function is traced at the shapes that are given and at small ones,
-and its default kernel for these is interpreted and held against `f_numpy` there, on normal data.
+`python -m targets.nki.knobs.tuning.workload_reader PATH TARGET` runs the file. Only the answer goes to
+stdout; what the file prints goes to stderr. The function is traced at the given shapes and at small ones. Its
+default kernel for the small ones is interpreted and compared with `f_numpy` there, on normal data.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ WorkloadAnswer = dict[str, Any]
 
 
 def main() -> int:
-    """Answer for the file and the target that the command line names."""
+    """Answer for the file and the target on the command line."""
     path, target = Path(sys.argv[1]), sys.argv[2]
     answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def read_workload(path: Path, target: str) -> WorkloadAnswer:
-    """`{"ok": ...}` with all that a workload says, or `{"faults": [...]}`."""
+    """Return `{"ok": ...}` with the workload's contents, or `{"faults": [...]}`."""
     try:
         source = path.read_text(encoding="utf-8")
         with nkigym_shim.provide_nkigym():
@@ -77,9 +77,9 @@ def read_workload(path: Path, target: str) -> WorkloadAnswer:
 
 
 def _error_place(path: Path, error: BaseException, known: str) -> str:
-    """Where in the file an error came from: the function, unless it is `known`, and the line; innermost.
+    """The innermost place in the file that raised an error: the line, and the function if not `known`.
 
-    Empty where it came from elsewhere.
+    Empty if the error came from elsewhere.
     """
     frames = [one for one in extract_tb(error.__traceback__) if one.filename == str(path)]
     if not frames:
@@ -91,7 +91,7 @@ def _error_place(path: Path, error: BaseException, known: str) -> str:
 def _execute_module(path: Path) -> dict[str, Any]:
     """The names of a module, run from its file with its folder importable."""
     sys.path.insert(0, str(path.parent.resolve()))
-    location = importlib.util.spec_from_file_location(_MODULE, path)  # not by its own name: numpy.py, say
+    location = importlib.util.spec_from_file_location(_MODULE, path)  # its own name could be numpy
     assert location is not None
     assert location.loader is not None
     made = importlib.util.module_from_spec(location)
@@ -109,7 +109,7 @@ def _describe_workload(path: Path, source: str, module: Mapping[str, Any], targe
     if small is not None:
         graphs[REDUCED] = small
     error = _compare_with_truth(module[TRUTH], small or graph)
-    if error is not None and small is not None:  # a constant of the function may hold at its own shapes alone
+    if error is not None and small is not None:  # a constant may fit one shape only
         del graphs[REDUCED]
         error = _compare_with_truth(module[TRUTH], graph)
     if error is not None:
@@ -125,7 +125,7 @@ def _describe_workload(path: Path, source: str, module: Mapping[str, Any], targe
 
 
 def kernel_name(stem: str, taken: set[str]) -> str:
-    """What the problem and its kernels are called: the file's name as an identifier that nothing else has."""
+    """Return a name for the problem and its kernels: the file's name as an unused identifier."""
     name = re.sub(r"\W", "_", stem, flags=re.ASCII)[:48].strip("_") or "workload"
     name = f"f_{name}" if name[0].isdigit() or iskeyword(name) else name
     return f"{name}_kernel" if name in taken or name in _RESERVED_NAMES else name
@@ -135,7 +135,7 @@ _RESERVED_NAMES = frozenset({"nki", "nl", "nisa", "range", "partial", "scratch",
 
 
 def _small_graph(function: Callable[..., Any], graph: Graph, target: str) -> Graph | None:
-    """The same at small shapes; None where it is small already, or computes something else there."""
+    """The graph at small shapes; None if it is small already, or computes something else there."""
     sizes = {dim.name: min(dim.size, SMALL_TILES * dim.tile) for dim in graph.dims}
     specs: Specs = {
         name: (tuple(sizes[dim] for dim in graph.value[name].dims), graph.value[name].dtype)
@@ -151,7 +151,7 @@ def _small_graph(function: Callable[..., Any], graph: Graph, target: str) -> Gra
 
 
 def _has_same_calls(one: Graph, other: Graph) -> bool:
-    """Whether two graphs have the same calls on the same dimensions, numbers aside."""
+    """Whether two graphs have the same calls on the same dimensions, ignoring numbers."""
 
     def shape(graph: Graph) -> object:
         return graph.values, tuple((call.operator, call.operands, call.result) for call in graph.calls)
@@ -160,7 +160,7 @@ def _has_same_calls(one: Graph, other: Graph) -> bool:
 
 
 def _compare_with_truth(truth: Callable[..., Any], graph: Graph) -> str | None:
-    """How far a graph is from `f_numpy`, where that is too far."""
+    """Compare a graph with `f_numpy`; return a message if the difference is too large."""
     random = np.random.default_rng(0)
     inputs = {
         name: random.standard_normal(graph.shape(name)).astype(dtype_of(graph.value[name].dtype))
@@ -188,7 +188,7 @@ def _relative_error(found: NDArray[np.float64], wanted: NDArray[np.float64]) -> 
 
 
 def _reference_source(source: str, names: list[str]) -> str:
-    """The problem's reference: `f_numpy`, given wide inputs in the order in which kernels get them."""
+    """The problem's reference: `f_numpy` on wide inputs, in the order in which kernels get them."""
     wide = ", ".join(f'{name}={name}.astype("float64")' for name in names)
     return (
         f"{excerpt_function(source, TRUTH).rstrip()}\n\n\ndef {REFERENCE}({', '.join(names)}):\n"

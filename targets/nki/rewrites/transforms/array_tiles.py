@@ -34,11 +34,11 @@ from targets.nki.rewrites.values import Affine, Tensor
 
 PRODUCT_OPERANDS = ("stationary", "moving")
 COPYING_INSTRUCTIONS = ROW_WISE_INSTRUCTIONS | {"dma_copy"}
-"""What may write an operand: it does the same wherever the partitions lie."""
+"""Instructions that may write an operand, because they do the same on any partitions."""
 REFUSED_ARGUMENTS = frozenset({"accumulate", "is_transpose", "perf_mode", "tile_position", "tile_size"})
-"""What a product may not say of itself here: it is whole, and on the whole array."""
+"""Arguments that a product must not have: it must be whole and use the whole array."""
 QUARTER_TILES_GENERATION = 3
-"""Generation from which a tile may have a quarter of the array's rows; before, half of them."""
+"""First generation in which a tile may have a quarter of the array's rows; earlier, half of them."""
 
 
 @dataclass(frozen=True, slots=True)

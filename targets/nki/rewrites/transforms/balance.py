@@ -35,7 +35,7 @@ MOVE_KINDS: Mapping[str, frozenset[str]] = {
     "engines and parts": frozenset({COLUMN_MOVES}),
     "engines, memories and parts": frozenset({MEMORY_MOVES, COLUMN_MOVES}),
 }
-"""By name: whether tiles go to PSUM or have copies there, whether engines share instructions."""
+"""Moves allowed under each name: tiles go to PSUM, have copies there, or engines share instructions."""
 
 
 class BalanceEngines(Transform[str]):

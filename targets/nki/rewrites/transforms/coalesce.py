@@ -14,7 +14,7 @@ from targets.nki.rewrites.values import Tensor
 
 COALESCE_SIZES = (2, 4, 8, 16, 32)
 SBUF_FRACTION = 8
-"""A gathered tile takes at most this part of SBUF, so that it does not drive out what is used again."""
+"""A gathered tile takes at most 1 / this of SBUF, so that it does not evict data that is used again."""
 
 
 class Coalesce(Transform[tuple[Loop, Statement]]):

@@ -20,7 +20,7 @@ from targets.nki.rewrites.loop_ranges import dividing_block_sizes
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 
 BUSIEST_ENGINES = 2
-"""Cuts are offered in front of what so many engines do, the busiest ones."""
+"""Cuts are offered before instructions of this many engines, the busiest ones."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,11 @@ from targets.nki.rewrites.transforms.distribute import (
 )
 
 BUFFER_COUNT = 2
-"""Places of a tile that the first part leaves to the second: one is written while the other is read."""
+"""Buffers of a tile that crosses the cut: one is written while the other is read."""
 COMPUTE_ENGINES = frozenset(ENGINES) - {"dma", "descriptor"}
-"""Engines whose gaps are filled; loads run ahead by themselves, as far as there is room."""
+"""Engines whose gaps are filled; loads already run ahead as far as there is room."""
 MIN_TRIPS = 4
-"""Iterations from which some of them run in a loop, behind those at the ends."""
+"""Number of iterations from which some are left for a loop besides those at the ends."""
 
 
 class Pipeline(Transform[LoopSplit]):

@@ -22,7 +22,7 @@ from targets.nki.rewrites.values import LibrarySymbol
 FLOAT_DTYPES = frozenset({"float32", "bfloat16", "float16"})
 
 Alternatives = dict[str, list[str]]
-"""By what it is called for people: the sources of the statements instead."""
+"""Source of the replacement statements, by display name."""
 
 
 class Rephrase(Transform[Statement]):

@@ -30,9 +30,9 @@ from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.values import TensorView
 
 COMMUTATIVE_OPERATORS = frozenset({"add", "multiply", "maximum", "minimum"})
-"""Operators of a step: with these it does not matter which operand is written first."""
+"""Operators of a step whose operands may be swapped."""
 MIN_STEPS = 4
-"""Steps from which a scan is worth an instruction."""
+"""Number of steps from which a scan is worthwhile."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from targets.nki.rewrites.transforms.fuse_reduction import FuseReduction, Reduct
 from targets.nki.rewrites.values import Affine
 
 FUSE_REDUCTION = FuseReduction()
-"""What reduces a part and makes it in one, where there is an instruction for both."""
+"""Merges the reduction of a part with the instruction that makes it, if one instruction does both."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class ReductionSplit:
     producer: Statement
     part: Access
     name: str
-    """Of the tile with the parts' results."""
+    """Name of the tile with the parts' results."""
     loops: tuple[Loop, ...]
 
 

@@ -31,7 +31,7 @@ ROW_WISE_INSTRUCTIONS = frozenset(
         "tensor_reduce", "tensor_scalar", "tensor_scalar_reduce", "tensor_tensor", "tensor_tensor_scan",
     )
 )  # fmt: skip
-"""What works on every partition by itself."""
+"""Instructions that work on every partition separately."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,10 @@ def _followed(problem):
     names: dict[str, object] = {}
     exec(problem.files["reference.py"], names)
     dims = problem.spec.dims("reduced")
-    inputs = [(item.resolve(dims), np.dtype(item.dtype)) for item in problem.spec.inputs]
-    return record_reference(names["reference"], inputs, [item.resolve(dims) for item in problem.spec.outputs])
+    inputs = [(item.resolve_shape(dims), np.dtype(item.dtype)) for item in problem.spec.inputs]
+    return record_reference(
+        names["reference"], inputs, [item.resolve_shape(dims) for item in problem.spec.outputs]
+    )
 
 
 def judged(job: JudgeJob, kernel: str):
@@ -63,7 +65,7 @@ def test_initial_kernels_are_proven(name: str, job) -> None:
     assert found.verdict == "proven", found.reason
     assert found.elements >= 8
     dims = job(name).spec.dims("reduced")
-    size = sum(int(np.prod(item.resolve(dims))) for item in job(name).spec.outputs)
+    size = sum(int(np.prod(item.resolve_shape(dims))) for item in job(name).spec.outputs)
     assert found.share_percent == pytest.approx(100 * found.elements / size)
 
 

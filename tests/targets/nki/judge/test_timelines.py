@@ -12,7 +12,7 @@ from remote.jail_backends import JailStrength
 
 async def test_a_timeline_is_as_long_as_the_judges_latency(make_evaluator, silu):
     evaluator = make_evaluator()
-    made = json.loads(await evaluator.timeline(silu.request(), silu.blobs))
+    made = json.loads(await evaluator.predict_timeline(silu.request(), silu.blobs))
     judged = (await evaluator.evaluate(silu.request(), silu.blobs)).evaluation
     assert made["otherData"]["predicted"] is True
     assert made["otherData"]["latency_ms"] == judged.benchmark.latency_ms
@@ -36,7 +36,7 @@ async def test_a_timeline_is_as_long_as_the_judges_latency(make_evaluator, silu)
 )
 async def test_a_kernel_that_breaks_a_rule_has_no_timeline_and_says_why(make_evaluator, silu, change, said):
     with pytest.raises(NoTimelineError) as caught:
-        await make_evaluator().timeline(silu.request(change(silu.kernel)), silu.blobs)
+        await make_evaluator().predict_timeline(silu.request(change(silu.kernel)), silu.blobs)
     assert said in str(caught.value)
     assert str(caught.value)
 
@@ -44,5 +44,5 @@ async def test_a_kernel_that_breaks_a_rule_has_no_timeline_and_says_why(make_eva
 async def test_models_kernels_are_not_run_where_only_a_weak_jail_holds_them(make_evaluator, silu):
     evaluator = make_evaluator(strength=JailStrength.WEAK, allow_weak_jail=False)
     with pytest.raises(InfrastructureError) as caught:
-        await evaluator.timeline(silu.request(author="anthropic/some"), silu.blobs)
+        await evaluator.predict_timeline(silu.request(author="anthropic/some"), silu.blobs)
     assert caught.value.code == "weak_jail"

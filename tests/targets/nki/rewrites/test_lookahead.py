@@ -87,7 +87,7 @@ class Toy:
 async def search(
     toy: Toy, limits: SearchLimits = AMPLE, seed: int = 0, leads: Sequence[Sequence[SearchSeed]] = ()
 ) -> tuple[LookaheadSearch, list[SearchNode]]:
-    one = LookaheadSearch(toy.expand, toy.combine, toy.predict, limits, Random(seed))
+    one = LookaheadSearch(toy.expand_kernel, toy.combine_steps, toy.predict, limits, Random(seed))
     return one, await one.run("", 100.0, leads)
 
 
@@ -165,7 +165,7 @@ async def test_a_kernel_that_is_slower_for_now_gets_as_many_predictions():
     fillers = dict.fromkeys("cdefghijklmn", 0.999)
     factors = {"a": 0.9, "b": 0.95, "z": 0.5, **fillers}
     toy = Toy(factors, needs={**dict.fromkeys(fillers, "a"), "z": "b"})
-    toy.combine = nothing_together
+    toy.combine_steps = nothing_together
     _, found = await search(toy, SearchLimits(predictions=30, instructions=10**9, depth=12, width=2))
     assert "z" in found[0].source
 
@@ -173,7 +173,9 @@ async def test_a_kernel_that_is_slower_for_now_gets_as_many_predictions():
 async def test_kernels_looked_further_from_came_by_different_techniques():
     """Of those that `a` brought most of their gain one is looked further from, beside the fastest other."""
     toy = Toy({})
-    one = LookaheadSearch(toy.expand, toy.combine, toy.predict, SearchLimits(100, 10**9, 12, 3), Random(0))
+    one = LookaheadSearch(
+        toy.expand_kernel, toy.combine_steps, toy.predict, SearchLimits(100, 10**9, 12, 3), Random(0)
+    )
     gains = {"a": 1.8, "b": 1.1, "c": 1.2, "d": 1.7}
     for letters, ms in (("ac", 48.0), ("ab", 49.0), ("a", 50.0), ("db", 55.0), ("d", 56.0)):
         steps = tuple(step(letter).model_copy(update={"speedup": gains[letter]}) for letter in letters)
@@ -186,15 +188,15 @@ async def test_kernels_looked_further_from_came_by_different_techniques():
 async def test_what_copies_statements_is_joined_last():
     """The larger gain is of a rewrite that makes the source longer: it comes behind the other."""
     toy = Toy({"a": 0.5, "b": 0.9})
-    expand = with_long_source(toy.expand, "a")
+    expand = with_long_source(toy.expand_kernel, "a")
     joined: list[list[str]] = []
 
-    async def combine(source: str, steps: Sequence[RewriteStep]) -> list[tuple[tuple[int, ...], str]]:
+    async def combine_steps(source: str, steps: Sequence[RewriteStep]) -> list[tuple[tuple[int, ...], str]]:
         del source
         joined.append([one.technique for one in steps])
         return []
 
-    await LookaheadSearch(expand, combine, toy.predict, AMPLE, Random(0)).run("." * 20, 100.0)
+    await LookaheadSearch(expand, combine_steps, toy.predict, AMPLE, Random(0)).run("." * 20, 100.0)
     assert joined[0] == ["flip_b", "flip_a"]
 
 
@@ -216,14 +218,14 @@ async def test_a_step_that_leads_no_further_is_turned_back_from():
     """`a` is by far the fastest and shuts out what `b` opens: only without it is the rest looked at."""
     factors = {"a": 0.6, "b": 0.9, "c": 0.8, "d": 0.8, "e": 0.8}
     toy = Toy(factors, needs={"c": "b", "d": "c", "e": "d"})
-    expand = toy.expand
+    expand = toy.expand_kernel
 
     async def shut(source: str) -> Expansion:
         made = await expand(source)
         return Expansion(tuple(move for move in made.moves if "a" not in move.source or move.source == "a"))
 
-    toy.combine = nothing_together
-    one = LookaheadSearch(shut, toy.combine, toy.predict, AMPLE, Random(0))
+    toy.combine_steps = nothing_together
+    one = LookaheadSearch(shut, toy.combine_steps, toy.predict, AMPLE, Random(0))
     found = await one.run("", 100.0)
     assert found[0].source == "bcde"
     assert toy.expanded.index("a") < toy.expanded.index("b")
@@ -232,8 +234,10 @@ async def test_a_step_that_leads_no_further_is_turned_back_from():
 @pytest.mark.parametrize(("long", "turned"), [("a", "flip_a"), ("z", "flip_b")])
 async def test_the_first_step_that_copies_statements_is_turned_back_from_else_the_last(long, turned):
     toy = Toy({"a": 0.9, "b": 0.9})
-    toy.combine = nothing_together
-    one = LookaheadSearch(with_long_source(toy.expand, long), toy.combine, toy.predict, AMPLE, Random(0))
+    toy.combine_steps = nothing_together
+    one = LookaheadSearch(
+        with_long_source(toy.expand_kernel, long), toy.combine_steps, toy.predict, AMPLE, Random(0)
+    )
     one.found["." * 20] = root = SearchNode("." * 20, (), 100.0, 0)
     await one._predict_candidates([(root, await one.expand(root.source))], 8)
     one.found["ab"] = both = SearchNode("ab", (step("a"), step("b")), 81.0, 10)
@@ -243,7 +247,7 @@ async def test_the_first_step_that_copies_statements_is_turned_back_from_else_th
 
 
 async def test_a_search_ends_where_there_is_no_step_to_turn_back_from():
-    one = LookaheadSearch(Toy({}).expand, nothing_together, Toy({}).predict, AMPLE, Random(0))
+    one = LookaheadSearch(Toy({}).expand_kernel, nothing_together, Toy({}).predict, AMPLE, Random(0))
     one.found[""] = SearchNode("", (), 100.0, 0)
     assert not one._backtrack()
 
@@ -353,7 +357,7 @@ async def test_what_paid_elsewhere_does_not_hide_what_only_pays_without_it():
     small = dict.fromkeys("defghijk", 0.99)
     toy = Either({"a": 0.5, "b": 0.6, "c": 0.6, **small}, needs={"c": "b", **dict.fromkeys(small, "a")})
     limits = SearchLimits(predictions=24, instructions=10**9, depth=12, width=3)
-    one = LookaheadSearch(toy.expand, nothing_together, toy.predict, limits, Random(0))
+    one = LookaheadSearch(toy.expand_kernel, nothing_together, toy.predict, limits, Random(0))
     found = await one.run("", 100.0, [lead("a")])
     assert found[0].source == "bc", "a parent twice as slow as what it was given is looked at all the same"
 

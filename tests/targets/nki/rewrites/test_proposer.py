@@ -272,13 +272,13 @@ def test_importing_the_proposer_imports_no_syntax_library():
 
 ORPHAN = """
 import asyncio, os, signal
-from agent_core.roles.process_pool import Pool
+from agent_core.roles.process_pool import ProcessPool
 
 def who(request):
     return str(os.getpid())
 
 async def main():
-    print(await Pool(who, workers=1).run(""), flush=True)
+    print(await ProcessPool(who, workers=1).run(""), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 
 if __name__ == "__main__":
