@@ -2,6 +2,10 @@
 
 `needs(program, package=...)` marks a test that runs a program of the system: where the program is
 missing, the test is skipped and the summary names the package; with `--require-all` any skip fails.
+
+`slow` marks a test that takes long by nature. A plain run is a quick run: it leaves slow tests out and tries
+each property with fewer examples. `--all` runs everything; so does naming tests by node id, `-k` or `-m`, of
+what these select. `HYPOTHESIS_PROFILE` chooses the number of examples by itself: `quick`, `local` or `ci`.
 """
 
 from __future__ import annotations
@@ -19,7 +23,11 @@ from agent_core.providers.addresses import LOOPBACK_ONLY
 
 hypothesis.settings.register_profile("local", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
-hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+FULL_PROFILE = "ci" if os.environ.get("CI") else "local"
+QUICK_EXAMPLES = 20
+hypothesis.settings.register_profile(
+    "quick", hypothesis.settings.get_profile(FULL_PROFILE), max_examples=QUICK_EXAMPLES
+)
 
 SECRETS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "LOCAL_API_KEY", "CREDENTIALS_DIRECTORY", "SSH_AUTH_SOCK")
 _RATED = {
@@ -32,6 +40,29 @@ LOOPBACK = ("127.", "::1", "localhost")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--require-all", action="store_true", help="fail tests that this machine cannot run")
+    parser.addoption(
+        "--all", action="store_true", help="run slow tests too, and properties with all their examples"
+    )
+
+
+def is_quick_run(config: pytest.Config) -> bool:
+    """Whether slow tests are left out: neither `--all` was given, nor were tests chosen by name or mark."""
+    chosen = config.option.keyword or config.option.markexpr or any("::" in word for word in config.args)
+    return not (config.getoption("--all") or chosen)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    profile = "quick" if is_quick_run(config) else FULL_PROFILE
+    hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or profile)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not is_quick_run(config):
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -55,6 +86,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how the judge did, and name what did not run here, once per reason, and how to enable it."""
     _rates(terminalreporter)
+    if is_quick_run(terminalreporter.config):
+        terminalreporter.line("a quick run: slow tests were left out; to run them too: --all")
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = [report.longrepr[2].removeprefix("Skipped: ") for report in skipped]
     if not reasons:

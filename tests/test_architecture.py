@@ -10,8 +10,10 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from itertools import permutations
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -49,9 +51,31 @@ SDKS = {"anthropic", "openai", "asyncssh"}
 HEAVY = SDKS | {"libcst", "numpy", "ml_dtypes", "sqlite_utils"}
 
 
-def sources() -> list[Path]:
+class Source(NamedTuple):
+    """What is asked of a module of the tree; its syntax tree, which takes much memory, is not kept."""
+
+    path: Path
+    has_docstring: bool
+    lines: int
+    functions: dict[str, int]
+    """The lines of each function, by its place and name."""
+
+
+@cache
+def sources() -> list[Source]:
     folders = [*ROOMS, "tests", "benchmarks"]
-    return [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    return [read_source(path) for folder in folders for path in (ROOT / folder).rglob("*.py")]
+
+
+def read_source(path: Path) -> Source:
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    functions = {
+        f"{path}:{node.lineno} {node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    return Source(path, bool(ast.get_docstring(tree)), len(text.splitlines()), functions)
 
 
 def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
@@ -78,9 +102,7 @@ def test_a_room_says_what_it_is_for_and_which_file_to_open_first(room):
 
 
 def test_every_module_says_what_it_is_for():
-    parsed = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sources()}
-    bare = [path for path, tree in parsed.items() if not ast.get_docstring(tree)]
-    assert bare == []
+    assert [source.path for source in sources() if not source.has_docstring] == []
 
 
 def test_the_arrows_between_rooms_hold():
@@ -118,10 +140,6 @@ def test_the_daemon_starts_without_an_sdk():
 
 
 def test_no_function_or_module_outgrows_its_reader():
-    for path in sources():
-        text = path.read_text(encoding="utf-8")
-        assert len(text.splitlines()) <= 600, path
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                length = (node.end_lineno or 0) - node.lineno + 1
-                assert length <= 60, f"{path}:{node.lineno} {node.name} has {length} lines"
+    for source in sources():
+        assert source.lines <= 600, source.path
+        assert {name: lines for name, lines in source.functions.items() if lines > 60} == {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -117,8 +118,8 @@ def test_the_exit_status_is_the_programs(checkout):
 
 
 def test_all_checks_run_and_those_that_failed_are_named(checkout):
-    good = checkout.run("test", "--require-all", "-k", "x")
-    assert set(checkout.called()[-5:]) == {*CHECKS, f"{TESTS} --require-all -k x"}
+    good = checkout.run("test", "--all", "--require-all", "-k", "x")
+    assert set(checkout.called()[-5:]) == {*CHECKS, f"{TESTS} --all --require-all -k x"}
     assert (good.returncode, good.stdout.splitlines()[-1]) == (0, "run.sh: all checks passed")
     bad = checkout.run("test", FAILING="mypy lint-imports")
     assert set(checkout.called()) == {*CHECKS, TESTS}
@@ -138,6 +139,65 @@ def test_what_failed_beside_others_is_tried_once_more_alone(checkout, first, aga
     called = [line for line in checkout.called() if "pytest" in line]
     assert (len(called), result.returncode) == (tries, status)
     assert all(line.endswith("-k x") for line in called)
+
+
+@pytest.mark.parametrize(
+    ("flaky", "again", "said"),
+    [(0, 1, "failed: tests"), (3, 0, ""), (3, 1, "failed: tests"), (4, 0, "failed: flaky")],
+    ids=["none", "a few", "a few, and one fails twice", "too many"],
+)
+def test_what_passes_alone_is_counted_as_flaky(checkout, flaky, again, said):
+    names = [f"tests/test_a.py::test_b[{number} of {flaky}]" for number in range(flaky)]
+    summary = "".join(f"echo 'PASSED {name}'; " for name in names)
+    checkout.run("test")
+    checkout.program(
+        checkout.bin / "python",
+        f'{FAKE}case "$*" in *--last-failed*) {summary} exit {again};; *pytest*) exit 1;; esac\n',
+    )
+    result = checkout.run("test")
+    assert (result.returncode, result.stderr) == ((1, f"run.sh: {said}\n") if said else (0, ""))
+    assert (checkout.root / ".venv" / ".flaky").read_text().splitlines() == names
+    told = result.stdout.partition("== tests that failed first and passed alone")[2].splitlines()
+    assert told[1 : 1 + flaky] == names
+    assert ("more than 3 flaky tests fail the run" in told) == (flaky > 3)
+
+
+def test_a_run_without_flaky_tests_names_none_of_the_run_before(checkout):
+    (checkout.root / ".venv" / ".flaky").write_text("tests/test_a.py::test_b\n")
+    result = checkout.run("test")
+    assert (checkout.root / ".venv" / ".flaky").read_text() == ""
+    assert "passed alone" not in result.stdout
+
+
+RELAPSING = """
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize("name", ["one", "the other"])
+def test_passes_at_the_second_try(name):
+    print("PASSED it says, and is not believed")
+    tried = Path(__file__).with_name(name)
+    assert tried.exists() or tried.touch()
+
+
+def test_passes():
+    pass
+"""
+
+
+def test_flaky_tests_are_found_in_what_pytest_says(checkout):
+    folder = checkout.root / "tests"
+    folder.mkdir()
+    (folder / "test_relapsing.py").write_text(RELAPSING)
+    checkout.run("test")
+    checkout.program(checkout.bin / "python", f'#!/bin/sh\n[ "$2" = pip ] || exec "{sys.executable}" "$@"\n')
+    result = checkout.run("test")
+    assert result.returncode == 0, result.stdout
+    assert (checkout.root / ".venv" / ".flaky").read_text().splitlines() == [
+        f"tests/test_relapsing.py::test_passes_at_the_second_try[{name}]" for name in ("one", "the other")
+    ]
 
 
 def test_a_kernel_in_the_place_of_a_host_is_no_host(checkout, tmp_path):

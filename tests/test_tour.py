@@ -170,6 +170,7 @@ def missing(wanted: list[str], said: list[str]) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.needs("git")
 @pytest.mark.timeout(900)
 def test_the_tour_is_what_happens(shell):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 import remote.local
@@ -18,6 +20,7 @@ from tests.adversarial.attacks import (
     walls,
 )
 from tests.adversarial.model import ENDED_BY_CPU, ENDED_OTHERWISE, SECRET, Attack, Judged
+from tests.support.sweeps import parametrize_sweep
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -26,8 +29,12 @@ ATTACKS = tuple(attack for module in MODULES for attack in module.ATTACKS)
 UNRULED = [attack for attack in ATTACKS if attack.unruled is not None]
 
 
-def case(attack: Attack):
-    return pytest.param(attack, id=attack.technique)
+def parametrize_attacks(attacks: Iterable[Attack]) -> pytest.MarkDecorator:
+    """All attacks; in a quick run the first of each module."""
+    cases = [*attacks]
+    of_modules = [[attack for attack in cases if attack in module.ATTACKS] for module in MODULES]
+    firsts = [found[0] for found in of_modules if found]
+    return parametrize_sweep("attack", cases, quick=firsts, ids=[attack.technique for attack in cases])
 
 
 def judged(found: Evaluation) -> Judged:
@@ -57,6 +64,7 @@ async def check_honest(judge, level: str = "slices") -> None:
     assert honest.is_correct, honest.error
 
 
+@pytest.mark.slow
 async def test_the_evaluator_is_none_the_worse_for_them(judge):
     """Last in this file, behind all of them."""
     await check_honest(judge, level="whole")
@@ -68,12 +76,12 @@ async def test_there_are_forty_techniques_and_more():
     assert not any(attack.judged[0] is Verdict.CORRECT for attack in ATTACKS)
 
 
-@pytest.mark.parametrize("attack", [case(attack) for attack in ATTACKS])
+@parametrize_attacks(ATTACKS)
 async def test_caught(attack, judge):
     await check(judge, attack, attack.judged)
 
 
-@pytest.mark.parametrize("attack", [case(attack) for attack in UNRULED])
+@parametrize_attacks(UNRULED)
 async def test_held_by_the_jail_alone(attack, judge, monkeypatch):
     monkeypatch.setattr(remote.local, "lint_kernel", lambda *_: None)
     await check(judge, attack, attack.unruled)

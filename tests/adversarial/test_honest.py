@@ -6,6 +6,7 @@ import pytest
 
 import seeds
 from tests.adversarial.honest import formulas, language, numerics, products, rows, silu
+from tests.support.sweeps import QUICK_PROBLEMS, parametrize_sweep
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -19,8 +20,11 @@ async def test_there_are_fifty_for_all_problems():
     assert {item.problem for item in KERNELS} == set(seeds.builtin_problems())
 
 
-@pytest.mark.parametrize(
-    "honest", [pytest.param(item, id=f"{item.problem}: {item.idea}") for item in KERNELS]
+@parametrize_sweep(
+    "honest",
+    KERNELS,
+    quick=[next(item for item in KERNELS if item.problem == name) for name in QUICK_PROBLEMS],
+    ids=[f"{item.problem}: {item.idea}" for item in KERNELS],
 )
 async def test_passes(honest, judge):
     found = await judge(honest.problem, honest.kernel)

@@ -25,6 +25,7 @@ async def wrong(judge, problem, kernel: str, level: str) -> str:
     return found.error.message
 
 
+@pytest.mark.slow
 async def test_honest_kernels_pass_at_every_level(judge, large):
     for level in ("slices", "whole"):
         found = await judge(large, places.honest(), level=level)

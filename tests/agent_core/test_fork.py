@@ -26,7 +26,10 @@ from state.model import (
     StopReason,
     Verdict,
 )
+from tests.support.sweeps import parametrize_sweep, scale_examples
 from tests.support.world import Faults, LostHost, World, fold, judge_constants, refused, small
+
+ANY_EVENT = TypeAdapter(AnyEvent)
 
 
 def finished(order: int | None = None, **search) -> World:
@@ -60,14 +63,15 @@ def slower_there(source: str):
 # --- any event -------------------------------------------------------------------------------------
 
 
-def test_a_fork_of_any_event_ends_as_its_parent_did(parent):
+@parametrize_sweep("every", [10, 1])
+def test_a_fork_of_any_event_ends_as_its_parent_did(parent, every):
     """Nothing was changed, so it is the same search: also from within a record of decisions."""
-    for at in range(1, len(parent.events)):
+    for at in range(1, len(parent.events), every):
         assert parent.fork(at).finish().fingerprint == parent.fingerprint, at
 
 
 @given(order=st.integers(0, 5), cuts=st.lists(st.floats(0, 1), min_size=2, max_size=4))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=scale_examples(30), deadline=None)
 def test_forks_of_forks_agree_with_their_ancestors(order, cuts):
     parent = World(small(rounds=2), order=order).finish()
     child = parent
@@ -77,14 +81,14 @@ def test_forks_of_forks_agree_with_their_ancestors(order, cuts):
 
 
 @given(order=st.integers(0, 1000), share=st.floats(0, 1), cut=st.floats(0, 1))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=scale_examples(20), deadline=None)
 def test_any_prefix_of_any_history_folds_as_it_was_written(order, share, cut):
     """Also of a fork's, and from the text that a log stores."""
     parent = World(small(rounds=2), order=order, faults=Faults(crash=0.02)).finish()
     child = parent.fork(1 + int(share * (len(parent.events) - 2))).finish()
     events = child.events[: 1 + int(cut * (len(child.events) - 1))]
     text = [event.model_dump_json() for event in events]
-    assert fold(TypeAdapter(AnyEvent).validate_json(line) for line in text) == fold(events)
+    assert fold(ANY_EVENT.validate_json(line) for line in text) == fold(events)
 
 
 def test_what_is_in_flight_at_the_cut_is_asked_for_again(parent):
@@ -169,8 +173,9 @@ def test_what_was_late_for_another_target_is_left_behind(parent):
     assert child.finish().state.stop is not None
 
 
-def test_another_target_from_any_event_runs_to_an_end(parent):
-    for at in range(1, len(parent.events) + 1):
+@parametrize_sweep("every", [20, 1])
+def test_another_target_from_any_event_runs_to_an_end(parent, every):
+    for at in range(1, len(parent.events) + 1, every):
         state = fold(parent.events[:at])
         longer = state.config.search.model_copy(update={"rounds": 3})
         child = parent.fork(at, rebase=rebase(state, search=longer), judge=slower_there).finish()

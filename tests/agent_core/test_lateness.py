@@ -25,6 +25,7 @@ from state.events import (
 )
 from state.fold import IllegalEvent, apply_event, dump_semantic
 from state.model import EffectKey, LlmConfig, Role
+from tests.support.sweeps import scale_examples
 from tests.support.world import Faults, World, fold, small
 
 
@@ -204,7 +205,7 @@ def test_a_deadline_of_another_round_is_refused(late, round_):
 
 
 @given(seed=st.integers(0, 10_000))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scale_examples(40), deadline=None)
 def test_whenever_deadlines_pass_every_kernel_is_decided_on_once(seed):
     """Deadlines, arrivals and crashes in any order: the run ends, and its events fold to the same state."""
     odds = random.Random(seed)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
@@ -27,7 +28,10 @@ from state.events import (
 )
 from state.fold import RunState, state_hash
 from state.model import Level, RunConfig, digest_of
+from tests.support.sweeps import scale_examples
 from tests.support.world import KERNEL, Catch, Faults, World, fold, judge_constants, small
+
+ANY_EVENT = TypeAdapter(AnyEvent)
 
 orders = st.integers(min_value=0, max_value=2**32)
 configs = st.builds(
@@ -68,7 +72,7 @@ def with_person(world: World) -> World:
     return world.finish()
 
 
-@settings(max_examples=40)
+@settings(max_examples=scale_examples(40))
 @given(configs, catches(), st.integers(0, 3), orders)
 def test_any_order_of_arrival_gives_the_same_state_and_decisions(
     config: RunConfig, catch: Catch, seed: int, order: int
@@ -80,7 +84,7 @@ def test_any_order_of_arrival_gives_the_same_state_and_decisions(
     assert shuffled.state.has_ended
 
 
-@settings(max_examples=25)
+@settings(max_examples=scale_examples(25))
 @given(configs, catches(), orders)
 def test_crashes_and_repeated_outcomes_change_nothing(config: RunConfig, catch: Catch, order: int):
     undisturbed = World(config, catch=catch).finish()
@@ -102,6 +106,7 @@ def test_crashes_do_happen_and_are_redelivered_as_logged():
     assert {len(asked) for asked in requests.values()} == {1}
 
 
+@pytest.mark.slow
 def test_such_runs_repair_learn_revert_and_refuse():
     """Otherwise the properties above would say little."""
     world = World(small(beam=4, plans=6, implementations=1, rounds=6), order=3).finish()
@@ -112,7 +117,7 @@ def test_such_runs_repair_learn_revert_and_refuse():
     assert any(effect_key(event).repair for event in world.of(ExecutionStarted))
 
 
-@settings(max_examples=10)
+@settings(max_examples=scale_examples(10))
 @given(configs, orders, st.data())
 def test_every_prefix_folds_and_can_be_decided_on(config: RunConfig, order: int, data: st.DataObject):
     world = World(config, order=order).finish()
@@ -124,14 +129,15 @@ def test_every_prefix_folds_and_can_be_decided_on(config: RunConfig, order: int,
     assert state_hash(fold(world.events)) == state_hash(world.state)
 
 
-@settings(max_examples=10)
+@settings(max_examples=scale_examples(10))
 @given(configs, orders)
 def test_a_log_read_back_from_json_folds_to_the_same_state(config: RunConfig, order: int):
     world = World(config, order=order).finish(until=lambda state: len(state.open) > 4 or state.has_ended)
-    read = [TypeAdapter(AnyEvent).validate_json(event.model_dump_json()) for event in world.events]
+    read = [ANY_EVENT.validate_json(event.model_dump_json()) for event in world.events]
     assert state_hash(fold(read)) == state_hash(world.state)
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(orders)
 def test_decide_does_not_see_the_order_of_any_mapping(order: int):
@@ -150,7 +156,7 @@ def _reordered(state: RunState, order: Callable[[list[tuple[str, Any]]], dict[st
     return RunState.model_validate(json.loads(state.model_dump_json(), object_pairs_hook=order))
 
 
-@settings(max_examples=20)
+@settings(max_examples=scale_examples(20))
 @given(configs, catches(), orders)
 def test_what_the_state_holds_stood_on_whole_outputs(config: RunConfig, catch: Catch, order: int):
     world = with_person(World(config, catch=catch, order=order))
@@ -164,7 +170,7 @@ def test_what_the_state_holds_stood_on_whole_outputs(config: RunConfig, catch: C
     assert not catch(world.source(best.source), Level.WHOLE)
 
 
-@settings(max_examples=20)
+@settings(max_examples=scale_examples(20))
 @given(configs, orders)
 def test_a_beam_holds_kernels_that_were_kept_each_code_once(config: RunConfig, order: int):
     world = with_person(World(config, order=order))
@@ -175,7 +181,7 @@ def test_a_beam_holds_kernels_that_were_kept_each_code_once(config: RunConfig, o
         assert {entry.candidate.id for entry in event.beam} <= kept
 
 
-@settings(max_examples=10)
+@settings(max_examples=scale_examples(10))
 @given(orders, st.integers(1, 120))
 def test_a_pause_anywhere_changes_nothing(order: int, steps: int):
     twin = World().finish()

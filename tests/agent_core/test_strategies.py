@@ -23,6 +23,7 @@ from state.events import (
 from state.fold import dump_semantic
 from state.model import BeamRole, SearchConfig
 from state.model.settings import StrategyName
+from tests.support.sweeps import parametrize_sweep
 from tests.support.world import Faults, World, small
 
 NAMES = tuple(STRATEGIES)
@@ -40,7 +41,7 @@ def test_the_names_are_those_that_the_configuration_takes():
     assert get_args(StrategyName) == NAMES
 
 
-@pytest.mark.parametrize("strategy", NAMES)
+@parametrize_sweep("strategy", NAMES, quick=["beam", "greedy"])
 def test_a_run_improves_its_kernel_and_never_loses_the_fastest(strategy: str):
     done = world(strategy).finish()
     assert done.of(RunCompleted)
@@ -50,7 +51,7 @@ def test_a_run_improves_its_kernel_and_never_loses_the_fastest(strategy: str):
         assert selected.beam[0].candidate.latency_ms <= done.state.initial.latency_ms
 
 
-@pytest.mark.parametrize("strategy", NAMES)
+@parametrize_sweep("strategy", NAMES, quick=["beam", "evolution"])
 def test_orders_crashes_and_repeats_change_nothing(strategy: str):
     config = small(strategy=strategy, rounds=2)
     plain = World(config).finish()
@@ -85,6 +86,7 @@ def test_best_of_n_starts_from_the_initial_kernel_in_each_slot_and_round():
     assert all(event.candidate.parent in {None, initial} for event in done.of(KernelKept))
 
 
+@pytest.mark.slow
 def test_random_draws_parents_and_survivors():
     runs = [World(small(strategy="random", rounds=6, plans=4).model_copy(update={"seed": n})) for n in (0, 1)]
     parents = [
@@ -96,6 +98,7 @@ def test_random_draws_parents_and_survivors():
     assert any(beam != sorted(kept)[: len(beam)] for beam in slower)
 
 
+@pytest.mark.slow
 def test_evolution_prefers_fast_parents_and_keeps_the_fittest():
     turns: Counter[int] = Counter()
     for seed in range(3):
@@ -122,6 +125,7 @@ def test_another_strategy_counts_from_the_next_round_on():
     assert [len(event.beam) for event in run.of(BeamSelected)[3:]] == [1] * 3
 
 
+@pytest.mark.slow
 def test_only_the_beam_has_explorers():
     for strategy in NAMES[1:]:
         kept = world(strategy, rounds=2).finish().of(KernelKept)

@@ -77,6 +77,7 @@ def test_markdown_has_it_in_code_and_keeps_its_tables(home, tmp_path, ctl):
         assert len(cells) == 1, table
 
 
+@pytest.mark.slow
 @pytest.mark.needs("chromium", package="chromium")
 def test_a_report_runs_and_loads_nothing(home, tmp_path, ctl):
     from playwright.sync_api import sync_playwright

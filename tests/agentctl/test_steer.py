@@ -14,6 +14,7 @@ from daemon.inbox import put_command
 from state.events import CommandCompleted, KernelDiscarded, KernelKept
 from state.reader import LogReader
 from tests.support import fakes
+from tests.support.sweeps import parametrize_sweep
 
 FASTER = fakes.KERNEL.replace("TILE_M = 128", "TILE_M = 256")
 WRONG = "TILE_M = 5\n"
@@ -88,7 +89,9 @@ def test_propose_tells_how_to_see_its_fate(ctl, home, answered, tmp_path):
     assert PLACE in ctl("tail", *arguments).out
 
 
-@pytest.mark.parametrize(("source", "verdict"), [(FASTER, "correct"), (WRONG, "incorrect")])
+@parametrize_sweep(
+    ("source", "verdict"), [(FASTER, "correct"), (WRONG, "incorrect")], quick=[(WRONG, "incorrect")]
+)
 def test_propose_waits_for_the_verdict_when_asked_to(ctl, answered, tmp_path, source, verdict):
     kernel = tmp_path / "k.py"
     kernel.write_text(source)

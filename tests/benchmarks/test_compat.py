@@ -62,6 +62,7 @@ def reasons(result: dict[str, Any]) -> dict[str, str]:
 # -- pairs of files --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_pairs_are_run_and_compared(tmp_path: Path, capsys: Any) -> None:
     for name, factor in (("right", "2.0"), ("wrong", "2.5"), ("broken", "nothing")):
         kernel(tmp_path / f"{name}.py", factor=factor)
@@ -122,6 +123,7 @@ def test_a_child_gives_status_output_and_peak_memory() -> None:
     assert ended.peak_mib > 1
 
 
+@pytest.mark.slow
 def test_a_child_and_its_children_end_when_time_is_over(tmp_path: Path) -> None:
     marker = tmp_path / "pid"
     shell = Command(["/bin/sh", "-c", f"sleep 600 & echo $! > {marker}; sleep 600"])
@@ -134,6 +136,7 @@ def test_a_child_and_its_children_end_when_time_is_over(tmp_path: Path) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_a_child_that_goes_on_writing_gets_more_time(tmp_path: Path) -> None:
     written = tmp_path / "events"
     shell = Command(["/bin/sh", "-c", f"echo one > {written}; sleep 2"])
@@ -265,6 +268,7 @@ def test_slow():
 """
 
 
+@pytest.mark.slow
 def test_a_module_that_time_ended_is_counted(tmp_path: Path, capsys: Any) -> None:
     place = tmp_path / "test/integration/nkilib/core/norm/test_slow_norm.py"
     place.parent.mkdir(parents=True)
@@ -394,6 +398,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_scripts_and_marked_tests_of_a_checkout_are_run(checkout: Path, capsys: Any) -> None:
     status, result = result_of(capsys, "--corpus", checkout, "--kind", "nki-samples", "--tests", 2)
     found = {item["kernel"].rpartition(":")[2]: item for item in result["kernels"]}

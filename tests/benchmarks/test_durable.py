@@ -31,6 +31,7 @@ SIDES = [(durable.OURS, 5), *([(DBOS_ON_WAL, 20)] if durable.HAVE_DBOS else [])]
 """Each with the steps of its workflows; DBOS where somebody installed it."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("side", "length"), SIDES, ids=lambda value: getattr(value, "name", ""))
 def test_workflows_that_are_killed_lose_no_result_and_repeat_what_was_in_flight(side, length, folder):
     work = Work(workflows=2, length=length, step_ms=2)
@@ -46,6 +47,7 @@ def test_workflows_that_are_killed_lose_no_result_and_repeat_what_was_in_flight(
     assert story.pragmas == {"journal_mode": "wal", "synchronous": 2}
 
 
+@pytest.mark.slow
 def test_a_run_of_the_benchmark_has_as_many_steps_when_it_is_killed_as_when_it_is_not(folder):
     work = Work(workflows=1, length=2, step_ms=0)
     whole = undisturbed(durable.OURS, work, folder / "whole")

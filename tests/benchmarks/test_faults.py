@@ -37,6 +37,7 @@ def _eager() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_every_fault_loses_nothing_or_is_detected(folder: Path) -> None:
     tallies = faults.run(folder, every=EVERY, say=lambda _: None)
     assert [f"{name}: {case}" for name, tally in tallies.items() for case in tally.unseen] == []

@@ -183,6 +183,7 @@ def test_profiles_without_a_corpus_are_one_error(tmp_path: Path, capsys: Any) ->
     assert "--data needs --corpus" in printed.err
 
 
+@pytest.mark.slow
 def test_a_kernel_that_takes_too_long_is_named(tmp_path: Path, capsys: Any) -> None:
     file = write(tmp_path / "slow.py", "import time\ntime.sleep(60)\n")
     lists = {"problem": "slow", "args": ["128x512"], "kernels": [{"file": file.name, "latency_ms": 1.0}]}
@@ -309,6 +310,7 @@ def test_constants_to_fit_can_be_named() -> None:
             fit.chosen(wrong)
 
 
+@pytest.mark.slow
 def test_a_fit_finds_the_constant_that_made_the_measurements(tmp_path: Path, capsys: Any) -> None:
     """Latencies are made with another value than the table has; one kernel is predicted from the other."""
     root = checkout(tmp_path / "corpus", a=2, b=9)

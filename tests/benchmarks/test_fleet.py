@@ -12,6 +12,7 @@ from benchmarks import fleet
 KEPT = json.loads(fleet.RESULT.read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 @pytest.mark.needs("sshd", package="openssh-server")
 @pytest.mark.needs("nsenter", package="util-linux")
 @pytest.mark.needs("ip", package="iproute2")

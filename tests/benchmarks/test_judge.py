@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from benchmarks import judge
 
 
@@ -14,6 +16,7 @@ def test_every_case_is_made_of_an_initial_kernel_as_it_is():
     assert all(case.source != case.problem.kernel for case in found if case.wrong)
 
 
+@pytest.mark.slow
 def test_the_cost_of_references_is_no_cost_of_a_candidate(tmp_path, capsys):
     argv = ["--size", "reduced", "--level", "slices", "--only", "silu", "--home", str(tmp_path), "--json"]
     assert judge.main(argv) == 0

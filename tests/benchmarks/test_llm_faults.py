@@ -29,6 +29,7 @@ POINTS = (3, 31, 58, 86, 120)
 """Where the short sweep kills, where the run is not over before."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wire", FORMATS.values(), ids=FORMATS)
 def test_no_kill_makes_a_run_buy_an_answer_again_or_end_otherwise(folder, wire):
     lives = Lives()

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from agentctl.bench.runs import BenchJob, JobBudget, run_job
 
 ROOT = Path(__file__).parents[2]
@@ -22,6 +24,7 @@ def test_the_script_takes_the_options_of_the_command(tmp_path: Path):
     assert "'nothing' is unknown; there are" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_same_seed_decides_the_same_on_every_machine():
     """A whole run from a kernel in a file, looking ahead and judging included, ended by counts."""
     file = ROOT / "benchmarks" / "brought" / "silu-two_passes.py"

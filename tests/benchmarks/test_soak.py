@@ -137,6 +137,7 @@ def _once(monkeypatch) -> None:
     monkeypatch.setattr(asked, "ENOUGH_SECONDS", 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_once")
 def test_a_short_soak_measures_everything(folder: Path, capsys):
     home, aside, kept = folder / "home", folder / "aside", []
@@ -155,6 +156,7 @@ def test_a_short_soak_measures_everything(folder: Path, capsys):
     assert verify_log(home).is_ok
 
 
+@pytest.mark.slow
 def test_states_of_runs_that_ended_do_not_pile_up(folder: Path):
     """As the process holds them: those of active runs, and of the last few others."""
     before = states()  # of tests before this one: kept, so that no state made here gets one's id

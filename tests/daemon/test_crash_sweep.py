@@ -19,6 +19,7 @@ from state.events import EffectEnded, KernelDiscarded, KernelRefuted
 from state.reader import LogReader
 from state.verify import verify_log
 from tests.support import fakes
+from tests.support.sweeps import parametrize_sweep
 
 ROOT = Path(__file__).parents[2]
 MOST_POINTS = 2000
@@ -124,24 +125,36 @@ def test_the_refuting_twin_refutes_before_the_beam_and_before_the_end(refuting_t
     assert early
 
 
+def was_killed(server: ForkServer, home: Path, twin: tuple, n: int) -> bool:
+    """Kill a run at the n-th hit of any crash point, and again in recovery; False if it ended before."""
+    run = fakes.submit(home, fakes.REFUTING)
+    if server.run(home, run, crash=str(n), refuting=True) == 0:
+        return False
+    again = server.run(home, run, crash=str(1 + n % 23), refuting=True)
+    assert again in (0, -signal.SIGKILL)
+    assert server.run(home, run, refuting=True) == 0
+    assert_like_twin(home, run, twin)
+    return True
+
+
+@pytest.mark.parametrize("n", [1, 40])
+def test_killed_at_a_point_and_again_in_recovery(server, refuting_twin, tmp_path, n):
+    assert was_killed(server, tmp_path / "home", refuting_twin, n)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("share", range(SHARES))
 def test_killed_at_every_point_and_again_in_recovery(server, refuting_twin, tmp_path, share):
-    """The n-th hit of any crash point, every n (dealt to shares) until the run is over before the n-th."""
+    """Every n, dealt to shares, until the run is over before the n-th."""
     killed = 0
     for n in range(1 + share, MOST_POINTS, SHARES):
-        home = tmp_path / f"home{n}"
-        run = fakes.submit(home, fakes.REFUTING)
-        if server.run(home, run, crash=str(n), refuting=True) == 0:
+        if not was_killed(server, tmp_path / f"home{n}", refuting_twin, n):
             break
         killed += 1
-        again = server.run(home, run, crash=str(1 + n % 23), refuting=True)
-        assert again in (0, -signal.SIGKILL)
-        assert server.run(home, run, refuting=True) == 0
-        assert_like_twin(home, run, refuting_twin)
     assert 50 < killed * SHARES < MOST_POINTS
 
 
-@pytest.mark.parametrize("number", range(RANDOM_RUNS))
+@parametrize_sweep("number", range(RANDOM_RUNS))
 def test_killed_at_random_until_it_gets_through(server, twin, tmp_path, number):
     odds = random.Random(number)
     home = tmp_path / "home"

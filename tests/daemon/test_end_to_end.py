@@ -25,6 +25,7 @@ from state.log import EventLog
 from state.model import EffectKey
 from state.reader import LogReader
 from state.verify import verify_log
+from tests.support.sweeps import parametrize_sweep
 
 ROOT = Path(__file__).parents[2]
 RUN = (
@@ -129,7 +130,9 @@ def twin(tmp_path_factory) -> dict:
 # --- a foreground run ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("point", ["1", "3", "log.after_commit:9", "log.before_commit:25", "70"])
+@parametrize_sweep(
+    "point", ["1", "3", "log.after_commit:9", "log.before_commit:25", "70"], quick=["log.after_commit:9"]
+)
 def test_killed_and_resumed_a_run_ends_like_its_twin(home, twin, point):
     assert call(home, *RUN, NKI_AGENT_CRASH_AT=point).returncode == -signal.SIGKILL
     call(home, "resume", "--last", NKI_AGENT_CRASH_AT="11")
@@ -155,6 +158,7 @@ def built_in_twin(tmp_path_factory) -> dict:
     return json.loads(called.stdout)
 
 
+@pytest.mark.slow
 def test_with_the_built_in_proposer_too_a_killed_run_ends_like_its_twin(home, built_in_twin):
     assert built_in_twin["best_ms"] < built_in_twin["initial_ms"]
     assert call(home, *BUILT_IN, NKI_AGENT_CRASH_AT="36").returncode == -signal.SIGKILL
@@ -163,6 +167,7 @@ def test_with_the_built_in_proposer_too_a_killed_run_ends_like_its_twin(home, bu
     assert same(json.loads(resumed.stdout)) == same(built_in_twin)
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_of_looking_ahead_a_run_ends_like_its_twin(home, built_in_twin):
     """The search is made again from its request: some kernels were predicted, and none of that was logged."""
     with process(home, "agentd") as daemon:
@@ -182,6 +187,7 @@ def test_killed_in_the_middle_of_looking_ahead_a_run_ends_like_its_twin(home, bu
     assert_sound(home, report["id"])
 
 
+@pytest.mark.slow
 def test_two_planners_take_turns_and_learn_from_one_another(home):
     mixed = ('["scripted"]', '["builtin", "scripted"]')
     numbers = ("run.search.lookahead_predictions=12", "--set", "run.search.within_percent=0")
@@ -209,6 +215,7 @@ def test_two_planners_take_turns_and_learn_from_one_another(home):
     assert not tried["builtin"] & tried["scripted"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_and_resumed_a_run_ends_like_its_twin(home, twin, number):
     with process(home, "agentctl", *RUN) as running:
@@ -226,6 +233,7 @@ def test_interrupted_and_resumed_a_run_ends_like_its_twin(home, twin, number):
     assert_sound(home, run)
 
 
+@pytest.mark.slow
 def test_two_foreground_runs_share_a_home(home, twin):
     with process(home, "agentctl", *RUN) as first:
         until(lambda: events(home, types=["RunCreated"]))
@@ -235,6 +243,7 @@ def test_two_foreground_runs_share_a_home(home, twin):
     assert [same(run) for run in status(home)["runs"]] == [same(twin)] * 2
 
 
+@pytest.mark.slow
 def test_who_looks_on_takes_over_when_the_owner_dies(home, twin):
     with process(home, "agentctl", *RUN) as first:
         until(lambda: events(home, types=["RunCreated"]))
@@ -251,6 +260,7 @@ def test_who_looks_on_takes_over_when_the_owner_dies(home, twin):
 # --- the daemon ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_daemon_works_on_what_is_submitted_and_stops_when_told(home, twin):
     with process(home, "agentd") as daemon:
         line_with(daemon.stderr, "started")
@@ -280,6 +290,7 @@ def test_the_daemon_works_on_what_is_submitted_and_stops_when_told(home, twin):
     assert_sound(home, run)
 
 
+@pytest.mark.slow
 def test_a_run_is_steered_through_the_daemon(home, tmp_path):
     kernel = tmp_path / "mine.py"
     kernel.write_text((ROOT / "seeds/problems/silu/kernel.py").read_text() + "# by hand\n")
@@ -306,6 +317,7 @@ def test_a_run_is_steered_through_the_daemon(home, tmp_path):
     assert (row["author"], row["note"], row["verdict"]) == ("person", "mine", "correct")
 
 
+@pytest.mark.slow
 def test_the_daemon_carries_on_after_being_killed(home, twin):
     with process(home, "agentd") as daemon:
         line_with(daemon.stderr, "started")
@@ -341,6 +353,7 @@ def test_the_daemon_waits_for_a_foreground_owner_and_says_so(home):
 # --- tail ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_tail_follows_across_restarts_without_gap_or_repeat(home):
     with process(home, "agentctl", "tail", "-f", "--json", "--after", 0) as tail:
         for _ in range(2):
@@ -357,6 +370,7 @@ def test_tail_follows_across_restarts_without_gap_or_repeat(home):
     assert tail.returncode == 130
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_is_no_error(home, twin):
     call(home, *RUN)
     with process(home, "agentctl", "tail", "-f", "--after", 0) as tail:
@@ -367,6 +381,7 @@ def test_a_reader_that_leaves_is_no_error(home, twin):
         assert tail.stderr.read() == ""
 
 
+@pytest.mark.slow
 def test_damage_in_old_events_is_found_behind_the_daemons_back(home):
     """Opening looks at what is new; the proof that runs beside the work looks at everything."""
     assert call(home, *RUN).returncode == 0
@@ -386,6 +401,7 @@ def test_damage_in_old_events_is_found_behind_the_daemons_back(home):
     assert f"event {victim.seq} ({victim.stream}@{victim.run_seq})" in err.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_sound_log_is_proved_while_the_daemon_works(home):
     assert call(home, *RUN).returncode == 0
     with process(home, "agentd") as daemon:
@@ -396,6 +412,7 @@ def test_a_sound_log_is_proved_while_the_daemon_works(home):
     assert daemon.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_daemon_starts_again_when_an_edit_of_before_has_faults(home):
     assert call(home, *RUN).returncode == 0
     (home / "config.toml").write_text("[daemon]\nevaluations = 0\n")

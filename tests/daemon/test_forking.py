@@ -228,6 +228,7 @@ def server():
     server.close()
 
 
+@pytest.mark.slow
 def test_a_crash_inside_a_fork_leaves_one_of_the_two_legal_states(server, template, tmp_path):
     """Killed at any of its points there is no fork yet, or a whole one; then it ends like its twin."""
     command = Fork(run=template[1], seq=20, settings={"search.plans": 1})

@@ -62,6 +62,7 @@ def events(home: Path) -> Sequence[Event]:
         return [one.event for one in reader.read(limit=100_000)]
 
 
+@pytest.mark.slow
 @pytest.mark.needs("bwrap", package="bubblewrap")  # a weak jail takes no kernels of models
 def test_a_model_s_kernels_are_judged_repaired_kept_and_learnt_from(home, problem):
     model = Model(Habits(broken=0.4, hostile=0.1))

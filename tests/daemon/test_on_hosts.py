@@ -71,6 +71,7 @@ def servers(tmp_path):
         yield first, second
 
 
+@pytest.mark.slow
 def test_a_run_over_two_hosts_goes_on_when_one_dies(tmp_path, servers):
     dying, staying = servers
     names = [one.host().address for one in servers]
@@ -101,6 +102,7 @@ def test_a_run_over_two_hosts_goes_on_when_one_dies(tmp_path, servers):
     wait_for(lambda: not staying.workers(), "the end of the worker")
 
 
+@pytest.mark.slow
 def test_one_kernel_is_judged_on_a_host_as_the_configuration_has_it(tmp_path):
     (tmp_path / "user").mkdir()
     wrong = tmp_path / "wrong.py"

@@ -42,6 +42,7 @@ from targets.nki.target import NkiTarget, read_menu
 from tests.support import fakes
 from tests.support.fakes import CONFIG, KERNEL, finish, submission
 from tests.support.sequences import tags, technique
+from tests.support.sweeps import parametrize_sweep
 
 SOURCE = KERNEL + "\n\ndef kernel(x):\n    nisa.activation(dst=x, op=nl.exp, data=x)\n"
 """A kernel for the fake judge that has an instruction."""
@@ -234,7 +235,7 @@ def test_a_sequence_whose_kernels_are_lost_is_not_given(home, monkeypatch):
         assert given.event.sequences == (whole,)
 
 
-@pytest.mark.parametrize("level", [None, Level.SLICES, Level.ONE_SEED])
+@parametrize_sweep("level", [None, Level.SLICES, Level.ONE_SEED], quick=[Level.ONE_SEED])
 def test_what_was_not_verified_whole_is_not_learnt(home, level):
     run = submit(home, "0001-a")
     finish(home, run)

@@ -293,6 +293,7 @@ def test_read_models_that_say_something_else(monkeypatch):
     assert found("the read model", where=lambda world: world.priced)
 
 
+@pytest.mark.slow
 def test_a_trace_of_what_went_wrong(folding):
     """Runs that should end as their undisturbed twins count how often an effect was delivered."""
 

@@ -20,6 +20,7 @@ from state.log import EventLog
 from state.model import JUDGES, EffectKey, Role, RunStatus
 from state.records import NewEvent
 from tests.support import fakes
+from tests.support.sweeps import parametrize_sweep
 
 
 class Gate:
@@ -102,7 +103,7 @@ def events(event_log, run, kind) -> list:
     return [item.event for item in event_log.read(stream=run, limit=10_000) if isinstance(item.event, kind)]
 
 
-@pytest.mark.parametrize(("evaluations", "proposals"), [(1, 1), (1, 3), (3, 1), (4, 4)])
+@parametrize_sweep(("evaluations", "proposals"), [(1, 1), (1, 3), (3, 1), (4, 4)], quick=[(3, 1)])
 async def test_each_kind_stays_within_its_limit_and_uses_it(event_log, evaluations, proposals):
     config = fakes.CONFIG.model_copy(update={"search": fakes.CONFIG.search.model_copy(update={"plans": 6})})
     runs = [await submit(event_log, id_, config) for id_ in "ab"]

@@ -20,6 +20,7 @@ from nki_sim.flow.graph import has_distinct_elements, trace_data_flow
 from nki_sim.forms import Operand
 from nki_sim.program.ir import Program
 from nki_sim.running import numerics
+from tests.support.sweeps import scale_examples
 
 WIDTH = 24
 ROWS = 4
@@ -75,7 +76,7 @@ def moved(move: str) -> str:
 
 
 @given(patterns())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scale_examples(40), deadline=None)
 def test_reads_are_the_documented_loop(simulate: Any, found: tuple[int, Pairs]) -> None:
     first, pairs = found
     chosen = places(first, pairs)
@@ -90,7 +91,7 @@ def test_reads_are_the_documented_loop(simulate: Any, found: tuple[int, Pairs]) 
 
 
 @given(patterns(written=True))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scale_examples(40), deadline=None)
 def test_writes_are_the_documented_loop(tracing: Any, found: tuple[int, Pairs]) -> None:
     first, pairs = found
     chosen = places(first, pairs)
@@ -108,7 +109,7 @@ def test_writes_are_the_documented_loop(tracing: Any, found: tuple[int, Pairs]) 
 
 
 @given(patterns(written=True), patterns(written=True), patterns())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scale_examples(60), deadline=None)
 def test_reads_know_the_writes_they_see(
     tracing: Any, one: tuple[int, Pairs], two: tuple[int, Pairs], read: tuple[int, Pairs]
 ) -> None:

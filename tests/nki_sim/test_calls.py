@@ -17,6 +17,7 @@ from nki_sim.operators import OPERATORS, Argument, Operator
 from nki_sim.program.ir import Program
 from nki_sim.running import numerics
 from nki_sim.timing.schedule import schedule
+from tests.support.sweeps import scale_examples
 
 X = ArraySpec((32, 16), "float32")
 
@@ -120,7 +121,7 @@ def traced_or_refused(trace: Callable[[], Program]) -> Program | KernelError:
 
 
 @pytest.mark.parametrize("name", CALLED)
-@settings(max_examples=25)
+@settings(max_examples=scale_examples(25))
 @given(data=st.data())
 def test_a_call_is_refused_at_its_line_or_runs(name: str, data: Any, tracing: Any, texts: Any) -> None:
     target = data.draw(st.sampled_from(targets.names()))

@@ -24,6 +24,7 @@ from nki_sim.running import numerics
 from nki_sim.running.interpreter import ProgramInterpreter
 from nki_sim.running.machine import Machine, prepare_form
 from nki_sim.running.work import WorkAllowance
+from tests.support.sweeps import scale_examples
 
 SIZE = 64
 
@@ -189,7 +190,7 @@ def agree(found: Any, wanted: Any) -> None:
     np.testing.assert_allclose(found[finite], wanted[finite], rtol=0.0, atol=0.03 * scale)
 
 
-@settings(max_examples=40, derandomize=True, deadline=None)
+@settings(max_examples=scale_examples(40), derandomize=True, deadline=None)
 @given(seed=st.integers(0, 1 << 32), target=st.sampled_from(["trn1", "trn2"]), data=st.data())
 def test_what_is_planned_sliced_or_left_out_changes_no_value(seed: int, target: str, data: Any) -> None:
     program, arrays = Writer(seed, target, 40).program, inputs(seed % 1000)

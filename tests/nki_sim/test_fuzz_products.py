@@ -18,6 +18,7 @@ from nki_sim.frontend import isa
 from nki_sim.frontend.recorder import Recorder, recording
 from nki_sim.program.ir import Program
 from nki_sim.running import numerics
+from tests.support.sweeps import scale_examples
 
 SIZE, TILES = 32, 4
 PARTS = (slice(0, SIZE), slice(0, SIZE // 2), slice(SIZE // 2, SIZE))
@@ -94,7 +95,7 @@ class Writer:
         self.wanted[at][:, columns] = values
 
 
-@settings(max_examples=120, derandomize=True, deadline=None)
+@settings(max_examples=scale_examples(120), derandomize=True, deadline=None)
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(2, 12))
 def test_products_of_products_are_what_numpy_makes_of_them(seed: int, steps: int) -> None:
     # Orthogonal tiles: sums of their products keep about their size, and their digits.

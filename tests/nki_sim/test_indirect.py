@@ -13,6 +13,7 @@ from nki_sim.errors import KernelError
 from nki_sim.frontend import isa as nisa
 from nki_sim.frontend import language as nl
 from nki_sim.frontend.api import jit, simulate
+from tests.support.sweeps import scale_examples
 
 ROWS = 24
 
@@ -51,7 +52,7 @@ def column(values: list[int]) -> Any:
 TABLE = np.arange(ROWS * 6, dtype=np.float32).reshape(ROWS, 6) + 1
 
 
-@settings(max_examples=25)
+@settings(max_examples=scale_examples(25))
 @given(places=st.lists(st.integers(0, ROWS + 9), min_size=1, max_size=40), raw=st.booleans())
 def test_rows_are_gathered_and_those_out_of_bounds_left_out(places: list[int], raw: bool) -> None:
     inside = np.array(places) < ROWS
@@ -64,7 +65,7 @@ def test_rows_are_gathered_and_those_out_of_bounds_left_out(places: list[int], r
             simulate(gather)(TABLE, column(places), nisa.oob_mode.error, raw)
 
 
-@settings(max_examples=25)
+@settings(max_examples=scale_examples(25))
 @given(order=st.permutations(range(ROWS)), count=st.integers(1, ROWS))
 def test_rows_are_scattered(order: list[int], count: int) -> None:
     out = np.zeros((ROWS, 6), np.float32)
@@ -74,7 +75,7 @@ def test_rows_are_scattered(order: list[int], count: int) -> None:
     assert np.array_equal(out, wanted)
 
 
-@settings(max_examples=25)
+@settings(max_examples=scale_examples(25))
 @given(first=st.integers(0, 6), size=st.integers(1, 6))
 def test_a_window_moves_over_a_tile(first: int, size: int) -> None:
     if first + size <= 6:

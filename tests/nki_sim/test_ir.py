@@ -19,6 +19,7 @@ from nki_sim.program.ir import Program
 from nki_sim.running import numerics
 from nki_sim.timing.counters import profile_counters
 from nki_sim.timing.forecast import forecast_program
+from tests.support.sweeps import scale_examples
 
 ARGS = ArraySpec((128, 256), "float32"), ArraySpec((256, 512), "float32")
 
@@ -157,7 +158,7 @@ def test_any_bytes_give_only_an_ir_error(noise: bytes) -> None:
             Program.from_bytes(prefix + noise)
 
 
-@settings(max_examples=120)
+@settings(max_examples=scale_examples(120))
 @given(edits=st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=4))
 def test_mutated_programs_are_refused_or_can_be_used(edits: list[tuple[int, int]], data: bytes) -> None:
     """What passes validation may be wrong, but never breaks what comes after it."""
@@ -193,7 +194,7 @@ def rich(building: Any) -> bytes:
     return bytes(building(body, dialect="nki").to_bytes())
 
 
-@settings(max_examples=150)
+@settings(max_examples=scale_examples(150))
 @given(edits=st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=4))
 def test_mutated_loops_iterations_and_cores_are_refused_or_can_be_used(
     edits: list[tuple[int, int]], rich: bytes
@@ -220,7 +221,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=120)
+@settings(max_examples=scale_examples(120))
 @given(draw=st.data())
 def test_mutated_headers_are_refused_or_can_be_used(draw: Any, data: bytes) -> None:
     header, columns = wire.unpack(data)

@@ -13,6 +13,7 @@ from nki_sim import targets
 from nki_sim.checks import program as checks
 from nki_sim.frontend import isa, language
 from nki_sim.program.ir import Program
+from tests.support.sweeps import scale_examples
 
 TRN2 = targets.load("trn2")
 P, F = 128, 64
@@ -172,7 +173,7 @@ ACCESSES = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=scale_examples(60))
 @given(accesses=ACCESSES)
 def test_clashes_are_those_of_the_elements(
     accesses: list[tuple[int, bool, int, int, int]], building: Build
@@ -218,7 +219,7 @@ PARTS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=scale_examples(60))
 @given(parts=PARTS)
 def test_parts_of_three_dimensions_clash_where_they_overlap(parts: list[Any], building: Build) -> None:
     """Rows and columns of planes, contiguous or every other one, against sets of (plane, column)."""

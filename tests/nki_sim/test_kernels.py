@@ -25,6 +25,7 @@ from nki_sim.timing.counters import profile_counters
 from nki_sim.timing.explain import explain_latency
 from nki_sim.timing.forecast import forecast_program
 from nki_sim.timing.schedule import schedule
+from tests.support.sweeps import scale_examples
 
 F32 = np.dtype(np.float32)
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -292,7 +293,7 @@ def test_it_survives_the_wire(kernel: Kernel, tracing: Any) -> None:
 WORDS = re.compile(r"[A-Za-z_]+|[0-9]+|[-+*/()\[\]:,=.]")
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scale_examples(50), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(draw=st.data())
 def test_mutated_kernels_raise_only_the_simulators_errors(draw: Any, kernel: Kernel, tracing: Any) -> None:
     """One or two words of the source are replaced by other words of it, or dropped."""

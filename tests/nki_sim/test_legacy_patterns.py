@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from nki_sim.errors import KernelError
 from nki_sim.frontend.legacy import api as nki
 from nki_sim.frontend.legacy import language as nl
+from tests.support.sweeps import scale_examples
 
 ROWS, COLUMNS = 32, 20
 TABLE = np.arange(ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, COLUMNS)
@@ -35,7 +36,7 @@ def windows(size: int, first: int, *, swapped: bool = False) -> Callable[..., An
     return kernel
 
 
-@settings(max_examples=20)
+@settings(max_examples=scale_examples(20))
 @given(
     size=st.integers(1, 8), first=st.integers(0, 4), places=st.tuples(*[st.integers(0, 8)] * 2),
     swapped=st.booleans(),

@@ -15,6 +15,7 @@ from nki_sim import ArraySpec
 from nki_sim.errors import KernelError
 from nki_sim.program.ir import Program
 from nki_sim.running import numerics
+from tests.support.sweeps import scale_examples
 
 KERNEL = """
 import neuronxcc.nki as nki
@@ -44,7 +45,7 @@ def traced(body: str, sizes: tuple[int, ...], goal: tuple[int, ...]) -> tuple[Pr
 
 
 @given(st.permutations(range(6)), st.lists(st.integers(1, 3), min_size=6, max_size=6))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=scale_examples(30), deadline=None)
 def test_any_order_of_dimensions(order: list[int], sizes: list[int]) -> None:
     goal = tuple(sizes[axis] for axis in order)
     places = ", ".join(f"i[{order.index(axis) + 1}]" for axis in range(6))

@@ -14,6 +14,7 @@ from nki_sim.errors import KernelError
 from nki_sim.forms import ArraySpec
 from nki_sim.frontend.legacy import language as nl
 from tests.nki_sim.legacy_kernels import code, operators, output, ramp, run
+from tests.support.sweeps import scale_examples
 
 # -- indexing ------------------------------------------------------------------------------------
 
@@ -27,7 +28,7 @@ def affine_reads(draw: st.DrawFn) -> tuple[tuple[int, int, int], list[tuple[int,
     return (rows, columns, 0), [*terms, shape]  # type: ignore[list-item]
 
 
-@settings(max_examples=30)
+@settings(max_examples=scale_examples(30))
 @given(affine_reads())
 def test_affine_keys_read_what_numpy_reads(case: Any) -> None:
     (rows, columns, _), (*terms, shape) = case
@@ -46,7 +47,7 @@ def test_affine_keys_read_what_numpy_reads(case: Any) -> None:
 KEYS = st.sampled_from([0, 2, -1, slice(None), slice(1, 3), slice(0, 4, 2), slice(-3, None)])
 
 
-@settings(max_examples=30)
+@settings(max_examples=scale_examples(30))
 @given(st.tuples(KEYS, KEYS, KEYS), st.integers(0, 2))
 def test_basic_keys_of_hbm_read_what_numpy_reads(key: tuple[Any, ...], missing: int) -> None:
     x = ramp(4, 4, 4)
@@ -125,7 +126,7 @@ def test_keys_that_are_no_access(key: Any, wanted: str) -> None:
 # -- masks ---------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30)
+@settings(max_examples=scale_examples(30))
 @given(st.integers(1, 300), st.integers(1, 40))
 def test_masks_take_the_outside_away(rows: int, columns: int) -> None:
     def kernel(x: Any) -> Any:

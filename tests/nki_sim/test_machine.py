@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nki_sim.errors import KernelError, LimitError
 from nki_sim.running import numerics
 from nki_sim.running.work import INSTRUCTION_UNITS, WorkAllowance
+from tests.support.sweeps import scale_examples
 
 ROWS, WIDTH = 6, 8
 
@@ -68,7 +69,7 @@ def table(*shape: int) -> Any:
     return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
 
 
-@settings(max_examples=20)
+@settings(max_examples=scale_examples(20))
 @given(
     rows=st.lists(st.integers(0, ROWS - 1), min_size=4, max_size=4),
     offset=st.integers(0, 3),

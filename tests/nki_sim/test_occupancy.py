@@ -13,6 +13,7 @@ from nki_sim import ArraySpec, targets
 from nki_sim.timing.forecast import Forecast, forecast_program
 from nki_sim.timing.memory import tile_footprint
 from nki_sim.timing.occupancy import MemoryOccupancy, measure_occupancy, thin_series
+from tests.support.sweeps import scale_examples
 
 TRN2 = targets.load("trn2")
 WIDTHS = st.lists(st.integers(1, 12_000), min_size=1, max_size=8)
@@ -48,7 +49,7 @@ def used_at(predicted: Forecast, time: float) -> int:
     return total
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=scale_examples(25), deadline=None)
 @given(widths=WIDTHS)
 def test_use_is_that_of_the_tiles_which_are_there(widths: list[int], tracing: Any) -> None:
     predicted = forecast_program(tracing(kernel_of(widths), ArraySpec((128, 12_000), "float32")), TRN2)

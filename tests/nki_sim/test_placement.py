@@ -14,6 +14,7 @@ from nki_sim.checks import program as checks
 from nki_sim.timing import tile_placement
 from nki_sim.timing.dependences import find_dependences
 from nki_sim.timing.schedule import schedule
+from tests.support.sweeps import scale_examples
 
 TRN2 = targets.load("trn2")
 X = ArraySpec((128, 512), "float32")
@@ -133,7 +134,7 @@ TILES = st.lists(
 STEPS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=8)
 
 
-@settings(max_examples=60)
+@settings(max_examples=scale_examples(60))
 @given(tiles=TILES, steps=STEPS)
 def test_overwriting_is_what_an_account_byte_by_byte_says(tiles: Any, steps: Any, tracing: Any) -> None:
     """Against a dictionary of words: every tile is written once, then some are copied onto others."""

@@ -16,6 +16,7 @@ from nki_sim.running.execution_plan import plan_execution
 from nki_sim.running.interpreter import ProgramInterpreter
 from nki_sim.running.machine import Machine, prepare_form
 from nki_sim.running.work import WorkAllowance
+from tests.support.sweeps import scale_examples
 
 # Blocks of an output, each a sum over k; STYLE says where operand tiles live and how sums are used.
 BLOCKS = """
@@ -86,7 +87,7 @@ def styles(draw: Any) -> dict[str, Any]:
     return {**flags, **sizes, **tiles, "dtype": draw(st.sampled_from(["float32", "bfloat16"]))}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scale_examples(40), deadline=None)
 @given(style=styles())
 def test_a_plan_computes_what_the_instructions_compute(style: dict[str, Any], *, tracing: Any) -> None:
     a = normal(1, style["k"] * 128, style["m"] * style["tm"])

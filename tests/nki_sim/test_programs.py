@@ -18,6 +18,7 @@ from nki_sim.timing.explain import explain_latency
 from nki_sim.timing.forecast import forecast_program
 from nki_sim.timing.schedule import QUEUES, schedule
 from nki_sim.timing.uncertainty import predict_interval
+from tests.support.sweeps import scale_examples
 
 TRN2 = targets.load("trn2")
 ROWS, COLUMNS = 128, 48
@@ -124,7 +125,7 @@ def account(program: list[Step], x: Any) -> tuple[Any, bool]:
 PROGRAMS = st.lists(steps(), min_size=1, max_size=14)
 
 
-@settings(max_examples=150)
+@settings(max_examples=scale_examples(150))
 @given(program=PROGRAMS)
 def test_values_and_initialisation_are_those_of_the_account(program: list[Step], tracing: Any) -> None:
     x = np.random.default_rng(0).uniform(0.5, 1.0, (ROWS, COLUMNS)).astype(np.float32)
@@ -141,7 +142,7 @@ def test_values_and_initialisation_are_those_of_the_account(program: list[Step],
     assert ("tensor_output_not_written_to" in codes) == (not stored.all())
 
 
-@settings(max_examples=40)
+@settings(max_examples=scale_examples(40))
 @given(program=PROGRAMS)
 def test_running_in_the_scheduled_order_gives_the_same_values(program: list[Step], tracing: Any) -> None:
     """Dependences are complete: executing by start time instead of program order changes nothing."""
@@ -153,7 +154,7 @@ def test_running_in_the_scheduled_order_gives_the_same_values(program: list[Step
     np.testing.assert_array_equal(reordered, numerics.run(traced, [x])[0])
 
 
-@settings(max_examples=40)
+@settings(max_examples=scale_examples(40))
 @given(program=PROGRAMS)
 def test_every_program_can_be_timed_and_explained(program: list[Step], tracing: Any) -> None:
     traced = tracing(kernel_of(program), X)
@@ -189,7 +190,7 @@ def high_water(program: Program, name: str) -> int:
     )
 
 
-@settings(max_examples=25)
+@settings(max_examples=scale_examples(25))
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 40_000), st.integers(0, 4)), min_size=1, max_size=9),
     psum=st.booleans(),

@@ -15,6 +15,7 @@ from nki_sim.flow import provenance
 from nki_sim.flow.element_flow import find_input_elements, group_into_boxes
 from nki_sim.flow.provenance import TensorRegion
 from nki_sim.running import numerics
+from tests.support.sweeps import scale_examples
 
 SPECS = [ArraySpec((256, 384), "float32"), ArraySpec((384, 1024), "float32")]
 
@@ -131,7 +132,7 @@ def test_what_is_no_element_is_refused(output: int, index: tuple[int, ...], trac
         find_input_elements(tracing(ELEMENTS.format(reduce=False, flip=False), x, x), output, index)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scale_examples(60), deadline=None)
 @given(st.data())
 def test_boxes_hold_just_the_elements_that_they_are_made_of(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4)))

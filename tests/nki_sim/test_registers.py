@@ -13,6 +13,7 @@ from nki_sim.errors import KernelError
 from nki_sim.frontend import isa as nisa
 from nki_sim.frontend import language as nl
 from nki_sim.frontend.api import jit, simulate
+from tests.support.sweeps import scale_examples
 
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 
@@ -40,7 +41,7 @@ def arithmetic(numbers: Any) -> Any:
     return stored(2 - (a * 3 + b - 1) * b + -a, numbers.dtype)
 
 
-@settings(max_examples=20)
+@settings(max_examples=scale_examples(20))
 @given(a=INT32, b=INT32, wide=st.booleans())
 def test_scalars_wrap_at_their_width(a: int, b: int, wide: bool) -> None:
     found = simulate(arithmetic)(np.array([[a, b]], np.int64 if wide else np.int32))
@@ -88,7 +89,7 @@ def doubled(x: Any, bounds: Any, step: int, how: str) -> Any:
     return out
 
 
-@settings(max_examples=30)
+@settings(max_examples=scale_examples(30))
 @given(
     first=st.integers(0, 8), last=st.integers(0, 8), step=st.integers(1, 3),
     how=st.sampled_from(["scalar", "register", "range"]),

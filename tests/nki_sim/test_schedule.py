@@ -19,10 +19,11 @@ from nki_sim.targets import Target
 from nki_sim.timing.bounds import MinimalWork, tight_bound
 from nki_sim.timing.dependences import find_dependences
 from nki_sim.timing.schedule import MEMORY, QUEUES, Timeline, schedule
+from tests.support.sweeps import scale_examples
 
 TRN2 = targets.load("trn2")
 TARGETS = st.sampled_from([targets.load(name) for name in targets.names()])
-FEW = settings(max_examples=20)
+FEW = settings(max_examples=scale_examples(20))
 
 
 def spec(*shape: int, dtype: str = "float32") -> ArraySpec:

@@ -33,6 +33,7 @@ from nki_sim.timing.schedule import (
     schedule,
 )  # fmt: skip
 from nki_sim.timing.what_if import what_ifs
+from tests.support.sweeps import scale_examples
 
 TARGETS = {name: targets.load(name) for name in ("trn1", "trn2")}
 ROWS, COLUMNS = 128, 256
@@ -197,7 +198,7 @@ def kernel(x):
 """
 
 
-MANY = settings(max_examples=30, deadline=None)
+MANY = settings(max_examples=scale_examples(30), deadline=None)
 
 
 def build(tracing: Any, case: Case) -> tuple[Program, Target]:
@@ -284,7 +285,7 @@ def test_what_costs_nothing_slows_nothing_down_in_the_same_order(
         assert found.span_ns == 0.0
 
 
-@settings(max_examples=25, derandomize=True, deadline=None)
+@settings(max_examples=scale_examples(25), derandomize=True, deadline=None)
 @given(steps=st.lists(STEPS, min_size=20, max_size=40))
 def test_no_what_if_is_slower_than_what_is(steps: list[Step], tracing: Any) -> None:
     predicted = forecast_program(tracing(kernel_of(steps, "float32"), X), TARGETS["trn2"])

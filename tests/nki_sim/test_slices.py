@@ -13,6 +13,7 @@ from nki_sim import ArraySpec
 from nki_sim.errors import InputError
 from nki_sim.flow import slices
 from nki_sim.running import numerics
+from tests.support.sweeps import scale_examples
 
 # Sums in PSUM, a running total updated in place, a tile declared once, and a part stored again.
 MIXED = """
@@ -48,7 +49,7 @@ def normal(seed: int, *shape: int) -> Any:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-@settings(max_examples=20)
+@settings(max_examples=scale_examples(20))
 @given(data=st.data())
 def test_a_slice_computes_what_the_whole_computes_there(data: Any, *, tracing: Any) -> None:
     x, w = normal(1, 384, 32), normal(2, 128, 128)

@@ -28,6 +28,7 @@ from nki_sim.timing.uncertainty import (
     win_share,
 )
 from tests.nki_sim.legacy_kernels import HEADER
+from tests.support.sweeps import scale_examples
 
 TRN1, TRN2 = targets.load("trn1"), targets.load("trn2")
 ALL = [targets.load(name) for name in targets.names()]
@@ -77,7 +78,7 @@ def test_fitted_constants_go_as_far_as_fits_without_one_of_the_kernels(
 
 @pytest.mark.parametrize("target", ALL, ids=lambda target: target.name)
 @given(draw=DRAWN)
-@settings(max_examples=20)
+@settings(max_examples=scale_examples(20))
 def test_a_draw_moves_uncertain_constants_within_their_ranges_and_nothing_else(
     target: Target, draw: int
 ) -> None:

@@ -18,6 +18,7 @@ from remote.pool import WorkerLimits
 from remote.references import ReferenceStore
 from state.model import Verdict
 from targets.nki.judge import rules
+from tests.support.sweeps import parametrize_sweep
 
 
 async def correct(evaluator, silu) -> bool:
@@ -64,9 +65,9 @@ async def test_a_worker_that_died_while_idle_is_replaced(silu, make_evaluator, p
 
 
 async def test_a_worker_that_hangs_is_killed_at_its_deadline(silu, make_evaluator, processes):
-    evaluator = make_evaluator(worker_limits=WorkerLimits(memory_bytes=4 << 30, wall_s=15))
+    evaluator = make_evaluator(worker_limits=WorkerLimits(memory_bytes=4 << 30, wall_s=120))
     pid = await stopped_worker(evaluator, silu)
-    evaluator._workers._limits = WorkerLimits(memory_bytes=4 << 30, wall_s=0.5)
+    evaluator._workers.limits = WorkerLimits(memory_bytes=4 << 30, wall_s=0.5)
     with pytest.raises(InfrastructureError) as caught:
         await evaluator.evaluate(silu.request(), silu.blobs)
     assert caught.value.code == "worker_deadline"
@@ -146,7 +147,7 @@ async def test_with_a_weak_jail_no_kernel_of_a_model_is_run(silu, make_evaluator
 # -- kernels that got past the static rules ----------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@parametrize_sweep(
     ("line", "code"),
     [
         ("import os; os._exit(0)", "no_program"),
@@ -157,6 +158,7 @@ async def test_with_a_weak_jail_no_kernel_of_a_model_is_run(silu, make_evaluator
         ("import os, sys; [os.write(f, b'NKISIMRPP' + bytes(8)) for f in range(3, 40)]", "no_program"),
         ("import gc; [setattr(o, 'add', None) for o in gc.get_objects() if hasattr(o, 'to_bytes')]", None),
     ],
+    quick=2,
 )
 async def test_attacks_from_inside_the_tracer_end_in_a_verdict(line, code, silu, make_evaluator, monkeypatch):
     monkeypatch.setattr(rules, "check_source", lambda *_: [])
@@ -196,7 +198,7 @@ def with_reference(source: str) -> seeds.Problem:
     return seeds.build_problem({**files, "reference.py": source.encode()})
 
 
-@pytest.mark.parametrize(
+@parametrize_sweep(
     ("source", "message"),
     [
         ("def reference(x):\n    raise ValueError('no such thing')\n", "no such thing"),
@@ -204,6 +206,7 @@ def with_reference(source: str) -> seeds.Problem:
         ("def reference(x):\n    return x, x\n", "zip()"),
         ("import nowhere\ndef reference(x):\n    return x\n", "nowhere"),
     ],
+    quick=2,
 )
 async def test_a_reference_that_fails_is_the_problems_fault(source, message, bench, make_evaluator, home):
     problem = bench(with_reference(source))
@@ -222,6 +225,7 @@ async def test_a_reference_that_is_not_finite_is_no_verdict(bench, make_evaluato
     assert caught.value.code == "bad_reference"
 
 
+@pytest.mark.slow
 async def test_a_damaged_cache_heals_itself(silu, make_evaluator, home):
     evaluator = make_evaluator(home=home)
     assert await correct(evaluator, silu)

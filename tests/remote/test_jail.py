@@ -17,6 +17,7 @@ from remote import deadlock, jail_backends, sandbox
 from remote.errors import InfrastructureError
 from remote.jail_backends import JailedProgram, JailLimits, JailStrength, jail_strength
 from remote.sandbox import JailResult, run_jailed
+from tests.support.sweeps import parametrize_sweep
 
 PROBE = JailedProgram("", limits=JailLimits(cpu_s=10))
 BUILDABLE = [strength for strength in JailStrength if jail_backends.can_build_jail(strength, PROBE)]
@@ -62,12 +63,17 @@ def walled_attack(request, tmp_path):
     return run
 
 
+in_each_jail_slowly = parametrize_sweep("attack", BUILDABLE, indirect=True)
+"""For tests that wait for limits: a quick run tries the strongest jail."""
+
+
 async def test_request_and_answer(attack):
     result = await attack("answer(sys.stdin.read()[::-1])", stdin=b"abc")
     assert result == JailResult(b"'cba'", 0, "", truncated=False, cpu_exhausted=False)
     assert not result.was_killed
 
 
+@in_each_jail_slowly
 async def test_what_waits_for_ever_is_ended_and_told_from_what_computes(attack, monkeypatch):
     monkeypatch.setattr(deadlock, "LOOK_S", 0.05)
     monkeypatch.setattr(deadlock, "LOOKS", 30)
@@ -214,6 +220,7 @@ async def test_limits_cannot_be_raised(walled_attack):
     assert eval(result.answer) == "ValueError"
 
 
+@in_each_jail_slowly
 async def test_an_endless_loop_ends_by_its_cpu_time(attack):
     result = await attack("while True: pass", cpu_s=1)
     assert result.cpu_exhausted
@@ -221,12 +228,14 @@ async def test_an_endless_loop_ends_by_its_cpu_time(attack):
     assert not result.was_killed
 
 
+@in_each_jail_slowly
 async def test_ignoring_the_cpu_signal_does_not_help(attack):
     body = "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass"
     result = await attack(body, cpu_s=1)
     assert result.cpu_exhausted
 
 
+@in_each_jail_slowly
 async def test_sleeping_ends_by_the_clock(attack, processes, monkeypatch):
     monkeypatch.setattr(deadlock, "LOOK_S", 10.0)  # the clock ends it first
     with pytest.raises(InfrastructureError) as caught:

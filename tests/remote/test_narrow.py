@@ -6,6 +6,7 @@ import pytest
 
 import seeds
 from state.model import Level, Verdict
+from tests.support.sweeps import parametrize_sweep
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def narrow(bench):
     return bench(seeds.build_problem({**files, "problem.toml": text.encode()}))
 
 
-@pytest.mark.parametrize("level", [Level.SLICES, Level.WHOLE])
+@parametrize_sweep("level", [Level.SLICES, Level.WHOLE], quick=[Level.WHOLE])
 async def test_a_right_kernel_is_found_right(narrow, evaluator, level):
     answer = await evaluator.evaluate(narrow.request(level=level), narrow.blobs)
     assert answer.evaluation.verdict is Verdict.CORRECT, answer.evaluation.error

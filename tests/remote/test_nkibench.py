@@ -7,6 +7,7 @@ import pytest
 import seeds
 from state.model import Verdict
 from tests.seeds.nkibench_files import KERNEL, REFERENCE, write
+from tests.support.sweeps import parametrize_sweep
 
 CURRENT = """
 import nki
@@ -45,7 +46,7 @@ def rows(tmp_path, bench):
     return bench(seeds.load_problem(write(tmp_path)))
 
 
-@pytest.mark.parametrize("source", [KERNEL, CURRENT], ids=["legacy", "current"])
+@parametrize_sweep("source", [KERNEL, CURRENT], ids=["legacy", "current"], quick=["current"])
 async def test_kernels_of_either_namespace_are_judged_in_shapes_of_their_own(rows, evaluator, source):
     answer = await evaluator.evaluate(rows.request(source, size="full"), rows.blobs)
     assert answer.evaluation.verdict is Verdict.CORRECT, answer.evaluation.error
@@ -53,13 +54,14 @@ async def test_kernels_of_either_namespace_are_judged_in_shapes_of_their_own(row
     assert set(answer.evaluation.rel_l2) == set(rows.problem.spec.seeds)
 
 
-@pytest.mark.parametrize(
+@parametrize_sweep(
     ("old", "new", "code"),
     [
         ("nl.add(mean, eps)", "nl.add(mean, 0.001)", "wrong_result"),
         ("/ 64", "/ 32", "wrong_result"),
         ("(2, 128, 64), dtype", "(1, 128, 64), dtype", "output_shape"),
     ],
+    quick=1,
 )
 async def test_wrong_ones_are_refused(rows, evaluator, old, new, code):
     source = KERNEL.replace(old, new, 1)
@@ -76,6 +78,7 @@ async def test_outputs_in_another_order_are_wrong_under_any_shape(rows, evaluato
     assert answer.evaluation.error.code == "wrong_result"
 
 
+@pytest.mark.slow
 async def test_a_large_output_is_judged_in_tiles_whatever_its_shape(tmp_path, bench, evaluator):
     """More elements than are compared whole; rows of kernel and problem have different lengths."""
     reference = REFERENCE.replace("M = 256", "M = 32768").replace("(2, 128, 64)", "(16, 128, 1024)")

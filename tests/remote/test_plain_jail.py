@@ -49,6 +49,7 @@ def test_what_it_says_on_stderr_is_kept(run):
     assert "no kernel" in found.stderr
 
 
+@pytest.mark.slow
 def test_who_sleeps_for_ever_is_ended_by_the_clock(run):
     with pytest.raises(InfrastructureError) as caught:
         run("time.sleep(3600)", wall_s=3)

@@ -117,6 +117,7 @@ def endless(source: str) -> str:
     return source.replace("    return", "    while True:\n        pass\n    return", 1)
 
 
+@pytest.mark.slow
 async def test_a_kernel_that_ends_its_jail_takes_no_other_with_it(make_evaluator, silu, half):
     evaluator = make_evaluator(jail_limits=JailLimits(cpu_s=2))
     one, lost, other = await predicted(evaluator, silu, silu.kernel, endless(silu.kernel), half)

@@ -17,6 +17,7 @@ from remote.judge.tiled_reference import as_outputs
 from seeds.inputs import draw_inputs
 from seeds.spec import RelationSpec
 from state.model import Verdict
+from tests.support.sweeps import QUICK_PROBLEMS, parametrize_sweep
 
 PROBLEMS = seeds.builtin_problems()
 
@@ -51,7 +52,7 @@ def smaller(problem):
     return replace(problem, spec=problem.spec.model_copy(update={"sizes": sizes}))
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@parametrize_sweep("name", PROBLEMS, quick=QUICK_PROBLEMS)
 def test_every_problem_says_what_must_hold_and_its_initial_kernel_keeps_it(name):
     problem = smaller(seeds.load_problem(name))
     permuted = [item for item in problem.spec.relations if "permute" in " ".join(item.inputs.values())]
@@ -59,7 +60,9 @@ def test_every_problem_says_what_must_hold_and_its_initial_kernel_keeps_it(name)
     assert found(problem, kernel_of(problem)) is None
 
 
-@pytest.mark.parametrize("name", ["bmm_softmax", "mamba", "rope_single_freq_apply", "rmsnorm_matmul"])
+@parametrize_sweep(
+    "name", ["bmm_softmax", "mamba", "rope_single_freq_apply", "rmsnorm_matmul"], quick=QUICK_PROBLEMS
+)
 def test_references_keep_them_to_rounding(name):
     problem = seeds.load_problem(name)
     assert found(problem, reference_of(problem), tolerance=1e-7) is None
@@ -86,7 +89,12 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("name", "relation"), WRONG.values(), ids=WRONG)
+@parametrize_sweep(
+    ("name", "relation"),
+    WRONG.values(),
+    ids=WRONG,
+    quick=["silu is not linear", "an epsilon is in the way", "softmax is not linear in scores"],
+)
 def test_what_does_not_hold_of_the_mathematics_is_found_on_the_reference(name, relation):
     problem = seeds.load_problem(name)
     said = found(problem, reference_of(problem), relation={"name": "claimed", **relation})
@@ -110,6 +118,7 @@ def test_what_is_drawn_repeats_for_the_same_program_and_differs_between_programs
     assert not np.array_equal(seen[b"one"][0], seen[b"other"][0])
 
 
+@pytest.mark.slow
 def test_only_parts_of_large_outputs_are_asked_for():
     problem = seeds.load_problem("silu")
     asked = []
@@ -180,6 +189,7 @@ def knowing(problem) -> str:
     return source.replace("\n\n\n@nki.jit", f"\nVALUES = {values!r}\n\n\n@nki.jit")
 
 
+@pytest.mark.slow
 async def test_a_kernel_that_knows_the_judges_inputs_is_caught_by_what_it_says_of_others(silu, evaluator):
     problem, source = silu.problem, knowing(silu.problem)
     honest, knows = kernel_of(problem), kernel_of(problem, source)
@@ -194,6 +204,7 @@ async def test_a_kernel_that_knows_the_judges_inputs_is_caught_by_what_it_says_o
     assert "do not depend on each other" in answer.evaluation.error.message
 
 
+@pytest.mark.slow
 async def test_a_wrong_declaration_is_the_problems_fault_not_a_kernels(bench, evaluator):
     files = dict(seeds.load_problem("silu").files)
     files["problem.toml"] = files["problem.toml"].replace(

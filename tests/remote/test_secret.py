@@ -56,6 +56,7 @@ def test_it_decides_where_the_tiles_lie_and_nothing_else():
     assert extents[0] == extents[1]
 
 
+@pytest.mark.slow
 async def test_another_secret_has_tiles_of_its_own(tmp_path, monkeypatch):
     asked = []
     run_jailed = references.run_jailed
@@ -85,6 +86,7 @@ def test_no_message_shows_it():
     assert "hush" not in str(caught.value)
 
 
+@pytest.mark.slow
 async def test_no_kernel_is_told(evaluator, silu, monkeypatch):
     told = []
     run_jailed = references.run_jailed

@@ -16,6 +16,7 @@ from remote.judge.job import JudgeJob
 from remote.judge.spans import InputSource
 from seeds.inputs import draw_inputs, dtype_of
 from targets.nki.judge.trials import find_boxes_read
+from tests.support.sweeps import parametrize_sweep, scale_examples
 
 SPECS = [seeds.load_problem(name).spec for name in ("adamw", "mamba", "gqa_full")]
 BOXES = st.lists(
@@ -52,9 +53,9 @@ def sources_of(spec, name):
     return seed_stream.seed_sources(spec, "reduced", int(name), marks)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=scale_examples(15), deadline=None)
 @given(data=st.data())
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+@parametrize_sweep("spec", SPECS, ids=[spec.name for spec in SPECS])
 def test_parts_of_any_set_are_what_the_whole_has_there(spec, data):
     name = data.draw(st.sampled_from(suite.all_sets(spec)))
     for source, whole in zip(sources_of(spec, name), whole_of(spec, name), strict=True):
@@ -117,7 +118,7 @@ def job_of(spec, excerpts):
     return JudgeJob(spec=spec, problem="p", size="reduced", target="trn2", references={}, excerpts=excerpts)
 
 
-@pytest.mark.parametrize("name", ["0", "wide"])
+@parametrize_sweep("name", ["0", "wide"], quick=["wide"])
 def test_only_sets_that_cannot_be_kept_are_made_in_parts(name):
     spec = SPECS[0]
     whole = whole_of(spec, name)

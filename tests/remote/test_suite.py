@@ -15,11 +15,12 @@ from remote.judge.rounding_noise import run_in_float32, run_in_narrow_type
 from remote.judge.tiled_reference import SeparableAxis, make_tiled_reference
 from seeds.inputs import draw_inputs
 from seeds.spec import ProblemSpec, parse_spec
+from tests.support.sweeps import parametrize_sweep, scale_examples
 
 ADAMW = seeds.load_problem("adamw").spec
 
 
-@pytest.mark.parametrize("name", suite.all_sets(ADAMW))
+@parametrize_sweep("name", suite.all_sets(ADAMW), quick=3)
 def test_every_set_is_what_the_problem_takes_and_always_the_same(name):
     arrays = suite.draw_set(ADAMW, "reduced", name)
     again = suite.draw_set(ADAMW, "reduced", name)
@@ -90,6 +91,7 @@ def reference(name: str):
     return names["reference"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "axes"),
     [
@@ -173,7 +175,7 @@ def test_heads_that_are_shared_otherwise_are_not_cut(head_of, q_heads, k_heads, 
     )
 
 
-@settings(max_examples=20)
+@settings(max_examples=scale_examples(20))
 @given(st.integers(1, 400), st.integers(0, 2**32 - 1))
 def test_honest_float32_is_float32_in_another_order(length, seed):
     generator = np.random.default_rng(seed)

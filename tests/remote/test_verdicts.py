@@ -15,6 +15,7 @@ from remote.jail_backends import JailLimits
 from remote.pool import WorkerLimits
 from state.model import Verdict
 from targets.nki.judge.program import TIMELINE_PARTS
+from tests.support.sweeps import parametrize_sweep
 
 HEAD = """import nki
 import nki.isa as nisa
@@ -130,7 +131,24 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+@parametrize_sweep(
+    "case",
+    CASES.values(),
+    ids=CASES.keys(),
+    quick=[
+        "changed constant",
+        "transposed shape",
+        "import of os",
+        "open",
+        "not Python",
+        "not text",
+        "raises",
+        "empty file",
+        "unwritten tail",
+        "endless instructions",
+        "constants beyond what a program may hold",
+    ],
+)
 async def test_verdict(case, silu, make_evaluator, monkeypatch):
     verdict, stage, code, line, make = case
     monkeypatch.setattr(targets.nki.tracer, "MAX_INSTRUCTIONS", 5000)
@@ -199,6 +217,7 @@ async def test_correct(silu, evaluator):
     assert {"lint", "jail", "numerics", "timing"} <= set(answer.stage_ms)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["matmul", "rmsnorm_matmul"])
 async def test_the_other_initial_kernels_are_correct(name, bench, evaluator):
     problem = bench(seeds.load_problem(name))
@@ -206,6 +225,7 @@ async def test_the_other_initial_kernels_are_correct(name, bench, evaluator):
     assert answer.evaluation.is_correct
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rmsnorm_matmul", "silu"])
 async def test_initial_kernels_are_correct_at_the_full_size(name, bench, evaluator):
     problem = bench(seeds.load_problem(name))
@@ -227,6 +247,7 @@ async def test_faster_than_the_bound_is_refused(bench, evaluator):
     assert len(answer.evaluation.rel_l2) == 5
 
 
+@pytest.mark.slow
 async def test_the_same_request_gives_the_same_bytes(silu, make_evaluator):
     answers = []
     for _ in range(2):
@@ -237,6 +258,7 @@ async def test_the_same_request_gives_the_same_bytes(silu, make_evaluator):
     assert len({tuple(answer.artefacts.items()) for answer in answers}) == 1
 
 
+@pytest.mark.slow
 async def test_many_at_once_all_come_back(silu, make_evaluator, processes):
     evaluator = make_evaluator(slots=2)
     sources = [silu.kernel.replace("TILE_N = 1024", f"TILE_N = {size}") for size in (256, 512, 1024, 2048)]
@@ -272,6 +294,7 @@ async def test_a_reduced_size_judges_only_problems_that_say_it_may(bench, evalua
     assert caught.value.code == "not_shape_generic"
 
 
+@pytest.mark.slow
 async def test_the_only_size_of_a_problem_is_judged_whatever_its_name(bench, evaluator):
     files = dict(seeds.load_problem("silu").files)
     text = files["problem.toml"].decode().replace("shape_generic = true", "shape_generic = false")
@@ -283,10 +306,10 @@ async def test_the_only_size_of_a_problem_is_judged_whatever_its_name(bench, eva
     assert answer.evaluation.verdict is Verdict.CORRECT
 
 
-@pytest.mark.parametrize("case", [
+@parametrize_sweep("case", [
     ("slices", None, False), ("slices", 0.001, False), ("slices", 1e6, True), ("one_seed", 1e6, True),
     ("whole", None, True),
-])  # fmt: skip
+], quick=2)  # fmt: skip
 async def test_a_gain_too_good_has_everything_judged(case, silu, evaluator, monkeypatch):
     level, base_ms, whole = case
     judged = []

@@ -18,6 +18,7 @@ from remote.judge.numerics import output_fault, rel_l2
 from seeds.inputs import draw_inputs
 from targets.nki.judge import rules
 from tests.seeds.statements import STATEMENTS
+from tests.support.sweeps import QUICK_PROBLEMS, parametrize_sweep
 
 PROBLEMS = seeds.builtin_problems()
 
@@ -36,7 +37,7 @@ def traced(name, size, target):
     return nki_sim.trace(problem.kernel, args=args, target=target)
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@parametrize_sweep("name", PROBLEMS, quick=QUICK_PROBLEMS)
 def test_reference_agrees_with_an_independent_statement(name):
     problem = seeds.load_problem(name)
     inputs = draw_inputs(problem.spec, "reduced", 7)
@@ -46,7 +47,7 @@ def test_reference_agrees_with_an_independent_statement(name):
     assert rel_l2([out], [truth]) < 1e-7
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@parametrize_sweep("name", PROBLEMS, quick=QUICK_PROBLEMS)
 def test_every_input_counts_and_stays_as_it_is(name):
     problem = seeds.load_problem(name)
     inputs = draw_inputs(problem.spec, "reduced", 0)
@@ -76,7 +77,7 @@ def test_silu_reference_survives_extreme_inputs():
     assert out.tolist()[0][2:] == [0.0, 200.0, np.float32(1e30)]
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@parametrize_sweep("name", PROBLEMS, quick=QUICK_PROBLEMS)
 def test_correct_on_every_seed_at_the_reduced_size(name):
     problem = seeds.load_problem(name)
     program = traced(name, "reduced", "trn2")
@@ -87,13 +88,13 @@ def test_correct_on_every_seed_at_the_reduced_size(name):
 
 
 @pytest.mark.parametrize("target", targets.names())
-@pytest.mark.parametrize("size", ["reduced", "full"])
+@parametrize_sweep("size", ["reduced", "full"], quick=1)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_obeys_every_rule(name, size, target):
     assert checks.check(traced(name, size, target), targets.load(target)) == []
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@parametrize_sweep("name", PROBLEMS, quick=QUICK_PROBLEMS)
 def test_the_reduced_size_keeps_the_loops_and_the_tails_of_the_full_one(name):
     full, reduced = (instructions(traced(name, size, "trn2")) for size in ("full", "reduced"))
     assert {line: len(set(forms)) for line, forms in full.items()} == {

@@ -35,6 +35,7 @@ def result(alone: None) -> dict[str, Any]:
     return json.loads(output.getvalue())
 
 
+@pytest.mark.slow
 def test_it_runs_and_its_result_has_the_documented_shape(result: dict[str, Any]) -> None:
     assert set(result) == {"machine", "appends", "replay", "start_up"}
     assert set(result["machine"]) == {"python", "sqlite", "system", "cpus"}
@@ -53,6 +54,7 @@ def test_the_kept_result_is_of_a_full_run() -> None:
     assert [row["events"] for row in kept["start_up"]] == [100_000, 1_000_000]
 
 
+@pytest.mark.slow
 def test_what_was_measured_is_positive_and_what_was_not_is_null(result: dict[str, Any]) -> None:
     assert all(row["log_per_s"] > 0 and row["eventsourcing_per_s"] is None for row in result["appends"])
     single, *together = result["appends"]

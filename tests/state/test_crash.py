@@ -20,6 +20,7 @@ from state.log import EventLog
 from state.reader import LogReader
 from state.verify import verify_log
 from tests.state import killed
+from tests.support.sweeps import parametrize_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 EVENTS = 30
@@ -118,7 +119,7 @@ POINTS = (
 )
 
 
-@pytest.mark.parametrize("at", POINTS)
+@parametrize_sweep("at", POINTS, quick=8)
 def test_killed_at_a_point_it_loses_nothing_and_ends_like_its_twin(
     home: Path, kill: Kill, twin: str, at: str
 ) -> None:
@@ -139,7 +140,7 @@ def test_killed_again_while_recovering_it_still_finishes(home: Path, kill: Kill,
     assert finish(home) == twin
 
 
-@pytest.mark.parametrize("seed", range(4))
+@parametrize_sweep("seed", range(4), quick=1)
 def test_killed_at_random_many_times_it_finishes_like_its_twin(
     home: Path, kill: Kill, twin: str, seed: int
 ) -> None:

@@ -28,6 +28,7 @@ from state.errors import LogDamaged
 from state.log import EventLog
 from state.reader import LogReader
 from state.verify import verify_file, verify_log
+from tests.support.sweeps import parametrize_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 Perform = Callable[..., int]
@@ -139,7 +140,7 @@ def state_of(scene: Scene) -> object:
     return log_of(scene.home), file_of(scene.file)
 
 
-@pytest.mark.parametrize("verb", SCENES)
+@parametrize_sweep("verb", SCENES, quick=["archive", "migrate"])
 def test_killed_at_any_point_it_leaves_before_or_after(tmp_path: Path, perform: Perform, verb: str) -> None:
     before = Scene(tmp_path / "before", tmp_path / "before.file")
     SCENES[verb](before)

@@ -25,6 +25,7 @@ from state.log import EventLog
 from state.model import SYSTEM_STREAM
 from state.reader import LogReader
 from state.records import NewEvent, RecordedEvent
+from tests.support.sweeps import scale_examples
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,7 +60,7 @@ SELECTIONS = st.fixed_dictionaries(
 
 
 @given(how=SELECTIONS)
-@settings(max_examples=150)
+@settings(max_examples=scale_examples(150))
 def test_every_selection_is_what_a_scan_would_give(two_runs, how) -> None:
     home, stored = two_runs
     wanted = [

@@ -20,6 +20,7 @@ from state.fold import RunState, apply_event, dump_semantic, state_hash
 from state.log import EventLog
 from state.model import PauseCause
 from state.records import EventRow, NewEvent, RecordedEvent
+from tests.support.sweeps import scale_examples
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -103,7 +104,7 @@ BODIES = st.dictionaries(
     | BODIES.map(lambda inner: {"config": inner})
     | BODIES.map(lambda inner: {"config": {"search": inner}})
 )
-@settings(max_examples=40)
+@settings(max_examples=scale_examples(40))
 def test_upcasters_are_total_and_change_nothing_that_they_are_given(
     kind: tuple[str, int], body: object
 ) -> None:
@@ -113,7 +114,7 @@ def test_upcasters_are_total_and_change_nothing_that_they_are_given(
 
 
 @given(kind=st.sampled_from(sorted(EVENT_TYPES)), version=st.integers(0, 4), payload=JSON)
-@settings(max_examples=300)
+@settings(max_examples=scale_examples(300))
 def test_any_payload_of_any_version_is_read_or_named(kind: str, version: int, payload: object) -> None:
     text = json.dumps(payload)
     with suppress(LogDamaged, LogTooNew):

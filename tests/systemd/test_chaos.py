@@ -14,6 +14,7 @@ def small(number: int) -> RunConfig:
     return RunConfig(problem="silu", size="reduced", seed=number, search=search)
 
 
+@pytest.mark.slow
 def test_runs_that_were_struck_in_every_way_end_as_their_undisturbed_twins(tmp_path):
     if reason := why_not():
         pytest.skip(reason)

@@ -16,6 +16,8 @@ from benchmarks.booted import CONTROLLERS, Booted, eventually
 from state.verify import verify_log
 from tests.systemd.conftest import Service
 
+pytestmark = pytest.mark.slow
+
 MEMORY_MAX = 768 << 20
 TASKS_MAX = 96
 

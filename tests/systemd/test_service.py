@@ -15,6 +15,8 @@ from benchmarks.booted import eventually
 from tests.adversarial.model import body
 from tests.systemd.conftest import BIN, DROP_INS, SECRET, Service
 
+pytestmark = pytest.mark.slow
+
 
 def test_it_is_ready_enabled_and_says_what_it_is_at(service):
     assert service.show("ActiveState", "UnitFileState") == ["active", "enabled"]

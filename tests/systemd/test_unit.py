@@ -94,6 +94,7 @@ SHUT = {
 """What the unit leaves open: text of it, and what that is when shut."""
 
 
+@pytest.mark.slow
 @pytest.mark.needs("bwrap", package="bubblewrap")
 def test_both_jails_stand_in_the_unit_and_whatever_else_it_shut_would_take_one_away(machine):
     machine.write("/opt/probe.py", PROBE)

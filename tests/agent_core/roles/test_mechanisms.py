@@ -57,6 +57,7 @@ def first_ms() -> float:
 # --- the model is what it says --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_model_of_good_answers_has_only_valid_kernels_and_gets_faster():
     runs = [run(Habits(), seed) for seed in SEEDS]
     assert {valid_rate(world) for world, _ in runs} == {1.0}
@@ -108,6 +109,7 @@ def rates(habits: Habits, repairs: int) -> list[float]:
     return [valid_rate(run(habits, seed, repairs=repairs, rounds=3, plans=4)[0]) for seed in SEEDS]
 
 
+@pytest.mark.slow
 def test_repair_raises_the_rate_of_valid_kernels_of_a_model_that_reads_errors():
     habits = Habits(broken=0.4, wrong=0.1)
     without, with_repair = rates(habits, 0), rates(habits, 2)
@@ -115,6 +117,7 @@ def test_repair_raises_the_rate_of_valid_kernels_of_a_model_that_reads_errors():
     assert mean(with_repair) < 1.0  # wrong numbers name no culprit
 
 
+@pytest.mark.slow
 def test_repair_does_nothing_for_a_model_that_ignores_errors():
     habits = Habits(broken=0.4, wrong=0.1, reads_errors=False)
     assert rates(habits, 2) == rates(habits, 0)
@@ -132,6 +135,7 @@ def gains(habits: Habits, experiences: int) -> list[float]:
     return [speedup(run(habits, seed, experiences=experiences, plans=1)[0]) for seed in SEEDS]
 
 
+@pytest.mark.slow
 def test_memory_helps_a_model_that_reads_it():
     without, with_memory = gains(Habits(), 0), gains(Habits(), 16)
     assert mean(with_memory) > mean(without) * 1.1

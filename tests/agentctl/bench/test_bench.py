@@ -258,6 +258,7 @@ def test_wrong_options_are_named(flags: tuple[str, ...], words: str):
     assert words in str(ask(*flags).exception)
 
 
+@pytest.mark.slow
 def test_a_run_is_one_of_agentctl():
     found = runs.run_job(
         BenchJob("silu", "reduced", "trn2", 0, "greedy-blind"), JobBudget(candidates=2, minutes=5)

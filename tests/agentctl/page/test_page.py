@@ -195,6 +195,7 @@ def test_the_keyboard_is_enough(browser, served, reader):
     found.clean()
 
 
+@pytest.mark.slow
 def test_a_run_is_steered_and_the_answers_are_the_log_s(browser, tmp_path):
     home = tmp_path / "home"
     recorded.record(home, {RUN: recorded.world_of().finish(until=lambda state: state.round == 2)})

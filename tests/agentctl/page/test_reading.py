@@ -13,11 +13,12 @@ from tests.agentctl.page.browsing import CONTRASTS, EDGES, visit
 from tests.agentctl.page.conftest import FORK, OTHER, RUN
 from tests.agentctl.page.serving import serving
 from tests.support import recorded
+from tests.support.sweeps import parametrize_sweep
 
 pytestmark = [
     pytest.mark.needs("chromium", package="chromium"),
-    pytest.mark.parametrize("width", [1280, 400]),
-    pytest.mark.parametrize("scheme", ["light", "dark"]),
+    parametrize_sweep("width", [1280, 400]),
+    parametrize_sweep("scheme", ["light", "dark"]),
 ]
 
 TABS = {

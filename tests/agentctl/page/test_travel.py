@@ -30,6 +30,7 @@ def places(reader) -> tuple[int, int, int]:
     return last // 6, last // 2, last
 
 
+@pytest.mark.slow
 def test_every_part_is_of_the_moment(browser, steered, reader):
     found = visit(browser, steered)
     page = found.open(f"#/run/{RUN}")
@@ -63,6 +64,7 @@ def test_every_part_is_of_the_moment(browser, steered, reader):
     found.clean()
 
 
+@pytest.mark.slow
 def test_parts_that_show_follow_the_slider(browser, steered, reader):
     """Without another click: what is open is drawn again for each moment, and for now."""
     found = visit(browser, steered)
@@ -81,6 +83,7 @@ def test_parts_that_show_follow_the_slider(browser, steered, reader):
     found.clean()
 
 
+@pytest.mark.slow
 def test_cost_and_health_follow_a_run_that_proceeds(browser, tmp_path):
     home, world = tmp_path / "home", recorded.world_of().finish()
     events = recorded.asking(world)
@@ -101,6 +104,7 @@ def test_cost_and_health_follow_a_run_that_proceeds(browser, tmp_path):
             found.clean()
 
 
+@pytest.mark.slow
 def test_a_kernel_is_as_it_was_then(browser, steered, reader):
     """Opened from the past, a kernel has the verdicts of then, and its links stay there."""
     found = visit(browser, steered)
@@ -147,6 +151,7 @@ def test_the_slider_is_told_and_moved_by_keys(browser, steered, reader):
     found.clean()
 
 
+@pytest.mark.slow
 def test_from_the_past_a_run_can_only_be_forked(browser, steered, reader):
     """The form has the event that is looked at, also after the slider has moved on."""
     found = visit(browser, steered)

@@ -139,6 +139,7 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.needs("chromium", package="chromium")
 def test_a_browser_shows_it_without_asking_anybody(made, hostile, tmp_path):
     """Both widths and schemes: nothing is refused by the policy, requested, or wider than the window."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -250,7 +251,7 @@ def test_what_status_prints_on_a_narrow_terminal(ctl, busy, monkeypatch, width):
 
 
 @pytest.fixture
-def called(ctl, home, tmp_path, monkeypatch):
+def called(ctl, home, recorded, tmp_path, monkeypatch):
     """Call one of `STEERING` on a home of its own, with what it names in place."""
     monkeypatch.setenv("NKI_AGENT_RUN__EVALUATOR", "fake")
     monkeypatch.setattr("agentctl.command_answers.QUEUED_AFTER_SECONDS", 0.0)
@@ -302,7 +303,7 @@ def called(ctl, home, tmp_path, monkeypatch):
         return stand.get(word, word)
 
     def call(name: str, *more: str):
-        record(home, {RUN: world_of().finish()})
+        shutil.copytree(recorded, home)
         arguments = [make(one) for one in STEERING[name] if one != "RECEIVER"]
         if "RECEIVER" not in STEERING[name]:
             return ctl(*arguments, *more, home=home)

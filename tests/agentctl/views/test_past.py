@@ -13,6 +13,7 @@ from daemon.errors import DaemonError
 from state.log import EventLog
 from state.reader import LogReader
 from tests.support import recorded
+from tests.support.sweeps import parametrize_sweep
 
 RUN, FORK = "toy-1", "toy-2"
 
@@ -38,7 +39,7 @@ def reader(world, events, tmp_path_factory):
         yield found
 
 
-@pytest.mark.parametrize("share", [0.02, 0.1, 0.33, 0.5, 0.75, 0.9, 1.0])
+@parametrize_sweep("share", [0.02, 0.1, 0.33, 0.5, 0.75, 0.9, 1.0], quick=[0.1, 0.5, 1.0])
 def test_a_moment_is_told_as_when_it_was_the_latest(reader, world, events, tmp_path, share):
     at = max(1, round(share * len(events)))
     home = tmp_path / "home"

@@ -38,6 +38,7 @@ from state.model import PauseCause, RunStatus, StopReason
 from state.records import NewEvent
 from tests.daemon.calls import models
 from tests.daemon.calls.models import CONFIG, MODEL, FakeProvider, answering
+from tests.support.sweeps import parametrize_sweep
 
 
 @pytest.fixture
@@ -205,7 +206,7 @@ def _request(event_log: EventLog, key: str, run: str):
 # --- failures -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@parametrize_sweep(
     "kind",
     [FailureKind.RATE, FailureKind.OVERLOADED, FailureKind.TRANSPORT, FailureKind.SERVER],
 )

@@ -13,9 +13,10 @@ from nki_sim.compiler.compiled_program import LOAD_AGAIN, RELOAD
 from tests.nki_sim.compiler.generated import TILE_BYTES, Writer, inputs
 from tests.nki_sim.compiler.oracle import agrees, moved, small
 from tests.nki_sim.legacy_kernels import tracer
+from tests.support.sweeps import scale_examples
 
 
-@settings(max_examples=40, derandomize=True, deadline=None)
+@settings(max_examples=scale_examples(40), derandomize=True, deadline=None)
 @given(
     seed=st.integers(0, 1 << 32), rounds=st.integers(1, 4), tiles=st.integers(4, 24), cores=st.integers(1, 2)
 )

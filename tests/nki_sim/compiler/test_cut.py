@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from nki_sim.compiler.tile_cuts import TileBox, access_box, can_narrow, cut_load, narrow_access
 from nki_sim.forms import Dims, Operand, Site
+from tests.support.sweeps import scale_examples
 
 ROWS, ROW = 16, 48
 SOURCE = 4096
@@ -53,7 +54,7 @@ def loads(draw: Any) -> tuple[Operand, int, Operand, int]:
     return operand("dst", tuple(dims), start), start * ROW + column, operand("src", tuple(walk)), SOURCE
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scale_examples(150), deadline=None)
 @given(load=loads(), data=st.data())
 def test_a_cut_load_brings_what_the_whole_one_does_to_the_part(
     load: tuple[Operand, int, Operand, int], data: Any

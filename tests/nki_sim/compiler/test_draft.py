@@ -17,6 +17,7 @@ from nki_sim.forms import Form, Site
 from nki_sim.frontend import isa
 from nki_sim.frontend import language as nl
 from nki_sim.program.ir import Program
+from tests.support.sweeps import scale_examples
 
 Build = Callable[..., Program]
 
@@ -51,7 +52,7 @@ def test_a_draft_that_nobody_changes_is_the_program(draft: ProgramDraft) -> None
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=scale_examples(50), deadline=None)
 @given(data=st.data())
 def test_splicing_is_what_it_is_on_lists(data: Any, building: Build) -> None:
     draft = draft_of(building)

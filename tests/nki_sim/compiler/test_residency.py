@@ -17,6 +17,7 @@ from nki_sim.frontend import isa, language
 from nki_sim.program.ir import Program
 from nki_sim.timing.schedule import schedule
 from tests.nki_sim.compiler.oracle import TRN1, agrees, moved, small
+from tests.support.sweeps import scale_examples
 
 Build = Callable[..., Program]
 WIDTH = 64
@@ -88,7 +89,7 @@ def account(order: str) -> tuple[int, int, int]:
     return saved, reloaded, 0
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=scale_examples(50), deadline=None)
 @given(order=st.text(alphabet="abcde", min_size=1, max_size=16))
 def test_what_moves_is_that_of_an_account_use_by_use(order: str, building: Build) -> None:
     """Every use changes the tile, so that leaving always means saving."""

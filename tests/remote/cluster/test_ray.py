@@ -41,6 +41,7 @@ async def until(condition) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 async def test_a_local_cluster_judges_as_this_machine_does_and_survives_what_goes_wrong(tmp_path):
     silu = Bench(seeds.load_problem("silu"))
     here = LocalEvaluator(home=tmp_path / "home", slots=1, allow_weak_jail=True)

@@ -24,6 +24,7 @@ from remote.hostside.workdir import Workdir
 from remote.ssh.errors import HostProtocolError
 from remote.ssh.job import read_facts, read_result
 from remote.ssh.worker_archive import build_worker_archive
+from tests.support.sweeps import scale_examples
 
 HOSTSIDE = Path(workdir.__file__).parent
 DAY_S = 86400.0
@@ -78,7 +79,7 @@ def test_any_bytes_are_a_message_or_refused_or_not_all_there(data):
     assert len(buffer) <= len(data)
 
 
-@settings(max_examples=30)
+@settings(max_examples=scale_examples(30))
 @given(st.lists(st.tuples(st.dictionaries(st.text(), st.integers()), st.binary())), st.integers(1, 50))
 def test_messages_arrive_as_they_were_in_whatever_pieces(messages, size):
     sent = b"".join(pack_frame(header, payload) for header, payload in messages)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from remote.judge.identity.prime_fields import PrimeField
 from remote.judge.identity.residues import P, Q
+from tests.support.sweeps import scale_examples
 
 FIELDS = [PrimeField(P), PrimeField(Q)]
 SMALL_PRIMES = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]
@@ -74,7 +75,7 @@ def test_roots_multiply_and_are_roots_of_squares(case):
     assert field.is_square(squares, field.square_root(squares)).all()
 
 
-@settings(max_examples=20)
+@settings(max_examples=scale_examples(20))
 @given(st.sampled_from(FIELDS), st.integers(1, 6), st.integers(1, 300), st.integers(1, 6), st.integers(0, 9))
 def test_products_of_matrices_are_exact(field, rows, depth, columns, seed):
     generator = np.random.default_rng(seed)

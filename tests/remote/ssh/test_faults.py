@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.host_faults import CUTS, ENDED_BY, FAULTS, VERBS, cut_at, live_through, rig
+from tests.support.sweeps import parametrize_sweep
 
 pytestmark = [
     pytest.mark.needs("sshd", package="openssh-server"),
@@ -19,7 +20,11 @@ ALSO = {"nothing", "link cut", "300 ms of latency, link cut", "clock a day behin
 }
 
 
-@pytest.mark.parametrize("name", sorted(FAULTS.keys() - ALSO))
+@parametrize_sweep(
+    "name",
+    sorted(FAULTS.keys() - ALSO),
+    quick=["a tenth of packets lost", "job's runner killed", "sshd killed and started again"],
+)
 async def test_a_job_lives_through(name, tmp_path):
     fault = FAULTS[name]
     async with rig(tmp_path, fault) as there:
@@ -40,6 +45,7 @@ async def test_a_job_is_ended_by(name, tmp_path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", CUTS)
 async def test_a_link_may_be_cut_at_any_question(when, tmp_path):
     fault = FAULTS["nothing"]

@@ -84,6 +84,7 @@ async def local(home):
     await made.aclose()
 
 
+@pytest.mark.slow
 @pytest.mark.needs("sshd", package="openssh-server")
 async def test_a_host_gives_the_verdicts_that_are_given_here(sshd, home, local, monkeypatch, tmp_path):
     silu = Bench(seeds.load_problem("silu"))

@@ -132,6 +132,7 @@ async def test_what_outlives_a_step_is_ended_also_orphans_in_sessions_of_their_o
     assert alive(pids) == []
 
 
+@pytest.mark.slow
 async def test_a_deadline_counts_from_the_turn_and_ends_everything(jobs, tmp_path):
     result = await jobs.run_job(spec("spawning", {"pids": str(tmp_path / "pids")}, deadline_s=3))
     assert (result.status, result.answer) == ("deadline", None)

@@ -19,6 +19,7 @@ from remote.ssh.score import EndToEndScore, ScoreError, parse_samples, percentil
 from state.model import Level, RunConfig, ScoreConfig, Verdict
 from tests.remote.conftest import Bench
 from tests.support.hostside import LocalJobs
+from tests.support.sweeps import parametrize_sweep
 
 COMMAND = ("bench", "{kernel}")
 
@@ -50,6 +51,7 @@ async def test_the_metric_is_found(fields, output, samples, workers):
     assert await parse_samples([ran(output)], ScoreConfig(command=COMMAND, **fields), workers) == samples
 
 
+@pytest.mark.slow
 async def test_a_pattern_that_takes_for_ever_on_an_output_is_the_commands_failure_and_stops_nobody(workers):
     config = ScoreConfig(command=COMMAND, pattern=r"(?:a|aa)+\s+(\d+) ms$")
     beats = 0
@@ -176,7 +178,7 @@ def evaluator(local, tmp_path):
     return make
 
 
-@pytest.mark.parametrize(
+@parametrize_sweep(
     ("mark", "verdict", "code"),
     [
         ("# good", Verdict.CORRECT, None),
@@ -184,6 +186,7 @@ def evaluator(local, tmp_path):
         ("# crashes", Verdict.RUNTIME_ERROR, "score_failed"),
     ],
     ids=["holds", "contradicts", "fails"],
+    quick=1,
 )
 async def test_a_gate_is_for_kernels_that_are_judged_on_everything(mark, verdict, code, evaluator):
     silu = Bench(seeds.load_problem("silu"))
@@ -193,6 +196,7 @@ async def test_a_gate_is_for_kernels_that_are_judged_on_everything(mark, verdict
     assert (found.benchmark is None) == (verdict is not Verdict.CORRECT)
 
 
+@pytest.mark.slow
 async def test_a_kernel_that_spoils_the_others_file_gains_nothing(evaluator):
     silu = Bench(seeds.load_problem("silu"))
     request = silu.request(f"# spoils\n{silu.kernel}", level=Level.WHOLE)
@@ -200,6 +204,7 @@ async def test_a_kernel_that_spoils_the_others_file_gains_nothing(evaluator):
     assert (found.verdict, found.error and found.error.code) == (Verdict.UNSTABLE, "score_contradicts")
 
 
+@pytest.mark.slow
 async def test_as_the_objective_the_score_is_the_latency(evaluator):
     silu = Bench(seeds.load_problem("silu"))
     request = silu.request(f"# good\n{silu.kernel}", level=Level.SLICES)
@@ -215,6 +220,7 @@ async def test_as_the_objective_the_score_is_the_latency(evaluator):
     assert "scored by" in made.toolchain()
 
 
+@pytest.mark.slow
 async def test_a_command_that_fails_with_the_first_kernel_too_is_nobodys_fault(evaluator):
     silu = Bench(seeds.load_problem("silu"))
     made = evaluator(command=("/no/such/program", "{kernel}"))

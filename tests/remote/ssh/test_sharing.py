@@ -84,6 +84,7 @@ async def test_no_core_within_the_time_to_wait_is_an_error_of_its_own(neighbours
     assert (await neighbours[1].run_job(spec("echo", cores=1))).status == "done"
 
 
+@pytest.mark.slow
 async def test_a_home_that_is_killed_leaves_no_job_and_no_core(sshd, home, tmp_path):
     """The lease is what ends it, so it is short here; nobody waits for less than its end."""
     await trusted(sshd.link(home), home)
@@ -208,6 +209,7 @@ async def test_a_python_that_is_none_is_told(sshd, home, tmp_path, script, error
     await jobs.aclose()
 
 
+@pytest.mark.slow
 async def test_processes_that_cannot_be_ended_are_named_and_keep_their_core(sshd, home, tmp_path):
     """The worker runs without the right to kill other users' processes, and the step becomes another user."""
     if os.geteuid() != 0:

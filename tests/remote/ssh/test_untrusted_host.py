@@ -17,6 +17,7 @@ from remote.ssh.host_config import host_from_config
 from remote.ssh.job import AnswerReader, read_facts, read_result
 from state.model import PERSON, HostConfig, Level
 from tests.support.hostside import LocalJobs
+from tests.support.sweeps import parametrize_sweep
 
 
 class Tampering(LocalJobs):
@@ -73,7 +74,12 @@ LIES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("lie", LIES.values(), ids=LIES.keys())
+@parametrize_sweep(
+    "lie",
+    LIES.values(),
+    ids=LIES.keys(),
+    quick=["draws other inputs", "has packages whose names fill the log", "probes nonsense"],
+)
 async def test_a_host_that_is_wrong_decides_nothing(lie, local, silu, tmp_path):
     answers, files, code = lie
     with pytest.raises(InfrastructureError) as caught:
@@ -114,6 +120,7 @@ def test_a_configuration_lowers_what_a_host_is_given():
     assert describe_host(named, facts, toolchain="t", slots=1).slots == 1
 
 
+@pytest.mark.slow
 async def test_where_a_sketch_does_not_tell_the_outputs_come_home(local, silu, tmp_path):
     """An error just under the tolerance, where a sketch could say either: the verdict is the exact one."""
     tolerance = silu.problem.spec.rel_l2
@@ -134,6 +141,7 @@ async def test_where_a_sketch_does_not_tell_the_outputs_come_home(local, silu, t
     assert in_full[0] < in_full[1]
 
 
+@pytest.mark.slow
 async def test_what_a_host_threw_away_is_sent_again(local, silu, tmp_path):
     class Tidied(LocalJobs):
         async def run_job(self, job):
@@ -147,6 +155,7 @@ async def test_what_a_host_threw_away_is_sent_again(local, silu, tmp_path):
     assert [job.step for job in jobs.asked].count("execute") == 2
 
 
+@pytest.mark.slow
 async def test_a_candidate_that_comes_again_costs_little_on_the_link(local, silu, tmp_path):
     jobs = LocalJobs(tmp_path / "workdir")
     evaluator = on(jobs, local)
@@ -181,7 +190,7 @@ async def test_a_host_with_a_weak_jail_compiles_no_kernel_of_a_model(local, silu
     assert [job.step for job in jobs.asked] == ["probe"]
 
 
-@pytest.mark.parametrize(("step", "name"), [("compile", "artefact"), ("compare", "pieces.bin")])
+@parametrize_sweep(("step", "name"), [("compile", "artefact"), ("compare", "pieces.bin")], quick=1)
 async def test_a_file_larger_than_it_can_be_is_not_even_asked_for(step, name, local, silu, tmp_path):
     class Announcing(LocalJobs):
         async def run_job(self, job):
@@ -208,7 +217,7 @@ def test_a_duration_that_no_float_can_be_is_refused():
         AnswerReader({"ran_s": 10**400}, "a host").read_span("ran_s")
 
 
-@pytest.mark.parametrize(("author", "held"), [("a model", False), (PERSON, True)])
+@parametrize_sweep(("author", "held"), [("a model", False), (PERSON, True)], quick=1)
 async def test_a_host_whose_walls_are_gone_since_it_was_probed_compiles_no_kernel_of_a_model(
     author, held, local, silu, tmp_path
 ):

@@ -2,4 +2,7 @@
 
 from tests.support.tricks import loops, names, parts, said
 
+FIRSTS = [next(iter(module.TRICKS)) for module in (loops, names, parts, said)]
+"""One of each kind."""
+
 TRICKS = loops.TRICKS | names.TRICKS | parts.TRICKS | said.TRICKS

@@ -25,6 +25,7 @@ from remote.ssh.measure import TimingProtocol
 from state.model import Level, Verdict
 from tests.remote.conftest import Bench
 from tests.support.hostside import LocalJobs
+from tests.support.sweeps import parametrize_sweep
 
 SDK = Path(__file__).parents[3] / "support" / "neuron_sdk"
 GOLDEN = Path(__file__).parent / "golden"
@@ -94,6 +95,7 @@ async def test_the_probe_names_device_toolchain_and_routes(evaluator):
     assert evaluator.toolchain() == "trn2 (trn2.48xlarge) neuronx-cc 2.31.1 nki 0.5.0"
 
 
+@pytest.mark.slow
 async def test_outputs_of_another_size_are_the_kernels_fault_and_not_the_hosts(evaluator, silu):
     found = (await judged(evaluator, silu, f"# stores: float16\n{kernel(silu)}")).evaluation
     assert (found.verdict, found.error and found.error.code) == (Verdict.RUNTIME_ERROR, "output_size")
@@ -119,6 +121,7 @@ async def test_a_right_kernel_is_measured_and_profiled(evaluator, jobs, silu):
     assert answer.device_seconds < sum(answer.stage_ms.values()) / 1000
 
 
+@pytest.mark.slow
 async def test_a_child_is_measured_in_turns_with_its_parent(evaluator, jobs, silu):
     parent = (await judged(evaluator, silu, kernel(silu))).evaluation
     child = kernel(silu, takes="0.4").replace("out", "res")
@@ -143,7 +146,7 @@ DESERVED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", DESERVED.values(), ids=DESERVED.keys())
+@parametrize_sweep("case", DESERVED.values(), ids=DESERVED.keys(), quick=["wrong"])
 async def test_a_kernel_gets_what_it_deserves(case, evaluator, jobs, silu, monkeypatch):
     computes, takes, verdict, stage, code = case
     # The kernel that hosts are compared by, with which a crash is told from a broken device.
@@ -162,7 +165,7 @@ async def test_a_kernel_gets_what_it_deserves(case, evaluator, jobs, silu, monke
 REFUSED = {"load": ("execute", "device_load"), "benchmarked": ("benchmark", "device_error")}
 
 
-@pytest.mark.parametrize("refused", REFUSED)
+@parametrize_sweep("refused", REFUSED, quick=1)
 async def test_what_the_runtime_refuses_is_the_kernels_fault_where_another_still_runs(
     refused, evaluator, jobs, silu, monkeypatch
 ):
@@ -176,6 +179,7 @@ async def test_what_the_runtime_refuses_is_the_kernels_fault_where_another_still
     assert (tried.step, calibrated.step) == (found.stage, "benchmark")
 
 
+@pytest.mark.slow
 async def test_what_a_broken_device_refuses_is_the_hosts_fault(evaluator, jobs, silu, monkeypatch):
     calibration = kernel(silu)
     monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda *_: calibration.encode())
@@ -184,6 +188,7 @@ async def test_what_a_broken_device_refuses_is_the_hosts_fault(evaluator, jobs, 
         await judged(evaluator, silu, kernel(silu))
 
 
+@pytest.mark.slow
 async def test_a_run_that_fails_on_a_broken_device_is_no_verdict(evaluator, silu, monkeypatch):
     calibration = f"# refused: benchmarked\n{kernel(silu)}"
     monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda *_: calibration.encode())
@@ -200,7 +205,9 @@ class Hanging(LocalJobs):
         return replace(result, status="deadline", answer=None) if hangs else result
 
 
-@pytest.mark.parametrize("broken", [False, True], ids=["the kernel's fault", "the device's fault"])
+@parametrize_sweep(
+    "broken", [False, True], ids=["the kernel's fault", "the device's fault"], quick=["the kernel's fault"]
+)
 async def test_a_kernel_that_hangs_the_device_is_timed_out_where_another_still_runs(
     broken, jobs, local, silu, monkeypatch
 ):
@@ -217,6 +224,7 @@ async def test_a_kernel_that_hangs_the_device_is_timed_out_where_another_still_r
         assert (found.verdict, found.error.code) == (Verdict.TIMEOUT, "device_hang")
 
 
+@pytest.mark.slow
 async def test_a_crash_on_a_broken_device_is_no_verdict(evaluator, silu):
     """The calibration kernel of a device that lost its mind fails too: its file has no comment here."""
     with pytest.raises(InfrastructureError) as caught:
@@ -224,7 +232,7 @@ async def test_a_crash_on_a_broken_device_is_no_verdict(evaluator, silu):
     assert caught.value.code == "host_calibration"
 
 
-@pytest.mark.parametrize(
+@parametrize_sweep(
     ("source", "code"),
     [
         (lambda bench: bench.kernel, "vendor_compiler"),
@@ -240,6 +248,7 @@ async def test_what_does_not_compile_says_why(source, code, evaluator, silu):
     assert found.error.code == code, found.error
 
 
+@pytest.mark.slow
 async def test_what_was_compiled_is_not_compiled_again(evaluator, jobs, silu):
     await judged(evaluator, silu, kernel(silu))
     sent = jobs.sent

@@ -18,6 +18,7 @@ from targets.nki.judge.identity import stage
 from targets.nki.judge.identity.stage import identify
 from tests.adversarial.model import edit
 from tests.remote.identity.programs import shapes_of, traced
+from tests.support.sweeps import QUICK_PROBLEMS, parametrize_sweep
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def rejection(job: JudgeJob, kernel: str) -> RejectedError:
     return caught.value
 
 
-@pytest.mark.parametrize("name", seeds.builtin_problems())
+@parametrize_sweep("name", seeds.builtin_problems(), quick=QUICK_PROBLEMS)
 def test_initial_kernels_are_proven(name: str, job) -> None:
     found = judged(job(name), seeds.load_problem(name).kernel)
     assert found.verdict == "proven", found.reason

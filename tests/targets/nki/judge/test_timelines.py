@@ -10,6 +10,7 @@ from remote.errors import InfrastructureError, NoTimelineError
 from remote.jail_backends import JailStrength
 
 
+@pytest.mark.slow
 async def test_a_timeline_is_as_long_as_the_judges_latency(make_evaluator, silu):
     evaluator = make_evaluator()
     made = json.loads(await evaluator.predict_timeline(silu.request(), silu.blobs))

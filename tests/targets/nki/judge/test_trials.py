@@ -19,6 +19,7 @@ from remote.judge.tiled_reference import make_tiled_reference
 from state.model import Verdict
 from targets.nki.judge import trials
 from targets.nki.judge.program import judge_program
+from tests.support.sweeps import parametrize_sweep
 
 INPUTS = InputCache(64 << 20)
 
@@ -117,7 +118,12 @@ LENIENT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "changes"), [(name, rest) for name, *rest in LENIENT.values()], ids=LENIENT)
+@parametrize_sweep(
+    ("name", "changes"),
+    [(name, rest) for name, *rest in LENIENT.values()],
+    ids=LENIENT,
+    quick=["no maximum at all", "no epsilon under the root", "maximum that begins at zero"],
+)
 def test_what_random_inputs_let_pass_the_suite_catches(name, changes, jobs):
     source = edited(name, *changes)
     assert outcome(jobs(name, whole=True), source).verdict is Verdict.CORRECT
@@ -195,7 +201,7 @@ SUBTRACTIONS = (
 )
 
 
-@pytest.mark.parametrize("subtracted", SUBTRACTIONS)
+@parametrize_sweep("subtracted", SUBTRACTIONS, quick=1)
 def test_numbers_in_two_narrow_parts_are_judged_by_their_accuracy(subtracted, jobs):
     parts = PARTS.replace(SUBTRACTED, subtracted)
     found = outcome(jobs("silu"), edited("silu", ("            exp_neg = nl", parts)))
@@ -203,7 +209,7 @@ def test_numbers_in_two_narrow_parts_are_judged_by_their_accuracy(subtracted, jo
     assert found.rel_l2[0] > 1e-6
 
 
-@pytest.mark.parametrize("name", ["silu", "bmm_softmax", "add_rmsnorm_matmul", "adamw", "mamba"])
+@parametrize_sweep("name", ["silu", "bmm_softmax", "add_rmsnorm_matmul", "adamw", "mamba"], quick=1)
 def test_honest_kernels_pass_on_all_sets(name, jobs):
     found = outcome(jobs(name), seeds.load_problem(name).kernel)
     assert found.verdict is Verdict.CORRECT, found.error
@@ -216,6 +222,7 @@ def test_a_kernel_that_writes_to_its_input_is_refused(jobs):
     assert found.error.line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [

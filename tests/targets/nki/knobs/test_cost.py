@@ -20,6 +20,7 @@ from targets.nki.knobs.render import render_kernel
 from targets.nki.knobs.sampling import sample_ir
 from targets.nki.knobs.tracing import trace_workload
 from tests.support.problem_workloads import graph_of
+from tests.support.sweeps import parametrize_sweep
 from tests.support.workloads import WORKLOADS, matmul
 
 LARGE = trace_workload(matmul, {"lhs": ((1024, 1024), "bfloat16"), "rhs": ((1024, 2048), "bfloat16")})
@@ -35,7 +36,7 @@ def _predicted_ns(ir: KernelIR) -> float:
     return forecast_program(program, targets.load(ir.graph.target)).latency_ms * 1e6
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@parametrize_sweep("name", WORKLOADS, quick=["matmul", "softmax", "rmsnorm_matmul"])
 def test_a_kernel_is_not_promised_to_be_slower_than_it_is(name: str) -> None:
     start, rng = WORKLOADS[name].default, Random(2)
     for ir in (start, *(sample_ir(start, rng) for _ in range(4))):

@@ -20,6 +20,7 @@ from targets.nki.knobs.tuning.problem import problem_files
 from targets.nki.knobs.variants import make_variants
 from targets.nki.knobs.workload_file import WORKLOAD_FILE, load_graph
 from tests.support.blobs import Blobs
+from tests.support.sweeps import parametrize_sweep
 from tests.support.workloads import WORKLOADS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -33,8 +34,10 @@ async def evaluator(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[L
     await made.aclose()
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in seeds.builtin_problems() if WORKLOAD_FILE in seeds.load_problem(name).files]
+@parametrize_sweep(
+    "name",
+    [name for name in seeds.builtin_problems() if WORKLOAD_FILE in seeds.load_problem(name).files],
+    quick=["silu"],
 )
 async def test_the_judge_finds_the_graph_of_each_problem_right(name: str, evaluator: LocalEvaluator) -> None:
     """Its default, and a point drawn."""
@@ -74,6 +77,7 @@ def reference(q, k, v):
 """
 
 
+@pytest.mark.slow
 async def test_the_judge_finds_attention_in_rounds_right(evaluator: LocalEvaluator) -> None:
     specs = {"q": ((128, 64), "float32"), "k": ((512, 64), "float32"), "v": ((512, 64), "float32")}
     graph = trace_workload(WORKLOADS["attention"].function, specs)

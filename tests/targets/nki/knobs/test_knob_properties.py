@@ -16,6 +16,7 @@ from targets.nki.knobs.report import follow_hint
 from targets.nki.knobs.sampling import sample_any_point, sample_ir
 from targets.nki.knobs.validity import validity_report
 from tests.support.points import check, turned
+from tests.support.sweeps import parametrize_sweep
 from tests.support.workloads import WORKLOADS
 
 SEEDS = int(os.environ.get("KNOB_SEEDS", "2"))
@@ -36,7 +37,7 @@ def test_the_default_is_valid_and_right(name: str) -> None:
 
 
 @each
-@pytest.mark.parametrize("seed", range(SEEDS))
+@parametrize_sweep("seed", range(SEEDS))
 def test_a_sample_is_valid_and_right(name: str, seed: int) -> None:
     workload = WORKLOADS[name]
     ir = sample_ir(workload.default, _rng(name, seed))
@@ -45,7 +46,7 @@ def test_a_sample_is_valid_and_right(name: str, seed: int) -> None:
 
 
 @each
-@pytest.mark.parametrize("seed", range(SEEDS))
+@parametrize_sweep("seed", range(SEEDS))
 def test_what_stays_valid_when_knobs_are_turned_is_right(name: str, seed: int) -> None:
     """Also points that no sample leads to."""
     workload, rng = WORKLOADS[name], _rng(name, seed)

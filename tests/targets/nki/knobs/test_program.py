@@ -21,6 +21,7 @@ from targets.nki.knobs.render import render_kernel
 from targets.nki.knobs.sampling import sample_ir
 from targets.nki.knobs.variants import make_variants
 from tests.support.points import instructions, turned
+from tests.support.sweeps import parametrize_sweep
 from tests.support.workloads import WORKLOADS
 
 SEEDS = int(os.environ.get("KNOB_SEEDS", "1"))
@@ -45,7 +46,7 @@ def _walk(graph: Graph, rng: Random) -> list[KernelIR]:
     return found
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@parametrize_sweep("name", WORKLOADS, quick=["matmul", "softmax"])
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_digests_are_equal_exactly_where_instructions_are(name: str, seed: int) -> None:
     for number, graph in enumerate(_graphs(name)):

@@ -87,6 +87,7 @@ def test_the_same_past_leads_to_the_same_batch() -> None:
     assert one == other
 
 
+@pytest.mark.slow
 def test_searching_finds_better_points_than_drawing() -> None:
     """On the whole: by how much differs from seed to seed."""
     searched = drawn = 0.0

@@ -19,6 +19,7 @@ from targets.nki.knobs.sampling import sample_any_point, sample_ir
 from targets.nki.knobs.validity import validity_report
 from targets.nki.knobs.variants import IDENTITY, make_variants
 from tests.support.points import check, turned
+from tests.support.sweeps import parametrize_sweep
 from tests.support.workloads import WORKLOADS
 
 SEEDS = int(os.environ.get("KNOB_SEEDS", "1"))
@@ -50,7 +51,7 @@ def test_the_default_is_valid_and_right(name: str) -> None:
     check(WORKLOADS[VARIANTS[name][0]], ir)
 
 
-@each
+@parametrize_sweep("name", VARIANTS, quick=8)
 @drawn
 def test_a_sample_and_what_turned_knobs_make_of_it_are_right(name: str, seed: int) -> None:
     rng, workload = _rng(name, seed), WORKLOADS[VARIANTS[name][0]]

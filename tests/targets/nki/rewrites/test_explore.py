@@ -12,6 +12,7 @@ from targets.nki.rewrites.explore import explore_rewrites
 from targets.nki.rewrites.kernel_ir import ArrayArgument
 from targets.nki.rewrites.reader import read_kernel
 from tests.support.kernels import HEADER, TARGET
+from tests.support.sweeps import QUICK_PROBLEMS, parametrize_sweep
 
 STEP = """\
     a{i} = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
@@ -37,7 +38,7 @@ def test_all_rewrites_of_a_kernel_are_looked_at():
     assert not any("so long a kernel" in reason for reason in refusals)
 
 
-@pytest.mark.parametrize("name", seeds.builtin_problems())
+@parametrize_sweep("name", seeds.builtin_problems(), quick=QUICK_PROBLEMS)
 def test_there_is_a_rewrite_of_each_problems_kernel(name: str):
     """A check that is too strict, for all rewrites alike, shows here: some kernels have few."""
     problem = seeds.load_problem(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -12,11 +11,12 @@ from targets.nki.rewrites.explore import RewrittenKernel, explore_rewrites
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import TARGET, Sample, error, samples
+from tests.support.sweeps import parametrize_sweep, scale_examples
 
 TOLERANCE = 2e-5
 # No shrinking: an example takes up to a second, and the failing source is in the message as it is.
 heavy = settings(
-    max_examples=20,
+    max_examples=scale_examples(20),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -38,7 +38,7 @@ def children_of(sample: Sample, source: str, names: list[str]) -> list[Rewritten
 
 
 @given(samples())
-@settings(heavy, max_examples=30)
+@settings(heavy, max_examples=scale_examples(30))
 def test_the_generator_means_what_it_says(sample: Sample):
     assert error(sample, sample.source) < TOLERANCE
 
@@ -65,7 +65,7 @@ def seed_sample(name: str) -> Sample:
     return Sample(problem.kernel, shapes, FORMULAS[name])
 
 
-@pytest.mark.parametrize("name", sorted(FORMULAS))
+@parametrize_sweep("name", sorted(FORMULAS), quick=["silu"])
 def test_every_rewrite_of_a_seed_keeps_its_meaning(name: str):
     sample = seed_sample(name)
     children = children_of(sample, sample.source, sorted(TRANSFORMS))
@@ -75,7 +75,7 @@ def test_every_rewrite_of_a_seed_keeps_its_meaning(name: str):
         assert error(sample, child.source) < TOLERANCE, wrong
 
 
-@pytest.mark.parametrize("name", sorted(FORMULAS))
+@parametrize_sweep("name", sorted(FORMULAS), quick=["silu"])
 def test_the_same_kernel_gets_the_same_rewrites(name: str):
     sample = seed_sample(name)
     first, second = (children_of(sample, sample.source, sorted(TRANSFORMS)) for _ in range(2))

@@ -29,6 +29,7 @@ from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transform import RewriteRefused
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import TARGET
+from tests.support.sweeps import parametrize_sweep
 from tests.targets.nki.rewrites.disguises import DISGUISES, Disguise, disguised
 from tests.targets.nki.rewrites.generator import Drawn, draw
 
@@ -107,7 +108,7 @@ def walk(drawn: Drawn, random: Random) -> None:
         steps.append(step)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@parametrize_sweep("seed", SEEDS, quick=3)
 def test_a_rewrite_refuses_or_keeps_the_meaning(seed: int):
     walk(draw(seed), Random(seed))
 
@@ -127,7 +128,7 @@ def in_disguise(drawn: Drawn, random: Random) -> tuple[Drawn, list[Disguise]]:
     return drawn, worn
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@parametrize_sweep("seed", SEEDS, quick=3)
 def test_a_rewrite_is_not_misled_by_how_a_kernel_says_it(seed: int):
     random = Random(seed)
     drawn, worn = in_disguise(draw(len(SEEDS) + seed), random)

@@ -19,6 +19,7 @@ from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from targets.nki.target import read_menu
 from tests.support.kernels import TARGET
+from tests.support.sweeps import parametrize_sweep
 
 NOTHING = RankingEvidence()
 
@@ -66,7 +67,7 @@ def test_rules_are_asked_of_new_instructions_only():
     assert find_rule_breaches(kernel, made, narrow, kernel.forms) == []
 
 
-@pytest.mark.parametrize("name", ["matmul", "rmsnorm_matmul", "silu"])
+@parametrize_sweep("name", ["matmul", "rmsnorm_matmul", "silu"], quick=["silu"])
 def test_rankings_are_distinct_and_worth_trying(name: str):
     found = plans(name)
     assert len({(item.technique, item.site_and_choice) for item in found}) == len(found) >= 6
@@ -74,7 +75,7 @@ def test_rankings_are_distinct_and_worth_trying(name: str):
     assert [item.value for item in found] == sorted((item.value for item in found), reverse=True)
 
 
-@pytest.mark.parametrize("name", ["bmm_softmax", "gqa_full", "mamba"])
+@parametrize_sweep("name", ["bmm_softmax", "gqa_full", "mamba"], quick=1)
 def test_integer_indices_and_broadcasts_leave_something_to_try(name: str):
     found = plans(name)
     assert len({(item.technique, item.site_and_choice) for item in found}) == len(found) >= 4

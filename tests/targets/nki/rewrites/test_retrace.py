@@ -22,6 +22,7 @@ from targets.nki.rewrites.sequence_replay import (
 from targets.nki.rewrites.site_similarity import describe_site, similarity
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import TARGET
+from tests.support.sweeps import parametrize_sweep
 
 BOUND = re.compile(r"^\s*(?:for )?(\w+)(?: = | in )", re.MULTILINE)
 
@@ -95,7 +96,7 @@ def test_names_have_no_part_in_what_a_place_is(name):
 # --- sequences ---
 
 
-@pytest.mark.parametrize("name", ["matmul", "bmm_softmax", "rope_single_freq_apply"])
+@parametrize_sweep("name", ["matmul", "bmm_softmax", "rope_single_freq_apply"], quick=1)
 @pytest.mark.parametrize("seed", range(3))
 def test_on_the_same_kernel_by_other_names_a_sequence_comes_to_the_same(name, seed):
     source, arguments = problem(name)

@@ -13,6 +13,7 @@ from targets.nki.rewrites.explore import explore_rewrites
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import HEADER, TARGET, Sample, error
+from tests.support.sweeps import parametrize_sweep
 
 KERNEL = """
 T = {columns}
@@ -190,12 +191,12 @@ def test_neighbouring_rows_are_loaded_and_turned_together(window: str):
     assert "scale=row_factor[:, i_part, i : i + 1]" in turned
 
 
-@pytest.mark.parametrize(
+@parametrize_sweep(
     "words",
     [
-        {"columns": 1024, "rows": 72},  # a bank has no room for as many turned rows
         {"fill": FILL.replace("w[i : i + 1, :].", "(w[i : i + 1, :]).reshape_dim(0, (1, 1))[0].")},
         {"fill": FILL.replace("w[i : i + 1, :]", "w[i : i + 1]")},
+        {"columns": 1024, "rows": 72},  # a bank has no room for as many turned rows
     ],
 )
 def test_rows_that_cannot_be_turned_together_are_turned_one_by_one(words: dict[str, Any]):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from targets.nki.rewrites.explore import explore_rewrites
 from targets.nki.rewrites.reader import read_kernel
 from tests.support.kernels import HEADER, TARGET, Array, Sample, error
+from tests.support.sweeps import parametrize_sweep
 
 TILE = "{} = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)"
 COLUMN = "{} = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)"
@@ -182,7 +182,7 @@ TRAPS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("trap", TRAPS.values(), ids=TRAPS.keys())
+@parametrize_sweep("trap", TRAPS.values(), ids=TRAPS.keys(), quick=4)
 def test_no_rewrite_falls_into_a_trap(trap: Sample):
     assert error(trap, trap.source) < 2e-5
     children, refusals = explore_rewrites(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 import nki_sim
@@ -14,7 +13,8 @@ from targets.nki.rewrites.explore import explore_rewrites
 from targets.nki.rewrites.kernel_ir import ArrayArgument
 from targets.nki.rewrites.reader import read_kernel
 from tests.support.kernels import TARGET
-from tests.support.tricks import TRICKS
+from tests.support.sweeps import parametrize_sweep
+from tests.support.tricks import FIRSTS, TRICKS
 from tests.support.tricks.base import Trick
 
 
@@ -28,7 +28,7 @@ def computed(trick: Trick, source: str) -> list[NDArray[np.float64]]:
     return [np.asarray(found, dtype=np.float64) for found in numerics.run(program, arrays)]
 
 
-@pytest.mark.parametrize("name", TRICKS)
+@parametrize_sweep("name", TRICKS, quick=FIRSTS)
 def test_no_rewrite_changes_what_is_computed(name: str):
     trick = TRICKS[name]
     arguments = [ArrayArgument(shape, "float32") for shape in trick.shapes]

@@ -7,6 +7,8 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
+
 TEXT = (Path(__file__).parents[5] / "docs" / "tune.md").read_text(encoding="utf-8")
 QUICK = (
     "--set", "run.search.plans=2", "--set", "run.search.lookahead_predictions=6",
@@ -14,6 +16,7 @@ QUICK = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_example_leads_from_the_mathematics_to_a_kernel(ctl, tmp_path, monkeypatch):
     name = re.search(r"`(\w+\.py)`, RMSNorm", TEXT)
     workload = re.search(r"```python\n(.*?)```", TEXT, re.DOTALL)

@@ -51,6 +51,7 @@ def tree(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_a_workload_becomes_a_run_and_files(ctl, home, judge, workload, tmp_path):
     called = ctl("tune", workload, *FEW, *KNOBS)
     assert called.status == 0, called.err
@@ -109,6 +110,7 @@ def _rebuilt(ctl, told, root, workload):
     assert not stale.parent.exists()
 
 
+@pytest.mark.slow
 def test_points_and_edits_compete_in_one_run(ctl, home, judge, workload, tmp_path):
     called = ctl("tune", workload, *FEW, "--json", "--into", tmp_path / "out")
     assert called.status == 0, called.err
@@ -137,6 +139,7 @@ class Impatient(TextJudge):
         return await super().evaluate(request, blobs)
 
 
+@pytest.mark.slow
 def test_what_an_interrupted_run_wrote_is_brought_up_to_date(ctl, home, monkeypatch, workload, tmp_path):
     judges = {"fake": Impatient()}
     monkeypatch.setitem(registry._EVALUATORS, "fake", lambda wanted, means: judges["fake"])
@@ -167,6 +170,7 @@ class Device(TextJudge):
         return replace(answer, evaluation=evaluation)
 
 
+@pytest.mark.slow
 def test_what_a_device_says_is_told_as_measured(ctl, monkeypatch, workload, tmp_path):
     monkeypatch.setitem(registry._EVALUATORS, "fake", lambda wanted, means: Device())
     called = ctl("tune", workload, *FEW, "--set", 'run.planner=["knobs"]', "--rounds", "1")
@@ -179,6 +183,7 @@ def test_what_a_device_says_is_told_as_measured(ctl, monkeypatch, workload, tmp_
     assert told["counters"]["mbu_estimated_percent"] == result["mbu_estimated_percent"] > 0
 
 
+@pytest.mark.slow
 def test_wrong_kernels_are_told_with_what_the_judge_said(ctl, judge, workload, tmp_path):
     judge.wrong = "01234567"
     assert ctl("tune", workload, *FEW, *KNOBS).status == 0
@@ -193,6 +198,7 @@ def test_wrong_kernels_are_told_with_what_the_judge_said(ctl, judge, workload, t
     assert "wrong_result line 3: relative L2 error 1" in logs
 
 
+@pytest.mark.slow
 def test_the_target_ends_the_run(ctl, home, judge, workload, text):
     workload.write_text(text.replace("TARGET_MFU = 1", "TARGET_MFU = 0.0001"))
     called = ctl("tune", workload, *FEW, *KNOBS)
@@ -265,6 +271,7 @@ def test_a_target_is_a_latency_unless_one_was_given_or_there_is_no_product(home,
     assert "has no products" in note
 
 
+@pytest.mark.slow
 def test_the_small_size_is_a_problem_of_its_own(ctl, home, judge, workload):
     called = ctl("tune", workload, *FEW, *KNOBS, "--size", "reduced", "--rounds", "1")
     assert called.status == 0, called.err
@@ -277,6 +284,7 @@ def test_the_small_size_is_a_problem_of_its_own(ctl, home, judge, workload):
     assert "full" not in told.out
 
 
+@pytest.mark.slow
 def test_hosts_of_the_workload_are_the_run_s_unless_others_are_named_or_the_simulator_is(
     ctl, home, judge, workload, text
 ):
@@ -298,6 +306,7 @@ def test_a_folder_that_cannot_be_is_said_before_anything_begins(ctl, home, workl
     assert not home.exists()
 
 
+@pytest.mark.slow
 def test_a_folder_that_becomes_a_file_does_not_end_a_run(ctl, judge, workload, tmp_path, monkeypatch):
     def in_the_way(home, root):
         root.write_text("where no folder can be")
