@@ -60,7 +60,7 @@ def test_orders_crashes_and_repeats_change_nothing(strategy: str):
 
 
 @pytest.mark.parametrize("strategy", NAMES)
-@pytest.mark.parametrize("candidates", [1, 14, 40])
+@parametrize_sweep("candidates", [1, 14, 40], quick=[14])
 def test_no_more_kernels_are_judged_than_rounds_are_counted_for(strategy: str, candidates: int):
     search = small(strategy=strategy, plans=2, implementations=1, repairs=0).search
     rounds = rounds_within(candidates, search)

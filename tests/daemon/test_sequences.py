@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,13 +68,33 @@ def read(home: Path, stream: str, *kinds: type) -> list[RecordedEvent]:
     return [item for item in found if isinstance(item.event, kinds)]
 
 
+@pytest.fixture(scope="module")
+def templates() -> dict[bool, tuple[Path, str]]:
+    """Homes with a run that has ended, and its id, by whether its proposer counts as a model."""
+    return {}
+
+
+@pytest.fixture
+def first(home: Path, templates, tmp_path_factory, request) -> str:
+    """The id of a run of `home` that has ended."""
+    reads = "scripted_reads" in request.fixturenames
+    if reads:
+        request.getfixturevalue("scripted_reads")
+    if reads not in templates:
+        made = tmp_path_factory.mktemp("first") / "home"
+        ended = submit(made, "0001-a")
+        finish(made, ended)
+        templates[reads] = made, ended
+    template, run = templates[reads]
+    shutil.copytree(template, home)
+    return run
+
+
 def searching(**changes: Any) -> RunConfig:
     return CONFIG.model_copy(update={"search": CONFIG.search.model_copy(update=changes)})
 
 
-def test_what_paid_in_one_run_is_given_to_the_next_before_its_first_round(home):
-    first = submit(home, "0001-a")
-    finish(home, first)
+def test_what_paid_in_one_run_is_given_to_the_next_before_its_first_round(home, first):
     (taught,) = read(home, SYSTEM_STREAM, SequenceLearnt)
     (end,) = read(home, first, RunCompleted)
     assert taught.seq == end.seq + 1, "in one transaction"
@@ -107,15 +128,13 @@ def test_what_paid_in_one_run_is_given_to_the_next_before_its_first_round(home):
     ],
     ids=["turned off", "another strategy", "no predictions", "another target"],
 )
-def test_who_may_not_or_cannot_use_them_is_given_none(home, config):
-    finish(home, submit(home, "0001-a"))
+def test_who_may_not_or_cannot_use_them_is_given_none(home, config, first):
     run = submit(home, "0002-b", config)
     finish(home, run)
     assert read(home, run, SequencesGiven) == []
 
 
-def test_who_cannot_look_ahead_is_given_none(home, monkeypatch):
-    finish(home, submit(home, "0001-a"))
+def test_who_cannot_look_ahead_is_given_none(home, monkeypatch, first):
     entry = replace(proposers._NEUTRAL["scripted"], looks_ahead=False)
     monkeypatch.setitem(proposers._NEUTRAL, "scripted", entry)
     run = submit(home, "0002-b")
@@ -139,8 +158,7 @@ def test_runs_side_by_side_learn_in_the_order_in_which_they_end(home):
     assert verify_log(home).is_ok
 
 
-def test_a_fork_keeps_what_the_run_was_given_and_needs_nothing_else(home, tmp_path):
-    finish(home, submit(home, "0001-a"))
+def test_a_fork_keeps_what_the_run_was_given_and_needs_nothing_else(home, tmp_path, first):
     run = submit(home, "0002-b", CONFIG.model_copy(update={"seed": 3}))
     finish(home, run)
     (given,) = read(home, run, SequencesGiven)
@@ -153,9 +171,7 @@ def test_a_fork_keeps_what_the_run_was_given_and_needs_nothing_else(home, tmp_pa
         assert reader.run_state(child).decision_digest == reader.run_state(run).decision_digest
 
 
-def test_people_are_told_what_a_run_was_given_and_where_that_is_from(home, ctl):
-    first = submit(home, "0001-a")
-    finish(home, first)
+def test_people_are_told_what_a_run_was_given_and_where_that_is_from(home, ctl, first):
     second = submit(home, "0002-b", CONFIG.model_copy(update={"seed": 3}))
     finish(home, second)
     (taught,) = read(home, SYSTEM_STREAM, SequenceLearnt)[:1]
@@ -205,11 +221,9 @@ class Log:
         raise BlobMissing(digest)
 
 
-def test_a_run_whose_files_are_gone_goes_on_without(home):
-    run = submit(home, "0001-a")
-    finish(home, run)
+def test_a_run_whose_files_are_gone_goes_on_without(home, first):
     with EventLog.open(home) as log, capture_logs() as said:
-        state = log.run_state(run)
+        state = log.run_state(first)
         begun = state.model_copy(update={"sequences": None})
         started = RoundStarted(round=1, slots=())
         ended = RunCompleted(reason=StopReason.ROUNDS, level=Level.WHOLE)
@@ -217,15 +231,13 @@ def test_a_run_whose_files_are_gone_goes_on_without(home):
         assert [one.event for one in with_transfer_events(Log(log), "other", begun, [ended])] == [ended]
         assert [one["event"] for one in said] == ["problem_unreadable"] * 2
         assert len(with_transfer_events(log, "other", begun, [started])) == 2
-        taught = [type(one.event) for one in with_transfer_events(log, run, begun, [ended])]
+        taught = [type(one.event) for one in with_transfer_events(log, first, begun, [ended])]
         assert taught == [RunCompleted, SequenceLearnt, ExperiencesLearnt]
 
 
-def test_a_sequence_whose_kernels_are_lost_is_not_given(home, monkeypatch):
-    run = submit(home, "0001-a")
-    finish(home, run)
+def test_a_sequence_whose_kernels_are_lost_is_not_given(home, monkeypatch, first):
     with EventLog.open(home) as log:
-        begun = log.run_state(run).model_copy(update={"sequences": None})
+        begun = log.run_state(first).model_copy(update={"sequences": None})
         started = RoundStarted(round=1, slots=())
         (whole,) = log.system_state().sequences
         gone = whole.legs[0].model_copy(update={"source": "0" * 64})
@@ -236,21 +248,19 @@ def test_a_sequence_whose_kernels_are_lost_is_not_given(home, monkeypatch):
 
 
 @parametrize_sweep("level", [None, Level.SLICES, Level.ONE_SEED], quick=[Level.ONE_SEED])
-def test_what_was_not_verified_whole_is_not_learnt(home, level):
-    run = submit(home, "0001-a")
-    finish(home, run)
+def test_what_was_not_verified_whole_is_not_learnt(home, level, first):
     ended = RunCompleted(reason=StopReason.ROUNDS, level=level)
     with EventLog.open(home) as log:
-        assert [one.event for one in with_transfer_events(log, run, log.run_state(run), [ended])] == [ended]
+        assert [one.event for one in with_transfer_events(log, first, log.run_state(first), [ended])] == [
+            ended
+        ]
 
 
-def test_later_rounds_are_given_nothing(home):
-    run = submit(home, "0001-a")
-    finish(home, run)
+def test_later_rounds_are_given_nothing(home, first):
     started = RoundStarted(round=2, slots=())
     with EventLog.open(home) as log:
-        state = log.run_state(run).model_copy(update={"sequences": None})
-        assert [one.event for one in with_transfer_events(log, run, state, [started])] == [started]
+        state = log.run_state(first).model_copy(update={"sequences": None})
+        assert [one.event for one in with_transfer_events(log, first, state, [started])] == [started]
 
 
 # --- experiences ---
@@ -262,9 +272,7 @@ def scripted_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("daemon.transfer_events.is_llm_proposer", lambda name: name == "scripted")
 
 
-def test_what_a_run_has_in_its_memory_as_it_ends_is_told_to_the_next(home, scripted_reads):
-    first = submit(home, "0001-a")
-    finish(home, first)
+def test_what_a_run_has_in_its_memory_as_it_ends_is_told_to_the_next(home, scripted_reads, first):
     (learnt,) = read(home, SYSTEM_STREAM, ExperiencesLearnt)
     (sequence,) = read(home, SYSTEM_STREAM, SequenceLearnt)
     assert learnt.seq == sequence.seq + 1, "in one transaction"
@@ -303,33 +311,28 @@ def test_what_a_run_has_in_its_memory_as_it_ends_is_told_to_the_next(home, scrip
     ],
     ids=["turned off", "another strategy", "another target"],
 )
-def test_who_may_not_be_told_is_given_no_experiences(home, config, scripted_reads):
-    finish(home, submit(home, "0001-a"))
+def test_who_may_not_be_told_is_given_no_experiences(home, config, scripted_reads, first):
     run = submit(home, "0002-b", config)
     finish(home, run)
     assert read(home, run, ExperiencesGiven) == []
 
 
-def test_who_asks_no_model_is_given_no_experiences(home):
-    finish(home, submit(home, "0001-a"))
+def test_who_asks_no_model_is_given_no_experiences(home, first):
     run = submit(home, "0002-b")
     finish(home, run)
     assert read(home, run, ExperiencesGiven) == []
 
 
-def test_a_run_that_cannot_predict_is_told_all_the_same(home, scripted_reads):
-    finish(home, submit(home, "0001-a"))
+def test_a_run_that_cannot_predict_is_told_all_the_same(home, scripted_reads, first):
     run = submit(home, "0002-b", searching(lookahead_predictions=0))
     finish(home, run)
     assert len(read(home, run, ExperiencesGiven)) == 1
     assert len(read(home, run, SequencesGiven)) == 1, "its models are told of them"
 
 
-def test_an_experience_whose_kernels_are_lost_is_not_given(home, monkeypatch, scripted_reads):
-    run = submit(home, "0001-a")
-    finish(home, run)
+def test_an_experience_whose_kernels_are_lost_is_not_given(home, monkeypatch, scripted_reads, first):
     with EventLog.open(home) as log:
-        begun = log.run_state(run).model_copy(update={"experiences": None})
+        begun = log.run_state(first).model_copy(update={"experiences": None})
         whole = log.system_state().experiences
         lost = whole[0].model_copy(update={"slow": "0" * 64})
         monkeypatch.setattr(log, "system_state", lambda: SystemState(experiences=(lost, *whole)))
@@ -337,9 +340,7 @@ def test_an_experience_whose_kernels_are_lost_is_not_given(home, monkeypatch, sc
         assert set(given.event.experiences) == set(whole)
 
 
-def test_people_are_told_which_experiences_a_run_was_given(home, ctl, scripted_reads):
-    first = submit(home, "0001-a")
-    finish(home, first)
+def test_people_are_told_which_experiences_a_run_was_given(home, ctl, scripted_reads, first):
     second = submit(home, "0002-b", CONFIG.model_copy(update={"seed": 3}))
     finish(home, second)
     (learnt,) = read(home, SYSTEM_STREAM, ExperiencesLearnt)[:1]
@@ -361,12 +362,10 @@ def test_people_are_told_which_experiences_a_run_was_given(home, ctl, scripted_r
 # --- techniques ---
 
 
-def test_a_run_is_offered_what_models_invented_in_others(home, scripted_reads, ctl):
-    run = submit(home, "0001-a")
-    finish(home, run)
+def test_a_run_is_offered_what_models_invented_in_others(home, scripted_reads, ctl, first):
     with EventLog.open(home) as log:
         (found,) = log.system_state().sequences
-        near = technique("new:near", found.tags, run=run)
+        near = technique("new:near", found.tags, run=first)
         far = technique("new:far", tags("nothing", "of", "this"))
         log.append_now([NewEvent(SYSTEM_STREAM, TechniquesLearnt(techniques=(near, far)))])
     second = submit(home, "0002-b")
@@ -376,7 +375,7 @@ def test_a_run_is_offered_what_models_invented_in_others(home, scripted_reads, c
     with LogReader.open(home) as reader:
         assert reader.run_state(second).techniques == (near,)
         assert reader.replay_run(second).state.techniques == (near,)
-    assert f"new:near ({run}@9)" in ctl("tail", "--type", "TechniquesGiven").out
+    assert f"new:near ({first}@9)" in ctl("tail", "--type", "TechniquesGiven").out
     alone = submit(home, "0003-c", searching(reuse=False))
     finish(home, alone)
     assert read(home, alone, TechniquesGiven) == []

@@ -247,11 +247,11 @@ def gated(x, y):
     return product / (1 + np.exp(-product))
 
 
-@pytest.mark.parametrize(("dtype", "function", "name", "is_lost"), [
+@parametrize_sweep(("dtype", "function", "name", "is_lost"), [
     ("bfloat16", weights, "huge", True), ("bfloat16", products, "huge", False),
     ("bfloat16", weights, "one_hot", False), ("float32", weights, "huge", False),
     ("float16", products, "outliers", False), ("float16", lambda x, y: gated(x * 4, y * 4), "outliers", True),
-])  # fmt: skip
+], quick=2)  # fmt: skip
 def test_what_a_type_of_two_bytes_loses_is_no_set_to_judge_by(dtype, function, name, is_lost):
     spec, faults = parse_spec(SCORES.replace("DTYPE", dtype).encode())
     assert isinstance(spec, ProblemSpec), faults

@@ -131,7 +131,9 @@ def test_killed_at_a_point_it_loses_nothing_and_ends_like_its_twin(
     assert verify_log(home).is_ok
 
 
-@pytest.mark.parametrize("at", ["open.locked:1", "open.migrated:1", "open.checked:1", "log.before_commit:1"])
+@parametrize_sweep(
+    "at", ["open.locked:1", "open.migrated:1", "open.checked:1", "log.before_commit:1"], quick=2
+)
 def test_killed_again_while_recovering_it_still_finishes(home: Path, kill: Kill, twin: str, at: str) -> None:
     stored = check(home, kill(home, "log.after_commit:5"))
     second = kill(home, at)

@@ -95,6 +95,7 @@ def test_hostile_answers_end_their_effects_and_nothing_else():
     assert speedup(world) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_some_bad_answers_do_not_keep_a_run_from_gaining():
     mixed = Habits(wrong=0.15, slow=0.15, broken=0.15, hostile=0.15)
     gains = [speedup(run(mixed, seed)[0]) for seed in SEEDS]
@@ -141,6 +142,7 @@ def test_memory_helps_a_model_that_reads_it():
     assert mean(with_memory) > mean(without) * 1.1
 
 
+@pytest.mark.slow
 def test_memory_shows_no_gain_for_a_model_that_does_not_read_it():
     habits = Habits(reads_memory=False)
     assert gains(habits, 16) == gains(habits, 0)

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-import pytest
+from tests.support.sweeps import parametrize_sweep
 
 HEAVY = frozenset({
     "asyncio", "rich", "httpx", "httpx2", "asyncssh", "anthropic", "openai", "structlog", "libcst", "numpy",
@@ -37,10 +37,11 @@ def loaded(*arguments: str) -> set[str]:
     return set(json.loads(done.stderr))
 
 
-@pytest.mark.parametrize(
+@parametrize_sweep(
     "command",
     [("status",), ("status", "--json"), ("tail",), ("tail", "--json", "--grep", "kept")],
-    ids=" ".join,
+    ids=["status", "status --json", "tail", "tail --json --grep kept"],
+    quick=[("status",), ("tail",)],
 )
 def test_looking_loads_no_heavy_library_and_no_room_that_works(home, finished, command):
     modules = loaded("--home", str(home), *command)

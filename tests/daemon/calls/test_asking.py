@@ -271,7 +271,7 @@ async def test_what_may_have_cost_is_charged_at_what_was_held(event_log):
         assert event.charged_tokens == held[event.key, event.call].tokens
 
 
-@pytest.mark.parametrize("kind", [FailureKind.AUTH, FailureKind.SPEND_LIMIT])
+@parametrize_sweep("kind", [FailureKind.AUTH, FailureKind.SPEND_LIMIT])
 async def test_what_only_a_person_can_mend_pauses_the_run(event_log, calm, kind):
     run = await models.submitted(event_log)
     provider = FakeProvider(script=failing(kind, 1))

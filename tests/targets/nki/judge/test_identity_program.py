@@ -15,6 +15,7 @@ from targets.nki.judge.identity.demand_analysis import NotEvaluableError, find_d
 from targets.nki.judge.identity.simulator_witness import TrackingFloatDomain, simulate_boxes
 from tests.adversarial.honest import products, rows, silu
 from tests.remote.identity.programs import inputs_of, lines, shapes_of, side, traced, whole
+from tests.support.sweeps import QUICK_PROBLEMS, parametrize_sweep
 
 SECRET = b"inputs of tests"
 SHAPES = ((32, 48), (32, 48))
@@ -62,7 +63,7 @@ def corners(program) -> list[OutputTile]:
     return found
 
 
-@pytest.mark.parametrize("problem", seeds.builtin_problems())
+@parametrize_sweep("problem", seeds.builtin_problems(), quick=QUICK_PROBLEMS)
 def test_initial_kernels(problem: str) -> None:
     found = seeds.load_problem(problem)
     program = traced(found.kernel, shapes_of(problem))

@@ -47,7 +47,7 @@ async def test_the_judge_finds_the_graph_of_each_problem_right(name: str, evalua
         await _check(problem, render_kernel(ir), evaluator)
 
 
-@pytest.mark.parametrize(
+@parametrize_sweep(
     ("name", "variant"),
     [
         ("rmsnorm_matmul", "row_scale+epilogue"),

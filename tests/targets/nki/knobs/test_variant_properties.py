@@ -43,7 +43,7 @@ def _graph(name: str) -> Graph:
     return VARIANTS[name][1]
 
 
-@each
+@parametrize_sweep("name", VARIANTS, quick=8)
 def test_the_default_is_valid_and_right(name: str) -> None:
     ir = default_ir(_graph(name))
     assert validity_report(ir) == []
