@@ -118,10 +118,11 @@ async def hosted(
     desk: RoleFactory,
     *,
     until: Callable[[], bool],
+    stop: StopSignal | None = None,
     config: DaemonConfig | None = None,
 ) -> None:
-    """Own the log until something is so."""
-    stop = StopSignal()
+    """Own the log until something is so, or until a script has asked `stop`."""
+    stop = stop or StopSignal()
     work = serve_runs(
         event_log, config or daemon_config(), stop=stop, workers=fakes.fake_workers(), desk=desk
     )
@@ -129,7 +130,7 @@ async def hosted(
     async with asyncio.timeout(60):
         while not hosting.done() and not until():  # noqa: ASYNC110 - no event says so
             await asyncio.sleep(0.002)
-    stop.request()
+    stop.requested.set()
     await hosting
 
 

@@ -15,6 +15,7 @@ from agent_core.roles import RoleError
 from daemon.calls.errors import EffectDeferred
 from daemon.calls.request_rendering import load_request
 from daemon.run_queue import RunQueue
+from daemon.stop_signal import StopSignal
 from stability.breaker import BreakerPolicy
 from state.events import (
     BudgetShort,
@@ -150,15 +151,15 @@ async def test_an_answer_in_the_log_is_never_bought_again(event_log, calm):
 
 
 async def test_an_attempt_without_an_outcome_is_charged_and_sent_again_as_it_was_logged(event_log, calm):
-    hangs = asyncio.Event()
+    stop = StopSignal()
 
     def script(request, delivery):
-        hangs.set()
+        stop.requested.set()
         raise asyncio.CancelledError  # as when the process is stopped in the middle of a call
 
     run = await models.submitted(event_log)
     desk = models.desk_of(event_log, FakeProvider(script=script))
-    await models.hosted(event_log, desk, until=hangs.is_set)
+    await models.hosted(event_log, desk, until=stop.requested.is_set, stop=stop)
     state = event_log.run_state(run)
     lost = [one for effect in state.open.values() for one in effect.calls]
     assert lost
@@ -399,15 +400,15 @@ async def test_a_run_that_is_cancelled_pays_for_what_was_under_way(event_log):
     from daemon.commands import CommandHandler
     from tests.support import fakes
 
-    asked = asyncio.Event()
+    stop = StopSignal()
 
     def script(request, delivery):
-        asked.set()
+        stop.requested.set()
         raise asyncio.CancelledError
 
     run = await models.submitted(event_log)
     desk = models.desk_of(event_log, FakeProvider(script=script))
-    await models.hosted(event_log, desk, until=asked.is_set)
+    await models.hosted(event_log, desk, until=stop.requested.is_set, stop=stop)
     held = event_log.run_state(run).reserved_amount
     commands = CommandHandler(event_log, fakes.fake_workers(), touched=lambda *_: None)
     await commands.handle("stop", b'{"verb": "cancel", "run": "%s"}' % run.encode())
