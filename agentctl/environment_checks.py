@@ -260,11 +260,9 @@ def _check_jail() -> Check:
 
 
 def _check_device() -> Check:
-    try:
-        own = version("neuronx-cc")
-    except PackageNotFoundError:
-        return Check("device", GOOD, "nki_sim, a simulator: latencies are predicted; no Neuron SDK is here")
-    return Check("device", GOOD, f"nki_sim predicts; the Neuron SDK is here too (neuronx-cc {own})")
+    from targets.registry import load_families
+
+    return Check("device", GOOD, "; ".join(one.describe_toolchain() for one in load_families()))
 
 
 def _check_hosts(home: Path, env: Mapping[str, str], at: str) -> Iterator[Check]:

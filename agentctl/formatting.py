@@ -46,6 +46,7 @@ from state.model import (
     RunConfig,
     StopReason,
 )
+from targets.registry import counter_notes, roofline_name
 
 if TYPE_CHECKING:
     from agentctl.run_tracker import RunTracker
@@ -226,7 +227,7 @@ def format_run_state(state: RunState) -> str:
     peak = format_percent(bound_percent(state.bounds.plain_ms, best.latency_ms))
     tight = format_percent(bound_percent(state.bounds.tight_ms, best.latency_ms))
     doubt = explain_impossible_latency(state)
-    shares = f"{peak} of the NKIBench roofline, {doubt or f'{tight} of the tight bound'}"
+    shares = f"{peak} of the {roofline_name(state.config.target)}, {doubt or f'{tight} of the tight bound'}"
     return f"{counts}; best {format_brief_latency(best.benchmark)}, {gain}, {shares}"
 
 
@@ -355,3 +356,34 @@ _NARRATORS: dict[type[Event], Callable[[Any, RunTracker], str | None]] = {
     RunCancelled: lambda event, tracker: f"run {tracker.run} cancelled: {event.reason}",
     RunCompleted: _narrate_completed,
 }
+
+
+def format_counter(name: str, value: float) -> str:
+    """Return a counter's value with the unit that the end of its name implies."""
+    for ending, write in _UNITS.items():
+        if name.endswith(ending):
+            return write(value)
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
+
+
+def name_counter(name: str) -> str:
+    """Return a counter's name, with what it relates to where the name does not say it."""
+    note = counter_notes().get(name)
+    return f"{name} ({note})" if note else name
+
+
+def format_scaled(value: float, unit: str) -> str:
+    """Return a value with the decimal prefix that leaves one to three digits before the point."""
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor:
+            return f"{value / factor:.1f} {prefix}{unit}"
+    return f"{value:.4g} {unit}"
+
+
+_UNITS: dict[str, Callable[[float], str]] = {
+    "_bytes": lambda value: format_scaled(value, "B"),
+    "_flops": lambda value: format_scaled(value, "flop"),
+    "_percent": format_percent,
+    "time": lambda value: format_ms(1e3 * value),
+}
+"""How to write counters, by the ends of their names; times are in seconds."""

@@ -34,6 +34,7 @@ from state.fold import RunState
 from state.model import Candidate
 from state.output_files import write_output
 from state.reader import LogReader
+from targets.registry import kernel_suffix, roofline_name
 
 _DRAWS = "  draws move the model's uncertain constants; they do not show what the model leaves out"
 
@@ -52,7 +53,7 @@ def write_best_kernel(
     """
     if state.best is None:
         return None
-    path = out or home / "results" / run / "best.py"
+    path = out or home / "results" / run / f"best{kernel_suffix(state.config.target)}"
     if out is None:
         path.parent.mkdir(parents=True, exist_ok=True)
     write_output(home, path, reader.get_blob(state.best.source))
@@ -127,7 +128,7 @@ def _result_lines(tracker: RunTracker, state: RunState, initial: Candidate, best
         f"  {rounds}, {format_duration(tracker.elapsed_seconds)} since it began",
         f"  initial  {format_latency(initial.benchmark)}",
         f"  best     {format_latency(best.benchmark)}, {gained}",
-        f"           {peak} of the NKIBench roofline, {tight} of the tight bound",
+        f"           {peak} of the {roofline_name(state.config.target)}, {tight} of the tight bound",
         f"           found correct on {LEVELS[best.level]}",
         f"  gap to the tight bound of {format_ms(state.bounds.tight_ms)} closed: {closed}",
         *_discarded_lines(tracker),

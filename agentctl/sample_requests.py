@@ -9,7 +9,6 @@ from agent_core.effects import FailedTry, ImplementRequest, PlanRequest, Reflect
 from agent_core.roles.llm import LlmRoles
 from seeds import Problem
 from state.model import (
-    METRICS,
     Benchmark,
     Candidate,
     ErrorInfo,
@@ -23,6 +22,7 @@ from state.model import (
     canonical_json,
     digest_of,
 )
+from targets.registry import load_target
 
 
 class SampleRequests:
@@ -32,8 +32,11 @@ class SampleRequests:
         self._config = config
         self._problem = problem
         self._blobs = {digest_of(data): data for data in problem.files.values()}
-        counters = dict.fromkeys(METRICS, 12345.678)
-        profile = canonical_json({"predicted": True, "counters": counters, "bottleneck": "dma"})
+        target = load_target(config.target)
+        technique = next(iter(target.menu().values()))
+        self._bottleneck = min(technique.bottlenecks)
+        counters = dict.fromkeys(target.profile.counters, 12345.678)
+        profile = canonical_json({"predicted": True, "counters": counters, "bottleneck": self._bottleneck})
         context: dict[str, Any] = {"memory": [], "reflections": [], "attempts": [], "credits": {}}
         self._context = self._put_blob(canonical_json(context))
         self._source = self._put_blob(kernel.encode())
@@ -48,13 +51,15 @@ class SampleRequests:
             title="the first kernel",
             benchmark=Benchmark(latency_ms=1, lo_ms=1, hi_ms=1, predicted=True, samples=1),
             profile=self._put_blob(profile),
-            bottleneck="dma",
+            bottleneck=self._bottleneck,
         )
         self._plan = Plan(
-            technique="hoist",
+            technique=technique.id,
             site="the loop over the rows",
             title="load what does not change once, in front of the loop",
-            prediction=Prediction(speedup=1.2, counter="hbm_read_bytes", reason="it is read in every turn"),
+            prediction=Prediction(
+                speedup=1.2, counter=next(iter(counters)), reason="it is read in every turn"
+            ),
             detail={"steps": ["move the load in front of the loop", "read the tile in the loop"]},
         )
 
@@ -97,7 +102,7 @@ class SampleRequests:
         )
 
     def _repair_request(self) -> ImplementRequest:
-        error = ErrorInfo(code="sbuf_full", message="the tiles of a partition need more than it has", line=1)
+        error = ErrorInfo(code="memory_full", message="the tiles need more than there is", line=1)
         tried = FailedTry(source=self._source, error=error, verdict=Verdict.COMPILE_ERROR)
         return self._implement_request().model_copy(update={"failed": (tried,)})
 
@@ -107,7 +112,7 @@ class SampleRequests:
             stage="profile",
             code=self._source,
             benchmark=self._parent.benchmark,
-            bottleneck="dma",
+            bottleneck=self._bottleneck,
             target=self._config.target,
             toolchain="",
         )

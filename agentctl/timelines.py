@@ -33,7 +33,7 @@ async def trace_kernels(
     *,
     seen: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> dict[str, bytes]:
-    """Return Chrome trace events (JSON) of a run's kernels by id; see `nki_sim.timing.chrome_trace`.
+    """Return Chrome trace events (JSON) of a run's kernels by id.
 
     `seen` is called with the number of finished kernels and the total. A kernel without a timeline, such
     as one that breaks a rule, is left out if another kernel has one. Names in the traces are the

@@ -34,6 +34,14 @@ def _check_target(name: str) -> Iterable[str]:
         yield str(UnknownTargetError(name, target_names()))
 
 
+def _check_metrics(names: Iterable[str]) -> Iterable[str]:
+    from seeds.errors import describe_unknown
+    from targets.registry import load_families
+
+    known = {counter for one in load_families() for counter in one.profile.counters}
+    yield from (describe_unknown("counter", name, known) for name in names if name not in known)
+
+
 def _check_evaluator(name: str) -> Iterable[str]:
     from remote.errors import UnknownEvaluatorError
     from remote.registry import evaluator_names
@@ -74,4 +82,5 @@ _CHECKS: dict[str, Callable[[Any], Iterable[str]]] = {
     "run.evaluator": _check_evaluator,
     "run.hosts": _check_hosts,
     "run.planner": _check_planners,
+    "run.llm.metrics": _check_metrics,
 }

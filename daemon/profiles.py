@@ -6,7 +6,7 @@ import json
 
 
 def parse_counters(profile: bytes) -> dict[str, float]:
-    """Return the counters of a profile (JSON with a `counters` object, named as neuron-profile does).
+    """Return the counters of a profile (JSON with a `counters` object).
 
     Values that are not numbers are left out.
     """

@@ -80,6 +80,64 @@ class Technique:
 
 
 @dataclass(frozen=True, slots=True)
+class ProfileShare:
+    """A share of a kernel's time or of a peak, in percent, that profiles of a target have.
+
+    `part` is a part of the device, as `engine_peaks` names it. `is_time`: it is a share of the kernel's
+    time.
+    """
+
+    part: str
+    title: str
+    counter: str
+    is_time: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RooflineCounters:
+    """The counters that place a kernel under the roofline of its device.
+
+    `time` is in seconds; `moved` are bytes to and from the memory, `flops` operations of matrix products,
+    `useless_flops` those of them that compute nothing; `ridge` is in operations per byte.
+    """
+
+    time: str
+    moved: tuple[str, ...]
+    flops: str
+    useless_flops: str
+    ridge: str
+    bandwidth_percent: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileVocabulary:
+    """What profiles of a target contain, and how to call it.
+
+    `counters` are those that planners may see. `shares` are in the order in which people see them. `notes`
+    say what a counter relates to if its name does not. `memory` is the memory that bounds the roofline.
+    """
+
+    counters: tuple[str, ...]
+    shares: tuple[ProfileShare, ...] = ()
+    notes: Mapping[str, str] = field(default_factory=dict)
+    memory: str = "memory"
+    roofline: RooflineCounters | None = None
+
+    def part_title(self, part: str) -> str:
+        """Return what people call a part of the device; its name if it is not known."""
+        return next((share.title for share in self.shares if share.part == part), part)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedGain:
+    """What others published for a target: percent of the roofline before and after, and who measured it."""
+
+    before_percent: float
+    after_percent: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProposerEntry:
     """A proposer that a target provides: `module` has its `create()`.
 
@@ -169,8 +227,17 @@ class Target(Protocol):
         ...
 
     @property
-    def counters(self) -> tuple[str, ...]:
-        """The profile counters that planners may see."""
+    def profile(self) -> ProfileVocabulary:
+        """What its profiles contain."""
+        ...
+
+    @property
+    def published(self) -> PublishedGain | None:
+        """A published result to compare benchmarks with, if there is one."""
+        ...
+
+    def describe_toolchain(self) -> str:
+        """Return what judges and times its kernels on this machine, for people."""
         ...
 
     def tight_bound_ms(self, work: ProblemWork) -> float:
@@ -178,7 +245,7 @@ class Target(Protocol):
         ...
 
     def engine_peaks(self) -> Mapping[str, float]:
-        """Return the peak rate of each elementwise engine, in lane cycles per second."""
+        """Return the peak of each elementwise `ProfileShare.part`, in lane cycles per second."""
         ...
 
     def rewrites(self) -> Collection[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import PurePath
 from typing import TYPE_CHECKING, cast
 
-from targets.base import Target, UnknownTargetError
+from targets.base import ProfileVocabulary, Target, UnknownTargetError
 
 if TYPE_CHECKING:
     from seeds import Problem
@@ -29,6 +30,34 @@ def load_target(name: str) -> Target:
     if name not in _MODULES:
         raise UnknownTargetError(name, _MODULES)
     return cast("Target", import_module(_MODULES[name]).load(name))
+
+
+def find_target(name: str) -> Target | None:
+    """Return the target of this name; None if there is none, as for a run of a newer or other program."""
+    return load_target(name) if name in _MODULES else None
+
+
+def profile_vocabulary(name: str) -> ProfileVocabulary:
+    """Return what profiles of a target contain; an empty vocabulary for an unknown target."""
+    found = find_target(name)
+    return found.profile if found else ProfileVocabulary(counters=())
+
+
+def roofline_name(name: str) -> str:
+    """Return what people call the roofline of a target."""
+    found = find_target(name)
+    return found.roofline_name if found else "roofline"
+
+
+def counter_notes() -> dict[str, str]:
+    """Return what counters of all targets relate to, where their names do not say it."""
+    return {name: note for one in load_families() for name, note in one.profile.notes.items()}
+
+
+def kernel_suffix(name: str) -> str:
+    """Return the ending of the names of a target's kernel files; empty for an unknown target."""
+    found = find_target(name)
+    return PurePath(found.language.kernel_file).suffix if found else ""
 
 
 def load_families() -> Iterator[Target]:

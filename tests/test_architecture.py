@@ -51,6 +51,22 @@ SDKS = {"anthropic", "openai", "asyncssh"}
 HEAVY = SDKS | {"libcst", "numpy", "ml_dtypes", "sqlite_utils"}
 
 
+TARGET_WORDS = re.compile(
+    r"trn[12]\b|sbuf|psum|gpsimd|\bhbm|nkibench|neuron"
+    r"|\b(?:tensor|vector|scalar|sync)(?: |_|-)?(?:engine|e\b)",
+    re.IGNORECASE,
+)
+"""Words that only a target may say: its devices, their engines and memories, its benchmark."""
+
+TARGET_FREE = ("agentctl", "daemon", "agent_core", "stability", "state")
+NOT_YET_TARGET_FREE = ("remote", "prompts", "seeds")
+"""Rooms that still name a target; a room that is clean moves to `TARGET_FREE`."""
+
+TARGET_EXCEPTIONS = {
+    "state/model/settings.py": "defaults of run.target and run.llm.metrics, which recorded states contain",
+}
+
+
 class Source(NamedTuple):
     """What is asked of a module of the tree; its syntax tree, which takes much memory, is not kept."""
 
@@ -120,6 +136,33 @@ def test_every_forbidden_arrow_would_be_noticed(tmp_path):
     assert report.returncode == 1
     missed = [arrow for arrow in FORBIDDEN if f"{arrow[0]}.intruder -> {arrow[1]} " not in report.stdout]
     assert missed == []
+
+
+def target_words(room: str) -> dict[str, set[str]]:
+    """Return the words of a target that files of a room have, by file."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", room],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    assert listed
+    texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in listed if (ROOT / path).is_file()}
+    found = {path: {word.lower() for word in TARGET_WORDS.findall(text)} for path, text in texts.items()}
+    return {path: words for path, words in found.items() if words}
+
+
+@pytest.mark.parametrize("room", TARGET_FREE)
+def test_a_room_names_no_target(room):
+    excused = {path for path in TARGET_EXCEPTIONS if path.startswith(f"{room}/")}
+    found = target_words(room)
+    assert found.keys() == excused, found
+
+
+@pytest.mark.parametrize("room", NOT_YET_TARGET_FREE)
+def test_a_room_that_names_no_target_any_more_is_held_to_it(room):
+    assert target_words(room), f"{room} is clean: move it to TARGET_FREE"
 
 
 def loaded_by(module: str) -> set[str]:

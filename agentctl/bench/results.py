@@ -12,9 +12,7 @@ from typing import Any
 
 from agentctl.bench import arms
 from agentctl.bench.runs import ROOT, BenchJob
-
-PUBLISHED = {"trn1": (49, 61), "trn2": (45, 59)}
-"""Percent of peak before and after, over NKIBench's problems, as AccelOpt's paper reports it for an LLM."""
+from targets.registry import target_names
 
 ResultRow = Mapping[str, Any]
 RunResults = Mapping[str, ResultRow]
@@ -67,7 +65,7 @@ def summarize_results(rows: Iterable[ResultRow]) -> dict[str, Any]:
     """
     headline = [one for one in rows if (one["size"], one["arm"], one["own_kernel"]) == ("full", "beam", True)]
     made: dict[str, Any] = {}
-    for target in PUBLISHED:
+    for target in target_names():
         mine = [one for one in headline if one["target"] == target]
         made[f"{target}_problems"] = len({one["problem"] for one in mine})
         for name in ("percent_of_peak", "percent_of_tight_bound", "speedup"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agentctl.bench.results import PUBLISHED, ResultRow, build_report, count_rewrites
+from agentctl.bench.results import ResultRow, build_report, count_rewrites
+from targets.registry import load_target, target_names
 
 _HEAD = (
     f"{'problem':36}{'arm':16}{'seed':>5}{'initial ms':>28}{'best ms':>28}{'speed-up':>9}{'% peak':>8}"
@@ -60,7 +61,7 @@ def run_line(row: ResultRow) -> str:
 
 
 def _overall_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    for target, (before, after) in PUBLISHED.items():
+    for target in target_names():
         if found[f"{target}_percent_of_peak"] is None:
             continue
         yield ""
@@ -70,7 +71,9 @@ def _overall_lines(found: Mapping[str, Any]) -> Iterator[str]:
             f"{found[f'{target}_percent_of_peak']:.1f} % at last, "
             f"{found[f'{target}_percent_of_tight_bound']:.1f} % of the tight bound"
         )
-        yield f"  (published for AccelOpt, measured, mean over its problems: {before} % to {after} %)"
+        if (known := load_target(target).published) is not None:
+            gain = f"{known.before_percent:g} % to {known.after_percent:g} %"
+            yield f"  (published for {known.source}: {gain})"
 
 
 def _arm_table(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:

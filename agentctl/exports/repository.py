@@ -29,8 +29,9 @@ from state.errors import BadTarget
 from state.output_files import is_home_path, translate_os_errors
 from state.reader import LogReader
 from state.records import ProgressCallback
+from targets.registry import kernel_suffix
 
-KERNEL, RESULT, PROBLEM = "kernel.py", "result.json", "problem"
+RESULT, PROBLEM = "result.json", "problem"
 
 AUTHOR = "nki-kernel-agent"
 EMAIL = "nki-kernel-agent@localhost"
@@ -106,9 +107,12 @@ def _plan_commits(reader: LogReader, run: str, way: Way) -> Iterator[Commit]:
         f"{PROBLEM}/{require_safe_path(path)}": reader.get_blob(digest)
         for path, digest in state.problem.files.items()
     }
+    kernel_file = f"kernel{kernel_suffix(state.config.target)}"
     for turn in way.turns:
         one = turn.best
-        kernel = {} if one is None else {KERNEL: reader.get_blob(one.source), RESULT: _result_json(run, one)}
+        kernel = (
+            {} if one is None else {kernel_file: reader.get_blob(one.source), RESULT: _result_json(run, one)}
+        )
         time = turn.taken_back.time if turn.taken_back else one.time if one else ""
         yield Commit({**problem, **kernel}, time, _commit_message(run, turn))
 

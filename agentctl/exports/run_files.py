@@ -1,16 +1,16 @@
 """Exports a run in the file layout of the nki-kernel-agent design: checkpoints, experiments, memory.
 
-`checkpoints/best_r<round>_<time>.py` are the best kernels, one after the other. `experiments.jsonl` has
-a line per attempt. `optimization_memory/rewrites.json` has the run's experiences, as `agentctl memory
-import` reads them. Fields that readers of that design expect have its names and meanings; other keys add
-more.
+`checkpoints/best_r<round>_<time>`, with the suffix of the kernels' language, are the best kernels, one after
+the other. `experiments.jsonl` has a line per attempt. `optimization_memory/rewrites.json` has the run's
+experiences, as `agentctl memory import` reads them. Fields that readers of that design expect have its names
+and meanings; other keys add more.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -21,10 +21,11 @@ from daemon.profiles import parse_counters
 from state.errors import BlobMissing
 from state.experience_export import export_experience
 from state.fold import RunState
-from state.model import METRICS, ProblemTags, Verdict
+from state.model import ProblemTags, Verdict
 from state.quotable_errors import quotable_attempt_error
 from state.reader import LogReader
 from state.records import ProgressCallback
+from targets.registry import kernel_suffix, profile_vocabulary
 
 NAME = "nki-kernel-agent"
 
@@ -46,30 +47,42 @@ def collect_run_files(
         BlobMissing: the log has lost a kernel.
     """
     state, path = reader.run_state(run), load_improvement_path(reader, run, progress=progress)
-    lines = [json.dumps(line) + "\n" for line in _experiment_rows(reader, run, path, progress)]
+    suffix = kernel_suffix(state.config.target)
+    lines = [
+        json.dumps(line) + "\n" for line in _experiment_rows(reader, run, state, path, progress=progress)
+    ]
     return {
-        **{f"checkpoints/{name}": reader.get_blob(one.source) for name, one in _checkpoint_files(path)},
+        **{
+            f"checkpoints/{name}": reader.get_blob(one.source)
+            for name, one in _checkpoint_files(path, suffix)
+        },
         "experiments.jsonl": "".join(lines).encode(),
         "optimization_memory/rewrites.json": _memory_json(reader, run, state).encode(),
     }
 
 
-def _checkpoint_files(path: ImprovementPath) -> Iterator[tuple[str, Improvement]]:
+def _checkpoint_files(path: ImprovementPath, suffix: str) -> Iterator[tuple[str, Improvement]]:
     taken: Counter[str] = Counter()
     for one in path.bests:
         stamp = datetime.fromisoformat(one.time).strftime("%Y%m%d_%H%M%S")
         name = f"best_r{one.round}_{stamp}"
         taken[name] += 1
-        yield f"{name}{'' if taken[name] == 1 else f'_{taken[name]}'}.py", one
+        yield f"{name}{'' if taken[name] == 1 else f'_{taken[name]}'}{suffix}", one
 
 
 def _experiment_rows(
-    reader: LogReader, run: str, path: ImprovementPath, progress: ProgressCallback | None
+    reader: LogReader,
+    run: str,
+    state: RunState,
+    path: ImprovementPath,
+    *,
+    progress: ProgressCallback | None,
 ) -> Iterator[dict[str, Any]]:
     """Yield a line for each attempt at a kernel, in order; the initial kernel is not an attempt."""
     bests = {one.candidate for one in path.bests}
     reverted = {one.candidate for one in path.taken_back if one.kind == "reverted"}
     first = path.bests[0].latency.ms if path.bests else None
+    known = profile_vocabulary(state.config.target).counters
     rows = reader.attempt_rows(run)
     for number, row in enumerate(rows):
         if progress is not None:
@@ -85,7 +98,7 @@ def _experiment_rows(
             "score": score,
             "plan": (row["title"] or row["note"] or "")[:_PLAN],
             "error": (quotable_attempt_error(row) or row["error_code"] or "")[:_ERROR],
-            "profile": _profile_counters(reader, row["profile"]),
+            "profile": _profile_counters(reader, row["profile"], known),
             "candidate": row["candidate"],
             "parent": row["parent"],
             "technique": row["technique"],
@@ -108,13 +121,13 @@ def _attempt_status(row: dict[str, Any], bests: set[str], reverted: set[str]) ->
     return WRONG if row["verdict"] in (Verdict.CORRECT, Verdict.INCORRECT) else BROKEN
 
 
-def _profile_counters(reader: LogReader, digest: str | None) -> dict[str, float]:
-    """Return the counters that the design expects of profilers; none if the log has lost them."""
+def _profile_counters(reader: LogReader, digest: str | None, known: Sequence[str]) -> dict[str, float]:
+    """Return the counters of a profile that are `known`; none if the log has lost them."""
     try:
         counters = parse_counters(reader.get_blob(digest)) if digest else {}
     except (BlobMissing, ValueError):
         return {}
-    return {name: counters[name] for name in METRICS if name in counters}
+    return {name: counters[name] for name in known if name in counters}
 
 
 def _memory_json(reader: LogReader, run: str, state: RunState) -> str:

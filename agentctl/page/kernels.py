@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
+from agentctl.plots import NEW, OLD, PlotFigure, PlottedKernel, describe_bandwidth, plot_profiles
 from agentctl.views.candidate import CandidateView, load_candidate
 from agentctl.views.highlight import Piece, highlight_source
-from agentctl.views.roofline import KernelRoofline, kernel_roofline, profile_target
+from agentctl.views.roofline import KernelRoofline, engine_shares, kernel_roofline, profile_target
 from agentctl.views.timeline import BusyTimeline, busy_timeline
 from state.reader import LogReader
+from targets.registry import profile_vocabulary
 
 MOST_LINES = 4000
 """Longer kernels are compared with a heuristic in which repeated lines count less."""
@@ -21,12 +23,14 @@ CONTEXT_LINES = 3
 
 @dataclass(frozen=True, slots=True)
 class KernelPage:
-    """A candidate, its source as coloured lines, and the roofline and timeline of its profile."""
+    """A candidate, its source as coloured lines, and its profile; `figures` show it beside its parent."""
 
     candidate: CandidateView
     lines: tuple[tuple[Piece, ...], ...]
     roofline: KernelRoofline | None
     timeline: BusyTimeline | None
+    figures: tuple[PlotFigure, ...]
+    bandwidth: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +68,29 @@ def kernel_page(reader: LogReader, run: str, name: str, *, at: int | None = None
         StreamUnknown: there is no such run.
     """
     found = load_candidate(reader, run, name, at=at)
+    own = _plotted_kernel("this kernel", NEW, found)
+    has_parent = found.parent is not None and found.parent != found.id
+    parent = load_candidate(reader, run, str(found.parent), at=at) if has_parent else None
+    plotted = [own] if parent is None else [_plotted_kernel("its parent", OLD, parent), own]
     return KernelPage(
         candidate=found,
         lines=tuple(map(tuple, highlight_source(found.source or ""))),
-        roofline=kernel_roofline(found.counters, profile_target(found.profile)),
-        timeline=busy_timeline(found.profile),
+        roofline=own.roofline,
+        timeline=own.timeline,
+        figures=plot_profiles(plotted),
+        bandwidth=describe_bandwidth(plotted),
+    )
+
+
+def _plotted_kernel(title: str, kind: str, found: CandidateView) -> PlottedKernel:
+    target = profile_target(found.profile)
+    return PlottedKernel(
+        title,
+        kind,
+        profile_vocabulary(target),
+        engine_shares(found.counters, target, found.latency.ms if found.latency else None),
+        busy_timeline(found.profile),
+        kernel_roofline(found.counters, target),
     )
 
 

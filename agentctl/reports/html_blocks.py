@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentctl.reports.markup import Child, Html, element
+from agentctl.plots import PlotFigure
+from agentctl.reports.markup import Child, Html, element, render_svg
 
 
 def html_section(name: str, *content: Child) -> Html:
@@ -34,5 +35,11 @@ def fact_table(rows: Sequence[tuple[str, Child]]) -> Html:
     return element("div", element("table", element("tbody", body)), class_="scroll", tabindex=0)
 
 
-def html_figure(drawn: Html | None, caption: str) -> Html | None:
-    return None if drawn is None else element("figure", drawn, element("figcaption", caption), tabindex=0)
+def html_figure(found: PlotFigure | None) -> Html | None:
+    if found is None:
+        return None
+    items = [element("li", text, class_=f"key-{kind}") for kind, text in found.legend]
+    legend = element("ul", items, class_="chart-legend") if items else None
+    return element(
+        "figure", render_svg(found.drawing), element("figcaption", found.caption, legend), tabindex=0
+    )

@@ -33,6 +33,7 @@ from agentctl.reports.phrases import (
 from agentctl.reports.style import SHEET
 from agentctl.reports.work_sections import attempts_section, spending_section
 from state.model import Level
+from targets.registry import roofline_name
 
 
 def render_page(found: ReportDocument) -> str:
@@ -91,7 +92,9 @@ def _summary_cards(found: ReportDocument) -> Iterator[Html]:
         yield _summary_card("best kernel", format_ms(run.best_ms), latency_with_interval(found.best.latency))
         yield _summary_card("speed-up", format_speedup(run.speedup), confidence_note(run.best_wins_percent))
         yield _summary_card(
-            "of the NKIBench roofline", format_percent(run.percent_of_peak), format_ms(run.plain_bound_ms)
+            f"of the {roofline_name(run.target)}",
+            format_percent(run.percent_of_peak),
+            format_ms(run.plain_bound_ms),
         )
         yield _summary_card(
             "of the tight bound", format_percent(run.percent_of_tight_bound), format_ms(run.tight_bound_ms)
@@ -150,7 +153,7 @@ def _problem_section(found: ReportDocument) -> Html:
         (
             "lower bounds",
             (
-                f"NKIBench's roofline {format_ms(found.run.plain_bound_ms)}, "
+                f"{roofline_name(found.run.target)} {format_ms(found.run.plain_bound_ms)}, "
                 f"tight bound {format_ms(found.run.tight_bound_ms)}"
             ),
         ),

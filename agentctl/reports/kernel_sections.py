@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
 
-from agentctl.formatting import format_count, format_ms, format_speedup
-from agentctl.reports import plots
+from agentctl import plots
+from agentctl.formatting import format_count, format_counter, format_ms, format_speedup, name_counter
 from agentctl.reports.document import KernelReport, ReportDocument
 from agentctl.reports.html_blocks import html_figure, html_section, html_table
 from agentctl.reports.markup import Child, Html, element
 from agentctl.reports.phrases import latency_source, moved_counters
 from agentctl.reports.source_tables import diff_table, source_table
-from agentctl.verbs.kernels import NOTES, format_counter
 from agentctl.views.improvement_path import Improvement
-from agentctl.views.roofline import KernelRoofline
-
-ENGINE_ROOFS = (
-    "Vector (V), scalar (S) and GpSimd engine (G) under their roofs. Left of 1 the HBM's bandwidth bounds an "
-    "engine, right of it the engine itself; on the roof it cannot be faster without less work or fewer bytes."
-)
+from agentctl.views.roofline import engine_shares
+from targets.registry import kernel_suffix, profile_vocabulary, roofline_name
 
 MAX_COUNTERS = 24
 """The number of counters that are compared, largest change first."""
@@ -29,7 +23,8 @@ def best_kernel_section(found: ReportDocument, best: KernelReport) -> Html:
     by = f"{best.candidate}, by {best.author}"
     made = f"{by}: {best.title}" if best.title else by
     source = b64encode(best.source.encode()).decode()
-    link = element("a", "Save it as best.py", href=f"data:text/x-python;base64,{source}", download="best.py")
+    file = f"best{kernel_suffix(found.run.target)}"
+    link = element("a", f"Save it as {file}", href=f"data:text/plain;base64,{source}", download=file)
     heat = {line.line: line for line in best.lines if line.line > 0}
     note = (
         f"The numbers at its left are ms of the critical path, {latency_source(best.latency)}."
@@ -63,28 +58,16 @@ def _is_small_diff(diff: str) -> bool:
 
 
 def profile_section(found: ReportDocument, initial: KernelReport, best: KernelReport) -> Html:
-    drawn: list[Child] = []
-    bars = plots.plot_engines(initial.busy_ms, best.busy_ms, (initial.latency.ms, best.latency.ms))
-    drawn.append(html_figure(bars, "How long each engine works, and what part of the kernel's time that is."))
-    lanes = [(name, one.timeline) for name, one in (("initial", initial), ("best", best)) if one.timeline]
-    drawn.append(
-        html_figure(
-            plots.plot_timelines(lanes), "Which engine or queue is busy when; the darker, the busier."
-        )
-    )
-    roofs = [(name, one.roofline) for name, one in (("initial", initial), ("best", best)) if one.roofline]
-    drawn.append(
-        html_figure(
-            plots.plot_roofline(roofs), "Operations of matrix products per second, over those per byte moved."
-        )
-    )
-    drawn.append(html_figure(plots.plot_engine_roofs(roofs), ENGINE_ROOFS))
+    kernels = [_plotted_kernel(found, one) for one in (("initial", initial), ("best", best))]
+    drawn = [html_figure(one) for one in plots.plot_profiles(kernels)]
     names = f"Grey is the initial kernel, blue the best. All figures are {latency_source(best.latency)}."
-    legend = element("p", names if any(drawn) else "No profile was recorded of them.", class_="dim")
-    content: list[Child] = [legend, _bottleneck_line(initial, best), *drawn, _bandwidth_line(roofs)]
+    legend = element("p", names if drawn else "No profile was recorded of them.", class_="dim")
+    told = plots.describe_bandwidth(kernels)
+    bandwidth = element("p", told) if told else None
+    content: list[Child] = [legend, _bottleneck_line(initial, best), *drawn, bandwidth]
     rows = [
         (
-            f"{name} ({NOTES[name]})" if name in NOTES else name,
+            name_counter(name),
             format_counter(name, was),
             format_counter(name, now),
         )
@@ -104,11 +87,16 @@ def _bottleneck_line(initial: KernelReport, best: KernelReport) -> Html:
     )
 
 
-def _bandwidth_line(roofs: Sequence[tuple[str, KernelRoofline]]) -> Html | None:
-    told = [
-        f"{name} {one.bandwidth_percent:.1f} % ({one.attained_bytes / 1e9:.4g} GB/s)" for name, one in roofs
-    ]
-    return element("p", f"Of the HBM's bandwidth is used: {', '.join(told)}.") if told else None
+def _plotted_kernel(found: ReportDocument, named: tuple[str, KernelReport]) -> plots.PlottedKernel:
+    title, one = named
+    return plots.PlottedKernel(
+        title,
+        plots.NEW if title == "best" else plots.OLD,
+        profile_vocabulary(found.run.target),
+        engine_shares(one.counters, found.run.target, one.latency.ms),
+        one.timeline,
+        one.roofline,
+    )
 
 
 # --- the path --------------------------------------------------------------------------------------
@@ -116,12 +104,8 @@ def _bandwidth_line(roofs: Sequence[tuple[str, KernelRoofline]]) -> Html | None:
 
 def path_section(found: ReportDocument) -> Html:
     path, run = found.path, found.run
-    bounds = {"tight bound": run.tight_bound_ms, "NKIBench roofline": run.plain_bound_ms}
-    drawn = html_figure(
-        plots.plot_progress(path, bounds),
-        "A dot is a correct kernel, a cross one that was not; the line is the best so far, numbers are the "
-        "changes below.",
-    )
+    bounds = {"tight bound": run.tight_bound_ms, roofline_name(run.target): run.plain_bound_ms}
+    drawn = html_figure(plots.plot_progress(path, bounds))
     steps = [_improvement_item(one) for one in path.line[1:]]
     changes = element("ol", steps, class_="path") if steps else element("p", "No change made it faster.")
     taken = [

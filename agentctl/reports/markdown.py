@@ -31,6 +31,7 @@ from agentctl.reports.phrases import (
 )
 from agentctl.views.improvement_path import Improvement
 from state.model import Level
+from targets.registry import roofline_name
 
 
 def render_markdown(found: ReportDocument) -> str:
@@ -82,7 +83,7 @@ def _header_section(found: ReportDocument) -> Iterator[str]:
                 ),
             ),
             (
-                "of NKIBench's roofline",
+                f"of the {roofline_name(run.target)}",
                 f"{format_percent(run.percent_of_peak)} of {format_ms(run.plain_bound_ms)}",
             ),
             (

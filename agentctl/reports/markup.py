@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from html import escape
 
 from agentctl.hidden_characters import escape_hidden
+from agentctl.plots import SvgNode
 
 _VOID = frozenset({"meta", "br", "hr", "img", "link"})
 _NAME = re.compile(r"[a-z][a-z0-9-]*", re.IGNORECASE)
@@ -33,6 +34,12 @@ def element(tag: str, /, *children: Child, **attributes: object) -> Html:
     if tag in _VOID:
         return Html(f"<{tag}{told}>")
     return Html(f"<{tag}{told}>{join_html(children)}</{tag}>")
+
+
+def render_svg(node: SvgNode) -> Html:
+    """Return a drawing as markup."""
+    inside = [render_svg(child) if isinstance(child, SvgNode) else child for child in node.children]
+    return element(node.tag, inside, **node.attributes)
 
 
 def join_html(children: Child, separator: str = "") -> Html:

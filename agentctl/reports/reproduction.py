@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from daemon.config import FLAGS, MODEL_DEFAULTS
 from state.fold import RunState
 from state.model import RunConfig
-from targets.registry import load_target
+from targets.registry import kernel_suffix, load_target
 
 if TYPE_CHECKING:
     from seeds import Problem
 
-KERNEL, START, FOLDER, HOME = "best.py", "start.py", "problem", "again"
-"""The names in the commands: the best kernel, the initial one, the problem's folder, a new home."""
+FOLDER, HOME = "problem", "again"
+"""The names in the commands: the problem's folder, a new home."""
 
 _PROGRAM = "agentctl"
 _PRIVATE = ("run.hosts", "run.score.command", "run.score.folder")
@@ -53,12 +53,14 @@ def reproduction_commands(
     named = problem.name if builtin else FOLDER
     at = ["--problem", named, "--size", state.config.size, "--target", state.config.target]
     kernel_file = load_target(state.config.target).language.kernel_file
+    suffix = kernel_suffix(state.config.target)
+    kernel, start_file = f"best{suffix}", f"start{suffix}"
     own_start = state.kernel != problem.make_ref().files.get(kernel_file)
-    start = ["--kernel", START] if own_start else []
-    wanted = [*([] if builtin else ["-o", FOLDER]), *(["--kernel", START] if own_start else [])]
+    start = ["--kernel", start_file] if own_start else []
+    wanted = [*([] if builtin else ["-o", FOLDER]), *(["--kernel", start_file] if own_start else [])]
     export = [_shell_command("problems", "export", run, *wanted)] if wanted else []
-    best = [_shell_command("best", run, "-o", KERNEL)] if state.best is not None else []
-    judge = [_shell_command("try", KERNEL, *at)] if state.best is not None else []
+    best = [_shell_command("best", run, "-o", kernel)] if state.best is not None else []
+    judge = [_shell_command("try", kernel, *at)] if state.best is not None else []
     seed = ["--seed", str(state.config.seed)]
     again = _shell_command("run", "--home", HOME, *at, *seed, *start, *_setting_flags(state.config))
     return Reproduction(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-SHEET = """
+from importlib.resources import files
+
+_PLOTS = (files("agentctl.page") / "static" / "plots.css").read_text(encoding="utf-8")
+
+_PAGE = """
 :root { color-scheme: light dark;
   --back: #ffffff; --panel: #f5f7fa; --rule: #d5dbe3; --text: #1a1f27; --dim: #57606c;
   --new: #0b62c4; --old: #6b7683; --good: #14713a; --bad: #b3261e; --heat: 214, 106, 0;
@@ -34,20 +38,6 @@ a { color: var(--new); }
 .card .big { font-size: 1.5rem; font-weight: 650; line-height: 1.25; } .card .note { color: var(--dim);
   font-size: .84rem; }
 figure { margin: 1rem 0 1.5rem; overflow-x: auto; } figcaption { font-size: .88rem; max-width: 46rem; }
-svg { width: 100%; min-width: 38rem; height: auto; display: block; }
-svg text { fill: var(--text); font: 12px system-ui, "DejaVu Sans", sans-serif; }
-svg .dim { fill: var(--dim); } svg .end { text-anchor: end; } svg .mid { text-anchor: middle; }
-svg .axis { stroke: var(--dim); stroke-width: 1; fill: none; }
-svg .grid { stroke: var(--rule); stroke-width: 1; }
-svg .bound { stroke: var(--good); stroke-width: 1.5; stroke-dasharray: 6 4; fill: none; }
-svg .roof { stroke: var(--dim); stroke-width: 2; fill: none; }
-svg .best { stroke: var(--new); stroke-width: 2.5; fill: none; stroke-linejoin: round; }
-svg .dot { fill: var(--old); fill-opacity: .55; } svg .miss { stroke: var(--bad); stroke-width: 1.5; }
-svg .mark { fill: var(--back); stroke: var(--new); stroke-width: 2; } svg .in { font-weight: 650; }
-svg .letter { fill: var(--back); font-weight: 700; font-size: 11px; }
-svg .old { fill: var(--old); } svg .new { fill: var(--new); } svg .lane { fill: var(--panel); }
-svg .k0 { fill: #7a5195; } svg .k1 { fill: #3a78c2; } svg .k2 { fill: #2f9e8f; } svg .k3 { fill: #d08c2c; }
-svg .k4 { fill: #9aa3ae; } svg .k5 { fill: #cfd5dc; }
 .scroll { overflow-x: auto; background:
   linear-gradient(to right, var(--back) 40%, transparent) left / 2.5rem 100% local no-repeat,
   linear-gradient(to left, var(--back) 40%, transparent) right / 2.5rem 100% local no-repeat,
@@ -82,3 +72,5 @@ footer { margin-top: 3rem; border-top: 1px solid var(--rule); padding-top: 1rem;
   .card { padding: .55rem .65rem; } .card .big { font-size: 1.2rem; } }
 @media print { body { max-width: none; } details > * { display: block; } pre, table.code { border: 0; } }
 """
+
+SHEET = _PAGE + _PLOTS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agentctl import plots
 from agentctl.formatting import (
     format_discard_reason,
     format_duration,
@@ -9,7 +10,6 @@ from agentctl.formatting import (
     format_speedup,
     format_usd,
 )
-from agentctl.reports import plots
 from agentctl.reports.document import ReportDocument
 from agentctl.reports.html_blocks import html_figure, html_section, html_table
 from agentctl.reports.markup import Child, Html, element
@@ -71,9 +71,7 @@ def spending_section(found: ReportDocument) -> Html:
         for name, seconds in split.items()
     ]
     content: list[Child] = [
-        html_figure(
-            plots.plot_shares(spending.split), "Where the time went; several things at once share it."
-        ),
+        html_figure(plots.plot_shares(spending.split)),
         html_table(("time", "h:mm:ss", "share"), legend, numbers=(1, 2)),
     ]
     if spending.spent:
@@ -91,7 +89,7 @@ def spending_section(found: ReportDocument) -> Html:
         ]
         head = ("role", "model", "calls", "answered", "tokens in", "tokens out", "US$")
         paid = [(point.seconds, point.usd) for point in spending.curve]
-        content.append(html_figure(plots.plot_curve(paid, ("seconds", "US$")), "What was spent."))
+        content.append(html_figure(plots.plot_curve(paid, ("seconds", "US$"))))
         content.append(html_table(head, rows, numbers=range(2, 7)))
         each = format_usd(found.figures["cost_per_improvement_usd"])
         content.append(element("p", f"A kept improvement cost {each}."))

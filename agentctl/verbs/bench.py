@@ -10,7 +10,8 @@ import click
 
 from agentctl.app import Session, common_options
 from daemon import exits
-from targets.registry import target_names
+from state.model import RunConfig
+from targets.registry import kernel_suffix, target_names
 
 ARM_PROBLEMS = ("rope_single_freq_apply", "mamba", "bmm_softmax", "rmsnorm_matmul")
 """The default problems of `--arms`: elementwise, a scan, a product with softmax, a product with a norm.
@@ -33,9 +34,9 @@ def bench(session: Session) -> None:
 @click.option(
     "--kernels",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Begin with the kernels in a folder, PROBLEM-WHAT.py each.",
+    help="Begin with the kernels in a folder, each called PROBLEM-WHAT.",
 )
-@click.option("--target", type=click.Choice(target_names()), default="trn2", show_default=True)
+@click.option("--target", type=click.Choice(target_names()), default=RunConfig().target, show_default=True)
 @click.option("--size", type=click.Choice(("full", "reduced")), help="Default: full; of --arms: reduced.")
 @click.option("--strategies", metavar="A,B", help="Strategies; NAME-blind predicts nothing; beam-reuse.")
 @click.option("--donors", metavar="A,B", help="Problems whose runs beam-reuse learns from (default: all).")
@@ -96,7 +97,10 @@ def _plan_jobs(
     from agentctl.bench.runs import ARMS, REUSE, BenchJob
 
     names = _split_names(problems) if problems else ARM_PROBLEMS if arms else shipped.builtin_problems()
-    files = _find_kernels(kernels, shipped.builtin_problems()) if kernels else dict.fromkeys(names, ("",))
+    suffix = kernel_suffix(target)
+    files = (
+        _find_kernels(kernels, shipped.builtin_problems(), suffix) if kernels else dict.fromkeys(names, ("",))
+    )
     chosen = _split_names(strategies) if strategies else ARMS if arms else ARMS[:1]
     _require_known("--problems", names, shipped.builtin_problems())
     _require_known("--strategies", chosen, ARMS)
@@ -117,17 +121,21 @@ def _plan_jobs(
     return [*others, *reusing], [job.key for job in learnt_from]
 
 
-def _find_kernels(folder: Path, problems: Iterable[str]) -> dict[str, list[str]]:
+def _find_kernels(folder: Path, problems: Iterable[str], suffix: str) -> dict[str, list[str]]:
     """Return the kernels in a folder, by the problem that their file names start with."""
     found: dict[str, list[str]] = {}
-    for file in sorted(folder.glob("*.py")):
+    for file in sorted(folder.glob(f"*{suffix}")):
         name, dash, _ = file.stem.partition("-")
         if not dash:
-            raise click.BadParameter(f"{file.name} is not called PROBLEM-WHAT.py", param_hint="--kernels")
+            raise click.BadParameter(
+                f"{file.name} is not called PROBLEM-WHAT{suffix}", param_hint="--kernels"
+            )
         _require_known("--kernels", [name], problems)
         found.setdefault(name, []).append(str(file.resolve()))
     if not found:
-        raise click.BadParameter(f"{folder} holds no kernels, PROBLEM-WHAT.py", param_hint="--kernels")
+        raise click.BadParameter(
+            f"{folder} holds no kernels called PROBLEM-WHAT{suffix}", param_hint="--kernels"
+        )
     return found
 
 

@@ -137,7 +137,7 @@ def check(session: Session, hosts: tuple[str, ...]) -> int:
 def setup(session: Session, hosts: tuple[str, ...]) -> int:
     """Prepare hosts, and say what is there; again: change nothing.
 
-    `agentctl host plan` says what this would run. Without a Neuron SDK the host gets an interpreter for the
+    `agentctl host plan` says what this would run. Without a device the host gets an interpreter for the
     simulator, which stands in for the device then.
     """
     return _survey_hosts(session, _resolve_hosts(session, hosts), change=True)
@@ -225,7 +225,7 @@ def plan(session: Session, hosts: tuple[str, ...]) -> None:
 _PLANNED = {
     "setup": "agentctl host setup: the script that is given to bash, and what it runs to change something",
     "runs": "runs: find an interpreter, put the worker there once, start it; PYTHON is the interpreter found",
-    "device": "the worker, of the SDK's tools; PROFILER is neuron-explorer, else neuron-profile",
+    "device": "the worker, of the device's own tools; PROFILER is the newest there",
 }
 
 

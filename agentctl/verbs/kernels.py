@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,14 @@ import click
 
 from agentctl.app import Session, common_options
 from agentctl.completers import complete_runs
-from agentctl.formatting import format_latency, format_ms, format_percent, format_speedup, format_wins
+from agentctl.formatting import (
+    format_counter,
+    format_latency,
+    format_ms,
+    format_speedup,
+    format_wins,
+    name_counter,
+)
 from agentctl.run_lookup import find_run
 from agentctl.terminal_style import style
 from agentctl.views import as_json
@@ -88,7 +95,7 @@ def _format_counters(found: KernelComparison) -> Iterator[str]:
     shown = {name: both for name, both in shown.items() if both[0] != both[1]}
     if not shown:
         return
-    names = {name: f"{name} ({NOTES[name]})" if name in NOTES else name for name in shown}
+    names = {name: name_counter(name) for name in shown}
     width = max(map(len, names.values()))
     yield f"{'predicted counters' if found.predicted else 'counters'} that changed, most changed first:"
     for name, (was, now) in shown.items():
@@ -130,37 +137,5 @@ def _colour_diff_line(line: str) -> str:
     return style(line, kinds.get(line[:1])) if not line.startswith(("+++", "---")) else style(line, "head")
 
 
-def format_counter(name: str, value: float) -> str:
-    """Return a counter's value with the unit that the end of its name implies."""
-    for ending, write in _UNITS.items():
-        if name.endswith(ending):
-            return write(value)
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
-
-
-def format_scaled(value: float, unit: str) -> str:
-    """Return a value with the decimal prefix that leaves one to three digits before the point."""
-    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= factor:
-            return f"{value / factor:.1f} {prefix}{unit}"
-    return f"{value:.4g} {unit}"
-
-
 def _format_latency(found: CandidateView) -> str:
     return format_latency(found.benchmark) if found.benchmark else "no latency"
-
-
-_UNITS: dict[str, Callable[[float], str]] = {
-    "_bytes": lambda value: format_scaled(value, "B"),
-    "_flops": lambda value: format_scaled(value, "flop"),
-    "_percent": format_percent,
-    "time": lambda value: format_ms(1e3 * value),
-}
-"""How to write counters, by the ends of their names; times are in seconds."""
-
-NOTES = {
-    "hfu_estimated_percent": "flops done, of the tensor engine's peak",
-    "mbu_estimated_percent": "bytes moved, of the HBM's peak",
-    "mfu_inst_max_achievable_estimated_percent": "flops per byte, of the ridge",
-}
-"""What a percentage refers to, where the counter's name does not say it."""

@@ -18,7 +18,7 @@ from agentctl.views.run import bound_percent
 from daemon import exits
 from state.model import Level
 from state.reader import LogReader
-from targets.registry import starting_kernel, target_names
+from targets.registry import roofline_name, starting_kernel, target_names
 
 if TYPE_CHECKING:
     from seeds import ArgumentSpec, InputSpec, Problem, ProblemSpec
@@ -172,7 +172,7 @@ def _show_lines(problem: Problem, bounds: dict[str, Row]) -> Iterator[str]:
     yield from (f"  relation: {item.name}" for item in spec.relations)
     for target, found in bounds.items():
         roofline, tight = format_ms(found["plain_ms"]), format_ms(found["tight_ms"])
-        yield f"  {target}: NKIBench roofline {roofline}, tight bound {tight}"
+        yield f"  {target}: {roofline_name(target)} {roofline}, tight bound {tight}"
     yield f"  files: {', '.join(problem.files)}"
 
 

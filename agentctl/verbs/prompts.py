@@ -17,6 +17,7 @@ from daemon import exits, prompt_overrides
 from daemon.errors import DaemonError
 from state.errors import BlobMissing, NoLog
 from state.home import prepare_home
+from state.model import RunConfig
 from state.reader import LogReader
 from targets.registry import target_names
 
@@ -33,7 +34,7 @@ _LASTS = {
 @click.option("--show", "shown", metavar="ROLE|FILE", help="What a role is told, or one file, as text.")
 @click.option(
     "--target",
-    default="trn2",
+    default=RunConfig().target,
     show_default=True,
     help=f"Whose guide a role is shown: {' or '.join(target_names())}.",
 )

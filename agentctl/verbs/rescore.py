@@ -23,6 +23,7 @@ from daemon.profiles import parse_counters
 from state.events import EvaluationCompleted
 from state.model import Benchmark, EffectKey, LatencyBounds
 from state.reader import LogReader
+from targets.registry import roofline_name
 
 COUNTER = "counter:"
 LATENCY = "latency"
@@ -78,9 +79,9 @@ def rescore(session: Session, run: str, name: str, most: int) -> None:
     with LogReader.open(session.home) as reader, session.progress_bar("reading the run"):
         reader.check_end()
         find_run(reader, run)
-        bounds = reader.run_state(run).bounds
+        state = reader.run_state(run)
         kernels = _read_kernels(reader, run)
-    objective = parse_objective(name, bounds, kernels)
+    objective = parse_objective(name, state.bounds, kernels, roofline=roofline_name(state.config.target))
     ranked = rank_kernels(kernels, objective)
     unranked = [one.id for one in kernels if objective.value(one) is None]
     before = {
@@ -110,13 +111,15 @@ def _evaluation_key(kernel: ScoredKernel) -> EffectKey:
     return EffectKey.parse(f"{kernel.id}.evaluator")
 
 
-def parse_objective(name: str, bounds: LatencyBounds, kernels: Iterable[ScoredKernel]) -> Objective:
+def parse_objective(
+    name: str, bounds: LatencyBounds, kernels: Iterable[ScoredKernel], *, roofline: str
+) -> Objective:
     """Return the objective that is called `name`.
 
     Raises:
         DaemonError: there is none, or no kernel has that counter; the error names the nearest.
     """
-    table = _named_objectives(bounds)
+    table = _named_objectives(bounds, roofline)
     if name in table:
         return table[name]
     if (found := re.fullmatch(r"p(\d{1,3})", name)) and int(found[1]) <= 100:
@@ -136,7 +139,7 @@ def _latency_objective() -> Objective:
     return Objective(LATENCY, lambda one: one.benchmark.latency_ms, format_ms)
 
 
-def _named_objectives(bounds: LatencyBounds) -> dict[str, Objective]:
+def _named_objectives(bounds: LatencyBounds, roofline: str) -> dict[str, Objective]:
     def share(bound_ms: float) -> Callable[[ScoredKernel], float]:
         return lambda one: 100 * bound_ms / one.benchmark.latency_ms
 
@@ -145,7 +148,7 @@ def _named_objectives(bounds: LatencyBounds) -> dict[str, Objective]:
         "lo": Objective("lower end of the interval", lambda one: one.benchmark.lo_ms, format_ms),
         "hi": Objective("upper end of the interval", lambda one: one.benchmark.hi_ms, format_ms),
         "percent_of_peak": Objective(
-            "share of the NKIBench roofline", share(bounds.plain_ms), format_percent, higher_is_better=True
+            f"share of the {roofline}", share(bounds.plain_ms), format_percent, higher_is_better=True
         ),
         "percent_of_tight_bound": Objective(
             "share of the tight bound", share(bounds.tight_ms), format_percent, higher_is_better=True

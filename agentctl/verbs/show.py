@@ -14,10 +14,17 @@ import click
 from agentctl.app import Session, common_options
 from agentctl.completers import complete_runs
 from agentctl.event_lookup import find_event
-from agentctl.formatting import LEVELS, format_latency, format_speedup, format_usd, format_work_time
+from agentctl.formatting import (
+    LEVELS,
+    format_counter,
+    format_latency,
+    format_speedup,
+    format_usd,
+    format_work_time,
+    name_counter,
+)
 from agentctl.run_lookup import find_run, parse_event_number
 from agentctl.terminal_style import style
-from agentctl.verbs.kernels import NOTES, format_counter
 from agentctl.verbs.why import format_story
 from agentctl.views import as_json
 from agentctl.views.candidate import CandidateView, load_candidate
@@ -143,7 +150,7 @@ def _profile_lines(found: CandidateView) -> Iterator[str]:
     kind = "predicted counters" if found.latency is None or found.latency.predicted else "counters"
     said = format_latency(found.benchmark) if found.benchmark else "no latency"
     yield f"{found.id}: {said}, {found.bottleneck or 'unknown'}-bound; {kind}:"
-    names = {name: f"{name} ({NOTES[name]})" if name in NOTES else name for name in found.counters}
+    names = {name: name_counter(name) for name in found.counters}
     width = max(map(len, names.values()))
     for name, value in found.counters.items():
         yield f"  {names[name]:{width}}  {format_counter(name, value):>14}"

@@ -20,7 +20,7 @@ from daemon.config import Config
 from daemon.errors import NotAnswered
 from state.errors import BlobMissing
 from state.model import INITIAL_KEY, PERSON, Evaluation, EvaluationRequest, HostConfig, Level, digest_of
-from targets.registry import starting_kernel, target_names
+from targets.registry import roofline_name, starting_kernel, target_names
 
 if TYPE_CHECKING:
     from remote.evaluator import EvaluationAnswer
@@ -177,7 +177,7 @@ def _format_verdict(name: str, evaluation: Evaluation, shares: dict[str, float |
             format_percent(shares["percent_of_tight_bound"]),
         )
         lines.append(
-            f"  {format_latency(evaluation.benchmark)}, {peak} of the NKIBench roofline, "
+            f"  {format_latency(evaluation.benchmark)}, {peak} of the {roofline_name(evaluation.target)}, "
             f"{tight} of the tight bound"
         )
         lines.append(f"  bottleneck: {evaluation.bottleneck}")

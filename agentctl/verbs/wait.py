@@ -21,6 +21,7 @@ from agentctl.views.run import RunView, run_view
 from daemon import exits
 from daemon.errors import NotAnswered
 from state.reader import LogReader
+from targets.registry import roofline_name
 
 LOOK_SECONDS = 0.2
 
@@ -170,7 +171,7 @@ def format_run_view(run: RunView) -> str:
     if run.best_ms is not None:
         kind = "predicted" if run.predicted else "measured"
         said.append(f"best {format_ms(run.best_ms)} {kind}, {format_speedup(run.speedup)}")
-        said.append(f"{format_percent(run.percent_of_peak)} of the NKIBench roofline")
+        said.append(f"{format_percent(run.percent_of_peak)} of the {roofline_name(run.target)}")
     if run.spent_usd != 0:
         said.append(f"spent {format_usd(run.spent_usd)}")
     return ", ".join(said)

@@ -24,7 +24,7 @@ from stability.budget import DayCaps
 from state.events import RunResumed
 from state.fold import RunState
 from state.log import EventLog
-from state.model import Digest, EffectKey, PauseCause, RunConfig, RunStatus
+from state.model import Digest, EffectKey, LlmConfig, PauseCause, RunConfig, RunStatus
 
 LOOK_SECONDS = 30.0
 """How often (seconds) to check runs that wait for a new day."""
@@ -86,7 +86,7 @@ class RoleFactory:
         )
         shown = state.config.llm
         options = PlannerOptions(
-            metrics=shown.metrics,
+            metrics=None if shown.metrics == LlmConfig().metrics else shown.metrics,
             dropout_percent=shown.menu_dropout_percent,
             memory_dropout_percent=shown.memory_dropout_percent,
         )

@@ -80,12 +80,11 @@ from state.model.search import (
     StopReason,
     TechniqueCredit,
 )
-from state.model.settings import METRICS, ApprovalPoint, LlmConfig, Rebase, RunConfig, SearchConfig
+from state.model.settings import ApprovalPoint, LlmConfig, Rebase, RunConfig, SearchConfig
 
 __all__ = [
     "INITIAL_KEY",
     "JUDGES",
-    "METRICS",
     "PERSON",
     "PERSON_SLOT",
     "PREFILTERED",

@@ -9,14 +9,14 @@ from pydantic import Field, StringConstraints, WithJsonSchema, model_serializer,
 from state.model.base import FrozenModel
 
 HostTag = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-"""A property or name of a host: `trn2`, `trn2.48xlarge`, or a word of your own."""
+"""A property or name of a host: an instance type, or a word of your own."""
 
 
 class HostConfig(FrozenModel):
     """A host that is reached over SSH. If only its address is set, it is written as that text.
 
     `address` is `[user@]host[:port]`; ssh_config supplies a missing user, port or jump host. `python` is the
-    SDK's interpreter there, `workdir` the folder for files there, `cores` the NeuronCores that may be used;
+    SDK's interpreter there, `workdir` the folder for files there, `cores` the cores that may be used;
     what is not set is detected on the host. `slots` is the most evaluations at a time, by default the number
     of CPUs.
     """

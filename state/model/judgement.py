@@ -118,7 +118,7 @@ class Evaluation(FrozenModel):
     """The judge's full answer on one candidate.
 
     `rel_l2` maps each input seed to the relative L2 error of the outputs. `identity` is set if the judge came
-    to that stage. `profile` is the blob of the counters (JSON, similar to neuron-profile), `bottleneck` their
+    to that stage. `profile` is the blob of the counters (JSON), `bottleneck` their
     one-word summary. `code` is the digest of the normalised syntax tree, which identifies duplicates. `level`
     is the requested one, or a higher one if the gain was suspiciously large; before levels existed,
     everything was compared.
@@ -164,7 +164,7 @@ class ProblemRef(FrozenModel):
 
 
 class LatencyBounds(FrozenModel):
-    """Lower bounds on latency: NKIBench's plain roofline, and the tight bound from the target's own table."""
+    """Lower bounds on latency, both from the target: its plain roofline, and its tight bound."""
 
     plain_ms: PositiveMs
     tight_ms: PositiveMs

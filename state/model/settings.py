@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from state.model.base import FrozenModel
 from state.model.hosts import HostEntry, HostTag
@@ -93,7 +92,7 @@ ModelShare = Annotated[str, StringConstraints(pattern=r"^[a-z]+/[^\s=]+(=\d+(\.\
 """A model and its weight, ENDPOINT/MODEL=WEIGHT; the weight is 1 if left out."""
 
 
-METRICS = (
+_RECORDED_METRICS = (
     "hbm_read_bytes",
     "hbm_write_bytes",
     "psum_read_bytes",
@@ -113,21 +112,7 @@ METRICS = (
     "tensor_engine_active_time_percent",
     "dma_active_time",
 )
-"""The counters that planners can be shown: AccelOpt's sixteen, and those of the tensor engine and the DMA.
-
-Names and units are the profiler's: `dma_active_time` is in seconds.
-"""
-
-
-def _validate_metric(name: str) -> str:
-    if name not in METRICS:
-        close = get_close_matches(name, METRICS, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(METRICS)}"
-        raise ValueError(f"no such counter; {hint}")
-    return name
-
-
-MetricName = Annotated[str, AfterValidator(_validate_metric)]
+"""The default of `run.llm.metrics` that the states of recorded runs contain; it is not changed any more."""
 
 
 class LlmConfig(FrozenModel):
@@ -163,8 +148,9 @@ class LlmConfig(FrozenModel):
         le=100,
         description="how much of what was learnt a plan is not told, drawn per plan",
     )
-    metrics: tuple[MetricName, ...] = Field(
-        default=METRICS, description="counters of the profile that planners are shown, in a drawn order"
+    metrics: tuple[str, ...] = Field(
+        default=_RECORDED_METRICS,
+        description="profile counters that planners see, in a drawn order; unchanged: all of the target's",
     )
 
 
@@ -176,10 +162,11 @@ class RunConfig(FrozenModel):
     """Everything that decides how a run goes; its effective values are part of RunCreated."""
 
     problem: str = Field(
-        default="rmsnorm_matmul", description="what is optimised: a name, a folder, or a file of NKIBench"
+        default="rmsnorm_matmul",
+        description="what is optimised: a name, a folder, or a benchmark's file",
     )
     size: Literal["full", "reduced"] = Field(default="full", description="the problem's size")
-    target: str = Field(default="trn2", description="the device that kernels are for: trn1 or trn2")
+    target: str = Field(default="trn2", description="the device that kernels are for")
     seed: int = Field(default=0, ge=0, lt=2**63, description="seed of all draws")
     evaluator: str = Field(default="sim", description="who judges and times kernels")
     hosts: tuple[HostEntry, ...] = Field(

@@ -6,10 +6,20 @@ import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from targets.base import Parts, PeakRates, ProposerEntry, Technique
+from targets.base import (
+    Parts,
+    PeakRates,
+    ProfileShare,
+    ProfileVocabulary,
+    ProposerEntry,
+    PublishedGain,
+    RooflineCounters,
+    Technique,
+)
 from targets.nki.language import NKI, NkiLanguage
 
 if TYPE_CHECKING:
@@ -43,6 +53,33 @@ COUNTERS = (
 The names and units are the profiler's: `dma_active_time` is in seconds.
 """
 
+PROFILE = ProfileVocabulary(
+    counters=COUNTERS,
+    shares=(
+        ProfileShare("tensor", "Tensor engine", "tensor_engine_active_time_percent"),
+        ProfileShare("vector", "Vector engine", "vector_engine_active_time_percent"),
+        ProfileShare("scalar", "Scalar engine", "scalar_engine_active_time_percent"),
+        ProfileShare("gpsimd", "GpSimd engine", "gpsimd_engine_active_time_percent"),
+        ProfileShare("dma", "DMA", "dma_active_time_percent"),
+        ProfileShare("hbm", "HBM bandwidth", "mbu_estimated_percent", is_time=False),
+        ProfileShare("flops", "Tensor flops (HFU)", "hfu_estimated_percent", is_time=False),
+    ),
+    notes={
+        "hfu_estimated_percent": "flops done, of the tensor engine's peak",
+        "mbu_estimated_percent": "bytes moved, of the HBM's peak",
+        "mfu_inst_max_achievable_estimated_percent": "flops per byte, of the ridge",
+    },
+    memory="HBM",
+    roofline=RooflineCounters(
+        time="total_time",
+        moved=("hbm_read_bytes", "hbm_write_bytes"),
+        flops="hardware_flops",
+        useless_flops="transpose_flops",
+        ridge="peak_flops_bandwidth_ratio",
+        bandwidth_percent="mbu_estimated_percent",
+    ),
+)
+
 PARTS = Parts(
     proposers={
         "builtin": ProposerEntry("targets.nki.rewrites", looks_ahead=True),
@@ -65,11 +102,20 @@ class NkiTarget:
     name: str
     title: str
     peaks: PeakRates
+    published: PublishedGain
     family: str = "nki"
     roofline_name: str = "NKIBench roofline"
     language: NkiLanguage = NKI
-    counters: tuple[str, ...] = COUNTERS
+    profile: ProfileVocabulary = PROFILE
     parts: Parts = PARTS
+
+    def describe_toolchain(self) -> str:
+        """Return what is here: the simulator, and the SDK if it is installed."""
+        try:
+            sdk = version("neuronx-cc")
+        except PackageNotFoundError:
+            return "nki_sim, a simulator: latencies are predicted; no Neuron SDK is here"
+        return f"nki_sim predicts; the Neuron SDK is here too (neuronx-cc {sdk})"
 
     def tight_bound_ms(self, work: ProblemWork) -> float:
         """Return the simulator's lower bound, from its own peaks, data movement and engines."""
@@ -105,13 +151,21 @@ def read_menu() -> dict[str, Technique]:
     }
 
 
+ACCELOPT = "AccelOpt with an LLM, measured, mean over NKIBench's problems"
+
 # The peaks are NKIBench's for one NeuronCore. They are conventions for comparison, not this project's
 # estimate of the hardware, which is the tight bound.
 TARGETS: Mapping[str, NkiTarget] = {
     "trn1": NkiTarget(
-        "trn1", "Trainium1", PeakRates(bandwidth_gb_s=440.2, matmul_tflops=23.75, other_gflops=286.8)
+        "trn1",
+        "Trainium1",
+        PeakRates(bandwidth_gb_s=440.2, matmul_tflops=23.75, other_gflops=286.8),
+        PublishedGain(49, 61, ACCELOPT),
     ),
     "trn2": NkiTarget(
-        "trn2", "Trainium2", PeakRates(bandwidth_gb_s=640.0, matmul_tflops=19.75, other_gflops=550.0)
+        "trn2",
+        "Trainium2",
+        PeakRates(bandwidth_gb_s=640.0, matmul_tflops=19.75, other_gflops=550.0),
+        PublishedGain(45, 59, ACCELOPT),
     ),
 }

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from agentctl.verbs.kernels import NOTES, format_counter, format_scaled
+from agentctl.formatting import format_counter, format_scaled, name_counter
 from daemon import exits
 
 
@@ -34,7 +34,7 @@ def test_values_are_scaled(value, text):
 
 
 def test_shares_whose_name_does_not_say_of_what_are_explained():
-    assert "peak" in NOTES["hfu_estimated_percent"]
+    assert "peak" in name_counter("hfu_estimated_percent")
 
 
 def test_the_best_kernel_says_how_sure_its_gain_is(ctl, finished, tmp_path):

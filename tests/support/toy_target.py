@@ -3,7 +3,7 @@
 It shows what a target owes (`targets/base.py`), and CONTRIBUTING walks through it. A kernel is two lines:
 
     scale = 2.0     what every element is multiplied by
-    unroll = 1      how many elements a step of the device takes; 8 is the fastest
+    unroll = 1      elements per step; 8 is the fastest
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from remote.registry import EvaluatorResources, EvaluatorSpec
 from seeds.inputs import draw_inputs
 from seeds.spec import ProblemWork
 from state import model
-from targets.base import Parts, PeakRates, ProposerEntry, SourceError, Technique
+from targets.base import Parts, PeakRates, ProfileVocabulary, ProposerEntry, SourceError, Technique
 
 _SETTING = re.compile(r"^(scale|unroll) = ([0-9.]+)$")
 UNROLLS = (1, 2, 4, 8, 16)
@@ -57,13 +57,16 @@ class ToyLanguage:
 
 class ToyTarget:
     name, family, title, roofline_name = "toy", "toy", "Toy device", "toy roofline"
-    language = ToyLanguage()
+    language, published = ToyLanguage(), None
     peaks = PeakRates(bandwidth_gb_s=1.0, matmul_tflops=1.0, other_gflops=1.0)
-    counters = ("steps",)
+    profile = ProfileVocabulary(counters=("steps",))
     parts = Parts(
         proposers={"unroll": ProposerEntry("tests.support.toy_target")},
         evaluators={"toy": "tests.support.toy_target:ToyEvaluator"},
     )
+
+    def describe_toolchain(self) -> str:
+        return "toy 1"
 
     def tight_bound_ms(self, work: ProblemWork) -> float:
         return self.peaks.roofline_ms(work)
@@ -91,15 +94,12 @@ class ToyEvaluator:
     async def prepare(self) -> None: ...
 
     async def evaluate(self, request: model.EvaluationRequest, blobs: BlobReader, /) -> EvaluationAnswer:
-        source = read_blob(blobs, request.source)
-        problem = read_problem(blobs, request.problem)
+        source, problem = read_blob(blobs, request.source), read_problem(blobs, request.problem)
         settings = parse_kernel(source.decode())
-        names: dict[str, object] = {}
-        exec(problem.files["reference.py"], names)
+        exec(problem.files["reference.py"], names := dict[str, object]())
         (x,) = draw_inputs(problem.spec, request.size, problem.spec.seeds[0])
         error = rel_l2([x * x.dtype.type(settings["scale"])], [names["reference"](x)])  # type: ignore[operator]
-        right = error < problem.spec.rel_l2
-        ms = x.size / 1e4 * (10 + abs(settings["unroll"] - 8))
+        right, ms = error < problem.spec.rel_l2, x.size / 1e4 * (10 + abs(settings["unroll"] - 8))
         draws = (ms, 1.1 * ms)
         timed = model.Benchmark(latency_ms=ms, lo_ms=ms, hi_ms=ms, predicted=True, samples=1, draws_ms=draws)
         evaluation = model.Evaluation(
@@ -128,12 +128,10 @@ class UnrollProposer(MechanicalLearner):
     name, repairs = "unroll", False
 
     async def plan(self, request: PlanRequest, read: ReadBlob) -> PlanAnswer:
-        number = model.EffectKey.parse(request.key).plan
-        if number >= len(UNROLLS):
+        if (number := model.EffectKey.parse(request.key).plan) >= len(UNROLLS):
             raise RoleError(model.ErrorInfo(code="nothing_applies", message="every factor was tried"))
-        factor = UNROLLS[number]
         prediction = model.Prediction(speedup=1.5, reason="fewer steps")
-        title = f"unroll = {factor}"
+        title = f"unroll = {UNROLLS[number]}"
         return PlanAnswer(model.Plan(technique="unroll", site="loop", title=title, prediction=prediction))
 
     async def implement(self, request: ImplementRequest, read: ReadBlob) -> KernelAnswer:

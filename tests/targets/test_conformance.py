@@ -85,7 +85,10 @@ def test_it_has_names_and_positive_facts(target):
     assert target.peaks.roofline_ms(WORK) > 0
     assert target.tight_bound_ms(WORK) > 0
     assert all(peak > 0 for peak in target.engine_peaks().values())
-    assert len(set(target.counters)) == len(target.counters) > 0
+    counters = target.profile.counters
+    assert len(set(counters)) == len(counters) > 0
+    assert target.engine_peaks().keys() <= {share.part for share in target.profile.shares}
+    assert all(share.title and share.counter for share in target.profile.shares)
 
 
 def test_its_language_reads_its_own_kernels(target, kernels):

@@ -25,7 +25,7 @@ from agent_core.roles.llm.blocks import AnswerFault, last_json
 from agent_core.roles.llm.fitting import PromptItems, ShedStep
 from agent_core.roles.llm.questions import Question, ask_question
 from agent_core.roles.llm.quoting import fence_text, single_line
-from state.model import METRICS, Candidate, EffectKey, FrozenModel, LearntTechnique, Plan, Prediction
+from state.model import Candidate, EffectKey, FrozenModel, LearntTechnique, Plan, Prediction
 from targets.registry import load_target
 
 SHED_ORDER = (
@@ -55,9 +55,12 @@ _COUNTER = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class PlannerOptions:
-    """What a planner is shown: the profile's `metrics`, and how much of menu and memory to leave out."""
+    """What a planner sees: the profile's `metrics`, and how much of menu and memory is left out.
 
-    metrics: tuple[str, ...] = METRICS
+    Without `metrics` it sees all counters that the target names.
+    """
+
+    metrics: tuple[str, ...] | None = None
     dropout_percent: float = 70.0
     memory_dropout_percent: float = 50.0
     least: int = 3
@@ -169,7 +172,9 @@ def _prompt_values(
     key = EffectKey.parse(request.key)
     ids = techniques.techniques_by_id(prompts, request.target)
     profile = prompt_values.profile_of(request.parent, read)
+    target = load_target(request.target)
     approaches = {one.name: one.text for one in prompts.list_sections(FileKind.APPROACH, request.target)}
+    language, metrics = target.language, options.metrics
     menu = techniques.offer_techniques(
         ids, context, options.dropout_percent, options.least, _seeded_random(request, "menu")
     )
@@ -179,10 +184,13 @@ def _prompt_values(
         "experiences": memory.render_experiences(_draw_experiences(request, context, options)),
         "reflections": memory.render_reflections(context, request.parent.bottleneck, key.round),
         "attempts": memory.render_attempts(context, request.parent.id),
-        "kernel": fence_text(source, load_target(request.target).language.fence),
+        "kernel": fence_text(source, language.fence),
         "standing": describe_standing(request),
         "profile": profiles.render_profile(
-            profile, source, options.metrics, _seeded_random(request, "profile")
+            profile,
+            source,
+            target.profile.counters if metrics is None else metrics,
+            _seeded_random(request, "profile"),
         ),
         "approach": approaches.get(APPROACHES[key.plan % len(APPROACHES)], ""),
         "menu": menu,

@@ -1,8 +1,7 @@
 """What a planner is shown of a kernel's profile: counters, source lines, waits and memories.
 
-The counters are the sixteen that AccelOpt shows, plus the active times of the tensor engine and the DMA.
-Their order is drawn for each plan, because a model reads the first items of a list with more care than the
-last.
+The order of counters is drawn for each plan, because a model reads the first items of a list with more
+care than the last.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def _roofline_lines(found: Mapping[str, float]) -> Iterator[str]:
     if has and needed:
         side = "memory" if has < needed else "compute"
         ridge = f"the ridge is at {needed:.4g}: on the side of {side}"
-        yield f"roofline: {has:.4g} operations a byte of HBM, {ridge}"
+        yield f"roofline: {has:.4g} operations a byte of memory, {ridge}"
 
 
 def _counter_lines(profile: Mapping[str, Any], metrics: Sequence[str], draw: Random) -> Iterator[str]:

@@ -19,7 +19,8 @@ from agent_core.roles.llm.fitting import PromptItems, ShedStep
 from agent_core.roles.llm.questions import Question, ask_question
 from agent_core.roles.llm.quoting import fence_text, single_line
 from agent_core.roles.mechanical import reflection_of
-from state.model import METRICS, Evaluation, FrozenModel, Reflection
+from state.model import Evaluation, FrozenModel, Reflection
+from targets.registry import load_target
 
 SHED_ORDER = (ShedStep("profile", 0),)
 """What is dropped if the prompt is too large; plan, prediction, outcome and grade stay."""
@@ -54,7 +55,9 @@ def _prompt_values(
 ) -> Mapping[str, str | PromptItems]:
     before = prompt_values.profile_of(request.parent, read)
     counters = profiles.profile_counters(before)
-    pieces = tuple(f"{name} = {counters[name]:.6g}" for name in METRICS if name in counters)
+    assert request.evaluation is not None
+    known = load_target(request.evaluation.target).profile.counters
+    pieces = tuple(f"{name} = {counters[name]:.6g}" for name in known if name in counters)
     return {
         "plan": prompt_values.describe_plan(request.plan),
         "prediction": prompt_values.describe_prediction(request.plan),

@@ -42,6 +42,11 @@ export function s(tag, attributes = {}, ...children) {
   return add(node, children);
 }
 
+/** An element of a drawing that the server made: a tag, its attributes and its children. */
+export function drawn(node) {
+  return typeof node === "string" ? node : s(node.tag, node.attributes, node.children.map(drawn));
+}
+
 /** Put children in the place of those there are; what has the focus keeps it, by its data-key. */
 export function fill(node, ...children) {
   const held = node.contains(document.activeElement) ? document.activeElement.dataset?.key : undefined;

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { kernelPath } from "./candidates.js";
-import { engines, lanes, roof } from "./charts.js";
+import { figures } from "./charts.js";
 import { diff, source } from "./code.js";
 import { fill, h, pill, table } from "./dom.js";
 import { runPath } from "./runs.js";
@@ -73,9 +73,7 @@ function profile(own, parent) {
   const former = parent ? (name) => [parent.candidate.counters[name] === undefined ? "" : counter(name, parent.candidate.counters[name])] : () => [];
   const counters = Object.entries(own.candidate.counters).map(([name, value]) => [h("code", {}, name), counter(name, value), ...former(name)]);
   return h("div", {},
-    h("h4", {}, "Engines"), engines(own.candidate.counters, parent?.candidate.counters),
-    h("h4", {}, "Roofline"), roof([["this kernel", own.roofline, "own"], ...(parent ? [["its parent", parent.roofline, "former"]] : [])]),
-    h("h4", {}, own.timeline?.predicted ? "Predicted engine timeline" : "Engine timeline"), lanes(own.timeline, parent?.timeline),
+    figures(own.figures, own.timeline?.predicted), own.bandwidth ? h("p", {}, own.bandwidth) : null,
     lines.length ? table("Costliest on the critical path", ["where", "what", "time"], lines) : null,
     memory.length ? table("Memory in use at the worst moment", ["memory", "in use", "share"], memory) : null,
     h("details", {}, h("summary", {}, `All ${count(counters.length, "counter")}`),

@@ -124,11 +124,12 @@ def test_a_kernel_is_explained_and_its_markup_is_text(browser, served, reader):
     expect(page.locator(".code.two")).to_have_attribute(
         "aria-label", f"What changed from r0.b0.p0.k0.f0 to {best.id}"
     )
-    expect(page.get_by_role("heading", name="Predicted engine timeline")).to_be_visible()
-    assert page.evaluate(PAINTED, page.query_selector(".lane canvas")) > 3
-    assert page.locator(".roof .dot").count() == 2
-    assert page.locator(".roof .disc").count() == 2
-    expect(page.locator(".bars tbody tr")).to_have_count(5)
+    expect(page.get_by_role("heading", name="Engine timeline (predicted)")).to_be_visible()
+    assert page.locator(".drawn-timeline rect:not(.lane)").count() > 8
+    assert page.locator(".drawn-roofline .point").count() == 2
+    assert page.locator(".drawn-engine_roofs .disc").count() == 2
+    assert page.locator(".drawn-engines rect").count() == 2 * 5
+    expect(page.locator("text", has_text="HBM bandwidth")).to_have_count(1)
     expect(page.locator("table", has_text="before the end")).to_contain_text("whole")
     found.clean()
 

@@ -89,7 +89,7 @@ def test_what_came_since_completes_a_series(reader, world):
 
 def test_a_kernel_s_place_under_the_roofline_follows_from_its_counters():
     counters = json.loads(recorded.profile_of(recorded.KERNEL, 2.0))["counters"]
-    found = kernel_roofline(counters)
+    found = kernel_roofline(counters, "trn2")
     assert found.bandwidth_bytes == pytest.approx(716e9)
     assert found.peak_flops == pytest.approx(128 * 716e9)
     assert found.intensity == pytest.approx(0.9 * 5.4e9 / 8.4e6)
@@ -101,13 +101,15 @@ def test_a_kernel_s_place_under_the_roofline_follows_from_its_counters():
 @pytest.mark.parametrize("missing", ["total_time", "peak_flops_bandwidth_ratio", "mbu_estimated_percent"])
 def test_counters_that_say_too_little_give_no_roofline(missing):
     counters = json.loads(recorded.profile_of(recorded.KERNEL, 2.0))["counters"]
-    assert kernel_roofline({**counters, missing: 0.0}) is None
-    assert kernel_roofline({name: value for name, value in counters.items() if name != missing}) is None
+    assert kernel_roofline({**counters, missing: 0.0}, "trn2") is None
+    others = {name: value for name, value in counters.items() if name != missing}
+    assert kernel_roofline(others, "trn2") is None
 
 
 def test_a_kernel_without_products_has_a_share_of_the_bandwidth_only():
     counters = json.loads(recorded.profile_of(recorded.KERNEL, 2.0))["counters"]
-    found = kernel_roofline({**counters, "hardware_flops": 0, "transpose_flops": 0})
+    idle = {"hardware_flops": 0, "transpose_flops": 0, "vector_engine_active_time_percent": 0}
+    found = kernel_roofline({**counters, **idle}, "trn2")
     assert (found.intensity, found.attained_flops, found.side) == (None, None, "memory")
     assert found.bandwidth_percent == pytest.approx(counters["mbu_estimated_percent"])
 
@@ -129,7 +131,7 @@ def test_engines_that_work_by_elements_have_roofs_of_their_own():
     assert vector.intensity / vector.ridge == pytest.approx(60 / 20)
     assert (vector.side, vector.ceiling_percent, found.side) == ("compute", 100.0, "compute")
     assert (scalar.side, scalar.ceiling_percent) == ("memory", pytest.approx(25.0))
-    assert kernel_roofline(counters, "unheard of").engines == ()
+    assert kernel_roofline(counters, "unheard of") is None
     assert profile_target({"target": "trn2"}) == "trn2"
     assert profile_target(None) == ""
 

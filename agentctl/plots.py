@@ -1,8 +1,8 @@
-"""Plots of a report as SVG: improvements, engines before and after, timelines, rooflines, time and
-money.
+"""Plots as SVG, for reports and the page: improvements, engines, timelines, rooflines, time and money.
 
-Each plot is a pure function of values. Colours are classes of the style sheet, so that plots work in
-dark mode. A mark's title says what it stands for.
+Each plot is a pure function from values to a tree of `SvgNode`. A report writes the tree as markup, the page
+builds it from JSON. Colours are classes of `page/static/plots.css`, so that plots work in dark mode. A mark's
+title says what it stands for.
 """
 
 from __future__ import annotations
@@ -11,18 +11,70 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, isfinite, log10
 
-from agentctl.reports.markup import Html, element
+from agentctl.formatting import format_percent, format_scaled
 from agentctl.views.improvement_path import ImprovementPath, VerdictPoint
-from agentctl.views.roofline import KernelRoofline
+from agentctl.views.roofline import EngineRoof, EngineShare, KernelRoofline
 from agentctl.views.timeline import BusyTimeline
+from targets.base import ProfileVocabulary
 
 WIDTH = 960
 LEFT, RIGHT, TOP, BOTTOM = 76, 24, 18, 44
+
+OLD, NEW = "old", "new"
+"""The classes of what is compared with, and of what is shown."""
 
 MAX_DOTS = 1500
 """The maximum number of verdicts drawn; of more, every n-th and each improvement."""
 SHADES = 10
 """Shades of a timeline."""
+
+
+@dataclass(frozen=True, slots=True)
+class SvgNode:
+    """An element of a drawing; text among the children is never markup."""
+
+    tag: str
+    attributes: dict[str, str | float]
+    children: tuple[SvgNode | str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlotFigure:
+    """A drawing with its caption; `legend` has a colour class and a text for each thing that is drawn."""
+
+    name: str
+    drawing: SvgNode
+    caption: str
+    legend: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlottedKernel:
+    """A kernel in plots of profiles; `kind` is `OLD` or `NEW`."""
+
+    title: str
+    kind: str
+    vocabulary: ProfileVocabulary
+    shares: tuple[EngineShare, ...]
+    timeline: BusyTimeline | None
+    roofline: KernelRoofline | None
+
+
+def element(tag: str, *children: SvgNode | str, **attributes: str | float) -> SvgNode:
+    """Return a node; `_` in attribute names becomes `-`, and a trailing one is dropped: `class_`."""
+    named = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
+    return SvgNode(tag, named, children)
+
+
+def plot_profiles(kernels: Sequence[PlottedKernel]) -> tuple[PlotFigure, ...]:
+    """Return the plots of kernels' profiles that their profiles suffice for."""
+    drawn = (
+        plot_engines(kernels),
+        plot_timelines(kernels),
+        plot_roofline(kernels),
+        plot_engine_roofs(kernels),
+    )
+    return tuple(one for one in drawn if one is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +119,7 @@ def _decade_ticks(low: float, high: float) -> list[float]:
     return [one for one in found if low <= one <= high]
 
 
-def _draw_axes(across: AxisScale, up: AxisScale, names: tuple[str, str]) -> Iterator[Html]:
+def _draw_axes(across: AxisScale, up: AxisScale, names: tuple[str, str]) -> Iterator[SvgNode]:
     for value in up.ticks():
         y = up.position(value)
         yield element("line", class_="grid", x1=across.begin, x2=across.end, y1=y, y2=y)
@@ -80,15 +132,16 @@ def _draw_axes(across: AxisScale, up: AxisScale, names: tuple[str, str]) -> Iter
     yield element("text", names[1], class_="dim", x=4, y=up.end - 5)
 
 
-def _svg_plot(height: int, label: str, *content: Iterable[Html]) -> Html:
+def _svg_plot(height: int, label: str, *content: Iterable[SvgNode]) -> SvgNode:
     inside = [piece for pieces in content for piece in pieces]
-    return element("svg", inside, viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label=label)
+    box = f"0 0 {WIDTH} {height}"
+    return element("svg", *inside, class_="chart", viewBox=box, role="img", aria_label=label)
 
 
 # --- improvements ----------------------------------------------------------------------------------
 
 
-def plot_progress(path: ImprovementPath, bounds: Mapping[str, float]) -> Html | None:
+def plot_progress(path: ImprovementPath, bounds: Mapping[str, float]) -> PlotFigure | None:
     """Plot latencies over verdicts: a dot for each, the best as a line, improvements by number.
 
     `bounds` are lower bounds in ms, by name; a bound far below all latencies is left out.
@@ -103,7 +156,7 @@ def plot_progress(path: ImprovementPath, bounds: Mapping[str, float]) -> Html | 
     across = AxisScale(0.5, len(path.points) + 0.5, LEFT, WIDTH - RIGHT)
     up = AxisScale(low * (0.88 if shown else 0.96), high * 1.06, height - BOTTOM, TOP + 8, log=log)
     how = "" if path.predicted is None else ", predicted" if path.predicted else ", measured"
-    return _svg_plot(
+    drawn = _svg_plot(
         height,
         f"latency of {len(timed)} correct kernels over {len(path.points)} verdicts, with the best so far",
         _draw_axes(across, up, ("verdicts", f"ms{how}{', logarithmic' if log else ''}")),
@@ -112,9 +165,15 @@ def plot_progress(path: ImprovementPath, bounds: Mapping[str, float]) -> Html | 
         _draw_best(path.points, across, up),
         _draw_marks(path, across, up),
     )
+    return PlotFigure(
+        "path",
+        drawn,
+        "A dot is a correct kernel, a cross one that is not; the line is the best so far, numbers are the "
+        "changes below.",
+    )
 
 
-def _draw_bounds(bounds: Mapping[str, float], across: AxisScale, up: AxisScale) -> Iterator[Html]:
+def _draw_bounds(bounds: Mapping[str, float], across: AxisScale, up: AxisScale) -> Iterator[SvgNode]:
     """Yield lines with their names; the upper one's name is above it, because the lines may be close."""
     for place, (name, ms) in enumerate(sorted(bounds.items(), key=lambda pair: pair[1])):
         y, text = up.position(ms), f"{name} {ms:.4g} ms"
@@ -122,7 +181,7 @@ def _draw_bounds(bounds: Mapping[str, float], across: AxisScale, up: AxisScale) 
         yield element("text", text, class_="dim end", x=across.end - 4, y=y - 5 if place else y + 14)
 
 
-def _draw_dots(points: Sequence[VerdictPoint], across: AxisScale, up: AxisScale) -> Iterator[Html]:
+def _draw_dots(points: Sequence[VerdictPoint], across: AxisScale, up: AxisScale) -> Iterator[SvgNode]:
     step = max(1, ceil(len(points) / MAX_DOTS))
     for point in points[::step]:
         x = across.position(point.evaluations)
@@ -135,7 +194,7 @@ def _draw_dots(points: Sequence[VerdictPoint], across: AxisScale, up: AxisScale)
             yield element("circle", title, class_="dot", cx=x, cy=up.position(point.ms), r=4)
 
 
-def _draw_best(points: Sequence[VerdictPoint], across: AxisScale, up: AxisScale) -> Iterator[Html]:
+def _draw_best(points: Sequence[VerdictPoint], across: AxisScale, up: AxisScale) -> Iterator[SvgNode]:
     pieces: list[str] = []
     last: float | None = None
     for point in points:
@@ -147,7 +206,7 @@ def _draw_best(points: Sequence[VerdictPoint], across: AxisScale, up: AxisScale)
         yield element("path", class_="best", d="".join([*pieces, f"H{across.end}"]))
 
 
-def _draw_marks(path: ImprovementPath, across: AxisScale, up: AxisScale) -> Iterator[Html]:
+def _draw_marks(path: ImprovementPath, across: AxisScale, up: AxisScale) -> Iterator[SvgNode]:
     places = {point.candidate: point for point in path.points}
     for number, one in enumerate(path.line[1:], 1):
         point = places.get(one.candidate)
@@ -163,51 +222,58 @@ def _draw_marks(path: ImprovementPath, across: AxisScale, up: AxisScale) -> Iter
 # --- engines ---------------------------------------------------------------------------------------
 
 
-def plot_engines(
-    old: Mapping[str, float], new: Mapping[str, float], totals: tuple[float, float]
-) -> Html | None:
-    """Plot how long each engine works in two kernels, in ms; `totals` are the kernels' latencies."""
-    names = [name for name in {**old, **new} if max(old.get(name, 0.0), new.get(name, 0.0)) > 0]
-    if not names:
+def plot_engines(kernels: Sequence[PlottedKernel]) -> PlotFigure | None:
+    """Plot the shares of a profile as bars: how busy engines are, and how near to peaks."""
+    titles = list(dict.fromkeys(share.title for one in kernels for share in one.shares))
+    if not titles:
         return None
-    names.sort(key=lambda name: -max(old.get(name, 0.0), new.get(name, 0.0)))
-    row, left = 46, 92
-    across = AxisScale(0.0, max(totals), left, WIDTH - 170)
-    rows: list[Html] = []
-    for number, name in enumerate(names):
-        y = 8 + number * row
-        rows.append(element("text", name, class_="end", x=left - 10, y=y + 22))
-        for place, (values, kind, total) in enumerate(((old, "old", totals[0]), (new, "new", totals[1]))):
-            value, top = values.get(name, 0.0), y + place * 17
-            rows.append(
-                element(
-                    "rect",
-                    class_=kind,
-                    x=left,
-                    y=top,
-                    width=max(0.5, across.position(value) - left),
-                    height=14,
-                )
-            )
-            share = 100 * value / total if total else 0.0
-            text = f"{value:.4g} ms, {share:.0f} %"
-            rows.append(element("text", text, class_="dim", x=across.position(value) + 7, y=top + 12))
-    return _svg_plot(len(names) * row + 8, "busy time of each engine, before and after", rows)
+    bar, gap, left = 17, 12, 150
+    across = AxisScale(0.0, 100.0, left, WIDTH - 190)
+    made: list[SvgNode] = []
+    y = 8.0
+    for title in titles:
+        rows = [(one, share) for one in kernels for share in one.shares if share.title == title]
+        made.append(element("text", title, class_="end", x=left - 10, y=y + bar * len(rows) / 2 + 3))
+        for one, share in rows:
+            made += _draw_bar(share, one, across, y)
+            y += bar
+        y += gap
+    legend = tuple((one.kind, one.title) for one in kernels)
+    label = "how busy each engine is: " + "; ".join(
+        f"{share.title}, {one.title}: {_describe_share(share)}" for one in kernels for share in one.shares
+    )
+    caption = "Active, of the kernel's time, and shares of peaks."
+    return PlotFigure("engines", _svg_plot(int(y), label, made), caption, legend)
 
 
-def plot_timelines(shown: Sequence[tuple[str, BusyTimeline]]) -> Html | None:
+def _draw_bar(share: EngineShare, one: PlottedKernel, across: AxisScale, y: float) -> Iterator[SvgNode]:
+    end = across.position(share.percent)
+    title = element("title", f"{share.title}, {one.title}: {_describe_share(share)}")
+    width = max(0.5, end - across.begin)
+    yield element("rect", title, class_=one.kind, x=across.begin, y=y, width=width, height=14)
+    yield element("text", _describe_share(share), class_="dim", x=end + 7, y=y + 12)
+
+
+def _describe_share(share: EngineShare) -> str:
+    percent = format_percent(share.percent)
+    return percent if share.ms is None else f"{share.ms:.4g} ms, {percent}"
+
+
+def plot_timelines(kernels: Sequence[PlottedKernel]) -> PlotFigure | None:
     """Plot when each queue is busy, darker if busier, with all kernels on one time scale."""
-    span = max((one.span_ms for _, one in shown), default=0.0)
-    if span <= 0:
+    shown = [(one, one.timeline) for one in kernels if one.timeline is not None and one.timeline.span_ms > 0]
+    if not shown:
         return None
     left, row = 128, 20
-    across = AxisScale(0.0, span, left, WIDTH - RIGHT)
-    made: list[Html] = []
+    across = AxisScale(0.0, max(timeline.span_ms for _, timeline in shown), left, WIDTH - RIGHT - 50)
+    made: list[SvgNode] = []
     y = 18
-    for kind, (title, one) in zip(("old", "new"), shown, strict=False):
-        made.append(element("text", title, x=left, y=y - 4))
-        for name, parts in one.busy_percent.items():
-            made += _draw_lane(name.replace("_", " "), parts, one.span_ms, (across, y, row - 4, kind))
+    for one, timeline in shown:
+        kind = "predicted" if timeline.predicted else "measured"
+        made.append(element("text", f"{one.title}: {timeline.span_ms:.4g} ms {kind}", x=left, y=y - 4))
+        for name, parts in timeline.busy_percent.items():
+            place = (across, y, row - 4, one.kind)
+            made += _draw_lane(name.replace("_", " "), parts, timeline.span_ms, place=place)
             y += row
         y += 30
     base = y - 22
@@ -216,18 +282,25 @@ def plot_timelines(shown: Sequence[tuple[str, BusyTimeline]]) -> Html | None:
         for value in across.ticks(8)
     ]
     made.append(element("text", "ms", class_="dim end", x=left - 10, y=base + 14))
-    return _svg_plot(base + 22, "busy engines and queues over time", made)
+    return PlotFigure(
+        "timeline",
+        _svg_plot(base + 22, "busy engines and queues over time", made),
+        "Which engine or queue is busy when, without the fixed overhead of any kernel; the darker, the "
+        "busier. At the right: busy, of all the time.",
+    )
 
 
 def _draw_lane(
-    name: str, parts: Sequence[int], span: float, place: tuple[AxisScale, float, float, str]
-) -> Iterator[Html]:
+    name: str, parts: Sequence[int], span: float, *, place: tuple[AxisScale, float, float, str]
+) -> Iterator[SvgNode]:
     """Yield one queue; neighbouring pieces of equal shade become one rectangle."""
     across, y, height, kind = place
     yield element("text", name, class_="dim end", x=across.begin - 10, y=y + height - 4)
     yield element(
         "rect", class_="lane", x=across.begin, y=y, width=across.position(span) - across.begin, height=height
     )
+    mean = sum(parts) / len(parts)
+    yield element("text", format_percent(mean), class_="dim", x=across.end + 7, y=y + height - 4)
     shades = [round(SHADES * min(100, max(0, part)) / 100) for part in parts]
     begin = 0
     for end in range(1, len(shades) + 1):
@@ -245,19 +318,21 @@ def _draw_lane(
 # --- roofline --------------------------------------------------------------------------------------
 
 
-def plot_roofline(shown: Sequence[tuple[str, KernelRoofline]]) -> Html | None:
+def plot_roofline(kernels: Sequence[PlottedKernel]) -> PlotFigure | None:
     """Plot kernels under the roofline of their device: operations per second over operations per byte."""
     points = [
-        (title, one.intensity, one.attained_flops)
-        for title, one in shown
-        if one.intensity is not None and one.attained_flops is not None
+        (one, one.roofline, one.roofline.intensity, one.roofline.attained_flops)
+        for one in kernels
+        if one.roofline is not None
+        and one.roofline.intensity is not None
+        and one.roofline.attained_flops is not None
     ]
     if not points:
         return None
-    device = shown[0][1]
-    least = min([device.ridge, *(intensity for _, intensity, _ in points)]) / 4
-    most = max([device.ridge, *(intensity for _, intensity, _ in points)]) * 4
-    lowest = min(flops for _, _, flops in points) / 3
+    device = points[-1][1]
+    intensities = [device.ridge, *(intensity for _, _, intensity, _ in points)]
+    least, most = min(intensities) / 4, max(intensities) * 4
+    lowest = min(flops for _, _, _, flops in points) / 3
     height = 340
     across = AxisScale(least, most, LEFT, WIDTH - RIGHT, log=True)
     up = AxisScale(lowest / 1e12, device.peak_flops / 1e12 * 1.6, height - BOTTOM, TOP + 8, log=True)
@@ -266,67 +341,113 @@ def plot_roofline(shown: Sequence[tuple[str, KernelRoofline]]) -> Html | None:
     knee = (across.position(device.ridge), up.position(device.peak_flops / 1e12))
     roof = f"M{foot[0]} {foot[1]}L{knee[0]} {knee[1]}H{across.end}"
     peak = f"{device.peak_flops / 1e12:.4g} TFLOPS; {device.bandwidth_bytes / 1e9:.4g} GB/s"
-    marks: list[Html] = [
+    marks = [
         element("path", class_="roof", d=roof),
         element("text", peak, class_="dim end", x=across.end - 4, y=knee[1] - 7),
     ]
-    for place, (kind, (title, intensity, flops)) in enumerate(zip(("old", "new"), points, strict=False)):
+    for one, _, intensity, flops in points:
         x, y = across.position(intensity), up.position(flops / 1e12)
         # the two may overlap, so their names go to different sides
-        side = {"x": x + 12} if place else {"x": x - 12, "class_": "end"}
+        side: dict[str, str | float] = {"x": x + 12} if one.kind == NEW else {"x": x - 12, "class_": "end"}
         marks += [
-            element("circle", element("title", title), class_=kind, cx=x, cy=y, r=7),
-            element("text", title, y=y + 4, **side),
+            element("circle", element("title", one.title), class_=f"point {one.kind}", cx=x, cy=y, r=7),
+            element("text", one.title, y=y + 4, **side),
         ]
-    names = ("operations per byte of HBM", "TFLOPS")
-    return _svg_plot(height, "kernels under the roofline", _draw_axes(across, up, names), marks)
+    legend = tuple(
+        (one.kind, f"{one.title}: {format_scaled(flops, 'flop/s')}, {_of_the_roof(roofline)}")
+        for one, roofline, _, flops in points
+    )
+    names = (f"operations per byte of {points[-1][0].vocabulary.memory}", "TFLOPS")
+    label = "kernels under the roofline. " + ". ".join(text for _, text in legend)
+    caption = "Operations of matrix products per second, over those per byte moved."
+    drawn = _svg_plot(height, label, _draw_axes(across, up, names), marks)
+    return PlotFigure("roofline", drawn, caption, legend)
 
 
-def plot_engine_roofs(shown: Sequence[tuple[str, KernelRoofline]]) -> Html | None:
+def _of_the_roof(roofline: KernelRoofline) -> str:
+    return f"{format_percent(roofline.attained_percent)} of the roof"
+
+
+def plot_engine_roofs(kernels: Sequence[PlottedKernel]) -> PlotFigure | None:
     """Plot the element-wise engines under their roofs, each by its letter.
 
     Both axes are relative, so that engines with different peaks share one roof. Up: the share of an
     engine's peak. Across: the engine's time over the memory traffic's time, which is 1 at the ridge.
     """
     points = [
-        (kind, title, engine, engine.intensity / engine.ridge)
-        for kind, (title, one) in zip(("old", "new"), shown, strict=False)
-        for engine in one.engines
+        (one, engine, engine.intensity / engine.ridge)
+        for one in kernels
+        if one.roofline is not None
+        for engine in one.roofline.engines
     ]
     if not points:
         return None
-    least = min(1.0, *(across for *_, across in points)) / 3
-    most = max(1.0, *(across for *_, across in points)) * 3
-    low = min(engine.active_percent for _, _, engine, _ in points) / 3
+    least = min(1.0, *(place for *_, place in points)) / 3
+    most = max(1.0, *(place for *_, place in points)) * 3
+    low = min(engine.active_percent for _, engine, _ in points) / 3
     height = 320
     across = AxisScale(least, most, LEFT, WIDTH - RIGHT, log=True)
     up = AxisScale(low, 170.0, height - BOTTOM, TOP + 8, log=True)
     start = max(least, low / 100.0)
     slope = f"M{across.position(start)} {up.position(100.0 * start)}"
     roof = f"{slope}L{across.position(1.0)} {up.position(100.0)}H{across.end}"
-    marks: list[Html] = [
+    marks = [
         element("path", class_="roof", d=roof),
         element("text", "the engine's peak", class_="dim end", x=across.end - 4, y=up.position(100.0) - 7),
     ]
-    for kind, title, engine, place in points:
-        name = f"{engine.engine} engine, {title}: {engine.active_percent:.3g} % of its peak"
+    legend: list[tuple[str, str]] = []
+    for one, engine, place in points:
+        told = _describe_engine(one, engine)
         x, y = across.position(place), up.position(engine.active_percent)
-        marks.append(element("circle", element("title", name), class_=kind, cx=x, cy=y, r=9))
-        marks.append(element("text", engine.engine[0].upper(), class_="mid letter", x=x, y=y + 4))
+        mark = f"disc {one.kind}"
+        marks.append(element("circle", element("title", told), class_=mark, cx=x, cy=y, r=9))
+        marks.append(
+            element("text", one.vocabulary.part_title(engine.engine)[:1], class_="mid letter", x=x, y=y + 4)
+        )
+        legend.append((one.kind, told))
     names = ("time at work over the time that the bytes take", "% of the engine's peak")
-    label = "vector, scalar and GpSimd engine under their roofs, before and after"
-    return _svg_plot(height, label, _draw_axes(across, up, names), marks)
+    label = "engines under their roofs. " + ". ".join(text for _, text in legend)
+    memory = points[-1][0].vocabulary.memory
+    caption = (
+        f"Each engine under its roof, by its first letter. Left of 1 the {memory}'s bandwidth bounds an "
+        "engine, right of it the engine itself; on the roof it cannot be faster without less work or fewer "
+        "bytes."
+    )
+    drawn = _svg_plot(height, label, _draw_axes(across, up, names), marks)
+    return PlotFigure("engine_roofs", drawn, caption, tuple(legend))
+
+
+def describe_bandwidth(kernels: Sequence[PlottedKernel]) -> str | None:
+    """Return how much of the memory's bandwidth kernels use, as a sentence; None if no profile says it."""
+    told = [
+        f"{one.title} {format_percent(roof.bandwidth_percent)} "
+        f"({format_scaled(roof.moved_bytes, 'B')} at {format_scaled(roof.attained_bytes, 'B/s')})"
+        for one in kernels
+        if (roof := one.roofline) is not None
+    ]
+    memory = kernels[-1].vocabulary.memory
+    return f"Bandwidth of the {memory} in use: {', '.join(told)}." if told else None
+
+
+def _describe_engine(one: PlottedKernel, engine: EngineRoof) -> str:
+    bound = "the memory" if engine.side == "memory" else "the engine"
+    peak = format_scaled(engine.peak, "").strip()
+    part = one.vocabulary.part_title(engine.engine)
+    return (
+        f"{part}, {one.title}: {format_percent(engine.active_percent)} of {peak} lane cycles/s; "
+        f"{bound} would bound it first"
+    )
 
 
 # --- time and money --------------------------------------------------------------------------------
 
 
-def plot_shares(parts: Mapping[str, float]) -> Html | None:
+def plot_shares(parts: Mapping[str, float]) -> PlotFigure | None:
     """Plot the parts of a whole as one bar."""
     total = sum(parts.values())
     if total <= 0:
         return None
-    made: list[Html] = []
+    made: list[SvgNode] = []
     x = 0.0
     for number, (name, value) in enumerate(parts.items()):
         width = WIDTH * value / total
@@ -335,10 +456,11 @@ def plot_shares(parts: Mapping[str, float]) -> Html | None:
             element("rect", title, class_=f"k{number}", x=round(x, 2), y=0, width=round(width, 2), height=26)
         )
         x += width
-    return _svg_plot(26, "shares of the time", made)
+    drawn = _svg_plot(26, "shares of the time", made)
+    return PlotFigure("shares", drawn, "Where the time went; several things at once share it.")
 
 
-def plot_curve(points: Sequence[tuple[float, float]], names: tuple[str, str]) -> Html | None:
+def plot_curve(points: Sequence[tuple[float, float]], names: tuple[str, str]) -> PlotFigure | None:
     """Plot a quantity that only grows, as a staircase."""
     if not points or points[-1][1] <= 0:
         return None
@@ -348,9 +470,10 @@ def plot_curve(points: Sequence[tuple[float, float]], names: tuple[str, str]) ->
     path = f"M{across.begin} {up.begin}" + "".join(
         f"H{across.position(x)}V{up.position(y)}" for x, y in points
     )
-    return _svg_plot(
+    drawn = _svg_plot(
         height,
         f"{names[1]} over {names[0]}",
         _draw_axes(across, up, names),
         [element("path", class_="best", d=path)],
     )
+    return PlotFigure("curve", drawn, "What was spent.")
