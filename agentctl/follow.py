@@ -8,18 +8,24 @@ unfinished.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent_core.providers.failures import FailureKind
+from agent_core.providers.registry import endpoint_names
 from agentctl.command_answers import SentCommand, find_answer, is_owned
 from agentctl.formatting import format_run_so_far
 from agentctl.run_tracker import RunTracker
 from agentctl.screen import Screen
+from agentctl.views.owner_process import is_service_waiting
 from daemon.config import DaemonConfig
 from daemon.stop_signal import StopSignal, wait_for_first
 from state.errors import HomeLocked, NoLog, StreamUnknown
 from state.events import RunCreated, RunForked
+from state.fold import RunState
 from state.log import EventLog
+from state.model import PauseCause, RunStatus
 from state.reader import LogReader
 from state.records import RecordedEvent
 
@@ -28,19 +34,37 @@ PAGE = 500
 
 
 async def follow_run(
-    home: Path, tracker: RunTracker, sent: SentCommand, screen: Screen, config: DaemonConfig
+    home: Path,
+    tracker: RunTracker,
+    sent: SentCommand,
+    screen: Screen,
+    config: DaemonConfig,
+    *,
+    wait_for_keys: bool = False,
 ) -> bool:
     """Follow the tracker's run to its end, or until a stop; return whether this process then hosted it.
+
+    A run that this process hosts and that is blocked ends the following too, unless `wait_for_keys`.
 
     Raises:
         DaemonError: the command `sent` was rejected.
         state.errors.StateError: the home or its log cannot be used.
     """
-    stop = StopSignal()
-    stop.install_signal_handlers()
     told: int | None = None
     hosted = False
-    while not (tracker.has_ended or stop.requested.is_set()):
+
+    def acknowledge() -> None:
+        grace = f"work in flight has {config.grace_seconds:g} s to finish; Ctrl-C again stops at once"
+        screen.show_line(f"stopping: {grace}" if hosted else "detaching")
+
+    stop = StopSignal(acknowledge)
+    stop.install_signal_handlers()
+
+    def is_over() -> bool:
+        blocked = hosted and not wait_for_keys and is_blocked(tracker.state, config)
+        return tracker.has_ended or stop.requested.is_set() or blocked
+
+    while not is_over():
         try:
             event_log = EventLog.open(home)
         except HomeLocked as error:
@@ -52,8 +76,22 @@ async def follow_run(
         else:
             hosted = True
             with event_log:
-                await _host_run(event_log, tracker, sent, screen=screen, config=config, stop=stop)
+                await _host_run(
+                    event_log, tracker, sent, screen=screen, config=config, stop=stop, is_over=is_over
+                )
     return hosted
+
+
+def is_blocked(state: RunState | None, config: DaemonConfig) -> bool:
+    """Return whether a run waits for a key that nobody can give to this process from outside.
+
+    A key in a file can be corrected there; one from the environment cannot.
+    """
+    if state is None or state.status is not RunStatus.PAUSED or state.pause_cause is not PauseCause.PROVIDER:
+        return False
+    endpoint, _, rest = state.status_reason.partition(": ")
+    is_key = rest.partition(":")[0] == FailureKind.AUTH
+    return is_key and endpoint in endpoint_names() and config.endpoint(endpoint).key_file is None
 
 
 async def _host_run(
@@ -64,20 +102,44 @@ async def _host_run(
     screen: Screen,
     config: DaemonConfig,
     stop: StopSignal,
+    is_over: Callable[[], bool],
 ) -> None:
-    """Own the home while following; when hosting or following ends, the other ends too."""
+    """Own the home while following; when hosting ends, following ends too.
+
+    Runs that others submit or resume meanwhile are hosted to their ends as well.
+    """
     from daemon.home_owner import create_workers, host_home
 
     workers = create_workers(event_log.home, config)
-    hosting = asyncio.create_task(
-        host_home(event_log, config, stop=stop, workers=workers, focus={tracker.run})
-    )
+    focus = {tracker.run}
+    hosting = asyncio.create_task(host_home(event_log, config, stop=stop, workers=workers, focus=focus))
     hosting.add_done_callback(lambda _: stop.requested.set())
     try:
-        await _follow_log(event_log.home, tracker, sent, screen, stop)
+        await _follow_log(event_log.home, tracker, sent, screen, is_over=is_over, stop=stop)
+        if not stop.requested.is_set():
+            await _stay_for_others(event_log, tracker.run, focus, screen, stop)
     finally:
         stop.requested.set()
         await hosting
+
+
+async def _stay_for_others(
+    event_log: EventLog, own: str, focus: set[str], screen: Screen, stop: StopSignal
+) -> None:
+    """Host the other runs of this process to their ends, unless an `agentd` waits to take over."""
+    told: list[str] = []
+    while not stop.requested.is_set() and not is_service_waiting(event_log.home):
+        left = [
+            run
+            for run in event_log.active_runs()
+            if run in focus and run != own and event_log.run_state(run).status is RunStatus.RUNNING
+        ]
+        if not left:
+            return
+        if left != told:
+            told = left
+            screen.show_line(f"staying for {', '.join(left)}, submitted meanwhile (Ctrl-C leaves them)")
+        await wait_for_first(stop.requested, seconds=LOOK_SECONDS)
 
 
 async def _follow_other_owner(
@@ -93,23 +155,29 @@ async def _follow_other_owner(
 
     watching = asyncio.create_task(watch_owner())
     try:
-        await _follow_log(home, tracker, sent, screen, left)
+        await _follow_log(home, tracker, sent, screen, is_over=lambda: tracker.has_ended, stop=left)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
 
 
 async def _follow_log(
-    home: Path, tracker: RunTracker, sent: SentCommand, screen: Screen, stop: StopSignal
+    home: Path,
+    tracker: RunTracker,
+    sent: SentCommand,
+    screen: Screen,
+    *,
+    is_over: Callable[[], bool],
+    stop: StopSignal,
 ) -> None:
-    """Read and show the run's events until it ends or `stop` is requested."""
+    """Read and show the run's events until it is over or `stop` is requested."""
     reader = await _open_log(home, stop)
     if reader is None:
         return
     with reader:
         answered = False
         news = ProgressFeed(screen, after=sent.after)
-        while not (tracker.has_ended or stop.requested.is_set()):
+        while not (is_over() or stop.requested.is_set()):
             answered = answered or find_answer(reader, sent) is not None
             if not _read_page(reader, tracker, news):
                 news.show_standing(tracker)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from shlex import quote
@@ -36,6 +37,7 @@ from state.model import (
     RESOLUTION_RATIO,
     Benchmark,
     Candidate,
+    EffectKey,
     FormulaIdentity,
     LatencyBounds,
     LearntExperience,
@@ -43,6 +45,7 @@ from state.model import (
     LearntTechnique,
     Level,
     PauseCause,
+    Role,
     RunConfig,
     StopReason,
 )
@@ -320,10 +323,49 @@ def _narrate_completed(event: RunCompleted, tracker: RunTracker) -> str:
 
 
 def _narrate_paused(event: RunPaused, tracker: RunTracker) -> str:
-    hint = f"; let it go on with: {format_command('approve', tracker.run)}" if event.needs_approval else ""
-    if event.cause is PauseCause.PROVIDER:
-        hint = f"; once that is mended, let it go on with: {format_command('resume', tracker.run)}"
-    return f"run {tracker.run} paused: {event.reason}{hint}"
+    remedy = _pause_remedy(tracker.run, event.cause, needs_approval=bool(event.needs_approval))
+    return f"run {tracker.run} paused: {event.reason}; {remedy}"
+
+
+def explain_pause(run: str, state: RunState) -> str:
+    """Return why a run is paused, and what makes it go on."""
+    remedy = _pause_remedy(run, state.pause_cause, needs_approval=bool(state.needs_approval))
+    return f"{state.status_reason}; {remedy}"
+
+
+def _pause_remedy(run: str, cause: PauseCause, *, needs_approval: bool) -> str:
+    if needs_approval:
+        return f"let it go on with: {format_command('approve', run)}"
+    match cause:
+        case PauseCause.PROVIDER:
+            return f"correct the key or the account, then: {format_command('resume', run)}"
+        case PauseCause.SPACE:
+            return "free disk space, and it goes on by itself"
+        case PauseCause.DAY:
+            return "it goes on by itself when a new day has room"
+        case PauseCause.HOSTS:
+            return "it goes on by itself when a host answers"
+        case PauseCause.PERSON:
+            return f"let it go on with: {format_command('resume', run)}"
+
+
+_WORK = {
+    Role.PREDICTOR: "looking ahead",
+    Role.PLANNER: "planning",
+    Role.EXECUTOR: "writing kernels",
+    Role.EVALUATOR: "judging",
+    Role.VERIFIER: "verifying",
+    Role.AUDITOR: "auditing",
+    Role.SUMMARIZER: "summarising",
+    Role.REFLECTOR: "reflecting",
+}
+
+
+def format_work_in_flight(state: RunState) -> str:
+    """Return what a run is doing: each kind of work with its number of effects."""
+    counts = Counter(EffectKey.parse(key).role for key in state.open)
+    told = [f"{_WORK.get(role, role.value)} {count}" for role, count in counts.items()]
+    return ", ".join(told) or "deciding"
 
 
 def _narrate_sequences(event: SequencesGiven, tracker: RunTracker) -> str:

@@ -34,6 +34,11 @@ _SEARCH_OPTIONS = (
         help="Any key of the configuration; `run.` may be left out.",
     ),
     click.option("--target", help=f"Target device: {' or '.join(target_names())}."),
+    click.option(
+        "--allow-unknown-prices",
+        is_flag=True,
+        help="Start although cap_usd cannot be kept for a model without a known price.",
+    ),
     click.option("--seed", type=int, help="Seed of every random draw."),
     click.option("--strategy", help="beam, or one to compare it with (docs/search.md)."),
     click.option("--rounds", type=int, help="Rounds at most."),
@@ -105,7 +110,9 @@ def parse_assignments(settings: Iterable[str], said: str = "") -> dict[str, Any]
     return given
 
 
-def load_submission(wanted: EffectiveConfig, kernel: Path | None) -> Submit:
+def load_submission(
+    wanted: EffectiveConfig, kernel: Path | None, *, allow_unknown_prices: bool = False
+) -> Submit:
     """Return the command that starts a run with a configuration.
 
     Raises:
@@ -116,10 +123,12 @@ def load_submission(wanted: EffectiveConfig, kernel: Path | None) -> Submit:
 
     problem = seeds.load_problem(wanted.config.run.problem)
     source = None if kernel is None else read_kernel_source(kernel)
-    return build_submission(wanted, problem, source)
+    return build_submission(wanted, problem, source, allow_unknown_prices=allow_unknown_prices)
 
 
-def build_submission(wanted: EffectiveConfig, problem: Problem, source: str | None) -> Submit:
+def build_submission(
+    wanted: EffectiveConfig, problem: Problem, source: str | None, *, allow_unknown_prices: bool = False
+) -> Submit:
     """Return the command that starts a run on `problem`, from the kernel `source` or the problem's own.
 
     Raises:
@@ -134,7 +143,13 @@ def build_submission(wanted: EffectiveConfig, problem: Problem, source: str | No
     pinned = tuple(
         key for key, origin in wanted.sources.items() if key.startswith("run.") and origin != FILE_NAME
     )
-    return Submit.model_construct(config=run, files=dict(problem.files), kernel=source, pinned=pinned)
+    return Submit.model_construct(
+        config=run,
+        files=dict(problem.files),
+        kernel=source,
+        pinned=pinned,
+        allow_unknown_prices=allow_unknown_prices,
+    )
 
 
 def read_kernel_source(path: Path) -> str:

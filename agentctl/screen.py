@@ -7,9 +7,17 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
-from agentctl.formatting import format_duration, format_run_state, format_usd, narrate_event
+from agentctl.formatting import (
+    explain_pause,
+    format_duration,
+    format_run_state,
+    format_usd,
+    format_work_in_flight,
+    narrate_event,
+)
 from agentctl.run_tracker import RunTracker
 from agentctl.terminal_style import make_printable
+from state.model import RunStatus
 from state.records import RecordedEvent
 
 
@@ -62,7 +70,7 @@ class TerminalScreen:
 
         self._console = Console(file=out, highlight=False)
         self._live = Live(console=self._console, transient=True, auto_refresh=False)
-        self._drawn = 0.0
+        self._opened = time.time()
 
     def __enter__(self) -> Self:
         self._live.__enter__()
@@ -81,9 +89,9 @@ class TerminalScreen:
     def show_state(self, tracker: RunTracker) -> None:
         from rich.text import Text
 
-        if tracker.state is not None:
-            elapsed = max(0.0, time.time() - tracker.started_us / 1e6)
-            self._live.update(Text(status_lines(tracker, elapsed), style="cyan"), refresh=True)
+        now = time.time()
+        elapsed = max(0.0, now - (tracker.started_us / 1e6 if tracker.started_us else self._opened))
+        self._live.update(Text(status_lines(tracker, elapsed), style="cyan"), refresh=True)
 
     def show_line(self, text: str) -> None:
         self._console.print(make_printable(text), markup=False)
@@ -93,10 +101,12 @@ def status_lines(tracker: RunTracker, elapsed_seconds: float) -> str:
     """Return round, elapsed time and spend in one line, counts and best latency in another."""
     state = tracker.state
     if state is None:
-        return f"run {tracker.run}: waiting to begin"
+        return f"run {tracker.run}: waiting to begin, {format_duration(elapsed_seconds)}"
+    if state.status is RunStatus.PAUSED:
+        return f"paused: {explain_pause(tracker.run, state)}\n{format_run_state(state)}"
     spent = format_usd(None if state.unknown_cost else state.spent_usd)
     return (
-        f"round {state.round}/{state.config.search.rounds}, {len(state.open)} in flight, "
+        f"round {state.round}/{state.config.search.rounds}, {format_work_in_flight(state)}, "
         f"{format_duration(elapsed_seconds)} since it began, spent {spent}\n{format_run_state(state)}"
     )
 

@@ -32,6 +32,7 @@ class Submit(CommandBase):
     own kernel.
 
     `pinned` are the keys of `config` that were set for this run, and not by the file or a default.
+    `allow_unknown_prices` starts a run whose cap in US$ cannot be kept.
     """
 
     verb: Literal["submit"] = "submit"
@@ -39,6 +40,7 @@ class Submit(CommandBase):
     files: dict[str, Base64Bytes]
     kernel: str | None = None
     pinned: tuple[str, ...] = ()
+    allow_unknown_prices: bool = False
 
 
 class Pause(CommandBase):

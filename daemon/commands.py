@@ -110,8 +110,13 @@ class CommandHandler:
         *,
         touched: CommandListener,
         check: Callable[[RunConfig], list[str]] = lambda _: [],
+        check_prices: Callable[[RunConfig], list[str]] = lambda _: [],
     ) -> None:
-        """`check` returns further faults in the configuration of a run that is to start."""
+        """`check` returns further faults in the configuration of a run that is to start.
+
+        `check_prices` returns why its cap in US$ cannot be kept.
+        """
+        self._check_prices = check_prices
         self._log = log
         self._check = check
         self._workers = workers
@@ -169,6 +174,7 @@ class CommandHandler:
         if isinstance(command, Submit):
             created = create_run(command, self._workers)
             self._require_models(created.config)
+            self._require_prices(command)
             run, carried = run_id(id_, created.problem.name), self._prepare_submit(command, created)
         elif isinstance(command, Fork):
             state, last = self._look_up_run(command.run)
@@ -202,6 +208,16 @@ class CommandHandler:
         wrong = [fault for config in after for fault in self._check(config) if fault not in known]
         if wrong:
             raise ConfigError(dict.fromkeys(wrong))
+
+    def _require_prices(self, command: Submit) -> None:
+        """Check that the cap in US$ of a new run can be kept, unless that is allowed.
+
+        Raises:
+            ConfigError: it cannot; the error says what to set.
+        """
+        faults = [] if command.allow_unknown_prices else self._check_prices(command.config)
+        if faults:
+            raise ConfigError(faults)
 
     def _prepare_fork(
         self, id_: str, command: Fork, parent: RunState, *, last: int

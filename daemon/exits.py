@@ -22,6 +22,7 @@ USAGE = 2
 NOT_THERE = 3
 LOG = 4
 TIMEOUT = 5
+BLOCKED = 6
 STORAGE = 74
 LOCKED = 75
 INTERRUPTED = 130
@@ -33,6 +34,7 @@ MEANING: dict[int, str] = {
     NOT_THERE: "nothing there: no log in this home, no such run, no such event",
     LOG: "the log is damaged, lost its tail or was written by a newer version",
     TIMEOUT: "no answer in time",
+    BLOCKED: "the run is paused until you correct something, such as a key; `agentctl resume` carries on",
     STORAGE: "the disk is full or failed",
     LOCKED: "another process owns the home",
     INTERRUPTED: "interrupted; `agentctl resume` carries on",

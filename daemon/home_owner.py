@@ -118,7 +118,11 @@ async def serve_runs(
     )
     meter = RunTimeMeter(event_log, desk.till, driven=lambda run: focus is None or run in focus)
     commands = CommandHandler(
-        event_log, workers, touched=_on_command_done(supervisor, focus), check=desk.find_model_faults
+        event_log,
+        workers,
+        touched=_on_command_done(supervisor, focus),
+        check=desk.find_model_faults,
+        check_prices=desk.find_unpriced_models,
     )
     edits = ConfigWatcher(
         event_log, turn=commands.turn, apply=_on_config_change(runner, supervisor, workers, desk, changed)

@@ -24,24 +24,25 @@ PRIORITIES = {"critical": 2, "error": 3, "warning": 4, "info": 6, "debug": 7}
 """Syslog priorities of the log levels."""
 
 
-def configure_logging(level: str, *, people: bool = False) -> None:
-    """Send lines of `level` and above to stderr: readable on a terminal, otherwise as JSON.
+def configure_logging(level: str, *, people: bool = False, stream: TextIO | None = None) -> None:
+    """Send lines of `level` and above to `stream` (stderr): readable on a terminal, otherwise as JSON.
 
     With `people`, lines are readable everywhere, because the person who started this process reads them.
     """
+    stream = sys.stderr if stream is None else stream
     number = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    render = _console_processors() if people or sys.stderr.isatty() else _json_processors(sys.stderr)
+    render = _console_processors(stream) if people or stream.isatty() else _json_processors(stream)
     structlog.configure(
         processors=[*shared, *render],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(file=stream),
     )
-    handler = _ProcessHandler(sys.stderr)
+    handler = _ProcessHandler(stream)
     foreign: list[Processor] = [*shared, structlog.stdlib.add_logger_name]
     strip = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     handler.setFormatter(
@@ -57,8 +58,8 @@ class _ProcessHandler(logging.StreamHandler[TextIO]):
     """Our own handler, so that a second configuration can find and replace it."""
 
 
-def _console_processors() -> list[Processor]:
-    colours = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+def _console_processors(stream: TextIO) -> list[Processor]:
+    colours = stream.isatty() and not os.environ.get("NO_COLOR")
     plain = structlog.dev.plain_traceback
     return [structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=plain)]
 

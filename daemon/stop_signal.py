@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -12,14 +12,18 @@ from typing import Any
 class StopSignal:
     """Counts requests to stop: after the first, work in flight may finish; after the second, it may not."""
 
-    def __init__(self) -> None:
+    def __init__(self, acknowledge: Callable[[], None] = lambda: None) -> None:
+        """`acknowledge` is called at the first request, before anything ends."""
         self.requested = asyncio.Event()
         self.immediate = asyncio.Event()
+        self._acknowledge = acknowledge
 
     def request(self) -> None:
         """Request a stop; a second request makes it immediate."""
         if self.requested.is_set():
             self.immediate.set()
+        else:
+            self._acknowledge()
         self.requested.set()
 
     def install_signal_handlers(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,7 +14,7 @@ import click
 from agentctl.app import Session, common_options
 from agentctl.command_answers import SentCommand, queued_runs, send_command
 from agentctl.dry_run import dry_run_option, print_estimate
-from agentctl.formatting import format_command, format_run_state
+from agentctl.formatting import explain_pause, format_command, format_run_state
 from agentctl.run_flags import config_from_flags, effective_from_flags, load_submission, run_options
 from agentctl.run_lookup import find_last_run, find_run
 from agentctl.run_summary import summary_json, summary_text, write_best_kernel
@@ -35,21 +37,44 @@ output_option = click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Where to write the best kernel."
 )
 
+keys_option = click.option(
+    "--wait-for-keys", is_flag=True, help="Stay when an endpoint refuses the key, until the run is resumed."
+)
+
+LOG_FILE = "agentctl.log"
+"""The file in the home that log lines go to while a live display is on the terminal."""
+
 
 @click.command(epilog=exits.epilog())
 @run_options
 @output_option
 @dry_run_option
+@keys_option
 @common_options
-def run(session: Session, kernel: Path | None, output: Path | None, *, dry_run: bool, **flags: Any) -> int:
+def run(
+    session: Session,
+    kernel: Path | None,
+    output: Path | None,
+    *,
+    dry_run: bool,
+    wait_for_keys: bool,
+    **flags: Any,
+) -> int:
     """Optimise a kernel, showing progress; Ctrl-C stops it, and `resume` carries on."""
     check_output_now(session, output)
     wanted = effective_from_flags(session, flags)
     if dry_run:
         return print_estimate(session, wanted, kernel)
-    command = load_submission(wanted, kernel)
+    command = load_submission(wanted, kernel, allow_unknown_prices=flags["allow_unknown_prices"])
     sent = send_command(session.home, command)
-    return follow_to_end(session, run_id(sent.id, command.config.problem), sent, wanted.config.daemon, output)
+    return follow_to_end(
+        session,
+        run_id(sent.id, command.config.problem),
+        sent,
+        wanted.config.daemon,
+        output,
+        wait_for_keys=wait_for_keys,
+    )
 
 
 @click.command(epilog=exits.epilog())
@@ -57,9 +82,16 @@ def run(session: Session, kernel: Path | None, output: Path | None, *, dry_run: 
 @click.option("--last", is_flag=True, help="The newest run that has not ended.")
 @set_option
 @output_option
+@keys_option
 @common_options
 def resume(
-    session: Session, run: str | None, last: bool, settings: tuple[str, ...], output: Path | None
+    session: Session,
+    run: str | None,
+    *,
+    last: bool,
+    settings: tuple[str, ...],
+    output: Path | None,
+    wait_for_keys: bool,
 ) -> int:
     """Carry on with a run that was interrupted or paused.
 
@@ -140,43 +172,77 @@ def follow_to_end(
     output: Path | None,
     *,
     beside: FollowHooks | None = None,
+    wait_for_keys: bool = False,
 ) -> int:
     """Follow `run` to its end and report; return the exit status. `sent` is None if the run has ended
     already.
     """
-    from agentctl.follow import follow_run, replay_run
+    from agentctl.follow import follow_run, is_blocked, replay_run
     from daemon.log_verification import verify_briefly
-    from daemon.process_logging import configure_logging
 
-    configure_logging("warning", people=True)
     tracker = RunTracker(run)
     hosted = False
-    with create_screen(sys.stderr if session.json else sys.stdout) as screen:
+    out = sys.stderr if session.json else sys.stdout
+    with log_beside_display(session.home, live=out.isatty()), create_screen(out) as screen:
         if sent is None:
             replay_run(session.home, tracker)
             asyncio.run(verify_briefly(session.home))
         else:
             shown = screen if beside is None else beside.wrap_screen(screen, run)
-            hosted = asyncio.run(follow_run(session.home, tracker, sent, shown, config))
-    return _finish_run(session, tracker, output, beside, hosted=hosted)
+            hosted = asyncio.run(
+                follow_run(session.home, tracker, sent, shown, config, wait_for_keys=wait_for_keys)
+            )
+    blocked = hosted and not wait_for_keys and is_blocked(tracker.state, config)
+    return _finish_run(session, tracker, output, beside, hosted=hosted, blocked=blocked)
+
+
+@contextmanager
+def log_beside_display(home: Path, *, live: bool) -> Iterator[None]:
+    """Send log lines to stderr, or to a file while a live display owns the terminal."""
+    from daemon.process_logging import configure_logging
+
+    if not live:
+        configure_logging("warning", people=True)
+        yield
+        return
+    path = home / LOG_FILE
+    with path.open("a", encoding="utf-8") as stream:
+        before = stream.tell()
+        configure_logging("warning", people=True, stream=stream)
+        try:
+            yield
+        finally:
+            configure_logging("warning", people=True)
+            is_longer = stream.tell() > before
+    if is_longer:
+        click.echo(f"warnings of this process are in {path}", err=True)
 
 
 def _finish_run(
-    session: Session, tracker: RunTracker, output: Path | None, beside: FollowHooks | None, *, hosted: bool
+    session: Session,
+    tracker: RunTracker,
+    output: Path | None,
+    beside: FollowHooks | None,
+    *,
+    hosted: bool,
+    blocked: bool,
 ) -> int:
     more, text = beside.report_extras(tracker) if beside is not None else ({}, "")
     if tracker.state is None or not tracker.has_ended:
         known = as_view(run_view(tracker.run, tracker.state)) if tracker.state else {"id": tracker.run}
         how, verb = ("interrupted", "carry on") if hosted else ("detached", "follow")
+        how = "paused" if blocked else how
         session.emit({**known, **more, "state": how})
         so_far = f": {format_run_state(tracker.state)}" if tracker.state else ""
         click.echo(f"\nrun {tracker.run} {how}{so_far}", err=True)
+        if blocked and tracker.state is not None:
+            click.echo(f"it cannot go on: {explain_pause(tracker.run, tracker.state)}", err=True)
         click.echo(f"{verb} with: {format_command('resume', *session.home_words, tracker.run)}", err=True)
         if text:
             click.echo(text, err=True)
         if hosted:
             _warn_orphaned_runs(session, tracker.run)
-        return exits.INTERRUPTED
+        return exits.BLOCKED if blocked else exits.INTERRUPTED
     with LogReader.open(session.home) as reader:
         kernel_file = write_best_kernel(reader, session.home, tracker.run, tracker.state, output)
     told, fruitless = summary_text(tracker, kernel_file), tracker.questions.failure_reason()
@@ -188,14 +254,14 @@ def _finish_run(
         click.echo(f"{tracker.run}: {fruitless}", err=True)
     if hosted:
         _warn_orphaned_runs(session, tracker.run)
-    return exits.OK if _has_result(tracker.state, asked_in_vain=fruitless is not None) else exits.FAILURE
+    return exits.OK if _has_result(tracker.state) else exits.FAILURE
 
 
-def _has_result(state: RunState, *, asked_in_vain: bool) -> bool:
-    """Return whether a run had a result; if its questions to models all failed, only a gain counts as one."""
+def _has_result(state: RunState) -> bool:
+    """Return whether a run found a kernel that is better than the initial one."""
     if state.status is not RunStatus.COMPLETED or state.best is None or state.initial is None:
         return False
-    return not asked_in_vain or state.best.id != state.initial.id
+    return state.best.id != state.initial.id
 
 
 def _warn_orphaned_runs(session: Session, run: str) -> None:

@@ -28,6 +28,7 @@ from agentctl.run_flags import (
     read_kernel_source,
     run_options,
 )
+from agentctl.views.owner_process import find_owner_process
 from daemon import exits
 from daemon.command_models import Approve, Cancel, Pause, Propose, Set, SteeringCommand, Submit, run_id
 from daemon.errors import NotAnswered
@@ -45,7 +46,8 @@ def submit(session: Session, kernel: Path | None, *, dry_run: bool, **flags: Any
     if dry_run:
         print_estimate(session, wanted, kernel)
     else:
-        _send_and_report(session, load_submission(wanted, kernel), "submitted")
+        command = load_submission(wanted, kernel, allow_unknown_prices=flags["allow_unknown_prices"])
+        _send_and_report(session, command, "submitted")
 
 
 @click.command(epilog=exits.epilog())
@@ -157,7 +159,10 @@ def _send_and_report(session: Session, command: Submit | SteeringCommand, done: 
         report_queued(session, sent, command.verb, **({"run": made} if made else {}))
         return
     result = answer.result if isinstance(answer.result, dict) else {}
-    session.emit({"command": sent.id, "state": "done", **result}, f"{done}: {result.get('run')}")
+    text = f"{done}: {result.get('run')}"
+    if isinstance(command, Submit) and (owner := find_owner_process(session.home)).kind == "agentctl":
+        text += f"\nprocess {owner.pid} drives it: a foreground agentctl, which stays until it has ended"
+    session.emit({"command": sent.id, "state": "done", **result}, text)
 
 
 @contextmanager

@@ -65,7 +65,9 @@ def tune(session: Session, /, workload: Path | None, again: str | None, **flags:
     wanted, note = _set_target(wanted, started)
     _load_tuner(wanted.config.run.target).check_root(session.home, root)
     click.echo(note, err=True)
-    sent = send_command(session.home, build_submission(wanted, started.problem, None))
+    allowed = flags["allow_unknown_prices"]
+    command = build_submission(wanted, started.problem, None, allow_unknown_prices=allowed)
+    sent = send_command(session.home, command)
     run = run_id(sent.id, started.problem.name)
     return follow_to_end(
         session, run, sent, wanted.config.daemon, flags["output"], beside=TuneFiles(session, root)

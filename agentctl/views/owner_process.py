@@ -52,6 +52,12 @@ def find_owner_process(home: Path, *, refused: str | None = None) -> OwnerProces
     )
 
 
+def is_service_waiting(home: Path) -> bool:
+    """Return whether an `agentd` waits until another process leaves the home."""
+    holder, service = read_owner(HomeLayout(home).lock), read_owner(home / INSTANCE_LOCK)
+    return service is not None and (holder is None or service.pid != holder.pid)
+
+
 def iso_from_us(us: float) -> str:
     """Return a time in microseconds since 1970 as UTC in ISO 8601, to the second."""
     return datetime.fromtimestamp(us / 1e6, UTC).isoformat(timespec="seconds")

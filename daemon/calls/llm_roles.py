@@ -16,7 +16,7 @@ from daemon.calls.budget_ledger import BudgetLedger
 from daemon.calls.durable_calls import DurableCalls
 from daemon.calls.endpoints import CreateProvider, EndpointPool
 from daemon.calls.errors import no_model_error
-from daemon.calls.model_checks import find_model_faults
+from daemon.calls.model_checks import find_model_faults, find_unpriced_models
 from daemon.config import DaemonConfig
 from daemon.optimistic_append import append_if_current
 from stability.breaker import BreakerPolicy
@@ -61,6 +61,10 @@ class RoleFactory:
     def find_model_faults(self, config: RunConfig) -> list[str]:
         """Return the faults that keep a run's models from being asked, one line each."""
         return find_model_faults(config, self.endpoints.config, self._env)
+
+    def find_unpriced_models(self, config: RunConfig) -> list[str]:
+        """Return why a run's cap in US$ cannot be kept, one line for each model without a known price."""
+        return find_unpriced_models(config, self.endpoints.config)
 
     def create_roles(self, run: str, key: EffectKey) -> Proposer:
         """Return the proposer for an effect whose planner asks models; its author is the model's name.

@@ -41,6 +41,19 @@ def find_unusable_models(run: RunConfig, daemon: DaemonConfig, env: Mapping[str,
     return [*_find_unknown_endpoints(run)] or [*_find_missing_keys(run, daemon, env)]
 
 
+def find_unpriced_models(run: RunConfig, daemon: DaemonConfig) -> list[str]:
+    """Return a fault for each model whose price is unknown, if the run has a cap in US$."""
+    if run.cap_usd <= 0:
+        return []
+    return [
+        f"run.cap_usd = {run.cap_usd:g} cannot be kept, as the price of {model} is unknown: set "
+        f'daemon.prices, such as ["{model}=3/0.3/15"] (US$ per million tokens: input/cached/output), '
+        "or give --allow-unknown-prices"
+        for model in models_of_run(run)
+        if model_catalog.model_price(daemon, model) is None
+    ]
+
+
 def _find_unknown_endpoints(run: RunConfig) -> Iterator[str]:
     for setting in _MODEL_SETTINGS:
         for one in parse_model_shares(getattr(run.llm, setting)):

@@ -553,7 +553,7 @@ def test_the_help_of_the_whole_lists_every_verb_with_a_line(ctl):
 
 def test_only_listed_codes_are_not_bad_input():
     """The table's statuses are those that are documented, and every one documented is used."""
-    listed = set(exits._BY_CODE.values()) | {exits.OK, exits.USAGE, exits.INTERRUPTED}
+    listed = set(exits._BY_CODE.values()) | {exits.OK, exits.USAGE, exits.BLOCKED, exits.INTERRUPTED}
     assert listed == set(exits.MEANING)
     assert exits.status_of_error(ValueError("a bug")) is None
 

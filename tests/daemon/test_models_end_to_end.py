@@ -24,6 +24,7 @@ SETTINGS = (
     'run.planner=["local"]',
     f'run.llm.models=["{MODEL}"]',
     "run.cap_usd=1",
+    f'daemon.prices=["{MODEL}=0.1/0.1/0.1"]',
     "run.search.beam=1",
     "run.search.plans=3",
     "run.search.explorers=0",
