@@ -7,7 +7,7 @@ venv=$root/.venv
 
 usage() {
     cat <<'TEXT'
-./run.sh [FLAGS]               optimise a kernel; FLAGS go to `agentctl run` (see `./run.sh --problem silu`)
+./run.sh [FLAGS]               optimise a kernel; FLAGS go to `agentctl run`; without any: --problem silu
 ./run.sh [USER@]HOST... [FLAGS]
                                the same, with kernels run on these hosts, over SSH (see docs/hosts.md)
 ./run.sh --resume              carry on with the last run (further FLAGS go to `agentctl resume`)
@@ -75,7 +75,7 @@ install() {
 }
 
 pip_install() {
-    "$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-input "$@"
+    "$venv/bin/python" -m pip install --disable-pip-version-check --no-input "$@" >&2
 }
 
 # A word is taken for a host when it names a user, a port or a domain, or when it is one that this machine
@@ -87,6 +87,9 @@ is_host() {
     grep -qisE "^[[:space:]]*Host[[:space:]](.*[[:space:]])?$1([[:space:]]|$)" "$config" && return 0
     getent hosts -- "$1" >/dev/null 2>&1
 }
+
+# Without arguments: a problem that shows something within a minute of the installation.
+first_problem=silu
 
 failed=()
 
@@ -160,6 +163,9 @@ case ${1:-} in
         ;;
     '' | -*)
         install requirements.lock
+        if [ $# -eq 0 ] && "$venv/bin/agentctl" config show 2>/dev/null | grep -q '^problem = .*# default$'; then
+            set -- --problem "$first_problem"
+        fi
         exec "$venv/bin/agentctl" run "$@"
         ;;
     *)
@@ -167,6 +173,9 @@ case ${1:-} in
         while [ $# -gt 0 ] && [[ $1 != -* ]]; do
             if [[ $1 == *.py && -f $1 ]]; then
                 fail "$1 is no host; to start from it as a kernel: ./run.sh --kernel $1 --problem NAME" 2
+            fi
+            if [ -d "$root/seeds/problems/$1" ] || [ -f "$1/problem.toml" ]; then
+                fail "$1 is a problem: ./run.sh --problem $1" 2
             fi
             is_host "$1" || fail "neither a command nor a host, [user@]host[:port]: $1 (see ./run.sh --help)" 2
             hosts+=(--host "$1")

@@ -173,14 +173,14 @@ class ProposalResult:
 
 
 def wait_for_proposal_result(home: Path, run: str, candidate: str, after: int) -> ProposalResult:
-    """Wait until the run decided on `candidate`, ended or paused, or until nobody owns the home any more."""
+    """Wait until `candidate` has a verdict, the run ended or paused, or nobody owns the home any more."""
     while True:
         owner_left = not is_owned(home)  # read first, so that the owner's last events are not missed
         with LogReader.open(home) as reader:
             state = reader.run_state(run)
             over = owner_left or state.has_ended or (state.status is RunStatus.PAUSED and not state.open)
             found = find_proposal_result(reader, run, candidate, after)
-        if over or found.decision is not None:
+        if over or found.verdict is not None or found.decision is not None:
             return found
         time.sleep(LOOK_SECONDS)
 

@@ -14,7 +14,7 @@ from agentctl.app import Session
 from daemon.command_models import Submit
 from daemon.config import FILE_NAME, FLAGS, Config, EffectiveConfig, load_config
 from daemon.errors import DaemonError
-from targets.registry import target_names
+from targets.registry import load_target, target_names
 
 if TYPE_CHECKING:
     from seeds import Problem
@@ -119,11 +119,69 @@ def load_submission(
         seeds.SeedsError: the problem is unknown, or its files have faults.
         DaemonError: the kernel's file cannot be read.
     """
-    import seeds
-
-    problem = seeds.load_problem(wanted.config.run.problem)
+    name = problem_of_kernel(wanted, kernel)
+    problem = load_named_problem(name)
     source = None if kernel is None else read_kernel_source(kernel)
+    if kernel is not None and source is not None:
+        require_readable_kernel(kernel, source, wanted.config.run.target)
     return build_submission(wanted, problem, source, allow_unknown_prices=allow_unknown_prices)
+
+
+def problem_of_kernel(wanted: EffectiveConfig, kernel: Path | None) -> str:
+    """Return the name of the problem: what was asked for, else the folder of the kernel.
+
+    Raises:
+        click.UsageError: a kernel is given whose folder has no problem, and nothing says which is meant.
+    """
+    from seeds.problem_files import SPEC_FILE
+
+    if kernel is None or "run.problem" in wanted.sources:
+        return wanted.config.run.problem
+    if (kernel.parent / SPEC_FILE).is_file():
+        return str(kernel.parent)
+    raise click.UsageError(
+        f"which problem does {kernel} solve? Give --problem NAME or FOLDER; its own folder has no {SPEC_FILE}"
+    )
+
+
+def load_named_problem(name: str) -> Problem:
+    """Load a problem by its name or folder; for what is neither, say what was probably meant.
+
+    Raises:
+        seeds.SeedsError: its files have faults, or the name is unknown.
+        DaemonError: the name is a path that leads to no problem.
+    """
+    import seeds
+    from seeds.problem_files import SPEC_FILE
+
+    path = Path(name).expanduser()
+    if path.is_file() and (path.parent / SPEC_FILE).is_file():
+        hint = f"--problem {path.parent}; to start from this kernel, add --kernel {path}"
+        raise DaemonError(f"{name} is a file of a problem, not its folder", code="unknown_problem", hint=hint)
+    try:
+        return seeds.load_problem(name)
+    except seeds.UnknownProblemError as error:
+        if "/" not in name:
+            raise
+        text = f"{name} is no folder" if not path.exists() else f"{name} is no folder with a problem"
+        hint = "`agentctl problems` lists the built-in ones; `agentctl problems new` makes a folder"
+        raise DaemonError(text, code="unknown_problem", hint=hint) from error
+
+
+def require_readable_kernel(path: Path, source: str, target: str) -> None:
+    """Refuse a kernel that breaks a rule of its language, before a run begins.
+
+    Raises:
+        DaemonError: it does; the error has the line and the source line.
+    """
+    error = load_target(target).language.lint(source.encode())
+    if error is None:
+        return
+    rows = source.splitlines()
+    shown = rows[error.line - 1].strip() if error.line and error.line <= len(rows) else ""
+    where = f"{path}:{error.line}" if error.line else str(path)
+    text = f"{where}: {error.message}" + (f"\n    {shown}" if shown else "")
+    raise DaemonError(text, code=error.code, hint=error.hint)
 
 
 def build_submission(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import click
 
 from daemon.errors import UnknownRun
+from state.errors import NoLog
 from state.reader import LogReader
 
 _NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
@@ -31,15 +33,44 @@ def read_event_number(_: click.Context, __: click.Parameter, value: str | None) 
 
 
 def find_run(reader: LogReader, run: str) -> dict[str, Any]:
-    """Return the row of `run`.
+    """Return the row of `run`, which may be the beginning of one id only.
 
     Raises:
         UnknownRun: the log has no such run.
     """
-    rows = reader.run_rows(run)
-    if not rows:
-        raise UnknownRun.with_nearest(run, reader.run_ids())
+    rows = reader.run_rows(run) or reader.run_rows(expand_run(reader, run))
     return rows[0]
+
+
+def complete_run_id(home: Path, run: str) -> str:
+    """Return the logged run that `run` names or begins; `run` itself if there is none, as for a queued run.
+
+    Raises:
+        UnknownRun: several runs begin with it.
+    """
+    try:
+        with LogReader.open(home) as reader:
+            return expand_run(reader, run) if any(one.startswith(run) for one in reader.run_ids()) else run
+    except NoLog:
+        return run
+
+
+def expand_run(reader: LogReader, run: str) -> str:
+    """Return the id of the run that `run` names: the id itself, or the beginning of one id only.
+
+    Raises:
+        UnknownRun: no run begins like this, or several do; the error names them.
+    """
+    known = reader.run_ids()
+    if run in known:
+        return run
+    found = [one for one in known if run and one.startswith(run)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        text = f"several runs begin with {run!r}: {', '.join(found[:5])}"
+        raise UnknownRun(text, hint="give more of its id")
+    raise UnknownRun.with_nearest(run, known)
 
 
 def find_last_run(reader: LogReader) -> str:

@@ -102,12 +102,14 @@ def summary_text(tracker: RunTracker, kernel_file: Path | None, *, width: int | 
     assert state is not None
     if state.best is None or state.initial is None:
         return f"\nRun {tracker.run} found no correct kernel: {state.status_reason or state.status.value}"
+    target = state.config.target
     columns = width or get_terminal_size().columns
     lines = [*_result_lines(tracker, state, state.initial, state.best), *_changes_lines(tracker, state)]
     return "\n".join([
         "",
         *(wrap_line(line, columns) for line in lines),
         f"The best kernel is in {kernel_file}",
+        f"Your own kernel: {format_command('run', '--kernel', 'FOLDER/kernel' + kernel_suffix(target))}",
         f"Look further: {format_command('status')}",
         f"              {format_command('tail', '--run', tracker.run)}",
     ])  # fmt: skip

@@ -45,13 +45,14 @@ class ForkRequest(NamedTuple):
     """The command that forks a run, the new run's problem, and the settings that change.
 
     `changed` maps a setting's key to its two values. `same` is true if settings were given but change
-    nothing.
+    nothing, `ended` if the run has ended at that place.
     """
 
     command: Fork
     problem: str
     changed: dict[str, tuple[Any, Any]]
     same: bool
+    ended: bool
 
 
 def build_fork(session: Session, place: str, settings: tuple[str, ...], *, rewind: bool) -> ForkRequest:
@@ -68,6 +69,7 @@ def build_fork(session: Session, place: str, settings: tuple[str, ...], *, rewin
     changed = parse_assignments(settings)
     with LogReader.open(session.home) as reader:
         row = find_run(reader, run)
+        run = str(row["run"])
         if run_seq is not None:
             find_event(reader, run, run_seq)
         state = reader.run_state(run, run_seq)
@@ -80,7 +82,9 @@ def build_fork(session: Session, place: str, settings: tuple[str, ...], *, rewin
     command = Fork.model_construct(
         verb="fork", run=run, seq=run_seq, settings=changed, files=files, rewind=rewind
     )
-    return ForkRequest(command, problem, differs, bool(settings) and not differs and files is None)
+    return ForkRequest(
+        command, problem, differs, bool(settings) and not differs and files is None, state.has_ended
+    )
 
 
 def _load_problem_files(name: str) -> tuple[str, dict[str, bytes]]:
@@ -103,6 +107,12 @@ def fork(session: Session, place: str, settings: tuple[str, ...]) -> None:
     wanted = build_fork(session, place, settings, rewind=False)
     if wanted.same:
         click.echo(f"{NOTHING_CHANGES}: the fork goes on as its parent would", err=True)
+    if wanted.ended and not settings:
+        click.echo(
+            "the run has ended there, so a fork with the same settings ends at once; "
+            "give it more to do, such as --set search.rounds=N, or fork RUN@SEQ from an earlier event",
+            err=True,
+        )
     sent = send_command(session.home, wanted.command)
     child = run_id(sent.id, wanted.problem)
     with name_new_run(child):

@@ -44,7 +44,7 @@ SHADES = " \u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 def best(session: Session, run: str, output: Path | None) -> None:
     """Give a run's best kernel so far, also of runs that `agentd` hosts, which write no file of their own."""
     with LogReader.open(session.home) as reader, session.progress_bar("reading the run"):
-        find_run(reader, run)
+        run = str(find_run(reader, run)["run"])
         found, first = load_candidate(reader, run, "best"), load_candidate(reader, run, "initial")
     source = found.source or ""
     if output is not None:
@@ -72,7 +72,7 @@ def diff(session: Session, run: str, a: str, b: str) -> None:
     A and B are candidate ids, `initial` or `best`.
     """
     with LogReader.open(session.home) as reader, session.progress_bar("reading the run"):
-        find_run(reader, run)
+        run = str(find_run(reader, run)["run"])
         found = compare_kernels(reader, run, a, b)
         old, new = load_candidate(reader, run, found.a), load_candidate(reader, run, found.b)
     gained = f"{format_speedup(found.speedup)}{format_wins(new.benchmark, old.benchmark)}"

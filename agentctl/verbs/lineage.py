@@ -164,7 +164,7 @@ def replay(session: Session, place: str, to: int | None) -> None:
     upto = run_seq if to is None else to
     with LogReader.open(session.home) as reader:
         reader.check_end()
-        find_run(reader, run)
+        run = str(find_run(reader, run)["run"])
         if upto is not None:
             find_event(reader, run, upto)
         began = time.perf_counter()

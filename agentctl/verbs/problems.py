@@ -234,7 +234,7 @@ def export(session: Session, run: str, folder: Path | None, kernel: Path | None,
     if folder is None and kernel is None:
         raise click.UsageError("say where: -o FOLDER, --kernel FILE, or both")
     with LogReader.open(session.home) as reader:
-        find_run(reader, run)
+        run = str(find_run(reader, run)["run"])
         files = export_problem(session.home, reader, run, folder=folder, kernel=kernel, force=force)
     told = [f"wrote the problem of {run} to {folder}: {', '.join(files)}"] if folder else []
     told += [f"wrote the kernel that it began with to {kernel}"] if kernel else []

@@ -71,7 +71,7 @@ def report(session: Session, run: str, output: Path | None) -> None:
         check_output(session.home, output, replace=True)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with LogReader.open(session.home) as reader:
-        find_run(reader, run)
+        run = str(find_run(reader, run)["run"])
         with session.progress_bar("reading the run") as bar:
             found = gather_report(reader, run, version=version("nki-kernel-agent"), now=now, progress=bar)
     text = form(found)

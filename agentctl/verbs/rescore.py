@@ -78,7 +78,7 @@ def rescore(session: Session, run: str, name: str, most: int) -> None:
     """Rank a run's correct kernels by an objective, beside their ranks by latency. Nothing is changed."""
     with LogReader.open(session.home) as reader, session.progress_bar("reading the run"):
         reader.check_end()
-        find_run(reader, run)
+        run = str(find_run(reader, run)["run"])
         state = reader.run_state(run)
         kernels = _read_kernels(reader, run)
     objective = parse_objective(name, state.bounds, kernels, roofline=roofline_name(state.config.target))

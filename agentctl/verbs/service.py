@@ -73,11 +73,23 @@ def service(session: Session) -> None:
 @_scope_options
 @credential_option
 @click.option("--no-start", is_flag=True, help="Only install and enable it.")
+@click.option("--dry-run", is_flag=True, help="Print the unit and where it would go; change nothing.")
 @common_options
-def install(session: Session, scope: str | None, credentials: dict[str, Path], no_start: bool) -> None:
+def install(
+    session: Session,
+    *,
+    scope: str | None,
+    credentials: dict[str, Path],
+    no_start: bool,
+    dry_run: bool,
+) -> None:
     """Write the unit, have systemd check it, enable and start it; again: replace and restart it."""
     unit, manager = _create_unit(session, scope, credentials)
     text = unit.render_text()
+    if dry_run:
+        found = {"unit": str(manager.unit_path), "home": str(unit.state_directory), "text": text}
+        session.emit(found, f"# would be written to {manager.unit_path}\n{text}")
+        return
     if faults := manager.find_unit_faults(text):
         raise BadUnit("\n".join(faults), hint="systemd-analyze verify says so")
     load_config(unit.state_directory, {})  # a faulty configuration would keep the service from starting

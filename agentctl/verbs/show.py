@@ -95,7 +95,7 @@ def show(session: Session, place: str, kernel: str | None, *, want_state: bool, 
 
 def _show_kernel(session: Session, run: str, name: str, what: str) -> None:
     with LogReader.open(session.home) as reader, session.progress_bar("reading the run"):
-        find_run(reader, run)
+        run = str(find_run(reader, run)["run"])
         found = load_candidate(reader, run, name)
         asked = load_exchanges(reader, run, found.id) if what in ("prompt", "answer") else ()
     if what in ("prompt", "answer"):

@@ -28,6 +28,7 @@ from agentctl.run_flags import (
     read_kernel_source,
     run_options,
 )
+from agentctl.run_lookup import complete_run_id
 from agentctl.views.owner_process import find_owner_process
 from daemon import exits
 from daemon.command_models import Approve, Cancel, Pause, Propose, Set, SteeringCommand, Submit, run_id
@@ -56,7 +57,7 @@ def submit(session: Session, kernel: Path | None, *, dry_run: bool, **flags: Any
 @common_options
 def pause(session: Session, run: str, reason: str) -> None:
     """Start nothing new in a run; what is in flight is finished."""
-    _send_and_report(session, Pause(run=run, reason=reason), "paused")
+    _send_and_report(session, Pause(run=complete_run_id(session.home, run), reason=reason), "paused")
 
 
 @click.command(epilog=exits.epilog())
@@ -65,7 +66,7 @@ def pause(session: Session, run: str, reason: str) -> None:
 @common_options
 def cancel(session: Session, run: str, reason: str) -> None:
     """End a run for good; what is in flight is dropped."""
-    _send_and_report(session, Cancel(run=run, reason=reason), "cancelled")
+    _send_and_report(session, Cancel(run=complete_run_id(session.home, run), reason=reason), "cancelled")
 
 
 @click.command(epilog=exits.epilog())
@@ -74,7 +75,7 @@ def cancel(session: Session, run: str, reason: str) -> None:
 @common_options
 def approve(session: Session, run: str, reason: str) -> None:
     """Let a run go on that waits for a person, at the points that its `run.approval` names."""
-    _send_and_report(session, Approve(run=run, reason=reason), "approved")
+    _send_and_report(session, Approve(run=complete_run_id(session.home, run), reason=reason), "approved")
 
 
 @click.command("set", epilog=exits.epilog())
@@ -87,6 +88,7 @@ def set_settings(session: Session, run: str, settings: tuple[str, ...]) -> None:
     They are checked together, and all are taken or none. What kernels are judged by (problem, size, target,
     evaluator) stays; `agentctl fork` can change it.
     """
+    run = complete_run_id(session.home, run)
     command = Set(run=run, settings=parse_assignments(settings))
     refuse_illegal_command(session.home, command)
     sent = send_command(session.home, command)
@@ -111,6 +113,7 @@ def propose(session: Session, run: str, kernel: Path, note: str, wait: bool) -> 
     source = read_kernel_source(kernel)
     if not source:
         raise click.UsageError(f"{kernel} is empty")
+    run = complete_run_id(session.home, run)
     command = Propose(run=run, source=source, note=note)
     refuse_illegal_command(session.home, command)
     sent = send_command(session.home, command)
@@ -140,11 +143,11 @@ def _result_json(fate: ProposalResult) -> dict[str, Any]:
 
 def _result_lines(fate: ProposalResult) -> list[str]:
     lines = [format_event_line(item) for item in (fate.verdict, fate.decision) if item]
-    return (
-        lines
-        if fate.decision
-        else [*lines, "undecided: the run has ended or is paused, or nobody owns this home any more"]
-    )
+    if fate.decision:
+        return lines
+    if fate.verdict:
+        return [*lines, "the run decides whether to keep it when the round closes"]
+    return ["undecided: the run has ended or is paused, or nobody owns this home any more"]
 
 
 def _send_and_report(session: Session, command: Submit | SteeringCommand, done: str) -> None:

@@ -65,7 +65,7 @@ def tree(session: Session, run: str, *, all_: bool, kept: bool) -> None:
     The tree of runs and their forks is `agentctl lineage`.
     """
     with LogReader.open(session.home) as reader, session.progress_bar("reading the run"):
-        find_run(reader, run)
+        run = str(find_run(reader, run)["run"])
         found = grown(reader, run)
     few = kept or (len(found.nodes) > MANY_KERNELS and not all_)
     session.emit(as_json(found), "\n".join(_draw_tree(found, few=few)))

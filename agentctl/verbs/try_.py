@@ -13,7 +13,12 @@ import click
 
 from agentctl.app import Session, common_options
 from agentctl.formatting import LEVELS, format_identity, format_latency, format_percent
-from agentctl.run_flags import config_from_flags, read_kernel_source
+from agentctl.run_flags import (
+    effective_from_flags,
+    load_named_problem,
+    problem_of_kernel,
+    read_kernel_source,
+)
 from agentctl.views.run import bound_percent
 from daemon import exits
 from daemon.config import Config
@@ -54,11 +59,11 @@ def try_kernel(session: Session, kernel: Path | None, host: str | None, **flags:
     HOST is used as `run.hosts` has it, if it does.
     """
     import remote
-    import seeds
 
-    config = config_from_flags(session, flags)
+    wanted = effective_from_flags(session, flags)
+    config = wanted.config
     config = config if host is None else select_host(config, host)
-    problem = seeds.load_problem(config.run.problem)
+    problem = load_named_problem(problem_of_kernel(wanted, kernel))
     bounds = remote.compute_bounds(problem, config.run.size, config.run.target)
     source = read_kernel_source(kernel) if kernel else starting_kernel(problem, config.run.target).decode()
     answer = asyncio.run(evaluate_kernel(session.home, config, problem, source.encode()))

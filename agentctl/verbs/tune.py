@@ -161,7 +161,7 @@ def _export_again(session: Session, workload: Path | None, run: str, flags: dict
     """Write a run's files under the given folder, or under the workload's."""
 
     with LogReader.open(session.home) as reader:
-        find_run(reader, run)
+        run = str(find_run(reader, run)["run"])
     if flags["into"] is None and workload is None:
         raise click.UsageError("say where: name the WORKLOAD, or give --into")
     root = flags["into"]

@@ -21,7 +21,7 @@ from agentctl.formatting import (
 from agentctl.run_lookup import find_run
 from agentctl.terminal_style import style
 from agentctl.views import as_json
-from agentctl.views.candidate import CandidateView, Judgement, load_candidate
+from agentctl.views.candidate import BEST, CandidateView, Judgement, load_candidate
 from daemon import exits
 from state.model import INITIAL_KEY, PERSON, RESOLUTION_RATIO, Level, Verdict
 from state.reader import LogReader
@@ -57,15 +57,15 @@ DECISIONS = {
 
 @click.command(epilog=exits.epilog())
 @click.argument("run", shell_complete=complete_runs)
-@click.argument("kernel", metavar="CANDIDATE")
+@click.argument("kernel", metavar="[CANDIDATE]", required=False, default=BEST)
 @common_options
 def why(session: Session, run: str, kernel: str) -> None:
     """Tell a kernel's story: plan, prediction, outcome and reflection, with where the log says so.
 
-    CANDIDATE is an id such as r1.b0.p2.k0.f0, `initial` or `best`.
+    CANDIDATE is an id such as r1.b0.p2.k0.f0, `initial` or `best`; left out: the best.
     """
     with LogReader.open(session.home) as reader, session.progress_bar("reading the run"):
-        find_run(reader, run)
+        run = str(find_run(reader, run)["run"])
         found = load_candidate(reader, run, kernel)
     session.emit(as_json(found), "\n".join(format_story(found)))
 

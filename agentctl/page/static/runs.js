@@ -79,7 +79,7 @@ export function showNow(node, home) {
     h("dl", { class: "facts" },
       h("dt", {}, "owner"),
       h("dd", {}, daemon.state === "running" ? `${daemon.kind} ${daemon.pid} since ${when(daemon.since)}` : "nobody"),
-      rate ? [h("dt", {}, "rate"), h("dd", {}, `${Math.round(rate.evaluations_per_hour).toLocaleString("en")} judged an hour`)] : null,
+      rate ? [h("dt", {}, "rate"), h("dd", {}, `${Math.round(rate.evaluations_per_hour).toLocaleString("en")} kernels judged per hour`)] : null,
       daemon.queued ? [h("dt", {}, "inbox"), h("dd", {}, `${count(daemon.queued, "command")} wait`)] : null,
       day ? [h("dt", {}, day.date), h("dd", {}, `${usd(day.spent_usd)}, ${count(day.spent_calls, "call")}`)] : null),
     inFlight(runs),

@@ -55,10 +55,10 @@ export function counter(name, value) {
 /** UTC to the second, without its date's T. */
 export const when = (iso) => (iso ? `${iso.slice(0, 10)} ${iso.slice(11, 19)}Z` : NONE);
 
-/** A change in a line: of several rewrites, how many they are and the first. */
+/** A change in a line: of several rewrites, the first. */
 export function brief(title) {
   const parts = (title ?? "").split("; ");
-  return parts.length > 1 ? `${parts.length} rewrites: ${parts[0]}, ...` : parts[0];
+  return parts.length > 1 ? `${parts[0]}, and more` : parts[0];
 }
 
 const ENDED = {
