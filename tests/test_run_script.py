@@ -71,7 +71,7 @@ def test_the_first_call_installs_and_the_second_goes_straight_on(checkout):
     said = "Installing requirements.lock into .venv (about a minute, once) ...\n"
     assert (first.returncode, first.stderr) == (0, said)
     second = checkout.run()
-    assert checkout.called() == ["agentctl run"]
+    assert checkout.called() == ["agentctl config show", "agentctl run"]
     assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
 
 
@@ -81,7 +81,7 @@ def test_a_changed_lock_is_installed_again(checkout, name):
     with (checkout.root / name).open("a") as file:
         file.write("\n# changed\n")
     checkout.run()
-    assert len(checkout.called()) == 3
+    assert len(checkout.called()) == 4
 
 
 def test_a_failed_installation_stops_and_is_tried_again(checkout):

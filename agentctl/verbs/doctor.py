@@ -21,7 +21,7 @@ MARKS = {GOOD: ("ok", "good"), BAD: ("bad", "bad")}
 @click.command(epilog=exits.epilog())
 @common_options
 def doctor(session: Session) -> int:
-    """Examine the environment: programs, home, disk, log, configuration, keys, jail, service and hosts.
+    """Check programs, home, disk, log, configuration, keys, jail, service and hosts.
 
     Nothing is changed, and no key is ever shown. The status is 1 where something keeps runs from working.
     """

@@ -42,7 +42,7 @@ SHADES = " \u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 )
 @common_options
 def best(session: Session, run: str, output: Path | None) -> None:
-    """Give a run's best kernel so far, also of runs that `agentd` hosts, which write no file of their own."""
+    """Print a run's best kernel so far, or write it to a file."""
     with LogReader.open(session.home) as reader, session.progress_bar("reading the run"):
         run = str(find_run(reader, run)["run"])
         found, first = load_candidate(reader, run, "best"), load_candidate(reader, run, "initial")

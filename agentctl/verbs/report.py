@@ -57,7 +57,7 @@ FORMS: dict[str, Callable[[ReportDocument], str]] = {
 )
 @common_options
 def report(session: Session, run: str, output: Path | None) -> None:
-    """Write what a RUN found, how, at what cost, and how to do it again, as one file to hand on.
+    """Write a report of RUN as one file: what it found, how, at what cost, and how to repeat it.
 
     As HTML it is one file that asks nothing of a network. It holds the best kernel's source and what models
     wrote, no prompts, and neither keys nor hosts. A run that goes on can be reported on, too.

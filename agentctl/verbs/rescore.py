@@ -112,7 +112,7 @@ def _evaluation_key(kernel: ScoredKernel) -> EffectKey:
 
 
 def parse_objective(
-    name: str, bounds: LatencyBounds, kernels: Iterable[ScoredKernel], *, roofline: str
+    name: str, bounds: LatencyBounds, kernels: Iterable[ScoredKernel], *, roofline: str = "roofline"
 ) -> Objective:
     """Return the objective that is called `name`.
 

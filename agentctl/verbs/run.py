@@ -93,7 +93,7 @@ def resume(
     output: Path | None,
     wait_for_keys: bool,
 ) -> int:
-    """Carry on with a run that was interrupted or paused.
+    """Continue a run that was interrupted or paused.
 
     RUN@SEQ goes back to an event of it: the run is paused, and a fork carries on from there in its place.
     Nothing is deleted. With --set, the fork does so with other settings.

@@ -42,7 +42,7 @@ reason_option = click.option("--reason", default="asked for", show_default=True,
 @dry_run_option
 @common_options
 def submit(session: Session, kernel: Path | None, *, dry_run: bool, **flags: Any) -> None:
-    """Hand a run to whoever owns the home, and return."""
+    """Queue a run for the owner of the home, and return."""
     wanted = effective_from_flags(session, flags)
     if dry_run:
         print_estimate(session, wanted, kernel)
@@ -56,7 +56,7 @@ def submit(session: Session, kernel: Path | None, *, dry_run: bool, **flags: Any
 @reason_option
 @common_options
 def pause(session: Session, run: str, reason: str) -> None:
-    """Start nothing new in a run; what is in flight is finished."""
+    """Pause a run: work in flight is finished, nothing new starts."""
     _send_and_report(session, Pause(run=complete_run_id(session.home, run), reason=reason), "paused")
 
 
@@ -65,7 +65,7 @@ def pause(session: Session, run: str, reason: str) -> None:
 @reason_option
 @common_options
 def cancel(session: Session, run: str, reason: str) -> None:
-    """End a run for good; what is in flight is dropped."""
+    """End a run for good, and drop its work in flight."""
     _send_and_report(session, Cancel(run=complete_run_id(session.home, run), reason=reason), "cancelled")
 
 
@@ -74,7 +74,7 @@ def cancel(session: Session, run: str, reason: str) -> None:
 @click.option("--reason", default="approved", show_default=True, help="Kept in the log.")
 @common_options
 def approve(session: Session, run: str, reason: str) -> None:
-    """Let a run go on that waits for a person, at the points that its `run.approval` names."""
+    """Let a run continue that waits for approval at a point that `run.approval` names."""
     _send_and_report(session, Approve(run=complete_run_id(session.home, run), reason=reason), "approved")
 
 
@@ -109,7 +109,7 @@ def set_settings(session: Session, run: str, settings: tuple[str, ...]) -> None:
 @click.option("--wait", is_flag=True, help="Wait for the verdict; status 1 if it is not correct.")
 @common_options
 def propose(session: Session, run: str, kernel: Path, note: str, wait: bool) -> int:
-    """Enter your KERNEL into a run, to be judged like any other."""
+    """Add your KERNEL to a run, which judges it like any other."""
     source = read_kernel_source(kernel)
     if not source:
         raise click.UsageError(f"{kernel} is empty")

@@ -60,7 +60,7 @@ DECISIONS = {
 @click.argument("kernel", metavar="[CANDIDATE]", required=False, default=BEST)
 @common_options
 def why(session: Session, run: str, kernel: str) -> None:
-    """Tell a kernel's story: plan, prediction, outcome and reflection, with where the log says so.
+    """Explain a kernel: its plan, prediction, outcome and lesson, with the events that say so.
 
     CANDIDATE is an id such as r1.b0.p2.k0.f0, `initial` or `best`; left out: the best.
     """

@@ -155,7 +155,7 @@ def test_a_verdict_that_does_not_come_in_time(ctl, fake_kernel, monkeypatch):
     monkeypatch.setattr("agentctl.verbs.try_.SAY_AFTER_SECONDS", 0.0)
     monkeypatch.setenv("NKI_AGENT_DAEMON__EVALUATION_SECONDS", "0.2")
     monkeypatch.setenv("NKI_AGENT_RUN__EVALUATOR", "fake")
-    called = ctl("try", fake_kernel)
+    called = ctl("try", fake_kernel, "--problem", "silu")
     assert called.status == exits.TIMEOUT
     first, last = called.err.splitlines()
     assert first == "judging: 0 s, 0.2 s at most"

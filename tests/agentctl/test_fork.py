@@ -59,7 +59,7 @@ def test_without_an_owner_a_fork_is_queued_and_can_be_taken_up(ctl, home, finish
     assert called.status == exits.OK
     child = called.json["run"]
     assert [run for run, _ in queued_runs(home)] == [child]
-    assert ctl("resume", child).status == exits.OK
+    assert ctl("resume", child).status == exits.FAILURE, "it finds nothing better"
     assert ctl("status", child, "--json").json["runs"][0]["parent"] == finished
 
 

@@ -347,7 +347,7 @@ def test_the_report_breaks_lines_between_words_only(finished, history, width):
     tracker = tracked(finished, history)
     text = summary_text(tracker, "a folder/best.py", width=width)
     assert text.split() == summary_text(tracker, "a folder/best.py", width=500).split()
-    whole = ("The best kernel is in a folder/best.py", "Look further", "              ")
+    whole = ("The best kernel is in a folder/best.py", "Your own kernel", "Look further", "              ")
     broken = [line for line in text.splitlines() if not line.startswith(whole)]
     assert all(len(line) <= width or " " not in line.strip() for line in broken)
     assert "The best kernel is in a folder/best.py" in text.splitlines()
