@@ -15,7 +15,7 @@ from pathlib import Path
 from daemon.calls.llm_roles import RoleFactory
 from daemon.calls.run_time_meter import RunTimeMeter
 from daemon.command_models import Approve, Command, Fork, Resume, Submit
-from daemon.commands import CommandHandler
+from daemon.commands import CommandHandler, CommandListener
 from daemon.config import DaemonConfig
 from daemon.config_watcher import ConfigWatcher
 from daemon.disk_full import DiskSpaceGuard
@@ -117,13 +117,7 @@ async def serve_runs(
         elsewhere=lambda: workers.remote_slots,
     )
     meter = RunTimeMeter(event_log, desk.till, driven=lambda run: focus is None or run in focus)
-    commands = CommandHandler(
-        event_log,
-        workers,
-        touched=_on_command_done(supervisor, focus),
-        check=desk.find_model_faults,
-        check_prices=desk.find_unpriced_models,
-    )
+    commands = _command_handler(event_log, workers, desk, touched=_on_command_done(supervisor, focus))
     edits = ConfigWatcher(
         event_log, turn=commands.turn, apply=_on_config_change(runner, supervisor, workers, desk, changed)
     )
@@ -154,6 +148,18 @@ async def serve_runs(
     finally:
         await desk.aclose()
         await workers.aclose()
+
+
+def _command_handler(
+    event_log: EventLog, workers: Workers, desk: RoleFactory, *, touched: CommandListener
+) -> CommandHandler:
+    return CommandHandler(
+        event_log,
+        workers,
+        touched=touched,
+        check=desk.find_model_faults,
+        check_prices=desk.find_unpriced_models,
+    )
 
 
 def _disk_reserve(event_log: EventLog) -> DiskReserve:

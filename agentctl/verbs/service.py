@@ -87,8 +87,8 @@ def install(
     unit, manager = _create_unit(session, scope, credentials)
     text = unit.render_text()
     if dry_run:
-        found = {"unit": str(manager.unit_path), "home": str(unit.state_directory), "text": text}
-        session.emit(found, f"# would be written to {manager.unit_path}\n{text}")
+        preview = {"unit": str(manager.unit_path), "home": str(unit.state_directory), "text": text}
+        session.emit(preview, f"# would be written to {manager.unit_path}\n{text}")
         return
     if faults := manager.find_unit_faults(text):
         raise BadUnit("\n".join(faults), hint="systemd-analyze verify says so")
