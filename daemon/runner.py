@@ -199,12 +199,15 @@ class EffectRunner:
         with self._workers.hold_evaluator(self._log.run_state(run).config) as evaluator:
 
             async def predict(
-                sources: Sequence[str], dims: Mapping[str, int] | None = None
+                sources: Sequence[str],
+                dims: Mapping[str, int] | None = None,
+                *,
+                canonical: bool = False,
             ) -> Sequence[PredictedLatency]:
                 if self._log.run_state(run).is_round_over(key):
                     raise RoleError(ErrorInfo(code="round_over", message="its round closed meanwhile"))
                 wanted = _prediction_request(asked, proposer.name, sources, dims)
-                return await self._predict_kernels(key, evaluator, wanted)
+                return await self._predict_kernels(key, evaluator, replace(wanted, canonical=canonical))
 
             answer = await proposer.look_ahead(asked, self._log.get_blob, predict)
         variants = canonical_json(answer.variants.model_dump(mode="json"))
@@ -219,7 +222,7 @@ class EffectRunner:
             instructions=answer.instructions,
             usage=answer.usage,
         )
-        return EffectOutcome((batch,), (variants, *(answer.sources[one.source] for one in found)))
+        return EffectOutcome((batch,), (variants, *answer.sources.values()))
 
     async def _predict_kernels(
         self, key: EffectKey, evaluator: Evaluator, request: PredictionRequest

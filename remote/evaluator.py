@@ -41,7 +41,8 @@ class EvaluationAnswer:
 class PredictionRequest:
     """Kernels of one author to predict without judging: rewrites of one parent that a search considers.
 
-    `dims` are the problem's dimensions to predict at, where they differ from those of its size.
+    `dims` are the problem's dimensions to predict at, where they differ from those of its size. `canonical`
+    asks for each kernel's canonical form as well, if the target has one.
     """
 
     author: str
@@ -51,6 +52,7 @@ class PredictionRequest:
     target: str
     toolchain: str
     dims: Mapping[str, int] | None = None
+    canonical: bool = False
 
 
 class Evaluator(Protocol):

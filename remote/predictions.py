@@ -36,8 +36,8 @@ NO_TURN = PredictedLatency(
     error=ErrorInfo(code="no_turn", message=f"{MAX_ENDED_JAILS} kernels before this one ended their tracer")
 )
 
-PredictionKey = tuple[Digest, tuple[tuple[str, int], ...], str, Digest]
-"""Problem, dimensions, target and source."""
+PredictionKey = tuple[Digest, tuple[tuple[str, int], ...], str, Digest, bool]
+"""Problem, dimensions, target, source, and whether the canonical form is wanted."""
 
 PredictSources = Callable[[Sequence[str]], Awaitable[Sequence[PredictedLatency]]]
 """Predicts kernels in as many jails as needed, one after the other."""
@@ -66,8 +66,9 @@ class KernelPredictor:
             InfrastructureError: the jail or the worker failed.
         """
         dims = request.dims or problem.spec.dims(request.size)
+        shown = tuple(sorted(dims.items()))
         places = [
-            (problem.digest, tuple(sorted(dims.items())), request.target, digest_of(source.encode()))
+            (problem.digest, shown, request.target, digest_of(source.encode()), request.canonical)
             for source in request.sources
         ]
         fresh = dict(zip(places, request.sources, strict=True))
@@ -138,7 +139,13 @@ class KernelPredictor:
             result = await jailed(b"\n".join(lines), "--batch")
             if result.was_killed:
                 raise InfrastructureError("jail_killed", "the jail was killed from outside (out of memory?)")
-            job = PredictJob(spec=problem.spec, size=size, target=request.target, count=len(rest))
+            job = PredictJob(
+                spec=problem.spec,
+                size=size,
+                target=request.target,
+                count=len(rest),
+                sources=tuple(rest) if request.canonical else (),
+            )
             told = _until_memory_limit(await self._workers.predict_latencies(job, result.answer))
             ended += not told
             made += told or [NOT_TRACED]

@@ -29,9 +29,11 @@ class Predict(Protocol):
     """Predicts kernels' latencies from their sources, for the request's problem, size and target."""
 
     async def __call__(
-        self, sources: Sequence[str], dims: Mapping[str, int] | None = None
+        self, sources: Sequence[str], dims: Mapping[str, int] | None = None, *, canonical: bool = False
     ) -> Sequence[PredictedLatency]:
         """Return one prediction for each source; `dims` replaces the dimensions of the size.
+
+        With `canonical`, each answer also has the kernel's canonical form, if the target has one.
 
         Raises:
             RoleError: the infrastructure failed for good.

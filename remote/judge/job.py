@@ -71,13 +71,15 @@ class JudgeJob(FrozenModel):
 class PredictJob(FrozenModel):
     """Asks for the model's latency of each program in a tracer's replies, and nothing more.
 
-    `size` is None for programs at dimensions that no size has; these have no bounds.
+    `size` is None for programs at dimensions that no size has; these have no bounds. `sources` are the
+    kernels of the programs, if their canonical forms are wanted too.
     """
 
     spec: ProblemSpec
     size: str | None
     target: str
     count: int
+    sources: tuple[str, ...] = ()
 
 
 class LintJob(FrozenModel):

@@ -142,17 +142,31 @@ class Evaluation(FrozenModel):
         return self.verdict is Verdict.CORRECT
 
 
+class CanonicalKernel(FrozenModel):
+    """A kernel in its target's canonical form, which is made from what the kernel does.
+
+    `source` is None if the kernel has no such form; `reason` says why. Kernels with the same `program` do the
+    same, instruction by instruction.
+    """
+
+    program: Digest
+    source: str | None = None
+    reason: str = ""
+
+
 class PredictedLatency(FrozenModel):
     """The model's prediction for a kernel that was traced and not judged: a latency, or an error.
 
     `instructions` counts those of the traced program, which measures the work of predicting. `code` is the
-    digest by which the judge identifies duplicates.
+    digest by which the judge identifies duplicates. `canonical` is set if it was asked for and the target has
+    a canonical form.
     """
 
     latency_ms: PositiveMs | None = None
     code: Digest | None = None
     instructions: int = Field(default=0, ge=0)
     error: ErrorInfo | None = None
+    canonical: CanonicalKernel | None = None
 
 
 class ProblemRef(FrozenModel):

@@ -11,7 +11,7 @@ from nki_sim import protocol, targets
 from nki_sim.timing.forecast import forecast_program
 from remote.judge.job import LintJob, PredictJob
 from remote.judge.rejection import RejectedError
-from state.model import ErrorInfo, PredictedLatency
+from state.model import CanonicalKernel, ErrorInfo, PredictedLatency
 from targets.nki.judge import rules
 from targets.nki.judge.normalise import code_digest
 from targets.nki.judge.program import (
@@ -21,11 +21,19 @@ from targets.nki.judge.program import (
     run_timing,
     timing_error,
 )
+from targets.nki.raising.raiser import make_canonical
 
 
 def predict_programs(job: PredictJob, replies: bytes) -> tuple[PredictedLatency, ...]:
     """Return one answer for each kernel of a batch whose turn came, in order."""
-    return tuple(_predict_program(job, reply) for reply in protocol.split_replies(replies)[: job.count])
+    listed = protocol.split_replies(replies)[: job.count]
+    found = tuple(_predict_program(job, reply) for reply in listed)
+    if not job.sources:
+        return found
+    return tuple(
+        one.model_copy(update={"canonical": _raise_reply(reply, source)})
+        for one, reply, source in zip(found, listed, job.sources, strict=False)
+    )
 
 
 def lint_sources(job: LintJob) -> tuple[PredictedLatency, ...]:
@@ -36,6 +44,15 @@ def lint_sources(job: LintJob) -> tuple[PredictedLatency, ...]:
 def _lint_source(source: bytes) -> PredictedLatency:
     error = rules.find_first_offence(source)
     return PredictedLatency(code=code_digest(source)) if error is None else PredictedLatency(error=error)
+
+
+def _raise_reply(reply: bytes, source: str) -> CanonicalKernel | None:
+    """Return the canonical form of a traced kernel; None if there is no program."""
+    try:
+        program = read_program(reply)
+    except RejectedError:
+        return None
+    return make_canonical(program, source)
 
 
 def _predict_program(job: PredictJob, reply: bytes) -> PredictedLatency:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 from nki_sim.forms import Dims
@@ -82,9 +83,7 @@ def _flat_offset(home: TileClass, place: Sequence[AffineNumber]) -> AffineNumber
     )
 
 
-def _windowed(
-    name: str, home: TileClass, dims: Dims, place: Sequence[AffineNumber], scope: LoopScope
-) -> str:
+def _windowed(name: str, home: TileClass, dims: Dims, place: Sequence[AffineNumber], scope: LoopScope) -> str:
     """The source of a window along the declared dimensions, with broadcasts of single indices."""
     pairs = match_dimensions(home, dims)
     assert pairs is not None
@@ -163,7 +162,7 @@ def _joinings(
     for length in range(2, len(pairs) + 1):
         for start in range(len(pairs) - length + 1):
             part = pairs[start : start + length]
-            if all(outer[0] == inner[0] * inner[1] for outer, inner in zip(part, part[1:], strict=False)):
+            if all(outer[0] == inner[0] * inner[1] for outer, inner in pairwise(part)):
                 joined = [*pairs[:start], (part[-1][0], prod(c for _, c in part)), *pairs[start + length :]]
                 found.append((joined, [(start, tuple(count for _, count in part))]))
     return [(list(pairs), []), *found]

@@ -43,7 +43,9 @@ def call_text(key: RowKey, operands: Mapping[str, str], counted: Mapping[str, st
 
 
 def _default_engine(key: RowKey, params: Mapping[str, Any]) -> str:
-    operands: Sequence[Any] = [_EngineOperand(item.role, item.dtype, item.home.buffer) for item in key.operands]
+    operands: Sequence[Any] = [
+        _EngineOperand(item.role, item.dtype, item.home.buffer) for item in key.operands
+    ]
     return OPERATORS[key.op].default_engine(tuple(params.items()), operands)
 
 

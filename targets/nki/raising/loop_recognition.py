@@ -1,8 +1,8 @@
 """Finds the loops in a sequence of instructions, whatever code issued them.
 
 The method is nested loop recognition (Ketterlin and Clauss, "Prediction and trace compression of data access
-through nested loop recognition", CGO 2008). Entries are put on a stack. Where the top of the stack continues a
-loop below it, the loop absorbs it; where it holds three groups of entries whose numbers grow evenly, they
+through nested loop recognition", CGO 2008). Entries are put on a stack. Where the top of the stack continues
+a loop below it, the loop absorbs it; where it holds three groups of entries whose numbers grow evenly, they
 become a loop. A loop is an entry like any other, so loops nest. All numbers stay exact: each is an affine
 function of the loops around it.
 
@@ -130,7 +130,9 @@ class _EntryStack:
             group = self.entries[place + 1 :]
             if not _have_equal_shapes(group, loop.body):
                 continue
-            expected = [first + loop.trips * step for first, step in zip(loop.numbers, loop.steps, strict=True)]
+            expected = [
+                first + loop.trips * step for first, step in zip(loop.numbers, loop.steps, strict=True)
+            ]
             if list(_joined_numbers(group)) == expected:
                 self._pop(length + 1)
                 self._push_loop(loop.body, loop.trips + 1, loop.steps)
@@ -211,8 +213,8 @@ def _pair_up(nodes: Iterable[Node], depth: int, looped_lines: AbstractSet[int]) 
         if length:
             end = start + 2 * length
             first, second = found[start : start + length], found[start + length : end]
-            body = tuple(_join_nodes(a, b, depth) for a, b in zip(first, second, strict=True))
-            found[start:end] = [Repeat(2, body)]
+            body = [_join_nodes(a, b, depth) for a, b in zip(first, second, strict=True)]
+            found[start:end] = [Repeat(2, tuple(_pair_up(body, depth + 1, looped_lines)))]
             shapes[start:end] = [_node_shape(found[start])]
             start = max(0, start - MAX_PAIRED)
         else:

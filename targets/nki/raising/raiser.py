@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nki_sim.program.ir import Program
+from state.model import CanonicalKernel
 from targets.nki.raising.canonical_source import write_source
 from targets.nki.raising.instruction_rows import NotRaised, read_rows
 from targets.nki.raising.loop_recognition import Node, recognize_loops, walk_calls
 from targets.nki.raising.original_source import read_original
+from targets.nki.raising.program_identity import program_digest
 from targets.nki.raising.tile_families import find_families
 
 MAX_CALLS = 600
@@ -28,6 +30,15 @@ def raise_program(program: Program, source: str) -> str:
     nodes = recognize_loops(read_rows(program), original.looped_lines)
     _require_rolled(program, nodes)
     return write_source(program, original, nodes, find_families(nodes))
+
+
+def make_canonical(program: Program, source: str) -> CanonicalKernel:
+    """Return a kernel's canonical form, or why it has none, with the identity of its program."""
+    same = program_digest(program)
+    try:
+        return CanonicalKernel(program=same, source=raise_program(program, source))
+    except NotRaised as reason:
+        return CanonicalKernel(program=same, reason=str(reason))
 
 
 def _require_rolled(program: Program, nodes: Sequence[Node]) -> None:

@@ -1,4 +1,4 @@
-"""Finds the declaration of each tile: which are made anew in an iteration, which live across, which are a list.
+"""Finds the declaration of each tile: which are new in each iteration, which live across, which form a list.
 
 Tiles that one call of the program touches in different iterations belong to one family, which is declared in
 one place: in the innermost loop whose iterations share none of its tiles. If one iteration uses one tile, the

@@ -21,6 +21,7 @@ from targets.nki.rewrites.prediction_scale import (
     problem_job_fields,
     select_scale,
 )
+from targets.nki.rewrites.raised_parent import raise_parent, split_raise
 from targets.nki.rewrites.search_nodes import Expansion, RewriteCandidate, SearchNode, SearchSeed
 from targets.nki.rewrites.variant_selection import select_variants
 
@@ -36,9 +37,21 @@ async def look_ahead(
     Raises:
         RoleError: the parent cannot be read, or a pool or the evaluator failed.
     """
-    context = LearningContext.model_validate_json(read(request.context))
-    parent = read(request.parent.source).decode()
     told = problem_job_fields(spec, request.size, request.target)
+    parent = await raise_parent(request, read(request.parent.source).decode(), predict, ask, told)
+    return parent.complete(await _search_variants(request, parent.source, read, predict, spec, ask, told))
+
+
+async def _search_variants(  # noqa: PLR0917
+    request: LookAheadRequest,
+    parent: str,
+    read: ReadBlob,
+    predict: Predict,
+    spec: ProblemSpec,
+    ask: RunEngineJob,
+    told: dict[str, Any],
+) -> LookAheadAnswer:
+    context = LearningContext.model_validate_json(read(request.context))
     if request.drawn and not request.predictions:
         return await random_baseline.draw_variants(request, parent, ask, told)
     scale = await select_scale(request, parent, predict, spec, ask)
@@ -96,7 +109,7 @@ class _EngineClient:
         try:
             legs = [
                 {
-                    "source": read(leg.source).decode(),
+                    "source": split_raise(read(leg.source).decode(), leg.steps, read)[0],
                     "steps": [step.model_dump(mode="json") for step in leg.steps],
                 }
                 for leg in one.legs

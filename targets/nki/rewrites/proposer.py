@@ -33,6 +33,7 @@ from agent_core.roles.process_pool import ProcessPool
 from agent_core.roles.worker_pool import ask_worker, make_role_error
 from state.model import EffectKey, Plan, Prediction, ProblemRef, digest_of
 from targets.nki.rewrites import lookahead_role, prediction_scale
+from targets.nki.rewrites.raised_parent import split_raise
 
 if TYPE_CHECKING:
     from seeds import ProblemSpec
@@ -130,10 +131,11 @@ class BuiltinProposer(MechanicalLearner):
                 "no_more_choices", "a sequence that was found by looking ahead has one form"
             )
         plan = request.plan
+        source, steps = split_raise(read(request.parent.source).decode(), plan.steps, read)
         job = {
             "job": "replay",
-            "source": read(request.parent.source).decode(),
-            "steps": [step.model_dump(mode="json") for step in plan.steps],
+            "source": source,
+            "steps": [step.model_dump(mode="json") for step in steps],
             **_problem_job_fields(request.problem, request.size, request.target, read),
         }
         made = await self._run_job(job)

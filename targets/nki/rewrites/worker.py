@@ -26,6 +26,7 @@ from targets.nki.rewrites.random_walk import walk_randomly
 from targets.nki.rewrites.rank import RankingEvidence, expected_log_speedup, rank_rewrites, select_rewrites
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.sequence_replay import follow_sequence, replay_sequence
+from targets.nki.rewrites.source_form import describe_form
 from targets.nki.rewrites.source_tree import SourceError
 from targets.nki.rewrites.transform import RewriteRefused
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
@@ -200,6 +201,12 @@ def _replay_job(values: dict[str, Any]) -> dict[str, Any]:
     return {"source": source}
 
 
+def _form_job(values: dict[str, Any]) -> dict[str, Any]:
+    """What stands in the way of rewrites in a kernel; empty if it is in canonical form."""
+    found = describe_form(values["source"], _parse_arguments(values), targets.load(values["target"]))
+    return {"obstacles": list(found.obstacles)}
+
+
 def _apply_job(values: dict[str, Any]) -> dict[str, Any]:
     """The source after one rewrite."""
     source = _rewrite_source(values["source"], values, values)
@@ -249,6 +256,7 @@ _JOB_HANDLERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "rank": _rank_job,
     "apply": _apply_job,
     "expand": _expand_job,
+    "form": _form_job,
     "proxy": _proxy_job,
     "combine": _combine_job,
     "replay": _replay_job,

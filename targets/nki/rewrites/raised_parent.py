@@ -1,0 +1,120 @@
+"""Raises the kernels that others wrote before rewrites are tried on them.
+
+A kernel is raised once, as the first step of every sequence that begins with it. The step names the raised
+kernel's blob, so that carrying the sequence out again needs no second tracing. A raised kernel counts only
+if tracing it gives the program of the original, and about its predicted latency; otherwise the original
+stays, and the look-ahead's reasons say why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from agent_core.roles import LookAheadAnswer, Predict, ReadBlob
+from state.model import RewriteStep, digest_of
+from targets.nki.rewrites.prediction_scale import RunEngineJob
+
+if TYPE_CHECKING:
+    from agent_core.effects import LookAheadRequest
+    from state.model import PredictedLatency
+
+TECHNIQUE = "raise"
+OWN_AUTHOR = "builtin"
+"""Author of the kernels that the rewrites made; they are raised already, as far as they can be."""
+MAX_LATENCY_CHANGE = 0.01
+"""Relative difference in predicted latency that a raised kernel may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class RaisedParent:
+    """The kernel to look ahead from. `step` is set if it was raised; `reason` says why it was not."""
+
+    source: str
+    step: RewriteStep | None = None
+    reason: str = ""
+
+    def complete(self, answer: LookAheadAnswer) -> LookAheadAnswer:
+        """Return an answer whose sequences begin with the parent as it was before."""
+        variants = answer.variants
+        if self.reason:
+            variants = variants.model_copy(update={"reasons": (self.reason, *variants.reasons)})
+        if self.step is None:
+            return replace(answer, variants=variants)
+        found = tuple(one.model_copy(update={"steps": (self.step, *one.steps)}) for one in variants.found)
+        raised = self.source.encode()
+        return replace(
+            answer,
+            variants=variants.model_copy(update={"found": found}),
+            sources={**answer.sources, digest_of(raised): raised},
+        )
+
+
+async def raise_parent(
+    request: LookAheadRequest, source: str, predict: Predict, ask: RunEngineJob, shapes: dict[str, Any]
+) -> RaisedParent:
+    """Return the request's parent in canonical form, if it is somebody else's and not canonical already.
+
+    Raises:
+        RoleError: the pool or the evaluator failed.
+    """
+    if request.parent.author == OWN_AUTHOR:
+        return RaisedParent(source)
+    form = await ask({"job": "form", "source": source, **shapes})
+    if not form["obstacles"]:
+        return RaisedParent(source)
+    (before,) = await predict([source], canonical=True)
+    if before.canonical is None or before.canonical.source is None:
+        why = before.canonical.reason if before.canonical is not None else _error_text(before)
+        return _kept(source, why or "the evaluator knows no canonical form")
+    raised = before.canonical.source
+    (after,) = await predict([raised], canonical=True)
+    why = _find_difference(before, after)
+    if not why:
+        left = (await ask({"job": "form", "source": raised, **shapes}))["obstacles"]
+        why = "" if len(left) < len(form["obstacles"]) else f"the raised kernel is no clearer: {left[0]}"
+    if why:
+        return _kept(source, why)
+    step = RewriteStep(
+        technique=TECHNIQUE,
+        site="kernel",
+        title=f"raise the kernel to its canonical form ({form['obstacles'][0]})",
+        choice={"source": digest_of(raised.encode())},
+    )
+    return RaisedParent(raised, step)
+
+
+def _kept(source: str, why: str) -> RaisedParent:
+    return RaisedParent(source, reason=f"the kernel was not raised: {why}")
+
+
+def _error_text(one: PredictedLatency) -> str:
+    return one.error.message if one.error is not None else ""
+
+
+def _find_difference(before: PredictedLatency, after: PredictedLatency) -> str:
+    """Why a raised kernel does not stand for the original; empty if it does."""
+    if after.canonical is None or before.canonical is None:
+        return f"the raised kernel cannot be traced: {_error_text(after)}"
+    if after.canonical.program != before.canonical.program:
+        return "the raised kernel issues another program"
+    if before.latency_ms is None or after.latency_ms is None:
+        return f"no latency is predicted: {_error_text(before) or _error_text(after)}"
+    change = after.latency_ms / before.latency_ms - 1
+    if abs(change) > MAX_LATENCY_CHANGE:
+        return f"the raised kernel's predicted latency differs by {change:+.1%}"
+    return ""
+
+
+def split_raise(
+    source: str, steps: Sequence[RewriteStep], read: ReadBlob
+) -> tuple[str, Sequence[RewriteStep]]:
+    """The kernel that the rewrites of a sequence start from, and these rewrites.
+
+    Raises:
+        BlobMissing: the raised kernel is gone.
+    """
+    if steps and steps[0].technique == TECHNIQUE:
+        return read(str(steps[0].choice["source"])).decode(), steps[1:]
+    return source, steps
