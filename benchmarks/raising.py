@@ -1,0 +1,188 @@
+"""What raising does for kernels that others wrote: is the program the same, and what do runs gain?
+
+    .venv/bin/python benchmarks/raising.py FOLDER...                     # a table of all their kernels
+    .venv/bin/python benchmarks/raising.py FOLDER... --runs              # and a run from the slowest of each
+    .venv/bin/python benchmarks/raising.py FOLDER... --runs --out r.json # kept after each run; start it again
+
+A folder is a problem (problem.toml, reference.py, kernel.py); other kernels of it are in its folder
+`kernels`. Each run is `agentctl run --seed 7`, once without raising and once with. All latencies are
+predicted by the simulator's model for trn2; no hardware is timed. Exit status 1 if a kernel was raised to
+another program, or its predicted latency changed by more than 1 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path[:1] = [str(Path(__file__).resolve().parents[1])]  # as with `python -m`: both spellings work
+
+from nki_sim import targets  # noqa: E402 - the path is set above
+from nki_sim.errors import SimError  # noqa: E402
+from nki_sim.forms import ArraySpec  # noqa: E402
+from nki_sim.frontend.entry import trace_bytes  # noqa: E402
+from nki_sim.program.ir import Program  # noqa: E402
+from nki_sim.timing.forecast import forecast_program  # noqa: E402
+from seeds import Problem, build_problem  # noqa: E402
+from targets.nki.raising.raiser import make_canonical  # noqa: E402
+from targets.nki.rewrites import lookahead_role, raised_parent  # noqa: E402
+
+TARGET = "trn2"
+MAX_CHANGE = raised_parent.MAX_LATENCY_CHANGE
+
+
+@dataclass(frozen=True)
+class RaisedKernel:
+    """A kernel of a folder; `after_ms` is None where it was kept as it is, for `reason`."""
+
+    folder: str
+    kernel: str
+    path: Path
+    instructions: int
+    before_ms: float
+    after_ms: float | None
+    same: bool
+    reason: str
+
+    @property
+    def is_right(self) -> bool:
+        if self.after_ms is None:
+            return True
+        return self.same and abs(self.after_ms / self.before_ms - 1) <= MAX_CHANGE
+
+
+def load_folder(folder: Path) -> Problem:
+    """Read a problem's own files."""
+    return build_problem({path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()})
+
+
+def raise_kernels(folder: Path, size: str) -> Iterator[RaisedKernel]:
+    """Raise every kernel of a folder, and trace what became of it."""
+    problem = load_folder(folder)
+    chosen = size if size in problem.spec.sizes else next(iter(problem.spec.sizes))
+    target = targets.load(TARGET)
+    for path in (folder / "kernel.py", *sorted((folder / "kernels").glob("*.py"))):
+        source = path.read_text()
+        program = _trace(source, problem, chosen)
+        form = make_canonical(program, source)
+        before_ms = forecast_program(program, target).latency_ms
+        after_ms, same, reason = None, False, form.reason
+        if form.source is not None:
+            try:
+                raised = _trace(form.source, problem, chosen)
+                after_ms = forecast_program(raised, target).latency_ms
+                same = make_canonical(raised, form.source).program == form.program
+            except SimError as error:
+                reason = f"{type(error).__name__}: {error}"
+        yield RaisedKernel(folder.name, path.stem, path, len(program), before_ms, after_ms, same, reason)
+
+
+def _trace(source: str, problem: Problem, size: str) -> Program:
+    dims = problem.spec.dims(size)
+    arrays = [ArraySpec(tuple(item.resolve_kernel_shape(dims)), item.dtype) for item in problem.spec.inputs]
+    arguments = problem.spec.call_arguments(arrays, lambda value: value)
+    return Program.from_bytes(trace_bytes(source, args=arguments, target=TARGET))
+
+
+def run_search(folder: Path, kernel: Path, size: str, *, raising: bool) -> float:
+    """Return the predicted latency of a run's best kernel; without raising, kernels stay as they are."""
+    word = "--with-raising" if raising else "--without-raising"
+    me = (sys.executable, __file__, "--as-agentctl")
+    with tempfile.TemporaryDirectory() as place:
+        home = ("--home", f"{place}/home")
+        where = ("--problem", str(folder), "--kernel", str(kernel), "--size", size)
+        done = _run_process(*me, word, "run", *where, "--seed", "7", *home)
+        told = _run_process(*me, word, "status", "--json", *home)
+    try:
+        return float(json.loads(told.stdout)["runs"][0]["best_ms"])
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        text = done.stdout[-2000:] + done.stderr[-2000:]
+        raise SystemExit(f"the run of {kernel} failed:\n{text}") from error
+
+
+def _run_process(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def run_agentctl(arguments: Sequence[str]) -> None:
+    """Be `agentctl` in this process, perhaps with raising turned off."""
+    from agentctl import main
+
+    if arguments[0] == "--without-raising":
+        lookahead_role.raise_parent = _keep_parent
+    sys.argv = ["agentctl", *arguments[1:]]
+    main()
+
+
+async def _keep_parent(request: object, source: str, *_: object) -> raised_parent.RaisedParent:
+    del request
+    return raised_parent.RaisedParent(source)
+
+
+def print_kernels(found: Sequence[RaisedKernel]) -> None:
+    """Print the table of raised kernels."""
+    print("| problem | kernel | instructions | same program | predicted ms | raised | |")
+    print("|---|---|---|---|---|---|---|")
+    for one in found:
+        after = "-" if one.after_ms is None else f"{one.after_ms:.5g}"
+        same = "-" if one.after_ms is None else "yes" if one.same else "NO"
+        print(
+            f"| `{one.folder}` | `{one.kernel}` | {one.instructions} | {same} | {one.before_ms:.5g} "
+            f"| {after} | {one.reason} |"
+        )
+
+
+def print_runs(found: Sequence[RaisedKernel], size: str, out: Path | None) -> None:
+    """Run from the slowest kernel of each folder, without and with raising; print a line for each."""
+    kept = json.loads(out.read_text()) if out is not None and out.exists() else {}
+    print("| problem | from | predicted ms | without raising | with raising | best by hand |")
+    print("|---|---|---|---|---|---|")
+    for folder in dict.fromkeys(one.folder for one in found):
+        mine = [one for one in found if one.folder == folder]
+        slowest = max(mine, key=lambda one: one.before_ms)
+        for raising in (False, True):
+            key = f"{folder}/{slowest.kernel}/{size}/{'with' if raising else 'without'}"
+            if key not in kept:
+                where = slowest.path.parent
+                home = where.parent if where.name == "kernels" else where
+                kept[key] = run_search(home, slowest.path, size, raising=raising)
+                if out is not None:
+                    out.write_text(json.dumps(kept, indent=1) + "\n")
+        without, with_ = (kept[f"{folder}/{slowest.kernel}/{size}/{word}"] for word in ("without", "with"))
+        first, best = slowest.before_ms, min(one.before_ms for one in mine)
+        print(
+            f"| `{folder}` | `{slowest.kernel}` | {first:.4g} | {without:.4g} ({first / without:.2f}x) "
+            f"| {with_:.4g} ({first / with_:.2f}x) | {best:.4g} ({first / best:.2f}x) |",
+            flush=True,
+        )
+
+
+def main() -> int:
+    """Print the tables; return 1 if a raised kernel is another one."""
+    if sys.argv[1:2] == ["--as-agentctl"]:
+        run_agentctl(sys.argv[2:])
+        return 0
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("--size", default="full")
+    parser.add_argument("--runs", action="store_true")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    found = [one for folder in given.folders for one in raise_kernels(folder, given.size)]
+    print_kernels(found)
+    if given.runs:
+        print()
+        print_runs(found, given.size, given.out)
+    return 0 if all(one.is_right for one in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
