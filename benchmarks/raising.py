@@ -5,7 +5,7 @@
     .venv/bin/python benchmarks/raising.py FOLDER... --runs --out r.json # kept after each run; start it again
 
 A folder is a problem (problem.toml, reference.py, kernel.py); other kernels of it are in its folder
-`kernels`. Each run is `agentctl run --seed 7`, once without raising and once with. All latencies are
+`kernels`. Each run is `agentctl run --seed 7 --rounds 1`, once without raising and once with. All latencies are
 predicted by the simulator's model for trn2; no hardware is timed. Exit status 1 if a kernel was raised to
 another program, or its predicted latency changed by more than 1 %.
 """
@@ -97,7 +97,7 @@ def run_search(folder: Path, kernel: Path, size: str, *, raising: bool) -> float
     with tempfile.TemporaryDirectory() as place:
         home = ("--home", f"{place}/home")
         where = ("--problem", str(folder), "--kernel", str(kernel), "--size", size)
-        done = _run_process(*me, word, "run", *where, "--seed", "7", *home)
+        done = _run_process(*me, word, "run", *where, "--seed", "7", "--rounds", "1", *home)
         told = _run_process(*me, word, "status", "--json", *home)
     try:
         return float(json.loads(told.stdout)["runs"][0]["best_ms"])

@@ -7,7 +7,6 @@ original kernel that issued the instructions.
 from __future__ import annotations
 
 import keyword
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -83,8 +82,8 @@ class _SourceWriter:
         return found
 
     def _base_name(self, family: TileFamily) -> str:
-        name = self.original.tile_names.get(family.first, "")
-        return _plain_name(name, "acc" if family.home.buffer == "psum" else "tile")
+        base = "acc" if family.home.buffer == "psum" else "tile"
+        return _plain_name(self.original.tile_name(family.first), base)
 
     def _add(self, text: str, depth: int) -> None:
         self._lines.append("    " * depth + text)
@@ -146,8 +145,7 @@ def _family_text(family: TileFamily) -> str:
 
 def _plain_name(name: str, base: str) -> str:
     """A name from the original, or another one if that is no name that a person gave."""
-    usable = name.isidentifier() and name.isascii() and not re.fullmatch(r"tensor_\d+", name)
-    return name if usable else base
+    return name if name.isidentifier() and name.isascii() else base
 
 
 def _fresh_name(base: str, taken: set[str]) -> str:

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from targets.nki.raising.instruction_rows import InstructionRow, RowKey
 
 MAX_PERIODS = 64
 """Loop bodies that are tried for each new entry, the shortest first."""
+MIN_UNROLLED = 3
+"""Calls in an iteration that is written out twice, from which on the two are taken for a loop."""
 MAX_PAIRED = 64
 """Calls and loops in the longest body that is sought in loops of two iterations."""
 
@@ -58,7 +60,7 @@ def recognize_loops(rows: Iterable[InstructionRow], looped_lines: AbstractSet[in
     for row in rows:
         stack.push_row(row)
     nodes = [_make_node(entry, [(number,) for number in entry.numbers]) for entry in stack.entries]
-    return tuple(_pair_up(nodes, 0, looped_lines))
+    return tuple(_pair_up(_align_loops(nodes, 0), 0, looped_lines))
 
 
 @dataclass(eq=False, slots=True)
@@ -157,7 +159,9 @@ class _EntryStack:
             steps = self._even_steps(groups)
             if steps is not None:
                 self._pop(3 * length)
-                self._push_loop(groups[0], 3, steps)
+                # The source has a loop where the last iteration comes from; the first may stand before it.
+                pairs = zip(groups[0], groups[2], strict=True)
+                self._push_loop([replace(one, lines=last.lines) for one, last in pairs], 3, steps)
                 return True
         return False
 
@@ -195,11 +199,75 @@ def _make_node(entry: _Entry, numbers: Sequence[AffineNumber]) -> Node:
     return Repeat(entry.trips, tuple(body))
 
 
+# -- where a loop begins ---------------------------------------------------------------------------
+
+
+def _align_loops(nodes: Iterable[Node], depth: int) -> list[Node]:
+    """Let each loop begin where the source does.
+
+    A loop is recognised as early as possible, perhaps in the middle of the iterations that were written:
+    `A, loop of B C A, B C` is `A B C` in a loop. So if the calls after a loop begin its next iteration, the
+    loop may begin later; it begins with the call of the first line.
+    """
+    found = [
+        Repeat(node.trips, tuple(_align_loops(node.body, depth + 1))) if isinstance(node, Repeat) else node
+        for node in nodes
+    ]
+    place = 0
+    while place < len(found):
+        loop = found[place]
+        if isinstance(loop, Repeat):
+            most = _movable_calls(loop, found[place + 1 :], depth)
+            lines = [_first_line(node) for node in loop.body[: most + 1]]
+            count = lines.index(min(lines)) if lines else 0
+            found[place : place + 1 + count] = _move_loop(loop, count, depth)
+            place += count
+        place += 1
+    return found
+
+
+def _movable_calls(loop: Repeat, after: Sequence[Node], depth: int) -> int:
+    """How many nodes after a loop are the beginning of its next iteration; fewer than it has in all."""
+    pairs = zip(loop.body[:-1], after, strict=False)
+    same = (_at_iteration(node, loop.trips, depth) == other for node, other in pairs)
+    return next((count for count, equal in enumerate(same) if not equal), min(len(loop.body) - 1, len(after)))
+
+
+def _move_loop(loop: Repeat, count: int, depth: int) -> list[Node]:
+    """The loop from its node `count` on, and before it the nodes that it no longer has."""
+    before = [_at_iteration(node, 0, depth) for node in loop.body[:count]]
+    later = [_shift_node(node, 1, depth) for node in loop.body[:count]]
+    return [*before, Repeat(loop.trips, (*loop.body[count:], *later))]
+
+
+def _first_line(node: Node) -> int:
+    return next(call.line for call in walk_calls([node]))
+
+
+def _shift_node(node: Node, iterations: int, depth: int) -> Node:
+    """A node as it is that many iterations of the loop at `depth` later."""
+    if isinstance(node, Repeat):
+        return Repeat(node.trips, tuple(_shift_node(item, iterations, depth) for item in node.body))
+    numbers = tuple((number[0] + iterations * number[depth + 1], *number[1:]) for number in node.numbers)
+    return Call(node.key, numbers, node.line)
+
+
+def _at_iteration(node: Node, iteration: int, depth: int) -> Node:
+    """A node as it is in one iteration of the loop at `depth`, outside that loop."""
+    if isinstance(node, Repeat):
+        return Repeat(node.trips, tuple(_at_iteration(item, iteration, depth) for item in node.body))
+    numbers = tuple(
+        (number[0] + iteration * number[depth + 1], *number[1 : depth + 1], *number[depth + 2 :])
+        for number in node.numbers
+    )
+    return Call(node.key, numbers, node.line)
+
+
 # -- loops of two iterations -----------------------------------------------------------------------
 
 
 def _pair_up(nodes: Iterable[Node], depth: int, looped_lines: AbstractSet[int]) -> Iterator[Node]:
-    """Join neighbouring groups from the same lines into loops of two iterations, innermost first."""
+    """Join neighbouring groups that look like two iterations into a loop, innermost first."""
     found = [
         Repeat(node.trips, tuple(_pair_up(node.body, depth + 1, looped_lines)))
         if isinstance(node, Repeat)
@@ -238,7 +306,7 @@ def _pair_length(
 def _node_shape(node: Node) -> object:
     if isinstance(node, Repeat):
         return node.trips, tuple(map(_node_shape, node.body))
-    return id(node.key), node.line, tuple(number[1:] for number in node.numbers)
+    return id(node.key), tuple(number[1:] for number in node.numbers)
 
 
 def walk_calls(nodes: Iterable[Node]) -> Iterator[Call]:
@@ -251,15 +319,21 @@ def walk_calls(nodes: Iterable[Node]) -> Iterator[Call]:
 
 
 def _are_iterations(first: Iterable[Node], second: Iterable[Node], looped_lines: AbstractSet[int]) -> bool:
-    """Whether two equal groups look like two iterations: a window moves, or the source has a loop there."""
+    """Whether two equal groups look like two iterations.
+
+    They do if the source has a loop there, or if a window moves and either both are the same lines or they
+    are too long to be alike by chance.
+    """
     calls = list(zip(walk_calls(first), walk_calls(second), strict=True))
-    if all(one.line in looped_lines for one, _ in calls):
+    from_one_place = all(one.line == other.line for one, other in calls)
+    if from_one_place and all(one.line in looped_lines for one, _ in calls):
         return True
-    return any(
+    moves = any(
         a[0] != b[0] and not tile
         for one, other in calls
         for a, b, tile in zip(one.numbers, other.numbers, one.key.tile_numbers, strict=True)
     )
+    return moves and (from_one_place or len(calls) >= MIN_UNROLLED)
 
 
 def _join_nodes(one: Node, other: Node, depth: int) -> Node:
