@@ -5,7 +5,7 @@
     .venv/bin/python benchmarks/raising.py FOLDER... --runs --out r.json # kept after each run; start it again
 
 A folder is a problem (problem.toml, reference.py, kernel.py); other kernels of it are in its folder
-`kernels`. Each run is `agentctl run --seed 7 --rounds 1`, once without raising and once with. All latencies are
+`kernels`. Each run is `agentctl run --seed 7 --rounds 1`, once without raising and once with. Latencies are
 predicted by the simulator's model for trn2; no hardware is timed. Exit status 1 if a kernel was raised to
 another program, or its predicted latency changed by more than 1 %.
 """

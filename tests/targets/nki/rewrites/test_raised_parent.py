@@ -1,0 +1,207 @@
+"""Kernels that others wrote are raised before rewrites are tried on them, and sequences say so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+import seeds
+from agent_core.effects import ImplementRequest, LearningContext, LookAheadRequest, Variant, Variants
+from agent_core.roles import LookAheadAnswer
+from remote.evaluator import PredictionRequest
+from remote.local import LocalEvaluator
+from state.model import (
+    Benchmark,
+    Candidate,
+    CanonicalKernel,
+    ErrorInfo,
+    PredictedLatency,
+    RewriteStep,
+    canonical_json,
+    digest_of,
+)
+from targets.nki.judge.normalise import code_digest
+from targets.nki.rewrites import create
+from targets.nki.rewrites.lookahead_role import plan_variant
+from targets.nki.rewrites.prediction_scale import problem_job_fields
+from targets.nki.rewrites.raised_parent import RaisedParent, raise_parent, split_raise
+from targets.nki.rewrites.worker import answer_request
+from tests.support.blobs import Blobs
+
+PROBLEM = seeds.load_problem("silu")
+THEIRS = """import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+def fetch(x, r, c, w=512):
+    t = nl.ndarray((128, w), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=x[r : r + 128, c : c + w])
+    return t
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for r in range(0, x.shape[0], 128):
+        for c in range(0, x.shape[1], 512):
+            t = fetch(x, r, c)
+            s = nl.sigmoid(t)
+            nisa.tensor_tensor(dst=s, data1=s, data2=t, op=nl.multiply)
+            nisa.dma_copy(dst=out[r : r + 128, c : c + 512], src=s)
+    return out
+"""
+CANONICAL = CanonicalKernel(program=digest_of(b"a program"), source=PROBLEM.kernel)
+TIMED = PredictedLatency(latency_ms=1.0, canonical=CANONICAL)
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+class Bench:
+    def __init__(self, home: Path) -> None:
+        self.blobs = Blobs()
+        for data in PROBLEM.files.values():
+            self.blobs.put(data)
+        self.evaluator = LocalEvaluator(home=home, slots=1, allow_weak_jail=True, secret="a secret of tests")
+        self.proposer = create(workers=1)
+        empty = LearningContext(memory=(), reflections=(), attempts=(), credits={})
+        self.context = self.blobs.put(canonical_json(empty.model_dump(mode="json")))
+
+    async def aclose(self) -> None:
+        await self.proposer.aclose()
+        await self.evaluator.aclose()
+
+    async def predict(
+        self, sources: Sequence[str], dims: Mapping[str, int] | None = None, *, canonical: bool = False
+    ) -> list[PredictedLatency]:
+        request = PredictionRequest(
+            author="builtin", sources=tuple(sources), problem=PROBLEM.make_ref(), size="reduced",
+            target="trn2", toolchain=self.evaluator.toolchain(), dims=dims, canonical=canonical,
+        )  # fmt: skip
+        return await self.evaluator.predict(request, self.blobs)
+
+    def request(self, source: str, latency_ms: float = 1.0, author: str = "person") -> LookAheadRequest:
+        name = "r0.b0.p0.k0.f0"
+        timed = Benchmark(
+            latency_ms=latency_ms, lo_ms=latency_ms, hi_ms=latency_ms, predicted=True, samples=1
+        )
+        parent = Candidate(
+            id=name, parent=None, lineage=name, round=0, source=self.blobs.put(source.encode()),
+            code=code_digest(source.encode()), technique=None, title="", benchmark=timed, bottleneck="vector",
+            profile=None, author=author,
+        )  # fmt: skip
+        return LookAheadRequest(
+            key="r1.b0.p0.k0.f0.predictor", role="predictor", draw=7, problem=PROBLEM.make_ref(),
+            size="reduced", target="trn2", toolchain=self.evaluator.toolchain(), parent=parent,
+            known=(parent.code,), context=self.context, variants=2, depth=3, width=2, predictions=6,
+            instructions=300_000,
+        )  # fmt: skip
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
+    made = Bench(tmp_path_factory.mktemp("evaluator"))
+    yield made
+    await made.aclose()
+
+
+async def ask(job: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(answer_request(json.dumps(job)))["ok"]
+    return found
+
+
+async def raised(
+    bench: Bench, source: str, *answers: PredictedLatency, author: str = "person"
+) -> RaisedParent:
+    """What becomes of a parent whose predictions are these, one after the other."""
+    left = list(answers)
+
+    async def predict(*_: object, **__: object) -> list[PredictedLatency]:
+        return [left.pop(0)]
+
+    shapes = problem_job_fields(PROBLEM.spec, "reduced", "trn2")
+    found = await raise_parent(bench.request(source, author=author), source, predict, ask, shapes)
+    assert not left
+    return found
+
+
+async def test_sequences_from_a_kernel_with_helpers_begin_by_raising_it(bench: Bench) -> None:
+    (told,) = await bench.predict([THEIRS])
+    assert told.latency_ms is not None
+    request = bench.request(THEIRS, told.latency_ms)
+    seen = await bench.proposer.look_ahead(request, bench.blobs.get_blob, bench.predict)
+    assert seen.variants.found
+    for one in seen.variants.found:
+        step, *rest = one.steps
+        assert (step.technique, step.site) == ("raise", "kernel")
+        assert "the name `fetch`" in step.title or "does not count 0, 1" in step.title
+        assert rest
+        assert digest_of(seen.sources[str(step.choice["source"])]) == step.choice["source"]
+
+
+async def test_a_raised_sequence_is_carried_out_again_to_the_same_kernel(bench: Bench) -> None:
+    (told,) = await bench.predict([THEIRS])
+    assert told.latency_ms is not None
+    request = bench.request(THEIRS, told.latency_ms)
+    seen = await bench.proposer.look_ahead(request, bench.blobs.get_blob, bench.predict)
+    for data in seen.sources.values():
+        bench.blobs.put(data)
+    plan = plan_variant(seen.variants.found[0], seen.variants.parent_ms)
+    asked = ImplementRequest(
+        key="r1.b0.p0.k0.f0.executor", role="executor", draw=0, problem=PROBLEM.make_ref(), size="reduced",
+        target="trn2", parent=request.parent, plan=plan,
+    )  # fmt: skip
+    made = await bench.proposer.implement(asked, bench.blobs.get_blob)
+    assert digest_of(made.source.encode()) == seen.variants.found[0].source
+
+
+async def test_our_own_kernels_stay_as_they_are(bench: Bench) -> None:
+    assert await raised(bench, PROBLEM.kernel) == RaisedParent(PROBLEM.kernel)
+    assert await raised(bench, THEIRS, author="builtin") == RaisedParent(THEIRS)
+
+
+@pytest.mark.parametrize(
+    ("answers", "reason"),
+    [
+        ([PredictedLatency(error=ErrorInfo(code="x", message="no time"))], "no time"),
+        ([PredictedLatency(latency_ms=1.0)], "the evaluator knows no canonical form"),
+        (
+            [TIMED.model_copy(update={"canonical": CanonicalKernel(program="0" * 64, reason="too long")})],
+            "too long",
+        ),
+        (
+            [TIMED, TIMED.model_copy(update={"canonical": CanonicalKernel(program="0" * 64)})],
+            "issues another program",
+        ),
+        ([TIMED, TIMED.model_copy(update={"latency_ms": 1.02})], "latency differs by +2.0%"),
+        ([TIMED, PredictedLatency(error=ErrorInfo(code="x", message="no such tile"))], "no such tile"),
+    ],
+)
+async def test_a_kernel_is_kept_where_raising_proves_nothing(
+    bench: Bench, answers: list[PredictedLatency], reason: str
+) -> None:
+    found = await raised(bench, THEIRS, *answers)
+    assert (found.source, found.step) == (THEIRS, None)
+    assert reason in found.reason
+
+
+async def test_the_reason_for_keeping_a_kernel_comes_first(bench: Bench) -> None:
+    variant = Variant(steps=(), source=digest_of(b"kernel"), latency_ms=1.0)
+    answer = LookAheadAnswer(
+        Variants(parent_ms=1.0, found=(variant,), reasons=("another",)), {variant.source: b"kernel"}, 1, 0, 1
+    )
+    assert RaisedParent(THEIRS, reason="kept").complete(answer).variants.reasons == ("kept", "another")
+    assert RaisedParent(THEIRS).complete(answer) == answer
+
+
+async def test_rewrites_start_from_the_raised_kernel(bench: Bench) -> None:
+    step = RewriteStep(technique="raise", site="kernel", title="", choice={"source": digest_of(b"raised")})
+    rest = (RewriteStep(technique="hoist", site="x", title=""),)
+    bench.blobs.put(b"raised")
+    assert split_raise("theirs", (step, *rest), bench.blobs.get_blob) == ("raised", rest)
+    assert split_raise("theirs", rest, bench.blobs.get_blob) == ("theirs", rest)
