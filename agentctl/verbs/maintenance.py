@@ -16,6 +16,7 @@ from agentctl.app import Session, common_options
 from agentctl.formatting import format_count
 from daemon import exits
 from state.reader import LogReader
+from targets.registry import target_names
 
 PATH_TYPE = click.Path(path_type=Path)
 replace_option = click.option("--replace", is_flag=True, help="Take the place of a file that is there.")
@@ -159,15 +160,30 @@ def repair(session: Session) -> None:
 
 
 @click.command(epilog=exits.epilog())
+@click.argument("kernel", type=PATH_TYPE, required=False)
+@click.option("--problem", help="The kernel's problem: a name from `agentctl problems`, or a folder.")
+@click.option("--size", help="Problem size: full or reduced.")
+@click.option("--target", help=f"Target device: {' or '.join(target_names())}.")
+@click.option("-o", "--output", type=PATH_TYPE, help="Write the kernel here instead of to stdout.")
 @common_options
-def migrate(session: Session) -> None:
-    """Bring a log that an older version wrote up to date, without running anything."""
+def migrate(session: Session, kernel: Path | None, output: Path | None, **flags: Any) -> int:
+    """Bring a log that an older version wrote up to date, without running anything.
+
+    With KERNEL, write that kernel anew instead: in the current namespace and in the form that rewrites read
+    best. The result is judged; status 0 if it is correct, else 1.
+    """
     from state.log_rebuild import migrate_log as bring_up
+
+    if kernel is not None:
+        from agentctl.verbs.kernel_migration import migrate_kernel
+
+        return migrate_kernel(session, kernel, output, flags)
 
     with session.progress_bar("bringing it up to date"):
         before, after = bring_up(session.home)
     text = f"schema {after}: up to date" if before == after else f"schema {before} brought to {after}"
     session.emit({"before": before, "after": after}, text)
+    return exits.OK
 
 
 def _emit_rewritten_log(session: Session, done: Any, text: str, **more: Any) -> None:

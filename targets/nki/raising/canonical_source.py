@@ -14,6 +14,7 @@ from nki_sim.program.ir import Program
 from targets.nki.raising.access_texts import LoopScope, access_text, affine_text
 from targets.nki.raising.call_texts import call_text
 from targets.nki.raising.instruction_rows import NotRaised, TileClass
+from targets.nki.raising.legacy_divisions import find_divisions
 from targets.nki.raising.loop_recognition import Call, Node, Repeat
 from targets.nki.raising.original_source import OriginalKernel
 from targets.nki.raising.tile_families import LoopPath, TileFamily
@@ -51,6 +52,7 @@ class _SourceWriter:
         taken |= set(self._loop_names)
         self._fixed = self._name_arguments(taken)
         self._names = [_fresh_name(self._base_name(family), taken) for family in self.families]
+        self._taken = taken
         self._places: dict[tuple[LoopPath, int], list[int]] = {}
         self._uses: dict[tuple[int, int], int] = {}
         for number, family in enumerate(self.families):
@@ -116,7 +118,13 @@ class _SourceWriter:
         moving = dict(zip(call.key.counted, call.numbers[start:], strict=True))
         counted = {name: affine_text(value, scope.names) for name, value in moving.items()}
         self._comment(call.line, depth)
-        self._add(call_text(call.key, operands, counted), depth)
+        key, reciprocals = find_divisions(call.key)
+        for one in reciprocals:
+            name = _fresh_name("inverse", self._taken)
+            self._add(f"{name} = {_declaration(one.home)}", depth)
+            self._add(f"nisa.reciprocal(dst={name}, data={operands[one.role]})", depth)
+            operands[one.role] = name
+        self._add(call_text(key, operands, counted), depth)
 
     def _tile_text(self, call: int, operand: int, scope: LoopScope) -> str:
         number = self._uses[call, operand]

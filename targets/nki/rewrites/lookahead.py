@@ -31,7 +31,6 @@ from operator import itemgetter
 from random import Random
 from typing import TypeVar
 
-from agent_core.roles import Predict
 from state.model import PredictedLatency, RewriteStep
 from targets.nki.rewrites.search_nodes import (
     Expansion,
@@ -78,6 +77,8 @@ one gains, the same share is reserved for going on from everything known.
 
 T = TypeVar("T")
 
+PredictSources = Callable[[Sequence[str]], Awaitable[Sequence[PredictedLatency]]]
+"""Predictions of kernels, at the problem's size."""
 ExpandKernel = Callable[[str], Awaitable[Expansion]]
 """The rewrites of a kernel, by its source."""
 CombineSteps = Callable[[str, Sequence[RewriteStep]], Awaitable[Sequence[tuple[tuple[int, ...], str]]]]
@@ -103,7 +104,7 @@ class LookaheadSearch:
 
     expand: ExpandKernel
     combine: CombineSteps
-    predict: Predict
+    predict: PredictSources
     limits: SearchLimits
     random: Random
     found: dict[str, SearchNode] = field(default_factory=dict)
