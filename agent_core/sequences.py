@@ -175,9 +175,13 @@ def _read_history(history: Iterable[RecordedEvent], known: Collection[str]) -> _
 
 
 def _plan_steps(plan: Plan, implementation: int, known: Collection[str]) -> tuple[RewriteStep, ...]:
-    """Return the rewrites of a plan that are on the menu; a single one with its chosen parameters."""
+    """Return the rewrites of a plan that are on the menu; a single one with its chosen parameters.
+
+    A step that names the blob of its result stays too: it prepares the kernel for the rewrites after it.
+    """
     if plan.steps:
-        return tuple(step for step in plan.steps if step.technique in known)
+        steps = [step for step in plan.steps if step.technique in known or "source" in step.choice]
+        return tuple(steps) if any(step.technique in known for step in steps) else ()
     if plan.technique not in known:
         return ()
     site, choices = plan.site, None

@@ -28,7 +28,7 @@ from state.events import (
     RoundStarted,
     SequencesGiven,
 )
-from state.model import Plan, Prediction, Rebase
+from state.model import Plan, Prediction, Rebase, RewriteStep
 from state.records import RecordedEvent
 from targets.nki.target import NkiTarget
 from targets.registry import load_target
@@ -192,6 +192,17 @@ def test_of_a_single_rewrite_the_parameters_that_were_taken_are_taught(detail, s
     (found,) = sequences._plan_steps(plan, 1, NkiTarget.menu(load_target("trn2")))
     assert (found.site, found.choice) == steps
     assert found.speedup == 1.5
+
+
+def test_a_step_that_names_its_result_is_taught_with_the_rewrites_after_it():
+    raised = RewriteStep(technique="raise", site="kernel", title="", choice={"source": "0" * 64})
+    hoisted = RewriteStep(technique="hoist", site="w out of i", title="")
+    menu = NkiTarget.menu(load_target("trn2"))
+    plan = Plan(
+        technique="hoist", site="", title="", prediction=Prediction(speedup=1.5), steps=(raised, hoisted)
+    )
+    assert sequences._plan_steps(plan, 0, menu) == (raised, hoisted)
+    assert sequences._plan_steps(plan.model_copy(update={"steps": (raised,)}), 0, menu) == ()
 
 
 def test_of_a_long_line_the_first_legs_are_taught():

@@ -63,6 +63,9 @@ class _SourceWriter:
         parameters = ", ".join(self.original.signature)
         self._lines = [_HEADER, "", "@nki.jit", f"def {self.original.name}({parameters}):"]
         program = self.program
+        for number in program.inputs:
+            # The numbers below are those of these shapes.
+            self._add(f"assert {self._fixed[number]}.shape == {program.site(number).shape}", 1)
         for output in program.outputs:
             site = program.site(output)
             if output not in program.inputs:

@@ -8,6 +8,7 @@ import pytest
 
 import nki_sim
 from nki_sim import ArraySpec
+from nki_sim.errors import KernelError
 from nki_sim.program.ir import Program
 from targets.nki.raising.instruction_rows import NotRaised
 from targets.nki.raising.program_identity import program_digest
@@ -237,6 +238,12 @@ def test_a_tile_is_declared_where_its_iterations_do_not_share_it() -> None:
     assert "    new = [nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf) for _ in range(4)]" in raised
     assert "nisa.tensor_tensor(dst=new[i + 1], data1=new[i + 1], data2=new[i], op=nl.add)" in raised
     assert "x[0 : 128, 512 - i * 256 : 768 - i * 256]" in raised
+
+
+def test_a_raised_kernel_refuses_other_shapes_than_those_it_was_raised_for() -> None:
+    raised = raise_program(trace(TUTORIAL, X), TUTORIAL)
+    with pytest.raises(KernelError, match="AssertionError"):
+        trace(raised, ((512, 1024),))
 
 
 def test_comments_have_the_original_lines() -> None:
