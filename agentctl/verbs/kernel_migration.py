@@ -41,7 +41,7 @@ def migrate_kernel(session: Session, kernel: Path, output: Path | None, flags: d
     if output is not None:
         write_output(session.home, output, form.source.encode())
     same = after is not None and after.canonical is not None and after.canonical.program == form.program
-    found = {
+    report: dict[str, Any] = {
         "kernel": str(kernel),
         "source": form.source,
         "output": None if output is None else str(output),
@@ -52,7 +52,7 @@ def migrate_kernel(session: Session, kernel: Path, output: Path | None, flags: d
         "identity": None if judged.identity is None else judged.identity.verdict,
     }
     text = _describe(kernel, judged, before, after, same=same)
-    session.emit(found, text if output is not None else f"{form.source.rstrip()}\n\n# {text}")
+    session.emit(report, text if output is not None else f"{form.source.rstrip()}\n\n# {text}")
     return exits.OK if judged.is_correct else exits.FAILURE
 
 
