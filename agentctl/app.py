@@ -23,6 +23,7 @@ from daemon.home_paths import HOME, resolve_home
 VERBS = {
     "run": "run:run",
     "tune": "tune:tune",
+    "translate": "translate:translate",
     "resume": "run:resume",
     "submit": "steer:submit",
     "pause": "steer:pause",

@@ -12,6 +12,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "agentctl run --problem ./my_problem --kernel start.py -o best.py",
         "agentctl run --dry-run",
     ),
+    "translate": (
+        "agentctl translate rmsnorm.py -o kernel.py",
+        "agentctl translate rmsnorm.py --into rmsnorm",
+    ),
     "resume": ("agentctl resume --last", "agentctl resume silu-4bc179@61 --set search.beam=6"),
     "submit": ("agentctl submit --problem rope --rounds 8",),
     "pause": ("agentctl pause silu-4bc179 --reason 'machine needed'",),
@@ -53,7 +57,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "diff": ("agentctl diff silu-4bc179", "agentctl diff silu-4bc179 initial r1.b0.p3.k0.f0"),
     "try": ("agentctl try mine.py --problem silu", "agentctl try mine.py --problem silu --host ubuntu@trn-1"),
     "host": ("agentctl host trust ubuntu@trn-1", "agentctl host forget ubuntu@trn-1 --key"),
-    "problems": ("agentctl problems", "agentctl problems new mine"),
+    "problems": (
+        "agentctl problems",
+        "agentctl problems new mine",
+        "agentctl problems new mine --reference mine.py",
+    ),
     "verify": ("agentctl verify", "agentctl verify --quick"),
     "backup": ("agentctl backup monday.db",),
     "archive": ("agentctl archive silu-4bc179",),

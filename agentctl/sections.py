@@ -8,6 +8,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Start and steer": {
         "run": "optimise a kernel, showing progress",
         "tune": "tune a kernel for a file with its mathematics",
+        "translate": "write a kernel for a NumPy reference",
         "resume": "continue a run that was interrupted or paused",
         "submit": "queue a run for the owner of the home",
         "pause": "pause a run after its work in flight",

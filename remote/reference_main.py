@@ -4,7 +4,8 @@ The request on stdin is JSON: `folder` (the problem's files), `size`, `secret` (
 drawn), `files`: per input set the descriptors of its outputs, in the order of the spec, written as .npy;
 `excerpts`: per input set the descriptor of an .npz with the pool's tiles (`0`, `1`, ...), the `honest` error
 and, for a seed, the states of its generator; and `expression`: null, or the descriptor for the reference's
-formula, or for the reason why there is none (`remote.judge.identity`).
+formula, or for the reason why there is none (`remote.judge.identity`). With `shapes`, a descriptor, the
+shapes and types of the outputs are written there as JSON, and the spec's own outputs do not matter.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ def main() -> int:
     if spec is None:
         raise ValueError("; ".join(faults))
     reference = _load_reference(folder, spec)
+    if "shapes" in request:
+        _write_shapes(reference, spec, request["size"], request["shapes"])
+        return 0
     for name, descriptors in request["files"].items():
         with np.errstate(all=None if name.isdecimal() else "ignore"):
             outputs = reference(*suite.draw_set(spec, request["size"], name))
@@ -52,6 +56,15 @@ def main() -> int:
         with os.fdopen(request["expression"], "wb") as file:
             file.write(_record_expression(folder, spec, request["size"]))
     return 0
+
+
+def _write_shapes(reference: Callable[..., Any], spec: ProblemSpec, size: str, descriptor: int) -> None:
+    with np.errstate(all="ignore"):
+        found = reference(*draw_inputs(spec, size, spec.seeds[0]))
+    outputs = [np.asarray(item) for item in (found if isinstance(found, tuple) else (found,))]
+    shapes = [[item.shape, str(item.dtype)] for item in outputs]
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(shapes, file)
 
 
 def _record_expression(folder: Path, spec: ProblemSpec, size: str) -> bytes:

@@ -159,6 +159,26 @@ class ReferenceStore:
             await gather_or_cancel([self._compute_files(problem, size, share) for share in shares])
         return wanted
 
+    async def find_output_shapes(self, problem: Problem, size: str) -> list[tuple[tuple[int, ...], str]]:
+        """Run the reference once; return the shapes and types of what it returns, whatever the spec says.
+
+        Raises:
+            InfrastructureError: reference_failed, or the jail's codes.
+        """
+        self._cache.mkdir(parents=True, exist_ok=True)
+        async with self._jails, AsyncExitStack() as stack:
+            staging = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".new-", dir=self._cache)))
+            source = staging / "problem"
+            _write_files(problem, source)
+            path = staging / "shapes.json"
+            opened = stack.enter_context(path.open("wb")).fileno()
+            request = {"folder": str(source), "size": size, "shapes": opened}
+            program = _reference_program(source, threads=True)
+            data = json.dumps(request).encode()
+            result = await run_jailed(program, data, strength=self._strength, files=[opened])
+            _check_succeeded(result, problem)
+            return [(tuple(shape), dtype) for shape, dtype in json.loads(path.read_text())]
+
     @property
     def _tiles_digest(self) -> str:
         """Short digest of everything that decides which tiles a file has."""

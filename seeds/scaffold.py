@@ -5,6 +5,8 @@ from __future__ import annotations
 import keyword
 import re
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from seeds.errors import ScaffoldError
@@ -23,18 +25,52 @@ def create_problem(name: str, parent: Path) -> Problem:
     Raises:
         ScaffoldError: the name is not allowed, the place is taken, or the disk has no room.
     """
+    check_new_problem(name, parent / name)
+    with _staged_folder(parent / name) as staging:
+        _write_files(name, staging)
+    return load_problem(parent / name)
+
+
+def check_new_problem(name: str, folder: Path) -> None:
+    """Check that a problem may have this name, and that its folder is free.
+
+    Raises:
+        ScaffoldError: it may not, or the place is taken.
+    """
     _check_name(name)
-    folder = parent / name
+    _check_free(folder)
+
+
+def _check_free(folder: Path) -> None:
     if folder.exists() or folder.is_symlink():
         raise ScaffoldError(f"{folder} is there already; give another name or folder")
+
+
+def write_problem(problem: Problem, folder: Path) -> None:
+    """Write a problem's files to a new folder, all at once.
+
+    Raises:
+        ScaffoldError: the place is taken, or the disk has no room.
+    """
+    with _staged_folder(folder) as staging:
+        staging.mkdir()
+        for name, data in problem.files.items():
+            path = staging / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+
+
+@contextmanager
+def _staged_folder(folder: Path) -> Iterator[Path]:
+    """Yield a place for a folder's files; at the end the folder is there with all of them."""
+    _check_free(folder)
     try:
-        parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=parent) as staging:
-            _write_files(name, Path(staging) / name)
-            (Path(staging) / name).rename(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as staging:
+            yield Path(staging) / folder.name
+            (Path(staging) / folder.name).rename(folder)
     except OSError as error:
         raise ScaffoldError(f"{folder}: {error.strerror or error}") from error
-    return load_problem(folder)
 
 
 def _check_name(name: str) -> None:

@@ -10,6 +10,8 @@ one room, are named by module (`"package.module:attribute"`); the room that need
 - `evaluators`, imported by `remote.registry`:
   `(EvaluatorSpec, EvaluatorResources) -> remote.evaluator.Evaluator`.
 - `tuner`, imported by `agentctl tune`: a module with the names in `targets.nki.knobs.tuner`.
+- `translator`, imported by `agentctl translate`: a module with the names in
+  `targets.nki.translation.translator`.
 - `devices`, imported by `remote.ssh.devices`:
   `(DeviceFacts, LocalEvaluator) -> remote.ssh.devices.HostDevice`.
 """
@@ -43,6 +45,12 @@ class SourceError(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class UntranslatableError(Exception):
+    """A reference cannot be translated into a kernel; the message names what is in the way."""
+
+    code = "untranslatable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +278,7 @@ class Parts:
     devices: Mapping[str, str] = field(default_factory=dict)
     tracer: str | None = None
     tuner: str | None = None
+    translator: str | None = None
     judge: str | None = None
 
 

@@ -196,19 +196,47 @@ def _format_kernel_shape(item: InputSpec) -> str:
 @problems.command(epilog=exits.epilog())
 @click.argument("name")
 @click.option("--into", type=click.Path(path_type=Path), default=Path(), help="Where; default: this folder.")
+@click.option(
+    "--reference",
+    type=click.Path(path_type=Path),
+    help="A file with `reference` and INPUT_SPECS: the problem is its own, the kernel its translation.",
+)
 @common_options
-def new(session: Session, name: str, into: Path) -> None:
+def new(session: Session, name: str, into: Path, reference: Path | None, **flags: Any) -> int:
     """Write a folder NAME with a small problem that works as it is, for you to edit."""
     from seeds import scaffold
 
-    problem = scaffold.create_problem(name, into)
     folder = into / name
+    if reference is None:
+        problem = scaffold.create_problem(name, into)
+    else:
+        scaffold.check_new_problem(name, folder)
+        problem = _translate(session, name, reference, flags)
+        scaffold.write_problem(problem, folder)
     steps = {
         "judge its kernel": format_command("try", "--problem", str(folder)),
         "optimise it": format_command("run", "--problem", str(folder)),
     }
     text = [f"{folder}: {', '.join(problem.files)}", *(f"  {what}: {how}" for what, how in steps.items())]
     session.emit({"folder": str(folder), "files": list(problem.files)}, "\n".join(text))
+    return exits.OK
+
+
+def _translate(session: Session, name: str, reference: Path, flags: dict[str, Any]) -> Problem:
+    """Return the problem of a reference, with its translation as the kernel.
+
+    Raises:
+        click.ClickException: there is no translation.
+    """
+    from agentctl.translation import translate_reference
+    from seeds.from_reference import read_reference
+    from targets.base import UntranslatableError
+
+    file = read_reference(reference, name)
+    try:
+        return asyncio.run(translate_reference(session.home, config_from_flags(session, flags), file)).problem
+    except UntranslatableError as error:
+        raise click.ClickException(f"{reference}: no translation: {error}") from None
 
 
 # --- the problem of a run --------------------------------------------------------------------------

@@ -90,6 +90,7 @@ PARTS = Parts(
         "neuron": "targets.nki.hosts:open_neuron",
     },
     tuner="targets.nki.knobs.tuner",
+    translator="targets.nki.translation.translator",
     tracer="targets.nki.tracer:NkiTracer",
     judge="targets.nki.judge:NkiJudge",
 )

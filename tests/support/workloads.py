@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -58,12 +58,16 @@ class Workload:
 
 def simulated(source: str, inputs: Mapping[str, Array]) -> Array:
     """What a kernel's source computes on the simulator, which refuses nothing of it."""
-    specs = [ArraySpec(array.shape, str(array.dtype)) for array in inputs.values()]
-    program = nki_sim.trace(source, args=specs)
+    (found,) = run_kernel(source, list(inputs.values()))
+    return found
+
+
+def run_kernel(source: str, inputs: Sequence[Array]) -> list[Array]:
+    """The outputs of a kernel's source on the simulator, which refuses nothing of it."""
+    program = nki_sim.trace(source, args=[ArraySpec(array.shape, str(array.dtype)) for array in inputs])
     refused = checks.check(program, TARGET)
     assert not refused, f"{refused[0].message}\n{source}"
-    (found,) = numerics.run(program, list(inputs.values()))
-    return np.asarray(found)
+    return [np.asarray(found) for found in numerics.run(program, list(inputs))]
 
 
 def matmul(lhs: Any, rhs: Any) -> Any:

@@ -124,6 +124,7 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZG
 
 ELSEWHERE = {
     "tune": ("tests/targets/nki/knobs/export", "it takes the simulator for a while"),
+    "translate": ("tests/agentctl/test_translate.py", "it takes the simulator for a while"),
     "bench search": ("tests/agentctl/bench", "it takes the simulator for minutes"),
     "ui": ("tests/agentctl/page/test_verb.py", "it serves until it is ended"),
     "doctor": ("tests/agentctl/verbs/test_doctor.py", "it tells what the machine has"),

@@ -1,0 +1,134 @@
+"""Translates a reference into a problem with a kernel: runs it in a jail, writes kernels, predicts them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from daemon.config import Config
+from seeds.from_reference import OutputShape, ReferenceFile, make_problem
+from state.model import PERSON, digest_of
+from targets.base import UntranslatableError, import_part
+from targets.registry import load_target
+
+if TYPE_CHECKING:
+    from remote.references import ReferenceStore
+    from seeds import Problem
+    from state.model import PredictedLatency
+
+SIZE = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedKernel:
+    """The translation that is predicted to be fastest, and the predicted latencies of all, in ms."""
+
+    kernel: str
+    latencies_ms: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedProblem:
+    """A problem made of a reference; its kernel is the best of the translations."""
+
+    problem: Problem
+    latencies_ms: tuple[float | None, ...]
+
+
+def load_translator(target: str) -> Any:
+    """Return the module that translates for a target.
+
+    Raises:
+        click.UsageError: the target has none.
+    """
+    part = load_target(target).parts.translator
+    if part is None:
+        raise click.UsageError(f"target {target} has no translator; --target names another")
+    return import_part(part)
+
+
+async def translate_reference(home: Path, config: Config, file: ReferenceFile) -> TranslatedProblem:
+    """Return the problem of a reference, with the translation that is predicted to be fastest.
+
+    Raises:
+        UntranslatableError: there is no translation; the message names what is in the way.
+        remote.RemoteError: the reference fails, or nothing can be predicted here.
+    """
+    load_translator(config.run.target)
+    config = config.model_copy(update={"run": config.run.model_copy(update={"size": SIZE})})
+    draft = make_problem(file, [OutputShape((1,), "float32")])
+    found = await _references(home).find_output_shapes(draft, SIZE)
+    shapes = [OutputShape(shape, _output_type(dtype)) for shape, dtype in found]
+    problem = make_problem(file, shapes)
+    translated = await translate_problem(home, config, problem)
+    formula = await _load_formula(home, problem, SIZE)
+    work = load_translator(config.run.target).estimate_work(problem.spec, SIZE, formula)
+    problem = make_problem(file, shapes, work=work, kernel=translated.kernel)
+    return TranslatedProblem(problem, translated.latencies_ms)
+
+
+async def translate_problem(home: Path, config: Config, problem: Problem) -> TranslatedKernel:
+    """Return the translation of a problem's reference, at the run's size, that is predicted to be fastest.
+
+    Raises:
+        UntranslatableError: there is no translation; the message names what is in the way.
+        remote.RemoteError: the reference fails, or nothing can be predicted here.
+    """
+    translator = load_translator(config.run.target)
+    formula = await _load_formula(home, problem, config.run.size)
+    kernels = translator.write_kernels(problem.spec, config.run.size, formula)
+    found = await _predict(home, config, problem, kernels)
+    fits = [at for at, item in enumerate(found) if item.latency_ms is not None]
+    if not fits:
+        reason = next((item.error.message for item in found if item.error), "it has no latency")
+        raise UntranslatableError(f"no layout fits on the device: {reason}")
+    best = min(fits, key=lambda at: found[at].latency_ms or 0.0)
+    return TranslatedKernel(kernels[best], tuple(item.latency_ms for item in found))
+
+
+def _references(home: Path) -> ReferenceStore:
+    from remote.jail_backends import jail_strength
+    from remote.references import ReferenceStore
+
+    return ReferenceStore(home, strength=jail_strength())
+
+
+async def _load_formula(home: Path, problem: Problem, size: str) -> bytes:
+    files = await _references(home).load_files(problem, size, expression=True)
+    assert files.expression is not None
+    return files.expression.read_bytes()
+
+
+def _output_type(dtype: str) -> str:
+    """Kernels return float32 where the reference computes in a wider type."""
+    return dtype if dtype in {"bfloat16", "float16", "int32"} else "float32"
+
+
+async def _predict(
+    home: Path, config: Config, problem: Problem, kernels: Sequence[str]
+) -> Sequence[PredictedLatency]:
+    """The predictions of kernels, in their order."""
+    from agentctl.verbs.try_ import MemoryBlobs
+    from daemon.home_owner import create_workers
+    from remote.evaluator import PredictionRequest
+
+    workers = create_workers(home, config.daemon)
+    try:
+        evaluator = workers.get_evaluator(config.run)
+        await evaluator.prepare()
+        blobs = MemoryBlobs({digest_of(data): data for data in problem.files.values()})
+        request = PredictionRequest(
+            author=PERSON,
+            sources=tuple(kernels),
+            problem=problem.make_ref(),
+            size=config.run.size,
+            target=config.run.target,
+            toolchain=evaluator.toolchain(),
+        )
+        return await evaluator.predict(request, blobs)
+    finally:
+        await workers.aclose()

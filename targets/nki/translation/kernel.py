@@ -1,0 +1,411 @@
+"""Joins loop nests into a kernel: splits loops, stores what is needed in another layout, tries layouts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from math import prod
+
+from remote.judge.identity.expression import ArrayExpression, Shape, strides_of
+from targets.base import UntranslatableError
+from targets.nki.translation import combine, elementwise
+from targets.nki.translation.access import Atom, AxisIndex, SplitNeededError, join_axes, make_access
+from targets.nki.translation.demand import Demand, LoopTable, StoredNeededError
+from targets.nki.translation.hbm import array_text
+from targets.nki.translation.known import KnownArrays
+from targets.nki.translation.layout import PARTITIONS, Nest, blocker
+from targets.nki.translation.merge import merge_loops
+from targets.nki.translation.stage import SBUF_BYTES, KnownTables, Maker, StageContext, Store, Tile
+from targets.nki.translation.text import INDENT, Lines, NameTable
+from targets.nki.translation.values import (
+    Assembled,
+    Binary,
+    Buffer,
+    Contract,
+    Load,
+    Number,
+    Reduce,
+    Scan,
+    Select,
+    Table,
+    Unary,
+    Value,
+)
+
+_MAX_FREE = 8192
+"""float32 in one tile; longer free loops are walked in parts."""
+_HELD_OPERANDS = (12 * 1024, 2 * 1024, 0)
+"""Sizes, in float32 per partition, up to which an operand of a product is held; tried until all fits."""
+_MAX_RESTARTS = 200
+RESERVED = frozenset({"nki", "nisa", "nl", "np", "min", "float", "bytes", "rows", "i_row"})
+"""Names that mean something in every kernel that is written here."""
+
+_MAKERS: Mapping[type[Value], Maker] = {
+    Assembled: combine.make_assembled,
+    Binary: elementwise.make_binary,
+    Contract: combine.make_contraction,
+    Load: elementwise.make_load,
+    Number: elementwise.make_number,
+    Reduce: combine.make_reduction,
+    Scan: combine.make_scan,
+    Select: elementwise.make_select,
+    Table: elementwise.make_table,
+    Unary: elementwise.make_unary,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A kernel's arguments and results."""
+
+    name: str
+    arguments: tuple[str, ...]
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where an operation's result goes: an array, and the piece of it that the operation is."""
+
+    node: int
+    buffer: Buffer
+    strides: Shape
+    offset: int
+
+
+@dataclass
+class KernelWriter:
+    """Writes kernels for one expression; `rows` chooses, by operation, which axis lies on the partitions."""
+
+    expression: ArrayExpression
+    signature: Signature
+    rows: Mapping[int, str | None] = field(default_factory=dict)
+
+    def write(self) -> str:
+        """Return the kernel's source.
+
+        Raises:
+            UntranslatableError: there is no translation; the message names what is in the way.
+        """
+        self.known = KnownArrays(self.expression)
+        self.stored: dict[int, Buffer] = {}
+        self.loops = LoopTable()
+        self.choices: dict[int, list[str | None]] = {}
+        for _ in range(_MAX_RESTARTS):
+            try:
+                return self._write_once()
+            except SplitNeededError as split:
+                self.loops.splits[split.atom] = split.inner
+            except StoredNeededError as needed:
+                self._store(needed.node)
+        raise UntranslatableError("no layout fits all operations")
+
+    def _store(self, node: int) -> None:
+        if node in self.stored:
+            raise UntranslatableError("a stored result is needed in a layout that no load gives")
+        shape = tuple(size for size in self.expression.nodes[node].shape)
+        self.stored[node] = Buffer(f"stored_{len(self.stored)}", shape or (1,))
+
+    def _write_once(self) -> str:
+        self.names = NameTable(Counter([*RESERVED, *(buffer.name for buffer in self._buffers())]))
+        self.tables = KnownTables(self.names)
+        body: list[str] = []
+        for node in sorted(self.stored):
+            body += self._write_result(node, self.stored[node])
+        outputs = list(zip(self.expression.outputs, self.signature.outputs, strict=True))
+        together = self._write_together(outputs)
+        if together is not None:
+            return self._joined(body + together)
+        for node, buffer in outputs:
+            body += self._write_result(node, buffer)
+        return self._joined(body)
+
+    def _write_together(self, outputs: Sequence[tuple[int, Buffer]]) -> list[str] | None:
+        """One stage that writes all outputs, if there are several and their loops are the same."""
+        targets = [target for node, buffer in outputs for target in self._targets(node, buffer)]
+        if len(outputs) == 1 or len(targets) != len(outputs):
+            return None
+        try:
+            return self._write_stage(targets)
+        except (UntranslatableError, StoredNeededError):
+            return None
+
+    def _buffers(self) -> list[Buffer]:
+        return [*self.signature.inputs, *self.signature.outputs, *self.stored.values()]
+
+    def _joined(self, body: Sequence[str]) -> str:
+        signature = self.signature
+        lines = [
+            *(
+                f"{item.name} = nl.ndarray({item.shape}, dtype=nl.{item.dtype}, buffer=nl.shared_hbm)"
+                for item in signature.outputs
+            ),
+            *(
+                f"{item.name} = nl.ndarray({item.shape}, dtype=nl.float32, buffer=nl.private_hbm)"
+                for item in self.stored.values()
+            ),
+            *self.tables.lines,
+            "",
+            *body,
+            f"return {', '.join(item.name for item in signature.outputs)}",
+        ]
+        imports = ["import nki", "import nki.isa as nisa", "import nki.language as nl"]
+        if self.tables.lines:
+            imports += ["import numpy as np"]
+        text = "\n".join(INDENT + line if line else "" for line in lines)
+        return "\n".join(
+            [
+                *imports,
+                "",
+                "",
+                "@nki.jit",
+                f"def {signature.name}({', '.join(signature.arguments)}):",
+                text,
+                "",
+            ]
+        )
+
+    def _write_result(self, node: int, buffer: Buffer) -> list[str]:
+        body: list[str] = []
+        for target in self._targets(node, buffer):
+            body += self._write_stage([target])
+        return body
+
+    def _targets(self, number: int, buffer: Buffer) -> list[_Target]:
+        """The stages that write a result: one for each piece, if it is assembled of pieces."""
+        shape = self.expression.nodes[number].shape
+        whole = _Target(number, buffer, strides_of(shape), 0)
+        return self._pieces(whole)
+
+    def _pieces(self, target: _Target) -> list[_Target]:
+        node = self.expression.nodes[target.node]
+        if node.kind != "assemble" or self.known.is_known(target.node):
+            return [target]
+        found = []
+        base, *pieces = node.args
+        if self.expression.nodes[base].kind != "unknown" and not self._covers(node.shape, pieces):
+            found.append(_Target(base, target.buffer, target.strides, target.offset))
+        own = strides_of(node.shape)
+        for piece, (strides, offset) in zip(pieces, node.params, strict=True):
+            if own != target.strides:
+                return [target]
+            found += self._pieces(_Target(piece, target.buffer, strides, offset + target.offset))
+        return found
+
+    def _covers(self, shape: Shape, pieces: Sequence[int]) -> bool:
+        return sum(prod(self.expression.nodes[piece].shape) for piece in pieces) >= prod(shape)
+
+    def _write_stage(self, targets: Sequence[_Target]) -> list[str]:
+        """The lines of one stage, which writes results whose axes are among those of the first."""
+        first = targets[0]
+        shape = self.expression.nodes[first.node].shape
+        written = {target.buffer for target in targets}
+        stored = {node: buffer for node, buffer in self.stored.items() if buffer not in written}
+        axes = [self.loops.index(f"o{first.node}_{at}", size) for at, size in enumerate(shape)]
+        demand: Demand | None = None
+        for _ in range(2):  # the second time it is known which loops run along which axes
+            demand = Demand(
+                self.expression,
+                inputs=self.signature.inputs,
+                stored=stored,
+                loops=self.loops,
+                known=self.known,
+                before=demand,
+            )
+            stores = [self._store_of(demand, target, shape, axes) for target in targets]
+        return self._write_nest(first.node, stores, [atom for index in axes for atom, _ in index.terms])
+
+    def _store_of(self, demand: Demand, target: _Target, shape: Shape, axes: Sequence[AxisIndex]) -> Store:
+        own = self.expression.nodes[target.node].shape
+        indices = _matching_axes(own, shape, axes)
+        terms = [
+            (atom, step * stride)
+            for index, stride in zip(indices, target.strides, strict=True)
+            for atom, step in index.terms
+        ]
+        value = demand.value(target.node, join_axes(own, indices))
+        return Store(value, target.buffer, make_access(target.offset, terms))
+
+    def _write_nest(self, node: int, stores: Sequence[Store], atoms: Sequence[Atom]) -> list[str]:
+        """Write a stage with the chosen loop on the partitions, else with the first that can be written."""
+        stores, atoms = merge_loops(stores, atoms)
+        choices = {_name(atom): atom for atom in _row_choices(stores, atoms)}
+        self.choices[node] = list(choices)
+        wanted = [self.rows[node]] if self.rows.get(node, "") in choices else list(choices)
+        failures: list[Exception] = []
+        for name in wanted:
+            try:
+                return self._write_layout(stores, choices[name], atoms)
+            except (UntranslatableError, StoredNeededError) as failure:
+                failures.append(failure)
+        needed = [failure for failure in failures if isinstance(failure, StoredNeededError)]
+        unstored = [failure for failure in needed if failure.node not in self.stored and failure.node != node]
+        raise (unstored or failures)[0]
+
+    def _write_layout(self, stores: Sequence[Store], row: Atom | None, atoms: tuple[Atom, ...]) -> list[str]:
+        if row is not None and not all(row in store.access.atoms for store in stores):
+            raise UntranslatableError("results that do not share the loop on the partitions")
+        values = [store.value for store in stores]
+        items = {item for value in values for item in value.walk()}
+        bound = frozenset().union(*(item.bound for item in items))
+        bound |= {item.along for item in items if isinstance(item, Scan)}
+        outer = tuple(atom for atom in atoms if atom != row and _is_batch(values, atom))
+        if bound & {*outer}:
+            raise UntranslatableError("a loop of independent products that is also walked inside")
+        nest = Nest(_limit_free(outer, row, atoms, bound), row, atoms)
+        used = 0
+        for max_held in _HELD_OPERANDS:
+            names, tables = deepcopy((self.names, self.tables))
+            context = StageContext(
+                nest=nest,
+                names=names,
+                tables=tables,
+                makers=_MAKERS,
+                transpose=combine.make_transposed,
+                uses=_count_uses(values),
+                sums={i.value: i for i in items if isinstance(i, Reduce) and i.function == "add"},
+                max_held=max_held,
+            )
+            for store in stores:
+                _write_store(context, store)
+            used = context.used_bytes
+            if used <= SBUF_BYTES:
+                self.names, self.tables = names, tables
+                return _join_levels(context)
+        raise UntranslatableError(f"tiles of {used} bytes per partition, {SBUF_BYTES} are there")
+
+
+def _name(atom: Atom | None) -> str | None:
+    return atom.name if atom else None
+
+
+def _count_uses(values: Sequence[Value]) -> Counter[Value]:
+    """How many operations use each value; a result counts as one more use."""
+    items = {item for value in values for item in value.walk()}
+    return Counter(values) + Counter(operand for item in items for operand in item.operands)
+
+
+def _matching_axes(own: Shape, shape: Shape, axes: Sequence[AxisIndex]) -> list[AxisIndex]:
+    """The first result's loops for a result whose axes are some of its axes, in order."""
+    found: list[AxisIndex] = []
+    at = 0
+    for size in own:
+        if size == 1:
+            found.append(AxisIndex())
+            continue
+        while at < len(shape) and shape[at] != size:
+            at += 1
+        if at == len(shape):
+            raise UntranslatableError("results of different axes")
+        found.append(axes[at])
+        at += 1
+    return found
+
+
+def _row_choices(stores: Sequence[Store], atoms: Sequence[Atom]) -> list[Atom | None]:
+    """The loops that may lie on the partitions, best first; None: a single partition is used."""
+    values = [store.value for store in stores]
+    loads = {item for value in values for item in value.walk() if isinstance(item, Load)}
+
+    def cost(atom: Atom) -> tuple[bool, bool, int, int]:
+        accesses = [*(item.access for item in loads), *(store.access for store in stores)]
+        scattered = sum(prod(a.size for a in item.atoms) for item in accesses if item.stride(atom) == 1)
+        is_blocked = any(blocker(value, atom) is not None for value in values)
+        return is_blocked, _is_batch(values, atom), scattered, -min(atom.size, PARTITIONS)
+
+    return [*sorted(atoms, key=cost), None]
+
+
+def _is_batch(values: Sequence[Value], atom: Atom) -> bool:
+    """Whether both operands of a product depend on a loop that is not summed over."""
+    return any(
+        atom in left.atoms and atom in right.atoms
+        for value in values
+        for item in value.walk()
+        if isinstance(item, Contract)
+        for left, right in item.pairs
+    )
+
+
+def _limit_free(
+    outer: tuple[Atom, ...], row: Atom | None, atoms: Sequence[Atom], bound: frozenset[Atom]
+) -> tuple[Atom, ...]:
+    """Move free loops outside until a tile is not too long; loops that are summed over stay inside."""
+    found = [*outer]
+    inside = [atom for atom in atoms if atom != row and atom not in found]
+    movable = [atom for atom in inside if atom not in bound]
+    while prod(atom.size for atom in inside) > _MAX_FREE and movable:
+        first = movable.pop(0)
+        if len(inside) > 1:
+            found.append(first)
+            inside.remove(first)
+            continue
+        divisor = max(part for part in range(1, _MAX_FREE + 1) if first.size % part == 0)
+        if divisor > 1:
+            raise SplitNeededError(first, divisor)
+    return tuple(atom for atom in atoms if atom in found)
+
+
+def _write_store(context: StageContext, store: Store) -> None:
+    nest = context.nest
+    tile = context.tile(store.value, nest.row)
+    atoms = store.access.atoms
+    level = max([nest.level(store.value), *(at + 1 for at, atom in enumerate(nest.outer) if atom in atoms)])
+    if nest.row is not None and nest.row_tiles > 1:
+        level = len(nest.outer) + 1
+    lines = context.levels[level]
+    tile = _turned_for_store(context, store, tile)
+    inside = [atom for atom in atoms if atom != tile.partition]
+    free = tuple(sorted((a for a in inside if a == nest.row or a not in nest.outer), key=nest.rank))
+    if tile.partition is None or tile.partition == nest.row:
+        free = tuple(atom for atom in free if atom != nest.row)
+    if store.buffer.dtype != "float32":
+        tile = _narrowed(context, store, tile, lines)
+    with context.rows(lines, tile.partition) as rows:
+        whole = Tile(tile.name, tile.partition, free, tile.chunks)
+        target = array_text(
+            store.buffer, store.access, runs=context.runs(whole, rows, {}), fixed=context.variables
+        )
+        lines.add(f"nisa.dma_copy(dst={target}, src={context.view(tile, rows, free)})")
+
+
+def _narrowed(context: StageContext, store: Store, tile: Tile, lines: Lines) -> Tile:
+    """The tile in the type of the array that it is written to."""
+    narrow = context.new_tile("result", tile.partition, tile.free, lines, dtype=store.buffer.dtype)
+    with context.rows(lines, tile.partition) as rows:
+        target, source = (context.view(item, rows, tile.free) for item in (narrow, tile))
+        lines.add(f"nisa.tensor_copy(dst={target}, src={source})")
+    return narrow
+
+
+def _turned_for_store(context: StageContext, store: Store, tile: Tile) -> Tile:
+    """The tile as it is, or transposed if its partitions would be written element by element."""
+    wide = [atom for atom in tile.free if store.access.stride(atom) > 1]
+    if tile.partition is None or store.access.stride(tile.partition) != 1 or not wide:
+        return tile
+    if store.value not in {held for held, _ in context.tiles} or tile.partition not in store.value.atoms:
+        return tile
+    widest = max(wide, key=lambda atom: atom.size)
+    return context.transpose(context, store.value, widest, context.nest.free_atoms(store.value, widest))
+
+
+def _join_levels(context: StageContext) -> list[str]:
+    """The lines of a stage: each level inside the loop of the level before."""
+    nest = context.nest
+    found: list[str] = []
+    for level, lines in enumerate(context.levels):
+        if level and level <= len(nest.outer):
+            atom = nest.outer[level - 1]
+            found.append(
+                f"{INDENT * (level - 1)}for {context.variables[atom]} in nl.affine_range({atom.size}):"
+            )
+        elif level and nest.row is not None:
+            found.append(f"{INDENT * (level - 1)}for i_row in nl.affine_range({nest.row_tiles}):")
+            if nest.is_ragged(nest.row):
+                count = f"rows = min({nest.row_tile}, {nest.row.size} - {context.row_start()})"
+                found.append(INDENT * level + count)
+        found += lines.lines
+    return found

@@ -1,0 +1,200 @@
+"""Makes operations of a loop nest in the form that instructions have.
+
+Functions that no instruction computes are composed of those that some do; numbers are folded; a sum of
+products of matrices becomes one contraction, which the tensor engine adds up by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from targets.base import UntranslatableError
+from targets.nki.translation.access import Atom
+from targets.nki.translation.values import Binary, Contract, Number, Reduce, Unary, Value
+
+ACTIVATIONS = frozenset({"exp", "log", "tanh", "sqrt", "rsqrt", "sigmoid", "erf", "sin", "arctan", "sign"})
+"""Functions of one value that an engine computes."""
+
+COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "equal", "not_equal"})
+TURNED = {
+    "less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal",
+}  # fmt: skip
+COMPARISONS = frozenset({*TURNED, "equal", "not_equal"})
+_ALU = COMMUTATIVE | TURNED.keys() | {"subtract", "power"}
+_OTHER_NAMES = {
+    "abs": "absolute", "fabs": "absolute", "fmax": "maximum", "fmin": "minimum", "mod": "remainder",
+    "true_divide": "divide", "positive": "copy",
+}  # fmt: skip
+
+
+def make_unary(node: int, name: str, value: Value) -> Value:
+    """Return a function of one value."""
+    name = _OTHER_NAMES.get(name, name)
+    if isinstance(value, Number):
+        with np.errstate(all="ignore"):
+            return Number(node, float(getattr(np, name)(value.number)))
+    if name in ACTIVATIONS | {"absolute", "reciprocal"}:
+        return Unary(node, name, value)
+    if name not in _COMPOSED:
+        raise UntranslatableError(f"no instruction computes np.{name}")
+    return _COMPOSED[name](node, value)
+
+
+def _number(node: int, number: float) -> Number:
+    return Number(node, number)
+
+
+_COMPOSED: dict[str, Callable[[int, Value], Value]] = {
+    "copy": lambda _, x: x,
+    "negative": lambda node, x: make_binary(node, "multiply", x, _number(node, -1.0)),
+    "square": lambda node, x: make_binary(node, "multiply", x, x),
+    "log1p": lambda node, x: Unary(node, "log", make_binary(node, "add", x, _number(node, 1.0))),
+    "expm1": lambda node, x: make_binary(node, "subtract", Unary(node, "exp", x), _number(node, 1.0)),
+    "exp2": lambda node, x: Unary(node, "exp", make_binary(node, "multiply", x, _number(node, math.log(2)))),
+    "log2": lambda node, x: make_binary(
+        node, "multiply", Unary(node, "log", x), _number(node, 1 / math.log(2))
+    ),
+    "log10": lambda node, x: make_binary(
+        node, "multiply", Unary(node, "log", x), _number(node, 1 / math.log(10))
+    ),
+    "relu": lambda node, x: make_binary(node, "maximum", x, _number(node, 0.0)),
+    "logical_not": lambda node, x: make_binary(node, "equal", x, _number(node, 0.0)),
+    "sinh": lambda node, x: make_binary(
+        node,
+        "multiply",
+        make_binary(
+            node, "subtract", Unary(node, "exp", x), Unary(node, "exp", make_unary(node, "negative", x))
+        ),
+        _number(node, 0.5),
+    ),
+    "cosh": lambda node, x: make_binary(
+        node,
+        "multiply",
+        make_binary(node, "add", Unary(node, "exp", x), Unary(node, "exp", make_unary(node, "negative", x))),
+        _number(node, 0.5),
+    ),
+}
+
+
+def make_binary(node: int, name: str, left: Value, right: Value) -> Value:
+    """Return a function of two values, numbers folded and on the right where that is possible."""
+    name = _OTHER_NAMES.get(name, name)
+    if isinstance(left, Number) and isinstance(right, Number):
+        with np.errstate(all="ignore"):
+            return Number(node, float(getattr(np, name)(left.number, right.number)))
+    if isinstance(left, Number) and name in COMMUTATIVE | TURNED.keys():
+        name, left, right = TURNED.get(name, name), right, left
+    if name == "divide":
+        return _divide(node, left, right)
+    if name == "power":
+        return _power(node, left, right)
+    if name in _MASKS:
+        return _MASKS[name](node, left, right)
+    if name not in _ALU:
+        raise UntranslatableError(f"no instruction computes np.{name}")
+    if isinstance(right, Number):
+        return _with_number(node, name, left, right.number)
+    if name == "add" and isinstance(left, Contract) and isinstance(right, Contract):
+        return Contract(node, left.pairs + right.pairs, left.over + right.over)
+    return Binary(node, name, left, right)
+
+
+def _with_number(node: int, name: str, left: Value, number: float) -> Value:
+    """A function of a value and a number, without what changes nothing."""
+    if (name, number) in {("add", 0.0), ("subtract", 0.0), ("multiply", 1.0)}:
+        return left
+    if (name, number) == ("multiply", 0.0):
+        return Number(node, 0.0)
+    if name == "subtract":
+        name, number = "add", -number
+    inner = left.right if isinstance(left, Binary) and left.function == name == "multiply" else None
+    if isinstance(left, Binary) and isinstance(inner, Number):
+        return Binary(node, name, left.left, Number(node, inner.number * number))
+    return Binary(node, name, left, Number(node, number))
+
+
+_MASKS: dict[str, Callable[[int, Value, Value], Value]] = {
+    "logical_and": lambda node, x, y: make_binary(node, "multiply", _truth(node, x), _truth(node, y)),
+    "logical_or": lambda node, x, y: make_binary(node, "maximum", _truth(node, x), _truth(node, y)),
+    "bitwise_and": lambda node, x, y: make_binary(node, "multiply", _truth(node, x), _truth(node, y)),
+    "bitwise_or": lambda node, x, y: make_binary(node, "maximum", _truth(node, x), _truth(node, y)),
+}
+
+
+def _truth(node: int, value: Value) -> Value:
+    if isinstance(value, Binary) and value.function in COMPARISONS:
+        return value
+    return make_binary(node, "not_equal", value, Number(node, 0.0))
+
+
+def _divide(node: int, left: Value, right: Value) -> Value:
+    if isinstance(right, Number):
+        return make_binary(node, "multiply", left, Number(node, 1.0 / right.number))
+    inverse = make_unary(node, "reciprocal", right)
+    if isinstance(right, Unary) and right.function == "sqrt":
+        inverse = Unary(node, "rsqrt", right.value)
+    return make_binary(node, "multiply", left, inverse)
+
+
+def _power(node: int, base: Value, exponent: Value) -> Value:
+    """Powers by multiplication and roots where the exponent is a known multiple of a half."""
+    if not isinstance(exponent, Number):
+        return Binary(node, "power", base, exponent)
+    halves = exponent.number * 2
+    if halves != round(halves) or abs(halves) > 32:
+        return Binary(node, "power", base, exponent)
+    count, root = divmod(abs(round(halves)), 2)
+    found: Value | None = None
+    if root:
+        found = Unary(node, "rsqrt" if halves < 0 and not count else "sqrt", base)
+    square = base
+    while count:
+        if count % 2:
+            found = square if found is None else make_binary(node, "multiply", found, square)
+        count //= 2
+        square = make_binary(node, "multiply", square, square) if count else square
+    if found is None:
+        return Number(node, 1.0)
+    is_inverse = halves < 0 and not (isinstance(found, Unary) and found.function == "rsqrt")
+    return make_unary(node, "reciprocal", found) if is_inverse else found
+
+
+def make_reduction(node: int, name: str, value: Value, over: Sequence[Atom]) -> Value:
+    """Return a value combined over loops; a sum over a product's batch joins what the product sums over."""
+    mine = tuple(atom for atom in over if atom in value.atoms)
+    copies = math.prod(atom.size for atom in over if atom not in value.atoms)
+    if name == "multiply" and copies > 1:
+        value, copies = _power(node, value, Number(node, float(copies))), 1
+    if not mine:
+        found = value
+    elif name == "add" and isinstance(value, Contract) and _sums_whole_products(value, mine):
+        found = replace(value, node=node, over=tuple((*mine, *own) for own in value.over))
+    else:
+        found = Reduce(node, name, value, mine)
+    if name == "add" and copies > 1:
+        return make_binary(node, "multiply", found, Number(node, float(copies)))
+    return found
+
+
+def _sums_whole_products(value: Contract, over: Sequence[Atom]) -> bool:
+    return all(atom in left.atoms and atom in right.atoms for left, right in value.pairs for atom in over)
+
+
+def make_contraction(node: int, left: Value, right: Value, over: Sequence[Atom]) -> Value:
+    """Return the sum over loops of left * right."""
+    shared = [atom for atom in over if atom in left.atoms and atom in right.atoms]
+    lone = [atom for atom in over if atom not in shared]
+    if len(lone) == len(over) or isinstance(left, Number) or isinstance(right, Number):
+        return make_reduction(node, "add", make_binary(node, "multiply", left, right), over)
+    if lone:
+        sums = [atom for atom in lone if atom in left.atoms]
+        left = make_reduction(node, "add", left, sums) if sums else left
+        sums = [atom for atom in lone if atom in right.atoms]
+        right = make_reduction(node, "add", right, sums) if sums else right
+        copies = math.prod(atom.size for atom in lone if atom not in left.atoms | right.atoms)
+        left = make_binary(node, "multiply", left, Number(node, float(copies)))
+    return Contract(node, ((left, right),), (tuple(shared),))

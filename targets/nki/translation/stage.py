@@ -1,0 +1,274 @@
+"""One loop nest in the making: its loops and lines, its tiles, and how an instruction names parts of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from targets.base import UntranslatableError
+from targets.nki.translation.access import Access, Atom
+from targets.nki.translation.demand import StoredNeededError
+from targets.nki.translation.hbm import Run
+from targets.nki.translation.layout import PARTITIONS, Nest, blocker, is_scattered
+from targets.nki.translation.text import Lines, NameTable, sum_text
+from targets.nki.translation.values import Array, Buffer, Load, Reduce, Scan, Value
+
+Box = Mapping[Atom, tuple[str, str | int]]
+"""Parts of free loops that an instruction works on: by loop the start (text) and the count."""
+
+SBUF_BYTES = 176 * 1024
+"""Bytes of a partition that a stage's tiles may take, less than there are: loops overlap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A value, and the elements of an array in HBM that it is written to."""
+
+    value: Value
+    buffer: Buffer
+    access: Access
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A tile on the chip: its name, the loop on its partitions, its free loops, and its number of chunks."""
+
+    name: str
+    partition: Atom | None
+    free: tuple[Atom, ...]
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The partitions that an instruction works on: how many (text or number), and the chunk's variable."""
+
+    count: str | int
+    chunk: str | None
+    start: str
+
+
+@dataclass
+class StageContext:
+    """What the makers of tiles share: loops, lines by level, names, known tables, and the tiles so far."""
+
+    nest: Nest
+    names: NameTable
+    tables: KnownTables
+    makers: Mapping[type[Value], Maker]
+    transpose: Maker
+    uses: Counter[Value]
+    sums: Mapping[Value, Reduce]
+    max_held: int
+    """float32 per partition of the largest operand of a product that is loaded as a whole."""
+    tiles: dict[tuple[Value, Atom | None], Tile] = field(default_factory=dict)
+    levels: list[Lines] = field(default_factory=list)
+    used_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        depth = len(self.nest.outer) + (self.nest.row_tiles > 1)
+        self.levels = [Lines(depth=level) for level in range(depth + 1)]
+
+    def tile(self, value: Value, partition: Atom | None) -> Tile:
+        """Return a tile with this loop on the partitions that holds a value; make it if there is none.
+
+        Raises:
+            StoredNeededError: an operation has to be stored by a stage before this one.
+            UntranslatableError: no instructions make it.
+        """
+        key = value, partition
+        if key not in self.tiles:
+            self.tiles[key] = self._make(value, partition)
+        return self.tiles[key]
+
+    def _make(self, value: Value, partition: Atom | None) -> Tile:
+        free = self.nest.free_atoms(value, partition)
+        row = self.nest.row
+        along = value.bound | ({value.along} if isinstance(value, Scan) else frozenset())
+        if row in along and self.nest.row_tiles > 1:
+            raise StoredNeededError(value.node)  # a tile holds part of the rows only
+        blocking = blocker(value, partition)
+        if blocking is not None and (partition not in value.atoms or partition == row):
+            raise StoredNeededError(blocking.node)
+        scattered = isinstance(value, Load) and is_scattered(value, partition, free)
+        if blocking is not None or scattered:
+            return self.transpose(self, value, partition, free)
+        return self.makers[type(value)](self, value, partition, free)
+
+    def is_single_use(self, value: Value) -> bool:
+        """Whether only one operation uses a value, and no tile holds it yet."""
+        return self.uses[value] == 1 and not any(held == value for held, _ in self.tiles)
+
+    def is_column(self, value: Value, partition: Atom | None) -> bool:
+        """Whether a value is one number for each partition."""
+        return not self.nest.free_atoms(value, partition)
+
+    def stored_needed(self, value: Value) -> StoredNeededError:
+        """The error that asks for an operation's result to be stored by a stage before."""
+        return StoredNeededError(value.node)
+
+    def lines(self, value: Value) -> Lines:
+        """The lines of the level that a value is made at."""
+        return self.levels[self.nest.level(value)]
+
+    @property
+    def variables(self) -> Mapping[Atom, str]:
+        """The variables of the outer loops."""
+        return {atom: f"i_{at}" for at, atom in enumerate(self.nest.outer)}
+
+    def row_start(self) -> str:
+        """The first row of the present tile, as text."""
+        return f"i_row * {self.nest.row_tile}" if self.nest.row_tiles > 1 else "0"
+
+    def row_count(self) -> str | int:
+        """The rows of the present tile."""
+        row = self.nest.row
+        return "rows" if row is not None and self.nest.is_ragged(row) else self.nest.row_tile
+
+    def new_tile(
+        self,
+        stem: str,
+        partition: Atom | None,
+        free: Sequence[Atom],
+        lines: Lines,
+        dtype: str = "float32",
+    ) -> Tile:
+        """Declare a tile in SBUF."""
+        name, chunks = self.names.new(stem), self.nest.chunks(partition)
+        height = self.height(partition)
+        sizes = [height, *([chunks] if chunks > 1 else []), *(self.nest.width(atom) for atom in free)]
+        sizes += [1] if not free else []
+        self.used_bytes += 4 * prod(sizes[1:])
+        shape = ", ".join(map(str, sizes))
+        lines.add(f"{name} = nl.ndarray(({shape}), dtype=nl.{dtype}, buffer=nl.sbuf)")
+        return Tile(name, partition, tuple(free), chunks)
+
+    def height(self, partition: Atom | None) -> int:
+        """How many partitions a tile has."""
+        return 1 if partition is None else min(PARTITIONS, partition.size)
+
+    @contextmanager
+    def rows(self, lines: Lines, partition: Atom | None) -> Iterator[Rows]:
+        """Go through the chunks of the partitions; instructions added meanwhile work on one chunk."""
+        with ExitStack() as stack:
+            if partition is None:
+                yield Rows(1, None, "0")
+            elif partition == self.nest.row and lines is not self.levels[-1]:
+                yield Rows(self.nest.row_tile, None, "0")  # the same in every row
+            elif partition == self.nest.row:
+                yield Rows(self.row_count(), None, self.row_start())
+            elif self.nest.chunks(partition) == 1:
+                yield Rows(partition.size, None, "0")
+            else:
+                yield self._enter_chunks(stack, lines, partition)
+
+    def _enter_chunks(self, stack: ExitStack, lines: Lines, partition: Atom) -> Rows:
+        chunk = self.names.new("i_chunk")
+        stack.enter_context(lines.loop(chunk, self.nest.chunks(partition)))
+        start = f"{chunk} * {PARTITIONS}"
+        if not self.nest.is_ragged(partition):
+            return Rows(PARTITIONS, chunk, start)
+        count = self.names.new("count")
+        lines.add(f"{count} = min({PARTITIONS}, {partition.size} - {start})")
+        return Rows(count, chunk, start)
+
+    def runs(self, tile: Tile, rows: Rows, boxes: Box) -> list[Run | int]:
+        """The loops that an instruction walks over a tile, for an array in HBM."""
+        found: list[Run | int] = [Run(tile.partition, rows.start, rows.count)] if tile.partition else [1]
+        found += [self.run(atom, boxes) for atom in tile.free]
+        return found if tile.free else [*found, 1]
+
+    def run(self, atom: Atom, boxes: Box) -> Run:
+        """The walk over a free loop: a box of it, the present tile of the row loop, or all of it."""
+        if atom in boxes:
+            return Run(atom, *boxes[atom])
+        if atom == self.nest.row:
+            return Run(atom, self.row_start(), self.row_count())
+        return Run(atom, "0", atom.size)
+
+    def view(
+        self,
+        tile: Tile,
+        rows: Rows,
+        free: Sequence[Atom],
+        boxes: Box | None = None,
+        fixed: Mapping[Atom, str] | None = None,
+    ) -> str:
+        """A tile for one instruction whose free loops are these; it is repeated along those it lacks.
+
+        A box takes a part of a free loop, (start, count); `fixed` takes one element of a loop.
+        """
+        boxes, fixed = boxes or {}, fixed or {}
+        height = self.height(tile.partition)
+        texts = [":" if str(rows.count) == str(height) else f"0:{rows.count}"]
+        texts += [rows.chunk or "0"] if tile.chunks > 1 else []
+        texts += [fixed[atom] if atom in fixed else self._free_text(atom, boxes) for atom in tile.free]
+        texts += [":"] if not tile.free else []
+        own = [atom for atom in tile.free if atom not in fixed]
+        name = tile.name if all(text == ":" for text in texts) else f"{tile.name}[{', '.join(texts)}]"
+        return self._repeated(name, own, free, boxes, has_unit=not tile.free)
+
+    def _free_text(self, atom: Atom, boxes: Box) -> str:
+        if atom in boxes:
+            start, count = boxes[atom]
+            return f"{start} : {sum_text(start, count)}" if start != "0" else f"0:{count}"
+        ragged = atom == self.nest.row and self.nest.is_ragged(atom)
+        return f"0:{self.row_count()}" if ragged else ":"
+
+    def _repeated(
+        self,
+        name: str,
+        own: Sequence[Atom],
+        free: Sequence[Atom],
+        boxes: Box,
+        *,
+        has_unit: bool,
+    ) -> str:
+        left = list(own)
+        for at, atom in enumerate(free):
+            if left and left[0] == atom:
+                left.pop(0)
+                continue
+            count = (
+                boxes[atom][1] if atom in boxes else self.row_count() if atom == self.nest.row else atom.size
+            )
+            name += (
+                f".broadcast({at + 1}, {count})"
+                if has_unit
+                else f".expand_dim({at + 1}).broadcast({at + 1}, {count})"
+            )
+            has_unit = False
+        if left:
+            raise UntranslatableError(f"loops in an order that no instruction reads: {own} as {free}")
+        return name
+
+
+Maker = Callable[[StageContext, Value, Atom | None, tuple[Atom, ...]], Tile]
+"""Makes a tile of a value, with a loop on the partitions and the free loops inside."""
+
+
+@dataclass
+class KnownTables:
+    """Known numbers that a kernel loads, each kept once."""
+
+    names: NameTable
+    lines: list[str] = field(default_factory=list)
+    _held: dict[tuple[tuple[int, ...], bytes], Buffer] = field(default_factory=dict)
+
+    def buffer(self, numbers: Array) -> Buffer:
+        """Return the array in HBM that holds these numbers."""
+        kept = np.ascontiguousarray(numbers, np.float32)
+        key = kept.shape, kept.tobytes()
+        if key not in self._held:
+            name = self.names.new("table")
+            self.lines.append(
+                f'{name} = nl.shared_constant(np.frombuffer(bytes.fromhex("{kept.tobytes().hex()}"), '
+                f"np.float32).reshape({kept.shape}))"
+            )
+            self._held[key] = Buffer(name, kept.shape)
+        return self._held[key]

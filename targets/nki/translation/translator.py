@@ -1,0 +1,105 @@
+"""What `agentctl` uses: kernels from a reference's formula, and the work that the formula needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from remote.judge.identity.expression import (
+    ArrayExpression,
+    ExpressionNode,
+    InvalidExpressionError,
+    load_expression,
+)
+from seeds.spec import ProblemSpec
+from targets.base import UntranslatableError
+from targets.nki.translation.kernel import RESERVED, KernelWriter, Signature
+from targets.nki.translation.simplify import ACTIVATIONS
+from targets.nki.translation.values import Buffer
+
+_LAYOUTS = 3
+"""Layouts that are written for each loop nest."""
+
+
+def write_kernels(spec: ProblemSpec, size: str, formula: bytes) -> list[str]:
+    """Return kernels that compute a reference's formula, in different layouts; the likely best comes first.
+
+    Raises:
+        UntranslatableError: there is no translation; the message names what is in the way.
+    """
+    expression = _load(spec, size, formula)
+    signature = _signature(spec, size)
+    writer = KernelWriter(expression, signature)
+    found = [writer.write()]
+    for node, rows in writer.choices.items():
+        for row in rows[:_LAYOUTS]:
+            try:
+                found.append(KernelWriter(expression, signature, rows={node: row}).write())
+            except UntranslatableError:
+                continue  # this layout does not fit; others do
+    return list(dict.fromkeys(found))
+
+
+def estimate_work(spec: ProblemSpec, size: str, formula: bytes) -> dict[str, int]:
+    """Return the work of a formula as `[work]` in `problem.toml` counts it.
+
+    Products that a constant mask follows are not counted: a kernel may skip what the mask hides.
+    """
+    expression = _load(spec, size, formula)
+    needed = list(_needed(expression))
+    masked = any(expression.nodes[node.args[0]].shape for node in needed if node.kind == "select")
+    flops = 0 if masked else sum(_product_flops(expression, node) for node in needed)
+    counted = [node for node in needed if node.kind in {"unary", "binary", "reduce"}]
+    functions = [node for node in counted if node.kind == "unary" and node.params[0] in ACTIVATIONS]
+    return {
+        "matmul_flops": flops,
+        "other_flops": sum(prod(node.shape) for node in counted),
+        "activation_elements": max((prod(node.shape) for node in functions), default=0),
+    }
+
+
+def _product_flops(expression: ArrayExpression, node: ExpressionNode) -> int:
+    if node.kind != "matmul":
+        return 0
+    return 2 * prod(node.shape) * expression.nodes[node.args[0]].shape[-1]
+
+
+def _needed(expression: ArrayExpression) -> Iterator[ExpressionNode]:
+    seen: set[int] = set()
+    todo = [*expression.outputs]
+    while todo:
+        number = todo.pop()
+        if number not in seen:
+            seen.add(number)
+            todo += expression.nodes[number].args
+            yield expression.nodes[number]
+
+
+def _load(spec: ProblemSpec, size: str, formula: bytes) -> ArrayExpression:
+    dims = spec.dims(size)
+    try:
+        return load_expression(formula, [item.resolve_shape(dims) for item in spec.inputs])
+    except InvalidExpressionError as error:
+        raise UntranslatableError(str(error)) from None
+
+
+def _signature(spec: ProblemSpec, size: str) -> Signature:
+    dims = spec.dims(size)
+    taken = {*RESERVED, spec.name}
+    inputs = tuple(
+        Buffer(_free_name(item.name, taken), item.resolve_kernel_shape(dims), item.dtype)
+        for item in spec.inputs
+    )
+    outputs = tuple(
+        Buffer(_free_name(item.name, taken), item.resolve_shape(dims), item.dtype) for item in spec.outputs
+    )
+    scalars = iter([_free_name(item.name, taken) for item in spec.scalars])
+    arguments = spec.call_arguments([item.name for item in inputs], lambda _: next(scalars))
+    return Signature(spec.name, tuple(arguments), inputs, outputs)
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
