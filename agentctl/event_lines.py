@@ -156,6 +156,8 @@ def _describe_evaluation(event: EvaluationCompleted) -> str:
         text += f", {found.bottleneck}{'' if idle else '-bound'}"
     if found.error is not None:
         text += f": {_format_error(found.error)}"
+    for warning in found.warnings:
+        text += f"; warning: {_format_error(warning)}"
     if event.where is not None:
         text += f", on {event.where.host}{'' if event.where.compares else ', whose times may not compare'}"
     return text + (f"; known from {event.cached_from}" if event.cached_from else "")

@@ -195,6 +195,7 @@ def make_answer(run: EvaluationContext, outcome: JudgeOutcome, toolchain: str) -
         target=run.request.target,
         toolchain=toolchain,
         level=run.level,
+        warnings=outcome.warnings,
     )
     artefacts = {} if profile is None else {digest_of(profile): profile}
     return EvaluationAnswer(

@@ -168,11 +168,16 @@ class ProblemSpec(FrozenModel):
             read_bytes=sum(item.nbytes(dims) for item in self.inputs),
             write_bytes=sum(item.nbytes(dims) for item in self.outputs),
             matmul_flops=evaluate_expression(self.work.matmul_flops, dims),
-            matmul_dtype=self.work.matmul_dtype,
+            matmul_dtype=self._products_dtype(),
             other_flops=evaluate_expression(self.work.other_flops, dims),
             activation_elements=evaluate_expression(self.work.activation_elements, dims),
             elementwise_elements=evaluate_expression(self.work.elementwise_elements, dims),
         )
+
+    def _products_dtype(self) -> str:
+        """The type whose rate products may use: a narrower one if some array has it."""
+        narrow = [item.dtype for item in (*self.inputs, *self.outputs) if "float16" in item.dtype]
+        return narrow[0] if narrow and self.work.matmul_dtype == "float32" else self.work.matmul_dtype
 
 
 def parse_spec(data: bytes) -> tuple[ProblemSpec | None, list[str]]:

@@ -169,6 +169,7 @@ def _format_verdict(name: str, evaluation: Evaluation, shares: dict[str, float |
         where = f" line {error.line}:" if error.line is not None else ""
         lines.append(f" {where} {error.message} [{error.code}]")
         lines += [f"  hint: {error.hint}"] if error.hint else []
+    lines += [f"  warning: {one.message} [{one.code}]" for one in evaluation.warnings]
     if evaluation.rel_l2:
         worst = max(evaluation.rel_l2.values())
         lines.append(

@@ -130,6 +130,7 @@ class JudgeOutcome(FrozenModel):
     benchmark: Benchmark | None = None
     profile: str | None = None
     bottleneck: str | None = None
+    warnings: tuple[ErrorInfo, ...] = ()
     stage_ms: dict[str, float] = Field(default_factory=dict)
 
 

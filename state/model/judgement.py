@@ -26,6 +26,10 @@ PREFILTER_STAGE = "sim_"
 """The prefix of stages in which a model looked at a kernel before a device did."""
 
 
+def _is_empty(value: object) -> bool:
+    return not value
+
+
 class Verdict(StrEnum):
     """The judge's verdict on a candidate. An infrastructure error is not a verdict: see EvaluationFailed."""
 
@@ -121,7 +125,8 @@ class Evaluation(FrozenModel):
     to that stage. `profile` is the blob of the counters (JSON), `bottleneck` their
     one-word summary. `code` is the digest of the normalised syntax tree, which identifies duplicates. `level`
     is the requested one, or a higher one if the gain was suspiciously large; before levels existed,
-    everything was compared.
+    everything was compared. `warnings` say what a person should look at although the verdict stands; they are
+    written only if there are any, so that logs from before they existed keep their hashes.
     """
 
     verdict: Verdict
@@ -136,6 +141,7 @@ class Evaluation(FrozenModel):
     target: str
     toolchain: str
     level: Level = Level.WHOLE
+    warnings: tuple[ErrorInfo, ...] = Field(default=(), exclude_if=_is_empty)
 
     @property
     def is_correct(self) -> bool:

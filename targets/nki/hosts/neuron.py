@@ -17,7 +17,6 @@ from remote.errors import InfrastructureError
 from remote.evaluation_context import EvaluationContext, rejected_outcome
 from remote.jail_backends import JailLimits
 from remote.judge.job import JudgeOutcome
-from remote.judge.rejection import RejectedError
 from remote.local import LocalEvaluator
 from remote.ssh.device_facts import DeviceFacts
 from remote.ssh.errors import HostFullError, HostProtocolError
@@ -46,7 +45,7 @@ from remote.ssh.steps import (
 from seeds.problem_files import KERNEL_FILE
 from state.model import ErrorInfo, Verdict
 from targets.nki.hosts import profile_summary as summary
-from targets.nki.judge.program import require_plausible_latency
+from targets.nki.judge.program import warn_implausible
 
 COMPILER_LIMITS = JailLimits(
     cpu_s=1800, wall_s=3600, memory_bytes=64 << 30, file_bytes=4 << 30, open_files=1024, processes=4096,
@@ -105,24 +104,29 @@ class NeuronDevice:
         protocol = protocol_for(run.request.target)
         async with run.time_stage("benchmark"):
             parent = self._measured.get(_kernel_key(run, run.request.base_ms))
-            for _ in range(protocol.rounds):
-                samples, beside = await self._run_round(steps, run, compiled, parent)
-                if is_steady(samples, protocol):
-                    break
-            else:
-                return outcome.model_copy(update=_unstable_fields(samples, protocol))
-        found, asked = summarise_samples(samples), run.request
-        try:
-            require_plausible_latency(
-                found.latency_ms, run.problem.spec, asked.size, asked.target, said="measured"
-            )
-        except RejectedError as rejected:
-            fields = {"verdict": rejected.verdict, "stage": "benchmark", "error": rejected.error}
-            return outcome.model_copy(update=fields)
+            samples, beside = await self._measure_steadily(steps, run, compiled, parent)
+            if is_steady(samples, protocol) and _warn_implausible(samples, run):
+                # A bound may be wrong, a measurement too: measure once more before people are told.
+                samples, beside = await self._measure_steadily(steps, run, compiled, parent)
+        if not is_steady(samples, protocol):
+            return outcome.model_copy(update=_unstable_fields(samples, protocol))
+        found, warnings = summarise_samples(samples), _warn_implausible(samples, run)
         self._remember_kernel(_kernel_key(run, found.latency_ms), compiled.key)
         async with run.time_stage("profile"):
             profiled = await self._profile_kernel(steps, run, compiled, beside)
-        return outcome.model_copy(update={"stage": "profile", "benchmark": found, **profiled})
+        fields = {"stage": "profile", "benchmark": found, "warnings": warnings, **profiled}
+        return outcome.model_copy(update=fields)
+
+    async def _measure_steadily(
+        self, steps: EvaluationSteps, run: EvaluationContext, compiled: CompiledKernel, parent: str | None
+    ) -> tuple[tuple[float, ...], float | None]:
+        """Take rounds until one is steady; return the last."""
+        protocol = protocol_for(run.request.target)
+        for _ in range(protocol.rounds):
+            samples, beside = await self._run_round(steps, run, compiled, parent)
+            if is_steady(samples, protocol):
+                break
+        return samples, beside
 
     async def sample_times(
         self,
@@ -250,6 +254,13 @@ def _compile_failure(reader: AnswerReader, told: Any) -> JudgeOutcome | None:
         f"the compiler ended with status {reader.read_integer('exit_status')} and left no NEFF: {last[:500]}"
     )
     return rejected_outcome(Verdict.COMPILE_ERROR, "compile", "no_artefact", text)
+
+
+def _warn_implausible(samples: tuple[float, ...], run: EvaluationContext) -> tuple[ErrorInfo, ...]:
+    """The warning that a measured latency is below what the device's peak rates allow, if it is."""
+    latency_ms, asked = summarise_samples(samples).latency_ms, run.request
+    found = warn_implausible(latency_ms, run.problem.spec, asked.size, asked.target, said="measured")
+    return (found,) if found else ()
 
 
 def _unstable_fields(samples: tuple[float, ...], protocol: TimingProtocol) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from nki_sim import protocol, targets
@@ -31,7 +31,7 @@ from remote.judge.numerics import output_fault
 from remote.judge.rejection import RejectedError
 from seeds import ProblemSpec
 from state.model import Benchmark, ErrorInfo, FormulaIdentity, Verdict, canonical_json
-from targets.nki.bounds import tight_bound_ms
+from targets.nki.bounds import physical_bound, products_bound_ms
 from targets.nki.judge.declared_shapes import with_declared_shapes
 from targets.nki.judge.failures import reject_kernel_error
 from targets.nki.judge.identity.stage import identify
@@ -45,9 +45,6 @@ _MAX_PROFILE_LINES = 10
 
 TIMELINE_PARTS = 160
 """Number of equal time slices of a run for which a profile lists the busy queues: what a screen can show."""
-
-FASTEST_MATMUL_DTYPE = "bfloat16"
-"""The fastest type that float32 products can be composed of: FP8 needs more products than it is faster."""
 
 
 @dataclass
@@ -113,6 +110,7 @@ class _Judgement:
             profile=profile,
             bottleneck=explanation.bottleneck,
             error=untimed,
+            warnings=warn_of_products(benchmark.latency_ms, program, self.job.target) if benchmark else (),
         )
 
     def read_programs(self, target: targets.Target) -> tuple[Program, Program]:
@@ -251,7 +249,7 @@ def timing_error(program: Program) -> ErrorInfo | None:
 
 def _make_benchmark(found: Forecast, job: JudgeJob) -> Benchmark:
     predicted = run_timing(lambda: uncertainty.predict_interval(found))
-    require_plausible_latency(predicted.latency_ms, job.spec, job.size, job.target)
+    require_plausible_prediction(predicted.latency_ms, job.spec, job.size, job.target)
     return Benchmark(
         latency_ms=predicted.latency_ms,
         lo_ms=predicted.lo_ms,
@@ -262,15 +260,38 @@ def _make_benchmark(found: Forecast, job: JudgeJob) -> Benchmark:
     )
 
 
-def require_plausible_latency(
-    latency_ms: float, spec: ProblemSpec, size: str, target: str, *, said: str = "predicted"
-) -> None:
-    """Reject a latency that no legal kernel can reach; float32 products may use faster 16-bit ones."""
-    work = replace(spec.minimal_work(size), matmul_dtype=FASTEST_MATMUL_DTYPE)
-    bound_ms = tight_bound_ms(work, target)
-    if latency_ms < bound_ms:
-        text = f"{said} {latency_ms:.6g} ms, no honest kernel can be under {bound_ms:.6g} ms"
-        raise RejectedError(Verdict.RUNTIME_ERROR, "faster_than_bound", text)
+def require_plausible_prediction(latency_ms: float, spec: ProblemSpec, size: str, target: str) -> None:
+    """Reject a prediction below what the device's peak rates allow in the fastest known way.
+
+    Raises:
+        RejectedError: a flaw of the model, or work left out.
+    """
+    found = warn_implausible(latency_ms, spec, size, target, said="predicted")
+    if found is not None:
+        raise RejectedError(Verdict.RUNTIME_ERROR, found.code, found.message)
+
+
+def warn_implausible(
+    latency_ms: float, spec: ProblemSpec, size: str, target: str, *, said: str
+) -> ErrorInfo | None:
+    """Return a warning if a latency is below what the device's peak rates allow, else None."""
+    bound = physical_bound(spec.minimal_work(size), target)
+    if latency_ms >= bound.ms:
+        return None
+    text = f"{said} {latency_ms:.6g} ms, no known kernel can be under {bound.ms:.6g} ms ({bound.source})"
+    return ErrorInfo(code="faster_than_bound", message=text)
+
+
+def warn_of_products(latency_ms: float, program: Program, target: str) -> tuple[ErrorInfo, ...]:
+    """Return a warning if a prediction is below the time of the program's own products at their peak rate."""
+    bound_ms = products_bound_ms(program, target)
+    if latency_ms >= bound_ms:
+        return ()
+    text = (
+        f"predicted {latency_ms:.6g} ms, but its products, as it computes them, take {bound_ms:.6g} ms at "
+        "the tensor engine's peak rate"
+    )
+    return (ErrorInfo(code="faster_than_products", message=text),)
 
 
 def _busy_timeline(timeline: Timeline) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from targets.nki.judge.normalise import code_digest
 from targets.nki.judge.program import (
     read_program,
     require_hardware_rules,
-    require_plausible_latency,
+    require_plausible_prediction,
     run_timing,
     timing_error,
 )
@@ -68,7 +68,7 @@ def _predict_program(job: PredictJob, reply: bytes) -> PredictedLatency:
             require_hardware_rules(program, target)
         latency_ms = run_timing(lambda: forecast_program(program, target)).latency_ms
         if job.size is not None:
-            require_plausible_latency(latency_ms, job.spec, job.size, job.target)
+            require_plausible_prediction(latency_ms, job.spec, job.size, job.target)
         return PredictedLatency(latency_ms=latency_ms, instructions=instructions)
     except RejectedError as rejected:
         return PredictedLatency(instructions=instructions, error=rejected.error)

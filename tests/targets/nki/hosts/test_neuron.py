@@ -142,7 +142,6 @@ DESERVED = {
         "os.kill(os.getpid(), signal.SIGSEGV)", "0.5", Verdict.RUNTIME_ERROR, "execute", "device_crash",
     ),
     "unsteady": (RIGHT, "0.5 0.6", Verdict.UNSTABLE, "benchmark", "unsteady"),
-    "faster than light": (RIGHT, "0.0001", Verdict.RUNTIME_ERROR, "benchmark", "faster_than_bound"),
 }  # fmt: skip
 
 
@@ -160,6 +159,17 @@ async def test_a_kernel_gets_what_it_deserves(case, evaluator, jobs, silu, monke
     rounds = [job.prefer for job in jobs.asked if job.step == "benchmark"]
     if verdict is Verdict.UNSTABLE:
         assert rounds == [1, 2, 3]
+
+
+async def test_a_measurement_below_the_bound_is_repeated_and_warned_of_but_not_refused(evaluator, jobs, silu):
+    found = (await judged(evaluator, silu, kernel(silu, takes="0.0001"))).evaluation
+    assert found.is_correct
+    assert found.benchmark.latency_ms == 0.0001
+    (warning,) = found.warnings
+    assert warning.code == "faster_than_bound"
+    assert "measured 0.0001 ms" in warning.message
+    assert "GB/s of HBM" in warning.message
+    assert [job.step for job in jobs.asked if job.cores].count("benchmark") == 2
 
 
 REFUSED = {"load": ("execute", "device_load"), "benchmarked": ("benchmark", "device_error")}
