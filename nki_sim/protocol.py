@@ -1,8 +1,9 @@
 """Wire protocol of the jailed tracer: one JSON request in, one framed reply out.
 
 Request: {"source", "filename", "entry", "args": [argument], "kwargs": {name: argument}, "target", "lnc",
-"limits": {"max_instructions"}}; only the source is required. An argument is {"shape", "dtype"}, {"value":
-null, boolean, number or text}, {"list": [argument]}, {"tuple": [argument]} or {"dict": {name: argument}}.
+"repeat", "limits": {"max_instructions"}}; only the source is required. `repeat` asks for several traces that
+must be equal. An argument is {"shape", "dtype"}, {"value": null, boolean, number or text}, {"list":
+[argument]}, {"tuple": [argument]} or {"dict": {name: argument}}.
 Reply: magic, kind (P program, E error), u64 length, payload; nothing may follow. The reader does not trust
 any part of a reply. A batch sends one request per line and gets the replies one after another.
 """
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"NKISIMRP"
 _HEAD = struct.Struct("<8scQ")
-_FIELDS = frozenset({"source", "filename", "entry", "args", "kwargs", "target", "lnc", "limits"})
+_FIELDS = frozenset({"source", "filename", "entry", "args", "kwargs", "target", "lnc", "repeat", "limits"})
 _LIMITS = frozenset({"max_instructions"})
 
 
@@ -53,6 +54,10 @@ def decode_request(text: str) -> dict[str, Any]:
         if type(request["lnc"]) is not int:
             raise InputError(f"lnc is an integer, not {str(request['lnc'])[:80]}")
         given["lnc"] = request["lnc"]
+    if request.get("repeat") is not None:
+        if type(request["repeat"]) is not bool:
+            raise InputError(f"repeat is true or false, not {str(request['repeat'])[:80]}")
+        given["repeat"] = request["repeat"]
     try:
         args = decode_argument({"list": request.get("args", [])})
         kwargs = decode_argument({"dict": request.get("kwargs") or {}})

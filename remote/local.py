@@ -183,7 +183,7 @@ class LocalEvaluator:
 
     async def _run_tracer(self, run: EvaluationContext) -> JailResult:
         dims = run.problem.spec.dims(run.request.size)
-        asked = self._tracer.request(run.source.decode(), run.problem, dims, run.request.target)
+        asked = self._tracer.request(run.source.decode(), run.problem, dims, run.request.target, repeat=True)
         return await self._run_in_jail(asked)
 
     async def _run_in_jail(self, request: bytes, *flags: str) -> JailResult:

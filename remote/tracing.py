@@ -27,8 +27,13 @@ class Tracer(Protocol):
         """Return the program to run in the jail; with `--batch` it answers one request per line."""
         ...
 
-    def request(self, source: str, problem: Problem, dims: Mapping[str, int], target: str) -> bytes:
-        """Return the request to trace a kernel, on one line."""
+    def request(
+        self, source: str, problem: Problem, dims: Mapping[str, int], target: str, *, repeat: bool = False
+    ) -> bytes:
+        """Return the request to trace a kernel, on one line.
+
+        `repeat`: refuse it if it builds another program when it is called or loaded again.
+        """
         ...
 
 

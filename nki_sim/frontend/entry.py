@@ -24,6 +24,7 @@ from nki_sim.frontend.modules import MODULES, create_module, install_modules, re
 from nki_sim.frontend.recorder import Recorder
 from nki_sim.frontend.storage import fail
 from nki_sim.garbage_collection import rare_garbage_collection
+from nki_sim.program import wire
 
 __all__ = ["MODULES", "TracedKernel", "trace_bytes", "trace_function"]
 
@@ -52,25 +53,57 @@ def trace_bytes(
     filename: str = "kernel.py",
     lnc: int | None = None,
     max_instructions: int = MAX_INSTRUCTIONS,
+    repeat: bool = False,
 ) -> bytes:
     """Run the kernel of `source` on shapes and return bytes for `Program.from_bytes`.
 
+    With `repeat` the kernel is called once more, and once in its file loaded anew: the program must be the
+    same each time, or the one that is looked at is not the one that runs later.
+
     Raises:
-        KernelError: the kernel does not parse, breaks a rule or raises.
+        KernelError: the kernel does not parse, breaks a rule or raises, or builds different programs.
         TargetError: unknown target.
     """
     tree = _parse_source(source, filename)
     chosen = targets.load(target)
     place = KernelOrigin(filename)
-    module = create_module("kernel", filename)
-    with _install_namespaces(source), register_module(module), targeting(chosen), map_kernel_errors(place):
-        kernel = _execute_module(tree, module, entry)
-        kernel = kernel if lnc is None else kernel[lnc]
-        recorder = kernel.recorder(
-            chosen, filename, max_instructions=max_instructions, names=_assigned_names(tree)
-        )
-        recorder.analyse_source(tree)
-        return _trace_programs(kernel, args, kwargs or {}, recorder, place).program
+    names = _assigned_names(tree)
+
+    def trace_calls(count: int) -> Iterator[bytes]:
+        """Load the file and call its kernel; the file's own state lasts from call to call."""
+        module = create_module("kernel", filename)
+        with register_module(module):
+            kernel = _execute_module(tree, module, entry)
+            kernel = kernel if lnc is None else kernel[lnc]
+            for _ in range(count):
+                recorder = kernel.recorder(chosen, filename, max_instructions=max_instructions, names=names)
+                recorder.analyse_source(tree)
+                yield _trace_programs(kernel, args, kwargs or {}, recorder, place).program
+
+    with _install_namespaces(source), targeting(chosen), map_kernel_errors(place):
+        if not repeat:
+            return next(trace_calls(1))
+        first, again = trace_calls(2)
+        (anew,) = trace_calls(1)
+        for other, when in ((again, "when it is called again"), (anew, "when its file is loaded again")):
+            if not _is_same_program(first, other):
+                text = f"the kernel builds another program {when}"
+                hint = "let the program depend on the arguments only, not on what ran before"
+                fail("trace_differs", text, hint)
+        return first
+
+
+def _is_same_program(one: bytes, other: bytes) -> bool:
+    """Whether two programs are equal but for the names of their tensors, which nothing computes with."""
+    if one == other:
+        return True
+    return _unpack_nameless(one) == _unpack_nameless(other)
+
+
+def _unpack_nameless(program: bytes) -> tuple[dict[str, Any], dict[str, memoryview]]:
+    header, columns = wire.unpack(program)
+    header["sites"] = [site[1:] for site in header["sites"]]
+    return header, columns
 
 
 @contextmanager

@@ -37,8 +37,10 @@ class NkiTracer:
             limits=limits,
         )
 
-    def request(self, source: str, problem: Problem, dims: Mapping[str, int], target: str) -> bytes:
-        """Return the request to trace a kernel, on one line."""
+    def request(
+        self, source: str, problem: Problem, dims: Mapping[str, int], target: str, *, repeat: bool = False
+    ) -> bytes:
+        """Return the request to trace a kernel, on one line; with `repeat` its program must not change."""
         spec = problem.spec
         arrays = [
             {"shape": item.resolve_kernel_shape(dict(dims)), "dtype": item.dtype} for item in spec.inputs
@@ -48,6 +50,7 @@ class NkiTracer:
             "filename": NKI.kernel_file,
             "args": spec.call_arguments(arrays, lambda value: {"value": value}),
             "target": target,
+            "repeat": repeat,
             "limits": {"max_instructions": MAX_INSTRUCTIONS},
         }
         return json.dumps(fields).encode()

@@ -14,6 +14,7 @@ from tests.adversarial.attacks import (
     formulas,
     language,
     numbers,
+    repeats,
     replies,
     resources,
     shortcuts,
@@ -24,7 +25,7 @@ from tests.support.sweeps import parametrize_sweep
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-MODULES = (numbers, formulas, shortcuts, walls, escapes, replies, resources, language)
+MODULES = (numbers, formulas, shortcuts, repeats, walls, escapes, replies, resources, language)
 ATTACKS = tuple(attack for module in MODULES for attack in module.ATTACKS)
 UNRULED = [attack for attack in ATTACKS if attack.unruled is not None]
 

@@ -247,3 +247,44 @@ def test_a_real_package_wins_over_the_shims(tmp_path: Path) -> None:
 def test_the_toolchain_names_package_model_and_format() -> None:
     model = f"nki_sim {nki_sim.__version__} model {nki_sim.MODEL_VERSION}"
     assert nki_sim.toolchain() == f"{model} format {wire.VERSION}"
+
+
+COUNTING = """import nki.isa as nisa
+
+CALLS = []
+
+
+@nki.jit
+def kernel(x):
+    CALLS.append(1)
+    out = nl.ndarray(x.shape, nl.float32, nl.shared_hbm)
+    t = nl.ndarray((128, 512), nl.float32, nl.sbuf, name=f"t{len(CALLS)}")
+    nisa.dma_copy(dst=t, src=x)
+    for _ in range(TIMES):
+        nisa.activation(dst=t, op=nl.exp, data=t)
+    nisa.dma_copy(dst=out, src=t)
+    return out
+"""
+
+
+def counting(times: str) -> str:
+    return "import nki\nimport nki.language as nl\n" + COUNTING.replace("TIMES", times)
+
+
+def test_a_program_must_be_the_same_at_every_call_if_that_is_asked_for() -> None:
+    text = counting("len(CALLS)")
+    assert answer_request(request(text))[0] == 0
+    with pytest.raises(KernelError, match="another program when it is called again") as caught:
+        protocol.parse_reply(answer_request(request(text, repeat=True))[1])
+    assert caught.value.code == "trace_differs"
+
+
+def test_names_of_tensors_may_differ_from_call_to_call() -> None:
+    found = [answer_request(request(counting("2"), repeat=repeat)) for repeat in (True, False)]
+    assert found[0] == found[1]
+    assert found[0][0] == 0
+
+
+def test_repeat_is_a_boolean() -> None:
+    with pytest.raises(InputError, match="repeat is true or false, not 3"):
+        protocol.decode_request(request("", repeat=3))

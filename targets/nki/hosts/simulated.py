@@ -62,7 +62,11 @@ class SimulatedDevice:
     ) -> CompiledKernel | JudgeOutcome:
         """Trace the kernel; return the verdict where that failed."""
         dims = run.problem.spec.dims(run.request.size)
-        asked = NkiTracer().request(run.source.decode(), run.problem, dims, run.request.target).decode()
+        asked = (
+            NkiTracer()
+            .request(run.source.decode(), run.problem, dims, run.request.target, repeat=True)
+            .decode()
+        )
         key = artefact_key(steps, asked, str(self._limits))
         payload = {
             "artefact": key,

@@ -94,6 +94,27 @@ KERNELS = tuple(
     Honest(idea, "silu", kernel)
     for idea, kernel in (
         (
+            "names of tiles that count on from call to call",
+            body(
+                ROWS,
+                "    number = len(NAMES)",
+                "    NAMES.append(number)",
+                *(
+                    "    " + line.replace("nl.sbuf)", f"nl.sbuf, name=f't{{number}}-{at}')")
+                    for at, line in enumerate(one(128, 2048, "a:a + 128, :"))
+                ),
+            ).replace("@nki.jit", "NAMES = []\n\n\n@nki.jit"),
+        ),
+        (
+            "rows worked out once and remembered",
+            defined(
+                "@lru_cache(maxsize=None)\ndef starts(size):\n    return tuple(range(0, size, 128))",
+                "for a in starts(x.shape[0]):",
+                "    block(a, a + 128, 0, 2048)",
+                imports="from functools import lru_cache",
+            ),
+        ),
+        (
             "a frozen dataclass with properties",
             defined(
                 FROZEN,

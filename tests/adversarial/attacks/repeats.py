@@ -1,0 +1,68 @@
+"""Kernels that build another program the next time: what is judged is not what runs later."""
+
+from __future__ import annotations
+
+from tests.adversarial.model import Attack, broken, edit
+
+TILES = "        for i_n in nl.affine_range(n // TILE_N):"
+SHORTCUT = """
+            if i_n and not first:
+                place = (slice(i_m * TILE_M, (i_m + 1) * TILE_M), slice(i_n * TILE_N, (i_n + 1) * TILE_N))
+                nisa.dma_copy(dst=out[place], src=x[place])
+                continue"""
+
+
+def only_once(state: str, is_first: str) -> str:
+    """Return `silu` that leaves out its second half of columns except where `is_first`."""
+    return edit(
+        "silu",
+        ("@nki.jit", f"{state}\n\n\n@nki.jit"),
+        ("    out = nl", f"    first = {is_first}\n    out = nl"),
+        (TILES, TILES + SHORTCUT),
+    )
+
+
+IN_A_CLASS = """class Calls:
+    count = 0
+
+    @classmethod
+    def add(cls):
+        cls.count += 1
+        return cls.count"""
+IN_A_DEFAULT = """def add(calls=[]):
+    calls.append(1)
+    return len(calls)"""
+IN_A_GENERATOR = """def count():
+    n = 0
+    while True:
+        n += 1
+        yield n
+
+
+def take(made=[]):
+    if not made:
+        made.append(count())
+    return next(made[0])"""
+
+ATTACKS = (
+    Attack(
+        "right at its first call only: a list of the module",
+        only_once("CALLS = []", "not CALLS\n    CALLS.append(1)"),
+        broken("trace_differs"),
+    ),
+    Attack(
+        "right at its first call only: a class that counts",
+        only_once(IN_A_CLASS, "Calls.add() == 1"),
+        broken("trace_differs"),
+    ),
+    Attack(
+        "right at its first call only: a default argument",
+        only_once(IN_A_DEFAULT, "add() == 1"),
+        broken("trace_differs"),
+    ),
+    Attack(
+        "right at its first call only: a generator that goes on",
+        only_once(IN_A_GENERATOR, "take() == 1"),
+        broken("trace_differs"),
+    ),
+)
