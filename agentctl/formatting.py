@@ -44,6 +44,7 @@ from state.model import (
     LearntSequence,
     LearntTechnique,
     Level,
+    NumericalStability,
     PauseCause,
     Role,
     RunConfig,
@@ -137,6 +138,15 @@ def format_speedup(value: float | None) -> str:
 
 def format_percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f} %"
+
+
+def format_stability(found: NumericalStability) -> str:
+    """Return what rounding makes of a formula, as a line."""
+    compared = "at most" if found.verdict == "stable" else "more than"
+    return (
+        f"stability: {found.verdict}, error {found.rel_l2:.2g} on inputs far from zero for their spread, "
+        f"{compared} the {found.tolerance:.2g} of float32"
+    )
 
 
 def format_identity(found: FormulaIdentity) -> str:

@@ -64,14 +64,20 @@ class EvaluationContext:
             self.stage_ms[stage] = (time.perf_counter() - started) * 1e3
 
 
-def select_input_sets(run: EvaluationContext) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the input sets whose outputs a level compares: on whole outputs, and on tiles."""
+def select_input_sets(
+    run: EvaluationContext, *, at_home: bool = False
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the input sets whose outputs a level compares: on whole outputs, and on tiles.
+
+    Where kernels run `at_home`, one set is drawn by its secret, which no host gets.
+    """
     spec = run.problem.spec
     seeds = spec.seeds[: LEVELS[run.level]]
     # The first seed is also judged in tiles: most wrong kernels fail there already.
     rest = [str(seed) for seed in spec.seeds if seed not in seeds[1:]]
     audited = suite.WHOLE_SETS if run.level is Level.WHOLE else ()
-    return (*map(str, seeds), *audited), (*rest, *suite.adversarial_sets(spec))
+    hidden = (suite.SECRET_SET,) if at_home else ()
+    return (*map(str, seeds), *audited), (*rest, *hidden, *suite.adversarial_sets(spec))
 
 
 def read_blob(blobs: BlobReader, digest: Digest) -> bytes:
@@ -195,6 +201,7 @@ def make_answer(run: EvaluationContext, outcome: JudgeOutcome, toolchain: str) -
         target=run.request.target,
         toolchain=toolchain,
         level=run.level,
+        stability=outcome.stability,
         warnings=outcome.warnings,
     )
     artefacts = {} if profile is None else {digest_of(profile): profile}

@@ -192,7 +192,7 @@ class LocalEvaluator:
 
     async def _compare_outputs(self, run: EvaluationContext, reply: bytes) -> JudgeOutcome:
         """Judge a traced program on what the level compares."""
-        wholes, sets = select_input_sets(run)
+        wholes, sets = select_input_sets(run, at_home=True)
         async with run.time_stage("references"):
             found = await self._references.load_files(
                 run.problem, run.request.size, wholes=wholes, tiles=sets, expression=True

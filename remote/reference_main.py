@@ -51,7 +51,7 @@ def main() -> int:
     if request["excerpts"]:
         _check_relations(reference, spec)
         tiles = make_tile_pool(spec, request["size"], request["secret"])
-        _write_excerpts(reference, spec, request["size"], tiles, request["excerpts"])
+        _write_excerpts(reference, spec, request, tiles)
     if request["expression"] is not None:
         with os.fdopen(request["expression"], "wb") as file:
             file.write(_record_expression(folder, spec, request["size"]))
@@ -85,13 +85,13 @@ def _record_expression(folder: Path, spec: ProblemSpec, size: str) -> bytes:
 def _write_excerpts(
     reference: Callable[..., Any],
     spec: ProblemSpec,
-    size: str,
+    request: Mapping[str, Any],
     tiles: Sequence[OutputTile],
-    files: Mapping[str, int],
 ) -> None:
+    size, secret = request["size"], request["secret"]
     found = make_tiled_reference(reference, spec, size)
-    for name, descriptor in files.items():
-        inputs, marks = _draw_inputs(spec, size, name)
+    for name, descriptor in request["excerpts"].items():
+        inputs, marks = _draw_inputs(spec, size, name, secret)
         with np.errstate(all="ignore"):
             truth = found.evaluate(inputs, tiles)
             error = found.reordering_error(inputs, tiles, truth)
@@ -126,12 +126,12 @@ def _check_relations(reference: Callable[..., Any], spec: ProblemSpec) -> None:
 
 
 def _draw_inputs(
-    spec: ProblemSpec, size: str, name: str
+    spec: ProblemSpec, size: str, name: str, secret: str
 ) -> tuple[list[Array], list[seed_stream.GeneratorStates]]:
     """Draw the inputs of a set; for a seed, also the states that allow drawing parts."""
     if name.isdecimal():
         return seed_stream.draw_with_states(spec, size, int(name))
-    return suite.draw_set(spec, size, name), []
+    return suite.draw_set(spec, size, name, secret), []
 
 
 def _load_reference(folder: Path, spec: ProblemSpec) -> Callable[..., Any]:

@@ -46,7 +46,7 @@ def _digest_files(*paths: Path) -> str:
 
 
 _DRAWS = (
-    _ROOM.parent / "seeds" / "inputs.py",
+    *(_ROOM.parent / "seeds" / name for name in ("distributions.py", "inputs.py")),
     *(_ROOM / "judge" / name for name in ("input_cache.py", "spans.py", "seed_stream.py", "suite.py")),
 )
 _INPUTS = _digest_files(*_DRAWS)

@@ -1,23 +1,23 @@
 """Draws the input arrays for a seed: the same on every machine with the same NumPy.
 
 One generator per seed, `numpy.random.default_rng(seed)`, draws the inputs in the order of the spec, in
-float32; then they are scaled and cast. Inputs are never stored, only drawn again.
+float32 (integers in float64); then they are scaled and cast. Inputs are never stored, only drawn again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from seeds.distributions import LEAST_POSITIVE, OFFSET, parse_distribution
 from seeds.spec import InputSpec, ProblemSpec
 
 Array = NDArray[Any]
 
-_DISTRIBUTIONS: dict[str, Callable[[Array], Array]] = {"normal": lambda x: x, "abs_normal": np.abs}
+_BELOW_ONE = np.float32(1 - 2.0**-24)
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
@@ -38,7 +38,39 @@ def draw_inputs(spec: ProblemSpec, size: str, seed: int) -> list[Array]:
 
 def draw_elements(item: InputSpec, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
     """Return the next elements of an input; drawing in parts gives the same values as drawing at once."""
-    values = _DISTRIBUTIONS[item.distribution](generator.standard_normal(shape, dtype=np.float32))
+    one = parse_distribution(item.distribution)
+    if one.kind == "integers":
+        drawn = np.floor(generator.random(shape) * (one.high - one.low + 1)) + one.low
+        return (drawn * item.scale).astype(dtype_of(item.dtype), copy=False)
+    if one.kind == "zero_one":
+        values = generator.random(shape, dtype=np.float32)
+    else:
+        values = fit_distribution(item, generator.standard_normal(shape, dtype=np.float32))
     if item.scale != 1.0:
         values *= np.float32(item.scale)
     return values.astype(dtype_of(item.dtype), copy=False)
+
+
+def fit_distribution(item: InputSpec, values: Array) -> Array:
+    """Return numbers around zero with spread one as numbers of the input's distribution, at scale one.
+
+    Zeros stay zero where the distribution has zero, and larger numbers become larger ones.
+    """
+    one = parse_distribution(item.distribution)
+    if one.kind == "integers":
+        middle = min(max(0.0, one.low), one.high)
+        reach = max(one.high - middle, middle - one.low) / 4
+        return np.clip(np.rint(middle + values.astype(np.float64) * reach), one.low, one.high)
+    if one.kind == "zero_one":
+        return np.minimum(np.abs(values) / 4, _BELOW_ONE)
+    if one.kind == "abs_normal":
+        return np.abs(values)
+    if one.kind == "positive":
+        return np.maximum(np.abs(values), values.dtype.type(LEAST_POSITIVE))
+    return values + values.dtype.type(OFFSET) if one.kind == "shifted" else values
+
+
+def clip_integers(item: InputSpec, values: Array) -> Array:
+    """Return values that lie where a seed's may: made inputs of integers are no larger than drawn ones."""
+    one = parse_distribution(item.distribution)
+    return np.clip(values, one.low * item.scale, one.high * item.scale)

@@ -11,14 +11,21 @@ from dataclasses import dataclass
 from math import prod
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StrictBool, StrictInt, StringConstraints, ValidationError
+from pydantic import AfterValidator, Field, StrictBool, StrictInt, StringConstraints, ValidationError
 
 from seeds import faults
+from seeds.distributions import parse_distribution
 from seeds.errors import UnknownSizeError
 from seeds.expressions import evaluate_expression
 from state.model import FrozenModel
 
 ITEMSIZE_BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2, "int32": 4}
+
+
+def _check_distribution(text: str) -> str:
+    parse_distribution(text)
+    return text
+
 
 IdentifierName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=64)]
 SingleLine = Annotated[str, StringConstraints(pattern=r"^[^\n]+$", max_length=200)]
@@ -26,6 +33,7 @@ DType = Literal["float32", "bfloat16", "float16", "int32"]
 Dimension = Annotated[int, Field(ge=1, le=1 << 24)]
 SizeExpression = Annotated[int, Field(ge=0)] | str
 Shape = Annotated[tuple[SizeExpression, ...], Field(min_length=1, max_length=8)]
+DistributionName = Annotated[str, AfterValidator(_check_distribution)]
 ScalarValue = StrictBool | StrictInt | Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 
@@ -45,9 +53,9 @@ class ArgumentSpec(FrozenModel):
 
 
 class InputSpec(ArgumentSpec):
-    """An input and its distribution: `normal` is N(0, scale^2), `abs_normal` its absolute value."""
+    """An input and its distribution (`seeds.distributions`), whose numbers are multiplied by `scale`."""
 
-    distribution: Literal["normal", "abs_normal"] = "normal"
+    distribution: DistributionName = "normal"
     scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     kernel_shape: Shape | None = None
     """The shape in which kernels get it, with the same elements in the same order; by default `shape`."""

@@ -181,7 +181,7 @@ def _format_array(item: ArgumentSpec) -> str:
 
 
 def _format_distribution(item: InputSpec) -> str:
-    drawn = {"normal": "N(0, 1)", "abs_normal": "|N(0, 1)|"}[item.distribution]
+    drawn = {"normal": "N(0, 1)", "abs_normal": "|N(0, 1)|"}.get(item.distribution, item.distribution)
     return drawn if item.scale == 1.0 else f"{item.scale:g} * {drawn}"
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agentctl.app import Session, common_options
-from agentctl.formatting import LEVELS, format_identity, format_latency, format_percent
+from agentctl.formatting import LEVELS, format_identity, format_latency, format_percent, format_stability
 from agentctl.run_flags import (
     effective_from_flags,
     load_named_problem,
@@ -177,6 +177,8 @@ def _format_verdict(name: str, evaluation: Evaluation, shares: dict[str, float |
         )
     if evaluation.identity is not None:
         lines.append(f"  {format_identity(evaluation.identity)}")
+    if evaluation.stability is not None:
+        lines.append(f"  {format_stability(evaluation.stability)}")
     if evaluation.benchmark is not None:
         peak, tight = (
             format_percent(shares["percent_of_peak"]),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Never
+from typing import Literal, Never
 from zipfile import BadZipFile
 
 import numpy as np
@@ -19,15 +19,19 @@ from remote.judge import seed_stream, tiles
 from remote.judge.numerics import Array, BadReferenceError
 from remote.judge.rejection import RejectedError
 from remote.judge.seed_stream import GeneratorStates
-from remote.judge.suite import EXTREME_SETS
+from remote.judge.suite import EXTREME_SETS, SHIFTED_SET
 from seeds.inputs import dtype_of
-from state.model import Verdict
+from state.model import NumericalStability, Verdict
 
 TOLERANCE_FACTOR = 8.0
 """How much worse than an honest reordering a kernel may be: other exact formulas round more often."""
 
 LOOSEST_TOLERANCE = 1e-2
 """Sets whose tolerance would be above this are not judged: after cancellation nothing is left to compare."""
+
+
+GROSS_ERROR = 0.1
+"""On shifted lines an honest formula may lose most of its digits, but not all."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,17 @@ def set_tolerance(name: str, honest: float, own: float) -> float | None:
         return own if TOLERANCE_FACTOR * honest <= own else None
     tolerance = max(own, TOLERANCE_FACTOR * honest)
     return tolerance if tolerance <= max(own, LOOSEST_TOLERANCE) else None
+
+
+def refusing_tolerance(name: str, tolerance: float) -> float:
+    """Return the error from which on a kernel is refused, for a set that is judged with a tolerance."""
+    return max(tolerance, GROSS_ERROR) if name == SHIFTED_SET else tolerance
+
+
+def assess_stability(error: float, tolerance: float) -> NumericalStability:
+    """Return what the error on the set of shifted lines says about a formula."""
+    verdict: Literal["stable", "unstable"] = "stable" if error < tolerance else "unstable"
+    return NumericalStability(verdict=verdict, rel_l2=error, tolerance=tolerance)
 
 
 def describe_set(name: str) -> str:

@@ -15,16 +15,20 @@ import numpy as np
 
 from remote.judge import sketch, tiles
 from remote.judge.comparison import (
+    assess_stability,
     describe_set,
     load_reference_tiles,
     load_whole_output,
     refuse_outputs,
+    refusing_tolerance,
     set_tolerance,
 )
 from remote.judge.job import HostOutputs, JudgeJob, OutputPiece
 from remote.judge.numerics import Array, BadReferenceError, is_comparable
 from remote.judge.rejection import RejectedError
+from remote.judge.suite import SHIFTED_SET
 from seeds.inputs import dtype_of
+from state.model import NumericalStability
 
 DOUBT_FACTOR = 1 + 6 * sqrt(2 / sketch.BINS)
 """Six standard deviations of a sketch: errors within this factor of the tolerance are computed exactly."""
@@ -62,6 +66,7 @@ class ReturnedOutputs:
     by_set: dict[str, float] = field(default_factory=dict)
     """The tolerance of each set whose tiles were judged."""
     unsure: list[int] = field(default_factory=list)
+    stability: NumericalStability | None = None
 
     def __post_init__(self) -> None:
         self.tolerance = self.job.spec.rel_l2
@@ -110,7 +115,9 @@ class ReturnedOutputs:
                 truth = excerpt.truth[number]
                 found = self._measure_difference(piece, data[at], truth)
                 worst.append(self._relative_error(found, _l2_norm(truth) or floors[number], tolerance, at))
-            self._judge_errors(name, worst, tolerance, describe_set(name))
+            self._judge_errors(name, worst, refusing_tolerance(name, tolerance), describe_set(name))
+            if name == SHIFTED_SET:
+                self.stability = assess_stability(max(item[0] for item in worst), tolerance)
 
     def _judge_shown_whole(
         self, shown: HostOutputs, data: Sequence[bytes], name: str, paths: Sequence[str]

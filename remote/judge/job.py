@@ -5,7 +5,15 @@ from __future__ import annotations
 from pydantic import ConfigDict, Field
 
 from seeds import ProblemSpec
-from state.model import Benchmark, ErrorInfo, FormulaIdentity, FrozenModel, PredictedLatency, Verdict
+from state.model import (
+    Benchmark,
+    ErrorInfo,
+    FormulaIdentity,
+    FrozenModel,
+    NumericalStability,
+    PredictedLatency,
+    Verdict,
+)
 
 Box = tuple[tuple[int, int], ...]
 """(first, end) along each dimension of an output."""
@@ -130,6 +138,7 @@ class JudgeOutcome(FrozenModel):
     benchmark: Benchmark | None = None
     profile: str | None = None
     bottleneck: str | None = None
+    stability: NumericalStability | None = None
     warnings: tuple[ErrorInfo, ...] = ()
     stage_ms: dict[str, float] = Field(default_factory=dict)
 

@@ -1,12 +1,14 @@
 """The inputs that a kernel is judged on: those of the problem's seeds, and sets made to catch wrong kernels.
 
 Random normal numbers are too kind: partial maxima, forgotten epsilons and terms that hardly count pass with
-them. The other sets fill these gaps. They depend on the specification alone, so every process draws the same.
+them. The other sets fill these gaps. They depend on the specification alone, so every process draws the same;
+all but `SECRET_SET`, which depends on the home's secret too: no kernel can be made for it.
 Large arrays repeat a block of prime length, because copying is cheaper than drawing.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -15,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remote.judge.spans import InputSource, SpanReader
-from seeds.inputs import draw_inputs, dtype_of
+from seeds.distributions import OFFSET
+from seeds.inputs import clip_integers, draw_inputs, dtype_of, fit_distribution
 from seeds.spec import InputSpec, ProblemSpec
 
 Array = NDArray[Any]
@@ -29,6 +32,12 @@ _TAIL_FRACTION = 8  # masked sets: the last 1/8 of each axis
 
 WHOLE_SETS = ("outliers", "flipped")
 """Sets on which audits compare whole outputs: large values of either sign, everywhere."""
+
+SECRET_SET = "secret"  # noqa: S105  a name, not a secret
+"""The set that the home's secret draws."""
+
+SHIFTED_SET = "shifted"
+"""The set that shows how stable a formula is; only gross errors refuse a kernel there."""
 
 EXTREME_SETS = frozenset({"huge", "tiny"})
 """Sets that count only if an honest evaluation stays within the problem's own tolerance."""
@@ -73,6 +82,13 @@ def _outliers(_: int, shape: Shape, generator: np.random.Generator) -> SpanReade
         return values
 
     return span
+
+
+def _shifted_lines(index: int, shape: Shape, generator: np.random.Generator) -> SpanReader:
+    """Lines far above and far below zero in turn, for their spread: extrema with a finite start are wrong."""
+    noise, lines = _noise(index, shape, generator), prod(shape[:-1])
+    offsets = np.where((np.arange(lines) + index) % 2, -OFFSET, OFFSET).astype(np.float32)
+    return lambda first, end: noise(first, end) + _repeat_per_line(offsets, shape[-1], first, end)
 
 
 def _equal_values(index: int, shape: Shape, _: np.random.Generator) -> SpanReader:
@@ -165,6 +181,7 @@ _MAKERS: dict[str, SpanMaker] = {
     "one_hot": _one_hot,
     "outliers": _outliers,
     "permuted": _reordered_batch,
+    SHIFTED_SET: _shifted_lines,
     "sorted": _ascending_lines,
     "tiny": _make_scaled_noise(-30),
     "wide": _wide_magnitudes,
@@ -173,7 +190,7 @@ _WITHOUT_PREFIX = "without_"
 
 
 def adversarial_sets(spec: ProblemSpec) -> tuple[str, ...]:
-    """Return the names of the sets besides the seeds.
+    """Return the names of the public sets besides the seeds.
 
     `without_x` has zeros for the input x, to expose terms that others hide.
     """
@@ -181,28 +198,31 @@ def adversarial_sets(spec: ProblemSpec) -> tuple[str, ...]:
 
 
 def all_sets(spec: ProblemSpec) -> tuple[str, ...]:
-    """Return the names of all sets, the seeds first."""
+    """Return the names of all public sets, the seeds first."""
     return (*map(str, spec.seeds), *adversarial_sets(spec))
 
 
-def draw_set(spec: ProblemSpec, size: str, name: str) -> list[Array]:
+def draw_set(spec: ProblemSpec, size: str, name: str, secret: str = "") -> list[Array]:
     """Return the arrays of a set, in the order of the spec; a seed's name is its number.
+
+    `secret` is the home's; it decides about `SECRET_SET`.
 
     Raises:
         UnknownSizeError: the spec has no such size.
     """
     if name.isdecimal():
         return draw_inputs(spec, size, int(name))
-    return [source.read_all() for source in set_sources(spec, size, name)]
+    return [source.read_all() for source in set_sources(spec, size, name, secret)]
 
 
-def set_sources(spec: ProblemSpec, size: str, name: str) -> list[InputSource]:
+def set_sources(spec: ProblemSpec, size: str, name: str, secret: str = "") -> list[InputSource]:
     """Return the inputs of a set that is not a seed, as sources of parts.
 
     Raises:
         UnknownSizeError: the spec has no such size.
     """
-    generator = np.random.default_rng([len(name), *name.encode()])
+    drawn_by = hashlib.sha256(f"inputs {secret}".encode()).digest() if name == SECRET_SET else name.encode()
+    generator = np.random.default_rng([len(drawn_by), *drawn_by])
     maker, dims = _MAKERS.get(name, _noise), spec.dims(size)
     found = []
     for index, item in enumerate(spec.inputs):
@@ -218,14 +238,12 @@ def _zeros(first: int, end: int) -> Array:
 
 
 def _with_distribution(item: InputSpec, span: SpanReader) -> SpanReader:
-    """Apply the signs and scale that the problem gives this input; integers stay in a seed's range."""
+    """Apply the distribution and scale that the problem gives this input; integers stay in a seed's range."""
 
     def drawn(first: int, end: int) -> Array:
-        values = span(first, end)
-        if item.distribution == "abs_normal":
-            values = np.abs(values)
+        values = fit_distribution(item, span(first, end))
         if item.scale != 1.0:
-            values = values * np.float32(item.scale)
-        return np.clip(values, -4, 4) if item.dtype == "int32" else values
+            values = values * values.dtype.type(item.scale)
+        return clip_integers(item, values) if item.dtype == "int32" else values
 
     return drawn

@@ -25,7 +25,7 @@ _JUDGE = (
     *(_REMOTE / name for name in ("deadlock.py", "errors.py", "jail_init.py", "processes.py", "sandbox.py")),
     _REMOTE / "hostside/devices/neuron_compiler.py",
     *(_REMOTE / name for name in ("jail_backends.py", "judge/sketch.py", "judge/spans.py", "judge/suite.py")),
-    *(_SEEDS / name for name in ("errors.py", "inputs.py")),
+    *(_SEEDS / name for name in ("distributions.py", "errors.py", "inputs.py")),
 )
 _STANDING_IN = {
     "remote/__init__.py": "",

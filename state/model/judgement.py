@@ -118,15 +118,27 @@ class FormulaIdentity(FrozenModel):
     share_percent: float = Field(default=0.0, ge=0, le=100)
 
 
+class NumericalStability(FrozenModel):
+    """How a correct kernel fares on inputs that lie far from zero for their spread.
+
+    `rel_l2` is its error there, against the reference in float64. It is `stable` if that is below
+    `tolerance`, which is the problem's, or what a float32 evaluation of the reference needs if that is more.
+    """
+
+    verdict: Literal["stable", "unstable"]
+    rel_l2: float = Field(ge=0, allow_inf_nan=False)
+    tolerance: float = Field(gt=0, allow_inf_nan=False)
+
+
 class Evaluation(FrozenModel):
     """The judge's full answer on one candidate.
 
     `rel_l2` maps each input seed to the relative L2 error of the outputs. `identity` is set if the judge came
-    to that stage. `profile` is the blob of the counters (JSON), `bottleneck` their
-    one-word summary. `code` is the digest of the normalised syntax tree, which identifies duplicates. `level`
-    is the requested one, or a higher one if the gain was suspiciously large; before levels existed,
-    everything was compared. `warnings` say what a person should look at although the verdict stands; they are
-    written only if there are any, so that logs from before they existed keep their hashes.
+    to that stage: it is about the formula, `stability` about what rounding makes of it (None where inputs far
+    from zero say nothing). `profile` is the blob of the counters (JSON), `bottleneck` their one-word summary. `code` is the digest of the normalised syntax tree, which identifies
+    duplicates. `level` is the requested one, or a higher one if the gain was suspiciously large; before
+    levels existed, everything was compared. `warnings` say what a person should look at although the verdict
+    stands. They and the stability are written only where there are any: older logs keep their hashes.
     """
 
     verdict: Verdict
@@ -141,6 +153,7 @@ class Evaluation(FrozenModel):
     target: str
     toolchain: str
     level: Level = Level.WHOLE
+    stability: NumericalStability | None = Field(default=None, exclude_if=_is_empty)
     warnings: tuple[ErrorInfo, ...] = Field(default=(), exclude_if=_is_empty)
 
     @property

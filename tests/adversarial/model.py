@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import seeds
 from remote.jail_backends import JailLimits
+from seeds import Problem
 from state.model import Verdict
 
 Judged = tuple[Verdict, str, str]
@@ -43,7 +44,7 @@ class Attack:
     technique: str
     kernel: str | bytes
     judged: Judged
-    problem: str = "silu"
+    problem: str | Problem = "silu"
     unruled: Judged | None = None
 
 
@@ -86,5 +87,9 @@ class Honest:
     """A kernel that computes what it should in an unusual way."""
 
     idea: str
-    problem: str
+    problem: str | Problem
     kernel: str
+
+    @property
+    def problem_name(self) -> str:
+        return self.problem if isinstance(self.problem, str) else self.problem.name

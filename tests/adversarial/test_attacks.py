@@ -12,6 +12,7 @@ from state.model import Evaluation, Verdict
 from tests.adversarial.attacks import (
     escapes,
     formulas,
+    input_ranges,
     language,
     numbers,
     repeats,
@@ -25,7 +26,7 @@ from tests.support.sweeps import parametrize_sweep
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-MODULES = (numbers, formulas, shortcuts, repeats, walls, escapes, replies, resources, language)
+MODULES = (numbers, formulas, shortcuts, repeats, input_ranges, walls, escapes, replies, resources, language)
 ATTACKS = tuple(attack for module in MODULES for attack in module.ATTACKS)
 UNRULED = [attack for attack in ATTACKS if attack.unruled is not None]
 

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 import nki_sim
+import remote.local
 import seeds
 from nki_sim.program.ir import ArraySpec
 from nki_sim.running import numerics
 from remote.errors import InfrastructureError
+from remote.evaluation_context import select_input_sets
 from remote.judge import relations, suite
 from remote.judge.tiled_reference import as_outputs
 from seeds.inputs import draw_inputs
@@ -190,7 +192,9 @@ def knowing(problem) -> str:
 
 
 @pytest.mark.slow
-async def test_a_kernel_that_knows_the_judges_inputs_is_caught_by_what_it_says_of_others(silu, evaluator):
+async def test_a_kernel_that_knows_the_judges_inputs_is_caught_by_what_it_says_of_others(
+    silu, evaluator, monkeypatch
+):
     problem, source = silu.problem, knowing(silu.problem)
     honest, knows = kernel_of(problem), kernel_of(problem, source)
     for name in suite.all_sets(problem.spec):
@@ -198,6 +202,13 @@ async def test_a_kernel_that_knows_the_judges_inputs_is_caught_by_what_it_says_o
         assert np.array_equal(*(kernel(inputs, None)[0] for kernel in (honest, knows))), name
     assert not knows([np.ones((256, 2048), np.float32)], None)[0].any()
 
+    answer = await evaluator.evaluate(silu.request(source, level="slices"), silu.blobs)
+    assert answer.evaluation.verdict is Verdict.INCORRECT
+    assert answer.evaluation.error.code == "wrong_result"
+    assert "input set secret" in answer.evaluation.error.message
+
+    # Without that set, as on hosts, relations are left.
+    monkeypatch.setattr(remote.local, "select_input_sets", lambda run, **_: select_input_sets(run))
     answer = await evaluator.evaluate(silu.request(source, level="one_seed"), silu.blobs)
     assert answer.evaluation.verdict is Verdict.INCORRECT
     assert answer.evaluation.error.code == "relation_broken"

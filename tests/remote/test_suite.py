@@ -47,6 +47,37 @@ def test_sets_are_what_their_names_say():
     assert wide.max() / wide.min() > 1e6
 
 
+def test_shifted_lines_lie_on_both_sides_far_from_zero_for_their_spread():
+    lines = suite.draw_set(seeds.load_problem("silu").spec, "reduced", "shifted")[0]
+    means, spreads = lines.mean(axis=1), lines.std(axis=1)
+    assert np.allclose(np.abs(means), 100, atol=1)
+    assert (means[::2] > 0).all()
+    assert (means[1::2] < 0).all()
+    assert np.allclose(spreads, 1, atol=0.1)
+
+
+def test_the_secret_decides_about_one_set_and_no_other():
+    for name in (*suite.all_sets(ADAMW), suite.SECRET_SET):
+        one, again, other = (suite.draw_set(ADAMW, "reduced", name, secret) for secret in ("a", "a", "b"))
+        assert all(np.array_equal(*pair) for pair in zip(one, again, strict=True))
+        public = all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
+        assert public == (name != suite.SECRET_SET)
+    assert suite.SECRET_SET not in suite.all_sets(ADAMW)
+
+
+@pytest.mark.parametrize(
+    ("distribution", "scale", "least", "most"),
+    [("normal", 1000.0, -4000, 4000), ("integers:0:4095", 1.0, 0, 4095), ("integers:-3:5", 1.0, -3, 5)],
+)
+def test_made_integers_lie_where_drawn_ones_may_and_reach_their_ends(distribution, scale, least, most):
+    first, *rest = ADAMW.inputs
+    item = first.model_copy(update={"dtype": "int32", "distribution": distribution, "scale": scale})
+    spec = ADAMW.model_copy(update={"inputs": (item, *rest)})
+    made = [suite.draw_set(spec, "reduced", name)[0] for name in suite.adversarial_sets(spec)]
+    assert min(array.min() for array in made) == least
+    assert max(array.max() for array in made) == most
+
+
 def test_a_seed_is_drawn_as_it_always_was():
     for one, other in zip(
         suite.draw_set(ADAMW, "reduced", "21"), draw_inputs(ADAMW, "reduced", 21), strict=True

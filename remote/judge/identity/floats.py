@@ -16,6 +16,7 @@ import numpy as np
 from remote.judge.identity.domain import Array, Planes
 from remote.judge.identity.functions import COMPARISONS, ComposedDomain, apply_to_known
 from remote.judge.identity.hashing import derive_secret, mix_bits
+from seeds.inputs import fit_distribution
 from seeds.spec import InputSpec
 
 _UINT32_UNIT = 2.0**-32
@@ -36,8 +37,8 @@ _BINARY: dict[str, Any] = {
 class FloatDomain(ComposedDomain):
     """Planes: the number in float64. Functions without rules give NaN.
 
-    Inputs have the distribution that a problem's `inputs` specify, times `scale`. `moved` is an (input,
-    element) that is shifted by several of its input's units.
+    Inputs have the distribution that a problem's `inputs` specify, moved by `offset` of their units and times
+    `scale`. `moved` is an (input, element) that is shifted by several of its input's units.
     """
 
     def __init__(
@@ -46,11 +47,14 @@ class FloatDomain(ComposedDomain):
         inputs: Sequence[InputSpec],
         scale: float = 1.0,
         moved: tuple[int, int] | None = None,
+        *,
+        offset: float = 0.0,
     ) -> None:
         self._seed = seed
         self._inputs = inputs
         self._scale = scale
         self._moved = moved
+        self._offset = offset
 
     def constant(self, array: Array) -> Planes:
         """Return known real numbers."""
@@ -59,13 +63,11 @@ class FloatDomain(ComposedDomain):
     def input_symbols(self, number: int, index: Array) -> Planes:
         """Return elements of an input."""
         item = self._inputs[number]
-        values = self._normal_numbers(number, index)
+        values = self._normal_numbers(number, index) + self._offset
         if self._moved is not None and self._moved[0] == number:
             values = values + _MOVE_DISTANCE * (np.asarray(index) == self._moved[1])
-        values = values * (self._scale * item.scale)
-        if item.dtype == "int32":
-            values = np.rint(values)
-        return Planes((np.abs(values) if item.distribution == "abs_normal" else values,))
+        values = fit_distribution(item, values) * (self._scale * item.scale)
+        return Planes((np.rint(values) if item.dtype == "int32" else values,))
 
     def unknown_values(self, shape: Sequence[int]) -> Planes:
         """Return unknown numbers."""

@@ -7,14 +7,16 @@ powers, so they multiply. By the Schwartz-Zippel lemma, two different rational f
 a secret point with a probability of about d / P.
 
 Maxima and comparisons use a total order of residues, in which -x > 0 exactly if x < 0. It is the same on both
-sides, but not the order of reals. Values that depend on it, or on a function without rules, are marked with
+sides, but not the order of reals: a constant lies anywhere among the symbols. `ConstantPlace` draws constants
+above or below all of them, as where all numbers are far below or above zero; but not zero, which parts the
+symbols by their signs. Values that depend on the order, or on a function without rules, are marked with
 `DoubtFlags`: for them only agreement means something.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import IntFlag
+from enum import IntEnum, IntFlag
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +37,8 @@ exponential turns them into zero.
 """
 
 _SHIFT = 8
+_CONSTANT_PLACE, _INFINITE_PLACE = 1 << 52, 1 << 60
+_CONSTANT_STEPS = 2.0**30  # positions between constants that differ by one
 _MAX_NAMED_CONSTANTS = 1 << 12  # beyond this many different constants, all are taken as their float32 values
 
 
@@ -50,6 +54,14 @@ class DoubtFlags(IntFlag):
     ZERO = 64  # a division by zero
 
 
+class ConstantPlace(IntEnum):
+    """Where constants lie in the order of residues, from which those that stand for infinity are exempt."""
+
+    BELOW = -1
+    AMONG = 0
+    ABOVE = 1
+
+
 _BOTH_BYTES = 1 + (1 << _SHIFT)
 _VALUE_MASK = np.uint16((1 << _SHIFT) - 1)
 
@@ -58,14 +70,19 @@ class ResidueDomain(ComposedDomain):
     """Planes: residue modulo P, residue modulo Q, real number where it is known, marks of `DoubtFlags`.
 
     The marks of the residue modulo P are the low byte, those of the one modulo Q the high byte. `seed` is
-    secret. `descending` reverses the order of residues: a result that stays the same does not depend on the
-    order.
+    secret. `descending` reverses the order of residues, `constants` moves all constants but zero to one end
+    of it: a result that stays the same does not depend on the order. `ordered_zero` and `ordered_constants`
+    say whether the order decided between symbols and zero, or other constants.
     """
 
-    def __init__(self, seed: bytes, *, descending: bool = False) -> None:
+    def __init__(
+        self, seed: bytes, *, descending: bool = False, constants: ConstantPlace = ConstantPlace.AMONG
+    ) -> None:
         self._seed = seed
         self._values, self._exponents = PrimeField(P), PrimeField(Q)
         self._side = -1 if descending else 1
+        self._place = constants
+        self.ordered_zero = self.ordered_constants = False
         self._turn = np.uint64(self._secret_number("order") % (P - 1) + 1)
         self._fresh = 0
         self._constants: dict[float, tuple[int, int, int]] = {}
@@ -230,9 +247,21 @@ class ResidueDomain(ComposedDomain):
         turned = self._values.multiply(value.arrays[0], self._turn).astype(np.int64)
         key = self._side * np.where(turned > P // 2, turned - P, turned)
         real = value.arrays[2]
-        if not (np.abs(real) >= LARGE_CONSTANT).any():
+        known = ~np.isnan(real)
+        if not known.any():
             return key
-        return np.where(np.abs(real) >= LARGE_CONSTANT, np.copysign(P, real).astype(np.int64), key)
+        if self._place is not ConstantPlace.AMONG:
+            steps = np.rint(np.clip(np.nan_to_num(real), -LARGE_CONSTANT, LARGE_CONSTANT) * _CONSTANT_STEPS)
+            key = np.where(known & (real != 0), self._place * _CONSTANT_PLACE + steps.astype(np.int64), key)
+        return np.where(
+            np.abs(real) >= LARGE_CONSTANT, np.where(real > 0, _INFINITE_PLACE, -_INFINITE_PLACE), key
+        )
+
+    def _note_constants(self, real: Array) -> None:
+        """Note which constants the order of residues places among symbols; NaN stands for a symbol."""
+        finite = real[np.abs(real) < LARGE_CONSTANT]
+        self.ordered_zero |= bool((finite == 0).any())
+        self.ordered_constants |= bool((finite != 0).any())
 
     def _compare_values(self, name: str, left: Planes, right: Planes) -> Planes:
         reals = left.arrays[2], right.arrays[2]
@@ -240,6 +269,8 @@ class ResidueDomain(ComposedDomain):
         compare = getattr(np, name)
         truth = np.where(known, compare(*reals), compare(self._order_key(left), self._order_key(right)))
         sure = known | (np.abs(reals[0]) >= LARGE_CONSTANT) | (np.abs(reals[1]) >= LARGE_CONSTANT)
+        for one in reals:
+            self._note_constants(np.broadcast_to(one, sure.shape)[~sure])
         why = _mark_both(left.arrays[3] | right.arrays[3]) | np.uint16(DoubtFlags.ORDER * _BOTH_BYTES)
         residue = truth.astype(np.uint64)
         return Planes((residue, residue, np.where(sure, truth, np.nan), _clear_where(sure, why)))
@@ -255,6 +286,7 @@ class ResidueDomain(ComposedDomain):
         never = real <= -LARGE_CONSTANT if name == "maximum" else real >= LARGE_CONSTANT
         why = union_over_axes(_clear_where(never, value.arrays[3]), (-1,))[..., 0]
         alone = known | ((~never).sum(-1) <= 1)
+        self._note_constants(real[~alone])
         why = np.where(alone, why, _mark_both(why) | np.uint16(DoubtFlags.ORDER * _BOTH_BYTES))
         return Planes((*found.arrays[:3], why)).move(lambda array: np.expand_dims(array, axes))
 

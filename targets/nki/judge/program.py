@@ -30,7 +30,7 @@ from remote.judge.job import CheckJob, JudgeJob, JudgeOutcome
 from remote.judge.numerics import output_fault
 from remote.judge.rejection import RejectedError
 from seeds import ProblemSpec
-from state.model import Benchmark, ErrorInfo, FormulaIdentity, Verdict, canonical_json
+from state.model import Benchmark, ErrorInfo, FormulaIdentity, NumericalStability, Verdict, canonical_json
 from targets.nki.bounds import physical_bound, products_bound_ms
 from targets.nki.judge.declared_shapes import with_declared_shapes
 from targets.nki.judge.failures import reject_kernel_error
@@ -76,20 +76,25 @@ class _Judgement:
                 verdict="tested", reason=f"not followed: {rejected.error.message}"[:500]
             )
             with self.time_stage("numerics"):
-                ReturnedOutputs(self.job, self.rel_l2).compare()
-            return self.make_outcome(Verdict.CORRECT, identity=identity)
-        with self.time_stage("numerics"):
-            HostTrials(declared, self.reply, self.job, self.inputs, self.rel_l2).run()
+                shown = ReturnedOutputs(self.job, self.rel_l2)
+                shown.compare()
+            return self.make_outcome(Verdict.CORRECT, identity=identity, stability=shown.stability)
+        stability = self.run_trials(HostTrials, declared)
         with self.time_stage("identity"):
             identity = identify(declared, self.reply, self.job)
-        return self.make_outcome(Verdict.CORRECT, identity=identity)
+        return self.make_outcome(Verdict.CORRECT, identity=identity, stability=stability)
+
+    def run_trials(self, made: type[NumericsTrials], declared: Program) -> NumericalStability | None:
+        """Judge outputs; return how stable they are."""
+        with self.time_stage("numerics"):
+            trials = made(declared, self.reply, self.job, self.inputs, self.rel_l2)
+            trials.run()
+        return trials.stability
 
     def run(self) -> JudgeOutcome:
         target = targets.load(self.job.target)
         program, declared = self.read_programs(target)
-        with self.time_stage("numerics"):
-            made = NumericsTrials if self.job.shown is None else HostTrials
-            made(declared, self.reply, self.job, self.inputs, self.rel_l2).run()
+        stability = self.run_trials(NumericsTrials if self.job.shown is None else HostTrials, declared)
         with self.time_stage("identity"):
             identity = identify(declared, self.reply, self.job)
         with self.time_stage("timing"):
@@ -106,6 +111,7 @@ class _Judgement:
         return self.make_outcome(
             Verdict.CORRECT,
             identity=identity,
+            stability=stability,
             benchmark=benchmark,
             profile=profile,
             bottleneck=explanation.bottleneck,

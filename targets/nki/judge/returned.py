@@ -25,6 +25,6 @@ class HostTrials(NumericsTrials):
         require_precision(self.program)
         shown = ReturnedOutputs(self.job, self.errors)
         shown.compare()
-        self.tolerance, self.by_set = shown.tolerance, shown.by_set
+        self.tolerance, self.by_set, self.stability = shown.tolerance, shown.by_set, shown.stability
         if self.job.references and self.job.spec.relations:
             self.check_relations(work_limits.work_limit(self.job.spec, self.job.size))

@@ -18,9 +18,11 @@ from nki_sim.running import numerics
 from nki_sim.running.work import WorkAllowance
 from remote.judge import relations, tiles, work_limits
 from remote.judge.comparison import (
+    assess_stability,
     describe_set,
     load_reference_tiles,
     load_whole_output,
+    refusing_tolerance,
     require_within,
     set_tolerance,
 )
@@ -28,9 +30,13 @@ from remote.judge.input_cache import InputCache
 from remote.judge.job import JudgeJob
 from remote.judge.numerics import Array, is_comparable, rel_l2
 from remote.judge.rejection import RejectedError
-from state.model import Verdict
+from remote.judge.suite import SECRET_SET, SHIFTED_SET
+from state.model import NumericalStability, Verdict
 from targets.nki.judge.failures import reject_kernel_error
 from targets.nki.judge.precision import find_lost_precision
+
+_GATHERS = frozenset({"local_gather", "nc_n_gather"})
+"""Instructions whose operands say which elements they read."""
 
 
 @dataclass
@@ -46,6 +52,7 @@ class NumericsTrials:
     """The largest tolerance that a seed was judged with; at least the problem's own."""
     by_set: dict[str, float] = field(default_factory=dict)
     """The tolerance of each set whose tiles were judged."""
+    stability: NumericalStability | None = None
 
     def __post_init__(self) -> None:
         self.tolerance = self.job.spec.rel_l2
@@ -111,7 +118,9 @@ class NumericsTrials:
             if name.isdecimal():
                 self.errors[int(name)] = error
                 self.tolerance = max(self.tolerance, tolerance)
-            require_within(found, error, tolerance, describe_set(name))
+            require_within(found, error, refusing_tolerance(name, tolerance), describe_set(name))
+            if name == SHIFTED_SET:
+                self.stability = assess_stability(error, tolerance)
 
     def _judge_whole_set(self, name: str, paths: Sequence[str], allowance: WorkAllowance) -> None:
         """Compare all outputs for a set that is not a seed, with the tolerance of its tiles."""
@@ -124,8 +133,18 @@ class NumericsTrials:
         )
 
     def check_relations(self, most: int) -> None:
-        """Check the relations between outputs around the first seed, where the outputs are right."""
-        seed = str(next(iter(self.job.references)))
+        """Check the relations between outputs around the first seed, where the outputs are right.
+
+        Where data choose addresses, also around the set that no kernel can know: one that recognises the
+        seed may recognise what is made from it.
+        """
+        bases = [str(next(iter(self.job.references)))]
+        if SECRET_SET in self.by_set and chooses_addresses(self.program):
+            bases.append(SECRET_SET)
+        for base in bases:
+            self._check_relations_around(base, most)
+
+    def _check_relations_around(self, base: str, most: int) -> None:
         parts: dict[str, Program] = {}
 
         def run(inputs: Sequence[Array], boxes: Mapping[int, Sequence[slices.ElementBox]]) -> list[Array]:
@@ -134,8 +153,8 @@ class NumericsTrials:
             return self._run_program(parts[key], inputs, WorkAllowance(most), boxes)
 
         spec, size = self.job.spec, self.job.size
-        inputs = self.inputs.get(self.job, seed)
-        key = self.job.secret.encode() + self.reply
+        inputs = self.inputs.get(self.job, base)
+        key = f"{base} {self.job.secret}".encode() + self.reply
         found = relations.find_broken_relation(spec, size, inputs, run, tolerance=self.tolerance, key=key)
         if found is not None:
             hint = "outputs are to be computed for any inputs, not only for those of the problem's seeds"
@@ -154,6 +173,13 @@ class NumericsTrials:
             raise reject_kernel_error(Verdict.RUNTIME_ERROR, error) from error
         except InputError as error:
             raise RejectedError(Verdict.RUNTIME_ERROR, error.code, str(error)) from error
+
+
+def chooses_addresses(program: Program) -> bool:
+    """Whether data decide what some instruction reads or writes."""
+    return any(item.index_step for item in program.operands) or any(
+        form.op in _GATHERS for form in program.forms
+    )
 
 
 def require_precision(program: Program) -> None:

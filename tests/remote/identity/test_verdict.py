@@ -59,6 +59,12 @@ def found(ours: tuple[str, ...], theirs: tuple[str, ...]):
     return compare_formulas(sides(*(traced(formula(*body), SHAPES) for body in (ours, theirs))))
 
 
+def started(op: str, number: str) -> tuple[str, ...]:
+    """A reduction of rows that starts at a number."""
+    start = f"nisa.tensor_scalar(dst=s, data=s, op0=nl.{op}, operand0={number})"
+    return reduced(op), start, over("add", "s", "b")
+
+
 SOFTMAX = (
     reduced("maximum", negate=True),
     function("exp", bias="s"),
@@ -105,6 +111,9 @@ SAME = {
     "softmax without a shift": (SOFTMAX, (function("exp"), *SOFTMAX[2:])),
     "a rectifier by its definition": (
         (function("relu"),), ("nisa.tensor_scalar(dst=z, data=a, op0=nl.maximum, operand0=0.0)",),
+    ),
+    "a maximum that starts at minus infinity": (
+        started("maximum", "-3e38"), (reduced("maximum"), over("add", "s", "b")),
     ),
     "a maximum in two parts": (
         (reduced("maximum"), over("subtract", "s", "a")),
@@ -174,6 +183,15 @@ OTHER = {
     "a threshold for a term": (
         (function("square"), over("maximum", "1e-5"), function("rsqrt", "z")),
         (function("square"), over("add", "1e-5"), function("rsqrt", "z")),
+    ),
+    "a maximum that starts at minus one": (
+        started("maximum", "-1.0"), (reduced("maximum"), over("add", "s", "b")),
+    ),
+    "a minimum that starts at one": (
+        started("minimum", "1.0"), (reduced("minimum"), over("add", "s", "b")),
+    ),
+    "a maximum that starts at zero": (
+        started("maximum", "0.0"), (reduced("maximum"), over("add", "s", "b")),
     ),
     "a softmax over part of the row": (
         (*SOFTMAX[:2], reduced("add", "z[:, 1:24]", "t"), *SOFTMAX[3:]), SOFTMAX,
