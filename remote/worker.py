@@ -29,6 +29,7 @@ from remote.judge.job import (
 from remote.judge.numerics import BadReferenceError
 from remote.judge.pattern_search import PatternTooSlowError, search_texts
 from remote.judge.program_judge import load_judge
+from remote.judge.rejection import StageFailedError
 from state.model import ErrorInfo
 
 _SET_PARENT_DEATH_SIGNAL = 1
@@ -70,6 +71,8 @@ def answer_job(header: bytes, payload: bytes, inputs: InputCache) -> JudgeReply:
         return JudgeReply(failure=ErrorInfo(code="bad_pieces", message=str(error)))
     except BadReferenceError as error:
         return JudgeReply(failure=ErrorInfo(code="bad_reference", message=str(error)))
+    except StageFailedError as error:
+        return JudgeReply(failure=ErrorInfo(code="worker_failed", message=str(error)[:2000]))
     except Exception as error:  # noqa: BLE001  a defect of ours must not look like one of the kernel's
         text = f"{type(error).__name__}: {error}"
         return JudgeReply(failure=ErrorInfo(code="worker_failed", message=text[:2000]))

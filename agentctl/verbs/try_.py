@@ -66,7 +66,11 @@ def try_kernel(session: Session, kernel: Path | None, host: str | None, **flags:
     problem = load_named_problem(problem_of_kernel(wanted, kernel))
     bounds = remote.compute_bounds(problem, config.run.size, config.run.target)
     source = read_kernel_source(kernel) if kernel else starting_kernel(problem, config.run.target).decode()
-    answer = asyncio.run(evaluate_kernel(session.home, config, problem, source.encode()))
+    try:
+        answer = asyncio.run(evaluate_kernel(session.home, config, problem, source.encode()))
+    except (remote.RemoteError, NotAnswered) as error:
+        session.emit({"error": {"code": error.code, "message": str(error)}})
+        raise
     evaluation = answer.evaluation
     timed = evaluation.benchmark
     latency_ms = timed.latency_ms if timed else None

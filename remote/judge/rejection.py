@@ -1,4 +1,4 @@
-"""The exception by which a stage ends a judgement; it carries the verdict."""
+"""The exceptions by which a stage ends a judgement: with a verdict, or with a failure that names it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ class RejectedError(Exception):
         super().__init__(message)
         self.verdict = verdict
         self.error = ErrorInfo(code=code, message=message, line=line or None, hint=hint or None)
+
+
+class StageFailedError(Exception):
+    """A stage failed through no known fault of the kernel: no verdict, and the message names the stage."""
+
+    def __init__(self, stage: str, error: Exception) -> None:
+        super().__init__(f"stage {stage}: {type(error).__name__}: {error}")
 
 
 def escape_unprintable(text: str) -> str:

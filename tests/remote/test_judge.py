@@ -178,7 +178,7 @@ def test_tiles_of_all_sets_may_take_what_their_share_of_the_work_asks_for():
 def test_inputs_are_kept_up_to_the_limit_and_the_oldest_goes_first(job, monkeypatch):
     drawn = []
 
-    def counted(spec, size, name):
+    def counted(spec, size, name, *secret):
         drawn.append(name)
         return [np.zeros(256, dtype=np.float32)]
 

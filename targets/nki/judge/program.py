@@ -24,17 +24,17 @@ from nki_sim.timing.activity import shares_percent, span_ns
 from nki_sim.timing.forecast import Forecast, forecast_program, unknown_latency_error
 from nki_sim.timing.schedule import QUEUES, Timeline
 from remote.judge import work_limits
-from remote.judge.host_trials import ReturnedOutputs
+from remote.judge.host_trials import BadPiecesError, ReturnedOutputs, UnsureError
 from remote.judge.input_cache import InputCache
 from remote.judge.job import CheckJob, JudgeJob, JudgeOutcome
-from remote.judge.numerics import output_fault
-from remote.judge.rejection import RejectedError
+from remote.judge.numerics import BadReferenceError, output_fault
+from remote.judge.rejection import RejectedError, StageFailedError
 from seeds import ProblemSpec
 from state.model import Benchmark, ErrorInfo, FormulaIdentity, NumericalStability, Verdict, canonical_json
 from targets.nki.bounds import physical_bound, products_bound_ms
 from targets.nki.judge.declared_shapes import with_declared_shapes
 from targets.nki.judge.failures import reject_kernel_error
-from targets.nki.judge.identity.stage import identify
+from targets.nki.judge.identity.stage import IdentityFailedError, identify
 from targets.nki.judge.returned import HostTrials
 from targets.nki.judge.trials import NumericsTrials
 
@@ -57,6 +57,7 @@ class _Judgement:
     stage: str = "trace"
     stage_ms: dict[str, float] = field(default_factory=dict)
     rel_l2: dict[int, float] = field(default_factory=dict)
+    warnings: list[ErrorInfo] = field(default_factory=list)
 
     @contextmanager
     def time_stage(self, stage: str) -> Iterator[None]:
@@ -80,8 +81,7 @@ class _Judgement:
                 shown.compare()
             return self.make_outcome(Verdict.CORRECT, identity=identity, stability=shown.stability)
         stability = self.run_trials(HostTrials, declared)
-        with self.time_stage("identity"):
-            identity = identify(declared, self.reply, self.job)
+        identity = self.compare_formula(declared)
         return self.make_outcome(Verdict.CORRECT, identity=identity, stability=stability)
 
     def run_trials(self, made: type[NumericsTrials], declared: Program) -> NumericalStability | None:
@@ -91,16 +91,26 @@ class _Judgement:
             trials.run()
         return trials.stability
 
+    def compare_formula(self, declared: Program) -> FormulaIdentity:
+        """Compare the formula; a fault of that evaluation is no kernel's, but it is told."""
+        with self.time_stage("identity"):
+            try:
+                return identify(declared, self.reply, self.job)
+            except IdentityFailedError as error:
+                self.warnings.append(ErrorInfo(code="identity_failed", message=str(error)[:500]))
+                return FormulaIdentity(verdict="tested", reason=str(error)[:500])
+
     def run(self) -> JudgeOutcome:
         target = targets.load(self.job.target)
         program, declared = self.read_programs(target)
         stability = self.run_trials(NumericsTrials if self.job.shown is None else HostTrials, declared)
-        with self.time_stage("identity"):
-            identity = identify(declared, self.reply, self.job)
+        identity = self.compare_formula(declared)
         with self.time_stage("timing"):
             predicted = run_timing(lambda: forecast_program(program, target))
             untimed = timing_error(program)
             benchmark = None if untimed else _make_benchmark(predicted, self.job)
+            if benchmark is not None:
+                self.warnings += warn_of_products(benchmark.latency_ms, program, self.job.target)
         with self.time_stage("profile"):
             explanation = explain.explain_latency(predicted)
             found = {
@@ -116,7 +126,6 @@ class _Judgement:
             profile=profile,
             bottleneck=explanation.bottleneck,
             error=untimed,
-            warnings=warn_of_products(benchmark.latency_ms, program, self.job.target) if benchmark else (),
         )
 
     def read_programs(self, target: targets.Target) -> tuple[Program, Program]:
@@ -129,7 +138,12 @@ class _Judgement:
 
     def make_outcome(self, verdict: Verdict, **fields: Any) -> JudgeOutcome:
         return JudgeOutcome(
-            verdict=verdict, stage=self.stage, rel_l2=self.rel_l2, stage_ms=self.stage_ms, **fields
+            verdict=verdict,
+            stage=self.stage,
+            rel_l2=self.rel_l2,
+            stage_ms=self.stage_ms,
+            warnings=tuple(self.warnings),
+            **fields,
         )
 
 
@@ -137,11 +151,11 @@ def check_program(job: CheckJob, reply: bytes, inputs: InputCache) -> JudgeOutco
     """Return the outcome for a program that breaks a rule, before anything runs it; None for the others."""
     whole = JudgeJob(spec=job.spec, problem="", size=job.size, target=job.target, references={})
     judgement = _Judgement(whole, reply, inputs)
-    try:
+
+    def check() -> None:
         judgement.read_programs(targets.load(job.target))
-    except RejectedError as rejected:
-        return judgement.make_outcome(rejected.verdict, error=rejected.error)
-    return None
+
+    return _run_stages(judgement, check)
 
 
 def judge_program(job: JudgeJob, reply: bytes, inputs: InputCache) -> JudgeOutcome:
@@ -151,15 +165,28 @@ def judge_program(job: JudgeJob, reply: bytes, inputs: InputCache) -> JudgeOutco
         BadReferenceError: the problem's reference, or a file of it, is at fault.
         UnsureError: the sketches that a host showed cannot decide.
         BadPiecesError: what a host showed is not what home asked for.
+        StageFailedError: a stage failed in another way.
     """
     judgement = _Judgement(job, reply, inputs)
+    return _run_stages(judgement, judgement.run_on_device if job.device else judgement.run)
+
+
+def _run_stages(judgement: _Judgement, run: Callable[[], T]) -> JudgeOutcome | T:
+    """Return what stages return; whatever they raise is a verdict, or a failure that names the stage."""
     try:
-        return judgement.run_on_device() if job.device else judgement.run()
+        return run()
     except RejectedError as rejected:
         return judgement.make_outcome(rejected.verdict, error=rejected.error)
+    except KernelError as error:  # a limit that a stage had no use for: the kernel exceeds it all the same
+        rejected = reject_kernel_error(Verdict.RUNTIME_ERROR, error)
+        return judgement.make_outcome(rejected.verdict, error=rejected.error)
     except MemoryError:
-        error = ErrorInfo(code="out_of_memory", message="the kernel's tensors need more memory than allowed")
-        return judgement.make_outcome(Verdict.RUNTIME_ERROR, error=error)
+        found = ErrorInfo(code="out_of_memory", message="the kernel's tensors need more memory than allowed")
+        return judgement.make_outcome(Verdict.RUNTIME_ERROR, error=found)
+    except (BadReferenceError, UnsureError, BadPiecesError):
+        raise
+    except Exception as error:
+        raise StageFailedError(judgement.stage, error) from error
 
 
 def read_program(reply: bytes) -> Program:

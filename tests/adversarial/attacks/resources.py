@@ -18,6 +18,31 @@ def huge(size: int) -> str:
     )
 
 
+RULES_LIMIT = (Verdict.RUNTIME_ERROR, "rules", "limit_memory")
+
+
+LOOP = "    for i_m"
+STORE = "            nisa.dma_copy(\n                dst=out["
+PLACE = "[i_m * TILE_M : (i_m + 1) * TILE_M, i_n * TILE_N : (i_n + 1) * TILE_N]"
+ROW = """    row = nl.ndarray((1, 8192), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=row, value=0.0)
+    for i in range(COUNT):
+        nisa.memset(dst=row[:, i // 8 : 8192 - i], value=float(i))
+"""
+
+
+def looked_at(rows: int, columns: int) -> str:
+    """Return `silu` that passes its result through a tensor in HBM of this size."""
+    big = f"    big = nl.ndarray(({rows}, {columns}), dtype=nl.float32, buffer=nl.private_hbm)\n"
+    saved = f"            nisa.dma_copy(dst=big{PLACE}, src=out_tile)\n"
+    return edit("silu", (LOOP, big + LOOP), (STORE, saved + STORE), ("src=out_tile,", f"src=big{PLACE},"))
+
+
+def overlapping(count: int) -> str:
+    """Return `silu` that first writes parts of one row, each of which overlaps with most others."""
+    return edit("silu", (LOOP, ROW.replace("COUNT", str(count)) + LOOP))
+
+
 ATTACKS = (
     Attack("infinite loop", body("while True: pass"), endless("cpu_limit")),
     Attack(
@@ -86,6 +111,8 @@ ATTACKS = (
         huge(1 << 15),
         (Verdict.RUNTIME_ERROR, "numerics", "limit_memory"),
     ),
+    Attack("a tensor larger than what rules may look at", looked_at(1 << 20, 2900), RULES_LIMIT),
+    Attack("thousands of overlapping regions", overlapping(7000), endless("limit_work", "numerics")),
     Attack("a source of 300 KB", "#" * 300_000, refused("syntax_error")),
     Attack("nesting that a parser cannot follow", "x = " + "(" * 5000 + ")" * 5000, refused("syntax_error")),
     Attack("not text", b"\xff\xfe\x00", refused("syntax_error")),

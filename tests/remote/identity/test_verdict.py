@@ -59,6 +59,12 @@ def found(ours: tuple[str, ...], theirs: tuple[str, ...]):
     return compare_formulas(sides(*(traced(formula(*body), SHAPES) for body in (ours, theirs))))
 
 
+def cumulative(columns: str, command: str) -> str:
+    """Running sums of some columns."""
+    where, how = f"dst=z[:, {columns}], src=a[:, {columns}]", f"reduce_cmd=nisa.reduce_cmd.{command}"
+    return f"nisa.tensor_scalar_cumulative({where}, op0=nl.multiply, imm0=1.0, op1=nl.add, {how})"
+
+
 def started(op: str, number: str) -> tuple[str, ...]:
     """A reduction of rows that starts at a number."""
     start = f"nisa.tensor_scalar(dst=s, data=s, op0=nl.{op}, operand0={number})"
@@ -114,6 +120,10 @@ SAME = {
     ),
     "a maximum that starts at minus infinity": (
         started("maximum", "-3e38"), (reduced("maximum"), over("add", "s", "b")),
+    ),
+    "a cumulative sum, carried from chunk to chunk": (
+        (cumulative("0:24", "reset_reduce"),),
+        (cumulative("0:10", "reset_reduce"), cumulative("10:17", "reduce"), cumulative("17:24", "reduce")),
     ),
     "a maximum in two parts": (
         (reduced("maximum"), over("subtract", "s", "a")),

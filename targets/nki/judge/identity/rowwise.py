@@ -14,6 +14,7 @@ from targets.nki.judge.identity.instruction_operations import (
     InstructionOperation,
     OperationCall,
     RoleResults,
+    reach_same_elements,
     reach_same_rows,
 )
 from targets.nki.judge.identity.operand_elements import OperandElements
@@ -187,7 +188,7 @@ OPERATIONS: dict[str, InstructionOperation] = {
     "tensor_partition_reduce": InstructionOperation(_partition_reduce, _reach_all_rows),
     "tensor_tensor_scan": InstructionOperation(_tensor_tensor_scan, _reach_prefix, "prefix", depth=12),
     "tensor_scalar_cumulative": InstructionOperation(
-        _tensor_scalar_cumulative, reach_same_rows, "prefix", depth=12
+        _tensor_scalar_cumulative, reach_same_elements, "prefix", depth=12
     ),
     "bn_stats": InstructionOperation(_bn_stats, reach_same_rows),
     "bn_aggr": InstructionOperation(_bn_aggr, reach_same_rows),

@@ -35,12 +35,17 @@ from targets.nki.judge.identity.simulator_witness import simulate_boxes
 _HINT = "compute the reference's formula from all of its inputs; other orders and intrinsics are fine"
 
 
+class IdentityFailedError(Exception):
+    """The evaluation of a formula failed through a fault of its own."""
+
+
 def identify(traced: Program, reply: bytes, job: JudgeJob) -> FormulaIdentity:
     """Compare a program with the reference over other numbers than floats.
 
     Raises:
         RejectedError: it computes another formula, or does not depend on an input.
         BadReferenceError: the file of the reference's expression is gone.
+        IdentityFailedError: an evaluation failed, which says nothing about the kernel.
     """
     try:
         sides = _make_comparison(traced, _load_reference(job), reply, job)
@@ -49,10 +54,8 @@ def identify(traced: Program, reply: bytes, job: JudgeJob) -> FormulaIdentity:
         return FormulaIdentity(verdict="tested", reason=str(error))
     except BadReferenceError:
         raise
-    except Exception as error:  # noqa: BLE001  a fault of an evaluation is no kernel's
-        return FormulaIdentity(
-            verdict="tested", reason=f"the evaluation failed: {type(error).__name__}: {error}"
-        )
+    except Exception as error:
+        raise IdentityFailedError(f"the evaluation failed: {type(error).__name__}: {error}") from error
     if finding.verdict == "rejected":
         raise _make_rejection(finding, sides, job)
     dims = job.spec.dims(job.size)

@@ -15,7 +15,7 @@ from remote.judge.numerics import BadReferenceError
 from remote.judge.rejection import RejectedError
 from state.model import Verdict
 from targets.nki.judge.identity import stage
-from targets.nki.judge.identity.stage import identify
+from targets.nki.judge.identity.stage import IdentityFailedError, identify
 from tests.adversarial.model import edit
 from tests.remote.identity.programs import shapes_of, traced
 from tests.support.sweeps import QUICK_PROBLEMS, parametrize_sweep
@@ -123,8 +123,8 @@ def test_a_fault_of_an_evaluation_is_no_kernel_s(job, monkeypatch) -> None:
         raise MemoryError("no room")
 
     monkeypatch.setattr(stage, "compare_formulas", fail)
-    found = judged(job("silu"), seeds.load_problem("silu").kernel)
-    assert (found.verdict, found.reason) == ("tested", "the evaluation failed: MemoryError: no room")
+    with pytest.raises(IdentityFailedError, match="the evaluation failed: MemoryError: no room"):
+        judged(job("silu"), seeds.load_problem("silu").kernel)
 
 
 def test_a_damaged_file_makes_no_verdict_wrong(job, tmp_path) -> None:

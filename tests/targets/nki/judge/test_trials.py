@@ -9,15 +9,18 @@ import pytest
 
 import seeds
 from nki_sim import protocol
+from nki_sim.errors import LimitError
 from nki_sim.frontend.entry import trace_bytes
 from nki_sim.program.ir import ArraySpec
 from remote.judge import suite, tiles, work_limits
 from remote.judge.input_cache import InputCache
 from remote.judge.job import JudgeJob
 from remote.judge.numerics import BadReferenceError
+from remote.judge.rejection import StageFailedError
 from remote.judge.tiled_reference import make_tiled_reference
 from state.model import Verdict
-from targets.nki.judge import trials
+from targets.nki.judge import program, trials
+from targets.nki.judge.identity.stage import IdentityFailedError
 from targets.nki.judge.program import judge_program
 from tests.support.sweeps import parametrize_sweep
 
@@ -317,3 +320,32 @@ def test_the_tolerance_follows_the_honest_error(name, honest, tolerance):
 def test_a_seed_without_a_finite_reference_is_the_problems_fault():
     with pytest.raises(BadReferenceError):
         trials.set_tolerance("21", float("inf"), 2e-5)
+
+
+# --- whatever a stage raises -----------------------------------------------------------
+
+
+def fail_with(error):
+    def fail(*_, **__):
+        raise error
+
+    return fail
+
+
+def test_a_limit_that_a_stage_meets_is_a_verdict(jobs, monkeypatch):
+    monkeypatch.setattr(program.checks, "check", fail_with(LimitError("limit_work", "too many pairs")))
+    found = outcome(jobs("silu"), seeds.load_problem("silu").kernel)
+    assert (found.verdict, found.stage, found.error.code) == (Verdict.TIMEOUT, "rules", "limit_work")
+
+
+def test_another_error_names_its_stage(jobs, monkeypatch):
+    monkeypatch.setattr(program, "forecast_program", fail_with(ZeroDivisionError("no clock")))
+    with pytest.raises(StageFailedError, match="stage timing: ZeroDivisionError: no clock"):
+        outcome(jobs("silu"), seeds.load_problem("silu").kernel)
+
+
+def test_a_formula_that_cannot_be_compared_is_tested_with_a_warning(jobs, monkeypatch):
+    monkeypatch.setattr(program, "identify", fail_with(IdentityFailedError("no room")))
+    found = outcome(jobs("silu"), seeds.load_problem("silu").kernel)
+    assert (found.verdict, found.identity.verdict) == (Verdict.CORRECT, "tested")
+    assert [one.code for one in found.warnings] == ["identity_failed"]
