@@ -48,6 +48,14 @@ INDICES = small_problem(
     "def reference(x):\n    return (2.0 * x).astype(np.float32)\n",
 )
 
+PRODUCT = small_problem(
+    "loose_product",
+    'a ["N","M"];b ["N","N"]',
+    'out ["M","N"]',
+    "def reference(a, b):\n    return (a.astype(np.float64).T @ b.astype(np.float64)).astype(np.float32)\n",
+    rel_l2="1e-2",
+)
+
 HEAD = """import nki
 import nki.isa as nisa
 import nki.language as nl
@@ -124,3 +132,45 @@ def layernorm(*, naive: bool) -> str:
 def indices(dtype: str) -> str:
     """Return a kernel that holds its integers in this type."""
     return HEAD + _INDICES.replace("TYPE", dtype)
+
+
+_PRODUCT = (
+    HEAD.replace("kernel(x)", "kernel(a, b)").replace("M, N = x.shape", "N, M = a.shape")
+    + """\
+    out = nl.ndarray((M, N), dtype=a.dtype, buffer=nl.shared_hbm)
+
+    def tile(columns, dtype):
+        return nl.ndarray((128, columns), dtype=dtype, buffer=nl.sbuf)
+
+    for m in range(0, M, 128):
+        acc = nl.ndarray((128, N), dtype=nl.float32, buffer=nl.psum)
+        for k in range(0, N, 128):
+            left, right = tile(128, nl.float32), tile(N, nl.float32)
+            nisa.dma_copy(dst=left, src=a[k : k + 128, m : m + 128])
+            nisa.dma_copy(dst=right, src=b[k : k + 128, :])
+            left_high, right_high = tile(128, nl.bfloat16), tile(N, nl.bfloat16)
+PARTS
+            nisa.nc_matmul(dst=acc, stationary=left_high, moving=right_high)
+        found = tile(N, nl.float32)
+        nisa.tensor_copy(dst=found, src=acc)
+        nisa.dma_copy(dst=out[m : m + 128, :], src=found)
+    return out
+"""
+)
+_HIGH = """            nisa.tensor_copy(dst=left_high, src=left)
+            nisa.tensor_copy(dst=right_high, src=right)"""
+_WIDE_ROW = f"""            if k == 0:
+                nisa.nc_matmul(dst=acc, stationary=left[0:1, :], moving=right[0:1, :])
+                nisa.memset(dst=left[0:1, :], value=0.0)
+{_HIGH}"""
+_LOW = f"""{_HIGH}
+            left_low, right_low = tile(128, nl.bfloat16), tile(N, nl.bfloat16)
+            nisa.tensor_tensor(dst=left_low, data1=left, data2=left_high, op=nl.subtract)
+            nisa.tensor_tensor(dst=right_low, data1=right, data2=right_high, op=nl.subtract)
+            nisa.nc_matmul(dst=acc, stationary=left_high, moving=right_low)
+            nisa.nc_matmul(dst=acc, stationary=left_low, moving=right_high)"""
+
+
+def product(way: str) -> str:
+    """Return a product `in_parts`, or in bfloat16 but for `one_row` of the contraction."""
+    return _PRODUCT.replace("PARTS", {"in_parts": _LOW, "one_row": _WIDE_ROW}[way])

@@ -3,18 +3,22 @@
 A kernel may hold an input as a sum of narrow parts, each the remainder of the ones before. A part counts if a
 narrow copy of a value is subtracted from that very value and the remainder reaches the same output; other
 subtractions of a narrow number from a wide one prove nothing. The numeric stage decides whether the parts are
-accurate enough. Paths on which an input is multiplied by almost zero do not count.
+accurate enough. Paths on which an input is multiplied by almost zero do not count. Nor is one wide path
+enough where an input goes through many products: most of them must have it wide, or in parts. Moves without a
+cast keep bits, whatever type they call them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import count, pairwise, takewhile
 
 from nki_sim.flow.graph import DataFlow, trace_data_flow
 from nki_sim.flow.provenance import SIGNIFICANT_BITS
 from nki_sim.forms import Form, Operand
 from nki_sim.program.ir import Program
+from nki_sim.timing.traffic import form_flops, is_transpose
 
 TypeRank = tuple[int, str]
 """Significant bits of a data type, and its name."""
@@ -34,6 +38,12 @@ _ENOUGH_BITS_RATIO = 2 / 3
 
 _MAX_COPIES = 16
 
+_MAX_NARROW_SHARE = 1 / 8
+"""The share of an input's products that may have it in narrow parts without their remainders."""
+
+_NARROW_PER_REMAINDER = 2
+"""Products of a leading part for one of its remainder: by both parts of the other operand."""
+
 
 def find_lost_precision(program: Program) -> tuple[str, int] | None:
     """Return the first input that reaches an output in less precision than both have, and its line.
@@ -44,13 +54,68 @@ def find_lost_precision(program: Program) -> tuple[str, int] | None:
     if len(floats) < 2:  # with one type nothing is coarser than the arguments
         return None
     traced = trace_data_flow(program)
-    followed = _PrecisionFlow(program, traced).follow_inputs()
+    flow = _PrecisionFlow(program, traced)
+    followed = flow.follow_inputs()
     for output, cells in traced.finals.items():
         for cell in cells:
             for number, way in _coarse_inputs(program, output, followed.get(cell, {})):
                 text = f"input {program.site(number).name} reaches {program.site(output).name} only as {way}"
                 return text, int(program.lines[program.cells.instruction[cell]])
+    return _find_narrow_products(program, flow)
+
+
+@dataclass
+class _ProductShares:
+    """FLOPs of the products that an input goes through: wide enough, narrow, and as remainders.
+
+    `line` and `dtype` are those of a narrow one.
+    """
+
+    wide: int = 0
+    narrow: int = 0
+    remainders: int = 0
+    line: int = 0
+    dtype: str = ""
+
+    @property
+    def narrow_share(self) -> float:
+        """The share of products that have the input narrow, and nothing of what rounding left over."""
+        alone = self.narrow - _NARROW_PER_REMAINDER * self.remainders
+        return max(0, alone) / (self.wide + self.narrow) if self.narrow else 0.0
+
+
+def _find_narrow_products(program: Program, flow: _PrecisionFlow) -> tuple[str, int] | None:
+    """Return the first input that too many products have narrow, and the line of one; None if none is."""
+    due = min(SIGNIFICANT_BITS[program.site(output).dtype] for output in program.outputs)
+    shares: dict[int, _ProductShares] = {}
+    for number in range(len(program)):
+        form = program.forms[program.form_ids[number]]
+        if form.op == "nc_matmul" and not is_transpose(form):
+            _add_product(program, flow, number, due, shares)
+    for tensor, found in sorted(shares.items()):
+        if found.narrow_share > _MAX_NARROW_SHARE:
+            text = f"{100 * found.narrow_share:.0f} % of the products have input {program.site(tensor).name}"
+            return f"{text} only as {found.dtype}", found.line
     return None
+
+
+def _add_product(
+    program: Program, flow: _PrecisionFlow, number: int, due: int, shares: dict[int, _ProductShares]
+) -> None:
+    """Count one product for every input that reaches its operands."""
+    form = program.forms[program.form_ids[number]]
+    for tensor, ways in flow.operand_ways(number):
+        if program.site(tensor).dtype not in _FLOATS:
+            continue
+        found = shares.setdefault(tensor, _ProductShares())
+        bits, name = ways.get(0, (0, ""))
+        if not name:
+            found.remainders += form_flops(form)
+        elif bits >= _ENOUGH_BITS_RATIO * min(due, SIGNIFICANT_BITS[program.site(tensor).dtype]):
+            found.wide += form_flops(form)
+        else:
+            found.narrow += form_flops(form)
+            found.line, found.dtype = int(program.lines[number]), name
 
 
 def _coarse_inputs(
@@ -86,21 +151,32 @@ class _PrecisionFlow:
             pass
         return self._ways
 
+    def operand_ways(self, number: int) -> Iterator[tuple[int, dict[int, TypeRank]]]:
+        """The inputs that reach each operand of a product, with the paths of their parts."""
+        cells = self._program.cells
+        for cell in range(cells.first[number], cells.first[number + 1]):
+            if cells.reads[cell] and not cells.writes[cell]:
+                found: dict[int, dict[int, TypeRank]] = {}
+                for (tensor, part), rank in self._ways_at(cell).items():
+                    found.setdefault(tensor, {})[part] = rank
+                yield from found.items()
+
     def _run_pass(self) -> bool:
         cells, grown = self._program.cells, False
         reads, writes = cells.reads.tolist(), cells.writes.tolist()
         for number, (start, end) in enumerate(pairwise(cells.first.tolist())):
             form = self._program.forms[self._program.form_ids[number]]
-            here = self._gather_ways(form, [cell for cell in range(start, end) if reads[cell]])
+            moved = _keeps_bits(form)
+            here = self._gather_ways(form, [cell for cell in range(start, end) if reads[cell]], moved=moved)
             for cell in range(start, end):
                 if writes[cell]:
                     rank = self._ranks[cells.operand[cell]]
-                    narrowed = {part: min(way, rank) for part, way in here.items()}
+                    narrowed = {part: way if moved else min(way, rank) for part, way in here.items()}
                     grown |= self._ways.get(cell) != narrowed
                     self._ways[cell] = narrowed
         return grown
 
-    def _gather_ways(self, form: Form, read: list[int]) -> PrecisionWays:
+    def _gather_ways(self, form: Form, read: list[int], *, moved: bool) -> PrecisionWays:
         if _scales_to_nothing(form):
             return {}
         wide = self._find_minuend(form, read)
@@ -108,14 +184,16 @@ class _PrecisionFlow:
             return {(number, part + 1): rank for (number, part), rank in self._ways_at(wide).items()}
         here: PrecisionWays = {}
         for cell in read:
-            for part, way in self._ways_at(cell).items():
+            for part, way in self._ways_at(cell, moved=moved).items():
                 here[part] = max(here.get(part, way), way)
         return here
 
-    def _ways_at(self, cell: int) -> PrecisionWays:
-        """The paths to the value that a cell reads."""
+    def _ways_at(self, cell: int, *, moved: bool = False) -> PrecisionWays:
+        """The paths to the value that a cell reads, as the number that it reads; to its bits if `moved`."""
         cells = self._program.cells
-        rank, tensor = self._ranks[cells.operand[cell]], int(cells.tensor[cell])
+        tensor = int(cells.tensor[cell])
+        name = self._program.site(tensor).dtype
+        rank = (SIGNIFICANT_BITS[name], name) if moved else self._ranks[cells.operand[cell]]
         found: PrecisionWays = {(tensor, 0): rank} if tensor in self._inputs else {}
         for writer in self._flow.sources(cell):
             for part, way in self._ways.get(writer, {}).items():
@@ -154,6 +232,11 @@ class _PrecisionFlow:
         form = self._program.forms[self._program.form_ids[number]]
         reads = [cell for cell in range(cells.first[number], cells.first[number + 1]) if cells.reads[cell]]
         return reads[0] if _is_copy(form) and len(reads) == 1 else None
+
+
+def _keeps_bits(form: Form) -> bool:
+    """Whether an instruction moves numbers without a cast."""
+    return form.op in _MOVES and len({item.dtype for item in form.operands}) == 1
 
 
 def _is_copy(form: Form) -> bool:
