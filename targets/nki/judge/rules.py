@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import builtins
 import symtable
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from string import Formatter
 
@@ -24,8 +24,12 @@ _ALL_BUILTINS = frozenset(dir(builtins))
 _TOP_LEVEL = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 _NOT_CONSTANT = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
 _ASYNC = (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)
-_BUILTIN_CALLS_AT_TOP = frozenset({"abs", "float", "int", "len", "list", "max", "min", "range", "tuple"})
-_TYPES_AT_TOP = frozenset({"NewType", "ParamSpec", "TypeVar"})
+_BUILTIN_CALLS_AT_TOP = frozenset(
+    {"abs", "bool", "dict", "float", "frozenset", "int", "len", "list", "max", "min", "pow", "range", "round"}
+    | {"set", "slice", "str", "sum", "tuple"}
+)
+_CONSTANT_MODULES = frozenset(MODULES) - {name for name in MODULES if "nki" in name}
+"""Modules whose functions only make values: calling them while a kernel is imported is ordinary Python."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +301,7 @@ def _restricted_aliases(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 def _import_time_offences(tree: ast.Module) -> Iterator[RuleOffence]:
     hint = "a kernel file holds imports, constants and functions"
+    makers = set(_constant_makers(tree))
     for node in tree.body:
         docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if not isinstance(node, _TOP_LEVEL) and not docstring and not _is_main_guard(node):
@@ -304,7 +309,7 @@ def _import_time_offences(tree: ast.Module) -> Iterator[RuleOffence]:
             yield RuleOffence("import_side_effect", text, node.lineno, hint)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             for part in ast.walk(node):
-                if isinstance(part, _NOT_CONSTANT) and not _is_harmless_call(part):
+                if isinstance(part, _NOT_CONSTANT) and not _makes_constant(part, makers):
                     yield RuleOffence("import_side_effect", "a call at import time", part.lineno, hint)
 
 
@@ -321,12 +326,25 @@ def _is_main_guard(node: ast.AST) -> bool:
     return False
 
 
-def _is_harmless_call(node: ast.AST) -> bool:
+def _constant_makers(tree: ast.Module) -> Iterator[str]:
+    """Names whose calls only make values: built-ins, what such modules have, and the file's own classes."""
+    yield from _BUILTIN_CALLS_AT_TOP
+    for node in tree.body:
+        match node:
+            case ast.Import(names=names):
+                yield from (item.asname or item.name for item in names if item.name in _CONSTANT_MODULES)
+            case ast.ImportFrom(module=module, names=names) if module in _CONSTANT_MODULES:
+                yield from (item.asname or item.name for item in names)
+            case ast.ClassDef(name=name):
+                yield name
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Name(id="namedtuple"))):
+                yield name
+
+
+def _makes_constant(node: ast.AST, makers: Collection[str]) -> bool:
     match node:
-        case ast.Call(func=ast.Name(id=name)):
-            return name in _BUILTIN_CALLS_AT_TOP | _TYPES_AT_TOP
-        case ast.Call(func=ast.Attribute(value=ast.Name(), attr=name)):
-            return name in _TYPES_AT_TOP
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(value=ast.Name(id=name))):
+            return name in makers
     return False
 
 
