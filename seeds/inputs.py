@@ -57,17 +57,20 @@ def fit_distribution(item: InputSpec, values: Array) -> Array:
     Zeros stay zero where the distribution has zero, and larger numbers become larger ones.
     """
     one = parse_distribution(item.distribution)
+    found = values
     if one.kind == "integers":
         middle = min(max(0.0, one.low), one.high)
         reach = max(one.high - middle, middle - one.low) / 4
-        return np.clip(np.rint(middle + values.astype(np.float64) * reach), one.low, one.high)
-    if one.kind == "zero_one":
-        return np.minimum(np.abs(values) / 4, _BELOW_ONE)
-    if one.kind == "abs_normal":
-        return np.abs(values)
-    if one.kind == "positive":
-        return np.maximum(np.abs(values), values.dtype.type(LEAST_POSITIVE))
-    return values + values.dtype.type(OFFSET) if one.kind == "shifted" else values
+        found = np.clip(np.rint(middle + values.astype(np.float64) * reach), one.low, one.high)
+    elif one.kind == "zero_one":
+        found = np.minimum(np.abs(values) / 4, _BELOW_ONE)
+    elif one.kind == "abs_normal":
+        found = np.abs(values)
+    elif one.kind == "positive":
+        found = np.maximum(np.abs(values), values.dtype.type(LEAST_POSITIVE))
+    elif one.kind == "shifted":
+        found = values + values.dtype.type(OFFSET)
+    return found
 
 
 def clip_integers(item: InputSpec, values: Array) -> Array:

@@ -178,8 +178,8 @@ def _run_stages(judgement: _Judgement, run: Callable[[], T]) -> JudgeOutcome | T
     except RejectedError as rejected:
         return judgement.make_outcome(rejected.verdict, error=rejected.error)
     except KernelError as error:  # a limit that a stage had no use for: the kernel exceeds it all the same
-        rejected = reject_kernel_error(Verdict.RUNTIME_ERROR, error)
-        return judgement.make_outcome(rejected.verdict, error=rejected.error)
+        exceeded = reject_kernel_error(Verdict.RUNTIME_ERROR, error)
+        return judgement.make_outcome(exceeded.verdict, error=exceeded.error)
     except MemoryError:
         found = ErrorInfo(code="out_of_memory", message="the kernel's tensors need more memory than allowed")
         return judgement.make_outcome(Verdict.RUNTIME_ERROR, error=found)
