@@ -18,8 +18,14 @@ ARRAY_PARTS = (_ARRAY_EDGE // _PART_EDGE) ** 2
 # The types for which VectorE has 16-bit modes.
 _NARROW = frozenset({"bfloat16", "float16"})
 
+_WIDE_BYTES = 4
+"""Bytes of the elements that the tensor engine passes in several parts."""
+
 _GPSIMD_PAIRS = 4.0
 """Cycles of GpSimd per element of two inputs: about half of VectorE's throughput [I]."""
+
+_TRANSPOSED_BYTES = 2
+"""Bytes of the elements that DMA transposes at its documented rate."""
 
 _GPSIMD_ROOT = 4.0
 """Cycles of GpSimd per reciprocal square root: about four times what ScalarE takes [D: ISA32]."""
@@ -69,7 +75,8 @@ def register_access(form: Form, target: Target) -> Cost:
 def matmul(form: Form, target: Target) -> Cost:
     """passes * (max(64, N_moving) + overhead) cycles; FP8 takes two rows at once.
 
-    A strided moving operand is read at half the rate, as elsewhere [I].
+    The wider of the two types decides the passes. A strided moving operand is read at half the rate, as
+    elsewhere [I].
     """
     moving = form["moving"]
     flags = ("is_stationary_onezero", "is_moving_onezero", "is_transpose")
@@ -77,7 +84,10 @@ def matmul(form: Form, target: Target) -> Cost:
     rows = 2 if form.param("perf_mode") == "double_row" else 1
     stretch = 2 if _is_strided(moving, target) else 1
     size = max(target.tensor_min_cycles, stretch * moving.free // rows)
-    return replace(_tensor_cost(size, moving, target, onezero=onezero), parts=_array_parts(form))
+    passes = 1
+    if "float32" in {moving.dtype, form["stationary"].dtype}:
+        passes = target.tensor_fp32_onezero_passes if onezero else target.tensor_fp32_passes
+    return replace(_tensor_cost(size, passes, target), parts=_array_parts(form))
 
 
 def _array_parts(form: Form) -> tuple[int, ...]:
@@ -94,18 +104,19 @@ def _array_parts(form: Form) -> tuple[int, ...]:
 
 
 def transpose(form: Form, target: Target) -> Cost:
-    """On the tensor engine max(64, P) per pass, a product with P columns; on the vector engine max(64, N)."""
+    """On the tensor engine max(64, P) per pass, a product with P columns; on the vector engine max(64, N).
+
+    A transpose keeps every bit, so all types of four bytes take the passes of float32.
+    """
     data = form["data"]
     if form.engine == "vector":
         return elementwise(form, target)
     size = max(data.partitions, target.tensor_min_cycles)
-    return _tensor_cost(size, data, target, onezero=True)
+    passes = target.tensor_fp32_onezero_passes if data.itemsize >= _WIDE_BYTES else 1
+    return _tensor_cost(size, passes, target)
 
 
-def _tensor_cost(size: int, moving: Operand, target: Target, *, onezero: bool) -> Cost:
-    passes = 1
-    if moving.dtype == "float32":
-        passes = target.tensor_fp32_onezero_passes if onezero else target.tensor_fp32_passes
+def _tensor_cost(size: int, passes: int, target: Target) -> Cost:
     cycles = passes * (size + target.tensor_overhead_cycles)
     clock = target.tensor_clock_ghz
     return Cost(cycles / clock, result_ns=target.tensor_fill_cycles / clock)
@@ -195,34 +206,39 @@ def activation(form: Form, target: Target) -> Cost:
 
 def dma(form: Form, target: Target) -> Cost:
     """max(fixed, bytes / rate) on up to 16 engines; short runs pay for a whole minimal descriptor."""
-    run = min(_run_bytes(form["dst"]), _run_bytes(form["src"]))
-    return _dma_cost(form, target, run=run, ratio=1.0)
+    run = min(map(_run_elements, form.tiles))
+    return _dma_cost(form, target, max(_descriptor_bytes(item, run, target) for item in form.tiles))
 
 
 def dma_transpose(form: Form, target: Target) -> Cost:
-    """2-byte types at the documented share of DMA throughput; others element by element."""
+    """2-byte types at the documented share of DMA throughput; others element by element.
+
+    Of 2-byte types, short runs pay for a whole minimal descriptor, as in other transfers.
+    """
     src = form["src"]
-    if src.itemsize != 2:
-        return _dma_cost(form, target, run=src.itemsize, ratio=1.0)
+    narrow = src.itemsize == _TRANSPOSED_BYTES
+    run = min(map(_run_elements, form.tiles)) if narrow else 1
     ratio = target.dma_transpose_hbm_ratio if src.in_hbm else target.dma_transpose_sbuf_ratio
-    return _dma_cost(form, target, run=target.dma_min_descriptor_bytes, ratio=ratio)
+    return _dma_cost(form, target, max(src.nbytes / ratio, _descriptor_bytes(src, run, target)))
 
 
 def dma_compute(form: Form, target: Target) -> Cost:
     """A DMA that moves the bytes of all sources and of dst [I]."""
-    sizes = [item.nbytes for item in form.tiles]
-    run = min(_run_bytes(item) for item in form.tiles)
-    return _dma_cost(form, target, run=run, ratio=max(sizes) / sum(sizes))
+    run = min(map(_run_elements, form.tiles))
+    return _dma_cost(form, target, sum(_descriptor_bytes(item, run, target) for item in form.tiles))
 
 
-def _dma_cost(form: Form, target: Target, *, run: int, ratio: float) -> Cost:
-    nbytes = max(item.nbytes for item in form.tiles)
+def _descriptor_bytes(item: Operand, run: int, target: Target) -> float:
+    """Bytes of an operand in descriptors of `run` elements, none smaller than the smallest efficient one."""
+    return item.elements / run * max(target.dma_min_descriptor_bytes, run * item.itemsize)
+
+
+def _dma_cost(form: Form, target: Target, nbytes: float) -> Cost:
     chip = next((item for item in form.tiles if not item.in_hbm), form["dst"])
     channels = max(1, min(target.dma_engines, chip.partitions))
-    padded = nbytes * max(1.0, target.dma_min_descriptor_bytes / run)
     # Rows are not split, so the engine with one row more than others takes longest.
     rows = -(-chip.partitions // channels)
-    service = padded * rows / chip.partitions / (target.dma_engine_bytes_per_ns * ratio)
+    service = nbytes * rows / chip.partitions / target.dma_engine_bytes_per_ns
     maker = _descriptor_maker(form, target)
     made = {"software": target.dma_software_descriptor_ns, "hardware": target.dma_descriptor_ns}.get(
         maker, 0.0
@@ -253,9 +269,8 @@ def _descriptor_maker(form: Form, target: Target) -> str:
     return "prepared" if mode == "none" else "hardware"
 
 
-def _run_bytes(item: Operand) -> int:
-    dims = item.dims if item.in_hbm else item.dims[1:]
-    return run_elements(dims) * item.itemsize
+def _run_elements(item: Operand) -> int:
+    return run_elements(item.dims if item.in_hbm else item.dims[1:])
 
 
 def _is_strided(item: Operand, target: Target) -> bool:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from nki_sim.forms import Form
 from nki_sim.operators.costs import Cost, elementwise
-from nki_sim.operators.rules.search import gathered_elements
+from nki_sim.operators.rules.search import valid_indices
 from nki_sim.targets import Target
 
-_GATHER_T = 4
+_GATHER_START, _GATHER_T, _WORD_BYTES = 28, 4, 4
 
 
 def copy_predicated(form: Form, target: Target) -> Cost:
@@ -26,11 +26,17 @@ def _gpsimd_cost(cycles: float, target: Target) -> Cost:
 
 
 def local_gather(form: Form, target: Target) -> Cost:
-    """150 + elements / C, C = ((28 + t e) / (t e)) / min(4 / itemsize, e), e elements per index, t = 4."""
+    """150 + indices * (7 + words per index): 28 cycles for each 4 indices, and one for each 4 bytes [I].
+
+    The documents divide the elements by C = ((28 + t e) / (t e)) / min(4 / itemsize, e), with e elements per
+    index and t = 4. C grows as accesses scatter, so it can only be the cycles that an element takes; divided
+    by it, one element per index would pass at 8 elements a cycle. This cost is not below elements * C for any
+    type and e, and grows with both.
+    """
     run = form.param("num_elem_per_idx")
     e = run if isinstance(run, int) else 1
-    c = (28 + _GATHER_T * e) / (_GATHER_T * e) / min(4 / form["src_buffer"].itemsize, e)
-    return _gpsimd_cost(gathered_elements(form) / c, target)
+    words = -(-e * form["src_buffer"].itemsize // _WORD_BYTES)
+    return _gpsimd_cost(valid_indices(form) * (_GATHER_START / _GATHER_T + words), target)
 
 
 def nc_n_gather(form: Form, target: Target) -> Cost:

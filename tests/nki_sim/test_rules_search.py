@@ -305,8 +305,8 @@ COSTS = [
     ("nisa.max8(eight, most)", "vector", 16384),
     ("nisa.nc_match_replace8(b, a, eight, 0.0)", "vector", 64),
     ("nisa.topk(half8, i8, half, 200)", "gpsimd", 150 + 4 * 200 + 8),
-    ("nisa.local_gather(huge, b, wide)", "gpsimd", 150 + 4096 / 8),
-    ("nisa.local_gather(half, half, few, 2, 8)", "gpsimd", 150 + 16 / ((36 / 8) / 2)),
+    ("nisa.local_gather(huge, b, wide)", "gpsimd", 150 + 4096 * 8),
+    ("nisa.local_gather(half, half, few, 2, 8)", "gpsimd", 150 + 8 * 8),
     ("nisa.nc_n_gather(most, b, wanted)", "gpsimd", 32 * 150 + 16384),
 ]
 

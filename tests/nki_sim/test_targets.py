@@ -118,6 +118,32 @@ def test_strided_moving_operands_are_read_at_half_the_rate(dtype: str, step: int
     assert cycles(replace(form, operands=(dst, weights, moving))) == cycles(form)
 
 
+@pytest.mark.parametrize(("stationary", "moving"), [("float32", "tfloat32"), ("tfloat32", "float32")])
+def test_the_wider_type_of_a_product_decides_its_passes(stationary: str, moving: str) -> None:
+    """The documents allow the pair; only two narrow operands pass at once."""
+    dst, left, right = product("tfloat32", 512).operands
+    mixed = (dst, replace(left, dtype=stationary), replace(right, dtype=moving))
+    assert cycles(replace(product("tfloat32", 512), operands=mixed)) == pytest.approx(4 * (512 + 4))
+    assert cycles(product("tfloat32", 512)) == pytest.approx(512 + 4)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "passes"),
+    [
+        ("float32", 2),
+        ("int32", 2),
+        ("uint32", 2),
+        ("tfloat32", 2),
+        ("bfloat16", 1),
+        ("int16", 1),
+        ("int8", 1),
+    ],
+)
+def test_transposes_on_the_tensor_engine_pass_two_bytes_at_a_time(dtype: str, passes: int) -> None:
+    data = (chip("dst", 128, 128, dtype=dtype, buffer="psum"), chip("data", 128, 128, dtype=dtype))
+    assert cycles(Form("nc_transpose", "tensor", data, ())) == pytest.approx(passes * (128 + 4))
+
+
 def test_large_matmuls_match_the_measured_totals() -> None:
     """4096 x 8192 x 8192: 6.93 ms in bf16 on trn1; fp32 on trn2 28.2 to 28.4 ms."""
     count = 32 * 64 * 16
@@ -270,6 +296,14 @@ def test_transposing_dma_pays_for_narrow_types_only_a_share() -> None:
     cost = OPERATORS["dma_transpose"].cost
     assert cost(transposed("bfloat16"), TRN2).busy_ns == pytest.approx(128 * 2048 * 2 / 368 / 0.9)
     assert cost(transposed("float32"), TRN2).busy_ns == pytest.approx(128 * 2048 * 256 / 368)
+    # Every other column of the source: a descriptor for each element.
+    dst, src = transposed("bfloat16").operands
+    strided = replace(src, dims=((256, 2048), (2, 128)))
+    form = replace(transposed("bfloat16"), operands=(dst, strided))
+    assert cost(form, TRN2).busy_ns == pytest.approx(128 * 2048 * 256 / 368)
+    # Rows of 64 bytes, each in a descriptor of 256.
+    short = (chip("dst", 32, 2048, dtype="bfloat16"), hbm("src", ((64, 2048), (1, 32)), dtype="bfloat16"))
+    assert cost(Form("dma_transpose", "dma", short, ()), TRN2).busy_ns == pytest.approx(2048 * 256 / 368)
 
 
 def test_the_tight_bound_of_known_problems() -> None:
