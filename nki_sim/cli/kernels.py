@@ -15,6 +15,8 @@ from typing import Any
 import nki_sim
 from nki_sim import targets
 from nki_sim.checks import program as checks
+from nki_sim.checks import warnings
+from nki_sim.checks.violations import Violation
 from nki_sim.cli.progress import report_progress
 from nki_sim.cli.report_text import Report
 from nki_sim.errors import InputError, KernelError
@@ -154,9 +156,17 @@ def trace_on_shapes(options: argparse.Namespace, report: Report) -> Program:
 def check_rules(program: Program, report: Report) -> bool:
     """Report the rules that the program breaks; return whether it breaks none."""
     with time_part(report, "run"), report_progress("checking"):
-        report["checks"] = [asdict(item) for item in checks.check(program, targets.load(program.target))]
+        target = targets.load(program.target)
+        report["checks"] = [asdict(item) for item in checks.check(program, target)]
+        report["warnings"] = [describe_finding(item) for item in warnings.find_warnings(program, target)]
     report["correct"] = False if report["checks"] else None
     return not report["checks"]
+
+
+def describe_finding(found: Violation) -> Report:
+    """Describe a warning, with the keys that broken rules and errors share."""
+    fields = ("code", "message", "line", "hint", "tensor")
+    return {name: getattr(found, name) for name in fields}
 
 
 def describe_error(error: KernelError) -> Report:

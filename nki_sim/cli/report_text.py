@@ -130,5 +130,6 @@ def read_source_line(path: Path | None, line: int) -> str:
 # Lists whose items have their own format.
 _ITEMS: dict[str, Callable[[Any, Path | None], list[str]]] = {
     "checks": format_finding,
+    "warnings": format_finding,
     "tiles": _format_tile,
 }

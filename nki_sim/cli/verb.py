@@ -27,6 +27,7 @@ _ASKED: Report = {
     "rel_l2": {},
     "tolerance": None,
     "checks": [],
+    "warnings": [],
 }
 _FOUND: Report = {
     "counters": {},

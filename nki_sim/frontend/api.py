@@ -40,6 +40,11 @@ class Kernel:
         self.__name__ = getattr(function, "__name__", "kernel")
 
     @property
+    def func(self) -> Callable[..., Any]:
+        """The Python function."""
+        return self.function
+
+    @property
     def code(self) -> CodeType | None:
         """The Python code behind partial calls, wrappers and objects with a `__call__`, or None."""
         found = inspect.unwrap(self.function)
@@ -99,17 +104,18 @@ class Kernel:
 
 
 def jit(function: Callable[..., Any] | None = None, **options: object) -> Any:
-    """Mark a kernel; with or without parentheses. Options are for the vendor's compiler."""
-    del options
+    """Mark a kernel; with or without parentheses. `grid` is the launch, other options are the compiler's."""
     if function is None:
-        return jit
+        return functools.partial(jit, **options)
     if not callable(function):
         fail(
             "argument_type",
             f"nki.jit of {type(function).__name__}, not of a function",
             "@nki.jit or @nki.jit()",
         )
-    return function if isinstance(function, Kernel) else Kernel(function)
+    made = function if isinstance(function, Kernel) else Kernel(function)
+    grid = options.get("grid")
+    return made if grid is None else made[tuple(grid) if isinstance(grid, list) else grid]
 
 
 def simulate(kernel: Any) -> Callable[..., Any]:

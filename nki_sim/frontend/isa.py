@@ -18,7 +18,7 @@ from nki_sim.frontend.argument_values import (
 )
 from nki_sim.frontend.context import current_recorder, current_target
 from nki_sim.frontend.namespace import TRN3, Namespace
-from nki_sim.frontend.psum import infer_accumulate
+from nki_sim.frontend.psum import begin_accumulation, infer_accumulate
 from nki_sim.frontend.registers import (
     NkiScalar,
     VirtualRegister,
@@ -67,7 +67,7 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
 }
 
 
-def _check_memset_kind(given: dict[str, Any]) -> None:
+def _prepare_memset(given: dict[str, Any]) -> None:
     """A constant must be of its tile's kind: a float does not become an integer, even if it is whole."""
     dst, value = given.get("dst"), given.get("value")
     if isinstance(dst, Tensor) and isinstance(value, float) and DTYPES[dst.storage.dtype].kind != "float":
@@ -75,6 +75,7 @@ def _check_memset_kind(given: dict[str, Any]) -> None:
             "memset_value", f"nisa.memset: value={value!r} is a float, {dst.name} is {dst.storage.dtype}",
             "give an integer, or declare the tile with a float type",
         )  # fmt: skip
+    begin_accumulation(dst)
 
 
 def _refuse_language_operators(given: dict[str, Any]) -> None:
@@ -91,7 +92,7 @@ def _refuse_language_operators(given: dict[str, Any]) -> None:
 # Defaults that depend on other arguments, and values that only programs may hold.
 _ARGUMENT_CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "nc_matmul": infer_accumulate,
-    "memset": _check_memset_kind,
+    "memset": _prepare_memset,
     **dict.fromkeys(
         ("tensor_tensor", "tensor_scalar", "scalar_tensor_tensor", "tensor_scalar_reduce",
          "tensor_scalar_cumulative", "tensor_tensor_scan"), _refuse_language_operators,

@@ -70,8 +70,9 @@ def _build_data_types() -> ModuleType:
     return module
 
 
-def _build_constants() -> ModuleType:
-    module = ModuleType("nki.isa.constants", "The enumerations of `nki.isa`.")
+def build_constants(name: str) -> ModuleType:
+    """Build the module `constants` of an instruction set: its enumerations."""
+    module = ModuleType(name, "The enumerations of `nki.isa`.")
     module.__dict__.update({item.__name__: item for item in _CONSTANTS})
     return module
 
@@ -83,7 +84,7 @@ def _build_modules() -> dict[str, ModuleType]:
         "nki": api,
         "nki.language": language,
         "nki.isa": isa,
-        "nki.isa.constants": _build_constants(),
+        "nki.isa.constants": build_constants("nki.isa.constants"),
         "nki.dtype": _build_data_types(),
         "nki.typing": types,
         "nki.collectives": _RefusedModule("nki.collectives", collectives, _COLLECTIVES),

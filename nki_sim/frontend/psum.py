@@ -1,5 +1,7 @@
 """Resolves `accumulate=None` of a matmul, by tracking which elements of its PSUM tile have products.
 
+A memset begins again: the next product overwrites.
+
 The elements of a tile are the bits of one integer, so any two access patterns compare exactly, through
 whatever view they were made.
 """
@@ -35,6 +37,13 @@ def infer_accumulate(given: dict[str, Any]) -> None:
             )  # fmt: skip
         given["accumulate"] = covered != 0
     storage.started |= region
+
+
+def begin_accumulation(dst: Any) -> None:
+    """Let the next product overwrite what a memset fills in PSUM, as if no product had been there."""
+    if isinstance(dst, Tensor) and dst.storage.banked and dst.storage.started:
+        region = _element_bits(make_ascending(dst.dims)) << dst.offset - reach_below(dst.dims)
+        dst.storage.started &= ~region
 
 
 def _check_tile(dst: Tensor) -> None:

@@ -9,7 +9,9 @@ import numpy as np
 
 from nki_sim import targets
 from nki_sim.checks import program as checks
+from nki_sim.checks import warnings
 from nki_sim.checks.violations import raise_violations
+from nki_sim.forms import ArraySpec
 from nki_sim.frontend.api import Kernel
 from nki_sim.frontend.bind import map_tensors
 from nki_sim.frontend.context import platform_target
@@ -25,7 +27,8 @@ from nki_sim.semantics.arrays import NUMPY, Array
 def run(kernel: Kernel, *args: Any, **kwargs: Any) -> Any:
     """Run a kernel and return its result, as NumPy arrays or torch tensors like the arguments.
 
-    Arrays that the kernel writes are changed in place.
+    Arrays that the kernel writes are changed in place. An output may be written in part; its other elements
+    are undefined.
 
     Raises:
         KernelError: the kernel breaks a rule or raises; the traceback ends at the line of its file.
@@ -34,7 +37,8 @@ def run(kernel: Kernel, *args: Any, **kwargs: Any) -> Any:
     with locate_errors(kernel.code):
         traced, program = trace_and_check(kernel, args, kwargs)
         arrays = [to_numpy(array) for array in traced.arrays]
-        found = dict(zip(program.outputs, numerics.run(program, arrays), strict=True))
+        outputs = numerics.run(program, arrays, partial_outputs=True)
+        found = dict(zip(program.outputs, outputs, strict=True))
     torch = any(_is_torch(array) for array in traced.arrays)
     for number, array in zip(program.inputs, traced.arrays, strict=True):
         if number in found:
@@ -58,7 +62,9 @@ def trace_and_check(
     target = platform_target()
     traced = trace_function(kernel, args, kwargs, target=target)
     program = Program.from_bytes(traced.program)
-    raise_violations(checks.check(program, targets.load(target)))
+    raise_violations(checks.check(program, targets.load(target), partial_outputs=True))
+    for warning in warnings.find_warnings(program, targets.load(target)):
+        warnings.emit_warning(warning, kernel.code.co_filename if kernel.code else "kernel.py")
     return traced, program
 
 
@@ -87,7 +93,12 @@ def _is_torch(array: Any) -> bool:
 
 
 def to_numpy(array: Any) -> Array:
-    """Convert an array to a type that programs take; torch types that NumPy lacks are read bit by bit."""
+    """Convert an array to a type that programs take; torch types that NumPy lacks are read bit by bit.
+
+    A specification of an array stands for one of zeros.
+    """
+    if isinstance(array, ArraySpec):
+        return np.zeros(array.shape, NUMPY[array.dtype])
     if not _is_torch(array):
         found = np.asarray(array)
         return found.astype(NUMPY[dtype_name(found.dtype)], copy=False)

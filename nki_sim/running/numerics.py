@@ -46,13 +46,15 @@ def run(
     sliced: bool = False,
     max_bytes: int = MAX_BYTES,
     allowance: WorkAllowance | None = None,
+    partial_outputs: bool = False,
 ) -> list[Array]:
     """Return the outputs in the order the kernel returns them; inputs are not changed.
 
     `checks` must find nothing in the program. `only` names parts of outputs by position; the run then
     computes just what they need (`slices.slice_backward`) and other elements have arbitrary values. Many
     input sets can share one slice: `sliced` says that the program is already the slice for `only`. The run
-    consumes work from `allowance`; the default allowance is `MAX_WORK`.
+    consumes work from `allowance`; the default allowance is `MAX_WORK`. With `partial_outputs`, elements of
+    outputs that are never written are undefined: NaN in types that have it.
 
     Raises:
         InputError: number, shape or type of the inputs is wrong.
@@ -82,7 +84,8 @@ def run(
             # Unwritten elements leave the tracked tensors: track everything to see where they go.
             if error.code != "uninitialised_read" or tracked is stages[-1]:
                 raise
-    return [_read_output(program, machine, number, partial=only is not None) for number in program.outputs]
+    partial = only is not None or partial_outputs
+    return [_read_output(program, machine, number, partial=partial) for number in program.outputs]
 
 
 def _execute_program(

@@ -130,6 +130,10 @@ PAIRS: dict[str, tuple[str, str]] = {
         "nl.exp(t[i_p, i_f], mask=(i_f < 3) | (i_p < 2))",
         "nl.exp(t[i_p, i_f], mask=(i_f < 3) & (i_p < 2))",
     ),
+    "dma_partition_index": (
+        "nisa.dma_copy(dst=nl.ndarray((128, 512), x.dtype), src=x[0:1].broadcast_to((128, 512)))",
+        "nisa.dma_copy(dst=nl.ndarray((128, 512), x.dtype), src=x)",
+    ),
     "tensor_access_out_of_bound": (
         "nl.load(scratch[i_p, i_f + 1])",
         "nl.load(scratch[i_p, i_f + 1], mask=i_f + 1 < 512)",

@@ -75,7 +75,7 @@ class OutOfBoundsAccess:
 
 def resolve_access(tile: Tile, key: Any) -> ResolvedAccess:
     """Return offset, dimensions, lookup and out-of-bounds part of `tile[key]`."""
-    keys = key if type(key) is tuple else (key,)
+    keys = key if type(key) is tuple else tuple(key) if isinstance(key, tuple) else (key,)
     if len(keys) == _MATRIX and type(keys[0]) is Index is type(keys[1]) and tile.patterns:
         # The common case: a cached pattern that stays inside its tensor.
         (one, two), known = keys, tile.patterns.get((keys[0].linear, keys[1].linear))
@@ -221,6 +221,7 @@ def _resolve_basic(tile: Tile, keys: tuple[Any, ...]) -> ResolvedAccess:
     dims: list[tuple[int, int]] = []
     starts: list[int] = []
     lookup = tile.lookup
+    past: list[tuple[int, int, int, int]] = []
     for item in keys:
         if item is None:
             dims.append((1, 1))
@@ -237,11 +238,28 @@ def _resolve_basic(tile: Tile, keys: tuple[Any, ...]) -> ResolvedAccess:
         starts.append(first)
         offset += first * step
         if kept or (at == 0 and tile.storage.on_chip):
+            if first + stride * (length - 1) >= count:
+                past.append((at, count, first, len(dims)))
             dims.append((step * stride, length))
         at += 1
     if len(dims) < 2 and tile.storage.on_chip:
         dims.append((1, 1))
-    return offset, tuple(dims) or ((1, 1),), lookup, _clip_reach(tile, starts, dims)
+    reach = _clip_reach(tile, starts, dims)
+    if past and reach is not None:
+        reach.refuse(tile.name)
+    return offset, tuple(dims) or ((1, 1),), lookup, _slice_reach(keys, past, dims) if past else reach
+
+
+def _slice_reach(
+    keys: tuple[Any, ...], past: list[tuple[int, int, int, int]], dims: list[tuple[int, int]]
+) -> OutOfBoundsAccess:
+    """Where slices leave their tensor: (dimension, size, first index, axis of the result) of each."""
+    spans = []
+    indexed = [item for item in keys if item is not None]
+    for dim, size, first, axis in past:
+        stride = indexed[dim].step or 1
+        spans.append((dim, size, first, tuple(stride * (at == axis) for at in range(len(dims)))))
+    return OutOfBoundsAccess(tuple(count for _, count in dims), tuple(spans))
 
 
 def _scalar_lookup(tile: Tile, item: Any, axis: int) -> Lookup:
@@ -310,7 +328,8 @@ def _key_span(item: Any, count: int, axis: int, tile: Tile) -> tuple[int, int, i
                 "access_pattern", f"a slice of {tile.name} axis {axis} steps by {stride}",
                 "slices step by 1 or more; index a tile on chip with n - 1 - nl.arange(n)[None, :]",
             )  # fmt: skip
-        if 0 <= first < stop <= count:
+        # The end may lie past the edge where a mask removes that part; an instruction checks it.
+        if 0 <= first < stop and first < count:
             return first, stride, -(-(stop - first) // stride), True
     else:
         first = _to_integer(item, tile)

@@ -86,12 +86,14 @@ class LegacyKernel(current_api.Kernel):
         return simulate.run(self, *args, **kwargs)
 
 
-def jit(kernel: Any = None, mode: str = "auto", **options: Any) -> Any:
-    """Mark a kernel; with or without parentheses. Options are for the vendor's compiler."""
+def jit(kernel: Any = None, mode: str = "auto", *, grid: Any = None, **options: Any) -> Any:
+    """Mark a kernel; with or without parentheses. `grid` is its launch, other options are the compiler's."""
     del options
     if mode not in _MODES:
         fail("argument_value", f"nki.jit(mode={mode!r})", f"one of {', '.join(sorted(_MODES))}")
-    return (lambda function: jit(function, mode)) if kernel is None else LegacyKernel(kernel, mode)
+    if kernel is None:
+        return lambda function: jit(function, mode, grid=grid)
+    return LegacyKernel(kernel, mode, None if grid is None else LaunchGrid.from_key(grid))
 
 
 def baremetal(kernel: Any = None, **options: Any) -> Any:

@@ -22,7 +22,14 @@ from nki_sim.frontend.legacy.call_arguments import function_name, mask_result, t
 from nki_sim.frontend.legacy.isa_special import SPECIAL
 from nki_sim.frontend.legacy.tiles import mask_boxes
 from nki_sim.frontend.lowering.elementwise import op_value
-from nki_sim.frontend.lowering.emit import copy_tile, declare_tile, issue_instruction
+from nki_sim.frontend.lowering.emit import (
+    broadcast_tiles,
+    broadcast_to_shape,
+    copy_tile,
+    declare_tile,
+    is_column,
+    issue_instruction,
+)
 from nki_sim.frontend.lowering.promotion import promote_types
 from nki_sim.frontend.namespace import TRN3, Namespace
 from nki_sim.frontend.recorder import current_recorder
@@ -126,6 +133,7 @@ def _build_instruction(operator: Operator) -> Callable[..., Any]:
             if value is not None and name in kinds
         }
         _refuse_unknown(operator, given)
+        _match_call(operator, values)
         return _issue_masked(operator, values, mask, dtype, engine)
 
     call.__name__ = call.__qualname__ = operator.name
@@ -147,6 +155,26 @@ def _refuse_unknown(operator: Operator, given: Values) -> None:
     for name in given.keys() - operator.arguments_by_name.keys() - _HINTS:
         if given[name] not in {None, (), oob_mode.error}:
             fail("unsupported_argument", f"not supported: nisa.{operator.name}({name}={given[name]!r})")
+
+
+def _match_call(operator: Operator, values: Values) -> None:
+    """Accept what this namespace does: columns beside tiles, and `reverse1` without a second function."""
+    if operator.name == "tensor_tensor":
+        _broadcast_columns(values)
+    if "op1" not in values and "op1" in operator.arguments_by_name:
+        values.pop("reverse1", None)
+
+
+def _broadcast_columns(values: Values) -> None:
+    """Repeat a column [P, 1] along the free axes of the other operand."""
+    names = ("data1", "data2")
+    tiles = [values.get(name) for name in names]
+    if not all(isinstance(tile, Tensor) for tile in tiles):
+        return
+    shape, matched = broadcast_tiles(*tiles, strict=False)
+    for name, tile, view in zip(names, tiles, matched, strict=True):
+        if is_column(tile) and tile.shape[0] == shape[0] and view.shape != shape:
+            values[name] = broadcast_to_shape(view, shape)
 
 
 def _issue_masked(operator: Operator, given: Values, mask: Any, dtype: Any, runs_on: Any) -> Any:
@@ -205,12 +233,6 @@ def tensor_copy_dynamic_dst(*, dst: Any, src: Any, **options: Any) -> None:
 def get_nc_version() -> nc_version:
     """Return the generation of the target being traced; generations compare by age."""
     return _GENERATIONS[current_recorder().target.name]
-
-
-class constants:  # noqa: N801  the documented spelling
-    """`nki.isa.constants`."""
-
-    engine = engine
 
 
 class fp32:  # noqa: N801

@@ -149,12 +149,24 @@ def _dma_copy(given: Values, *, mask: Any, dtype: Any, engine: Any) -> None:
     dst, src = to_operand_value(given["dst"]), to_operand_value(given["src"])
     boxes, op = mask_boxes(mask, dst.shape), given.get("dst_rmw_op")
     if op is None:
+        _require_moving_rows(dst, src)
         options = {} if given.get("oob_mode") is None else {"oob_mode": given["oob_mode"]}
         issue_instruction("dma_copy", boxes, dst=dst, src=src, **options)
         return
     if boxes is not None:
         fail("unsupported_argument", "not supported: nisa.dma_copy(dst_rmw_op=, mask=)")
     issue_instruction("dma_compute", dst=dst, srcs=[dst, src], reduce_op=op_value(function_name(op)))
+
+
+def _require_moving_rows(dst: Any, src: Any) -> None:
+    """Refuse a copy of one row of HBM to several partitions, at which the compiler fails."""
+    if not (isinstance(src, Tensor) and isinstance(dst, Tensor)):
+        return
+    if dst.storage.on_chip and not src.storage.on_chip and src.dims[0][0] == 0 and src.dims[0][1] > 1:
+        fail(
+            "dma_partition_index", f"nisa.dma_copy reads one row of {src.name} for all partitions of "
+            f"{dst.name} (NCC_IBCG901)", "load the row, then nl.broadcast_to",
+        )  # fmt: skip
 
 
 _TURNED = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}

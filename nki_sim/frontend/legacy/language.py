@@ -19,7 +19,7 @@ from nki_sim.frontend.legacy.grid import nc, num_programs, program_id, program_n
 from nki_sim.frontend.legacy.index import arange, mgrid
 from nki_sim.frontend.legacy.loops import affine_range, loop_reduce, sequential_range, static_range
 from nki_sim.frontend.legacy.tensors import empty_like, full, ndarray, ones, par_dim, zeros, zeros_like
-from nki_sim.frontend.legacy.tiles import Tile, as_tile
+from nki_sim.frontend.legacy.tiles import Tile, as_tile, refuse_outside
 from nki_sim.frontend.legacy.tiles import mask_boxes as boxes_of
 from nki_sim.frontend.lowering import FUNCTIONS
 from nki_sim.frontend.lowering.emit import broadcast_tiles, issue_instruction, require_on_chip
@@ -85,7 +85,9 @@ class Function:
         if given.get("dtype") is None and self.name in _BOOLEAN:
             given["dtype"] = "bool_"
         shape: Sequence[int] = ()
-        if mask is not None:
+        if mask is None:
+            refuse_outside([*values, *given.values()])
+        else:
             shape = self._masked_shape([*values, *given.values()])
             given["where"] = boxes_of(mask, shape)
         result = self._call(*values, **{**self._defaults, **given})

@@ -27,6 +27,10 @@ from nki_sim.frontend.legacy.recorder import legacy_recorder
 from nki_sim.frontend.tensor import Storage, Tensor, fail, row_major_dims
 from nki_sim.operators import OPERATORS
 
+# Instructions that move elements and do not convert them; another type costs a copy.
+_MOVING = frozenset({
+    "dma_transpose", "local_gather", "nc_n_gather", "nc_stream_shuffle", "nc_transpose",
+})  # fmt: skip
 _FLOAT = frozenset({"float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2"})
 
 
@@ -207,6 +211,13 @@ def to_operand(value: Any) -> Any:
     return value if type(value) is Tile or not hasattr(value, "tile") else value.tile()
 
 
+def refuse_outside(values: Sequence[Any]) -> None:
+    """Refuse tiles that reach beyond their tensors, of a call without a mask that removes that part."""
+    for value in values:
+        if type(value) is Tile and value.reach is not None:
+            value.reach.refuse(value.name)
+
+
 def mask_boxes(mask: Any, shape: Sequence[int]) -> list[Box] | None:
     """Return the boxes that a mask keeps of a tile of that shape; None without a mask."""
     if mask is None or mask is True:
@@ -294,9 +305,11 @@ def _takes_type(goal: Tensor, value: Tensor) -> bool:
     """Whether the instruction may write the goal's type directly.
 
     It may if it would have written float32, in which it computes. It also may if its result has the type of
-    an operand, which is the default when the kernel gives no type.
+    an operand, which is the default when the kernel gives no type. Instructions that move elements may not.
     """
     made, wanted = value.storage.dtype, goal.storage.dtype
+    if made != wanted and legacy_recorder().last_operator in _MOVING:
+        return False
     return (
         made == wanted or (made == "float32" and wanted in _FLOAT) or legacy_recorder().inherits_type(value)
     )

@@ -91,12 +91,27 @@ def emit_transpose(
     if runs is engine.tensor:
         data = ensure_in_sbuf(data)
     result = declare_tile(sizes, data.dtype, "psum" if runs is engine.tensor else "sbuf")
-    if where is None:
+    if where is None and (runs is engine.tensor or small):
         issue_instruction("nc_transpose", dst=result, data=data, engine=runs)
+    elif where is None:
+        _transpose_in_blocks(result, data)
     for box in where or ():
         rows, columns = (slice(*span) for span in box)
         issue_instruction("nc_transpose", dst=result[columns, rows], data=data[rows, columns], engine=runs)
     return result if dtype is None else cast_tile(result, type_name(dtype), transpose_boxes(where))
+
+
+def _transpose_in_blocks(result: Tensor, data: Tensor) -> None:
+    """Transpose a larger tile on VectorE in the blocks that it takes, as the older compiler does."""
+    edge = current_recorder().target.vector_transpose_max
+    matrix = data if data.ndim == _MATRIX else data.flatten_dims(1, data.ndim - 1)
+    for row in range(0, matrix.shape[0], edge):
+        for column in range(0, matrix.shape[1], edge):
+            rows = slice(row, min(row + edge, matrix.shape[0]))
+            columns = slice(column, min(column + edge, matrix.shape[1]))
+            issue_instruction(
+                "nc_transpose", dst=result[columns, rows], data=matrix[rows, columns], engine=engine.vector
+            )
 
 
 def transpose_matrix(x: Any, dtype: Any = None, *, where: MaskBoxes = None) -> Tensor:

@@ -42,18 +42,19 @@ def load_transpose2d(src: Any, dtype: Any = None, *, where: MaskBoxes = None) ->
 
 
 def store(dst: Any, value: Any, *, where: MaskBoxes = None) -> None:
-    """Store a tile to an HBM view of its shape; PSUM tiles are copied to SBUF first; rows may repeat."""
+    """Store a tile to an HBM view of its shape, or fill the view with a number.
+
+    PSUM tiles are copied to SBUF first; rows may repeat.
+    """
     goal = _require_in_hbm("nl.store: dst", dst)
-    source = ensure_in_sbuf(_require_tile(value), where)
+    number = as_number(value)
+    if number is not None:
+        value = declare_tile(goal.shape, goal.dtype)
+        issue_instruction("memset", dst=value, value=number)
+    source = ensure_in_sbuf(require_on_chip("nl.store: value", value), where)
     if source.shape != goal.shape:
         source = _broadcast_to_goal(goal, source)
     issue_instruction("dma_copy", where, dst=goal, src=source)
-
-
-def _require_tile(value: Any) -> Tensor:
-    if as_number(value) is not None:
-        fail("argument_type", f"nl.store of the number {value!r}", "fill a tile with nl.full, then store it")
-    return require_on_chip("nl.store: value", value)
 
 
 def _broadcast_to_goal(goal: Tensor, source: Tensor) -> Tensor:
