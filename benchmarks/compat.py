@@ -1,9 +1,9 @@
 """How much of a public corpus the simulator runs: kernels found, traced, correct, why the others are not.
 
-`python benchmarks/compat.py --corpus DIR --kind nkibench|nki-samples|nki-library|kernels [--target trn2]
-[--only PATTERN] [--timeout S] [--memory-gib N] [--jobs N] [--json]` runs a checkout that you have. Nothing is
-fetched, and nothing of a corpus is kept here. Every kernel (for the suites: every script or test module) runs
-in a process of its own. Corpora whose references need a package that is not installed say which.
+`python benchmarks/compat.py --corpus DIR --kind KIND [--target trn2] [--only PATTERN] [--timeout S]
+[--memory-gib N] [--jobs N] [--json]` runs a checkout that you have. Nothing is fetched, and nothing of a
+corpus is kept here. Every kernel (for suites and repositories: every script or test module) runs in a process
+of its own. Corpora whose references need a package that is not installed say which.
 
 Exit status 0 when every kernel found is correct, 1 otherwise, 2 when there is nothing to run.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that both spellings work
 
-from benchmarks.corpora import library, outcome, pairs, samples, sources  # noqa: E402 - the path is set above
+from benchmarks.corpora import autocomp, library, outcome, pairs, repository, samples, sources  # noqa: E402 - the path is set above
 from benchmarks.corpora.processes import Limits  # noqa: E402
 
 Kind = Callable[[argparse.Namespace, Limits], list[outcome.Outcome]]
@@ -40,6 +40,8 @@ KINDS: dict[str, Kind] = {
     "kernels": _pairs(pairs.kernels),
     "nki-samples": samples.outcomes,
     "nki-library": library.outcomes,
+    "autocomp": autocomp.outcomes,
+    "repository": repository.outcomes,
 }
 
 

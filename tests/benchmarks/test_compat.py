@@ -441,3 +441,53 @@ def test_a_script_that_needs_an_absent_package_says_so(checkout: Path, capsys: A
     script.write_text("import jax_that_is_absent\n" + script.read_text())
     _, result = result_of(capsys, "--corpus", checkout, "--kind", "nki-samples", "--only", "run_double")
     assert set(reasons(result).values()) == {"run_double.py: needs the package jax_that_is_absent"}
+
+
+CHECKED = """
+import numpy as np
+
+import nki
+
+
+def test_kernel():
+    x = np.ones((128, 16), np.float32)
+    assert np.allclose(nki.simulate(kernel)(x), 2 * x)
+"""
+
+
+def test_a_repository_is_run_by_its_own_tests_and_scripts(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep/test_kernels.py").write_text(KERNEL.format(name="kernel", factor="2.0") + CHECKED)
+    checked = CHECKED.replace("kernel)", "triple)").replace("test_kernel", "check_triple")
+    script = KERNEL.format(name="triple", factor="3.0") + checked
+    (tmp_path / "main.py").write_text(f"{script}\n\nif __name__ == '__main__':\n    check_triple()\n")
+    (tmp_path / "other.py").write_text("raise SystemExit('it has nothing to do with it')")
+    status, result = result_of(capsys, "--corpus", tmp_path, "--kind", "repository")
+    assert status == 1
+    assert (result["found"], result["traced"], result["correct"]) == (2, 2, 1)
+    assert reasons(result) == {"deep/test_kernels.py:kernel": "", "main.py:triple": "AssertionError:"}
+
+
+HARNESS = """
+import numpy as np
+
+import nki
+
+# SUBSTITUTE HERE
+
+if __name__ == "__main__":
+    x = np.ones((128, 16), np.float32)
+    print("Test passed" if np.allclose(nki.simulate(solution)(x), 2 * x) else "Test failed")
+"""
+
+
+def test_autocomps_solutions_are_put_into_their_harnesses(tmp_path: Path, capsys: Any) -> None:
+    harness = tmp_path / "harnesses/trn-small/0_double_test.py"
+    harness.parent.mkdir(parents=True)
+    harness.write_text(HARNESS)
+    for name, factor in (("0_double_ref", "2.0"), ("0_double_slow", "3.0"), ("1_alone_ref", "2.0")):
+        kernel(tmp_path / f"sols/trn-small/{name}.py", name="solution", factor=factor)
+    status, result = result_of(capsys, "--corpus", tmp_path, "--kind", "autocomp")
+    assert status == 1
+    assert reasons(result) == {"trn-small/0_double_ref": "", "trn-small/0_double_slow": "Test failed"}
+    assert (result["traced"], result["correct"]) == (2, 1)

@@ -162,7 +162,8 @@ def _require_moving_rows(dst: Any, src: Any) -> None:
     """Refuse a copy of one row of HBM to several partitions, at which the compiler fails."""
     if not (isinstance(src, Tensor) and isinstance(dst, Tensor)):
         return
-    if dst.storage.on_chip and not src.storage.on_chip and src.dims[0][0] == 0 and src.dims[0][1] > 1:
+    repeats = src.lookup is None and src.dims[0][0] == 0 and src.dims[0][1] > 1
+    if repeats and dst.storage.on_chip and not src.storage.on_chip:
         fail(
             "dma_partition_index", f"nisa.dma_copy reads one row of {src.name} for all partitions of "
             f"{dst.name} (NCC_IBCG901)", "load the row, then nl.broadcast_to",
