@@ -94,10 +94,14 @@ def _written_inputs(program: Program) -> Iterator[Violation]:
 
 
 def _output_buffers(program: Program) -> Iterator[Violation]:
-    """Yield outputs that are neither in shared HBM nor changed arguments, for the current namespace."""
+    """Yield outputs that are neither in HBM nor changed arguments, for the current namespace.
+
+    Several cores share only what is in shared HBM.
+    """
+    allowed = {"shared_hbm"} if len(program) and program.cores.any() else {"shared_hbm", "hbm"}
     for number in program.outputs if program.dialect == "nki" else ():
         site = program.site(number)
-        if site.buffer != "shared_hbm" and number not in program.inputs:
+        if site.buffer not in allowed and number not in program.inputs:
             yield Violation(
                 "output_buffer", f"output {site.name} is in {site.buffer}", site.name, "shared_hbm",
                 site.buffer, site.line, "declare what the kernel returns with buffer=nl.shared_hbm",

@@ -130,9 +130,10 @@ def _check_output(tensor: Tensor, recorder: Recorder, *, views: bool) -> None:
             "output_buffer", f"the kernel returns a part or another view of {site.name}: {tensor.shape} of "
             f"{site.shape}", "return whole tensors declared with buffer=nl.shared_hbm",
         )  # fmt: skip
-    # The legacy documents also allow outputs in plain nl.hbm.
-    allowed = {"shared_hbm", "hbm"} if recorder.dialect == "neuronxcc" else {"shared_hbm"}
-    if site.buffer in allowed or tensor.storage.id in recorder.inputs_written():
+    # The documents also show outputs in plain nl.hbm, which the cores of a launch do not share.
+    allowed = {"shared_hbm"} if recorder.core and recorder.dialect == "nki" else {"shared_hbm", "hbm"}
+    own = tensor.storage.id not in recorder.inputs
+    if (own and site.buffer in allowed) or tensor.storage.id in recorder.inputs_written():
         return
     if tensor.storage.id in recorder.inputs:
         fail(

@@ -114,7 +114,7 @@ PAIRS: dict[str, tuple[str, str]] = {
         "made = nisa.iota(i_f, dtype=nl.uint32)\nmade[0, 5] = 3",
     ),
     "index_empty": ("nl.arange(0)", "nl.arange(1)"),
-    "index_not_affine": ("i_f // 2", "i_f * 2"),
+    "index_not_affine": ("nl.exp(t[i_p, i_f // 2])", "nl.exp(t[i_p, i_f // 2 * 2 + i_f % 2])"),
     "index_shapes": ("i_f + nl.arange(8)[None, :]", "i_f + nl.arange(1)[None, :]"),
     "index_subscript": ("i_f[0:1]", "i_f[:, None]"),
     "index_type": ("t['a', 0]", "t[0, 0]"),

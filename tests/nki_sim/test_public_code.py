@@ -131,6 +131,44 @@ def test_a_slice_may_pass_the_edge_where_a_mask_covers_it() -> None:
     np.testing.assert_array_equal(run(kernel, ramp(16, 12)), ramp(16, 12))
 
 
+@pytest.mark.parametrize("width", [2, 4, 8])
+def test_quotient_and_remainder_index_neighbouring_dimensions(width: int) -> None:
+    def kernel(x: Any) -> Any:
+        out = nl.ndarray((16, 8 // width, width), dtype=x.dtype, buffer=nl.hbm)
+        p, f = nl.arange(16)[:, None], nl.arange(8)[None, :]
+        tile = nl.load(x)
+        split = tile.reshape((16, 8 // width, width))
+        turned = nl.ndarray((16, 8), dtype=x.dtype)
+        turned[p, f] = nl.copy(split[p, (8 - width + f) // width - 8 // width + 1, f % width])
+        nl.store(out[p, f // width, f % width], turned)
+        return out
+
+    np.testing.assert_array_equal(run(kernel, ramp(16, 8)), ramp(16, 8).reshape(16, 8 // width, width))
+
+
+@pytest.mark.parametrize(
+    ("key", "wanted"),
+    [
+        (lambda p, f: (p, f // 2), "index_not_affine"),
+        (lambda p, f: (p, f % 4), "index_not_affine"),
+        (lambda p, f: (p // 2, f), "index_not_affine"),
+        (lambda p, f: (p, (p + f) // 2), "index_not_affine"),
+        (lambda p, f: (p, f // 0), "index_not_affine"),
+        (lambda p, f: (p, f // 2 + f // 4), "index_not_affine"),
+        (lambda p, f: (p, f % 4 < 2), "index_not_affine"),
+        (lambda p, f: (p, f // 2 * 2 + f % 2 + 1), "tensor_access_out_of_bound"),
+        (lambda p, f: (p, f % 8 - 1), "tensor_access_out_of_bound"),
+        (lambda p, f: (slice(None), f // 1), "unsupported_mixing_basic_advanced_tensor_indexing"),
+    ],
+)
+def test_other_quotients_are_no_index(key: Any, wanted: str) -> None:
+    def kernel(x: Any) -> Any:
+        p, f = nl.arange(16)[:, None], nl.arange(8)[None, :]
+        return nl.exp(nl.load(x)[key(p, f)])
+
+    assert code(kernel, ramp(16, 8)) == wanted
+
+
 @pytest.mark.parametrize(("limit", "found"), [(12, None), (13, "tensor_access_out_of_bound")])
 def test_a_mask_has_to_cover_all_that_passes_the_edge(limit: int, found: str | None) -> None:
     def kernel(x: Any) -> Any:
@@ -190,6 +228,24 @@ def test_who_judges_a_program_still_refuses_outputs_written_in_part() -> None:
     found = checks.check(program(half, ArraySpec((8, 4), "float32")), targets.load("trn2"))
     assert [item.code for item in found] == ["tensor_output_not_written_to"]
     np.testing.assert_array_equal(run(half, ramp(8, 4))[:4], ramp(8, 4)[:4])
+
+
+PLAIN_OUTPUT = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.hbm)
+    t = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=x)
+    nisa.dma_copy(dst=out, src=t)
+    return out
+"""
+
+
+def test_an_output_may_be_in_plain_hbm_on_one_core(simulate: Any, tracing: Any) -> None:
+    (found,) = simulate(PLAIN_OUTPUT, ramp(8, 4))
+    np.testing.assert_array_equal(found, ramp(8, 4))
+    with pytest.raises(KernelError, match="output_buffer"):
+        tracing(PLAIN_OUTPUT, ramp(8, 4), lnc=2)
 
 
 def test_an_output_that_nothing_writes_is_an_error() -> None:

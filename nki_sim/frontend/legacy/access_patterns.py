@@ -12,6 +12,7 @@ from operator import index as to_int
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from nki_sim.forms import Dims, reach_below
+from nki_sim.frontend.legacy.divided_index import DividedIndex, refuse_division, resolve_divided
 from nki_sim.frontend.legacy.index import (
     INTEGERS,
     Index,
@@ -192,11 +193,35 @@ def _partition_axis(
     return row, first[1]
 
 
+def _resolve_divided(tile: Tile, keys: tuple[Any, ...]) -> ResolvedAccess:
+    """Resolve a key with quotients and remainders of index expressions."""
+    if not all(isinstance(item, Index | DividedIndex) or hasattr(item, "__index__") for item in keys):
+        fail(
+            "unsupported_mixing_basic_advanced_tensor_indexing",
+            f"quotients of index expressions are mixed with other keys of {tile.name}",
+            "use nl.arange and integers for all dimensions",
+        )  # fmt: skip
+    if tile.reach is not None or tile.lookup is not None:
+        refuse_division(f"a part of {tile.name} that a mask or an index of data changes")
+    plain = tuple(to_int(item) if hasattr(item, "__index__") else item for item in keys)
+    start, dims = resolve_divided(tile.name, tile.dims, plain)
+    if tile.storage.on_chip:
+        own = keys[0]
+        if not isinstance(own, Index) or any(own.linear.coefficients_over(own.shape)[1:]):
+            refuse_division(f"the partition index of {tile.name}")
+        if dims[0][1] > 1 and dims[0][0] != tile.storage.row:
+            fail("partition_step", f"partitions of {tile.name} are walked by {dims[0][0]} elements")
+        dims = ((tile.storage.row, dims[0][1]), *dims[1:])
+    return tile.offset + start, dims, None, None
+
+
 # -- basic keys ----------------------------------------------------------------------------------
 
 
 def _resolve_general(tile: Tile, keys: tuple[Any, ...]) -> ResolvedAccess:
     """Resolve keys with other items than integers and index expressions, or fewer items than dimensions."""
+    if any(type(item) is DividedIndex for item in keys):
+        return _resolve_divided(tile, keys)
     if any(type(item) not in INTEGERS and hasattr(item, "__index__") for item in keys):
         return resolve_access(
             tile, tuple(to_int(item) if hasattr(item, "__index__") else item for item in keys)

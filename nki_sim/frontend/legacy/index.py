@@ -176,7 +176,7 @@ class Index:
             return ShiftedIndex(other, self)
         return (
             other + self
-            if type(other) is ShiftedIndex
+            if type(other) is ShiftedIndex or hasattr(other, "tables")
             else Index(self.linear, self.constant + _to_integer(other, "+"))
         )
 
@@ -203,11 +203,17 @@ class Index:
 
     def _not_affine(self, *_: object) -> NoReturn:
         fail(
-            "index_not_affine", "index expressions take only +, - and * with integers",
-            "split the nl.arange in two axes instead of dividing it",
+            "index_not_affine", "index expressions take only +, -, *, // and % with integers",
+            "split the nl.arange in two axes",
         )  # fmt: skip
 
-    __floordiv__ = __rfloordiv__ = __truediv__ = __mod__ = __rmod__ = __pow__ = _not_affine
+    __rfloordiv__ = __truediv__ = __rmod__ = __pow__ = _not_affine
+
+    def __floordiv__(self, other: Any) -> Any:
+        return _divide(self, other, remainder=False)
+
+    def __mod__(self, other: Any) -> Any:
+        return _divide(self, other, remainder=True)
 
     # -- masks -----------------------------------------------------------------------------------
 
@@ -281,6 +287,12 @@ def refuse_condition() -> NoReturn:
         "control flow that depends on nl.arange or nl.mgrid is not supported",
         "pass the condition as mask= to the instructions; join conditions with & rather than `and`",
     )  # fmt: skip
+
+
+def _divide(value: Index, divisor: Any, *, remainder: bool) -> Any:
+    from nki_sim.frontend.legacy.divided_index import divide_index
+
+    return divide_index(value, divisor, remainder=remainder)
 
 
 def _is_tensor(value: Any) -> bool:
