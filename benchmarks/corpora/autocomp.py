@@ -37,8 +37,8 @@ def outcomes(options: argparse.Namespace, limits: Limits) -> list[Outcome]:
                 tests_per_function=options.tests,
                 test_seconds=options.timeout,
             )
-            samples.script(suite, script, limits, book)
-            return _join(name, book.outcomes())
+            complaint = samples.script(suite, script, limits, book)
+            return _join(name, book.outcomes(), complaint)
 
     return each(one, chosen, options.jobs)
 
@@ -52,13 +52,13 @@ def problems(root: Path) -> Iterator[tuple[str, Path, Path]]:
             yield f"{solution.parent.name}/{solution.stem}", found[0], solution
 
 
-def _join(name: str, found: list[Outcome]) -> Outcome:
-    """One outcome for a problem: of the kernels that its harness called."""
+def _join(name: str, found: list[Outcome], complaint: str) -> Outcome:
+    """One outcome for a problem: of the kernels that its harness called, or why it called none."""
     made = Outcome(name)
     called = [item for item in found if item.runs]
     for item in called:
         made.add(traced=item.traced, correct=item.correct, reason=item.reason, seconds=item.seconds)
         made.peak_mib = max(made.peak_mib, item.peak_mib)
     if not called:
-        made.reason = next((item.reason for item in found if item.reason), "the harness calls no kernel")
+        made.reason = complaint or "the harness calls no kernel"
     return made

@@ -62,8 +62,8 @@ def tests(root: Path) -> list[Path]:
     ]
 
 
-def script(suite: suites.Suite, file: Path, limits: Limits, book: ledger.Ledger) -> None:
-    """Run one script and enter its results, or what kept it from its kernels."""
+def script(suite: suites.Suite, file: Path, limits: Limits, book: ledger.Ledger) -> str:
+    """Run one script and enter its results, or what kept it from its kernels, which is also returned."""
     with tempfile.TemporaryDirectory() as scratch:
         events = Path(scratch) / "events"
         found = suites.variables(suite.target, [file.parent, *suite.paths], events, suite.hollow)
@@ -74,7 +74,7 @@ def script(suite: suites.Suite, file: Path, limits: Limits, book: ledger.Ledger)
     absent = _absent_package(ended)
     if absent:
         book.blame(file, f"needs the package {absent}", called=called)
-        return
+        return f"needs the package {absent}"
     over = ended.status is None
     ledger.of_script(
         book,
@@ -82,8 +82,11 @@ def script(suite: suites.Suite, file: Path, limits: Limits, book: ledger.Ledger)
         asserts=sources.mentions(file, "assert"),
         end=OVER if over else "the script's process died",
     )
-    if ended.status != 0 or not seen:
-        book.blame(file, OVER if over else _last(ended), called=called)
+    if ended.status == 0 and seen:
+        return ""
+    complaint = OVER if over else _last(ended)
+    book.blame(file, complaint, called=called)
+    return complaint
 
 
 def _absent_package(ended: Ended) -> str:

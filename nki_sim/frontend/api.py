@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any, ClassVar
 
 from nki_sim.dtypes import DType
-from nki_sim.frontend.context import is_tracing
+from nki_sim.frontend.compile_options import KernelConfig
+from nki_sim.frontend.context import current_recorder, is_tracing
 from nki_sim.frontend.namespace import Namespace
 from nki_sim.frontend.recorder import Recorder
 from nki_sim.frontend.storage import fail
@@ -24,6 +25,9 @@ ProgramInstance = tuple[tuple[int, ...], int]
 """The place of a program in the launch grid, and the core that runs it."""
 
 
+_NO_CONFIG = KernelConfig()
+
+
 class Kernel:
     """A function marked with `@nki.jit`; `kernel[lnc]` launches it on that many cores.
 
@@ -33,10 +37,16 @@ class Kernel:
     dialect: ClassVar[str] = "nki"
     recorder: ClassVar[type[Recorder]] = Recorder
 
-    def __init__(self, function: Callable[..., Any], grid: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        grid: tuple[int, ...] = (),
+        config: KernelConfig = _NO_CONFIG,
+    ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.grid = grid
+        self.config = config
         self.__name__ = getattr(function, "__name__", "kernel")
 
     @property
@@ -61,6 +71,7 @@ class Kernel:
                     "nested_kernel_with_spmd_grid", f"{self.__name__}{list(self.grid)} is called in a kernel",
                     "call it without a grid: it runs in the launch it is called from",
                 )  # fmt: skip
+            current_recorder().config.check_nested(self.config, self.__name__)
             return self.function(*args, **kwargs)
         return self.launch(*args, **kwargs)
 
@@ -81,7 +92,7 @@ class Kernel:
                 f"{self.__name__}[{grid}]",
                 "a logical core has one or two: kernel[1], kernel[2]",
             )
-        return type(self)(self.function, (cores,))
+        return type(self)(self.function, (cores,), self.config)
 
     def programs(self) -> Iterator[ProgramInstance]:
         """Yield the programs of a launch in the order in which they are traced."""
@@ -104,7 +115,10 @@ class Kernel:
 
 
 def jit(function: Callable[..., Any] | None = None, **options: object) -> Any:
-    """Mark a kernel; with or without parentheses. `grid` is the launch, other options are the compiler's."""
+    """Mark a kernel; with or without parentheses. `grid` is the launch, other options are the compiler's.
+
+    `compile_config` and `specialization_config` are objects of `nki.compiler`.
+    """
     if function is None:
         return functools.partial(jit, **options)
     if not callable(function):
@@ -113,7 +127,8 @@ def jit(function: Callable[..., Any] | None = None, **options: object) -> Any:
             f"nki.jit of {type(function).__name__}, not of a function",
             "@nki.jit or @nki.jit()",
         )
-    made = function if isinstance(function, Kernel) else Kernel(function)
+    config = KernelConfig(options.get("compile_config"), options.get("specialization_config"))  # type: ignore[arg-type]
+    made = function if isinstance(function, Kernel) else Kernel(function, config=config)
     grid = options.get("grid")
     return made if grid is None else made[tuple(grid) if isinstance(grid, list) else grid]
 
@@ -127,6 +142,14 @@ def simulate(kernel: Any) -> Callable[..., Any]:
     from nki_sim.frontend.simulate import run
 
     return functools.partial(run, jit(kernel))
+
+
+def simulate_kernel_call(
+    func: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, _lnc: int | None = None
+) -> Any:
+    """Run a kernel on arrays, as `nki.simulator.simulate_kernel` does; `_lnc` is the number of cores."""
+    kernel = jit(func)
+    return simulate(kernel if _lnc is None else kernel[_lnc])(*args, **(kwargs or {}))
 
 
 _OLDER = ("baremetal", "benchmark", "profile", "simulate_kernel")

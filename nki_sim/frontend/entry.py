@@ -161,6 +161,7 @@ def _trace_programs(
 ) -> TracedKernel:
     """Trace every program of the launch; the first one's results are the outputs."""
     views = views or kernel.dialect == "neuronxcc"
+    recorder.config = kernel.config
     place.line = kernel.code.co_firstlineno if kernel.code else 0
     recorder.kernel_line = place.line
     recorder.grid = kernel.grid

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nki_sim.dtypes import DTYPES, TRN3_DTYPES
+from nki_sim.dtypes import DTYPES, TRN3_DTYPES, DType
 from nki_sim.frontend import context
 from nki_sim.frontend.argument_values import LanguageFunction
 from nki_sim.frontend.declare import (
@@ -38,7 +38,7 @@ from nki_sim.frontend.types import NKIObject
 from nki_sim.functions import ALIASES, FUNCTIONS, TRN3
 
 __all__ = [
-    "MemoryRegion", "NKIObject", "NkiTensor", "affine_range", "broadcast_to", "device_print", "ds",
+    "DType", "MemoryRegion", "NKIObject", "NkiTensor", "affine_range", "broadcast_to", "device_print", "ds",
     "dynamic_range", "empty_like", "expand_dims", "fori_loop", "full", "is_hbm", "is_on_chip", "is_psum",
     "is_sbuf", "ndarray", "no_reorder", "num_programs", "ones", "program_id", "program_ndim",
     "sequential_range", "shared_constant", "shared_identity_matrix", "static_range", "tile_size",

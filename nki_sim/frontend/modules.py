@@ -19,6 +19,7 @@ from nki_sim.frontend.argument_values import (
     oob_mode,
     reduce_cmd,
 )
+from nki_sim.frontend.compile_options import AddressRotation, CompileConfig, SpecializationConfig
 from nki_sim.frontend.namespace import Namespace
 from nki_sim.frontend.storage import fail
 
@@ -26,7 +27,8 @@ _CONSTANTS = (dge_mode, dma_engine, engine, matmul_perf_mode, nc_version, oob_mo
 
 # Names that the documents list for these modules.
 _COLLECTIVES = (
-    "ReplicaGroup", "all_gather", "all_gather_v", "all_reduce", "all_to_all", "all_to_all_v",
+    "ReplicaGroup", "all_gather", "all_gather_v", "all_gather_v_prepare", "all_gather_v_trigger",
+    "all_reduce", "all_to_all", "all_to_all_v", "all_to_all_v_prepare", "all_to_all_v_trigger",
     "collective_permute", "collective_permute_implicit",
     "collective_permute_implicit_current_processing_rank_id", "collective_permute_implicit_reduce", "rank_id",
     "reduce_scatter",
@@ -77,10 +79,16 @@ def build_constants(name: str) -> ModuleType:
     return module
 
 
+def _build_simulator() -> ModuleType:
+    module = ModuleType("nki.simulator", "The entry that frameworks call to simulate a kernel.")
+    vars(module)["simulate_kernel"] = api.simulate_kernel_call
+    return module
+
+
 def _build_modules() -> dict[str, ModuleType]:
     collectives = "collectives move data between devices; there is one device here"
     compiler = "its options change how a compiler works, not what a kernel computes; leave them out"
-    return {
+    made: dict[str, ModuleType] = {
         "nki": api,
         "nki.language": language,
         "nki.isa": isa,
@@ -89,7 +97,12 @@ def _build_modules() -> dict[str, ModuleType]:
         "nki.typing": types,
         "nki.collectives": _RefusedModule("nki.collectives", collectives, _COLLECTIVES),
         "nki.compiler": _RefusedModule("nki.compiler", compiler, _DIRECTIVES),
+        "nki.simulator": _build_simulator(),
     }
+    vars(made["nki.compiler"]).update(
+        {item.__name__: item for item in (AddressRotation, CompileConfig, SpecializationConfig)}
+    )
+    return made
 
 
 MODULES: Mapping[str, ModuleType] = _build_modules()

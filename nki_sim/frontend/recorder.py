@@ -18,6 +18,7 @@ from nki_sim.dtypes import DTYPES
 from nki_sim.errors import LimitError, escape_surrogates
 from nki_sim.forms import MAX_NAME, Form, Operand, Params, ParamValue, Site
 from nki_sim.frontend.argument_values import normalise_argument, split_list_argument
+from nki_sim.frontend.compile_options import KernelConfig
 from nki_sim.frontend.context import current_recorder, recording
 from nki_sim.frontend.engine_state import EngineStates
 from nki_sim.frontend.iterations import IterationTracker
@@ -91,6 +92,8 @@ class Recorder(IterationTracker):
         self.ordered = 0
         self.open_loops = 0
         self.dialect = "nki"
+        # What `nki.jit` was given for the kernel of the launch.
+        self.config = KernelConfig()
         # Whether the kernel places tiles itself, and whether it asks to ignore that.
         self.placed = False
         self.auto_alloc = False

@@ -64,6 +64,11 @@ class Tensor(View):
         found = read_values(self)
         return text if found is None else f"{text}\n{found}"
 
+    @property
+    def data(self) -> Tensor:
+        """The tensor itself, as grids of tiles have their tensor under this name."""
+        return self
+
     def numpy(self) -> Any:
         """Return a copy of the current elements, in kernels that run eagerly."""
         found = read_values(self)

@@ -491,3 +491,12 @@ def test_autocomps_solutions_are_put_into_their_harnesses(tmp_path: Path, capsys
     assert status == 1
     assert reasons(result) == {"trn-small/0_double_ref": "", "trn-small/0_double_slow": "Test failed"}
     assert (result["traced"], result["correct"]) == (2, 1)
+
+
+def test_an_autocomp_problem_says_what_its_harness_lacks(tmp_path: Path, capsys: Any) -> None:
+    harness = tmp_path / "harnesses/trn-small/0_double_test.py"
+    harness.parent.mkdir(parents=True)
+    harness.write_text("import no_such_package\n" + HARNESS)
+    kernel(tmp_path / "sols/trn-small/0_double_ref.py", name="solution")
+    _, result = result_of(capsys, "--corpus", tmp_path, "--kind", "autocomp")
+    assert reasons(result) == {"trn-small/0_double_ref": "needs the package no_such_package"}

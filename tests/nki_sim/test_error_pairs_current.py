@@ -282,6 +282,7 @@ def test_limits_of_the_caller(refusals: Refusals) -> None:
 
 # Codes whose pairs are where what they need is built, in these tests of the same folder.
 ELSEWHERE = {
+    "nested_config": "test_compile_options",
     "limit_instructions": "test_error_pairs_current", "limit_tensors": "test_frontend",
     "limit_memory": "test_numerics", "limit_work": "test_machine", "no_values": "test_eager",
     "reduce_cmd": "test_statistics", "duplicate_indices": "test_rules_documented",
