@@ -114,7 +114,7 @@ class Kernel:
         return self
 
 
-def jit(function: Callable[..., Any] | None = None, **options: object) -> Any:
+def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Mark a kernel; with or without parentheses. `grid` is the launch, other options are the compiler's.
 
     `compile_config` and `specialization_config` are objects of `nki.compiler`.
@@ -127,7 +127,7 @@ def jit(function: Callable[..., Any] | None = None, **options: object) -> Any:
             f"nki.jit of {type(function).__name__}, not of a function",
             "@nki.jit or @nki.jit()",
         )
-    config = KernelConfig(options.get("compile_config"), options.get("specialization_config"))  # type: ignore[arg-type]
+    config = KernelConfig(options.get("compile_config"), options.get("specialization_config"))
     made = function if isinstance(function, Kernel) else Kernel(function, config=config)
     grid = options.get("grid")
     return made if grid is None else made[tuple(grid) if isinstance(grid, list) else grid]

@@ -53,13 +53,13 @@ class DividedIndex:
     __rmul__ = __mul__
 
     def __sub__(self, other: Any) -> DividedIndex:
-        return self + -other
+        return self.__add__(-other)
 
     def __neg__(self) -> DividedIndex:
         return self * -1
 
     def __rsub__(self, other: Any) -> DividedIndex:
-        return -self + other
+        return (self * -1).__add__(other)
 
     def __floordiv__(self, other: Any) -> DividedIndex:
         return divide_index(self, other, remainder=False)

@@ -167,12 +167,12 @@ def _match_call(operator: Operator, values: Values) -> None:
 
 def _broadcast_columns(values: Values) -> None:
     """Repeat a column [P, 1] along the free axes of the other operand."""
-    names = ("data1", "data2")
-    tiles = [values.get(name) for name in names]
-    if not all(isinstance(tile, Tensor) for tile in tiles):
+    tiles = {name: value for name, value in values.items() if isinstance(value, Tensor)}
+    pair = {name: tiles[name] for name in ("data1", "data2") if name in tiles}
+    if len(pair) < 2:
         return
-    shape, matched = broadcast_tiles(*tiles, strict=False)
-    for name, tile, view in zip(names, tiles, matched, strict=True):
+    shape, matched = broadcast_tiles(*pair.values(), strict=False)
+    for (name, tile), view in zip(pair.items(), matched, strict=True):
         if is_column(tile) and tile.shape[0] == shape[0] and view.shape != shape:
             values[name] = broadcast_to_shape(view, shape)
 
