@@ -45,10 +45,12 @@ async def trace_kernels(
         remote.InfrastructureError: kernels cannot be simulated here.
     """
     from remote.errors import NoTimelineError
+    from remote.judge_service import JudgeService
     from remote.local import LocalEvaluator
 
     requests = build_trace_requests(reader, run, candidates)
-    evaluator = LocalEvaluator(home=home, slots=1, allow_weak_jail=config.allow_weak_jail)
+    judge = JudgeService(home=home, slots=1, allow_weak_jail=config.allow_weak_jail)
+    evaluator = LocalEvaluator(judge, target=reader.run_state(run).config.target)
     found: dict[str, bytes] = {}
     refused: list[NoTimelineError] = []
     try:

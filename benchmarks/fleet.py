@@ -39,6 +39,7 @@ from remote.evaluator import EvaluationAnswer  # noqa: E402
 from remote.fleet.fleet import Fleet  # noqa: E402
 from remote.fleet.hosts import SshFleetMember  # noqa: E402
 from remote.fleet.member import HostDescription  # noqa: E402
+from remote.judge_service import JudgeService  # noqa: E402
 from remote.local import LocalEvaluator  # noqa: E402
 from remote.ssh.job import JobSpec  # noqa: E402
 from remote.ssh.jobs import JobClient  # noqa: E402
@@ -262,7 +263,7 @@ async def transferred() -> dict[str, float]:
         home = Path(folder) / "home"
         home.mkdir()
         async with machines(Path(folder), 1) as ((machine, link),):
-            local = LocalEvaluator(home=home, slots=1, allow_weak_jail=True)
+            local = LocalEvaluator(JudgeService(home=home, slots=1, allow_weak_jail=True), target="trn2")
             host = SshFleetMember(await jobs_of(machine, link, home), local=local, allow_weak_jail=True)
             try:
                 about = await host.prepare()

@@ -28,6 +28,7 @@ sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that b
 import nki_sim  # noqa: E402 - the path is set above
 import seeds  # noqa: E402
 from remote.evaluation_context import LEVELS  # noqa: E402
+from remote.judge_service import JudgeService  # noqa: E402
 from remote.local import LocalEvaluator  # noqa: E402
 from state.model import EvaluationRequest, digest_of  # noqa: E402
 
@@ -117,7 +118,7 @@ async def judged(evaluator: LocalEvaluator, case: Case, options: argparse.Namesp
 def cpu_s(evaluator: LocalEvaluator) -> float:
     """Processor time of the workers so far."""
     ticks = 0
-    for pid in evaluator.worker_pids:
+    for pid in evaluator.judge.worker_pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
@@ -125,7 +126,7 @@ def cpu_s(evaluator: LocalEvaluator) -> float:
 
 async def measure(options: argparse.Namespace, home: Path) -> list[dict[str, Any]]:
     """Judge every case, in turn."""
-    evaluator = LocalEvaluator(home=home, slots=1, allow_weak_jail=True)
+    evaluator = LocalEvaluator(JudgeService(home=home, slots=1, allow_weak_jail=True), target="trn2")
     rows = []
     try:
         for case in cases(options.only):

@@ -120,8 +120,15 @@ def rejected_outcome(
     )
 
 
-def check_request(run: EvaluationContext) -> None:
-    check_sizes(run.problem, run.request.size, run.request.target)
+def begin_evaluation(request: EvaluationRequest, blobs: BlobReader) -> EvaluationContext:
+    """Read what a request names, and refuse one that cannot be judged.
+
+    Raises:
+        InfrastructureError: bad_blob, bad_problem, not_shape_generic, or an unknown size or target.
+    """
+    source, problem = read_blob(blobs, request.source), read_problem(blobs, request.problem)
+    check_sizes(problem, request.size, request.target)
+    return EvaluationContext(request, problem, source, request.level)
 
 
 def check_sizes(problem: Problem, size: str, target: str) -> None:

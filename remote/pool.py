@@ -11,24 +11,39 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import TypeVar
+
+from pydantic import TypeAdapter
 
 from remote import framing
 from remote.errors import InfrastructureError, NoTimelineError
 from remote.judge.job import (
     CheckJob,
+    CheckReply,
     DigestJob,
+    DigestReply,
+    FailureReply,
     GrepJob,
+    GrepReply,
+    Job,
     JudgeJob,
     JudgeOutcome,
     JudgeReply,
     LintJob,
+    LintReply,
+    PiecesNeeded,
     PredictJob,
+    PredictReply,
+    Reply,
     TimelineJob,
+    TimelineReply,
 )
 from remote.processes import kill_process, start_process
 from state.model import PredictedLatency
 
 _MESSAGE_LIMIT_BYTES = 1 << 20
+_REPLIES: TypeAdapter[Reply] = TypeAdapter(Reply)
+R = TypeVar("R", bound=Reply)
 _LEAST_MEMORY_BYTES = 4 << 30  # address space; the largest problem's arrays and NumPy itself take about half
 
 
@@ -60,24 +75,13 @@ class WorkerPool:
         """Process ids of the living workers."""
         return tuple(process.pid for process in (*self._idle, *self._busy))
 
-    async def judge(self, job: JudgeJob, reply: bytes) -> JudgeOutcome:
-        """Have a worker judge a tracer's reply.
+    async def judge(self, job: JudgeJob, reply: bytes) -> JudgeOutcome | PiecesNeeded:
+        """Have a worker judge a tracer's reply, or what a host showed, which may be too little.
 
         Raises:
-            InfrastructureError: worker_deadline, worker_died, worker_failed, bad_reference.
+            InfrastructureError: worker_deadline, worker_died, worker_failed, bad_reference, bad_pieces.
         """
-        outcome = await self.judge_pieces(job, reply)
-        assert isinstance(outcome, JudgeOutcome)
-        return outcome
-
-    async def judge_pieces(self, job: JudgeJob, reply: bytes) -> JudgeOutcome | tuple[int, ...]:
-        """Have a worker judge what a host showed; return the pieces that it must see in full, if any.
-
-        Raises:
-            InfrastructureError: as for `judge`, and bad_pieces.
-        """
-        answer = await self._send_job(job, reply)
-        return answer.unsure or _require_outcome(answer.outcome)
+        return (await self._send_job(job, JudgeReply, reply)).result
 
     async def predict_latencies(self, job: PredictJob, replies: bytes) -> tuple[PredictedLatency, ...]:
         """Have a worker predict the latencies of a tracer's programs.
@@ -85,7 +89,7 @@ class WorkerPool:
         Raises:
             InfrastructureError: worker_deadline, worker_died, worker_failed.
         """
-        return await self._ask_predictions(job, replies)
+        return (await self._send_job(job, PredictReply, replies)).predictions
 
     async def read_sources(self, job: LintJob) -> tuple[PredictedLatency, ...]:
         """Have a worker read kernels' texts.
@@ -93,7 +97,7 @@ class WorkerPool:
         Raises:
             InfrastructureError: worker_deadline, worker_died, worker_failed.
         """
-        return await self._ask_predictions(job, b"")
+        return (await self._send_job(job, LintReply)).readings
 
     async def find_broken_rule(self, job: CheckJob, reply: bytes) -> JudgeOutcome | None:
         """Have a worker find the rule that a tracer's program breaks; None if it breaks none.
@@ -101,7 +105,7 @@ class WorkerPool:
         Raises:
             InfrastructureError: worker_deadline, worker_died, worker_failed.
         """
-        return (await self._send_job(job, reply)).outcome
+        return (await self._send_job(job, CheckReply, reply)).refusal
 
     async def draw_digests(self, job: DigestJob) -> dict[str, tuple[str, ...]]:
         """Have a worker draw input sets; return the digests of their arrays.
@@ -109,9 +113,7 @@ class WorkerPool:
         Raises:
             InfrastructureError: worker_deadline, worker_died, worker_failed.
         """
-        answer = await self._send_job(job, b"")
-        assert answer.digests is not None
-        return answer.digests
+        return (await self._send_job(job, DigestReply)).digests
 
     async def find_matches(self, job: GrepJob) -> tuple[tuple[str, ...], ...]:
         """Have a worker search texts for a pattern; return the matches in each.
@@ -119,9 +121,7 @@ class WorkerPool:
         Raises:
             InfrastructureError: pattern_too_slow; worker_deadline, worker_died, worker_failed.
         """
-        answer = await self._send_job(job, b"")
-        assert answer.matches is not None
-        return answer.matches
+        return (await self._send_job(job, GrepReply)).matches
 
     async def predict_timeline(self, job: TimelineJob, reply: bytes) -> bytes:
         """Have a worker predict when each instruction of a tracer's program runs, as Chrome trace events.
@@ -130,24 +130,17 @@ class WorkerPool:
             NoTimelineError: the program has no timeline, and why.
             InfrastructureError: worker_deadline, worker_died, worker_failed.
         """
-        answer = await self._send_job(job, reply)
-        if answer.rejected is not None:
-            raise NoTimelineError(answer.rejected.message)
-        assert answer.timeline is not None
-        return answer.timeline.encode()
+        result = (await self._send_job(job, TimelineReply, reply)).result
+        if isinstance(result, str):
+            return result.encode()
+        raise NoTimelineError(result.message)
 
-    async def _ask_predictions(
-        self, job: PredictJob | LintJob, payload: bytes
-    ) -> tuple[PredictedLatency, ...]:
-        answer = await self._send_job(job, payload)
-        assert answer.forecasts is not None
-        return answer.forecasts
+    async def _send_job(self, job: Job, expected: type[R], payload: bytes = b"") -> R:
+        """Have a worker do one job; return its reply of the expected type.
 
-    async def _send_job(
-        self,
-        job: JudgeJob | PredictJob | LintJob | TimelineJob | CheckJob | DigestJob | GrepJob,
-        payload: bytes,
-    ) -> JudgeReply:
+        Raises:
+            InfrastructureError: as the public methods say.
+        """
         async with self._borrow_worker() as process:
             try:
                 async with asyncio.timeout(self.limits.wall_s):
@@ -159,9 +152,10 @@ class WorkerPool:
                 raise InfrastructureError("worker_deadline", text) from None
             except (asyncio.IncompleteReadError, ConnectionError):
                 raise InfrastructureError("worker_died", "the worker died while judging") from None
-        answer = JudgeReply.model_validate_json(header)
-        if answer.failure is not None:
-            raise InfrastructureError(answer.failure.code, answer.failure.message)
+        answer = _REPLIES.validate_json(header)
+        if isinstance(answer, FailureReply):
+            raise InfrastructureError(answer.error.code, answer.error.message)
+        assert isinstance(answer, expected), f"a {job.type} job was answered with {answer.type}"
         return answer
 
     @contextlib.asynccontextmanager
@@ -199,11 +193,6 @@ class WorkerPool:
         for process in (*self._idle, *self._busy):
             await kill_process(process)
         self._idle.clear()
-
-
-def _require_outcome(outcome: JudgeOutcome | None) -> JudgeOutcome:
-    assert outcome is not None
-    return outcome
 
 
 def worker_environment() -> dict[str, str]:

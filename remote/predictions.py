@@ -8,17 +8,14 @@ Predictions are cached by source.
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol
 
 from remote.concurrency import gather_or_cancel
 from remote.errors import InfrastructureError
 from remote.evaluator import PredictionRequest
 from remote.judge.job import LintJob, PredictJob
-from remote.pool import WorkerPool
-from remote.sandbox import JailResult
+from remote.judge_service import JudgeService
 from remote.tracing import Tracer
 from seeds import Problem
 from state.model import Digest, ErrorInfo, PredictedLatency, digest_of
@@ -43,22 +40,15 @@ PredictSources = Callable[[Sequence[str]], Awaitable[Sequence[PredictedLatency]]
 """Predicts kernels in as many jails as needed, one after the other."""
 
 
-class TracerRunner(Protocol):
-    def __call__(self, request: bytes, *flags: str) -> Awaitable[JailResult]:
-        """Run the tracer in a jail, with these command-line flags."""
-
-
 class KernelPredictor:
-    """Predicts kernels with the workers of an evaluator."""
+    """Predicts kernels with the jail and the workers of a judge service."""
 
-    def __init__(self, workers: WorkerPool, slots: asyncio.Semaphore) -> None:
-        """`slots` bounds how many jails and workers run at a time."""
-        self._workers = workers
-        self._slots = slots
+    def __init__(self, judge: JudgeService) -> None:
+        self._judge = judge
         self._known: OrderedDict[PredictionKey, PredictedLatency] = OrderedDict()
 
     async def predict(
-        self, request: PredictionRequest, problem: Problem, tracer: Tracer, jailed: TracerRunner
+        self, request: PredictionRequest, problem: Problem, tracer: Tracer
     ) -> list[PredictedLatency]:
         """Return a prediction for each source, in order.
 
@@ -80,7 +70,7 @@ class KernelPredictor:
         asked = [place for place, one in read.items() if one.error is None]
         made = await self._predict_in_halves(
             [fresh[place] for place in asked],
-            lambda part: self._trace_and_predict(part, request, problem, dims, tracer, jailed),
+            lambda part: self._trace_and_predict(part, request, problem, dims=dims, tracer=tracer),
         )
         for place, one in zip(asked, made, strict=True):
             found[place] = one.model_copy(update={"code": read[place].code})
@@ -97,8 +87,10 @@ class KernelPredictor:
         """
         if not fresh:
             return {}
-        async with self._slots:
-            told = await self._workers.read_sources(LintJob(sources=tuple(fresh.values()), target=target))
+        async with self._judge.slots:
+            told = await self._judge.workers.read_sources(
+                LintJob(sources=tuple(fresh.values()), target=target)
+            )
         return dict(zip(fresh, told, strict=True))
 
     async def _predict_in_halves(
@@ -110,20 +102,20 @@ class KernelPredictor:
         async def predicted(part: Sequence[str]) -> Sequence[PredictedLatency]:
             if not part:
                 return ()
-            async with self._slots:
+            async with self._judge.slots:
                 return await traced(part)
 
         halves = await gather_or_cancel([predicted(sources[:middle]), predicted(sources[middle:])])
         return [one for half in halves for one in half]
 
-    async def _trace_and_predict(  # noqa: PLR0917
+    async def _trace_and_predict(
         self,
         sources: Sequence[str],
         request: PredictionRequest,
         problem: Problem,
+        *,
         dims: Mapping[str, int],
         tracer: Tracer,
-        jailed: TracerRunner,
     ) -> Sequence[PredictedLatency]:
         """Predict in as many jails as needed; a kernel that ends or fills one affects no other kernel.
 
@@ -135,8 +127,8 @@ class KernelPredictor:
         ended = 0
         while len(made) < len(sources) and ended < MAX_ENDED_JAILS:
             rest = sources[len(made) :]
-            lines = [tracer.request(source, problem, dims, request.target) for source in rest]
-            result = await jailed(b"\n".join(lines), "--batch")
+            lines = [tracer.request(source, problem, dims, target=request.target) for source in rest]
+            result = await self._judge.run_tracer(tracer, b"\n".join(lines), "--batch")
             if result.was_killed:
                 raise InfrastructureError("jail_killed", "the jail was killed from outside (out of memory?)")
             job = PredictJob(
@@ -146,7 +138,7 @@ class KernelPredictor:
                 count=len(rest),
                 sources=tuple(rest) if request.canonical else (),
             )
-            told = _until_memory_limit(await self._workers.predict_latencies(job, result.answer))
+            told = _until_memory_limit(await self._judge.workers.predict_latencies(job, result.answer))
             ended += not told
             made += told or [NOT_TRACED]
         return [*made, *[NO_TURN] * (len(sources) - len(made))]

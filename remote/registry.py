@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 class EvaluatorSpec:
     """The part of a run's configuration that decides its evaluator; equal specs share one.
 
+    `target` is the first target of the run's family, so that all of them share the evaluator.
     `hosts`, `host_tags`, `prefilter` and `score` belong to evaluators that use hosts; they are empty for
     others.
     """
 
     kind: str
+    target: str
     hosts: tuple[HostConfig, ...] = ()
     host_tags: frozenset[str] = frozenset()
     prefilter: Literal["sim"] | None = None
@@ -34,10 +36,17 @@ class EvaluatorSpec:
     @classmethod
     def from_config(cls, config: RunConfig) -> EvaluatorSpec:
         """Return the spec for a run with this configuration."""
+        from targets.registry import lead_target  # not at the top: jails that run references have no targets
+
         if config.evaluator not in HOST_KINDS:
-            return cls(config.evaluator)
+            return cls(config.evaluator, lead_target(config.target))
         return cls(
-            config.evaluator, config.hosts, frozenset(config.host_tags), config.prefilter, config.score
+            config.evaluator,
+            lead_target(config.target),
+            config.hosts,
+            frozenset(config.host_tags),
+            config.prefilter,
+            config.score,
         )
 
 
@@ -55,25 +64,32 @@ class EvaluatorResources:
     host_silence_s: float = 20.0
 
 
-def _create_sim(_: EvaluatorSpec, means: EvaluatorResources) -> LocalEvaluator:
+def _create_sim(wanted: EvaluatorSpec, means: EvaluatorResources) -> LocalEvaluator:
+    from remote.judge_service import JudgeService
     from remote.local import LocalEvaluator
 
-    return LocalEvaluator(home=means.home, slots=means.slots, allow_weak_jail=means.allow_weak_jail)
+    judge = JudgeService(home=means.home, slots=means.slots, allow_weak_jail=means.allow_weak_jail)
+    return LocalEvaluator(judge, target=wanted.target)
 
 
 def _create_ssh(wanted: EvaluatorSpec, means: EvaluatorResources) -> Evaluator:
     from remote.fleet.hosts import create_fleet
     from remote.fleet.prefilter import PrefilteredEvaluator
 
-    fleet = create_fleet(wanted, means, local=_create_sim(wanted, means))
+    local = _create_sim(wanted, means)
+    fleet = create_fleet(wanted, means, judge=local.judge, predictor=local)
     return fleet if wanted.prefilter is None else PrefilteredEvaluator(_create_sim(wanted, means), fleet)
 
 
-def _create_ray(_: EvaluatorSpec, means: EvaluatorResources) -> Evaluator:
+def _create_ray(wanted: EvaluatorSpec, means: EvaluatorResources) -> Evaluator:
     from remote.cluster.evaluator import RayEvaluator
 
     return RayEvaluator(
-        home=means.home, address=means.ray_address, slots=means.slots, allow_weak_jail=means.allow_weak_jail
+        home=means.home,
+        target=wanted.target,
+        address=means.ray_address,
+        slots=means.slots,
+        allow_weak_jail=means.allow_weak_jail,
     )
 
 
@@ -85,7 +101,7 @@ _EVALUATORS: dict[str, CreateEvaluator] = {
     "ray": _create_ray,
 }
 
-_NEEDED_PART = {"sim": "tracer", "ray": "tracer", "ssh": "devices"}
+_NEEDED_PART = {"sim": "tracer", "ray": "tracer", "ssh": "hosts"}
 """The part that a target must have so that these kinds can judge its kernels."""
 
 HOST_KINDS = frozenset({"ssh"})
@@ -103,7 +119,7 @@ def evaluator_names() -> tuple[str, ...]:
 
 def _factories() -> dict[str, CreateEvaluator]:
     """Return the factories of all kinds: those that serve several targets, and those that targets bring."""
-    from targets.base import import_part  # not at the top: jails that run references have no targets
+    from targets.base import import_part  # not at the top, as above
     from targets.registry import load_families
 
     brought = {kind: part for target in load_families() for kind, part in target.parts.evaluators.items()}
@@ -131,22 +147,21 @@ def require_evaluator(kind: str, target: str) -> None:
 
 
 def create_evaluator(
-    wanted: str | EvaluatorSpec,
+    wanted: EvaluatorSpec,
     *,
     home: Path,
     means: EvaluatorResources | None = None,
     slots: int | None = None,
 ) -> Evaluator:
-    """Return the evaluator for the spec `wanted`, or of the kind with that name.
+    """Return the evaluator for a spec.
 
     Raises:
         UnknownEvaluatorError: there is no such kind.
         NoHostsError: the kind evaluates on hosts, and none is named.
         InfrastructureError: this machine lacks something that the kind needs.
     """
-    asked = EvaluatorSpec(wanted) if isinstance(wanted, str) else wanted
     factories = _factories()
-    if asked.kind not in factories:
-        raise UnknownEvaluatorError(asked.kind, factories)
+    if wanted.kind not in factories:
+        raise UnknownEvaluatorError(wanted.kind, factories)
     given = means or EvaluatorResources(home, slots)
-    return factories[asked.kind](asked, replace(given, home=home))
+    return factories[wanted.kind](wanted, replace(given, home=home))

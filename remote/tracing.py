@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Protocol, cast
 
 from remote.jail_backends import JailedProgram, JailLimits
 from seeds import Problem
 from targets.base import import_part
-from targets.registry import load_families, load_target
+from targets.registry import load_target
 
 
 class Tracer(Protocol):
@@ -19,8 +18,9 @@ class Tracer(Protocol):
         """Return what traces and predicts, with versions: equal texts mean equal answers."""
         ...
 
-    def package(self) -> Path:
-        """Return the folder that a host needs to simulate a device."""
+    @property
+    def name(self) -> str:
+        """The name of what predicts, for people."""
         ...
 
     def program(self, limits: JailLimits, *flags: str) -> JailedProgram:
@@ -28,7 +28,7 @@ class Tracer(Protocol):
         ...
 
     def request(
-        self, source: str, problem: Problem, dims: Mapping[str, int], target: str, *, repeat: bool = False
+        self, source: str, problem: Problem, dims: Mapping[str, int], *, target: str, repeat: bool = False
     ) -> bytes:
         """Return the request to trace a kernel, on one line.
 
@@ -42,8 +42,3 @@ def load_tracer(target: str) -> Tracer:
     part = load_target(target).parts.tracer
     assert part is not None, f"{target} has no tracer"
     return cast("Tracer", import_part(part)())
-
-
-def load_default_tracer() -> Tracer:
-    """Return the tracer of the first family that has one."""
-    return next(load_tracer(target.name) for target in load_families() if target.parts.tracer is not None)

@@ -10,6 +10,7 @@ import ctypes
 import resource
 import signal
 import sys
+from typing import assert_never
 
 from pydantic import TypeAdapter
 
@@ -18,12 +19,22 @@ from remote.judge.host_trials import BadPiecesError, UnsureError
 from remote.judge.input_cache import InputCache, digest_input_sets
 from remote.judge.job import (
     CheckJob,
+    CheckReply,
     DigestJob,
+    DigestReply,
+    FailureReply,
     GrepJob,
+    GrepReply,
+    Job,
     JudgeJob,
+    JudgeOutcome,
     JudgeReply,
     LintJob,
+    LintReply,
+    PiecesNeeded,
     PredictJob,
+    PredictReply,
+    Reply,
     TimelineJob,
 )
 from remote.judge.numerics import BadReferenceError
@@ -33,6 +44,7 @@ from remote.judge.rejection import StageFailedError
 from state.model import ErrorInfo
 
 _SET_PARENT_DEATH_SIGNAL = 1
+_JOBS: TypeAdapter[Job] = TypeAdapter(Job)
 
 
 def _die_with_parent() -> None:
@@ -40,42 +52,52 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
 
 
-_JOB: TypeAdapter[JudgeJob | PredictJob | LintJob | TimelineJob | CheckJob | DigestJob | GrepJob] = (
-    TypeAdapter(JudgeJob | PredictJob | LintJob | TimelineJob | CheckJob | DigestJob | GrepJob)
-)
-
-
-def answer_job(header: bytes, payload: bytes, inputs: InputCache) -> JudgeReply:
-    """Judge one job; whatever fails without the kernel's fault is a failure, never a verdict."""
+def answer_job(header: bytes, payload: bytes, inputs: InputCache) -> Reply:
+    """Do one job; whatever fails without the kernel's fault is a failure, never a verdict."""
     try:
-        job = _JOB.validate_json(header)
-        if isinstance(job, DigestJob):
-            return JudgeReply(digests=digest_input_sets(job))
-        if isinstance(job, GrepJob):
-            return JudgeReply(matches=search_texts(job))
-        judge = load_judge(job.target)
-        if isinstance(job, PredictJob):
-            return JudgeReply(forecasts=tuple(judge.predict_latencies(job, payload)))
-        if isinstance(job, LintJob):
-            return JudgeReply(forecasts=tuple(judge.read_sources(job)))
-        if isinstance(job, TimelineJob):
-            return judge.render_timeline(job, payload)
-        if isinstance(job, CheckJob):
-            return JudgeReply(outcome=judge.find_refusal(job, payload, inputs))
-        return JudgeReply(outcome=judge.judge_program(job, payload, inputs))
-    except UnsureError as error:
-        return JudgeReply(unsure=error.places)
+        return _perform_job(_JOBS.validate_json(header), payload, inputs)
     except PatternTooSlowError as error:
-        return JudgeReply(failure=ErrorInfo(code="pattern_too_slow", message=str(error)))
+        return _failure("pattern_too_slow", str(error))
     except BadPiecesError as error:
-        return JudgeReply(failure=ErrorInfo(code="bad_pieces", message=str(error)))
+        return _failure("bad_pieces", str(error))
     except BadReferenceError as error:
-        return JudgeReply(failure=ErrorInfo(code="bad_reference", message=str(error)))
+        return _failure("bad_reference", str(error))
     except StageFailedError as error:
-        return JudgeReply(failure=ErrorInfo(code="worker_failed", message=str(error)[:2000]))
+        return _failure("worker_failed", str(error)[:2000])
     except Exception as error:  # noqa: BLE001  a defect of ours must not look like one of the kernel's
-        text = f"{type(error).__name__}: {error}"
-        return JudgeReply(failure=ErrorInfo(code="worker_failed", message=text[:2000]))
+        return _failure("worker_failed", f"{type(error).__name__}: {error}"[:2000])
+
+
+def _perform_job(job: Job, payload: bytes, inputs: InputCache) -> Reply:
+    match job:
+        case JudgeJob():
+            return JudgeReply(result=_judge_program(job, payload, inputs))
+        case PredictJob():
+            predictions = load_judge(job.target).predict_latencies(job, payload)
+            return PredictReply(predictions=tuple(predictions))
+        case LintJob():
+            return LintReply(readings=tuple(load_judge(job.target).read_sources(job)))
+        case TimelineJob():
+            return load_judge(job.target).render_timeline(job, payload)
+        case CheckJob():
+            return CheckReply(refusal=load_judge(job.target).find_refusal(job, payload, inputs))
+        case DigestJob():
+            return DigestReply(digests=digest_input_sets(job))
+        case GrepJob():
+            return GrepReply(matches=search_texts(job))
+        case _:
+            assert_never(job)
+
+
+def _judge_program(job: JudgeJob, payload: bytes, inputs: InputCache) -> JudgeOutcome | PiecesNeeded:
+    try:
+        return load_judge(job.target).judge_program(job, payload, inputs)
+    except UnsureError as error:
+        return PiecesNeeded(places=error.places)
+
+
+def _failure(code: str, message: str) -> FailureReply:
+    return FailureReply(error=ErrorInfo(code=code, message=message))
 
 
 def main() -> None:

@@ -5,15 +5,15 @@ one room, are named by module (`"package.module:attribute"`); the room that need
 `import_part` on demand:
 
 - `proposers`, imported by `agent_core.proposers`: `create() -> agent_core.roles.Proposer`.
-- `tracer`, imported by `remote.local`: a `remote.tracing.Tracer`.
+- `tracer`, imported by `remote.tracing`: a `remote.tracing.Tracer`.
 - `judge`, imported by `remote.worker`: a `remote.judge.program_judge.ProgramJudge`.
 - `evaluators`, imported by `remote.registry`:
   `(EvaluatorSpec, EvaluatorResources) -> remote.evaluator.Evaluator`.
 - `tuner`, imported by `agentctl tune`: a module with the names in `targets.nki.knobs.tuner`.
 - `translator`, imported by `agentctl translate`: a module with the names in
   `targets.nki.translation.translator`.
-- `devices`, imported by `remote.ssh.devices`:
-  `(DeviceFacts, LocalEvaluator) -> remote.ssh.devices.HostDevice`.
+- `hosts`, used by `remote.ssh`: what hosts of the family need, and for each kind of device the part that
+  uses it: `(DeviceFacts, JudgeService) -> remote.ssh.devices.HostDevice`.
 """
 
 from __future__ import annotations
@@ -265,17 +265,51 @@ class Target(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceParts:
+    """One kind of device that a family's hosts may have.
+
+    `home` uses it from home. `worker` is a module of `HostParts.package`, for `remote.hostside.devices`.
+    `packages` are import packages that its steps need on a host, each sent as the archive `PACKAGE.zip`.
+    `stand_in` is set for a device that is simulated: its name in results, all of which are predictions.
+    """
+
+    home: str
+    worker: str
+    packages: tuple[str, ...] = ()
+    stand_in: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostParts:
+    """What a family's hosts need, and what they may have.
+
+    `devices` are the kinds by the name that a host reports, best first; a host has the first one that lacks
+    nothing there. `package` is shipped with the worker, for Python 3.9 and without other packages. `pythons`
+    are patterns of the vendor's interpreters. `setup_script`, a path in this project, prepares a host.
+    `commands` are those of the vendor that the worker runs. `instances` maps instance families to targets.
+    """
+
+    devices: Mapping[str, DeviceParts]
+    package: str
+    setup_script: str
+    pythons: tuple[str, ...] = ()
+    commands: tuple[tuple[str, ...], ...] = ()
+    instances: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """The modules of a target's parts, as `"package.module:attribute"`; None where it has none.
 
-    `proposers` and `evaluators` are keyed by the names that configurations use, `devices` by the kind that a
-    host reports.
+    `proposers` and `evaluators` are keyed by the names that configurations use. `packages` are the import
+    packages, besides the rooms, that tracing and judging need on another machine.
     """
 
     proposers: Mapping[str, ProposerEntry] = field(default_factory=dict)
     evaluators: Mapping[str, str] = field(default_factory=dict)
-    devices: Mapping[str, str] = field(default_factory=dict)
+    hosts: HostParts | None = None
+    packages: tuple[str, ...] = ()
     tracer: str | None = None
     tuner: str | None = None
     translator: str | None = None

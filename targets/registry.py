@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import PurePath
 from typing import TYPE_CHECKING, cast
 
-from targets.base import ProfileVocabulary, Target, UnknownTargetError
+from targets.base import DeviceParts, HostParts, ProfileVocabulary, Target, UnknownTargetError
 
 if TYPE_CHECKING:
     from seeds import Problem
@@ -64,6 +64,29 @@ def load_families() -> Iterator[Target]:
     """Yield one target of each family, whose parts serve all of them."""
     for module in dict.fromkeys(_MODULES.values()):
         yield load_target(next(name for name, its in _MODULES.items() if its == module))
+
+
+def load_host_parts() -> Iterator[HostParts]:
+    """Yield what the hosts of each family need that runs on hosts."""
+    yield from (family.parts.hosts for family in load_families() if family.parts.hosts is not None)
+
+
+def find_device(kind: str) -> tuple[Target, DeviceParts]:
+    """Return a target of the family whose hosts have devices of this kind, and the kind's parts.
+
+    Raises:
+        ValueError: no family has such devices.
+    """
+    for family in load_families():
+        if family.parts.hosts is not None and kind in family.parts.hosts.devices:
+            return family, family.parts.hosts.devices[kind]
+    raise ValueError(f"no target has devices of the kind {kind!r}")
+
+
+def lead_target(name: str) -> str:
+    """Return the first target of a target's family, whose parts serve it too; an unknown name as it is."""
+    module = _MODULES.get(name)
+    return next((lead for lead, its in _MODULES.items() if its == module), name)
 
 
 def starting_kernel(problem: Problem, target: str) -> bytes:

@@ -149,10 +149,12 @@ def _survey_hosts(session: Session, hosts: list[HostSpec], *, change: bool) -> i
     from remote.ssh.host_setup import survey_host
     from remote.ssh.link import SshLink
 
+    target = config_from_flags(session, {}).run.target
+
     async def look(one: HostSpec) -> HostSurvey:
         link = SshLink(one, home=session.home)
         try:
-            return await survey_host(link, change=change)
+            return await survey_host(link, target=target, change=change)
         finally:
             await link.aclose()
 
@@ -213,7 +215,8 @@ def plan(session: Session, hosts: tuple[str, ...]) -> None:
     """Print every command that setting up and runs would run on hosts; no host is asked anything."""
     from remote.ssh.host_setup import plan_commands
 
-    found = {one.address: plan_commands(one) for one in _resolve_hosts(session, hosts)}
+    target = config_from_flags(session, {}).run.target
+    found = {one.address: plan_commands(one, target) for one in _resolve_hosts(session, hosts)}
     lines = []
     for address, groups in found.items():
         lines.append(f"# {address}")

@@ -14,6 +14,7 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -22,10 +23,11 @@ from remote.cluster.judge import JudgeSettings, NodeJudge, RemoteFailure
 from remote.errors import InfrastructureError, NotReadyError
 from remote.evaluation_context import read_blob
 from remote.evaluator import BlobReader, EvaluationAnswer, PredictionRequest
+from remote.judge_service import JudgeService
 from remote.local import LocalEvaluator
 from remote.secret import load_secret
-from remote.tracing import load_default_tracer
 from state.model import Digest, EvaluationRequest, PredictedLatency
+from targets.registry import load_target
 
 CONNECT_S = 60.0
 PROBE_S = 5.0
@@ -57,6 +59,7 @@ class RayEvaluator:
         self,
         *,
         home: Path,
+        target: str,
         address: str | None = None,
         slots: int | None = None,
         allow_weak_jail: bool = False,
@@ -65,7 +68,10 @@ class RayEvaluator:
         self._address = address
         self._count = slots or os.cpu_count() or 1
         self._allow_weak_jail = allow_weak_jail
-        self._local = LocalEvaluator(home=home, slots=slots, allow_weak_jail=allow_weak_jail)
+        self._target = target
+        self._local = LocalEvaluator(
+            JudgeService(home=home, slots=slots, allow_weak_jail=allow_weak_jail), target=target
+        )
         self._ray: Any = None
         self._joined = False
         self._idle: asyncio.Queue[Any] = asyncio.Queue()
@@ -181,8 +187,8 @@ class RayEvaluator:
         if not ray.is_initialized():
             quiet = {"include_dashboard": False, "log_to_driver": False, "configure_logging": False}
             if self._address is not None:
-                modules = [str(Path(sys.modules[name].__file__ or "").parent) for name in PACKAGES]
-                modules.append(str(load_default_tracer().package()))
+                packages = (*PACKAGES, *load_target(self._target).parts.packages)
+                modules = [str(Path(import_module(name).__file__ or "").parent) for name in packages]
                 ray.init(address=self._address, log_to_driver=False, runtime_env={"py_modules": modules})
             else:
                 ray.init(
@@ -197,7 +203,7 @@ class RayEvaluator:
     def _start_actor(self, ray: Any) -> Any:
         key = bytes.fromhex(load_secret(self._home))
         secret = hmac.digest(key, b"the secret of a cluster", "sha256").hex()
-        setting = JudgeSettings(secret, self._allow_weak_jail)
+        setting = JudgeSettings(self._target, secret, self._allow_weak_jail)
         return ray.remote(NodeJudge).options(num_cpus=1, max_concurrency=2).remote(setting)
 
     @contextlib.asynccontextmanager

@@ -12,15 +12,21 @@ from pathlib import Path
 
 from remote.errors import InfrastructureError
 from remote.evaluator import EvaluationAnswer
+from remote.judge_service import JudgeService
 from remote.local import LocalEvaluator
+from remote.tracing import load_tracer
 from state.errors import BlobMissing
 from state.model import Digest, EvaluationHost, EvaluationRequest
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeSettings:
-    """How a node judges kernels. `secret` is the cluster's own and reveals nothing about home's."""
+    """How a node judges kernels of a target's family.
 
+    `secret` is the cluster's own and reveals nothing about home's.
+    """
+
+    target: str
     secret: str
     allow_weak_jail: bool
 
@@ -50,12 +56,14 @@ class NodeJudge:
     """Judges one kernel at a time. Cancelling a call ends its jail and its worker, as at home."""
 
     def __init__(self, setting: JudgeSettings) -> None:
-        self._evaluator = LocalEvaluator(
+        judge = JudgeService(
             home=_node_cache_folder(setting.secret),
             slots=1,
             allow_weak_jail=setting.allow_weak_jail,
             secret=setting.secret,
         )
+        self._evaluator = LocalEvaluator(judge, target=setting.target)
+        self._device = load_tracer(setting.target).name
         self._node = os.uname().nodename
         self._under_way: dict[str, asyncio.Task[EvaluationAnswer]] = {}
 
@@ -71,7 +79,7 @@ class NodeJudge:
         `name` identifies the evaluation for `cancel`.
         """
         asked = EvaluationRequest.from_json(request)
-        where = EvaluationHost(host=f"ray {self._node}", device="nki_sim")
+        where = EvaluationHost(host=f"ray {self._node}", device=self._device)
         blobs = RequestBlobs({**problem, asked.source: source})
         work = self._under_way[name] = asyncio.create_task(self._evaluator.evaluate(asked, blobs))
         try:

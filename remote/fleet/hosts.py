@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from remote.evaluator import BlobReader, EvaluationAnswer
+from remote.evaluator import BlobReader, EvaluationAnswer, Evaluator
 from remote.fleet.fleet import Fleet
 from remote.fleet.member import LOGIN, HostDescription
-from remote.local import LocalEvaluator
+from remote.judge_service import JudgeService
 from remote.ssh.device_facts import DeviceFacts
 from remote.ssh.errors import LinkLostError
 from remote.ssh.evaluator import HostEvaluator
@@ -22,14 +22,11 @@ from remote.ssh.link import SshLink
 from state import host_status
 from state.host_status import HostStatus
 from state.model import EvaluationRequest, ScoreConfig
+from targets.registry import load_host_parts
 
 if TYPE_CHECKING:
     from remote.registry import EvaluatorResources, EvaluatorSpec
     from remote.ssh.host import HostSpec
-
-TARGETS = {"trn1": "trn1", "inf2": "trn1", "trn2": "trn2"}
-"""The device whose kernels run on an instance, by the start of the instance type."""
-
 
 LOOK_S = 0.5
 CANCEL_S = 2.0
@@ -43,7 +40,8 @@ class SshFleetMember:
         self,
         jobs: JobClient,
         *,
-        local: LocalEvaluator,
+        judge: JudgeService,
+        target: str,
         allow_weak_jail: bool = False,
         silence_s: float = 20.0,
         scoring: ScoreConfig | None = None,
@@ -57,7 +55,8 @@ class SshFleetMember:
             HostEvaluator,
             jobs,
             address=self.address,
-            local=local,
+            judge=judge,
+            target=target,
             allow_weak_jail=allow_weak_jail,
             scoring=scoring,
         )
@@ -109,7 +108,7 @@ class SshFleetMember:
         try:
             while not (await asyncio.wait({work}, timeout=LOOK_S))[0]:
                 silent_s = self._jobs.link.silent_s or 0.0
-                if not self._jobs.link.has_connection and silent_s > self._silence_s:
+                if not self._jobs.link.is_connected and silent_s > self._silence_s:
                     raise LinkLostError(f"{self.address}: nothing was heard of it for {silent_s:.0f} s")
             return work.result()
         finally:
@@ -141,7 +140,8 @@ def describe_host(
     tags = host.tags | ({facts.instance_type, family} - {""})
     targets = None
     if not facts.is_predicted:
-        named = {TARGETS[tag] for tag in tags if tag in TARGETS}
+        instances = {tag: name for parts in load_host_parts() for tag, name in parts.instances.items()}
+        named = {instances[tag] for tag in tags if tag in instances}
         targets = frozenset(named or {facts.architecture})
     return HostDescription(
         device=facts.device,
@@ -162,8 +162,10 @@ def _find_shortcomings(facts: DeviceFacts) -> Iterator[str]:
         yield "weak_jail"
 
 
-def create_fleet(wanted: EvaluatorSpec, means: EvaluatorResources, *, local: LocalEvaluator) -> Fleet:
-    """Return a fleet of a run's hosts; `local` predicts and judges, and is closed with the fleet.
+def create_fleet(
+    wanted: EvaluatorSpec, means: EvaluatorResources, *, judge: JudgeService, predictor: Evaluator
+) -> Fleet:
+    """Return a fleet of a run's hosts; `predictor` closes `judge`, and is closed with the fleet.
 
     Raises:
         NoHostsError: the run names no host.
@@ -172,7 +174,8 @@ def create_fleet(wanted: EvaluatorSpec, means: EvaluatorResources, *, local: Loc
     members = [
         SshFleetMember(
             JobClient(SshLink(host_from_config(one), home=means.home)),
-            local=local,
+            judge=judge,
+            target=wanted.target,
             allow_weak_jail=means.allow_weak_jail,
             silence_s=means.host_silence_s,
             scoring=wanted.score,
@@ -183,4 +186,4 @@ def create_fleet(wanted: EvaluatorSpec, means: EvaluatorResources, *, local: Loc
     def publish(standings: Sequence[HostStatus]) -> None:
         host_status.publish_host_status(means.home, standings)
 
-    return Fleet(members, predictor=local, needs=wanted.host_tags, publish=publish)
+    return Fleet(members, predictor=predictor, needs=wanted.host_tags, publish=publish)

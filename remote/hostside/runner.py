@@ -23,7 +23,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from remote.hostside import leases, process_tree
+from remote.hostside import devices, leases, process_tree
 from remote.hostside.facts import core_numbers, cpu_numbers
 from remote.hostside.jobs import JobFolder
 from remote.hostside.limits import ANSWER_BYTES, JSON_BYTES, LOG_BYTES, MAX_ATTEMPTS, MAX_FILES, SCARCE_BYTES
@@ -195,8 +195,8 @@ class JobRunner:
         for name in [name for name in os.environ if name.startswith("SSH_")]:
             del os.environ[name]
         os.environ[WORKDIR_VARIABLE] = str(self._job.place.root)
-        if core is not None:
-            os.environ["NEURON_RT_VISIBLE_CORES"] = str(core)
+        for name in devices.core_variables() if core is not None else ():
+            os.environ[name] = str(core)
         os.chdir(self._job.work)
 
     def _read_output(self, said: int) -> bool:

@@ -27,7 +27,7 @@ class StepTask:
 
     @property
     def core(self) -> int:
-        """The NeuronCore that this job has leased; 0 if it has none."""
+        """The device core that this job has leased; 0 if it has none."""
         return int(self._job.get("core") or 0)
 
     @property
@@ -38,13 +38,9 @@ class StepTask:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         return root
 
-    def input_path(self, name: str) -> Path:
-        """Return the path of an input."""
-        return self.folder / "inputs" / name
-
-    def has_input(self, name: str) -> bool:
-        """Whether the job came with an input of that name."""
-        return self.input_path(name).exists()
+    def list_inputs(self, suffix: str) -> list[Path]:
+        """Return the paths of the inputs whose names end like this, by name."""
+        return sorted((self.folder / "inputs").glob("*" + suffix))
 
     def write_answer(self, value: Any) -> None:
         """Write the answer; it appears as a whole or not at all."""

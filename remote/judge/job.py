@@ -1,6 +1,8 @@
-"""The messages between evaluator and worker: a job, and its outcome or failure."""
+"""The messages between evaluator and worker: one type for each job, one for its reply, and the failure."""
 
 from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field
 
@@ -63,6 +65,7 @@ class JudgeJob(FrozenModel):
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
+    type: Literal["judge"] = "judge"
     spec: ProblemSpec
     problem: str
     size: str
@@ -83,6 +86,7 @@ class PredictJob(FrozenModel):
     kernels of the programs, if their canonical forms are wanted too.
     """
 
+    type: Literal["predict"] = "predict"
     spec: ProblemSpec
     size: str | None
     target: str
@@ -93,6 +97,7 @@ class PredictJob(FrozenModel):
 class LintJob(FrozenModel):
     """Asks what the static rules say about kernels' texts: the refusal, or the digest of the code."""
 
+    type: Literal["lint"] = "lint"
     sources: tuple[str, ...]
     target: str
 
@@ -100,12 +105,14 @@ class LintJob(FrozenModel):
 class TimelineJob(FrozenModel):
     """Asks when every instruction of the program in a tracer's reply would run."""
 
+    type: Literal["timeline"] = "timeline"
     target: str
 
 
 class CheckJob(FrozenModel):
     """Asks whether a tracer's program breaks a rule, before a host runs it."""
 
+    type: Literal["check"] = "check"
     spec: ProblemSpec
     size: str
     target: str
@@ -114,6 +121,7 @@ class CheckJob(FrozenModel):
 class DigestJob(FrozenModel):
     """Asks for the sha256 of each array of input sets, to compare with a host's."""
 
+    type: Literal["digest"] = "digest"
     spec: ProblemSpec
     size: str
     sets: tuple[str, ...]
@@ -122,9 +130,17 @@ class DigestJob(FrozenModel):
 class GrepJob(FrozenModel):
     """Asks for the matches of a user's pattern in texts from a host, up to `most` in each."""
 
+    type: Literal["grep"] = "grep"
     pattern: str
     texts: tuple[str, ...]
     most: int
+
+
+Job: TypeAlias = Annotated[
+    JudgeJob | PredictJob | LintJob | TimelineJob | CheckJob | DigestJob | GrepJob,
+    Field(discriminator="type"),
+]
+"""What a worker can be asked."""
 
 
 class JudgeOutcome(FrozenModel):
@@ -143,18 +159,77 @@ class JudgeOutcome(FrozenModel):
     stage_ms: dict[str, float] = Field(default_factory=dict)
 
 
+class PiecesNeeded(FrozenModel):
+    """What a host showed is too little: pieces at `places` of `HostOutputs.pieces` must be shown in full."""
+
+    places: tuple[int, ...] = Field(min_length=1)
+
+
 class JudgeReply(FrozenModel):
-    """A worker's reply: an outcome, pieces that must be shown in full first, predictions, or a failure.
+    """Answers a `JudgeJob`."""
 
-    Pieces are positions in `HostOutputs.pieces`. Failures have a code (`bad_reference`, `worker_failed`).
-    `timeline` is a predicted run as Chrome trace events, `rejected` the reason why a program has none.
-    """
+    type: Literal["judge"] = "judge"
+    result: JudgeOutcome | PiecesNeeded
 
-    outcome: JudgeOutcome | None = None
-    unsure: tuple[int, ...] = ()
-    forecasts: tuple[PredictedLatency, ...] | None = None
-    timeline: str | None = None
-    rejected: ErrorInfo | None = None
-    digests: dict[str, tuple[str, ...]] | None = None
-    matches: tuple[tuple[str, ...], ...] | None = None
-    failure: ErrorInfo | None = None
+
+class PredictReply(FrozenModel):
+    """Answers a `PredictJob`: one prediction for each program whose turn came."""
+
+    type: Literal["predict"] = "predict"
+    predictions: tuple[PredictedLatency, ...]
+
+
+class LintReply(FrozenModel):
+    """Answers a `LintJob`: for each text the refusal, or the digest of its code."""
+
+    type: Literal["lint"] = "lint"
+    readings: tuple[PredictedLatency, ...]
+
+
+class TimelineReply(FrozenModel):
+    """Answers a `TimelineJob`: the predicted run as Chrome trace events, or why the program has none."""
+
+    type: Literal["timeline"] = "timeline"
+    result: str | ErrorInfo
+
+
+class CheckReply(FrozenModel):
+    """Answers a `CheckJob`: the outcome for a program that breaks a rule, None for the others."""
+
+    type: Literal["check"] = "check"
+    refusal: JudgeOutcome | None
+
+
+class DigestReply(FrozenModel):
+    """Answers a `DigestJob`: the digests of each set's arrays."""
+
+    type: Literal["digest"] = "digest"
+    digests: dict[str, tuple[str, ...]]
+
+
+class GrepReply(FrozenModel):
+    """Answers a `GrepJob`: the matches in each text."""
+
+    type: Literal["grep"] = "grep"
+    matches: tuple[tuple[str, ...], ...]
+
+
+class FailureReply(FrozenModel):
+    """Answers any job that failed through no fault of the kernel; codes: `bad_reference`, `worker_failed`."""
+
+    type: Literal["failure"] = "failure"
+    error: ErrorInfo
+
+
+Reply: TypeAlias = Annotated[
+    JudgeReply
+    | PredictReply
+    | LintReply
+    | TimelineReply
+    | CheckReply
+    | DigestReply
+    | GrepReply
+    | FailureReply,
+    Field(discriminator="type"),
+]
+"""What a worker can answer."""

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from remote.judge.input_cache import InputCache
-from remote.judge.job import CheckJob, JudgeJob, JudgeOutcome, JudgeReply, LintJob, PredictJob, TimelineJob
+from remote.judge.job import (
+    CheckJob,
+    JudgeJob,
+    JudgeOutcome,
+    LintJob,
+    PredictJob,
+    TimelineJob,
+    TimelineReply,
+)
 from state.model import PredictedLatency
 from targets.base import import_part
 from targets.registry import load_target
@@ -37,7 +45,7 @@ class ProgramJudge(Protocol):
         """Return for each text the reason why static rules refuse it, or the digest of its code."""
         ...
 
-    def render_timeline(self, job: TimelineJob, reply: bytes) -> JudgeReply:
+    def render_timeline(self, job: TimelineJob, reply: bytes) -> TimelineReply:
         """Return the predicted run of a program as Chrome trace events, or why there is none."""
         ...
 

@@ -14,6 +14,7 @@ from remote.ssh.errors import HostFullError, HostPythonError, HostWorkerError
 from remote.ssh.host import HostSpec
 from remote.ssh.link import SshLink
 from remote.ssh.worker_archive import WorkerArchive
+from targets.registry import load_host_parts
 
 _FIND_S = 60.0
 _INSTALL_S = 120.0
@@ -21,10 +22,11 @@ _NO_PYTHON = 9
 _FULL = 28
 NOT_FOUND = frozenset({126, 127})
 
-# Try the SDK's Python, then the one that host setup makes, then the system's. Commands start in the user's
-# $HOME, to which a relative work folder belongs; an interpreter found there gets an absolute path.
+# Try the vendor's Pythons (PYTHONS stands for their patterns), then the one that host setup makes, then the
+# system's. Commands start in the user's $HOME, to which a relative work folder belongs; an interpreter found
+# there gets an absolute path.
 _FIND = """
-for python in /opt/aws_neuronx_venv*/bin/python "$1"/venv/bin/python "$(command -v python3)"; do
+for python in PYTHONS "$1"/venv/bin/python "$(command -v python3)"; do
   if [ -x "$python" ] && "$python" -I -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
     case $python in /*) ;; *) python=$PWD/$python ;; esac
     printf 'python=%s\\n' "$python"
@@ -66,7 +68,8 @@ def home_command(argv: Sequence[str]) -> list[str]:
 
 def find_command(host: HostSpec) -> list[str]:
     """Return the command that prints the Python to use."""
-    return home_command(["sh", "-c", _FIND, "sh", host.workdir])
+    pythons = " ".join(pattern for parts in load_host_parts() for pattern in parts.pythons)
+    return home_command(["sh", "-c", _FIND.replace("PYTHONS", pythons), "sh", host.workdir])
 
 
 def install_command(host: HostSpec, python: str, digest: str) -> list[str]:

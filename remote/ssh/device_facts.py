@@ -5,26 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, Field, StringConstraints, ValidationError
 
 from remote.ssh.errors import HostProtocolError
-from remote.tracing import load_default_tracer
+from remote.tracing import load_tracer
 from state.model import FrozenModel
+from targets.registry import find_device
 
 _Name = Annotated[str, StringConstraints(max_length=100)]
 _Line = Annotated[str, StringConstraints(max_length=500)]
 
-STAND_IN = "nki_sim (no Neuron SDK on host)"
+
+def _require_known_kind(kind: str) -> str:
+    find_device(kind)
+    return kind
 
 
 class DeviceFacts(FrozenModel):
     """A host's device and toolchain, as the probe found them.
 
-    `lacking` says in words what a Neuron device would need and is missing; then the simulator stands in.
+    `lacking` says in words what the best device would need and is missing; then another one stands in.
     `packages` are versions by name. `routes` are the ways in which kernels can be compiled, best first.
     """
 
-    device_kind: Literal["nki_sim", "neuron"] = Field(alias="device")
+    device_kind: Annotated[str, AfterValidator(_require_known_kind)] = Field(alias="device")
     lacking: tuple[_Line, ...] = Field(default=(), max_length=16)
     python: str = Field(max_length=64)
     packages: dict[_Name, _Name] = Field(default_factory=dict, max_length=64)
@@ -37,8 +41,12 @@ class DeviceFacts(FrozenModel):
 
     @property
     def is_predicted(self) -> bool:
-        """Whether its latencies are predictions: the simulator stands in for the device."""
-        return self.device_kind == "nki_sim"
+        """Whether its latencies are predictions: a simulator stands in for the device."""
+        return self._stand_in is not None
+
+    @property
+    def _stand_in(self) -> str | None:
+        return find_device(self.device_kind)[1].stand_in
 
     @property
     def has_strong_jail(self) -> bool:
@@ -48,15 +56,15 @@ class DeviceFacts(FrozenModel):
     @property
     def device(self) -> str:
         """The name of the device in results."""
-        if self.is_predicted:
-            return STAND_IN
-        return f"{self.architecture or 'neuron'} ({self.instance_type or 'instance unknown'})"
+        if self._stand_in is not None:
+            return self._stand_in
+        return f"{self.architecture or self.device_kind} ({self.instance_type or 'instance unknown'})"
 
     @property
     def toolchain(self) -> str:
         """What compiles and times there, with versions: equal texts mean equal answers."""
         if self.is_predicted:
-            return f"{load_default_tracer().toolchain()} on a host"
+            return f"{load_tracer(find_device(self.device_kind)[0].name).toolchain()} on a host"
         versions = " ".join(f"{name} {version}" for name, version in sorted(self.packages.items()))
         return f"{self.device} {versions}"
 

@@ -10,7 +10,6 @@ every result says so.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from statistics import median
 
 import seeds
@@ -18,16 +17,14 @@ from remote.cache import required_level
 from remote.errors import InfrastructureError
 from remote.evaluation_context import (
     EvaluationContext,
-    check_request,
+    begin_evaluation,
     lint_kernel,
     make_answer,
-    read_blob,
-    read_problem,
     rejected_outcome,
 )
-from remote.evaluator import BlobReader, EvaluationAnswer, PredictionRequest
+from remote.evaluator import BlobReader, EvaluationAnswer
 from remote.judge.job import JudgeOutcome
-from remote.local import LocalEvaluator
+from remote.judge_service import JudgeService
 from remote.ssh import devices, score
 from remote.ssh.device_facts import DeviceFacts, parse_device_facts
 from remote.ssh.devices import HostDevice
@@ -49,16 +46,15 @@ from state.model import (
     TRUSTED_AUTHORS,
     EvaluationRequest,
     Level,
-    PredictedLatency,
     ScoreConfig,
     Verdict,
     canonical_json,
     digest_of,
 )
-from targets.registry import starting_kernel
+from targets.registry import load_target, starting_kernel
 
 _EXTRA = 4
-"""Evaluations in progress beyond the host's CPUs: some wait for home, others for a NeuronCore."""
+"""Evaluations in progress beyond the host's CPUs: some wait for home, others for a device core."""
 
 DEVICE_ERROR = "device_error"
 """The code with which a worker reports that the device's runtime refused a run."""
@@ -70,27 +66,28 @@ CALIBRATION = "silu"
 class HostEvaluator:
     """Judges kernels that run on one host.
 
-    `jobs` sends work to the host, `address` names it in messages. `local` computes what is computed here:
-    references, judgements, predictions. Several hosts share one `local`, and its creator closes it.
+    `jobs` sends work to the host, `address` names it in messages. `judge` computes what is computed here;
+    several hosts share it, and its creator closes it. The host is used for the devices of the family of
+    `target`.
     """
-
-    name = "ssh"
 
     def __init__(
         self,
         jobs: JobTransport,
         *,
         address: str,
-        local: LocalEvaluator,
+        judge: JudgeService,
+        target: str,
         allow_weak_jail: bool = False,
         scoring: ScoreConfig | None = None,
     ) -> None:
         self._jobs = jobs
         self._address = address
-        self._local = local
+        self._judge = judge
+        self._target = load_target(target)
         self._allow_weak_jail = allow_weak_jail
         self._score = scoring if scoring is not None and scoring.command else None
-        self._comparer = OutputComparer(local)
+        self._comparer = OutputComparer(judge)
         self._found: tuple[HostFacts, DeviceFacts, HostDevice] | None = None
         self._preparing = asyncio.Lock()
         self._slots = asyncio.Semaphore(1)
@@ -109,8 +106,8 @@ class HostEvaluator:
         async with self._preparing:
             if self._found is None:
                 host = await self._jobs.greet_host()
-                steps = EvaluationSteps(self._jobs, self._address, "nki_sim")
-                answer = await steps.run_step("probe", {}, deadline_s=SHORT_S)
+                steps = EvaluationSteps(self._jobs, self._address, device="")
+                answer = await steps.run_step("probe", {"devices": self._device_kinds()}, deadline_s=SHORT_S)
                 facts = parse_device_facts(answer.fields, self._address)
                 if facts.jail == "none":
                     text = f"Python {facts.python} there builds no jail, and kernels are compiled in one"
@@ -118,7 +115,7 @@ class HostEvaluator:
                         f"{self._address}: {text}; name one of 3.10 or later (`python` of run.hosts)"
                     )
                 self._slots = asyncio.Semaphore(host.cpus + _EXTRA)
-                self._found = host, facts, devices.create_device(facts, self._local)
+                self._found = host, facts, devices.create_device(facts, self._judge)
                 await steps.discard_jobs()
 
     async def device_facts(self) -> DeviceFacts:
@@ -148,25 +145,15 @@ class HostEvaluator:
         Raises:
             InfrastructureError: no verdict could be reached, through no fault of the kernel.
         """
-        source = read_blob(blobs, request.source)
-        run = EvaluationContext(request, read_problem(blobs, request.problem), source, request.level)
-        check_request(run)
+        run = begin_evaluation(request, blobs)
         await self.prepare()
         run.device_s = 0.0
-        refused = lint_kernel(source, request.target)
+        refused = lint_kernel(run.source, request.target)
         if refused is None:
             self._check_author(request.author)
             async with self._slots:
                 refused = await self._judge_kernel(run)
         return make_answer(run, refused, self.toolchain())
-
-    async def predict(self, request: PredictionRequest, blobs: BlobReader, /) -> Sequence[PredictedLatency]:
-        """Predict kernels without judging them: here, with the simulator.
-
-        Raises:
-            InfrastructureError: the kernels could not be predicted.
-        """
-        return await self._local.predict(request, blobs)
 
     async def calibrate(self, core: int | None = None) -> float:
         """Return the milliseconds of a fixed kernel on the host, on `core` if that is free.
@@ -177,7 +164,7 @@ class HostEvaluator:
         """
         await self.prepare()
         _, facts, device = self._require_prepared()
-        run = _calibration_context(facts.architecture or "trn2")
+        run = _calibration_context(facts.architecture or self._target.name)
         steps = self._make_steps(run)
         try:
             compiled = await device.compile_kernel(steps, run)
@@ -193,6 +180,11 @@ class HostEvaluator:
 
     async def aclose(self) -> None:
         """Disconnect from the host; jobs that run there end with their leases."""
+
+    def _device_kinds(self) -> list[str]:
+        hosts = self._target.parts.hosts
+        assert hosts is not None, f"{self._target.name} runs on no hosts"
+        return list(hosts.devices)
 
     def _require_prepared(self) -> tuple[HostFacts, DeviceFacts, HostDevice]:
         if self._found is None:
@@ -264,7 +256,7 @@ class HostEvaluator:
             return outcome
         async with run.time_stage("score"):
             try:
-                found = await score.measure_score(steps, run, config, self._local.workers)
+                found = await score.measure_score(steps, run, config, self._judge.workers)
             except score.ScoreError as error:
                 return score.failure_outcome(error)
         if config.use == "gate":
@@ -300,14 +292,10 @@ def weak_jail_reason(author: str) -> str:
     )
 
 
-def _kernel_of(problem: seeds.Problem, target: str) -> bytes:
-    return starting_kernel(problem, target)
-
-
 def _calibration_context(target: str) -> EvaluationContext:
     """The evaluation context of the kernel that compares hosts; it is timed, not judged."""
     problem = seeds.load_problem(CALIBRATION)
-    source = _kernel_of(problem, target)
+    source = starting_kernel(problem, target)
     request = EvaluationRequest(
         candidate="calibration", author=PERSON, source=digest_of(source), problem=problem.make_ref(),
         size=REDUCED, target=target, toolchain="", level=Level.SLICES,

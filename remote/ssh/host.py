@@ -23,7 +23,7 @@ class HostSpec:
 
     `name` may be an alias of ssh_config. `user` and `port` are left to ssh_config where None. `python` is the
     interpreter on the host, None to look for the SDK's. `workdir` is relative to the user's home there unless
-    it begins with /. `cores` are the NeuronCores that may be used, None for all. `slots` bounds the
+    it begins with /. `cores` are the device cores that may be used, None for all. `slots` bounds the
     evaluations in progress there, None for as many as it has CPUs.
     """
 

@@ -1,4 +1,4 @@
-"""Sets a host up, or inspects it, with the script in `deploy/`; reports what was done, found and missing.
+"""Sets a host up, or inspects it, with the script of a target; reports what was done, found and missing.
 
 The script is sent to the standard input of `bash -s`. Its answer is parsed strictly, like everything from a
 host.
@@ -17,19 +17,13 @@ from remote.ssh.errors import HostProtocolError, HostWorkerError
 from remote.ssh.host import HostSpec
 from remote.ssh.link import SshLink
 from state.model import FrozenModel
+from targets.base import HostParts
+from targets.registry import load_target
 
-SCRIPT = Path(__file__).parents[2] / "deploy" / "setup_trn2.sh"
+_PROJECT = Path(__file__).parents[2]
 
 CHECK_S = 120.0
 SETUP_S = 1800.0
-
-VENDOR = (
-    ("neuron-ls", "--json-output"),
-    ("PROFILER", "--version"),
-    ("PROFILER", "capture", "-n", "KERNEL", "-s", "TRACE", "--profile-nth-exec=2"),
-    ("PROFILER", "view", "-n", "KERNEL", "-s", "TRACE", "--output-format", "summary-json"),
-)
-"""The vendor's commands that the worker runs (`remote/hostside/devices/neuron.py`), except its Python."""
 
 _NO_BASH = frozenset({126, 127})
 _Line = Annotated[str, StringConstraints(max_length=2000)]
@@ -58,8 +52,8 @@ class HostSurvey:
     commands: tuple[str, ...]
 
 
-async def survey_host(link: SshLink, *, change: bool) -> HostSurvey:
-    """Inspect a host; with `change`, set it up first.
+async def survey_host(link: SshLink, *, target: str, change: bool) -> HostSurvey:
+    """Inspect a host for kernels of a target; with `change`, set it up first.
 
     Raises:
         HostError: it cannot be reached, has no bash, or gives an invalid answer.
@@ -67,7 +61,7 @@ async def survey_host(link: SshLink, *, change: bool) -> HostSurvey:
     host = link.host
     ran = await link.run_command(
         script_command(host, change=change),
-        stdin=SCRIPT.read_bytes(),
+        stdin=find_script(target).read_bytes(),
         deadline_s=SETUP_S if change else CHECK_S,
     )
     if ran.status in _NO_BASH:
@@ -95,21 +89,33 @@ def script_command(host: HostSpec, *, change: bool) -> list[str]:
     return ["bash", "-s", "--", *options, *(["--python", host.python] if host.python else [])]
 
 
-def list_script_changes() -> list[str]:
-    """Return the commands by which the script changes something, as written in it."""
-    text = SCRIPT.read_text(encoding="utf-8").replace("\\\n", " ")
+def find_script(target: str) -> Path:
+    """Return the script that prepares hosts for kernels of a target."""
+    return _PROJECT / _host_parts(target).setup_script
+
+
+def _host_parts(target: str) -> HostParts:
+    parts = load_target(target).parts.hosts
+    assert parts is not None, f"{target} runs on no hosts"
+    return parts
+
+
+def list_script_changes(script: Path) -> list[str]:
+    """Return the commands by which a script changes something, as written in it."""
+    text = script.read_text(encoding="utf-8").replace("\\\n", " ")
     lines = (line.partition(" act ")[2] for line in text.splitlines() if " act " in line)
     return [" ".join(line.split()) for line in lines if not line.startswith("COMMAND")]
 
 
-def plan_commands(host: HostSpec) -> dict[str, list[str]]:
+def plan_commands(host: HostSpec, target: str) -> dict[str, list[str]]:
     """Return every command that setup and runs would execute on a host, by purpose."""
     from remote.ssh import jobs
 
+    script = find_script(target)
     return {
-        "setup": [f"{join(script_command(host, change=True))} < {SCRIPT}", *list_script_changes()],
+        "setup": [f"{join(script_command(host, change=True))} < {script}", *list_script_changes(script)],
         "runs": [join(command) for command in jobs.list_host_commands(host)],
-        "device": [" ".join(command) for command in VENDOR],
+        "device": [" ".join(command) for command in _host_parts(target).commands],
     }
 
 

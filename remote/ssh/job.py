@@ -32,7 +32,7 @@ class JobSpec:
     """One piece of work for a host.
 
     The same `key` is the same job: it is done once, however often it is submitted. `inputs` maps file names
-    to the sha256 of their contents. `cores` is 1 for a job that needs a NeuronCore to itself, 0 for one that
+    to the sha256 of their contents. `cores` is 1 for a job that needs a device core to itself, 0 for one that
     needs a CPU; `prefer` is the core to wait for first. `deadline_s` counts from the job's turn; `queue_s`
     bounds the wait for it. The job ends unless its lease is renewed within `lease_s`.
     """
@@ -92,9 +92,9 @@ class JobResult:
 class HostFacts:
     """The facts about a host that the worker collects without running any vendor tool.
 
-    `cores` are the NeuronCores that can be leased; without a Neuron device there is one stand-in per CPU, and
-    `neuron` is false. `boot_id` changes when the host restarts. `walls` are the programs there that jails are
-    built with.
+    `cores` are the device cores that can be leased; without a device there is one stand-in per CPU, and
+    `has_device` is false. `boot_id` changes when the host restarts. `walls` are the programs there that jails
+    are built with.
     """
 
     worker: str
@@ -106,7 +106,7 @@ class HostFacts:
     memory_bytes: int
     free_disk_bytes: int
     cores: tuple[int, ...]
-    neuron: bool
+    has_device: bool
     walls: tuple[str, ...]
     workdir: str
 
@@ -128,7 +128,7 @@ def read_facts(answer: Mapping[str, Any], address: str) -> HostFacts:
         memory_bytes=reader.read_count("memory_bytes", _MAX_BYTES),
         free_disk_bytes=reader.read_count("free_disk_bytes", _MAX_BYTES),
         cores=tuple(reader.read_numbers("cores", _MAX_CORES)),
-        neuron=reader.read_flag("neuron"),
+        has_device=reader.read_flag("has_device"),
         walls=tuple(reader.read_texts("walls")),
         workdir=reader.read_text("workdir"),
     )

@@ -90,11 +90,6 @@ class SshLink:
         """Seconds since the host last answered; None if it never did."""
         return None if self._heard is None else time.monotonic() - self._heard
 
-    @property
-    def has_connection(self) -> bool:
-        """Whether there is a connection, as far as is known here."""
-        return self._connection is not None and not self._connection.is_closed()
-
     def mark_heard(self) -> None:
         """Record that the host answered just now."""
         self._heard = time.monotonic()

@@ -1,6 +1,6 @@
 """Computes a kernel's latency from a host's samples; nothing else that it reports about time is trusted.
 
-The protocol of the field's papers: rounds of 2 warm-ups and 10 runs, each round on the next NeuronCore, until
+The protocol of the field's papers: rounds of 2 warm-ups and 10 runs, each round on the next core, until
 the samples of one round lie within the device's own spread. That round counts. If none of 10 rounds is that
 steady, the kernel is `unstable`, which is a verdict and not a number. Candidate and parent alternate run by
 run, so drift affects both alike.
@@ -8,10 +8,9 @@ run, so drift affects both alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from types import MappingProxyType
 
 from state.model import Benchmark
 
@@ -24,17 +23,6 @@ class TimingProtocol:
     runs: int = 10
     rounds: int = 10
     spread_ratio: float
-
-
-PROTOCOLS: Mapping[str, TimingProtocol] = MappingProxyType(
-    {"trn1": TimingProtocol(spread_ratio=0.01), "trn2": TimingProtocol(spread_ratio=0.04)}
-)
-_OTHERS = TimingProtocol(spread_ratio=0.04)
-
-
-def protocol_for(target: str) -> TimingProtocol:
-    """Return the protocol for a device."""
-    return PROTOCOLS.get(target, _OTHERS)
 
 
 _MOST_MS = 1e12

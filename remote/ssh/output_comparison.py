@@ -11,10 +11,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from remote.errors import InfrastructureError
-from remote.evaluation_context import EvaluationContext, make_judge_job, select_input_sets
-from remote.judge.job import HostOutputs, JudgeOutcome, OutputPiece
+from remote.evaluation_context import EvaluationContext, select_input_sets
+from remote.judge.job import HostOutputs, JudgeOutcome, OutputPiece, PiecesNeeded
 from remote.judge.rejection import RejectedError, escape_unprintable
-from remote.local import LocalEvaluator
+from remote.judge_service import JudgeService
 from remote.references import ReferenceFiles
 from remote.ssh.errors import HostProtocolError
 from remote.ssh.host_inputs import HostInputs
@@ -42,11 +42,11 @@ class _Execution:
 
 
 class OutputComparer:
-    """Judges what kernels computed on hosts; `local` has the references and the workers."""
+    """Judges what kernels computed on hosts, with the references and the workers of `judge`."""
 
-    def __init__(self, local: LocalEvaluator) -> None:
-        self._local = local
-        self._draws = HostInputs(local.home, local.workers)
+    def __init__(self, judge: JudgeService) -> None:
+        self._judge = judge
+        self._draws = HostInputs(judge.home, judge.workers)
 
     async def judge(
         self, run: EvaluationContext, steps: EvaluationSteps, compiled: CompiledKernel
@@ -59,9 +59,7 @@ class OutputComparer:
         """
         wholes, sets = select_input_sets(run)
         async with run.time_stage("references"):
-            found = await self._local.references.load_files(
-                run.problem, run.request.size, wholes=wholes, tiles=sets, expression=True
-            )
+            found = await self._judge.load_references(run, wholes, sets)
             judged = await asyncio.to_thread(_select_judged_sets, run, found, sets)
         wanted = [*judged, *(name for name in wholes if name not in judged and _compares_whole(name, judged))]
         async with run.time_stage("draw"):
@@ -77,9 +75,8 @@ class OutputComparer:
                     told = HostOutputs(file=str(path), pieces=tuple(pieces), seed=seed, ended=ran.ended)
                     outcome = await self._judge_pieces(run, found, told, compiled, address=steps.address)
                     if isinstance(outcome, JudgeOutcome):
-                        run.stage_ms.update(outcome.stage_ms)
                         return outcome
-                    pieces = _request_full_pieces(run, pieces, outcome)
+                    pieces = _request_full_pieces(run, pieces, outcome.places)
 
     def _select_pieces(
         self,
@@ -91,7 +88,7 @@ class OutputComparer:
         """The pieces that the host must show, of tiles and of whole outputs, and the seed of its sketches."""
         from remote.judge import host_outputs
 
-        spec, size, secret = run.problem.spec, run.request.size, self._local.references.secret
+        spec, size, secret = run.problem.spec, run.request.size, self._judge.references.secret
         sets, wholes = ([name for name in names if name in ran.outputs] for names in asked)
         pieces = host_outputs.request_pieces(
             spec, size, secret=secret, artefact=compiled.drawn_by, sets=sets, wholes=wholes
@@ -106,14 +103,12 @@ class OutputComparer:
         compiled: CompiledKernel,
         *,
         address: str,
-    ) -> JudgeOutcome | tuple[int, ...]:
-        job = make_judge_job(run, found, self._local.references.secret, shown=told, device=compiled.device)
+    ) -> JudgeOutcome | PiecesNeeded:
         try:
-            return await self._local.workers.judge_pieces(job, compiled.program)
+            return await self._judge.judge_outputs(
+                run, found, compiled.program, shown=told, device=compiled.device
+            )
         except InfrastructureError as error:
-            if error.code == "bad_reference":
-                # A cache file may be damaged; the next attempt computes the reference again.
-                self._local.references.delete_files(run.problem, run.request.size)
             if error.code == "bad_pieces":
                 raise HostProtocolError(f"{address}: {error.message}") from error
             raise

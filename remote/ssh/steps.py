@@ -19,12 +19,10 @@ from remote.ssh.job import HostFacts, JobResult, JobSpec
 from remote.ssh.step_archives import StepArchive
 from seeds.spec import ProblemSpec
 from state.model import canonical_json
+from targets.registry import find_device
 
 SHORT_S, LONG_S = 300.0, 3600.0
 """Deadlines in seconds, counted from a step's turn: for steps that inspect, and for steps that compute."""
-
-STAND_IN = "nki_sim"
-"""The device name of hosts that have no device."""
 
 DEVICE_S = 600.0
 """Seconds for a step on a device: kernels take milliseconds, and one that hangs blocks its core."""
@@ -102,8 +100,9 @@ class CompiledKernel:
 
 @dataclass
 class EvaluationSteps:
-    """The steps of one evaluation. `discard_jobs` removes what they left.
+    """The steps of one evaluation on a kind of `device`; empty while the host is only probed.
 
+    `discard_jobs` removes what they left.
     `weak_jail`: whether a weak jail may hold the kernel. `device_s`: seconds that the steps had a device's
     core, by the host's account, capped by the time waited here.
     """
@@ -142,7 +141,7 @@ class EvaluationSteps:
         )  # fmt: skip
         began = time.monotonic()
         result = await self._run_job(spec, {item.digest: item.data for item in sent})
-        if cores and self.device != STAND_IN:
+        if cores and not self._is_stand_in():
             self.device_s += min(result.ran_s, time.monotonic() - began)
         if result.status != "done":
             raise StepEndedError(step, self.address, result)
@@ -181,11 +180,11 @@ class EvaluationSteps:
             await gather_or_cancel([self.jobs.forget_job(key) for key in keys])
 
     def required_archives(self) -> tuple[StepArchive, ...]:
-        return (
-            (step_archives.judge_archive(), step_archives.simulator_archive())
-            if self.device == STAND_IN
-            else (step_archives.judge_archive(),)
-        )
+        own = find_device(self.device)[1].packages if self.device else ()
+        return step_archives.judge_archive(), *map(step_archives.package_archive, own)
+
+    def _is_stand_in(self) -> bool:
+        return bool(self.device and find_device(self.device)[1].stand_in)
 
 
 def artefact_key(steps: EvaluationSteps, *parts: str) -> str:

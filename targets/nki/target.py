@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from targets.base import (
+    DeviceParts,
+    HostParts,
     Parts,
     PeakRates,
     ProfileShare,
@@ -80,15 +82,39 @@ PROFILE = ProfileVocabulary(
     ),
 )
 
+HOSTS = HostParts(
+    devices={
+        "neuron": DeviceParts(
+            home="targets.nki.hosts:open_neuron",
+            worker="targets.nki.hostside.neuron",
+            packages=("targets.nki.hostside",),
+        ),
+        "nki_sim": DeviceParts(
+            home="targets.nki.hosts:open_simulated",
+            worker="targets.nki.hostside.simulated",
+            packages=("nki_sim",),
+            stand_in="nki_sim (no Neuron SDK on host)",
+        ),
+    },
+    package="targets.nki.hostside",
+    setup_script="deploy/setup_trn2.sh",
+    pythons=("/opt/aws_neuronx_venv*/bin/python",),
+    commands=(
+        ("neuron-ls", "--json-output"),
+        ("PROFILER", "--version"),
+        ("PROFILER", "capture", "-n", "KERNEL", "-s", "TRACE", "--profile-nth-exec=2"),
+        ("PROFILER", "view", "-n", "KERNEL", "-s", "TRACE", "--output-format", "summary-json"),
+    ),
+    instances={"trn1": "trn1", "inf2": "trn1", "trn2": "trn2"},
+)
+
 PARTS = Parts(
     proposers={
         "builtin": ProposerEntry("targets.nki.rewrites", looks_ahead=True),
         "knobs": ProposerEntry("targets.nki.knobs.tuning", looks_ahead=True),
     },
-    devices={
-        "nki_sim": "targets.nki.hosts:open_simulated",
-        "neuron": "targets.nki.hosts:open_neuron",
-    },
+    hosts=HOSTS,
+    packages=("nki_sim",),
     tuner="targets.nki.knobs.tuner",
     translator="targets.nki.translation.translator",
     tracer="targets.nki.tracer:NkiTracer",

@@ -18,27 +18,25 @@ MAX_INSTRUCTIONS = 500_000
 class NkiTracer:
     """Traces a kernel's Python into a program: once, in the jail, seeing shapes and never data."""
 
+    name = "nki_sim"
+
     def toolchain(self) -> str:
         """Return the simulator's name, version and model version."""
         return nki_sim.toolchain()
-
-    def package(self) -> Path:
-        """Return the simulator's own folder."""
-        return Path(nki_sim.__file__).parent
 
     def program(self, limits: JailLimits, *flags: str) -> JailedProgram:
         """Return the program to run in the jail; with `--batch` it answers one request per line."""
         return JailedProgram(
             "nki_sim.tracer",
             (*flags, "--out-fd"),
-            packages=(self.package(),),
+            packages=(Path(nki_sim.__file__).parent,),
             site_packages=True,  # NumPy, for kernels that import it
             fills_memory=True,
             limits=limits,
         )
 
     def request(
-        self, source: str, problem: Problem, dims: Mapping[str, int], target: str, *, repeat: bool = False
+        self, source: str, problem: Problem, dims: Mapping[str, int], *, target: str, repeat: bool = False
     ) -> bytes:
         """Return the request to trace a kernel, on one line; with `repeat` its program must not change."""
         spec = problem.spec

@@ -21,6 +21,7 @@ import seeds
 import targets.nki.tracer
 from remote import deadlock
 from remote.jail_backends import JailLimits
+from remote.judge_service import JudgeService
 from remote.local import LocalEvaluator
 from remote.pool import WorkerLimits
 from seeds import Problem
@@ -86,7 +87,7 @@ class Judge:
             toolchain=nki_sim.toolchain(),
             level=level,
         )
-        self.evaluator._jail_limits = limits
+        self.evaluator.judge.jail_limits = limits
         answer = await self.evaluator.evaluate(request, self.blobs)
         return answer.evaluation
 
@@ -114,12 +115,15 @@ def limits(monkeypatch) -> None:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def judge(secret, tmp_path_factory) -> AsyncIterator[Judge]:
     evaluator = LocalEvaluator(
-        home=tmp_path_factory.mktemp("evaluator-home"),
-        slots=1,
-        allow_weak_jail=True,
-        secret=INSTALLATION,
-        jail_limits=ENDED_OTHERWISE,
-        worker_limits=WorkerLimits(memory_bytes=4 << 30, wall_s=200),
+        JudgeService(
+            home=tmp_path_factory.mktemp("evaluator-home"),
+            slots=1,
+            allow_weak_jail=True,
+            secret=INSTALLATION,
+            jail_limits=ENDED_OTHERWISE,
+            worker_limits=WorkerLimits(memory_bytes=4 << 30, wall_s=200),
+        ),
+        target="trn2",
     )
     yield Judge(evaluator, secret)
     await evaluator.aclose()

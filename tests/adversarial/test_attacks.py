@@ -49,14 +49,14 @@ HONEST_EVERY = 12
 
 async def check(judge, attack: Attack, expected: Judged) -> None:
     """The verdict is right, tells nothing it should not, and the same evaluator judges on."""
-    workers = judge.evaluator.worker_pids
+    workers = judge.evaluator.judge.worker_pids
     limits = ENDED_BY_CPU if expected[2] == "cpu_limit" else ENDED_OTHERWISE
     found = await judge(attack.problem, attack.kernel, limits=limits)
     judge.judged += 1
     assert judged(found) == expected, found.error
     assert SECRET not in found.model_dump_json()
     assert (found.benchmark is not None) == found.is_correct
-    assert set(workers) <= set(judge.evaluator.worker_pids)
+    assert set(workers) <= set(judge.evaluator.judge.worker_pids)
     if judge.judged % HONEST_EVERY == 0:
         await check_honest(judge)
 

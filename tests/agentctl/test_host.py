@@ -14,9 +14,11 @@ import pytest
 
 from daemon import exits
 from remote.fleet.remedies import find_remedy
-from remote.ssh.host_setup import SCRIPT
+from remote.ssh.host_setup import find_script
 from state.host_status import HostStatus, publish_host_status
 from tests.support.sshd import Sshd
+
+SCRIPT = find_script("trn2")
 
 pytestmark = pytest.mark.needs("sshd", package="openssh-server")
 
@@ -205,7 +207,7 @@ def test_a_plan_names_every_command_and_asks_no_host(ctl, home):
     assert 'mkdir -p -m 700 -- "$workdir"' in said.out
     assert ".pyz serve .cache/nki-kernel-agent" in said.out
     found = ctl("host", "plan", "ubuntu@192.0.2.1", "--json").json["ubuntu@192.0.2.1"]
-    source = (SCRIPT.parents[1] / "remote" / "hostside" / "devices" / "neuron.py").read_text()
+    source = (SCRIPT.parents[1] / "targets" / "nki" / "hostside" / "neuron.py").read_text()
     assert found["device"]
     for command in found["device"]:
         fixed = [word for word in command.split()[1:] if not word.isupper()]

@@ -12,6 +12,7 @@ import pytest
 import nki_sim
 import seeds
 from remote.jail_backends import JailLimits
+from remote.judge_service import JudgeService
 from remote.local import LocalEvaluator
 from remote.pool import WorkerLimits
 from state.model import EvaluationRequest
@@ -75,7 +76,7 @@ async def make_evaluator(shared_home, processes):
             "jail_limits": JailLimits(cpu_s=20, memory_bytes=1 << 30),
             "worker_limits": WorkerLimits(memory_bytes=4 << 30, wall_s=120),
         }
-        made.append(LocalEvaluator(**{**defaults, **options}))
+        made.append(LocalEvaluator(JudgeService(**{**defaults, **options}), target="trn2"))
         return made[-1]
 
     yield make

@@ -16,11 +16,12 @@ from remote import framing
 from remote.errors import InfrastructureError, RemoteError, UnknownEvaluatorError
 from remote.local import LocalEvaluator
 from remote.pool import WorkerLimits, worker_environment
+from remote.registry import EvaluatorSpec
 from targets.registry import load_target
 
 
 def test_evaluators_by_name(home):
-    evaluator = remote.create_evaluator("sim", home=home, slots=1)
+    evaluator = remote.create_evaluator(EvaluatorSpec("sim", "trn2"), home=home, slots=1)
     assert isinstance(evaluator, LocalEvaluator)
     assert evaluator.name == "sim"
     assert "nki_sim" in evaluator.toolchain()
@@ -29,7 +30,7 @@ def test_evaluators_by_name(home):
 
 def test_an_unknown_evaluator_is_named_with_those_known(home):
     with pytest.raises(UnknownEvaluatorError, match=r"unknown evaluator 'simm' - did you mean 'sim'\?"):
-        remote.create_evaluator("simm", home=home)
+        remote.create_evaluator(EvaluatorSpec("simm", "trn2"), home=home)
     assert issubclass(UnknownEvaluatorError, RemoteError)
 
 

@@ -29,14 +29,14 @@ async def correct(evaluator, silu) -> bool:
 async def stopped_worker(evaluator, silu) -> int:
     """A worker that will not answer: so the next evaluation stays under way."""
     assert await correct(evaluator, silu)
-    (pid,) = evaluator.worker_pids
+    (pid,) = evaluator.judge.worker_pids
     os.kill(pid, signal.SIGSTOP)
     return pid
 
 
 async def busy(evaluator) -> None:
     """Wait until a worker has a job."""
-    while not evaluator._workers._busy:  # noqa: ASYNC110  the pool tells nobody
+    while not evaluator.judge.workers._busy:  # noqa: ASYNC110  the pool tells nobody
         await asyncio.sleep(0.01)
 
 
@@ -51,13 +51,13 @@ async def test_a_worker_killed_under_way_is_no_verdict_and_the_next_evaluation_w
     assert caught.value.code == "worker_died"
     assert caught.value.retryable
     assert await correct(evaluator, silu)
-    assert pid not in evaluator.worker_pids
+    assert pid not in evaluator.judge.worker_pids
 
 
 async def test_a_worker_that_died_while_idle_is_replaced(silu, make_evaluator, processes):
     evaluator = make_evaluator()
     assert await correct(evaluator, silu)
-    (pid,) = evaluator.worker_pids
+    (pid,) = evaluator.judge.worker_pids
     os.kill(pid, signal.SIGKILL)
     while pid in processes():  # noqa: ASYNC110  the loop reaps it
         await asyncio.sleep(0.01)
@@ -67,7 +67,7 @@ async def test_a_worker_that_died_while_idle_is_replaced(silu, make_evaluator, p
 async def test_a_worker_that_hangs_is_killed_at_its_deadline(silu, make_evaluator, processes):
     evaluator = make_evaluator(worker_limits=WorkerLimits(memory_bytes=4 << 30, wall_s=120))
     pid = await stopped_worker(evaluator, silu)
-    evaluator._workers.limits = WorkerLimits(memory_bytes=4 << 30, wall_s=0.5)
+    evaluator.judge.workers.limits = WorkerLimits(memory_bytes=4 << 30, wall_s=0.5)
     with pytest.raises(InfrastructureError) as caught:
         await evaluator.evaluate(silu.request(), silu.blobs)
     assert caught.value.code == "worker_deadline"
@@ -104,7 +104,7 @@ async def test_closing_ends_workers(silu, make_evaluator, processes):
     assert processes()
     await evaluator.aclose()
     assert processes() == set()
-    assert evaluator.worker_pids == ()
+    assert evaluator.judge.worker_pids == ()
 
 
 async def test_a_defect_in_the_worker_is_no_verdict(silu, make_evaluator):
@@ -112,7 +112,7 @@ async def test_a_defect_in_the_worker_is_no_verdict(silu, make_evaluator):
     spec = silu.problem.spec
     job = JudgeJob(spec=spec, problem="x", size="nowhere", target="trn2", references={})
     with pytest.raises(InfrastructureError) as caught:
-        await evaluator._workers.judge(job, await traced(silu))
+        await evaluator.judge.workers.judge(job, await traced(silu))
     assert caught.value.code == "worker_failed"
     assert "nowhere" in caught.value.message
     assert await correct(evaluator, silu)

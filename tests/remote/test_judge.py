@@ -109,7 +109,7 @@ def reply(source: str = PROBLEM.kernel, *, shape=(256, 2048), target: str = "trn
 def test_an_outcome_survives_the_wire(job):
     outcome = judge_program(job, reply(), InputCache(0))
     assert outcome.verdict is Verdict.CORRECT
-    assert JudgeReply.model_validate_json(JudgeReply(outcome=outcome).model_dump_json()).outcome == outcome
+    assert JudgeReply.model_validate_json(JudgeReply(result=outcome).model_dump_json()).result == outcome
     infinite = JudgeOutcome(verdict=Verdict.INCORRECT, stage="numerics", rel_l2={0: float("inf")})
     assert JudgeOutcome.model_validate_json(infinite.model_dump_json()) == infinite
 

@@ -99,6 +99,6 @@ async def test_no_kernel_is_told(evaluator, silu, monkeypatch):
     answer = await evaluator.evaluate(silu.request(), silu.blobs)
     assert answer.evaluation.is_correct
     assert told
-    secret = evaluator._references.secret
+    secret = evaluator.judge.references.secret
     assert not any(secret.encode() in request for request in told)
     assert secret not in answer.evaluation.model_dump_json()

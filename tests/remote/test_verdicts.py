@@ -265,8 +265,8 @@ async def test_many_at_once_all_come_back(silu, make_evaluator, processes):
     answers = await asyncio.gather(*(evaluator.evaluate(request, silu.blobs) for request in requests))
     assert all(answer.evaluation.is_correct for answer in answers)
     assert len({answer.evaluation.code for answer in answers}) == 4
-    assert len(evaluator.worker_pids) <= 2
-    assert processes() == set(evaluator.worker_pids)
+    assert len(evaluator.judge.worker_pids) <= 2
+    assert processes() == set(evaluator.judge.worker_pids)
 
 
 @pytest.mark.parametrize(
@@ -312,13 +312,13 @@ async def test_the_only_size_of_a_problem_is_judged_whatever_its_name(bench, eva
 async def test_a_gain_too_good_has_everything_judged(case, silu, evaluator, monkeypatch):
     level, base_ms, whole = case
     judged = []
-    judge = evaluator._workers.judge
+    judge = evaluator.judge.workers.judge
 
     async def noted(job, reply):
         judged.append(len(job.references))
         return await judge(job, reply)
 
-    monkeypatch.setattr(evaluator._workers, "judge", noted)
+    monkeypatch.setattr(evaluator.judge.workers, "judge", noted)
     answer = await evaluator.evaluate(silu.request(level=level, base_ms=base_ms), silu.blobs)
     assert answer.evaluation.is_correct
     assert set(answer.evaluation.rel_l2) == set(silu.problem.spec.seeds)

@@ -43,7 +43,7 @@ class LocalJobs:
     async def greet_host(self) -> HostFacts:
         return HostFacts(
             worker="0" * 64, hostname="here", system="Linux", python=sys.version.split()[0], boot_id="one",
-            cpus=2, memory_bytes=1 << 34, free_disk_bytes=1 << 34, cores=(0, 1), neuron=False,
+            cpus=2, memory_bytes=1 << 34, free_disk_bytes=1 << 34, cores=(0, 1), has_device=False,
             walls=(), workdir=str(self.workdir),
         )  # fmt: skip
 

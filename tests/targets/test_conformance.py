@@ -46,6 +46,7 @@ shape = ["N"]
     "reference.py": b"def reference(x):\n    return 2 * x\n",
     "kernel.toy": b"scale = 2.0\nunroll = 1\n",
 }
+DEVICE_PARTS = ("probe_device", "compile_kernel", "open_device")
 WORK = ProblemWork(
     read_bytes=1 << 30,
     write_bytes=1 << 30,
@@ -129,8 +130,21 @@ def test_its_parts_are_where_it_says(target):
         proposers.require_known_proposer(name, target.name)
     for kind in parts.evaluators:
         assert kind in evaluator_names()
-    named = (*parts.evaluators.values(), *parts.devices.values(), parts.tracer, parts.judge, parts.tuner)
+    devices = parts.hosts.devices.values() if parts.hosts is not None else ()
+    named = [*parts.evaluators.values(), parts.tracer, parts.judge, parts.tuner]
+    named += [part for device in devices for part in (device.home, device.worker)]
     assert all(import_part(part) for part in named if part is not None)
+
+
+def test_what_its_hosts_need_is_there(target):
+    hosts = target.parts.hosts
+    if hosts is None:
+        return
+    assert (ROOT / hosts.setup_script).is_file()
+    assert set(hosts.instances.values()) <= set(target_names())
+    shipped = [device.worker for device in hosts.devices.values()]
+    assert all(name.startswith(f"{hosts.package}.") for name in shipped)
+    assert all(callable(import_part(f"{name}:{part}")) for name in shipped for part in DEVICE_PARTS)
 
 
 def test_something_judges_its_kernels_and_something_proposes_them(target):

@@ -1,8 +1,8 @@
 """Makes the code that comes with a job importable: archives among its inputs, unpacked and compiled once.
 
-`judge.zip` has home's modules that draw inputs, sketch outputs and build jails. `nki_sim.zip` has the
-simulator, for hosts without the vendor's SDK. Both are the modules that home itself uses, so a host cannot
-draw other inputs because it has another version of them.
+`judge.zip` has home's modules that draw inputs, sketch outputs and build jails; the others, `PACKAGE.zip`,
+have a package that the device needs. They are the modules that home itself uses, so a host cannot draw other
+inputs because it has another version of them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from py_compile import PycInvalidationMode
 from remote.hostside.steps.folder_cache import FolderCache
 from remote.hostside.task import StepTask
 
-ARCHIVES = ("judge.zip", "nki_sim.zip")
 _MAX_BYTES = 256 << 20
 
 
 def import_archives(task: StepTask) -> dict[str, Path]:
     """Make the job's archives importable; return where each was unpacked."""
     shelf = FolderCache(task.caches_folder / "libraries", _MAX_BYTES)
-    found = {name: _unpack_archive(shelf, task.input_path(name)) for name in ARCHIVES if task.has_input(name)}
+    found = {path.name: _unpack_archive(shelf, path) for path in task.list_inputs(".zip")}
     for folder in found.values():
         sys.path.insert(0, str(folder))
         for package in folder.iterdir():

@@ -1,8 +1,8 @@
 """Step `probe`: reports what this host has to compile, run and profile kernels; changes nothing.
 
-Answer: `device` (`neuron` if everything it needs is there, else `nki_sim` with `lacking` saying what is
-missing), versions of the SDK's packages and of Python's, the instance's type, the routes by which kernels can
-be compiled, the profiler, and the strongest jail that works.
+Payload: `devices` (kinds, best first). Answer: `device` (the first of them that lacks nothing here), the
+facts about the best kind with what it is `lacking`, versions of packages and of Python, and the strongest
+jail that works.
 """
 
 from __future__ import annotations
@@ -13,25 +13,26 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from remote.hostside.devices import neuron
+from remote.hostside import devices
 from remote.hostside.steps import libraries
 from remote.hostside.task import StepTask
 
-_PACKAGES = ("numpy", "ml_dtypes", *neuron.PACKAGES)
+_PACKAGES = ("numpy", "ml_dtypes")
 
 
 def run(folder: Path) -> None:
     """Probe this host."""
     task = StepTask(folder)
     libraries.import_archives(task)
-    found = neuron.probe_device()
+    found = {kind: devices.probe_device(kind) for kind in task.payload["devices"]}
+    usable = [kind for kind, facts in found.items() if not facts["lacking"]]
     task.write_answer(
         {
-            "device": "nki_sim" if found["lacking"] else "neuron",
+            "device": usable[0] if usable else "",
             "python": platform.python_version(),
             "packages": package_versions(),
             "jail": _strongest_jail(),
-            **found,
+            **found[task.payload["devices"][0]],
         }
     )
 
@@ -41,7 +42,7 @@ def package_versions() -> dict[str, str]:
     from importlib import metadata
 
     found = {}
-    for name in _PACKAGES:
+    for name in (*_PACKAGES, *devices.package_names()):
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from remote.hostside.devices import neuron
+from remote.hostside import devices
 from remote.hostside.steps import compiling, libraries
 from remote.hostside.task import StepTask
 
@@ -19,6 +19,6 @@ def run(folder: Path) -> None:
     """Profile the kernel."""
     task = StepTask(folder)
     libraries.import_archives(task)
-    tool, summary = neuron.profile_kernel(task, compiling.find_artefact(task))
+    tool, summary = devices.profile_kernel(task, compiling.find_artefact(task))
     (task.out / "summary.json").write_text(summary[:_MAX_CHARS], encoding="utf-8")
     task.write_answer({"tool": tool})

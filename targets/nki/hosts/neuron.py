@@ -14,10 +14,10 @@ from statistics import median
 from typing import Any
 
 from remote.errors import InfrastructureError
-from remote.evaluation_context import EvaluationContext, rejected_outcome
+from remote.evaluation_context import EvaluationContext, rejected_outcome, tracer_failure
 from remote.jail_backends import JailLimits
 from remote.judge.job import JudgeOutcome
-from remote.local import LocalEvaluator
+from remote.judge_service import JudgeService
 from remote.ssh.device_facts import DeviceFacts
 from remote.ssh.errors import HostFullError, HostProtocolError
 from remote.ssh.job import AnswerReader
@@ -26,7 +26,6 @@ from remote.ssh.measure import (
     TimingProtocol,
     check_samples,
     is_steady,
-    protocol_for,
     spread_ratio,
     summarise_samples,
 )
@@ -53,16 +52,24 @@ COMPILER_LIMITS = JailLimits(
 )  # fmt: skip
 """Limits for the compiler, which runs the kernel's Python too."""
 
+SPREAD_RATIOS = {"trn1": 0.01, "trn2": 0.04}
+"""The device's own spread, up to which a round of samples counts."""
+
 _REMEMBERED = 1024
 _SUMMARY_BYTES = 16 << 20
+
+
+def protocol_for(target: str) -> TimingProtocol:
+    """Return how kernels of a target are timed."""
+    return TimingProtocol(spread_ratio=SPREAD_RATIOS.get(target, max(SPREAD_RATIOS.values())))
 
 
 class NeuronDevice:
     """The vendor's device, on a host with these facts."""
 
-    def __init__(self, facts: DeviceFacts, local: LocalEvaluator) -> None:
+    def __init__(self, facts: DeviceFacts, judge: JudgeService) -> None:
         self._facts = facts
-        self._local = local
+        self._judge = judge
         self._rounds = 0
         self._measured: OrderedDict[tuple[str, str, float], str] = OrderedDict()
 
@@ -80,7 +87,7 @@ class NeuronDevice:
         }
         answer, program = await asyncio.gather(
             steps.run_step("compile", payload, deadline_s=COMPILER_LIMITS.wall_s + SHORT_S),
-            self._local.trace_kernel(run),
+            self._trace_here(run),
         )
         refused = _compile_failure(AnswerReader(answer.fields, steps.address), answer.fields.get("told"))
         if refused is not None:
@@ -94,6 +101,12 @@ class NeuronDevice:
             call={"artefact": key, **call_payload(run)},
             device=True,
         )
+
+    async def _trace_here(self, run: EvaluationContext) -> bytes:
+        """Return the tracer's reply on a kernel; empty where the tracer did not end by itself."""
+        async with self._judge.slots:
+            result = await self._judge.trace_kernel(run)
+        return b"" if tracer_failure(result) else result.answer
 
     async def measure_kernel(
         self, steps: EvaluationSteps, run: EvaluationContext, compiled: CompiledKernel, outcome: JudgeOutcome

@@ -12,11 +12,11 @@ from dataclasses import asdict
 
 from remote.evaluation_context import EvaluationContext, tracer_failure
 from remote.judge.job import CheckJob, JudgeOutcome
-from remote.local import LocalEvaluator
+from remote.judge_service import JudgeService
 from remote.sandbox import JailResult
 from remote.ssh.errors import HostDisagreesError, HostProtocolError
 from remote.ssh.job import AnswerReader
-from remote.ssh.measure import BadSamplesError, check_samples, protocol_for
+from remote.ssh.measure import BadSamplesError, check_samples
 from remote.ssh.steps import (
     LONG_S,
     SHORT_S,
@@ -27,6 +27,7 @@ from remote.ssh.steps import (
     call_payload,
     drawing_payload,
 )
+from targets.nki.hosts.neuron import protocol_for
 from targets.nki.tracer import NkiTracer
 
 _SAME = 1e-9
@@ -52,21 +53,16 @@ class ProgramCache:
 class SimulatedDevice:
     """The simulator, on a host."""
 
-    def __init__(self, local: LocalEvaluator) -> None:
-        self._limits = local.jail_limits
-        self._workers = local.workers
+    def __init__(self, judge: JudgeService) -> None:
+        self._limits = judge.jail_limits
+        self._workers = judge.workers
         self._programs = ProgramCache()
 
     async def compile_kernel(
         self, steps: EvaluationSteps, run: EvaluationContext
     ) -> CompiledKernel | JudgeOutcome:
         """Trace the kernel; return the verdict where that failed."""
-        dims = run.problem.spec.dims(run.request.size)
-        asked = (
-            NkiTracer()
-            .request(run.source.decode(), run.problem, dims, run.request.target, repeat=True)
-            .decode()
-        )
+        asked = _trace_request(run)
         key = artefact_key(steps, asked, str(self._limits))
         payload = {
             "artefact": key,
@@ -129,6 +125,12 @@ class SimulatedDevice:
             known = await steps.fetch_file(answer, "artefact", most=self._limits.answer_bytes)
             self._programs.add(hashlib.sha256(known).hexdigest(), known)
         return known
+
+
+def _trace_request(run: EvaluationContext) -> str:
+    dims, target = run.problem.spec.dims(run.request.size), run.request.target
+    asked = NkiTracer().request(run.source.decode(), run.problem, dims, target=target, repeat=True)
+    return asked.decode()
 
 
 def _jail_result(steps: EvaluationSteps, answer: StepAnswer, program: bytes) -> JailResult:

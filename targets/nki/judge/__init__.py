@@ -15,10 +15,10 @@ if TYPE_CHECKING:
         CheckJob,
         JudgeJob,
         JudgeOutcome,
-        JudgeReply,
         LintJob,
         PredictJob,
         TimelineJob,
+        TimelineReply,
     )
     from state.model import PredictedLatency
 
@@ -50,7 +50,7 @@ class NkiJudge:
 
         return lint_sources(job)
 
-    def render_timeline(self, job: TimelineJob, reply: bytes) -> JudgeReply:
+    def render_timeline(self, job: TimelineJob, reply: bytes) -> TimelineReply:
         """Return the times of all instructions, as Chrome trace events."""
         from targets.nki.judge.timelines import predict_timeline
 

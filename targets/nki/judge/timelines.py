@@ -7,21 +7,21 @@ import io
 from nki_sim import targets
 from nki_sim.timing import chrome_trace
 from nki_sim.timing.forecast import forecast_program
-from remote.judge.job import JudgeReply, TimelineJob
+from remote.judge.job import TimelineJob, TimelineReply
 from remote.judge.rejection import RejectedError
 from targets.nki.judge.program import read_program, run_timing, timing_error
 
 
-def predict_timeline(job: TimelineJob, reply: bytes) -> JudgeReply:
+def predict_timeline(job: TimelineJob, reply: bytes) -> TimelineReply:
     """Return the predicted run of the program in a tracer's reply, or why there is none."""
     try:
         program = read_program(reply)
         error = timing_error(program)
         if error is not None:
-            return JudgeReply(rejected=error)
+            return TimelineReply(result=error)
         found = run_timing(lambda: forecast_program(program, targets.load(job.target)))
     except RejectedError as rejected:
-        return JudgeReply(rejected=rejected.error)
+        return TimelineReply(result=rejected.error)
     text = io.StringIO()
     chrome_trace.write_chrome_trace(found, text)
-    return JudgeReply(timeline=text.getvalue())
+    return TimelineReply(result=text.getvalue())

@@ -12,6 +12,7 @@ import ray
 import seeds
 from remote.cluster.evaluator import RayEvaluator
 from remote.errors import InfrastructureError, NotReadyError
+from remote.judge_service import JudgeService
 from remote.local import LocalEvaluator
 from state.model import Level, Verdict
 from tests.remote.conftest import Bench, descendants
@@ -44,7 +45,7 @@ async def until(condition) -> None:
 @pytest.mark.slow
 async def test_a_local_cluster_judges_as_this_machine_does_and_survives_what_goes_wrong(tmp_path):
     silu = Bench(seeds.load_problem("silu"))
-    here = LocalEvaluator(home=tmp_path / "home", slots=1, allow_weak_jail=True)
+    here = LocalEvaluator(JudgeService(home=tmp_path / "home", slots=1, allow_weak_jail=True), target="trn2")
     (tmp_path / "home").mkdir()
     one = RayEvaluator(home=tmp_path / "home", slots=1, allow_weak_jail=True)
     with pytest.raises(NotReadyError):

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remote.hostside import cleanup, facts, leases, process_tree, workdir
+from remote.hostside import cleanup, leases, process_tree, workdir
 from remote.hostside.errors import RequestRefused
 from remote.hostside.frames import FrameError, pack_frame, unpack_frame
 from remote.hostside.jobs import JobFolder, check_spec, submit_job
@@ -24,9 +24,12 @@ from remote.hostside.workdir import Workdir
 from remote.ssh.errors import HostProtocolError
 from remote.ssh.job import read_facts, read_result
 from remote.ssh.worker_archive import build_worker_archive
+from targets.registry import load_host_parts
 from tests.support.sweeps import scale_examples
 
-HOSTSIDE = Path(workdir.__file__).parent
+ROOT = Path(workdir.__file__).parents[2]
+SHIPPED = ("remote.hostside", *(parts.package for parts in load_host_parts()))
+FILES = sorted(path for package in SHIPPED for path in (ROOT / package.replace(".", "/")).rglob("*.py"))
 DAY_S = 86400.0
 
 
@@ -36,7 +39,7 @@ def here(tmp_path, monkeypatch) -> Workdir:
     return Workdir(tmp_path / "host")
 
 
-@pytest.mark.parametrize("path", sorted(HOSTSIDE.rglob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_python_39_reads_it(path):
     """By its grammar, and without the few calls of later versions that a grammar does not show."""
     parsed = ast.parse(path.read_text(), feature_version=(3, 9))
@@ -48,7 +51,7 @@ def test_python_39_reads_it(path):
     for node in parsed.body:  # what a step needs of a package that travels with it, it imports when it runs
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        own = {name for name in names if name.startswith("remote.hostside") or name == "remote.hostside"}
+        own = {name for name in names if f"{name}.".startswith(tuple(f"{package}." for package in SHIPPED))}
         assert {name.partition(".")[0] for name in set(names) - own} <= sys.stdlib_module_names, path
 
 
@@ -310,18 +313,6 @@ def test_sweeping_keeps_what_is_new_within_its_bytes(here, monkeypatch):
         aged(path, 4 - number)
     cleanup.remove_stale_files(here)
     assert sorted(path.name[0] for path in here.store.iterdir()) == ["2", "3"]
-
-
-@pytest.mark.parametrize(("kind", "chosen", "cores"), [("NCv2", "", 4), ("NCv3", "", 2), ("NCv3", "1", 4)])
-def test_neuron_cores_are_counted_as_the_run_time_numbers_them(tmp_path, monkeypatch, kind, chosen, cores):
-    for device in ("neuron0", "neuron1"):
-        (tmp_path / device / "info" / "architecture").mkdir(parents=True)
-        (tmp_path / device / "info" / "architecture" / "arch_type").write_text(f"{kind}\n")
-        for core in range(2):
-            (tmp_path / device / f"neuron_core{core}").mkdir()
-    monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", chosen)
-    assert facts.neuron_cores(tmp_path) == list(range(cores))
-    assert facts.neuron_cores(tmp_path / "none") == []
 
 
 RESULT = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remote.jail_backends import JailLimits
-from remote.local import LocalEvaluator
+from remote.judge_service import JudgeService
 from remote.pool import WorkerLimits
 from remote.ssh.job import JobSpec
 from remote.ssh.jobs import JobClient
@@ -32,9 +32,9 @@ async def jobs(sshd, home) -> AsyncIterator[JobClient]:
 
 
 @pytest.fixture
-async def local(shared_home) -> AsyncIterator[LocalEvaluator]:
-    """What evaluations on hosts compute here: references, judgements, predictions."""
-    made = LocalEvaluator(
+async def judge(shared_home) -> AsyncIterator[JudgeService]:
+    """What evaluations on hosts compute here: references and judgements."""
+    made = JudgeService(
         home=shared_home,
         slots=1,
         allow_weak_jail=True,

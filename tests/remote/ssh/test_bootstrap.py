@@ -10,7 +10,9 @@ import zlib
 
 from remote.ssh.bootstrap import find_command, install_command
 from remote.ssh.host import HostSpec
-from remote.ssh.host_setup import SCRIPT, script_command
+from remote.ssh.host_setup import find_script, script_command
+
+SCRIPT = find_script("trn2")
 
 
 def test_setting_up_and_runs_mean_the_same_folder_where_the_session_begins_elsewhere(tmp_path):

@@ -9,9 +9,9 @@ import pytest
 
 import seeds
 from remote.jail_backends import JailLimits
+from remote.judge_service import JudgeService
 from remote.local import LocalEvaluator
 from remote.pool import WorkerLimits
-from remote.ssh.device_facts import STAND_IN
 from remote.ssh.evaluator import HostEvaluator
 from remote.ssh.jobs import JobClient
 from state.model import Level, Verdict
@@ -70,9 +70,9 @@ def hostile(escaped: Path) -> list[str]:
 
 
 @pytest.fixture
-async def local(home):
+async def judge(home):
     """What is computed here, for both evaluators; no process may be left of it."""
-    made = LocalEvaluator(
+    made = JudgeService(
         home=home,
         slots=1,
         allow_weak_jail=True,
@@ -86,10 +86,11 @@ async def local(home):
 
 @pytest.mark.slow
 @pytest.mark.needs("sshd", package="openssh-server")
-async def test_a_host_gives_the_verdicts_that_are_given_here(sshd, home, local, monkeypatch, tmp_path):
+async def test_a_host_gives_the_verdicts_that_are_given_here(sshd, home, judge, monkeypatch, tmp_path):
     silu = Bench(seeds.load_problem("silu"))
     jobs = JobClient(await trusted(sshd.link(home), home))
-    evaluator = HostEvaluator(jobs, address="a host", local=local, allow_weak_jail=True)
+    local = LocalEvaluator(judge, target="trn2")
+    evaluator = HostEvaluator(jobs, address="a host", judge=judge, target="trn2", allow_weak_jail=True)
     try:
         for name, (verdict, source) in kernels(silu.kernel).items():
             request = silu.request(source, level=Level.ONE_SEED)
@@ -122,7 +123,7 @@ async def test_a_host_gives_the_verdicts_that_are_given_here(sshd, home, local, 
             assert (said.verdict, said.stage, said.error.code) == (own.verdict, own.stage, own.error.code)
         assert not (tmp_path / "escaped").exists()
         facts = await evaluator.device_facts()
-        assert (facts.device, facts.is_predicted) == (STAND_IN, True)
+        assert (facts.device, facts.is_predicted) == ("nki_sim (no Neuron SDK on host)", True)
         assert "on a host" in evaluator.toolchain()
         assert await evaluator.calibrate() > 0
     finally:

@@ -33,7 +33,7 @@ async def test_a_host_says_what_it_is(jobs, sshd):
     assert facts.workdir == str(sshd.workdir)
     assert facts.cpus == len(os.sched_getaffinity(0))
     assert facts.cores
-    assert not facts.neuron
+    assert not facts.has_device
     assert facts.boot_id == process_tree.boot_id()
 
 

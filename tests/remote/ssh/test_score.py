@@ -166,14 +166,16 @@ print(json.dumps({"ms": 8.0 if "# good" in source else 12.0 if "# bad" in source
 
 
 @pytest.fixture
-def evaluator(local, tmp_path):
+def evaluator(judge, tmp_path):
     def make(**fields) -> HostEvaluator:
         program = tmp_path / "program.py"
         program.write_text(PROGRAM)
         settings = {"command": (sys.executable, str(program), "{kernel}"), "json_path": "ms", "runs": 2}
         config = ScoreConfig(**{**settings, **fields})
         jobs = LocalJobs(tmp_path / "workdir")
-        return HostEvaluator(jobs, address="a host", local=local, allow_weak_jail=True, scoring=config)
+        return HostEvaluator(
+            jobs, address="a host", judge=judge, target="trn2", allow_weak_jail=True, scoring=config
+        )
 
     return make
 

@@ -7,19 +7,30 @@ import io
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 
 import pytest
 
 from remote.ssh import step_archives
+from remote.ssh.worker_archive import build_worker_archive
+from targets.registry import load_host_parts
 
-ARCHIVES = [step_archives.judge_archive, step_archives.simulator_archive]
+PACKAGES = sorted(
+    {name for parts in load_host_parts() for device in parts.devices.values() for name in device.packages}
+)
 
 
-@pytest.mark.parametrize("archive", ARCHIVES, ids=["judge", "simulator"])
-def test_an_archive_is_the_same_each_time(archive):
-    first = archive()
-    archive.cache_clear()
-    assert archive() == first
+def read_archive(name: str) -> step_archives.StepArchive:
+    make: Callable[..., step_archives.StepArchive] = step_archives.package_archive
+    return step_archives.judge_archive() if name == "judge" else make(name)
+
+
+@pytest.mark.parametrize("name", ["judge", *PACKAGES])
+def test_an_archive_is_the_same_each_time(name):
+    first = read_archive(name)
+    step_archives.judge_archive.cache_clear()
+    step_archives.package_archive.cache_clear()
+    assert read_archive(name) == first
 
 
 def test_what_every_host_needs_is_written_for_python_3_10():
@@ -28,13 +39,15 @@ def test_what_every_host_needs_is_written_for_python_3_10():
             ast.parse(archive.read(name), filename=name, feature_version=(3, 10))
 
 
-@pytest.mark.parametrize("archive", ARCHIVES, ids=["judge", "simulator"])
-def test_every_module_of_an_archive_can_be_imported_from_it_alone(archive, tmp_path):
-    with zipfile.ZipFile(io.BytesIO(archive().data)) as opened:
+@pytest.mark.parametrize("name", ["judge", *PACKAGES])
+def test_every_module_of_an_archive_can_be_imported_from_it_alone(name, tmp_path):
+    with zipfile.ZipFile(io.BytesIO(read_archive(name).data)) as opened:
         opened.extractall(tmp_path)
         names = [name for name in opened.namelist() if name.endswith(".py")]
     modules = [name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in names]
     modules = [name for name in modules if not name.endswith("__main__")]
+    worker = tmp_path.with_suffix(".pyz")  # steps have it too
+    worker.write_bytes(build_worker_archive().data)
     # Without what the project has beside NumPy: a library that hosts lack would be noticed.
     script = (
         "import sys, importlib\n"
@@ -43,7 +56,7 @@ def test_every_module_of_an_archive_can_be_imported_from_it_alone(archive, tmp_p
         "        if name.split('.')[0] in {'pydantic', 'structlog', 'click', 'libcst', 'asyncssh'}:\n"
         "            raise ImportError(name)\n"
         "sys.meta_path.insert(0, Nothing())\n"
-        f"sys.path.insert(0, {str(tmp_path)!r})\n"
+        f"sys.path[:0] = [{str(tmp_path)!r}, {str(worker)!r}]\n"
         f"for name in {modules!r}:\n"
         f"    assert importlib.import_module(name).__file__.startswith({str(tmp_path)!r}), name\n"
     )

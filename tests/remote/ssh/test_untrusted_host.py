@@ -10,6 +10,7 @@ import pytest
 from remote.errors import InfrastructureError
 from remote.fleet.hosts import describe_host
 from remote.hostside.limits import ANSWER_BYTES
+from remote.local import LocalEvaluator
 from remote.ssh.device_facts import parse_device_facts
 from remote.ssh.errors import HostProtocolError, HostPythonError
 from remote.ssh.evaluator import HostEvaluator
@@ -40,12 +41,12 @@ class Tampering(LocalJobs):
         return {name: change(data) for name, data in found.items()} if change else found
 
 
-def on(jobs, local) -> HostEvaluator:
-    return HostEvaluator(jobs, address="a host", local=local, allow_weak_jail=True)
+def on(jobs, judge) -> HostEvaluator:
+    return HostEvaluator(jobs, address="a host", judge=judge, target="trn2", allow_weak_jail=True)
 
 
-async def judged(jobs, local, bench, source=None):
-    return (await on(jobs, local).evaluate(bench.request(source, level=Level.SLICES), bench.blobs)).evaluation
+async def judged(jobs, judge, bench, source=None):
+    return (await on(jobs, judge).evaluate(bench.request(source, level=Level.SLICES), bench.blobs)).evaluation
 
 
 def other_inputs(answer):
@@ -80,22 +81,22 @@ LIES = {
     ids=LIES.keys(),
     quick=["draws other inputs", "has packages whose names fill the log", "probes nonsense"],
 )
-async def test_a_host_that_is_wrong_decides_nothing(lie, local, silu, tmp_path):
+async def test_a_host_that_is_wrong_decides_nothing(lie, judge, silu, tmp_path):
     answers, files, code = lie
     with pytest.raises(InfrastructureError) as caught:
-        await judged(Tampering(tmp_path / "workdir", answers, files), local, silu)
+        await judged(Tampering(tmp_path / "workdir", answers, files), judge, silu)
     assert caught.value.code == code
 
 
-async def test_a_host_whose_python_builds_no_jail_is_refused_with_what_mends_it(local, tmp_path):
+async def test_a_host_whose_python_builds_no_jail_is_refused_with_what_mends_it(judge, tmp_path):
     old = {"probe": lambda answer: {**answer, "python": "3.9.18", "jail": "none"}}
     with pytest.raises(HostPythonError, match=r"Python 3\.9\.18 there builds no jail.*3\.10 or later"):
-        await on(Tampering(tmp_path / "workdir", old), local).prepare()
+        await on(Tampering(tmp_path / "workdir", old), judge).prepare()
 
 
 GREETING = {
     "worker": "w", "hostname": "h", "system": "Linux", "python": "3.11", "boot_id": "b", "cpus": 192,
-    "memory_bytes": 2 << 40, "free_disk_bytes": 8 << 40, "cores": [0, 1], "neuron": True, "walls": [],
+    "memory_bytes": 2 << 40, "free_disk_bytes": 8 << 40, "cores": [0, 1], "has_device": True, "walls": [],
     "workdir": "/w",
 }  # fmt: skip
 
@@ -121,18 +122,19 @@ def test_a_configuration_lowers_what_a_host_is_given():
 
 
 @pytest.mark.slow
-async def test_where_a_sketch_does_not_tell_the_outputs_come_home(local, silu, tmp_path):
+async def test_where_a_sketch_does_not_tell_the_outputs_come_home(judge, silu, tmp_path):
     """An error just under the tolerance, where a sketch could say either: the verdict is the exact one."""
     tolerance = silu.problem.spec.rel_l2
 
     def off_by(share: float) -> str:
         return silu.kernel.replace("scale=-1.0", f"scale={-1.0 - share!r}")
 
+    local = LocalEvaluator(judge, target="trn2")
     known = await local.evaluate(silu.request(off_by(1e-3), level=Level.SLICES), silu.blobs)
     near = off_by(1e-3 * 0.97 * tolerance / known.evaluation.rel_l2[silu.problem.spec.seeds[0]])
     here = (await local.evaluate(silu.request(near, level=Level.SLICES), silu.blobs)).evaluation
     jobs = LocalJobs(tmp_path / "workdir")
-    there = await judged(jobs, local, silu, near)
+    there = await judged(jobs, judge, silu, near)
     assert there.verdict is here.verdict
     first = silu.problem.spec.seeds[0]
     assert there.rel_l2[first] == pytest.approx(here.rel_l2[first], rel=1e-6)
@@ -142,7 +144,7 @@ async def test_where_a_sketch_does_not_tell_the_outputs_come_home(local, silu, t
 
 
 @pytest.mark.slow
-async def test_what_a_host_threw_away_is_sent_again(local, silu, tmp_path):
+async def test_what_a_host_threw_away_is_sent_again(judge, silu, tmp_path):
     class Tidied(LocalJobs):
         async def run_job(self, job):
             if job.step == "execute" and len(self.asked) == 3:
@@ -150,15 +152,15 @@ async def test_what_a_host_threw_away_is_sent_again(local, silu, tmp_path):
             return await super().run_job(job)
 
     jobs = Tidied(tmp_path / "workdir")
-    found = await judged(jobs, local, silu)
+    found = await judged(jobs, judge, silu)
     assert found.is_correct
     assert [job.step for job in jobs.asked].count("execute") == 2
 
 
 @pytest.mark.slow
-async def test_a_candidate_that_comes_again_costs_little_on_the_link(local, silu, tmp_path):
+async def test_a_candidate_that_comes_again_costs_little_on_the_link(judge, silu, tmp_path):
     jobs = LocalJobs(tmp_path / "workdir")
-    evaluator = on(jobs, local)
+    evaluator = on(jobs, judge)
     request = silu.request(level=Level.ONE_SEED)
     await evaluator.evaluate(request, silu.blobs)
     before = jobs.sent + jobs.fetched
@@ -168,9 +170,9 @@ async def test_a_candidate_that_comes_again_costs_little_on_the_link(local, silu
     assert jobs.sent + jobs.fetched - before + asked < 100_000
 
 
-async def test_what_is_drawn_with_the_secret_stays_home_until_the_kernel_has_ended(local, silu, tmp_path):
+async def test_what_is_drawn_with_the_secret_stays_home_until_the_kernel_has_ended(judge, silu, tmp_path):
     jobs = LocalJobs(tmp_path / "workdir")
-    await judged(jobs, local, silu)
+    await judged(jobs, judge, silu)
     steps = [job.step for job in jobs.asked]
     assert steps == ["probe", "compile", "draw", "execute", "compare", "benchmark"]
     for job in jobs.asked:
@@ -181,9 +183,9 @@ async def test_what_is_drawn_with_the_secret_stays_home_until_the_kernel_has_end
             assert "box" not in told
 
 
-async def test_a_host_with_a_weak_jail_compiles_no_kernel_of_a_model(local, silu, tmp_path):
+async def test_a_host_with_a_weak_jail_compiles_no_kernel_of_a_model(judge, silu, tmp_path):
     jobs = Tampering(tmp_path / "workdir", {"probe": lambda answer: {**answer, "jail": "weak"}})
-    evaluator = HostEvaluator(jobs, address="a host", local=local)
+    evaluator = HostEvaluator(jobs, address="a host", judge=judge, target="trn2")
     with pytest.raises(InfrastructureError) as caught:
         await evaluator.evaluate(silu.request(author="a model"), silu.blobs)
     assert caught.value.code == "weak_jail"
@@ -191,7 +193,7 @@ async def test_a_host_with_a_weak_jail_compiles_no_kernel_of_a_model(local, silu
 
 
 @parametrize_sweep(("step", "name"), [("compile", "artefact"), ("compare", "pieces.bin")], quick=1)
-async def test_a_file_larger_than_it_can_be_is_not_even_asked_for(step, name, local, silu, tmp_path):
+async def test_a_file_larger_than_it_can_be_is_not_even_asked_for(step, name, judge, silu, tmp_path):
     class Announcing(LocalJobs):
         async def run_job(self, job):
             result = await super().run_job(job)
@@ -203,7 +205,7 @@ async def test_a_file_larger_than_it_can_be_is_not_even_asked_for(step, name, lo
             return await super().fetch_files(key, names)
 
     with pytest.raises(InfrastructureError, match=f"{name} has {ANSWER_BYTES} bytes"):
-        await judged(Announcing(tmp_path / "workdir"), local, silu)
+        await judged(Announcing(tmp_path / "workdir"), judge, silu)
 
 
 @pytest.mark.parametrize("result", [None, "done", ["done"], 7])
@@ -219,11 +221,11 @@ def test_a_duration_that_no_float_can_be_is_refused():
 
 @parametrize_sweep(("author", "held"), [("a model", False), (PERSON, True)], quick=1)
 async def test_a_host_whose_walls_are_gone_since_it_was_probed_compiles_no_kernel_of_a_model(
-    author, held, local, silu, tmp_path
+    author, held, judge, silu, tmp_path
 ):
     jobs = Tampering(tmp_path / "workdir", {"probe": lambda answer: {**answer, "jail": "bubblewrap"}})
     jobs._environment["PATH"] = str(tmp_path)  # nothing that builds walls is found there
-    evaluating = HostEvaluator(jobs, address="a host", local=local).evaluate(
+    evaluating = HostEvaluator(jobs, address="a host", judge=judge, target="trn2").evaluate(
         silu.request(author=author, level=Level.SLICES), silu.blobs
     )
     if held:

@@ -23,6 +23,8 @@ from remote.ssh.errors import HostCalibrationError
 from remote.ssh.evaluator import HostEvaluator
 from remote.ssh.measure import TimingProtocol
 from state.model import Level, Verdict
+from targets.nki.hosts.neuron import protocol_for
+from targets.nki.hostside import neuron
 from tests.remote.conftest import Bench
 from tests.support.hostside import LocalJobs
 from tests.support.sweeps import parametrize_sweep
@@ -74,8 +76,8 @@ def jobs(python, tmp_path):
 
 
 @pytest.fixture
-def evaluator(jobs, local) -> HostEvaluator:
-    return HostEvaluator(jobs, address="a host", local=local, allow_weak_jail=True)
+def evaluator(jobs, judge) -> HostEvaluator:
+    return HostEvaluator(jobs, address="a host", judge=judge, target="trn2", allow_weak_jail=True)
 
 
 def kernel(bench: Bench, computes: str = RIGHT, takes: str = "0.5 0.501") -> str:
@@ -152,7 +154,7 @@ async def test_a_kernel_gets_what_it_deserves(case, evaluator, jobs, silu, monke
     calibration = kernel(silu)
     protocol = TimingProtocol(rounds=3, spread_ratio=0.04)
     monkeypatch.setattr("targets.nki.hosts.neuron.protocol_for", lambda _: protocol)
-    monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda *_: calibration.encode())
+    monkeypatch.setattr("remote.ssh.evaluator.starting_kernel", lambda *_: calibration.encode())
     found = (await judged(evaluator, silu, kernel(silu, computes, takes))).evaluation
     assert (found.verdict, found.stage, found.error and found.error.code) == (verdict, stage, code), found
     assert found.benchmark is None
@@ -180,7 +182,7 @@ async def test_what_the_runtime_refuses_is_the_kernels_fault_where_another_still
     refused, evaluator, jobs, silu, monkeypatch
 ):
     calibration = kernel(silu)
-    monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda *_: calibration.encode())
+    monkeypatch.setattr("remote.ssh.evaluator.starting_kernel", lambda *_: calibration.encode())
     found = (await judged(evaluator, silu, f"# refused: {refused}\n{kernel(silu)}")).evaluation
     assert found.verdict is Verdict.RUNTIME_ERROR
     assert (found.stage, found.error.code) == REFUSED[refused]
@@ -192,7 +194,7 @@ async def test_what_the_runtime_refuses_is_the_kernels_fault_where_another_still
 @pytest.mark.slow
 async def test_what_a_broken_device_refuses_is_the_hosts_fault(evaluator, jobs, silu, monkeypatch):
     calibration = kernel(silu)
-    monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda *_: calibration.encode())
+    monkeypatch.setattr("remote.ssh.evaluator.starting_kernel", lambda *_: calibration.encode())
     jobs._environment["NEURON_STAND_IN_BROKEN"] = "1"
     with pytest.raises(HostCalibrationError, match="nrt_load failed"):
         await judged(evaluator, silu, kernel(silu))
@@ -201,7 +203,7 @@ async def test_what_a_broken_device_refuses_is_the_hosts_fault(evaluator, jobs, 
 @pytest.mark.slow
 async def test_a_run_that_fails_on_a_broken_device_is_no_verdict(evaluator, silu, monkeypatch):
     calibration = f"# refused: benchmarked\n{kernel(silu)}"
-    monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda *_: calibration.encode())
+    monkeypatch.setattr("remote.ssh.evaluator.starting_kernel", lambda *_: calibration.encode())
     with pytest.raises(HostCalibrationError):
         await judged(evaluator, silu, kernel(silu, "1 / 0"))
 
@@ -219,12 +221,12 @@ class Hanging(LocalJobs):
     "broken", [False, True], ids=["the kernel's fault", "the device's fault"], quick=["the kernel's fault"]
 )
 async def test_a_kernel_that_hangs_the_device_is_timed_out_where_another_still_runs(
-    broken, jobs, local, silu, monkeypatch
+    broken, jobs, judge, silu, monkeypatch
 ):
     calibration = silu.kernel if broken else kernel(silu)
-    monkeypatch.setattr("remote.ssh.evaluator._kernel_of", lambda *_: calibration.encode())
+    monkeypatch.setattr("remote.ssh.evaluator.starting_kernel", lambda *_: calibration.encode())
     hanging = Hanging(jobs.workdir, python=Path(jobs._python), environment=jobs._environment)
-    evaluator = HostEvaluator(hanging, address="a host", local=local, allow_weak_jail=True)
+    evaluator = HostEvaluator(hanging, address="a host", judge=judge, target="trn2", allow_weak_jail=True)
     if broken:
         with pytest.raises(InfrastructureError) as caught:
             await judged(evaluator, silu, kernel(silu))
@@ -273,7 +275,25 @@ async def test_what_was_compiled_is_not_compiled_again(evaluator, jobs, silu):
 
 
 @pytest.mark.parametrize(("listing", "cores"), [("ls_list.json", 2), ("ls_object.json", 8)])
-async def test_both_shapes_of_the_listing_are_read(listing, cores, jobs, local):
+async def test_both_shapes_of_the_listing_are_read(listing, cores, jobs, judge):
     jobs._environment["NEURON_STAND_IN_LS"] = str(SDK / listing)
-    facts = await HostEvaluator(jobs, address="a host", local=local).device_facts()
+    facts = await HostEvaluator(jobs, address="a host", judge=judge, target="trn2").device_facts()
     assert facts.cores == cores
+
+
+def test_the_protocol_is_the_papers():
+    told = {target: protocol_for(target) for target in ("trn1", "trn2")}
+    assert {(item.warmups, item.runs, item.rounds) for item in told.values()} == {(2, 10, 10)}
+    assert (told["trn1"].spread_ratio, told["trn2"].spread_ratio) == (0.01, 0.04)
+
+
+@pytest.mark.parametrize(("kind", "chosen", "cores"), [("NCv2", "", 4), ("NCv3", "", 2), ("NCv3", "1", 4)])
+def test_neuron_cores_are_counted_as_the_run_time_numbers_them(tmp_path, monkeypatch, kind, chosen, cores):
+    for device in ("neuron0", "neuron1"):
+        (tmp_path / device / "info" / "architecture").mkdir(parents=True)
+        (tmp_path / device / "info" / "architecture" / "arch_type").write_text(f"{kind}\n")
+        for core in range(2):
+            (tmp_path / device / f"neuron_core{core}").mkdir()
+    monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", chosen)
+    assert neuron.list_cores(tmp_path) == list(range(cores))
+    assert neuron.list_cores(tmp_path / "none") == []

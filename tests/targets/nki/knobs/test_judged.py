@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 import seeds
+from remote.judge_service import JudgeService
 from remote.local import LocalEvaluator
 from state.model import EvaluationRequest, Level, Verdict
 from targets.nki.knobs.narrowing import default_ir
@@ -29,7 +30,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def evaluator(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalEvaluator]:
     home: Path = tmp_path_factory.mktemp("home")
-    made = LocalEvaluator(home=home, slots=1, allow_weak_jail=True, secret="a secret of tests")
+    made = LocalEvaluator(
+        JudgeService(home=home, slots=1, allow_weak_jail=True, secret="a secret of tests"), target="trn2"
+    )
     yield made
     await made.aclose()
 

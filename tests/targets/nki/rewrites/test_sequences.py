@@ -15,6 +15,7 @@ from agent_core.effects import ImplementRequest, LearningContext, LookAheadReque
 from agent_core.roles import LookAheadAnswer, RoleError
 from agent_core.sequences import describe_setting
 from remote.evaluator import PredictionRequest
+from remote.judge_service import JudgeService
 from remote.local import LocalEvaluator
 from state.model import (
     Benchmark,
@@ -45,7 +46,9 @@ class Bench:
         self.blobs = Blobs()
         for data in PROBLEM.files.values():
             self.blobs.put(data)
-        self.evaluator = LocalEvaluator(home=home, slots=1, allow_weak_jail=True, secret="a secret of tests")
+        self.evaluator = LocalEvaluator(
+            JudgeService(home=home, slots=1, allow_weak_jail=True, secret="a secret of tests"), target="trn2"
+        )
         self.proposer = create(workers=1)
         self.context = self.blobs.put(canonical_json(EMPTY.model_dump(mode="json")))
         self.asked: list[tuple[Sequence[str], Mapping[str, int] | None]] = []

@@ -1,7 +1,6 @@
 """How home uses each kind of device that hosts have: compiles kernels and judges times.
 
-A target brings the kinds that its hosts may report (`devices` of `targets.base.Parts`). The implementations
-for NKI are in `targets/nki/hosts`.
+A target brings the kinds that its hosts may report (`HostParts` of `targets.base`).
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ from typing import Protocol, cast
 
 from remote.evaluation_context import EvaluationContext
 from remote.judge.job import JudgeOutcome
-from remote.local import LocalEvaluator
+from remote.judge_service import JudgeService
 from remote.ssh.device_facts import DeviceFacts
 from remote.ssh.steps import CompiledKernel, EvaluationSteps
 from targets.base import import_part
-from targets.registry import load_families
+from targets.registry import find_device
 
 
 class HostDevice(Protocol):
@@ -48,11 +47,7 @@ class HostDevice(Protocol):
         ...
 
 
-def create_device(facts: DeviceFacts, local: LocalEvaluator) -> HostDevice:
+def create_device(facts: DeviceFacts, judge: JudgeService) -> HostDevice:
     """Return the object that uses the device of a host."""
-    part = next(
-        target.parts.devices[facts.device_kind]
-        for target in load_families()
-        if facts.device_kind in target.parts.devices
-    )
-    return cast("HostDevice", import_part(part)(facts, local))
+    part = find_device(facts.device_kind)[1].home
+    return cast("HostDevice", import_part(part)(facts, judge))

@@ -20,8 +20,9 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 STANDALONE = "neuronxcc.nki_standalone"
 COMPILE = "compile_nki_ir_kernel_to_neff"

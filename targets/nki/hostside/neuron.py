@@ -16,20 +16,26 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any
 
-from remote.hostside.devices import KernelFaultError, LoadedKernel, neuron_compiler
+from remote.hostside.devices import KernelFaultError, LoadedKernel
 from remote.hostside.devices.jail import describe_result, run_in_jail
 from remote.hostside.devices.scratch import WatchedScratch
 from remote.hostside.task import StepTask
+from targets.nki.hostside import neuron_compiler
 
+CORE_VARIABLE = "NEURON_RT_VISIBLE_CORES"
 PACKAGES = ("neuronx-cc", "nki", "nkipy", "spike", "libneuronxla", "torch-neuronx", "jax-neuronx")
 TOOLS = ("/opt/aws/neuron/bin",)
 PROFILERS = ("neuron-explorer", "neuron-profile")
 _RUNTIME = "spike"
 _TOOL_S = 900
+_DEVICES = Path("/sys/devices/virtual/neuron_device")  # one folder per device of the Neuron driver
 _SYSFS = "/sys/devices/virtual/neuron_device/neuron*/info/architecture/"
+_LOGICAL = "NEURON_LOGICAL_NC_CONFIG"
+_PAIRED = ("NCv3", "NCv4")  # here two physical cores make a logical one by default
 _FAMILIES = {
     "trn1": "trn1",
     "trn1n": "trn1",
@@ -59,16 +65,37 @@ def probe_device() -> dict[str, Any]:
     }
 
 
+def list_cores(devices: Path = _DEVICES) -> list[int]:
+    """Return the numbers of the logical NeuronCores; empty without a device.
+
+    The driver lists physical cores; how many make a logical one is a setting of the runtime.
+    """
+    count = 0
+    for device in sorted(devices.glob("neuron[0-9]*")):
+        physical = sum(1 for _ in device.glob("neuron_core[0-9]*"))
+        count += physical // _physical_per_logical(device)
+    return list(range(count))
+
+
+def _physical_per_logical(device: Path) -> int:
+    chosen = os.environ.get(_LOGICAL, "")
+    if chosen in {"1", "2"}:
+        return int(chosen)
+    with contextlib.suppress(OSError):
+        kind = (device / "info" / "architecture" / "arch_type").read_text(encoding="ascii")
+        return 2 if kind.startswith(_PAIRED) else 1
+    return 1
+
+
 def compile_kernel(task: StepTask, libraries: Mapping[str, Path], to: Path) -> dict[str, Any]:
     """Compile the kernel in a jail that may write to one folder of its own."""
     from remote.jail_backends import JailedProgram, JailLimits
 
     scratch = task.folder / "scratch"
     scratch.mkdir(exist_ok=True)
-    package = libraries["judge.zip"] / "remote"
     program = JailedProgram(
-        "remote.hostside.devices.neuron_compiler",
-        packages=(package,),
+        "targets.nki.hostside.neuron_compiler",
+        packages=(libraries["targets.nki.hostside.zip"] / "targets",),
         site_packages=True,
         programs=True,
         scratch=scratch,

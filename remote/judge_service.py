@@ -1,0 +1,133 @@
+"""What is judged on this machine for every evaluator, wherever its kernels run.
+
+The service owns the trusted workers, the reference's outputs and the jail. An evaluator brings what its
+kernels left (a tracer's reply, or the outputs that a host shows) and gets an outcome. It is shared: several
+hosts use one service, and its creator closes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from remote.errors import InfrastructureError
+from remote.evaluation_context import EvaluationContext, make_judge_job
+from remote.jail_backends import JailLimits, JailStrength, jail_strength
+from remote.judge.job import HostOutputs, JudgeOutcome, PiecesNeeded
+from remote.pool import WorkerLimits, WorkerPool
+from remote.references import ReferenceFiles, ReferenceStore
+from remote.sandbox import JailResult, run_jailed
+from remote.tracing import Tracer, load_tracer
+from state.model import TRUSTED_AUTHORS
+
+
+class JudgeService:
+    """Workers, references and a jail on this machine.
+
+    `slots` evaluations may use this machine at a time. If only a weak jail is available, kernels that a model
+    wrote are refused unless `allow_weak_jail`. `home` holds the cache of reference outputs, and the secret
+    that decides where outputs are compared, unless `secret` is given.
+    """
+
+    def __init__(
+        self,
+        *,
+        home: Path,
+        slots: int | None = None,
+        allow_weak_jail: bool = False,
+        jail_limits: JailLimits | None = None,
+        worker_limits: WorkerLimits | None = None,
+        strength: JailStrength | None = None,
+        secret: str | None = None,
+    ) -> None:
+        count = slots or os.cpu_count() or 1
+        self._strength = strength or jail_strength()
+        self._allow_weak_jail = allow_weak_jail
+        self.home = home
+        self.jail_limits = jail_limits or JailLimits()
+        self.slots = asyncio.Semaphore(count)
+        self.workers = WorkerPool(worker_limits or WorkerLimits.for_slots(count))
+        self.references = ReferenceStore(home, strength=self._strength, secret=secret, jails=count)
+
+    @property
+    def worker_pids(self) -> tuple[int, ...]:
+        """Process ids of the living workers."""
+        return self.workers.worker_pids
+
+    def require_trusted(self, author: str) -> None:
+        """Refuse a kernel that this machine's jail may not hold.
+
+        Raises:
+            InfrastructureError: weak_jail.
+        """
+        trusted = author in TRUSTED_AUTHORS
+        if self._strength is JailStrength.WEAK and not trusted and not self._allow_weak_jail:
+            text = (
+                f"only a weak jail works here, so kernels written by {author} are not run; "
+                "install bubblewrap or set daemon.allow_weak_jail"
+            )
+            raise InfrastructureError("weak_jail", text, retryable=False)
+
+    async def run_tracer(self, tracer: Tracer, request: bytes, *flags: str) -> JailResult:
+        """Run a tracer on a request, in the jail.
+
+        Raises:
+            InfrastructureError: the jail failed.
+        """
+        return await run_jailed(tracer.program(self.jail_limits, *flags), request, strength=self._strength)
+
+    async def trace_kernel(self, run: EvaluationContext) -> JailResult:
+        """Run a kernel's own code once, in the jail, with the tracer of its target.
+
+        Raises:
+            InfrastructureError: the jail failed.
+        """
+        tracer, target = load_tracer(run.request.target), run.request.target
+        dims = run.problem.spec.dims(run.request.size)
+        return await self.run_tracer(
+            tracer, tracer.request(run.source.decode(), run.problem, dims, target=target, repeat=True)
+        )
+
+    async def load_references(
+        self, run: EvaluationContext, wholes: Sequence[str], tiles: Sequence[str]
+    ) -> ReferenceFiles:
+        """Return the reference's outputs on these input sets, whole and in tiles, and its formula.
+
+        Raises:
+            InfrastructureError: reference_failed.
+        """
+        return await self.references.load_files(
+            run.problem, run.request.size, wholes=wholes, tiles=tiles, expression=True
+        )
+
+    async def judge_outputs(
+        self,
+        run: EvaluationContext,
+        references: ReferenceFiles,
+        program: bytes,
+        *,
+        shown: HostOutputs | None = None,
+        device: bool = False,
+    ) -> JudgeOutcome | PiecesNeeded:
+        """Judge a traced program, or what a host showed of its outputs; `device`: a real device ran it.
+
+        Raises:
+            InfrastructureError: no verdict could be reached; bad_pieces: the host showed something else.
+        """
+        job = make_judge_job(run, references, self.references.secret, shown=shown, device=device)
+        try:
+            outcome = await self.workers.judge(job, program)
+        except InfrastructureError as error:
+            if error.code == "bad_reference":
+                # A cache file may be damaged; the next attempt computes the reference again.
+                self.references.delete_files(run.problem, run.request.size)
+            raise
+        if isinstance(outcome, JudgeOutcome):
+            run.stage_ms.update(outcome.stage_ms)
+        return outcome
+
+    async def aclose(self) -> None:
+        """Kill every worker."""
+        await self.workers.aclose()
