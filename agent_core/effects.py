@@ -156,10 +156,11 @@ class FailedTry(FrozenModel):
 
 
 class SummarizeRequest(FrozenModel):
-    """Asks for the experience in one (slow, fast) pair."""
+    """Asks for the experience in one (slow, fast) pair; `target` is None in requests of older versions."""
 
     key: str
     role: str
+    target: str | None = None
     kind: ExperienceKind
     slow: Candidate
     fast: Candidate

@@ -1,10 +1,15 @@
 """Access to the prompts of LLM roles for the rest of the program.
 
-`prompts` defines and checks prompt sets. A run names its set by version, and the log keeps the set as a blob.
+`prompts` defines and checks prompt sets; targets bring the packs that speak of them. A run names its set by
+version, and the log keeps the set as a blob.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+
+import prompts
 from prompts import (
     FileKind,
     PromptBlock,
@@ -13,9 +18,8 @@ from prompts import (
     PromptsInvalid,
     RenderError,
     TextLifetime,
-    assemble_prompts,
-    builtin_prompts,
 )
+from targets.registry import load_families
 
 __all__ = [
     "FileKind",
@@ -28,3 +32,19 @@ __all__ = [
     "assemble_prompts",
     "builtin_prompts",
 ]
+
+
+@cache
+def builtin_prompts() -> PromptSet:
+    """Return this program's own set, with the packs of all families of targets."""
+    families = {target.family: target.parts.prompts for target in load_families()}
+    return prompts.read_prompts({name: folder for name, folder in families.items() if folder is not None})
+
+
+def assemble_prompts(replacing: Mapping[str, bytes]) -> PromptSet:
+    """Return this program's own set with some files replaced by a home's, checked as a whole.
+
+    Raises:
+        PromptsInvalid: names every fault of every file.
+    """
+    return prompts.assemble_prompts(builtin_prompts(), replacing)

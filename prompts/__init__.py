@@ -1,17 +1,19 @@
 """The prompts of LLM roles, as data: templates by role and target, versioned by their hash.
 
-This room holds no code that decides or calls anything, and imports no other room. `agent_core` renders the
-templates and fills in menus, kernels and profiles. A home may replace single files. The built-in proposer
-uses no prompts. Open `library.py` first; `manifest.toml` lists what each role is told, in order.
+This room holds the words that all targets share, and no code that decides or calls anything. It imports no
+other room. What a target adds is a pack in its own folder. `agent_core` renders the templates and fills in
+menus, kernels and profiles. A home may replace single files. The built-in proposer uses no prompts. Open
+`library.py` first; `manifest.toml` lists what each role is told, in order.
 """
 
 from __future__ import annotations
 
-from prompts.library import PromptBlock, PromptSection, PromptSet, assemble_prompts, builtin_prompts
+from prompts.library import PromptBlock, PromptSection, PromptSet, assemble_prompts, read_prompts
 from prompts.manifest import (
     FileKind,
     ManifestItem,
     PromptManifest,
+    PromptPack,
     ReviewStatus,
     RolePrompt,
     TemplateValue,
@@ -24,6 +26,7 @@ __all__ = [
     "ManifestItem",
     "PromptBlock",
     "PromptManifest",
+    "PromptPack",
     "PromptSection",
     "PromptSet",
     "PromptsInvalid",
@@ -33,5 +36,5 @@ __all__ = [
     "TemplateValue",
     "TextLifetime",
     "assemble_prompts",
-    "builtin_prompts",
+    "read_prompts",
 ]

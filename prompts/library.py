@@ -1,6 +1,6 @@
-"""Prompt sets: this program's own files, with replacements from a home, checked as a whole.
+"""Prompt sets: this program's own files and packs, with replacements from a home, checked as a whole.
 
-A set is one value: its files by path, the manifest among them. Its version is the SHA-256 of their canonical
+A set is one value: its files by path, the manifests among them. Its version is the SHA-256 of their canonical
 JSON, and a log stores the set under that version. A set never changes after the check, so every version of
 the program that can read a set from a log can render it.
 """
@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
 from prompts import manifest, template
-from prompts.manifest import FileKind, ManifestItem, PromptManifest, TextLifetime, resolve_block_path
+from prompts.manifest import FileKind, ManifestItem, PromptManifest, TextLifetime
 from prompts.template import PromptsInvalid, RenderError
 
 _FOLDER = Path(__file__).parent
+_PACK_MANIFEST = f"/{manifest.MANIFEST_FILE}"
+"""Behind a family's name: the path of its pack's manifest in a set."""
 _T = TypeVar("_T")
 
 
@@ -73,24 +75,27 @@ class PromptSet:
 
     @cached_property
     def manifest(self) -> PromptManifest:
-        """The set's parsed manifest."""
-        return PromptManifest.parse(self.files[manifest.MANIFEST_FILE])
+        """The set's parsed manifests."""
+        packs = [self.files[path] for path in sorted(self.files) if path.endswith(_PACK_MANIFEST)]
+        return PromptManifest.parse(self.files[manifest.MANIFEST_FILE], packs)
 
-    def overridden_paths(self) -> tuple[str, ...]:
-        """Return the paths of files that differ from this program's own."""
-        own = builtin_prompts().files
-        return tuple(path for path, text in sorted(self.files.items()) if own.get(path) != text)
+    def changed_paths(self, own: PromptSet) -> tuple[str, ...]:
+        """Return the paths of files that differ from those of another set."""
+        return tuple(path for path, text in sorted(self.files.items()) if own.files.get(path) != text)
 
     def role_blocks(self, role: str, target: str) -> tuple[PromptBlock, ...]:
-        """Return a role's blocks in order, with no values filled in.
+        """Return a role's blocks in order, with the target's words and with no values filled in.
 
         Raises:
             RenderError: no such role or target.
         """
-        blocks = _require_known(role, self.manifest.roles, "role").blocks
+        _require_known(role, self.manifest.roles, "role")
         _require_known(target, dict.fromkeys(self.manifest.targets), "target")
-        paths = [resolve_block_path(block, target) for block in blocks]
-        return tuple(PromptBlock(path, self.files[path], self._text_lifetime(path)) for path in paths)
+        words = self.manifest.pack_of(target).words
+        return tuple(
+            PromptBlock(path, template.fill_words(self.files[path], words), self._text_lifetime(path))
+            for path in self.manifest.block_paths(role, target)
+        )
 
     def render_role(self, role: str, target: str, values: Mapping[str, str]) -> tuple[PromptBlock, ...]:
         """Return a prompt as its blocks, those that stay the same longest first.
@@ -131,22 +136,28 @@ def _parse_section(path: str, text: str, item: ManifestItem) -> PromptSection:
     return PromptSection(name, heading.removeprefix("# ").strip(), rest.strip(), item)
 
 
-@cache
-def builtin_prompts() -> PromptSet:
-    """Return this program's own set."""
-    text = (_FOLDER / manifest.MANIFEST_FILE).read_text(encoding="utf-8")
-    paths = PromptManifest.parse(text).list_files()
-    own = {path: (_FOLDER / path).read_text(encoding="utf-8") for path in paths}
-    return PromptSet({manifest.MANIFEST_FILE: text, **own})
+def read_prompts(packs: Mapping[str, Path]) -> PromptSet:
+    """Return the set of the texts that all targets share and of packs, which are folders by family."""
+    folders = (_FOLDER, *packs.values())
+    files = {manifest.MANIFEST_FILE: _read_first((_FOLDER,), manifest.MANIFEST_FILE)}
+    for family, folder in packs.items():
+        files[f"{family}{_PACK_MANIFEST}"] = _read_first((folder,), manifest.MANIFEST_FILE)
+    paths = PromptSet(files).manifest.list_files()
+    return PromptSet({**files, **{path: _read_first(folders, path) for path in paths}})
 
 
-def assemble_prompts(replacing: Mapping[str, bytes]) -> PromptSet:
+def _read_first(folders: Iterable[Path], path: str) -> str:
+    """Return the text of a file, from the first folder that has it."""
+    place = next((folder / path for folder in folders if (folder / path).is_file()), _FOLDER / path)
+    return place.read_text(encoding="utf-8")
+
+
+def assemble_prompts(own: PromptSet, replacing: Mapping[str, bytes]) -> PromptSet:
     """Return this program's own set with some files replaced by a home's, checked as a whole.
 
     Raises:
         PromptsInvalid: names every fault of every file.
     """
-    own = builtin_prompts()
     faults: list[str] = []
     texts: dict[str, str] = {}
     for path, data in sorted(replacing.items()):
@@ -155,7 +166,7 @@ def assemble_prompts(replacing: Mapping[str, bytes]) -> PromptSet:
         if not found:
             texts[path] = data.decode().replace("\r\n", "\n")
     fresh = PromptSet({**own.files, **texts})
-    faults += _set_faults(fresh, texts)
+    faults += _set_faults(fresh, texts, own)
     if faults:
         raise PromptsInvalid(faults)
     return fresh
@@ -164,7 +175,7 @@ def assemble_prompts(replacing: Mapping[str, bytes]) -> PromptSet:
 def _file_faults(path: str, data: bytes, own: PromptSet) -> Iterator[str]:
     """Yield the faults of a file that show before it is parsed as a template."""
     most = own.manifest.max_bytes
-    if path == manifest.MANIFEST_FILE:
+    if path == manifest.MANIFEST_FILE or path.endswith(_PACK_MANIFEST):
         yield f"{path}: says what there must be, and cannot be replaced"
     elif path not in own.files:
         close = get_close_matches(path, own.files, n=1)
@@ -180,10 +191,10 @@ def _file_faults(path: str, data: bytes, own: PromptSet) -> Iterator[str]:
             yield f"{path}: not UTF-8, at byte {error.start}"
 
 
-def _set_faults(fresh: PromptSet, texts: Mapping[str, str]) -> Iterator[str]:
+def _set_faults(fresh: PromptSet, texts: Mapping[str, str], own: PromptSet) -> Iterator[str]:
     """Yield the faults of the templates in `texts`, and of the roles that use them."""
     said = [fault for path, text in texts.items() for fault in _template_faults(fresh.manifest, path, text)]
-    said = said or [fault for path in texts for fault in _missing_value_faults(fresh, path)]
+    said = said or [fault for path in texts for fault in _missing_value_faults(fresh, path, own)]
     touched = dict.fromkeys(role for path in texts for role in fresh.manifest.roles_using(path))
     yield from said or dict.fromkeys(
         fault for role in touched for fault in _cache_order_faults(fresh, role, texts)
@@ -191,11 +202,16 @@ def _set_faults(fresh: PromptSet, texts: Mapping[str, str]) -> Iterator[str]:
 
 
 def _template_faults(known: PromptManifest, path: str, text: str) -> Iterator[str]:
-    """Yield stray braces, secrets, and values that a role using the file does not have."""
+    """Yield stray braces, secrets, words that a pack lacks, and values that a role using the file lacks."""
     for line in template.find_stray_braces(text):
         yield f"{path}, line {line}: '{{{{' and '}}}}' go around the name of a value, as in {{{{kernel}}}}"
     for line in template.find_secrets(text):
         yield f"{path}, line {line}: looks like a secret key, and prompts are kept in the log for good"
+    words = sorted(set.intersection(*(set(pack.words) for pack in known.packs)))
+    for line, name in template.find_word_names(text):
+        if name not in words:
+            there = ", ".join(words) or "none"
+            yield f"{path}, line {line}: {{{{@{name}}}}}: no such words of the targets; there are {there}"
     users = [set(known.roles[role].values) for role in known.roles_using(path)]
     offered = sorted(set.intersection(*users)) if users else []  # sections have no values
     for line, name in template.find_value_names(text):
@@ -205,9 +221,9 @@ def _template_faults(known: PromptManifest, path: str, text: str) -> Iterator[st
             yield f"{path}, line {line}: {{{{{name}}}}}: no such value here; {there}"
 
 
-def _missing_value_faults(fresh: PromptSet, path: str) -> Iterator[str]:
+def _missing_value_faults(fresh: PromptSet, path: str, own: PromptSet) -> Iterator[str]:
     """Yield values that a role requires and only this program's own file would have used."""
-    had = {name for _, name in template.find_value_names(builtin_prompts().files[path])}
+    had = {name for _, name in template.find_value_names(own.files[path])}
     for role in fresh.manifest.roles_using(path):
         told = {
             name

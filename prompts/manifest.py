@@ -4,6 +4,9 @@ A role is always told its blocks. Sections are included only if they fit the pro
 the interface, examples, techniques. For every file the manifest gives its version, the source of its facts,
 and how far they were checked.
 
+What speaks of a target's language or device is its family's pack, with a manifest of its own: blocks by the
+names that roles use, words by the names that shared texts use, and sections.
+
 A value stays the same for a run, a round, a candidate (all plans for one kernel) or a call. A block stays the
 same as long as its shortest-lived value, and no block follows one that changes more often, because providers
 cache the common beginning of two requests.
@@ -12,7 +15,7 @@ cache the common beginning of two requests.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any
@@ -20,6 +23,8 @@ from typing import Any
 MANIFEST_FILE = "manifest.toml"
 TARGET_PLACEHOLDER = "@target"
 """In the path of a block: stands for the target device."""
+PACK_MARK = "@"
+"""Before the name of a block that the target's pack provides."""
 
 
 class TextLifetime(IntEnum):
@@ -96,34 +101,81 @@ class ManifestItem:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptPack:
+    """What a family of targets adds: paths of blocks and short texts, each by name."""
+
+    family: str
+    targets: tuple[str, ...]
+    blocks: Mapping[str, str]
+    words: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class PromptManifest:
     """The set as a whole; `max_bytes` is the limit for one file."""
 
     max_bytes: int
-    targets: tuple[str, ...]
+    packs: tuple[PromptPack, ...]
     values: Mapping[str, TemplateValue]
     roles: Mapping[str, RolePrompt]
     items: Mapping[str, ManifestItem]
 
     @classmethod
-    def parse(cls, text: str) -> PromptManifest:
-        """Parse a manifest. It is not checked, because it is always this program's own."""
-        table = tomllib.loads(text)
+    def parse(cls, text: str, packs: Iterable[str] = ()) -> PromptManifest:
+        """Parse a manifest and those of packs. They are not checked: they are always this program's own.
+
+        A set of an older version has no packs, and names its targets itself.
+        """
+        table, added = tomllib.loads(text), [tomllib.loads(pack) for pack in packs]
+        found = [_parse_pack(entry) for entry in added]
+        if "targets" in table:
+            found.append(PromptPack("", tuple(table["targets"]), {}, {}))
+        every = [name for pack in found for name in pack.targets]
+        items = {path: _parse_item(entry, every) for path, entry in table.get("items", {}).items()}
+        for entry in added:
+            of_pack = entry.get("items", {}).items()
+            items |= {path: _parse_item(item, entry["targets"]) for path, item in of_pack}
         return cls(
             max_bytes=table["max_bytes"],
-            targets=tuple(table["targets"]),
+            packs=tuple(found),
             values={name: _parse_value(entry) for name, entry in table["values"].items()},
             roles={name: _parse_role(entry) for name, entry in table["roles"].items()},
-            items={
-                path: _parse_item(entry, table["targets"]) for path, entry in table.get("items", {}).items()
-            },
+            items=items,
         )
 
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The targets that prompts can be rendered for."""
+        return tuple(name for pack in self.packs for name in pack.targets)
+
+    def pack_of(self, target: str) -> PromptPack:
+        """Return the pack of a target's family.
+
+        Raises:
+            KeyError: no pack is for this target.
+        """
+        found = next((pack for pack in self.packs if target in pack.targets), None)
+        if found is None:
+            raise KeyError(target)
+        return found
+
+    def block_paths(self, role: str, target: str) -> list[str]:
+        """Return the paths of a role's blocks for a target, in order; a pack may leave out blocks."""
+        pack = self.pack_of(target)
+        paths: list[str] = []
+        for block in self.roles[role].blocks:
+            name = block.removeprefix(PACK_MARK)
+            if name == block or "/" in name:
+                paths.append(block.replace(TARGET_PLACEHOLDER, target))
+            elif name in pack.blocks:
+                paths.append(pack.blocks[name].replace(TARGET_PLACEHOLDER, target))
+        return paths
+
     def list_files(self) -> Iterator[str]:
-        """Yield the paths of all blocks, each once, with all targets for `@target`, then of sections."""
-        blocks = dict.fromkeys(block for role in self.roles.values() for block in role.blocks)
-        for block in blocks:
-            yield from dict.fromkeys(resolve_block_path(block, target) for target in self.targets)
+        """Yield the paths of all blocks, each once, then of sections."""
+        yield from dict.fromkeys(
+            path for role in self.roles for target in self.targets for path in self.block_paths(role, target)
+        )
         yield from (path for path, item in self.items.items() if item.kind is not FileKind.BLOCK)
 
     def select_sections(self, kind: FileKind, target: str) -> dict[str, ManifestItem]:
@@ -135,17 +187,12 @@ class PromptManifest:
     def roles_using(self, path: str) -> list[str]:
         """Return the roles that use a file."""
         return [
-            name
-            for name, role in self.roles.items()
-            if any(
-                path == resolve_block_path(block, target) for block in role.blocks for target in self.targets
-            )
+            role for role in self.roles if any(path in self.block_paths(role, one) for one in self.targets)
         ]
 
 
-def resolve_block_path(block: str, target: str) -> str:
-    """Return the path of a block's file for a target."""
-    return block.replace(TARGET_PLACEHOLDER, target)
+def _parse_pack(entry: Mapping[str, Any]) -> PromptPack:
+    return PromptPack(entry["family"], tuple(entry["targets"]), entry["blocks"], entry["words"])
 
 
 def _parse_value(entry: Mapping[str, Any]) -> TemplateValue:
@@ -156,7 +203,7 @@ def _parse_role(entry: Mapping[str, Any]) -> RolePrompt:
     return RolePrompt(tuple(entry["blocks"]), tuple(entry["required"]), tuple(entry.get("optional", ())))
 
 
-def _parse_item(entry: Mapping[str, Any], targets: list[str]) -> ManifestItem:
+def _parse_item(entry: Mapping[str, Any], targets: Iterable[str]) -> ManifestItem:
     return ManifestItem(
         kind=FileKind(entry.get("kind", FileKind.BLOCK)),
         version=entry["version"],

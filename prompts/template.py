@@ -1,4 +1,6 @@
-"""Templates: text in which `{{name}}` stands for a value, and nothing else is special.
+"""Templates: text in which `{{name}}` stands for a value and `{{@name}}` for words of the target's pack.
+
+Nothing else is special.
 
 PromptsInvalid    a set of templates has faults; the message has a line for each
 RenderError       a template was not given exactly the values that it may use
@@ -10,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 _VALUE_PATTERN = re.compile(r"\{\{([a-z][a-z0-9_]*)\}\}", re.ASCII)
+_WORDS_PATTERN = re.compile(r"\{\{@([a-z][a-z0-9_]*)\}\}", re.ASCII)
 _SECRET_PATTERN = re.compile(
     r"\bsk-[A-Za-z0-9_-]{20,}"
     r"|\bAKIA[0-9A-Z]{16}\b"
@@ -44,10 +47,21 @@ def find_value_names(text: str) -> Iterator[tuple[int, str]]:
         yield from ((number, found[1]) for found in _VALUE_PATTERN.finditer(line))
 
 
+def find_word_names(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the words of a pack that a template uses, with their lines, counted from 1."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        yield from ((number, found[1]) for found in _WORDS_PATTERN.finditer(line))
+
+
+def fill_words(text: str, words: Mapping[str, str]) -> str:
+    """Replace the names of a pack's words in a template."""
+    return _WORDS_PATTERN.sub(lambda found: words[found[1]], text)
+
+
 def find_stray_braces(text: str) -> Iterator[int]:
     """Yield the lines with double braces that enclose no name."""
     for number, line in enumerate(text.split("\n"), start=1):
-        if _BRACES_PATTERN.search(_VALUE_PATTERN.sub("", line)):
+        if _BRACES_PATTERN.search(_WORDS_PATTERN.sub("", _VALUE_PATTERN.sub("", line))):
             yield number
 
 

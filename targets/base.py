@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -302,12 +303,14 @@ class HostParts:
 class Parts:
     """The modules of a target's parts, as `"package.module:attribute"`; None where it has none.
 
-    `proposers` and `evaluators` are keyed by the names that configurations use. `packages` are the import
+    `proposers` and `evaluators` are keyed by the names that configurations use. `prompts` is the folder of
+    the pack for LLM roles (`prompts.manifest`). `packages` are the import
     packages, besides the rooms, that tracing and judging need on another machine.
     """
 
     proposers: Mapping[str, ProposerEntry] = field(default_factory=dict)
     evaluators: Mapping[str, str] = field(default_factory=dict)
+    prompts: Path | None = None
     hosts: HostParts | None = None
     packages: tuple[str, ...] = ()
     tracer: str | None = None

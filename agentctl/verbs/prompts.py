@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from difflib import get_close_matches
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def _prompts_json(found: PromptSet, home: Path) -> dict[str, Any]:
     return {
         "version": found.version,
         "recorded": _recorded_version(home),
-        "replaced": list(found.overridden_paths()),
+        "replaced": list(found.changed_paths(builtin_prompts())),
         "targets": list(found.manifest.targets),
         "roles": {role: list(_role_blocks(found, role)) for role in found.manifest.roles},
         "items": {path: _item_json(found, path) for path in found.manifest.items},
@@ -102,7 +103,7 @@ def _item_json(found: PromptSet, path: str) -> dict[str, Any]:
         "status": item.status.value,
         "source": item.source,
         "targets": list(item.targets),
-        "replaced": path in found.overridden_paths(),
+        "replaced": path in found.changed_paths(builtin_prompts()),
     }
 
 
@@ -111,12 +112,12 @@ def _role_blocks(found: PromptSet, role: str) -> Iterator[dict[str, Any]]:
     targets.
     """
     told = [found.role_blocks(role, target) for target in found.manifest.targets]
-    for block in dict.fromkeys(block for same_place in zip(*told, strict=True) for block in same_place):
+    for block in dict.fromkeys(block for same_place in zip_longest(*told) for block in same_place if block):
         yield {
             "file": block.path,
             "bytes": len(block.text.encode()),
             "lasts": block.lasts.name.lower(),
-            "replaced": block.path in found.overridden_paths(),
+            "replaced": block.path in found.changed_paths(builtin_prompts()),
         }
 
 

@@ -113,6 +113,7 @@ PARTS = Parts(
         "builtin": ProposerEntry("targets.nki.rewrites", looks_ahead=True),
         "knobs": ProposerEntry("targets.nki.knobs.tuning", looks_ahead=True),
     },
+    prompts=Path(__file__).parent / "prompts",
     hosts=HOSTS,
     packages=("nki_sim",),
     tuner="targets.nki.knobs.tuner",

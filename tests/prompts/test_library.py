@@ -6,7 +6,14 @@ from itertools import pairwise
 
 import pytest
 
-from prompts import PromptSet, PromptsInvalid, RenderError, TextLifetime, assemble_prompts, builtin_prompts
+from agent_core.prompting import (
+    PromptSet,
+    PromptsInvalid,
+    RenderError,
+    TextLifetime,
+    assemble_prompts,
+    builtin_prompts,
+)
 
 ROLES = ("planner", "executor", "repairer", "summarizer", "reflector")
 TARGETS = ("trn1", "trn2")
@@ -105,7 +112,7 @@ def test_a_prompt_is_rendered_from_exactly_its_values(role, target, given, words
 def test_a_file_replaces_one_and_the_version_tells():
     text = builtin_prompts().files["planner/ask.md"] + "\nPrefer what is simple.\n"
     fresh = assemble_prompts({"planner/ask.md": text.encode()})
-    assert fresh.overridden_paths() == ("planner/ask.md",)
+    assert fresh.changed_paths(builtin_prompts()) == ("planner/ask.md",)
     assert fresh.version != builtin_prompts().version
     assert "Prefer what is simple." in fresh.render_role("planner", "trn1", values("planner"))[-1].text
     assert fresh.role_blocks("executor", "trn1") == builtin_prompts().role_blocks("executor", "trn1")
@@ -169,10 +176,9 @@ def test_what_a_role_needs_must_be_named_by_one_of_its_files():
     (found,) = faults(planner__ask=b"{{menu}}")
     assert found.startswith("planner/ask.md: the planner needs {{profile}}: counters of ")
     moved = {"planner/kernel.md": b"{{standing}}", "planner/ask.md": b"{{kernel}} {{menu}} {{profile}}"}
-    assert assemble_prompts(moved).overridden_paths() == ("planner/ask.md", "planner/kernel.md")
-    assert assemble_prompts({"planner/memory.md": b"Nothing was learnt."}).overridden_paths() == (
-        "planner/memory.md",
-    )
+    assert assemble_prompts(moved).changed_paths(builtin_prompts()) == ("planner/ask.md", "planner/kernel.md")
+    fewer = assemble_prompts({"planner/memory.md": b"Nothing was learnt."})
+    assert fewer.changed_paths(builtin_prompts()) == ("planner/memory.md",)
 
 
 def test_a_shared_file_names_only_what_all_its_roles_have():
@@ -185,3 +191,57 @@ def test_a_shared_file_names_only_what_all_its_roles_have():
 def test_a_file_must_not_change_more_often_than_what_is_behind_it():
     (found,) = faults(planner__task=b"{{kernel}}")
     assert found.startswith("planner/task.md: changes from candidate to candidate, so that guide/problem.md")
+
+
+# --- packs ------------------------------------------------------------------------------------------
+
+PACK = """
+family = "toy"
+targets = ["toy"]
+[blocks]
+rules = "toy/rules.md"
+[words]
+kernels = "toy kernels"
+"""
+SHARED = """
+max_bytes = 100
+[values.kernel]
+lasts = "call"
+means = "the kernel"
+[roles.planner]
+blocks = ["role.md", "@architecture", "@rules", "ask.md"]
+required = ["kernel"]
+"""
+
+
+def toy_set(**files: str) -> PromptSet:
+    texts = {"role.md": "About {{@kernels}}.\n", "toy/rules.md": "Two lines.\n", "ask.md": "{{kernel}}\n"}
+    return PromptSet({"manifest.toml": SHARED, "toy/manifest.toml": PACK, **texts, **files})
+
+
+def test_a_pack_brings_blocks_and_words_and_may_leave_blocks_out():
+    told = toy_set().render_role("planner", "toy", {"kernel": "scale = 2"})
+    assert [(block.path, block.text) for block in told] == [
+        ("role.md", "About toy kernels.\n"),
+        ("toy/rules.md", "Two lines.\n"),
+        ("ask.md", "scale = 2\n"),
+    ]
+    with pytest.raises(RenderError, match="no target 'trn2'; there are toy"):
+        toy_set().role_blocks("planner", "trn2")
+
+
+def test_a_set_of_a_log_from_before_there_were_packs_is_rendered_as_ever():
+    old = 'targets = ["trn1", "trn2"]\n' + SHARED.replace('"@architecture", "@rules"', '"@target/api.md"')
+    logged = PromptSet(
+        {"manifest.toml": old, "role.md": "a", "trn1/api.md": "1", "trn2/api.md": "2", "ask.md": "b"}
+    )
+    again = PromptSet.from_json(logged.to_json())
+    told = [block.text for block in again.render_role("planner", "trn2", {"kernel": "k"})]
+    assert (again.manifest.targets, told) == (("trn1", "trn2"), ["a", "2", "b"])
+
+
+def test_words_that_no_pack_has_are_named():
+    (found,) = faults(planner__ask=b"{{menu}} {{profile}}\n{{@kernel}}")
+    assert found.startswith("planner/ask.md, line 2: {{@kernel}}: no such words of the targets; there are ")
+    with pytest.raises(PromptsInvalid, match=r"nki/manifest\.toml: says what there must be"):
+        assemble_prompts({"nki/manifest.toml": b"words = {}"})

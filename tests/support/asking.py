@@ -155,6 +155,7 @@ class Blobs:
         asked = {
             "key": "r1.b0.p0.k0.f0.summarizer",
             "role": "summarizer",
+            "target": "trn2",
             "kind": ExperienceKind.POSITIVE,
             "slow": self.candidate(),
             "fast": self.candidate(fast, id="r1.b0.p0.k0.f0", benchmark=benchmark),

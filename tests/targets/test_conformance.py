@@ -12,9 +12,11 @@ import pytest
 import remote
 import seeds
 from agent_core import proposers
+from agent_core.prompting import builtin_prompts
 from daemon.commands import create_run
 from daemon.errors import CommandRefused
 from daemon.workers import Workers
+from prompts.template import find_word_names
 from remote import registry as evaluators
 from remote.registry import create_evaluator, evaluator_names, require_evaluator
 from seeds.spec import ProblemWork
@@ -134,6 +136,20 @@ def test_its_parts_are_where_it_says(target):
     named = [*parts.evaluators.values(), parts.tracer, parts.judge, parts.tuner]
     named += [part for device in devices for part in (device.home, device.worker)]
     assert all(import_part(part) for part in named if part is not None)
+
+
+def test_models_are_told_of_it_in_all_its_words(target):
+    if target.parts.prompts is None:
+        return
+    own = builtin_prompts()
+    pack = own.manifest.pack_of(target.name)
+    shared = (text for path, text in own.files.items() if path.endswith(".md"))
+    wanted = {name for text in shared for _, name in find_word_names(text)}
+    assert (pack.family, pack.words.keys() >= wanted) == (target.family, True)
+    assert pack.words["fence"] == target.language.fence
+    for role in own.manifest.roles:
+        told = "".join(block.text for block in own.role_blocks(role, target.name))
+        assert list(find_word_names(told)) == []
 
 
 def test_what_its_hosts_need_is_there(target):

@@ -17,6 +17,7 @@ from agent_core.roles.llm.questions import Question, ask_question
 from agent_core.roles.llm.quoting import clean_text, fence_text, single_line
 from agent_core.roles.mechanical import experience_of, speedup_of
 from state.model import Experience, FrozenModel
+from targets.registry import load_target
 
 SHED_ORDER: tuple[ShedStep, ...] = ()
 """Nothing can be dropped: a pair of kernels that does not fit is not summarised."""
@@ -95,4 +96,5 @@ def _prompt_values(request: SummarizeRequest, read: ReadBlob) -> Mapping[str, st
 def _describe_kernel(request: SummarizeRequest, read: ReadBlob, *, fast: bool) -> str:
     one = request.fast if fast else request.slow
     head = f"{prompt_values.format_latency(one.benchmark)}, bottleneck {one.bottleneck or 'unknown'}"
-    return f"{head}\n\n{fence_text(prompt_values.source_of(one, read), 'python')}"
+    fence = load_target(request.target).language.fence if request.target else ""
+    return f"{head}\n\n{fence_text(prompt_values.source_of(one, read), fence)}"

@@ -127,6 +127,20 @@ async def test_a_prompt_is_rendered_as_it_was(role, target):
     assert found == path.read_text(encoding="utf-8")
 
 
+def test_texts_are_told_each_target_with_its_words_as_they_were():
+    path = GOLDEN / "told.json"
+    own = builtin_prompts()
+    found = {
+        f"{role} {target}": {block.path: hashlib.sha256(block.text.encode()).hexdigest()[:16] for block in told}
+        for role in own.manifest.roles
+        for target in own.manifest.targets
+        for told in [own.role_blocks(role, target)]
+    }
+    if os.environ.get("UPDATE_PROMPTS"):
+        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    assert found == json.loads(path.read_text(encoding="utf-8"))
+
+
 def test_a_text_that_changed_has_another_version():
     path = GOLDEN / "versions.json"
     own = builtin_prompts()
@@ -141,5 +155,5 @@ def test_a_text_that_changed_has_another_version():
         name for name, (version, text) in found.items() if name in held and held[name] != [version, text]
         and held[name][0] == version
     ]  # fmt: skip
-    assert same_version == [], "raise their versions in prompts/manifest.toml"
+    assert same_version == [], "raise their versions in the manifest"
     assert found == held

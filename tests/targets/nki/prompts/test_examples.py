@@ -11,11 +11,12 @@ import pytest
 from numpy.typing import NDArray
 
 import nki_sim
+from agent_core.prompting import FileKind, builtin_prompts
 from nki_sim import ArraySpec, targets
 from nki_sim.checks import program as checks
 from nki_sim.running import numerics
 from nki_sim.timing.forecast import forecast_program
-from prompts import FileKind, ReviewStatus, builtin_prompts
+from prompts import ReviewStatus
 
 Array = NDArray[Any]
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 import nki_sim
+from agent_core.prompting import FileKind, builtin_prompts
 from nki_sim import ArraySpec, support, targets
 from nki_sim.errors import KernelError
-from prompts import FileKind, ReviewStatus, builtin_prompts
+from prompts import ReviewStatus
 from state.model import Prediction
 from targets.nki.target import read_menu
 
@@ -77,14 +78,20 @@ def test_the_guide_s_figures_are_the_target_s(target):
     assert [figure for figure in wanted if figure not in text] == []
 
 
+def told_of(path: str) -> str:
+    """A shared text with the words of the targets."""
+    blocks = builtin_prompts().role_blocks(path.partition("/")[0], "trn2")
+    return next(block.text for block in blocks if block.path == path)
+
+
 def test_the_planner_is_told_every_class_of_bottleneck():
     classes = {name for technique in read_menu().values() for name in technique.bottlenecks} | {"overhead"}
-    text = TEXTS["planner/task.md"]
+    text = told_of("planner/task.md")
     assert [name for name in classes if f"`{name}`" not in text] == []
 
 
 def test_the_answers_that_are_asked_for_are_json_that_the_program_can_hold():
-    (plan,) = re.findall(r"```json\n(.*?)```", TEXTS["planner/task.md"], re.DOTALL)
+    (plan,) = re.findall(r"```json\n(.*?)```", told_of("planner/task.md"), re.DOTALL)
     Prediction.model_validate(json.loads(plan)["prediction"])
     for path in ("summarizer/task.md", "reflector/task.md"):
         (answer,) = re.findall(r"```json\n(.*?)```", TEXTS[path], re.DOTALL)
@@ -92,8 +99,10 @@ def test_the_answers_that_are_asked_for_are_json_that_the_program_can_hold():
 
 
 def test_every_file_of_the_folder_is_in_the_manifest():
-    folder = Path(__file__).parents[2] / "prompts"
-    assert {str(path.relative_to(folder)) for path in folder.rglob("*.md")} == set(TEXTS)
+    root = Path(__file__).parents[4]
+    folders = (root / "prompts", root / "targets" / "nki" / "prompts")
+    found = [str(path.relative_to(folder)) for folder in folders for path in folder.rglob("*.md")]
+    assert sorted(found) == sorted(TEXTS)
 
 
 ITEMS = builtin_prompts().manifest.items
