@@ -42,11 +42,36 @@ class EffectOutcome:
     blobs: tuple[bytes, ...] = ()
 
 
-def evaluation_failure(key: EffectKey, error: RoleError) -> EffectOutcome:
-    return EffectOutcome((EvaluationFailed(key=str(key), error=error.info, tries=1),))
+@dataclass(frozen=True, slots=True)
+class InfrastructureFailure:
+    """Why an evaluation reached no verdict, after how many tries, and whether another one may help."""
+
+    error: ErrorInfo
+    retryable: bool
+    tries: int = 1
+    device_seconds: float = 0.0
+
+    @classmethod
+    def of_role(cls, error: RoleError) -> InfrastructureFailure:
+        """Return the failure of an evaluation for which nothing is left of a budget."""
+        return cls(error.info, retryable=False)
 
 
-def evaluation_verdict(key: EffectKey, cache_key: str, answer: EvaluationAnswer) -> EffectOutcome:
+EvaluationEnd = EvaluationAnswer | InfrastructureFailure
+"""How an evaluation ends. The value grows on its way (the level, the device time); events are made last."""
+
+
+def evaluation_outcome(key: EffectKey, cache_key: str, end: EvaluationEnd) -> EffectOutcome:
+    """Return the events of an evaluation's end, and the blobs that they name."""
+    if isinstance(end, InfrastructureFailure):
+        failed = EvaluationFailed(
+            key=str(key), error=end.error, tries=end.tries, device_seconds=end.device_seconds
+        )
+        return EffectOutcome((failed,))
+    return _verdict_outcome(key, cache_key, end)
+
+
+def _verdict_outcome(key: EffectKey, cache_key: str, answer: EvaluationAnswer) -> EffectOutcome:
     completed = EvaluationCompleted(
         key=str(key),
         evaluation=answer.evaluation,

@@ -30,8 +30,9 @@ from daemon.calls.llm_roles import RoleFactory
 from daemon.host_watch import pause_without_host
 from daemon.outcomes import (
     EffectOutcome,
-    evaluation_failure,
-    evaluation_verdict,
+    EvaluationEnd,
+    InfrastructureFailure,
+    evaluation_outcome,
     internal_error,
     profile_events,
     role_failure,
@@ -46,7 +47,6 @@ from state.errors import StateError
 from state.events import (
     EffectEnded,
     EvaluationCompleted,
-    EvaluationFailed,
     ExperienceRecorded,
     KernelProposed,
     PlanProposed,
@@ -227,7 +227,7 @@ class EffectRunner:
     async def _predict_kernels(
         self, key: EffectKey, evaluator: Evaluator, request: PredictionRequest
     ) -> Sequence[PredictedLatency]:
-        answer, _ = await self._with_retries(key, lambda: evaluator.predict(request, self._log))
+        answer = await self._with_retries(key, lambda: evaluator.predict(request, self._log))
         if isinstance(answer, InfrastructureFailure):
             raise RoleError(answer.error)
         found = sum(one.latency_ms is not None for one in answer)
@@ -260,12 +260,12 @@ class EffectRunner:
                     return
                 try:
                     async with self._lease_device(run, key, evaluator) as use:
-                        judging = self._judge_kernel(key, evaluator, request, cache_key)
-                        outcome = await use.run_within(judging, lambda error: evaluation_failure(key, error))
-                        told = EffectOutcome(use.add_device_seconds(outcome.events), outcome.blobs)
-                        await self._record_outcome(run, told, beside=use.settlement_events(told.events))
+                        end = await use.run_within(self._judge_kernel(key, evaluator, request))
+                        outcome = evaluation_outcome(key, cache_key, end)
+                        await self._record_outcome(run, outcome, beside=use.settlement_events(end))
                 except RoleError as error:  # no device time is left
-                    await self._record_outcome(run, evaluation_failure(key, error))
+                    end = InfrastructureFailure.of_role(error)
+                    await self._record_outcome(run, evaluation_outcome(key, cache_key, end))
 
     def _lease_device(
         self, run: str, key: EffectKey, evaluator: Evaluator
@@ -307,30 +307,27 @@ class EffectRunner:
         return EffectOutcome((*profile_events(key, evaluation, self._log.get_blob), completed))
 
     async def _judge_kernel(
-        self, key: EffectKey, evaluator: Evaluator, request: EvaluationRequest, cache_key: str
-    ) -> EffectOutcome:
+        self, key: EffectKey, evaluator: Evaluator, request: EvaluationRequest
+    ) -> EvaluationEnd:
         """Evaluate, with as many tries as the retry policy allows."""
 
         async def ask() -> EvaluationAnswer:
             return _at_requested_level(await evaluator.evaluate(request, self._log), request)
 
-        answer, tries = await self._with_retries(key, ask)
-        if isinstance(answer, InfrastructureFailure):
-            return EffectOutcome((EvaluationFailed(key=str(key), error=answer.error, tries=tries),))
-        return evaluation_verdict(key, cache_key, answer)
+        return await self._with_retries(key, ask)
 
     async def _with_retries(
         self, key: EffectKey, ask: Callable[[], Awaitable[T]]
-    ) -> tuple[T | InfrastructureFailure, int]:
-        """Call `ask`, and again after failures that may pass. Return the answer and the number of tries."""
+    ) -> T | InfrastructureFailure:
+        """Call `ask`, and again after failures that may pass; a failure says how often it was tried."""
         tried = 1
         while isinstance(answer := await self._try_once(key, ask), InfrastructureFailure):
             if tried == self.retry.tries or not answer.retryable:
-                break
+                return replace(answer, tries=tried)
             log.warning("evaluation_retried", key=str(key), code=answer.error.code, tried=tried)
             await asyncio.sleep(self.retry.pause_seconds(tried))
             tried += 1
-        return answer, tried
+        return answer
 
     async def _try_once(self, key: EffectKey, ask: Callable[[], Awaitable[T]]) -> T | InfrastructureFailure:
         try:
@@ -350,14 +347,6 @@ class EffectRunner:
         except Exception as error:
             log.exception("evaluator_failed", key=str(key))
             return InfrastructureFailure(internal_error(error), retryable=False)
-
-
-@dataclass(frozen=True, slots=True)
-class InfrastructureFailure:
-    """Why an evaluation reached no verdict, and whether another try may help."""
-
-    error: ErrorInfo
-    retryable: bool
 
 
 def _prediction_request(

@@ -7,6 +7,7 @@ answers every level: what is wrong is wrong. A pass answers requests that compar
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from state.model import Benchmark, Digest, Evaluation, EvaluationRequest, Level, canonical_json, digest_of
 
@@ -16,8 +17,12 @@ SUSPICIOUS_SPEEDUP = 3.0
 """A kernel that is faster than its parent by more than this factor is judged at the level `whole`."""
 
 
+@lru_cache(maxsize=64)
 def code_digest(source: bytes, target: str) -> Digest:
-    """Return the digest that identifies duplicates of a kernel for a target."""
+    """Return the digest that identifies duplicates of a kernel for a target.
+
+    It is remembered: whoever looks an evaluation up and whoever makes it need the same one.
+    """
     from targets.registry import load_target  # not at the top: jails that run references have no targets
 
     return load_target(target).language.code_digest(source)

@@ -1,7 +1,7 @@
 """The problems to optimise: folders under `problems/` with spec, NumPy reference and initial kernel.
 
 This room loads problems, checks their specs and draws their inputs from seeds. Judging a kernel is the job of
-`remote`, simulating one that of `nki_sim`. Problem folders are data and are never on `sys.path`. Open
+`remote`, simulating one that of a target. Problem folders are data and are never on `sys.path`. Open
 `problem.py` first.
 """
 

@@ -98,9 +98,9 @@ class RelationSpec(FrozenModel):
 class WorkSpec(FrozenModel):
     """The operations of the mathematics, as expressions; bytes follow from the arrays.
 
-    FLOPs count for the plain roofline. The elements bound the simulator's engines: `activation_elements` need
-    a function table, `elementwise_elements` any engine except the tensor engine (outputs leaving PSUM
-    included). `matmul_dtype` is the type whose rate the products may use.
+    FLOPs count for the plain roofline. A target's tight bound also counts elements: `activation_elements`
+    need a transcendental function, `elementwise_elements` any operation but a matrix product (outputs of
+    products included). `matmul_dtype` is the type whose rate the products may use.
     """
 
     matmul_flops: SizeExpression = 0

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any
 
-from agent_core.roles import RoleError
 from daemon.calls.budget_ledger import BudgetLedger, HeldTime
 from daemon.calls.errors import no_budget_error
-from state.events import EvaluationCompleted, EvaluationFailed, Event
+from daemon.outcomes import EvaluationEnd, InfrastructureFailure
 from state.model import Amount, Resource, round_seconds
 from state.records import NewEvent
-
-T = TypeVar("T")
 
 
 class DeviceLease:
@@ -27,42 +25,33 @@ class DeviceLease:
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
 
-    async def run_within(self, work: Coroutine[Any, Any, T], otherwise: Callable[[RoleError], T]) -> T:
-        """Do the work within the held time; if that runs out, return the result of `otherwise`."""
+    async def run_within(self, work: Coroutine[Any, Any, EvaluationEnd]) -> EvaluationEnd:
+        """Evaluate within the held time, and add the device seconds that were used to how it ended."""
         if self._time is None:
             return await work
         try:
             async with asyncio.timeout(self._time.seconds):
-                return await work
+                end = await work
         except TimeoutError:
-            return otherwise(no_budget_error(Resource.DEVICE_SECONDS.value))
+            end = InfrastructureFailure.of_role(no_budget_error(Resource.DEVICE_SECONDS.value))
+        return replace(end, device_seconds=self._used_seconds(end))
 
-    def add_device_seconds(self, events: Iterable[Event]) -> tuple[Event, ...]:
-        """Return an evaluation's events; its outcome now carries the device seconds that it used."""
-        return tuple(map(self._with_device_seconds, events)) if self._time is not None else tuple(events)
-
-    def _with_device_seconds(self, event: Event) -> Event:
-        if isinstance(event, EvaluationCompleted | EvaluationFailed):
-            return event.model_copy(update={"device_seconds": self._used_seconds(event)})
-        return event
-
-    def _used_seconds(self, event: EvaluationCompleted | EvaluationFailed) -> float:
+    def _used_seconds(self, end: EvaluationEnd) -> float:
         """Return the seconds: none for a prediction, and all elapsed time if there is no verdict."""
-        if isinstance(event, EvaluationFailed):
+        if isinstance(end, InfrastructureFailure):
             return self._elapsed_seconds()
-        if event.device_seconds is not None:
-            return round_seconds(min(self._limit_seconds(), event.device_seconds))
-        timed = event.evaluation.benchmark
+        if end.device_seconds is not None:
+            return round_seconds(min(self._limit_seconds(), end.device_seconds))
+        timed = end.evaluation.benchmark
         if timed is not None and timed.predicted:
             return 0.0
-        return round_seconds(min(self._limit_seconds(), sum(event.stage_ms.values()) / 1000))
+        return round_seconds(min(self._limit_seconds(), sum(end.stage_ms.values()) / 1000))
 
-    def settlement_events(self, events: Iterable[Event]) -> list[NewEvent]:
-        """Return the settlement of the lease, to be logged with `events`, which carry the seconds used."""
+    def settlement_events(self, end: EvaluationEnd) -> list[NewEvent]:
+        """Return the settlement of the lease, to be logged with the events of this end."""
         if self._till is None or self._time is None:
             return []
-        outcomes = [one for one in events if isinstance(one, EvaluationCompleted | EvaluationFailed)]
-        took = round_seconds(sum(one.device_seconds or 0.0 for one in outcomes))
+        took = round_seconds(end.device_seconds or 0.0)
         time, self._time = self._time, None
         self._settled = True
         return [self._till.hold_settlement(time, Amount(device_seconds=took))]

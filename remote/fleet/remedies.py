@@ -30,7 +30,7 @@ REMEDIES = {
     "other_toolchain": "install the same SDK there as on the others, or take it out of run.hosts",
     "host_calibration": "agentctl host check {host}: the kernel that all hosts time does not work there",
     "weak_jail": "install bubblewrap there, or set daemon.allow_weak_jail, to run kernels of models",
-    "no_sdk": "use a Neuron Deep Learning AMI, or install the SDK there: agentctl host check {host}",
+    "no_sdk": "use an image that has the vendor's SDK, or install it there: agentctl host check {host}",
 }
 """By the code of the error that a host failed with, or of a shortcoming that prevents or limits its use."""
 

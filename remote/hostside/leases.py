@@ -1,4 +1,4 @@
-"""Leases on NeuronCores and CPUs: one file each, locked by the runner of the job that holds it.
+"""Leases on device cores and CPUs: one file each, locked by the runner of the job that holds it.
 
 The lock is an operating system lock (`flock`), so it ends with its holders, whoever they are and however they
 end. The job's step inherits it, so a core is not given away while the step of a killed runner is alive. The

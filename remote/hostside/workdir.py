@@ -5,7 +5,7 @@
     <workdir>/jobs/<key>/            one job: spec.json, inputs/, leases/<client>, lock, attempts, reserve,
                                      result.json when it is over, and work/, the only part a step sees
     <workdir>/trash/                 what is being removed
-    <leases>/core-N, cpu-N           who holds a NeuronCore or a CPU: `leases.py`
+    <leases>/core-N, cpu-N           who holds a device core or a CPU: `leases.py`
 
 All users of the machine share one `<leases>` folder, because they share its cores.
 """

@@ -11,7 +11,7 @@ from remote.judge import tiles
 from seeds.spec import ProblemSpec
 
 LEAST_LIMIT = 1 << 34
-"""Units of `nki_sim.running.work` that a kernel of any problem may take: twice what the largest one needs."""
+"""Units of a simulator's work that a kernel of any problem may take: twice what the largest one needs."""
 
 SLACK = 4
 """A kernel may take this many times the least work of its problem."""

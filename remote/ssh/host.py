@@ -46,7 +46,7 @@ class HostSpec:
                 raise BadHostError(f"{self.address}: workdir {self.workdir!r} names another user's home")
             object.__setattr__(self, "workdir", home)
         if self.cores is not None and (not self.cores or min(self.cores) < 0):
-            raise BadHostError(f"{self.address}: cores must name at least one NeuronCore, counted from 0")
+            raise BadHostError(f"{self.address}: cores must name at least one device core, counted from 0")
 
     @property
     def address(self) -> str:

@@ -75,7 +75,7 @@ async def test_what_was_predicted_is_not_predicted_again(make_evaluator, silu, h
     async def never(*args: object) -> None:
         raise AssertionError("a jail was asked for")
 
-    monkeypatch.setattr(evaluator, "_run_in_jail", never)
+    monkeypatch.setattr(evaluator.judge, "run_tracer", never)
     assert await predicted(evaluator, silu, half, silu.kernel) == first[::-1]
     with pytest.raises(AssertionError):
         await predicted(evaluator, silu, silu.kernel, target="trn1")
@@ -128,17 +128,17 @@ async def test_a_kernel_that_ends_its_jail_takes_no_other_with_it(make_evaluator
 
 async def test_what_many_kernels_ended_is_left_and_asked_again(make_evaluator, silu, half, monkeypatch):
     evaluator = make_evaluator()
-    whole = evaluator._run_in_jail
+    whole = evaluator.judge.run_tracer
 
-    async def nothing(request: bytes, *flags: str):
-        return replace(await whole(b"{}", *flags), answer=b"")
+    async def nothing(tracer, request: bytes, *flags: str):
+        return replace(await whole(tracer, b"{}", *flags), answer=b"")
 
-    monkeypatch.setattr(evaluator, "_run_in_jail", nothing)
+    monkeypatch.setattr(evaluator.judge, "run_tracer", nothing)
     others = [f"{silu.kernel}\n# {number}\n" for number in range(MAX_ENDED_JAILS)]
     *lost, left = await predicted(evaluator, silu, *others, half)
     assert {one.error.code for one in lost} == {"not_traced"}
     assert left.error.code == "no_turn"
-    monkeypatch.setattr(evaluator, "_run_in_jail", whole)
+    monkeypatch.setattr(evaluator.judge, "run_tracer", whole)
     (found,) = await predicted(evaluator, silu, half)
     assert found.latency_ms is not None
 
@@ -148,16 +148,16 @@ async def test_memory_that_other_kernels_used_is_not_held_against_one(
 ):
     evaluator = make_evaluator()
     whole, error = (
-        evaluator._run_in_jail,
+        evaluator.judge.run_tracer,
         LimitError("limit_memory", "tracing needs more memory than is allowed"),
     )
 
-    async def fills(request: bytes, *flags: str):
+    async def fills(tracer, request: bytes, *flags: str):
         first, *rest = request.split(b"\n")
-        result = await whole(first, *flags)
+        result = await whole(tracer, first, *flags)
         return replace(result, answer=result.answer + protocol.error_reply(error) * len(rest))
 
-    monkeypatch.setattr(evaluator, "_run_in_jail", fills)
+    monkeypatch.setattr(evaluator.judge, "run_tracer", fills)
     found = await predicted(evaluator, silu, silu.kernel, half)
     assert all(one.latency_ms is not None for one in found)
 
@@ -189,18 +189,18 @@ async def test_the_halves_of_a_large_request_are_predicted_side_by_side(
     make_evaluator, silu, half, monkeypatch
 ):
     evaluator = make_evaluator(slots=2)
-    whole, at_once, most = evaluator._run_in_jail, 0, 0
+    whole, at_once, most = evaluator.judge.run_tracer, 0, 0
 
-    async def counted(request: bytes, *flags: str):
+    async def counted(tracer, request: bytes, *flags: str):
         nonlocal at_once, most
         at_once += 1
         most = max(most, at_once)
         try:
-            return await whole(request, *flags)
+            return await whole(tracer, request, *flags)
         finally:
             at_once -= 1
 
-    monkeypatch.setattr(evaluator, "_run_in_jail", counted)
+    monkeypatch.setattr(evaluator.judge, "run_tracer", counted)
     found = await predicted(evaluator, silu, *many(silu.kernel, half))
     assert most == 2
     assert found == await predicted(make_evaluator(), silu, silu.kernel, half) * (MIN_SPLIT_KERNELS // 2)
@@ -208,14 +208,14 @@ async def test_the_halves_of_a_large_request_are_predicted_side_by_side(
 
 async def test_what_ends_one_half_ends_the_other(make_evaluator, silu, monkeypatch):
     evaluator = make_evaluator(slots=2)
-    whole, begun = evaluator._run_in_jail, asyncio.Event()
+    whole, begun = evaluator.judge.run_tracer, asyncio.Event()
 
-    async def fails(request: bytes, *flags: str):
+    async def fails(tracer, request: bytes, *flags: str):
         if begun.is_set():
             raise InfrastructureError("jail_start", "the jail did not start")
         begun.set()
-        return await whole(request, *flags)
+        return await whole(tracer, request, *flags)
 
-    monkeypatch.setattr(evaluator, "_run_in_jail", fails)
+    monkeypatch.setattr(evaluator.judge, "run_tracer", fails)
     with pytest.raises(InfrastructureError, match="did not start"):
         await predicted(evaluator, silu, *many(silu.kernel))

@@ -95,7 +95,7 @@ async def test_no_kernel_is_told(evaluator, silu, monkeypatch):
         told.append(request)
         return await run_jailed(program, request, **options)
 
-    monkeypatch.setattr("remote.local.run_jailed", noted)
+    monkeypatch.setattr("remote.judge_service.run_jailed", noted)
     answer = await evaluator.evaluate(silu.request(), silu.blobs)
     assert answer.evaluation.is_correct
     assert told

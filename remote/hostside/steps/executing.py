@@ -1,4 +1,4 @@
-"""Step `execute`: runs a compiled kernel on input sets, on one NeuronCore, without the kernel's Python.
+"""Step `execute`: runs a compiled kernel on input sets, on one device core, without the kernel's Python.
 
 Payload: `artefact` (key of the compiled kernel), `key`, `spec` and `sets` as for `draw`, `shapes` (those
 under which the kernel gets its inputs), `sizes` (bytes of each output), `work` (the simulator's limit of

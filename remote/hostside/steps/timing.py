@@ -1,4 +1,4 @@
-"""Step `benchmark`: one round of timing on one NeuronCore, with several kernels taking turns.
+"""Step `benchmark`: one round of timing on one device core, with several kernels taking turns.
 
 Payload: `artefacts` (keys of compiled kernels: a candidate and what it is compared with), `key`, `spec`,
 `set` and `shapes` as for `execute`, `warmups`, `runs`. Answer: per kernel its samples in milliseconds, in the

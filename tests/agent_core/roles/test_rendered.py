@@ -131,7 +131,9 @@ def test_texts_are_told_each_target_with_its_words_as_they_were():
     path = GOLDEN / "told.json"
     own = builtin_prompts()
     found = {
-        f"{role} {target}": {block.path: hashlib.sha256(block.text.encode()).hexdigest()[:16] for block in told}
+        f"{role} {target}": {
+            block.path: hashlib.sha256(block.text.encode()).hexdigest()[:16] for block in told
+        }
         for role in own.manifest.roles
         for target in own.manifest.targets
         for told in [own.role_blocks(role, target)]

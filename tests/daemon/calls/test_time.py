@@ -28,7 +28,7 @@ from state.events import (
     RunResumed,
 )
 from state.log import EventLog
-from state.model import SYSTEM_STREAM, Amount, PauseCause, Resource, RunStatus, StopReason, digest_of
+from state.model import SYSTEM_STREAM, Amount, Level, PauseCause, Resource, RunStatus, StopReason, digest_of
 from state.records import NewEvent
 from tests.daemon.calls import models
 from tests.support import fakes
@@ -78,8 +78,9 @@ async def test_without_a_cap_nothing_is_held(event_log):
     run = await submitted(event_log)
     assert await till_of(event_log).hold_device(run, "k", 600.0) is None
     async with lease_device(None, run, "k", 600.0) as use:
-        assert await use.run_within(asyncio.sleep(0, "done"), str) == "done"
-        assert use.settlement_events([]) == []
+        end = fakes.judge(fakes.KERNEL.encode(), "trn2", Level.SLICES, {})
+        assert await use.run_within(asyncio.sleep(0, end)) == end
+        assert use.settlement_events(end) == []
     assert event_log.system_state().day is None
 
 
