@@ -156,11 +156,10 @@ class FailedTry(FrozenModel):
 
 
 class SummarizeRequest(FrozenModel):
-    """Asks for the experience in one (slow, fast) pair; `target` is None in requests of older versions."""
+    """Asks for the experience in one (slow, fast) pair."""
 
     key: str
     role: str
-    target: str | None = None
     kind: ExperienceKind
     slow: Candidate
     fast: Candidate

@@ -79,7 +79,7 @@ MakeEffect = Callable[[], Effect]
 
 def _summary_effects(state: RunState, places: Sequence[CandidateSlot]) -> dict[EffectKey, MakeEffect]:
     pairs = memory.curate_pairs(_unique_candidates(state, places), search=state.config.search)
-    return {pair.key: partial(_make_summary_effect, state, pair) for pair in pairs}
+    return {pair.key: partial(_make_summary_effect, pair) for pair in pairs}
 
 
 def _reflection_effects(state: RunState, places: Iterable[CandidateSlot]) -> dict[EffectKey, MakeEffect]:
@@ -90,15 +90,9 @@ def _reflection_effects(state: RunState, places: Iterable[CandidateSlot]) -> dic
     }
 
 
-def _make_summary_effect(state: RunState, pair: memory.KernelPair) -> Effect:
+def _make_summary_effect(pair: memory.KernelPair) -> Effect:
     request = SummarizeRequest(
-        key=str(pair.key),
-        role=pair.key.role,
-        target=state.config.target,
-        kind=pair.kind,
-        slow=pair.slow,
-        fast=pair.fast,
-        plan=pair.plan,
+        key=str(pair.key), role=pair.key.role, kind=pair.kind, slow=pair.slow, fast=pair.fast, plan=pair.plan
     )
     return Effect(pair.key, request)
 

@@ -128,7 +128,6 @@ class SampleRequests:
     def _summarize_request(self) -> SummarizeRequest:
         return SummarizeRequest(
             **self._key_fields("summarizer"),
-            target=self._config.target,
             kind=ExperienceKind.POSITIVE,
             slow=self._parent,
             fast=self._parent,

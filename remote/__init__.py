@@ -1,8 +1,8 @@
-"""Runs and judges kernels: evaluator protocol, jail, judge, embedded evaluator.
+"""Runs and judges kernels: evaluator protocol, jail, judge service, evaluators.
 
 A kernel's Python runs once, in the jail (`sandbox`), and only a program comes out of it. A trusted worker
 process (`worker`, `judge`) does everything else from that program. Search decisions, the event log and
-budgets live elsewhere. Open `evaluator.py` first, then `local.py`.
+budgets live elsewhere. Open `evaluator.py` first, then `judge_service.py`.
 """
 
 from __future__ import annotations

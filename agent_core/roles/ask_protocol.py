@@ -17,11 +17,13 @@ from agent_core.prompting import PromptSet, builtin_prompts
 class TokenBudget:
     """How many tokens the values of a prompt may have together; `count` estimates the tokens of a text.
 
-    `prompts` is the set that the prompt is rendered from; some sections are chosen from it by problem.
+    `prompts` is the set that the prompt is rendered from, for `target`; some sections are chosen from it by
+    problem.
     """
 
     tokens: int
     count: Callable[[str], int]
+    target: str
     prompts: PromptSet = field(default_factory=builtin_prompts)
 
 

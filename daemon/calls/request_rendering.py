@@ -51,7 +51,10 @@ def render_request(
     """
     words = sum(estimate_tokens(block.text) for block in prompts.role_blocks(role, target))
     room = TokenBudget(
-        tokens=max(0, int((bounds.input - words) * share)), count=estimate_tokens, prompts=prompts
+        target=target,
+        tokens=max(0, int((bounds.input - words) * share)),
+        count=estimate_tokens,
+        prompts=prompts,
     )
     blocks = [block for block in prompts.render_role(role, target, fill(room)) if block.text.strip()]
     guide = list(takewhile(lambda block: block.lasts <= TextLifetime.ROUND, blocks[:-1]))

@@ -65,7 +65,7 @@ class Answers:
     asked: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
 
     async def __call__(self, role: str, fill: FillPrompt) -> str:
-        values = fill(TokenBudget(self.tokens, characters, self.prompts))
+        values = fill(TokenBudget(self.tokens, characters, self.target, self.prompts))
         self.prompts.render_role(role, self.target, values)
         self.asked.append((role, values))
         return list(self.answers)[len(self.asked) - 1]
@@ -155,7 +155,6 @@ class Blobs:
         asked = {
             "key": "r1.b0.p0.k0.f0.summarizer",
             "role": "summarizer",
-            "target": "trn2",
             "kind": ExperienceKind.POSITIVE,
             "slow": self.candidate(),
             "fast": self.candidate(fast, id="r1.b0.p0.k0.f0", benchmark=benchmark),

@@ -304,7 +304,7 @@ class ModelProposer:
 
     def _ask(self, target: str) -> AskModel:
         async def ask(role: str, fill: FillPrompt) -> str:
-            values = fill(TokenBudget(60_000, len))
+            values = fill(TokenBudget(60_000, len, target))
             builtin_prompts().render_role(role, target, values)
             return self.model.answer(role, values)
 

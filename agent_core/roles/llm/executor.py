@@ -35,7 +35,7 @@ async def implement_plan(request: ImplementRequest, read: ReadBlob, ask: AskMode
     """
     source = prompt_values.source_of(request.parent, read)
     question = Question(
-        "executor", lambda prompts: _prompt_values(request, read, source, prompts), SHED_ORDER
+        "executor", lambda room: _prompt_values(request, read, source, room.prompts), SHED_ORDER
     )
     language = load_target(request.target).language
     wanted = blocks.kernel_names(source, language)

@@ -104,7 +104,7 @@ async def propose_plan(
     told = [one.id for one in _draw_experiences(request, context, options)]
     elsewhere = {one.technique: one for one in context.techniques}
     question = Question(
-        "planner", lambda prompts: _prompt_values(request, read, options, prompts), SHED_ORDER
+        "planner", lambda room: _prompt_values(request, read, options, room.prompts), SHED_ORDER
     )
     ids = techniques.techniques_by_id(builtin_prompts(), request.target)
 

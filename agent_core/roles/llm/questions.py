@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from agent_core.prompting import PromptSet
 from agent_core.roles import RoleError
 from agent_core.roles.ask_protocol import AskModel, FillPrompt, TokenBudget
 from agent_core.roles.llm.blocks import AnswerFault
@@ -24,8 +23,8 @@ _ANSWER_SHOWN = 6000
 """How many characters of a faulty answer are shown to the model."""
 _MESSAGE = 1000
 
-MakeValues = Callable[[PromptSet], Mapping[str, str | PromptItems]]
-"""Returns the values of a prompt before any are shortened; sections come from the given prompt set."""
+MakeValues = Callable[[TokenBudget], Mapping[str, str | PromptItems]]
+"""Returns the values of a prompt before any are shortened, for the budget's target, from its prompt set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Question:
         """Return the function that fills in the prompt; `fault` is about the faulty answer before, if any."""
 
         def filled(room: TokenBudget) -> Mapping[str, str]:
-            values = {**self.values(room.prompts), "fault": fault}
+            values = {**self.values(room), "fault": fault}
             texts = fit_values(values, self.order, room)
             wanted = room.prompts.manifest.roles[self.role].values
             return {name: texts.get(name, "") for name in wanted}  # other versions may differ

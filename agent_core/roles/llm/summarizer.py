@@ -16,7 +16,7 @@ from agent_core.roles.llm.fitting import PromptItems, ShedStep
 from agent_core.roles.llm.questions import Question, ask_question
 from agent_core.roles.llm.quoting import clean_text, fence_text, single_line
 from agent_core.roles.mechanical import experience_of, speedup_of
-from state.model import Experience, FrozenModel
+from state.model import Candidate, Experience, FrozenModel
 from targets.registry import load_target
 
 SHED_ORDER: tuple[ShedStep, ...] = ()
@@ -43,7 +43,7 @@ async def summarize_pair(request: SummarizeRequest, read: ReadBlob, ask: AskMode
     Raises:
         RoleError: the model's failure, `no_room`, or the fault of the model's second answer.
     """
-    question = Question("summarizer", lambda _: _prompt_values(request, read), SHED_ORDER)
+    question = Question("summarizer", lambda room: _prompt_values(request, read, room.target), SHED_ORDER)
     reply = await ask_question(
         ask, question, lambda answer: last_json(answer, _SummarizerReply, _require_complete)
     )
@@ -82,19 +82,18 @@ def _indent_rows(text: str) -> str:
     return "\n".join(f"    {row.rstrip()}" for row in text.strip("\n").split("\n"))
 
 
-def _prompt_values(request: SummarizeRequest, read: ReadBlob) -> Mapping[str, str | PromptItems]:
+def _prompt_values(request: SummarizeRequest, read: ReadBlob, target: str) -> Mapping[str, str | PromptItems]:
+    fence = load_target(target).language.fence
     return {
         "kind": request.kind.value,
         "technique": single_line(request.plan.technique),
         "speedup": f"{speedup_of(request):.3f}",
-        "slow": _describe_kernel(request, read, fast=False),
-        "fast": _describe_kernel(request, read, fast=True),
+        "slow": _describe_kernel(request.slow, read, fence),
+        "fast": _describe_kernel(request.fast, read, fence),
         "plan": prompt_values.describe_plan(request.plan),
     }
 
 
-def _describe_kernel(request: SummarizeRequest, read: ReadBlob, *, fast: bool) -> str:
-    one = request.fast if fast else request.slow
+def _describe_kernel(one: Candidate, read: ReadBlob, fence: str) -> str:
     head = f"{prompt_values.format_latency(one.benchmark)}, bottleneck {one.bottleneck or 'unknown'}"
-    fence = load_target(request.target).language.fence if request.target else ""
     return f"{head}\n\n{fence_text(prompt_values.source_of(one, read), fence)}"

@@ -17,7 +17,7 @@ ORDER = (ShedStep("old", 2), ShedStep("weak", 0), ShedStep("old", 0))
 
 
 def room(tokens: int) -> TokenBudget:
-    return TokenBudget(tokens, len)
+    return TokenBudget(tokens, len, "trn2")
 
 
 def piece(name: str, number: int) -> str:
