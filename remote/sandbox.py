@@ -14,14 +14,24 @@ import signal
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from remote.deadlock import wait_for_deadlock
 from remote.errors import InfrastructureError
 from remote.jail_backends import JailedProgram, JailLimits, JailStrength, jail_command
 from remote.jail_init import READY_BYTE
 from remote.processes import kill_group, kill_process, read_bounded, start_process
 
 _STDERR_BYTES = 16 << 10
+LOOK_S = 1.0
+LOOKS = 15
+"""Consecutive looks that must find a program asleep, without use of CPU time, before it counts as deadlocked.
+
+A jailed program has its whole request, talks to nobody, and always has a reader for its output. So only a
+timer or a lock of its own can keep it waiting. On a busy machine it would be ready to run or wait for a disk.
+"""
+
+_PROC = Path("/proc")
+_AWAKE = frozenset({"R", "D"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,3 +164,32 @@ async def _read_fd(fd: int, limit: int) -> tuple[bytes, bool]:
         return await read_bounded(stream, limit)
     finally:
         transport.close()
+
+
+async def wait_for_deadlock(session: int) -> None:
+    """Return when all processes of a session slept through `LOOKS` looks. Never return without /proc."""
+    last, times = -1, 0
+    while times < LOOKS:
+        await asyncio.sleep(LOOK_S)
+        used = _sleeping_cpu_ticks(session)
+        times = times + 1 if used is not None and used == last else 0
+        last = -1 if used is None else used
+
+
+def _sleeping_cpu_ticks(session: int) -> int | None:
+    """CPU time of a session's processes, in ticks; None if one is awake or none is visible."""
+    found = [
+        fields
+        for fields in map(_read_stat_fields, _PROC.glob("[0-9]*/stat"))
+        if fields[3:4] == [str(session)]
+    ]
+    if not found or any(fields[0] in _AWAKE for fields in found):
+        return None
+    return sum(int(fields[11]) + int(fields[12]) for fields in found)
+
+
+def _read_stat_fields(stat: Path) -> list[str]:
+    """The fields of /proc/PID/stat after the name: state, parent, group, session, ...; none if it is gone."""
+    with contextlib.suppress(OSError):
+        return stat.read_text(errors="replace").rpartition(")")[2].split()
+    return []

@@ -15,10 +15,43 @@ from datetime import UTC, datetime, timedelta
 
 from remote.errors import InfrastructureError
 from remote.fleet.member import LOGIN, FleetMember, HostDescription
-from remote.fleet.remedies import find_remedy
 from remote.ssh.evaluator import weak_jail_reason
+from remote.ssh.host import HostSpec
 from state.host_status import HostStateName, HostStatus
 from state.model import TRUSTED_AUTHORS, EvaluationRequest
+
+REMEDIES = {
+    "host_unreachable": "see that `{login} true` works: the machine, its SSH server, the network",
+    "link_lost": "nothing while it comes back by itself; else see that `{login} true` works",
+    "slow_login": "`time {login} true` says how long a login takes; look at names that the server looks up "
+    "(UseDNS) and at the files that the shell there reads at start",
+    "slow_host": "see with `{login} uptime` what else runs there; agentctl host check {host} tells more",
+    "host_deadline": "see with `{login} uptime` what else runs there",
+    "host_auth": "see that `{login} true` logs in without a question: the user's name, and the key",
+    "host_key_unknown": "agentctl host trust {host}",
+    "host_key_changed": "if it was set up anew, compare its fingerprint and run agentctl host trust {host}; "
+    "else somebody stands in between",
+    "ssh_config": "mend your ssh_config: `{login} true` reads the same file",
+    "bad_host": "mend its entry in run.hosts",
+    "host_python": "agentctl host setup {host}",
+    "host_full": "free disk there: `{login} df -h` says where it is full",
+    "host_queue": "others use all its cores: wait, or leave it some with `cores` in run.hosts",
+    "host_inputs": "agentctl host setup {host} brings the NumPy that is used here",
+    "quarantined": "see with `{login} uptime` what else runs there; it comes back when its times do",
+    "disagrees": "add a third host, or take one of the two out of run.hosts",
+    "lacks_tag": "give it the tags in run.hosts, or ask for fewer in run.host_tags",
+    "other_toolchain": "install the same SDK there as on the others, or take it out of run.hosts",
+    "host_calibration": "agentctl host check {host}: the kernel that all hosts time does not work there",
+    "weak_jail": "install bubblewrap there, or set daemon.allow_weak_jail, to run kernels of models",
+    "no_sdk": "use an image that has the vendor's SDK, or install it there: agentctl host check {host}",
+}
+"""What to do about a host that is not ready, by the code of its error or of what it lacks.
+
+`{host}` stands for its address, `{login}` for the command with which a person logs in there.
+"""
+
+LOOK = "agentctl host check {host} says what is missing there"
+"""Used where nothing more specific is known."""
 
 READINGS = 16
 """Number of calibration readings kept per host, besides its first."""
@@ -109,7 +142,7 @@ class FleetHost:
         self.heard = datetime.now(UTC)
 
     def set_state(self, state: HostStateName, why: str | None = None, fault: str | None = None) -> None:
-        """Set the host's state; `fault` is the code by which `remedies` finds what to do about it."""
+        """Set the host's state; `fault` is the code by which `REMEDIES` has what to do about it."""
         if (state, why) != (self.state, self.why):
             self.state, self.why, self.since = state, why, datetime.now(UTC)
         self.fault = fault
@@ -187,3 +220,8 @@ class FleetHost:
             ratio=self.ratio,
             compares=self.doubt is None,
         )
+
+
+def find_remedy(code: str, address: str) -> str:
+    """Return what to do about a host with this fault."""
+    return REMEDIES.get(code, LOOK).format(host=address, login=HostSpec.parse(address).login_command)

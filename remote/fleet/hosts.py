@@ -155,7 +155,7 @@ def describe_host(
 
 
 def _find_shortcomings(facts: DeviceFacts) -> Iterator[str]:
-    """Yield the codes (see `remedies`) of what the host lacks but can be used without."""
+    """Yield the codes (see `fleet_host.REMEDIES`) of what the host lacks but can be used without."""
     if facts.is_predicted:
         yield "no_sdk"
     if not facts.has_strong_jail:

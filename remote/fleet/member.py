@@ -21,7 +21,7 @@ class HostDescription:
     `slots` is the number of evaluations it takes at a time. `targets` are the devices whose kernels run
     there, None for all (a simulator). `tags` are other known facts, such as the instance type. `any_author`:
     its jail may hold kernels of any author, not only those that come with the program or that a person wrote.
-    `short` holds codes of what it lacks but can be used without (`remedies.py`).
+    `short` holds codes of what it lacks but can be used without (`fleet_host.REMEDIES`).
     """
 
     device: str

@@ -256,7 +256,7 @@ class HostEvaluator:
             return outcome
         async with run.time_stage("score"):
             try:
-                found = await score.measure_score(steps, run, config, self._judge.workers)
+                found = await score.measure_score(steps, run, config=config, workers=self._judge.workers)
             except score.ScoreError as error:
                 return score.failure_outcome(error)
         if config.use == "gate":

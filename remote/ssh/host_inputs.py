@@ -31,7 +31,7 @@ class HostInputs:
         self._agreed: set[tuple[str, str, str]] = set()
 
     async def verify_inputs(
-        self, steps: EvaluationSteps, spec: ProblemSpec, size: str, sets: Sequence[str]
+        self, steps: EvaluationSteps, spec: ProblemSpec, *, size: str, sets: Sequence[str]
     ) -> None:
         """Have the host draw these sets, unless it did already, and compare their digests.
 
@@ -43,7 +43,7 @@ class HostInputs:
         fresh = [name for name in sets if (steps.address, drawing["key"], name) not in self._agreed]
         if not fresh:
             return
-        own = await self._own_digests(spec, size, drawing["key"], fresh)
+        own = await self._own_digests(spec, size, key=drawing["key"], sets=fresh)
         answer = await steps.run_step("draw", {**drawing, "sets": fresh}, deadline_s=LONG_S)
         told = answer.fields.get("digests")
         wrong = [name for name in fresh if _answered_digests(told, name) != list(own[name])]
@@ -56,7 +56,9 @@ class HostInputs:
             raise HostInputsError(text)
         self._agreed |= {(steps.address, drawing["key"], name) for name in fresh}
 
-    async def _own_digests(self, spec: ProblemSpec, size: str, key: str, sets: Sequence[str]) -> InputDigests:
+    async def _own_digests(
+        self, spec: ProblemSpec, size: str, *, key: str, sets: Sequence[str]
+    ) -> InputDigests:
         path = self._folder / f"{key}.json"
         known = _read_digests(path)
         missing = tuple(name for name in sets if name not in known)

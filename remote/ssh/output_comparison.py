@@ -63,17 +63,19 @@ class OutputComparer:
             judged = await asyncio.to_thread(_select_judged_sets, run, found, sets)
         wanted = [*judged, *(name for name in wholes if name not in judged and _compares_whole(name, judged))]
         async with run.time_stage("draw"):
-            await self._draws.verify_inputs(steps, run.problem.spec, run.request.size, wanted)
+            await self._draws.verify_inputs(steps, run.problem.spec, size=run.request.size, sets=wanted)
         async with run.time_stage("execute"):
-            ran = await _execute_sets(run, steps, compiled, wanted)
+            ran = await _execute_sets(run, steps, compiled=compiled, sets=wanted)
         async with run.time_stage("compare"):
-            pieces, seed = self._select_pieces(run, compiled, ran, (judged, wholes))
+            pieces, seed = self._select_pieces(run, compiled, ran=ran, asked=(judged, wholes))
             with TemporaryDirectory(prefix="nki-shown-") as folder:
                 path = Path(folder) / "pieces.bin"
                 while True:
-                    path.write_bytes(await _fetch_pieces(run, steps, ran, seed, pieces))
+                    path.write_bytes(await _fetch_pieces(run, steps, ran=ran, seed=seed, pieces=pieces))
                     told = HostOutputs(file=str(path), pieces=tuple(pieces), seed=seed, ended=ran.ended)
-                    outcome = await self._judge_pieces(run, found, told, compiled, address=steps.address)
+                    outcome = await self._judge_pieces(
+                        run, found, told=told, compiled=compiled, address=steps.address
+                    )
                     if isinstance(outcome, JudgeOutcome):
                         return outcome
                     pieces = _request_full_pieces(run, pieces, outcome.places)
@@ -82,6 +84,7 @@ class OutputComparer:
         self,
         run: EvaluationContext,
         compiled: CompiledKernel,
+        *,
         ran: _Execution,
         asked: tuple[Sequence[str], Sequence[str]],
     ) -> tuple[list[OutputPiece], str]:
@@ -99,9 +102,9 @@ class OutputComparer:
         self,
         run: EvaluationContext,
         found: ReferenceFiles,
+        *,
         told: HostOutputs,
         compiled: CompiledKernel,
-        *,
         address: str,
     ) -> JudgeOutcome | PiecesNeeded:
         try:
@@ -150,7 +153,7 @@ def _select_judged_sets(run: EvaluationContext, found: ReferenceFiles, sets: Seq
 
 
 async def _execute_sets(
-    run: EvaluationContext, steps: EvaluationSteps, compiled: CompiledKernel, sets: Sequence[str]
+    run: EvaluationContext, steps: EvaluationSteps, *, compiled: CompiledKernel, sets: Sequence[str]
 ) -> _Execution:
     """Run the kernel on these sets on the host, in order, until it fails on one."""
     from remote.judge import work_limits
@@ -215,7 +218,12 @@ def parse_kernel_fault(told: Any) -> tuple[Verdict, ErrorInfo]:
 
 
 async def _fetch_pieces(
-    run: EvaluationContext, steps: EvaluationSteps, ran: _Execution, seed: str, pieces: Sequence[OutputPiece]
+    run: EvaluationContext,
+    steps: EvaluationSteps,
+    *,
+    ran: _Execution,
+    seed: str,
+    pieces: Sequence[OutputPiece],
 ) -> bytes:
     """Fetch pieces from the host; they are requested by output, whichever job computed it."""
     if not pieces:

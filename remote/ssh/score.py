@@ -82,7 +82,7 @@ def percentiles(samples: Sequence[float]) -> dict[str, float]:
 
 
 async def measure_score(
-    steps: EvaluationSteps, run: EvaluationContext, config: ScoreConfig, workers: WorkerPool
+    steps: EvaluationSteps, run: EvaluationContext, *, config: ScoreConfig, workers: WorkerPool
 ) -> EndToEndScore:
     """Run the command on the host for a candidate and, in turns, for the problem's first kernel.
 

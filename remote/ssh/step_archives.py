@@ -22,7 +22,7 @@ _REMOTE = Path(remote.__file__).parent
 _SEEDS = Path(seeds.__file__).parent
 
 _JUDGE = (
-    *(_REMOTE / name for name in ("deadlock.py", "errors.py", "jail_init.py", "processes.py", "sandbox.py")),
+    *(_REMOTE / name for name in ("errors.py", "jail_init.py", "processes.py", "sandbox.py")),
     *(_REMOTE / name for name in ("jail_backends.py", "judge/sketch.py", "judge/spans.py", "judge/suite.py")),
     *(_SEEDS / name for name in ("distributions.py", "errors.py", "inputs.py")),
 )

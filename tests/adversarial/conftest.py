@@ -19,7 +19,7 @@ import remote.local
 import remote.pool
 import seeds
 import targets.nki.tracer
-from remote import deadlock
+from remote import sandbox
 from remote.jail_backends import JailLimits
 from remote.judge_service import JudgeService
 from remote.local import LocalEvaluator
@@ -48,8 +48,8 @@ async def _start(start, python: str, *command: str, **options) -> Process:
 
 LIMITS = (
     (targets.nki.tracer, "MAX_INSTRUCTIONS", MAX_INSTRUCTIONS),
-    (deadlock, "LOOK_S", 0.1),
-    (deadlock, "LOOKS", 8),
+    (sandbox, "LOOK_S", 0.1),
+    (sandbox, "LOOKS", 8),
     (remote.pool, "start_process", partial(_start, remote.pool.start_process)),
 )
 """What is endless ends sooner with these: (module, name, value)."""

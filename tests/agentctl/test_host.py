@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from daemon import exits
-from remote.fleet.remedies import find_remedy
+from remote.fleet.fleet_host import find_remedy
 from remote.ssh.host_setup import find_script
 from state.host_status import HostStatus, publish_host_status
 from tests.support.sshd import Sshd

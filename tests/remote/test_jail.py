@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from remote import deadlock, jail_backends, sandbox
+from remote import jail_backends, sandbox
 from remote.errors import InfrastructureError
 from remote.jail_backends import JailedProgram, JailLimits, JailStrength, jail_strength
 from remote.sandbox import JailResult, run_jailed
@@ -75,8 +75,8 @@ async def test_request_and_answer(attack):
 
 @in_each_jail_slowly
 async def test_what_waits_for_ever_is_ended_and_told_from_what_computes(attack, monkeypatch):
-    monkeypatch.setattr(deadlock, "LOOK_S", 0.05)
-    monkeypatch.setattr(deadlock, "LOOKS", 30)
+    monkeypatch.setattr(sandbox, "LOOK_S", 0.05)
+    monkeypatch.setattr(sandbox, "LOOKS", 30)
     result = await attack("import time\ntime.sleep(1000)", cpu_s=1)
     assert (result.asleep, result.was_killed, result.cpu_exhausted) == (True, False, False)
     busy = "import time\nend = time.process_time() + 1\nwhile time.process_time() < end: pass\nanswer(1)"
@@ -85,10 +85,10 @@ async def test_what_waits_for_ever_is_ended_and_told_from_what_computes(attack, 
 
 
 async def test_nobody_counts_as_asleep_where_nobody_can_look(monkeypatch, tmp_path):
-    monkeypatch.setattr(deadlock, "_PROC", tmp_path)
-    monkeypatch.setattr(deadlock, "LOOK_S", 0.001)
+    monkeypatch.setattr(sandbox, "_PROC", tmp_path)
+    monkeypatch.setattr(sandbox, "LOOK_S", 0.001)
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(deadlock.wait_for_deadlock(1), 0.05)
+        await asyncio.wait_for(sandbox.wait_for_deadlock(1), 0.05)
 
 
 async def test_environment_holds_no_secret(attack, monkeypatch):
@@ -237,7 +237,7 @@ async def test_ignoring_the_cpu_signal_does_not_help(attack):
 
 @in_each_jail_slowly
 async def test_sleeping_ends_by_the_clock(attack, processes, monkeypatch):
-    monkeypatch.setattr(deadlock, "LOOK_S", 10.0)  # the clock ends it first
+    monkeypatch.setattr(sandbox, "LOOK_S", 10.0)  # the clock ends it first
     with pytest.raises(InfrastructureError) as caught:
         await attack("import time\ntime.sleep(600)", wall_s=1)
     assert caught.value.code == "jail_deadline"
