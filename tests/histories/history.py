@@ -161,12 +161,13 @@ _OF_THE_MACHINE = (
 def story(history: History) -> dict[str, Any]:
     """Return what was asked and answered and what became of it, whenever and in whatever order it came."""
     told = {key: _shared(event) for event in history.events if (key := idempotency_key(event)) is not None}
-    last = history.states()[-1]
+    last = history.states()[-1].model_copy(update={"prompts": None})
     return told | {"the last state": state_hash(last), "all decisions": last.decision_digest}
 
 
 def _shared(event: Event) -> Any:
-    content = event.model_dump(mode="json", exclude={"code_version"})
+    # The version of the prompts is that of this program; what is rendered of them is in the calls' requests.
+    content = event.model_dump(mode="json", exclude={"code_version", "prompts"})
     if isinstance(event, EffectEnded | CallEnded | ProfileRecorded):
         for name in _OF_THE_MACHINE:
             content.pop(name, None)
