@@ -1,12 +1,12 @@
 """Chaos: the daemon under a real systemd, struck at random while runs go on, beside an undisturbed twin.
 
 `python benchmarks/chaos.py [--seconds S | --hours H] [--runs N] [--seed S] [--json]` boots a machine
-(`benchmarks.booted`; needs root), installs the service, keeps N runs active and strikes the daemon at random
-moments: SIGKILL, SIGTERM, a freeze that the watchdog ends, `systemctl restart`. Every event that was seen
-in the log before a strike must be there in the end, no effect may have two outcomes, the log must prove
-itself, and every run must end in the semantic state, and with the best kernel, of the same run in a home of
-its own that nobody struck. A strike costs what the service was down, and what was under way and is done anew.
-The last full result is kept in `benchmarks/results/chaos.json`.
+(`tests.support.booted_systemd`; needs root), installs the service, keeps N runs active and strikes the daemon
+at random moments: SIGKILL, SIGTERM, a freeze that the watchdog ends, `systemctl restart`. Every event that
+was seen in the log before a strike must be there in the end, no effect may have two outcomes, the log must
+prove itself, and every run must end in the semantic state, and with the best kernel, of the same run in a
+home of its own that nobody struck. A strike costs what the service was down, and what was under way and is
+done anew. The last full result is kept in `benchmarks/results/chaos.json`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that b
 
 import seeds  # noqa: E402 - the path is set above
 from agentctl.systemd_unit import UNIT_NAME, ServiceScope, ServiceUnit  # noqa: E402
-from benchmarks.booted import Booted, booted, eventually, why_not  # noqa: E402
 from daemon.command_models import Submit, run_id  # noqa: E402
 from daemon.config import DaemonConfig  # noqa: E402
 from daemon.home_owner import create_workers, serve_runs  # noqa: E402
@@ -47,6 +46,7 @@ from state.model import RunConfig, SearchConfig  # noqa: E402
 from state.reader import LogReader  # noqa: E402
 from state.records import RecordedEvent  # noqa: E402
 from state.verify import verify_log  # noqa: E402
+from tests.support.booted_systemd import BootedSystem, boot_systemd, find_obstacle, wait_until  # noqa: E402
 
 PROBLEMS = ("silu", "swiglu", "matmul")
 SEARCH = SearchConfig(beam=2, plans=2, rounds=2, within_percent=0, reuse=False)
@@ -94,7 +94,7 @@ class Seen:
         while page := reader.read(after=len(self.hashes), limit=PAGE):
             self.hashes += [item.hash for item in page]
 
-    def lost(self, reader: LogReader) -> int:
+    def count_lost(self, reader: LogReader) -> int:
         """Return how many of them are not there any more."""
         now = Seen()
         now.look(reader)
@@ -120,7 +120,7 @@ class Chaos:
 
     def __init__(
         self,
-        machine: Booted,
+        machine: BootedSystem,
         *,
         runs: int,
         seed: int,
@@ -140,7 +140,7 @@ class Chaos:
     def install(self) -> None:
         self.machine.write(f"/etc/systemd/system/{UNIT_NAME}.d/chaos.conf", SETTINGS)
         self.machine.run(Path(sys.executable).with_name("agentctl"), "service", "install")
-        eventually(self._up, "the service is up")
+        wait_until(self._up, "the service is up")
 
     def go_on(self, kinds: Iterator[str], *, seconds: float) -> None:
         """Strike with each of `kinds`, as long as `seconds` last; then let all runs end."""
@@ -151,13 +151,13 @@ class Chaos:
             self._keep_busy()
             time.sleep(self._random.uniform(*self._pause_seconds))
             self._strike(kind)
-        eventually(lambda: not self._active(), "all runs end", seconds=PATIENCE_SECONDS)
+        wait_until(lambda: not self._active(), "all runs end", seconds=PATIENCE_SECONDS)
 
     def _keep_busy(self) -> None:
         while self._active() < self._at_a_time:
             self.runs.append(submit(self.home, self._configs(len(self.runs))))
 
-    def submitted(self) -> list[RunConfig]:
+    def submitted_configs(self) -> list[RunConfig]:
         """Return the configurations of all runs."""
         return [self._configs(number) for number in range(len(self.runs))]
 
@@ -173,7 +173,7 @@ class Chaos:
         started, at = time.monotonic(), time.time()
         for arguments in STRIKES[kind]:
             self.machine.run("systemctl", *arguments)
-        eventually(lambda: self._up() and self._invocation() != before, f"up again after {kind}")
+        wait_until(lambda: self._up() and self._invocation() != before, f"up again after {kind}")
         self.strikes.append(Strike(kind, at, time.monotonic() - started))
 
     def _invocation(self) -> str:
@@ -224,7 +224,7 @@ def _all_ended(log: EventLog, runs: Sequence[str]) -> bool:
     return all(log.run_seq(run) > 0 and log.run_state(run).has_ended for run in runs)
 
 
-def undisturbed(configs: Sequence[RunConfig], home: Path) -> list[tuple[str, str | None]]:
+def run_undisturbed(configs: Sequence[RunConfig], home: Path) -> list[tuple[str, str | None]]:
     """Return the ends of the same runs in `home`, one of their own, hosted by this process."""
 
     async def host(runs: Sequence[str]) -> None:
@@ -247,10 +247,10 @@ def report(chaos: Chaos, twins: Path) -> dict[str, Any]:
     """Return what came of it; `same` counts the runs that ended as those of the home `twins` did."""
     home = chaos.home
     with LogReader.open(home) as reader:
-        items, lost = everything(reader), chaos.seen.lost(reader)
+        items, lost = everything(reader), chaos.seen.count_lost(reader)
         found = ends(reader, chaos.runs)
     again = charge(chaos.strikes, items)
-    wanted = undisturbed(chaos.submitted(), twins)
+    wanted = run_undisturbed(chaos.submitted_configs(), twins)
     down = [one.down_seconds for one in chaos.strikes]
     repeated = [one.repeated_seconds for one in chaos.strikes]
     return {
@@ -311,12 +311,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", action="store_true", help=f"write the result to {RESULT.name}")
     parser.add_argument("--evidence", type=Path, help="a new folder for both homes, should it be unsound")
     given = parser.parse_args(arguments)
-    if reason := why_not():
+    if reason := find_obstacle():
         print(f"chaos: {reason}", file=sys.stderr)
         return 2
     configure_logging("warning")
     seconds = given.hours * 3600 if given.hours else given.seconds
-    with booted() as machine, tempfile.TemporaryDirectory(prefix="twins-") as folder:
+    with boot_systemd() as machine, tempfile.TemporaryDirectory(prefix="twins-") as folder:
         chaos = Chaos(machine, runs=given.runs, seed=given.seed)
         chaos.install()
         chaos.go_on(kinds_of(random.Random(given.seed)), seconds=seconds)

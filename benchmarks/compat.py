@@ -27,7 +27,7 @@ Kind = Callable[[argparse.Namespace, Limits], list[outcome.Outcome]]
 
 def _pairs(find: Callable[[Path], object]) -> Kind:
     def run(options: argparse.Namespace, limits: Limits) -> list[outcome.Outcome]:
-        chosen = [pair for pair in find(options.corpus) if sources.wanted(pair.name, options.only)]  # type: ignore[attr-defined]
+        chosen = [pair for pair in find(options.corpus) if sources.is_selected(pair.name, options.only)]  # type: ignore[attr-defined]
         return pairs.outcomes(
             chosen, target=options.target, seeds=options.seeds, limits=limits, jobs=options.jobs
         )

@@ -29,7 +29,6 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULT = Path(__file__).parent / "results" / "event_log.json"
 sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that both spellings work
 
-from benchmarks.workload import Script, Step  # noqa: E402 - the path is set above
 from state import queries, schema, snapshots  # noqa: E402
 from state.appender import prepare_append  # noqa: E402
 from state.chain import GENESIS, ChainVerifier  # noqa: E402
@@ -39,6 +38,7 @@ from state.opening import open_log, settle_log  # noqa: E402
 from state.reader import LogReader  # noqa: E402
 from state.records import NewEvent  # noqa: E402
 from state.upcast import decode_event  # noqa: E402
+from tests.support.scripted_runs import ScriptedRun, Step  # noqa: E402 - the path is set above
 
 CALLERS = (1, 8, 32)
 SLOTS = 8
@@ -53,7 +53,9 @@ HAVE_EVENTSOURCING = importlib.util.find_spec("eventsourcing") is not None
 
 def payloads(count: int) -> list[str]:
     """The JSON of a run's events, repeated to `count`."""
-    texts = [step.event.model_dump_json() for step in Script(rounds=20, slots=SLOTS, plans=PLANS).steps()]
+    texts = [
+        step.event.model_dump_json() for step in ScriptedRun(rounds=20, slots=SLOTS, plans=PLANS).steps()
+    ]
     return [texts[n % len(texts)] for n in range(count)]
 
 
@@ -63,16 +65,19 @@ def payloads(count: int) -> list[str]:
 def phases(callers: int, rounds: int) -> Iterator[list[list[NewEvent]]]:
     """What `callers` lanes append side by side, a phase per barrier; lanes of `SLOTS` share a run."""
     lanes = min(callers, SLOTS)
-    scripts = {f"run{n}": Script(seed=n, slots=lanes, plans=PLANS) for n in range(callers // lanes)}
+    scripts = {f"run{n}": ScriptedRun(seed=n, slots=lanes, plans=PLANS) for n in range(callers // lanes)}
 
     def together(steps: dict[str, list[list[Step]]]) -> list[list[NewEvent]]:
         return [[NewEvent(run, step.event) for step in lane] for run, some in steps.items() for lane in some]
 
     yield together({run: [list(script.beginning())] for run, script in scripts.items()})
     for number in range(1, rounds + 1):
-        yield together({run: [[script.opening(number)]] for run, script in scripts.items()})
+        yield together({run: [[script.start_round(number)]] for run, script in scripts.items()})
         yield together(
-            {run: [list(script.lane(number, k)) for k in range(lanes)] for run, script in scripts.items()}
+            {
+                run: [list(script.slot_steps(number, k)) for k in range(lanes)]
+                for run, script in scripts.items()
+            }
         )
         yield together({run: [list(script.closing(number))] for run, script in scripts.items()})
 
@@ -147,7 +152,7 @@ def insert_rate(connection: sqlite3.Connection, rows: Sequence[tuple[object, ...
 
 def history(events: int) -> Iterator[tuple[str, Event]]:
     """A log's events: runs of some 4,000, one after the other."""
-    scripts = (Script(seed=n, rounds=20, slots=SLOTS, plans=PLANS) for n in range(1_000_000))
+    scripts = (ScriptedRun(seed=n, rounds=20, slots=SLOTS, plans=PLANS) for n in range(1_000_000))
     runs = ((f"run{n}", step.event) for n, script in enumerate(scripts) for step in script.steps())
     return islice(runs, events)
 

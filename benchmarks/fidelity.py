@@ -64,16 +64,16 @@ def main(argv: list[str] | None = None) -> int:
         fit.chosen(options.constants)
         chosen = [case for case in _cases(options) if not options.only or options.only in case.name]
     except cases.CaseError as error:
-        return _refused(str(error))
+        return _refuse(str(error))
     if not chosen:
-        return _refused("nothing to compare: give --data or --pairs with kernels of this target")
+        return _refuse("nothing to compare: give --data or --pairs with kernels of this target")
     with _programs(options.programs) as programs:
-        result = _compared(options, chosen, programs)
+        result = _compare_kernels(options, chosen, programs)
     print(json.dumps(result) if options.json else "\n".join(_lines(options, result)))
     return int(result["failed"] > 0)
 
 
-def _compared(options: argparse.Namespace, chosen: list[cases.Case], programs: Path) -> dict[str, Any]:
+def _compare_kernels(options: argparse.Namespace, chosen: list[cases.Case], programs: Path) -> dict[str, Any]:
     outcomes = runs.outcomes(
         chosen,
         programs=programs,
@@ -88,7 +88,7 @@ def _compared(options: argparse.Namespace, chosen: list[cases.Case], programs: P
         with fit.Timer(good, programs, options.jobs, fit.chosen(options.constants)) as timer:
             curves = fit.Curves.of(timer, _tell)
             if options.fit:
-                result["fit"] = fit.fitted(timer, curves, tell=_tell)
+                result["fit"] = fit.fit_constants(timer, curves, tell=_tell)
             if options.leave_one_out:
                 result["leave_one_out"] = fit.leave_one_out(timer, curves, tell=_tell)
     return result
@@ -124,7 +124,7 @@ def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _refused(why: str) -> int:
+def _refuse(why: str) -> int:
     print(f"fidelity: {why}", file=sys.stderr)
     return 2
 

@@ -55,8 +55,8 @@ from state.model import (  # noqa: E402
 )
 from tests.support.blobs import Blobs  # noqa: E402
 from tests.support.netns import Machine  # noqa: E402
-from tests.support.proxy import Proxy  # noqa: E402
-from tests.support.sshd import descendants, trusted  # noqa: E402
+from tests.support.sshd import descendants, trust_host  # noqa: E402
+from tests.support.tcp_proxy import Proxy  # noqa: E402
 
 ONE_WAY_S = 0.0005
 ALONE = 5
@@ -170,7 +170,7 @@ async def machines(folder: Path, count: int) -> AsyncIterator[list[tuple[Machine
 
 
 async def jobs_of(machine: Machine, link: Counted, home: Path, **options: Any) -> JobClient:
-    return JobClient(await trusted(machine.sshd.link(home, port=link.port, cores=(0,)), home), **options)
+    return JobClient(await trust_host(machine.sshd.link(home, port=link.port, cores=(0,)), home), **options)
 
 
 async def measure(hosts: int, jobs: int, seconds: float) -> Row:
@@ -251,7 +251,7 @@ async def _nap(fleet: Fleet, count: int) -> None:
     ))  # fmt: skip
 
 
-async def transferred() -> dict[str, float]:
+async def measure_transfers() -> dict[str, float]:
     """Return the kilobytes that go over the link for the first and for a repeated candidate of a problem."""
     silu = seeds.load_problem("silu")
     other = silu.kernel + "\n# another candidate\nANOTHER = 1\n"
@@ -324,7 +324,7 @@ async def run(hosts: Sequence[int], jobs: int, seconds: float) -> dict[str, Any]
         "load": load,
         "rows": [asdict(one) for one in rows],
         "alone": await alone(seconds),
-        "transferred": await transferred(),
+        "transferred": await measure_transfers(),
     }
 
 

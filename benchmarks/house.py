@@ -2,6 +2,7 @@
 
     python benchmarks/house.py             # a table: figure, value, aim, whether the aim is met
     python benchmarks/house.py --json      # one JSON object; it also names the modules behind a count
+    python benchmarks/house.py --tests     # names of functions in tests and benchmarks
     python benchmarks/house.py --root DIR  # another checkout
 
 The figures come from the syntax trees of product code: the folders in `ROOMS`, without `EXCLUDED_FOLDERS` and
@@ -40,6 +41,9 @@ ROOMS = (
     "agentctl",
 )
 EXCLUDED_FOLDERS = ("seeds/problems", "seeds/template", "nki_sim/shims")
+TEST_FOLDERS = ("tests", "benchmarks")
+EXCLUDED_TEST_FOLDERS = ("tests/support/neuron_sdk", "benchmarks/user_kernels", "benchmarks/ladder")
+"""Stand-ins that have the names of what they stand for, and kernels."""
 KERNEL_PACKAGES = frozenset({"nki", "neuronxcc"})
 """A file that imports one of these as it is loaded is a kernel."""
 
@@ -100,6 +104,7 @@ AIMS: Mapping[str, Aim] = {
 }
 
 LABELS: Mapping[str, str] = {
+    "helpers": "functions in tests and benchmarks",
     "one_word_percent": "one-word function names, %",
     "participle_percent": "bare participles, %",
     "keyword_only_percent": "keyword-only from the 4th parameter on, %",
@@ -158,20 +163,22 @@ class Figure:
 # -- files -----------------------------------------------------------------------------------------
 
 
-def list_sources(root: Path) -> Iterator[PurePosixPath]:
-    """The Python files of the rooms, relative to `root`."""
-    for room in ROOMS:
-        for path in sorted((root / room).rglob("*.py")):
+def list_sources(root: Path, folders: Iterable[str], excluded: Iterable[str]) -> Iterator[PurePosixPath]:
+    """The Python files of these folders, relative to `root`."""
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*.py")):
             relative = PurePosixPath(path.relative_to(root).as_posix())
-            if not any(relative.is_relative_to(folder) for folder in EXCLUDED_FOLDERS):
+            if not any(relative.is_relative_to(other) for other in excluded):
                 yield relative
 
 
-def load_modules(root: Path) -> tuple[list[Module], dict[str, str]]:
-    """The product modules, and for each file that cannot be read or parsed the reason."""
+def load_modules(
+    root: Path, folders: Iterable[str] = ROOMS, excluded: Iterable[str] = EXCLUDED_FOLDERS
+) -> tuple[list[Module], dict[str, str]]:
+    """The modules, by default those of the product, and for each file that cannot be parsed the reason."""
     modules: list[Module] = []
     failures: dict[str, str] = {}
-    for path in list_sources(root):
+    for path in list_sources(root, folders, excluded):
         try:
             source = (root / path).read_bytes()
             module = Module(path, len(source.splitlines()), ast.parse(source))
@@ -367,6 +374,20 @@ def measure_modules(modules: Sequence[Module]) -> list[Figure]:
     ]
 
 
+def measure_tests(modules: Sequence[Module]) -> list[Figure]:
+    """The names of helpers in tests and benchmarks; a test's own name is a sentence, and not counted."""
+    names = [
+        name
+        for function in list_functions(modules)
+        if (name := strip_name(function.name)) and not name.startswith("test_")
+    ]
+    return [
+        Figure("helpers", len(names)),
+        Figure("one_word_percent", compute_percent([is_one_word(name) for name in names])),
+        Figure("participle_percent", compute_percent([is_participle(name) for name in names])),
+    ]
+
+
 # -- output ----------------------------------------------------------------------------------------
 
 
@@ -407,13 +428,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--root", type=Path, default=ROOT, help="the checkout to measure (default: this one)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--tests", action="store_true", help="measure tests and benchmarks instead")
     options = parser.parse_args(argv)
-    modules, failures = load_modules(options.root)
+    tests = (TEST_FOLDERS, EXCLUDED_TEST_FOLDERS)
+    modules, failures = load_modules(options.root, *(tests if options.tests else ()))
     for path, reason in failures.items():
         print(f"house: {path} is left out: {reason}", file=sys.stderr)
     if not modules:
-        parser.error(f"no product code under {options.root}")
-    figures = measure_modules(modules)
+        parser.error(f"no {'tests' if options.tests else 'product code'} under {options.root}")
+    figures = measure_tests(modules) if options.tests else measure_modules(modules)
     print(json.dumps(encode_figures(figures)) if options.json else "\n".join(format_table(figures)))
     return 0
 

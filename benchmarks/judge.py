@@ -86,7 +86,7 @@ def cases(only: str) -> Iterator[Case]:
             yield Case(problem, problem.kernel.replace(old, new), wrong)
 
 
-async def judged(evaluator: LocalEvaluator, case: Case, options: argparse.Namespace) -> dict[str, Any]:
+async def judge_kernel(evaluator: LocalEvaluator, case: Case, options: argparse.Namespace) -> dict[str, Any]:
     """Judge one kernel."""
     data = [*case.problem.files.values(), case.source.encode()]
     request = EvaluationRequest(
@@ -130,7 +130,7 @@ async def measure(options: argparse.Namespace, home: Path) -> list[dict[str, Any
     rows = []
     try:
         for case in cases(options.only):
-            rows.append(await judged(evaluator, case, options))
+            rows.append(await judge_kernel(evaluator, case, options))
             print(line(rows[-1]), file=sys.stderr if options.json else sys.stdout, flush=True)
     finally:
         await evaluator.aclose()

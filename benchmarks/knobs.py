@@ -29,7 +29,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that both spellings work
 
-from benchmarks.surface.programs import Found, Table, predicted, table_of  # noqa: E402
+from benchmarks.surface.programs import Found, Table, predict_point, table_of  # noqa: E402
 from benchmarks.surface.rewriting import rewritten  # noqa: E402
 from benchmarks.surface.told import STAGES, optima, spaces  # noqa: E402
 from benchmarks.surface.workloads import WORKLOADS  # noqa: E402
@@ -104,10 +104,10 @@ def exhaustive(name: str, target: str, clock: Clock) -> dict[str, Any]:
         "near_percent": 100 * sum(one.ms <= near_ms for one in table.found.values()) / len(table.found),
         "budget": budget,
         "searched": [
-            _near(_latencies(searched(graph, endless, budget, table.of, seed=seed)), near_ms)
+            _near(_latencies(search_points(graph, endless, budget, table.of, seed=seed)), near_ms)
             for seed in range(clock.seeds)
         ],
-        "drawn": [_near(_drawn(graph, budget, table, seed), near_ms) for seed in range(clock.seeds)],
+        "drawn": [_near(_draw_latencies(graph, budget, table, seed), near_ms) for seed in range(clock.seeds)],
     }
 
 
@@ -115,7 +115,7 @@ def _latencies(history: Sequence[TriedBatch]) -> list[float]:
     return [trial.ms for tried in history for trial in tried.trials if trial.ms is not None]
 
 
-def _drawn(graph: Graph, count: int, table: Table, seed: int) -> list[float]:
+def _draw_latencies(graph: Graph, count: int, table: Table, seed: int) -> list[float]:
     first, rng = default_ir(graph), Random(seed)
     return [table.of(sample_ir(first, rng)).ms for _ in range(count)]
 
@@ -126,8 +126,8 @@ def _near(latencies: Sequence[float], near_ms: float) -> dict[str, Any]:
     return {"best_ms": min(latencies), "evaluations": len(latencies), "near_after": after}
 
 
-def searched(
-    graph: Graph, clock: Clock, most: int, look: Look = predicted, *, seed: int = 0
+def search_points(
+    graph: Graph, clock: Clock, most: int, look: Look = predict_point, *, seed: int = 0
 ) -> list[TriedBatch]:
     """What the search tries, up to so many points. The default comes first."""
     best, engine = look(default_ir(graph))
@@ -158,16 +158,16 @@ def search(name: str, target: str, clock: Clock) -> dict[str, Any]:
     for key, item in starts.items():
         with suppress(KnobError):  # a variant that fits nowhere
             if not clock.is_over():
-                defaults[key] = predicted(default_ir(item)).ms
+                defaults[key] = predict_point(default_ir(item)).ms
     chosen = min(defaults, key=defaults.__getitem__, default=None)
     half = replace(clock, until=(time.monotonic() + clock.until) / 2)
-    told = {IDENTITY: _told(searched(graph, half, clock.evaluations))}
+    told = {IDENTITY: _summarize_history(search_points(graph, half, clock.evaluations))}
     if chosen is not None:
-        told[chosen] = _told(searched(starts[chosen], clock, clock.evaluations))
+        told[chosen] = _summarize_history(search_points(starts[chosen], clock, clock.evaluations))
     return {"defaults_ms": defaults, "found": told}
 
 
-def _told(history: Sequence[TriedBatch]) -> dict[str, Any]:
+def _summarize_history(history: Sequence[TriedBatch]) -> dict[str, Any]:
     best = best_trial(history)
     assert best is not None
     return {

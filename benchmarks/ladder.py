@@ -11,8 +11,7 @@ on. Nothing tells it what the next rung does. While it searches it predicts a pr
 (`--search-rows`); what fits on the chip is checked at the full size, and the latency that it reports is that
 of the full size.
 
-All latencies are predicted. The last full result (`--json`) is kept in `benchmarks/results/ladder.json`. Exit
-status 0 when the engine gets at least as fast as the last rung, 1 when not.
+All latencies are predicted. Exit status 0 when the engine gets at least as fast as the last rung, 1 when not.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def home_of(folder: Path, events: int) -> Path:
     return home
 
 
-def timed(home: Path, command: Sequence[str], repeats: int) -> Iterator[tuple[float, float, int]]:
+def time_command(home: Path, command: Sequence[str], repeats: int) -> Iterator[tuple[float, float, int]]:
     """Yield the ms of each run of a command, by the clock and of CPU, and how many lines it wrote."""
     program = Path(sys.executable).with_name("agentctl")
     # As for who uses it: modules compiled once, by the run that is not counted, and not at every start.
@@ -82,13 +82,13 @@ def timed(home: Path, command: Sequence[str], repeats: int) -> Iterator[tuple[fl
         yield 1e3 * took, 1e3 * cpu, len(done.stdout.splitlines())
 
 
-def measured(home: Path, events: int, repeats: int) -> Iterator[Time]:
+def measure_home(home: Path, events: int, repeats: int) -> Iterator[Time]:
     """Yield how long each command takes on a home; a first run, which fills caches, is not counted."""
     with LogReader.open(home) as reader:
         last = reader.run_ids()[-1]
     for command in COMMANDS:
         words = [last if word == "LAST" else word for word in command]
-        took, cpu, lines = zip(*list(timed(home, words, repeats + 1))[1:], strict=True)
+        took, cpu, lines = zip(*list(time_command(home, words, repeats + 1))[1:], strict=True)
         yield Time(
             events, " ".join(command), statistics.median(took), max(took), statistics.median(cpu), lines[0]
         )
@@ -117,7 +117,7 @@ def main() -> int:
         found = [
             one
             for events in map(int, options.events.split(","))
-            for one in measured(home_of(folder, events), events, options.repeats)
+            for one in measure_home(home_of(folder, events), events, options.repeats)
         ]
     if options.json:
         print(json.dumps([one._asdict() for one in found]))

@@ -29,10 +29,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from playwright.sync_api import Page, sync_playwright
 
-from benchmarks.workload import Script, Step
 from state.log import EventLog
 from state.reader import LogReader
 from state.records import NewEvent
+from tests.support.scripted_runs import ScriptedRun, Step
 
 RUN = "matmul-000001"
 CHROMIUM = "/usr/bin/chromium"
@@ -56,14 +56,14 @@ new MutationObserver(() => {
 
 def steps(events: int) -> Iterator[Step]:
     """Yield that many events of a run that does not end, and more for updates."""
-    script = Script(seed=1, rounds=1, slots=4, plans=4)
+    script = ScriptedRun(seed=1, rounds=1, slots=4, plans=4)
     yield from islice(_endless(script), events)
 
 
-def _endless(script: Script) -> Iterator[Step]:
+def _endless(script: ScriptedRun) -> Iterator[Step]:
     yield from script.beginning()
     for round_ in count(1):
-        yield from script.round(round_)
+        yield from script.round_steps(round_)
 
 
 def fill(home: Path, events: int) -> None:
@@ -83,7 +83,7 @@ def append(log: EventLog, batch: list[Step]) -> None:
 
 
 @contextmanager
-def served(home: Path) -> Iterator[str]:
+def serve_page(home: Path) -> Iterator[str]:
     """Serve the home's page by a process of its own; yield its address."""
     command = [sys.executable, "-m", "agentctl", "--home", str(home), "ui", "--port", "0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -96,7 +96,7 @@ def served(home: Path) -> Iterator[str]:
 
 def measure(home: Path, updates: int) -> dict[str, Any]:
     """Open the page, watch it through some updates, and say what it took."""
-    with served(home) as url, sync_playwright() as playwright:
+    with serve_page(home) as url, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.add_init_script(WATCH)

@@ -30,12 +30,12 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULT = Path(__file__).parent / "results" / "ready.json"
 sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that both spellings work
 
-from benchmarks.workload import Script  # noqa: E402 - the path is set above
 from state.events import RunPaused  # noqa: E402
 from state.log import EventLog  # noqa: E402
 from state.model import RunStatus  # noqa: E402
 from state.reader import LogReader  # noqa: E402
 from state.records import NewEvent  # noqa: E402
+from tests.support.scripted_runs import ScriptedRun  # noqa: E402 - the path is set above
 
 BATCH = 500
 REPEATS = 3
@@ -109,7 +109,7 @@ def agentd(home: Path) -> Iterator[Agentd]:
 def make(home: Path, events: int) -> None:
     """Write a log of `events` events, all of whose runs but the last have ended."""
 
-    scripts = ((f"run{n}", Script(seed=n, rounds=20, slots=8, plans=6)) for n in count())
+    scripts = ((f"run{n}", ScriptedRun(seed=n, rounds=20, slots=8, plans=6)) for n in count())
     rest = islice(((run, step) for run, script in scripts for step in script.steps()), events)
 
     async def write(log: EventLog) -> None:

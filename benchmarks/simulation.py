@@ -112,7 +112,7 @@ def _outcomes(seeds: Iterator[int], jobs: int, until: float) -> Iterator[tuple[i
                 yield running.pop(done), done.result()
 
 
-def traced(seed: int) -> int:
+def trace_seed(seed: int) -> int:
     """Simulate one seed, print every event that it stores and how it ends; return the exit status."""
     try:
         outcome = simulate(seed, root=folder(), say=print)
@@ -132,7 +132,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
     asked = parser.parse_args()
     if asked.seed is not None:
-        return traced(asked.seed)
+        return trace_seed(asked.seed)
     count = asked.seeds if asked.seeds or asked.hours else 100
     seeds = range(asked.first, asked.first + count) if count else itertools.count(asked.first)
     seconds = float("inf") if asked.hours is None else asked.hours * 3600

@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that both spellings work
 
-from benchmarks.surface.programs import predicted  # noqa: E402
+from benchmarks.surface.programs import predict_point  # noqa: E402
 from benchmarks.surface.workloads import attention, matmul, rmsnorm_matmul  # noqa: E402
 from targets.nki.knobs import ops  # noqa: E402 - the path is set above
 from targets.nki.knobs.errors import KnobError  # noqa: E402
@@ -100,7 +100,7 @@ def _row(name: str, variant: GraphVariant, samples: int, seed: int) -> Row:
     except KnobError:
         return Row(name, variant.name, None, None)
     rng = Random(seed)
-    found = [predicted(ir)[0] for ir in (start, *(sample_ir(start, rng) for _ in range(samples)))]
+    found = [predict_point(ir)[0] for ir in (start, *(sample_ir(start, rng) for _ in range(samples)))]
     return Row(name, variant.name, found[0], min(found))
 
 

@@ -129,7 +129,7 @@ def test_with_require_all_a_skip_fails_whoever_asked_for_it(suite):
     assert "skipped here" not in result.stdout
 
 
-def passed(result: subprocess.CompletedProcess[str]) -> set[str]:
+def list_passed(result: subprocess.CompletedProcess[str]) -> set[str]:
     return set(re.findall(r"^PASSED test_sweeps\.py::(.+)$", result.stdout, re.MULTILINE))
 
 
@@ -148,7 +148,7 @@ def passed(result: subprocess.CompletedProcess[str]) -> set[str]:
 def test_slow_tests_run_with_all_or_when_they_are_chosen(suite, args, expected, examples):
     result = run(suite, "-rpP", *args)
     assert result.returncode == 0, result.stdout
-    assert passed(result) == expected
+    assert list_passed(result) == expected
     assert ("slow tests were left out; to run them too: --all" in result.stdout) == (expected == QUICK)
     assert examples is None or f"tried {examples}\n" in result.stdout
 

@@ -50,7 +50,7 @@ class Checkout:
             check=False,
         )
 
-    def called(self) -> list[str]:
+    def list_calls(self) -> list[str]:
         """What was called since the last run began, leaving out the look at .venv."""
         lines = self.calls.read_text().splitlines() if self.calls.exists() else []
         return [line for line in lines if line != "python -c import pip"]
@@ -63,7 +63,7 @@ def checkout(tmp_path) -> Checkout:
 
 def test_the_first_call_installs_and_the_second_goes_straight_on(checkout):
     first = checkout.run("--problem", "silu size")
-    lock, project, run = checkout.called()
+    lock, project, run = checkout.list_calls()
     assert "--require-hashes" in lock
     assert lock.endswith(f"-r {checkout.root}/requirements.lock")
     assert project.endswith(f"--no-deps --no-build-isolation -e {checkout.root}")
@@ -71,7 +71,7 @@ def test_the_first_call_installs_and_the_second_goes_straight_on(checkout):
     said = "Installing requirements.lock into .venv (about a minute, once) ...\n"
     assert (first.returncode, first.stderr) == (0, said)
     second = checkout.run()
-    assert checkout.called() == ["agentctl config show", "agentctl run"]
+    assert checkout.list_calls() == ["agentctl config show", "agentctl run"]
     assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
 
 
@@ -81,36 +81,36 @@ def test_a_changed_lock_is_installed_again(checkout, name):
     with (checkout.root / name).open("a") as file:
         file.write("\n# changed\n")
     checkout.run()
-    assert len(checkout.called()) == 4
+    assert len(checkout.list_calls()) == 4
 
 
 def test_a_failed_installation_stops_and_is_tried_again(checkout):
     # The fake python fails at everything, so .venv looks broken and $PYTHON has to make a new one.
     result = checkout.run(FAILING="python", PYTHON="/nonexistent")
     assert result.returncode == 1
-    assert "agentctl run" not in checkout.called()
+    assert "agentctl run" not in checkout.list_calls()
     checkout.program(checkout.bin / "python", FAKE + 'case "$*" in *-e*) exit 1;; esac\n')
     for _ in range(2):
         result = checkout.run()
         assert result.returncode == 1
-        assert len(checkout.called()) == 2
+        assert len(checkout.list_calls()) == 2
         assert result.stderr.endswith("run.sh: installation failed; the lines above say why\n")
 
 
 def test_hosts_with_and_without_a_user_go_to_the_run(checkout):
     checkout.run("ubuntu@10.0.0.1", "trn2.lab", "[::1]:2222", "--problem", "silu")
-    assert checkout.called()[-1] == (
+    assert checkout.list_calls()[-1] == (
         "agentctl run --host ubuntu@10.0.0.1 --host trn2.lab --host [::1]:2222 --problem silu"
     )
     (checkout.root / ".ssh").mkdir()
     (checkout.root / ".ssh" / "config").write_text("Host other trn2-lab\n  User ubuntu\n")
     checkout.run("trn2-lab", HOME=str(checkout.root))
-    assert checkout.called()[-1] == "agentctl run --host trn2-lab"
+    assert checkout.list_calls()[-1] == "agentctl run --host trn2-lab"
 
 
 def test_resume_means_the_last_run(checkout):
     checkout.run("--resume", "--json")
-    assert checkout.called()[-1] == "agentctl resume --last --json"
+    assert checkout.list_calls()[-1] == "agentctl resume --last --json"
 
 
 def test_the_exit_status_is_the_programs(checkout):
@@ -119,10 +119,10 @@ def test_the_exit_status_is_the_programs(checkout):
 
 def test_all_checks_run_and_those_that_failed_are_named(checkout):
     good = checkout.run("test", "--all", "--require-all", "-k", "x")
-    assert set(checkout.called()[-5:]) == {*CHECKS, f"{TESTS} --all --require-all -k x"}
+    assert set(checkout.list_calls()[-5:]) == {*CHECKS, f"{TESTS} --all --require-all -k x"}
     assert (good.returncode, good.stdout.splitlines()[-1]) == (0, "run.sh: all checks passed")
     bad = checkout.run("test", FAILING="mypy lint-imports")
-    assert set(checkout.called()) == {*CHECKS, TESTS}
+    assert set(checkout.list_calls()) == {*CHECKS, TESTS}
     assert (bad.returncode, bad.stderr) == (1, "run.sh: failed: architecture types\n")
 
 
@@ -136,7 +136,7 @@ def test_what_failed_beside_others_is_tried_once_more_alone(checkout, first, aga
     checkout.run("test")
     checkout.program(checkout.bin / "python", FAKE + pytest_)
     result = checkout.run("test", "-k", "x")
-    called = [line for line in checkout.called() if "pytest" in line]
+    called = [line for line in checkout.list_calls() if "pytest" in line]
     assert (len(called), result.returncode) == (tries, status)
     assert all(line.endswith("-k x") for line in called)
 
@@ -206,7 +206,7 @@ def test_a_kernel_in_the_place_of_a_host_is_no_host(checkout, tmp_path):
     result = checkout.run(str(kernel))
     assert result.returncode == 2
     assert f"{kernel} is no host; to start from it as a kernel: ./run.sh --kernel {kernel}" in result.stderr
-    assert checkout.called() == []
+    assert checkout.list_calls() == []
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_what_it_cannot_do_is_a_usage_error_that_runs_nothing(checkout, args, sa
     result = checkout.run(*args)
     assert result.returncode == 2
     assert said in result.stderr
-    assert checkout.called() == []
+    assert checkout.list_calls() == []
 
 
 def test_without_a_python_one_line_says_so(checkout):

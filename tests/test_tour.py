@@ -97,7 +97,7 @@ class Shell:
         before = None if at is None else self.same(step.said[at - 1])
         assert process.stdout is not None
         for text in process.stdout:
-            line = self._shortened(text.rstrip())
+            line = self._shorten_paths(text.rstrip())
             yield line
             self._meet(line, step)
             if before is not None and self.same(line) == before:
@@ -106,7 +106,7 @@ class Shell:
                 yield INTERRUPT
         assert process.wait(SECONDS) in ((130,) if at is not None else (0,)), step.command
 
-    def _shortened(self, line: str) -> str:
+    def _shorten_paths(self, line: str) -> str:
         """Return a line with the paths that a person would see."""
         line = line.replace(str(Path(sys.executable).parent), ".venv/bin")
         return line.replace(str(self.folder.parent / "me"), "~")
@@ -139,10 +139,10 @@ class Shell:
 def shell() -> Iterator[Shell]:
     """A shell in a folder whose name is short, so that lines break where they do for the `~` of the page."""
     with tempfile.TemporaryDirectory(prefix="t") as made:
-        yield _prepared(Path(made))
+        yield _prepare_checkout(Path(made))
 
 
-def _prepared(tmp_path: Path) -> Shell:
+def _prepare_checkout(tmp_path: Path) -> Shell:
     """Lay out what `run.sh` looks for before it installs anything: programs, a note of what was installed."""
     folder, programs = tmp_path / "nki-kernel-agent", Path(sys.executable).parent
     bin_ = folder / ".venv" / "bin"
@@ -181,7 +181,7 @@ def test_the_tour_is_what_happens(shell):
         for step in list(steps(block)):
             said = shell.type(step)
             if os.environ.get("UPDATE_SNAPSHOTS"):
-                lines += [f"{PROMPT}{step.command}", *shown(step, said)]
+                lines += [f"{PROMPT}{step.command}", *visible_lines(step, said)]
                 continue
             wanted = [shell.same(line) for line in step.said if not PERHAPS.search(line)]
             lost = missing(wanted, [shell.same(line) for line in said])
@@ -196,7 +196,7 @@ def test_the_tour_is_what_happens(shell):
     proves(shell)
 
 
-def shown(step: Step, said: list[str]) -> list[str]:
+def visible_lines(step: Step, said: list[str]) -> list[str]:
     """Return what a page shows of a command: of one that is interrupted, what was before, and its last."""
     if INTERRUPT in step.said:
         at = said.index(INTERRUPT)

@@ -31,11 +31,11 @@ def main(script: Path) -> int:
         "__file__": str(script),
         "__builtins__": __builtins__,
     }
-    good = _reported(lambda: exec(compile(source, str(script), "exec"), namespace))
+    good = _report_errors(lambda: exec(compile(source, str(script), "exec"), namespace))
     for expression in _calls(ast.parse(source)):
         for name in _others(expression, namespace):
-            code = compile(ast.unparse(_renamed(expression, namespace, name)), str(script), "eval")
-            _in_a_copy(lambda code=code: _reported(lambda: eval(code, namespace)))
+            code = compile(ast.unparse(_rename_argument(expression, namespace, name)), str(script), "eval")
+            _in_a_copy(lambda code=code: _report_errors(lambda: eval(code, namespace)))
     return int(not good)
 
 
@@ -52,7 +52,7 @@ def _in_a_copy(action: Callable[[], Any]) -> None:
         os._exit(0)
 
 
-def _reported(action: Callable[[], Any]) -> bool:
+def _report_errors(action: Callable[[], Any]) -> bool:
     try:
         action()
     except (Exception, SystemExit) as error:  # noqa: BLE001  a script may raise anything
@@ -97,7 +97,7 @@ def _parameters(kernel: Any) -> list[str]:
     return list(inspect.signature(kernel).parameters)
 
 
-def _renamed(expression: ast.Call, namespace: dict[str, Any], name: str) -> ast.Call:
+def _rename_argument(expression: ast.Call, namespace: dict[str, Any], name: str) -> ast.Call:
     first = _kernel_in(expression, namespace)
     args = [
         ast.Name(name, ast.Load()) if isinstance(item, ast.Name) and item.id == first else item

@@ -28,7 +28,7 @@ def outcomes(options: argparse.Namespace, limits: Limits) -> list[Outcome]:
     modules = [
         file
         for file in sources.python_files(root / CORE)
-        if file.name.startswith("test_") and sources.wanted(str(file.relative_to(root)), options.only)
+        if file.name.startswith("test_") and sources.is_selected(str(file.relative_to(root)), options.only)
     ]
     helpers = sources.python_files(root / "test")
     hollow = frozenset(missing.absent(missing.imported_by(list(helpers), root), [root, root / "src"]))

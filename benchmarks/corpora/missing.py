@@ -40,7 +40,7 @@ def imported_by(files: Sequence[Path], root: Path) -> set[str]:
     """Dotted names of the modules that the files import at their top level."""
     found: set[str] = set()
     for file in files:
-        tree = sources.parsed(file)
+        tree = sources.parse_source(file)
         package = file.relative_to(root).parts[:-1]
         for node in tree.body if tree is not None else []:
             found.update(_names(node, package))

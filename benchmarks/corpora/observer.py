@@ -45,13 +45,13 @@ def install() -> None:
     from benchmarks.corpora import missing
 
     missing.install()
-    wrappers = {"nki_sim.frontend.simulate": _launched, "nki_sim.running.numerics": _computed}
+    wrappers = {"nki_sim.frontend.simulate": _wrap_launch, "nki_sim.running.numerics": _wrap_numerics}
     for module, wrapped in wrappers.items():
         place = vars(importlib.import_module(module))
         place["run"] = wrapped(place["run"])
 
 
-def _launched(function: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_launch(function: Callable[..., Any]) -> Callable[..., Any]:
     """`simulate.run`: where both front ends run a kernel that is called with arrays."""
 
     @functools.wraps(function)
@@ -76,7 +76,7 @@ def _used(begun: float) -> dict[str, float]:
     return {"seconds": time.monotonic() - begun, "peak_mib": peak}
 
 
-def _computed(function: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_numerics(function: Callable[..., Any]) -> Callable[..., Any]:
     """`numerics.run`: by then the kernel has been traced and its program checked."""
 
     @functools.wraps(function)

@@ -71,12 +71,12 @@ def outcomes(pairs: list[Pair], *, target: str, seeds: str, limits: Limits, jobs
         ]
         options = ["--target", target, "--seeds", seeds, "--tolerance", str(pair.tolerance), "--json"]
         options += ["--deadline", "0"]  # the limits of this run are its end
-        return judged(pair.name, run(Command([*argv, *options]), limits))
+        return classify_ended(pair.name, run(Command([*argv, *options]), limits))
 
     return each(one, pairs, jobs)
 
 
-def judged(name: str, ended: Ended) -> Outcome:
+def classify_ended(name: str, ended: Ended) -> Outcome:
     """The outcome that a run of `nki-sim run --json` stands for."""
     outcome = Outcome(name, seconds=ended.seconds, peak_mib=ended.peak_mib, runs=1)
     report = _json(ended.out)

@@ -40,7 +40,7 @@ def outcomes(options: argparse.Namespace, limits: Limits) -> list[Outcome]:
         run_file = script if SCRIPTS.intersection(file.parts) else suites.module
         run_file(suite, file, limits, book)
 
-    chosen = [item for item in files if sources.wanted(str(item.relative_to(root)), options.only)]
+    chosen = [item for item in files if sources.is_selected(str(item.relative_to(root)), options.only)]
     each(one, chosen, options.jobs)
     return book.outcomes(tried=bool(options.only))
 

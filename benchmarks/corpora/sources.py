@@ -10,7 +10,7 @@ from pathlib import Path
 DECORATORS = frozenset({"jit", "baremetal", "benchmark", "profile"})
 
 
-def parsed(file: Path) -> ast.Module | None:
+def parse_source(file: Path) -> ast.Module | None:
     """The file's syntax, None for what is no Python of this version."""
     try:
         return ast.parse(file.read_text(encoding="utf-8", errors="replace"))
@@ -20,7 +20,7 @@ def parsed(file: Path) -> ast.Module | None:
 
 def kernels(file: Path) -> list[str]:
     """Functions of a file that a decorator of `nki` marks as kernels."""
-    tree = parsed(file)
+    tree = parse_source(file)
     if tree is None:
         return []
     return [
@@ -42,7 +42,7 @@ def _marks(decorator: ast.expr) -> bool:
 
 def acts(file: Path) -> bool:
     """Whether running the file does more than define things."""
-    tree = parsed(file)
+    tree = parse_source(file)
     return tree is not None and any(_acts(node) for node in tree.body)
 
 
@@ -69,7 +69,7 @@ def mentions(file: Path, text: str) -> bool:
     return text in file.read_text(encoding="utf-8", errors="replace")
 
 
-def wanted(name: str, pattern: str | None) -> bool:
+def is_selected(name: str, pattern: str | None) -> bool:
     """Whether `--only` lets a name through: a shell pattern of it or of its last part, or part of it."""
     if not pattern or pattern in name:
         return True

@@ -171,7 +171,7 @@ class Lists:
             if not isinstance(entry, dict) or _first(entry, *_FILE) is None:
                 raise CaseError(f'{where}: kernels[{place}] is no object with a "file"')
             try:
-                measured = _measured(entry)
+                measured = _parse_counters(entry)
             except (TypeError, ValueError) as error:
                 raise CaseError(f"{where}: kernels[{place}]: no numbers were measured: {error}") from error
             told = {"problem": "variants", **group, **entry, "group": group.get("name"), "number": number}
@@ -181,7 +181,7 @@ class Lists:
         problem, config = str(told["problem"]), dict(told.get("config") or {})
         own = _matching(self.corpus, problem, config) or _only(self.corpus, problem)
         path, reference = _first(told, *_FILE), _first(told, "reference", "task")
-        drawn = self._resolved(reference) if reference else (own.reference if own else None)
+        drawn = self._resolve_path(reference) if reference else (own.reference if own else None)
         args = tuple(str(item) for item in told.get("args") or ())
         return Case(
             name=str(Path(path).with_suffix("")),
@@ -189,7 +189,7 @@ class Lists:
             target=resolve_target_name(str(_first(told, "platform", "target") or self.target)),
             measured=measured,
             config=config,
-            kernel=self._resolved(path),
+            kernel=self._resolve_path(path),
             reference=None if args else drawn,
             args=args,
             entry=told.get("entry"),
@@ -197,7 +197,7 @@ class Lists:
             counters=_convention(told),
         )
 
-    def _resolved(self, path: str) -> Path:
+    def _resolve_path(self, path: str) -> Path:
         """A path relative to the file that names it, or to a root; the first that exists."""
         tries = [folder / path for folder in (self.file.parent, *self.roots)]
         return next((item for item in tries if item.is_file()), tries[0])
@@ -215,7 +215,7 @@ def _groups(value: Any) -> list[Any]:
         inner = next((value[key] for key in ("groups", "problems", "pairs") if key in value), value)
         if inner is value and "kernels" in value:
             return [value]
-        value = inner if isinstance(inner, list) else [_named(*item) for item in inner.items()]
+        value = inner if isinstance(inner, list) else [_parse_name(*item) for item in inner.items()]
     if not isinstance(value, list) or not all(
         isinstance(item, dict) and "kernels" not in item and _first(item, *_FILE) for item in value
     ):
@@ -228,11 +228,11 @@ def _groups(value: Any) -> list[Any]:
     return [{**items[0], "kernels": items} for items in by_problem.values()]
 
 
-def _named(problem: str, entry: Any) -> Any:
+def _parse_name(problem: str, entry: Any) -> Any:
     return {"problem": problem, **(entry if isinstance(entry, dict) else {"kernels": entry})}
 
 
-def _measured(entry: Mapping[str, Any]) -> dict[str, float]:
+def _parse_counters(entry: Mapping[str, Any]) -> dict[str, float]:
     measured = _numbers(entry.get("measured") or {})
     latency = _first(entry, "latency_ms", "latency", "measured_ms")
     return measured if latency is None else {**measured, "latency": float(latency)}

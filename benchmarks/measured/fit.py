@@ -122,7 +122,7 @@ class Timer:
         new = [item for item in dict.fromkeys(keys) if item not in self._known]
         waiting = [
             self._pool.submit(
-                _retimed, self._files[number], self.cases[number].target, values, self._compiling
+                _retime_program, self._files[number], self.cases[number].target, values, self._compiling
             )
             for number, values in new
         ]
@@ -177,14 +177,14 @@ def _between(points: Sequence[float], share: float) -> float:
     return points[below] + (points[below + 1] - points[below]) * (place - below)
 
 
-def _retimed(file: str, target: str, values: Constants, compiling: frozenset[str]) -> float:
+def _retime_program(file: str, target: str, values: Constants, compiling: frozenset[str]) -> float:
     changed = _with(targets.load(target), values)
     seen = tuple(item for item in values if item[0] in compiling)
-    return schedule(_compiled(file, target, seen).program, changed).latency_ms
+    return schedule(_compile_program(file, target, seen).program, changed).latency_ms
 
 
 @cache
-def _compiled(file: str, target: str, values: Constants) -> CompiledProgram:
+def _compile_program(file: str, target: str, values: Constants) -> CompiledProgram:
     program = Program.from_bytes(Path(file).read_bytes())
     return compile_program(program, _with(targets.load(target), values))
 
@@ -195,7 +195,7 @@ def _with(target: Target, values: Constants) -> Target:
     return replace(target, **changed)
 
 
-def fitted(timer: Timer, curves: Curves, *, left_out: int | None = None, tell: Tell) -> dict[str, Any]:
+def fit_constants(timer: Timer, curves: Curves, *, left_out: int | None = None, tell: Tell) -> dict[str, Any]:
     """The values with the least error on all kernels, or on all but one; the error that they really have."""
     numbers = [number for number in range(len(timer.cases)) if number != left_out]
     shares = dict.fromkeys(curves.ranges, 0.5)
@@ -205,7 +205,7 @@ def fitted(timer: Timer, curves: Curves, *, left_out: int | None = None, tell: T
     found = timer.latencies_ms([(number, values) for number in numbers])
     measured = [timer.cases[number].measured["latency"] for number in numbers]
     error = sum(abs(log(one / other)) for one, other in zip(found, measured, strict=True)) / len(numbers)
-    tell(f"fit: mean |ln ratio| {error:.4f}, {_shown(values)}")
+    tell(f"fit: mean |ln ratio| {error:.4f}, {_format_values(values)}")
     return {"constants": values, "mean_abs_log_ratio": error}
 
 
@@ -230,7 +230,7 @@ def leave_one_out(timer: Timer, curves: Curves, *, tell: Tell) -> dict[str, Any]
     rows, pairs = [], []
     for number, case in enumerate(timer.cases):
         tell(f"leave one out: {case.name}")
-        constants = fitted(timer, curves, left_out=number, tell=tell)["constants"]
+        constants = fit_constants(timer, curves, left_out=number, tell=tell)["constants"]
         predicted_ms = timer.latencies_ms([(number, constants)])[0]
         measured_ms = case.measured["latency"]
         pairs.append((measured_ms, predicted_ms))
@@ -261,7 +261,8 @@ def lines(result: Mapping[str, Any]) -> Iterator[str]:
     """What was fitted, for people."""
     if "fit" in result:
         error = result["fit"]["mean_abs_log_ratio"]
-        yield f"fitted on all kernels, mean |ln ratio| {error:.4f}: {_shown(result['fit']['constants'])}"
+        constants = _format_values(result["fit"]["constants"])
+        yield f"fitted on all kernels, mean |ln ratio| {error:.4f}: {constants}"
     if "leave_one_out" not in result:
         return
     yield "each kernel with constants fitted on the others (the compiler's rules were worked out on all):"
@@ -270,12 +271,12 @@ def lines(result: Mapping[str, Any]) -> Iterator[str]:
             f"    {one['kernel']:<46} measured {one['measured_ms']:.3f} ms, "
             f"predicted {one['predicted_ms']:.3f} ms, ratio {one['ratio']:.3f}"
         )
-        yield f"        {_shown(one['constants'])}"
+        yield f"        {_format_values(one['constants'])}"
         if one["outside"]:
             yield f"        outside the range that intervals assume: {', '.join(one['outside'])}"
     overall = result["leave_one_out"]["overall"]
     yield f"    median APE {overall['median_ape_percent']:.1f} %, worst {overall['worst_ape_percent']:.1f} %"
 
 
-def _shown(values: Mapping[str, float]) -> str:
+def _format_values(values: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.4g}" for name, value in values.items())

@@ -35,10 +35,10 @@ class Job(TypedDict):
     interval: bool
 
 
-def predicted(job: Job) -> dict[str, Any]:
+def predict_case(job: Job) -> dict[str, Any]:
     """Latency, interval, counters, baselines, and how long it took to make them."""
     begun = time.perf_counter()
-    program = traced(job)
+    program = trace_case(job)
     traced_at = time.perf_counter()
     found = forecast_program(program, targets.load(job["target"]))
     latency_ms = found.latency_ms
@@ -59,7 +59,7 @@ def predicted(job: Job) -> dict[str, Any]:
     }
 
 
-def traced(job: Job) -> Program:
+def trace_case(job: Job) -> Program:
     """The program of the job's kernel, read when it was traced before, else kept for later."""
     kept = Path(job["program"])
     if kept.is_file():
@@ -97,7 +97,7 @@ def _counters(found: Forecast, convention: ConventionName | None) -> dict[str, f
 def main(argv: list[str]) -> int:
     """Predict the job of the first argument."""
     try:
-        print(json.dumps(predicted(json.loads(argv[0]))))
+        print(json.dumps(predict_case(json.loads(argv[0]))))
     except KernelError as error:
         print(json.dumps({"error": f"line {error.line}: {error.code}: {error.message}"}))
         return 1

@@ -41,7 +41,7 @@ def report(outcomes: Sequence[Outcome]) -> Row:
         "baselines": {name: overall(good, _baseline(name)) for name in names},
         "counters": counter_summary(rows),
         "groups": _groups(good),
-        **_covered(rows),
+        **_coverage_row(rows),
     }
 
 
@@ -148,7 +148,7 @@ def _spread(errors: Sequence[float | None]) -> Row:
     return {"kernels": len(errors), **medians, **within, "measured_zero_only": len(errors) - len(sizes)}
 
 
-def _covered(rows: Sequence[Row]) -> Row:
+def _coverage_row(rows: Sequence[Row]) -> Row:
     inside = [one["lo_ms"] <= one["measured_ms"] <= one["hi_ms"] for one in rows if one["lo_ms"] is not None]
     percent = 100.0 * sum(inside) / len(inside) if inside else None
     return {"intervals": len(inside), "intervals_cover": sum(inside), "interval_covers_percent": percent}

@@ -55,10 +55,10 @@ class Table:
         known = self.found.get(program_digest(ir))
         if known is None and self.whole:
             raise LookupError(f"a program is missing in the table of all programs: {ir}")
-        return predicted(ir) if known is None else known
+        return predict_point(ir) if known is None else known
 
 
-def predicted(ir: KernelIR) -> Found:
+def predict_point(ir: KernelIR) -> Found:
     """The predicted latency of a point in ms, and its busiest engine."""
     graph = ir.graph
     specs = [ArraySpec(graph.shape(name), graph.value[name].dtype) for name in graph.inputs]
@@ -81,7 +81,7 @@ def table_of(graph: Graph, path: Path | None, is_over: Callable[[int], bool]) ->
             break
         key = program_digest(ir)
         if key not in table.found:
-            table.found[key] = predicted(ir)
+            table.found[key] = predict_point(ir)
     else:
         table.whole = True
     if path is not None:
@@ -110,6 +110,6 @@ def _key(graph: Graph) -> Mapping[str, object]:
     first = default_ir(graph)
     return {
         "program": program_digest(first),
-        "ms": predicted(first).ms,
+        "ms": predict_point(first).ms,
         "shapes": [dim.size for dim in graph.dims],
     }

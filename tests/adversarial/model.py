@@ -62,7 +62,7 @@ def body(*lines: str) -> str:
     return HEAD + "".join(f"    {line}\n" for line in lines) + "    return out\n"
 
 
-def refused(code: str) -> Judged:
+def expect_refusal(code: str) -> Judged:
     """Refused by the static rules."""
     return Verdict.LINT_ERROR, "lint", code
 

@@ -39,7 +39,7 @@ def parametrize_attacks(attacks: Iterable[Attack]) -> pytest.MarkDecorator:
     return parametrize_sweep("attack", cases, quick=firsts, ids=[attack.technique for attack in cases])
 
 
-def judged(found: Evaluation) -> Judged:
+def judge_attack(found: Evaluation) -> Judged:
     return found.verdict, found.stage, found.error.code if found.error else ""
 
 
@@ -53,7 +53,7 @@ async def check(judge, attack: Attack, expected: Judged) -> None:
     limits = ENDED_BY_CPU if expected[2] == "cpu_limit" else ENDED_OTHERWISE
     found = await judge(attack.problem, attack.kernel, limits=limits)
     judge.judged += 1
-    assert judged(found) == expected, found.error
+    assert judge_attack(found) == expected, found.error
     assert SECRET not in found.model_dump_json()
     assert (found.benchmark is not None) == found.is_correct
     assert set(workers) <= set(judge.evaluator.judge.worker_pids)

@@ -8,7 +8,7 @@ from agent_core.decide import decide
 from state.events import ConfigChanged, RoundStarted, RunCompleted, RunPaused, RunResumed
 from state.fold import apply_event
 from state.model import RunStatus, StopReason, Verdict
-from tests.support.world import World, refused, small
+from tests.support.world import World, refused_evaluation, small
 
 
 def waiting_for(*points: str, **search) -> World:
@@ -88,7 +88,7 @@ def test_points_taken_out_of_the_configuration_are_not_waited_at():
 
 def test_a_failure_does_not_wait_for_anybody():
     config = small(rounds=2).model_copy(update={"approval": ("completion",)})
-    world = World(config, judge=lambda source: refused(source, Verdict.INCORRECT, "no")).finish()
+    world = World(config, judge=lambda source: refused_evaluation(source, Verdict.INCORRECT, "no")).finish()
     assert world.of(RunPaused) == []
     assert world.of(RunCompleted)[0].reason is StopReason.INITIAL_REJECTED
 

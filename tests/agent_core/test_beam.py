@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from agent_core.beam import BeamSelection, select_beam
 from stability import divergence_guard
 from state.model import BeamEntry, BeamRole, Candidate, Checkpoint, SearchConfig, digest_of
-from tests.support.paths import make_candidate
+from tests.support.path_kernels import make_candidate
 
 INITIAL = make_candidate("initial", 10.0)
 
@@ -50,7 +50,7 @@ def follow(
     return select_beam(beam, fresh, checkpoints=checkpoints, tried=tried, search=config)
 
 
-def shape(selection: BeamSelection) -> str:
+def spell_beam(selection: BeamSelection) -> str:
     """Spell a beam as names, an explorer in brackets."""
     return " ".join(
         f"[{entry.candidate.id}]" if entry.role is BeamRole.EXPLORER else entry.candidate.id
@@ -72,21 +72,21 @@ def shape(selection: BeamSelection) -> str:
 )
 def test_slots_are_dealt_to_elites_and_explorers(beam, explorers, expected):
     fresh = [child("a", 5.0), child("b", 5.5), child("c", 6.0), child("d", 7.0)]
-    assert shape(first(*fresh, config=search(beam, explorers))) == expected
+    assert spell_beam(first(*fresh, config=search(beam, explorers))) == expected
 
 
 def test_without_new_kernels_the_beam_stays():
-    assert shape(first(config=search())) == "initial"
+    assert spell_beam(first(config=search())) == "initial"
 
 
 def test_a_beam_that_is_not_full_has_no_explorers():
-    assert shape(first(child("a", 12.0), child("b", 9.0), config=search(4, 2))) == "b initial [a]"
-    assert shape(first(child("a", 12.0), config=search(4, 2))) == "initial a"
+    assert spell_beam(first(child("a", 12.0), child("b", 9.0), config=search(4, 2))) == "b initial [a]"
+    assert spell_beam(first(child("a", 12.0), config=search(4, 2))) == "initial a"
 
 
 def test_ties_go_to_the_beam_and_then_to_the_lowest_slot():
     same = [child("a", 10.0), child("b", 10.0)]
-    assert shape(first(*same, config=search(2, 0))) == "initial a"
+    assert spell_beam(first(*same, config=search(2, 0))) == "initial a"
 
 
 @pytest.mark.parametrize(
@@ -104,13 +104,13 @@ def test_ties_go_to_the_beam_and_then_to_the_lowest_slot():
 def test_what_does_not_qualify_as_explorer_leaves_the_slot_to_the_next_elite(explorer, expected):
     elites = [child("a", 5.0), child("b", 5.0)]
     selection = first(*elites, explorer, config=search(3, 1), tried=frozenset({digest_of(b"tried")}))
-    assert shape(selection) == expected
+    assert spell_beam(selection) == expected
 
 
 def test_an_explorer_within_the_noise_of_an_elite_is_not_another_kernel():
     elites = [child("a", 5.0, noise=0.05), child("b", 5.1, noise=0.05)]
     near, far = child("x", 5.4, noise=0.05), child("y", 6.5, noise=0.05)
-    assert shape(first(*elites, near, far, config=search(3, 1))) == "a b [y]"
+    assert spell_beam(first(*elites, near, far, config=search(3, 1))) == "a b [y]"
 
 
 def test_a_technique_that_the_beam_lacks_is_explored_before_a_faster_known_one():
@@ -125,8 +125,8 @@ def test_a_technique_that_the_beam_lacks_is_explored_before_a_faster_known_one()
         child("x", 7.0, parent=parent, technique="widen"),
         child("y", 7.4, technique="interchange"),
     )
-    assert shape(follow(beam, fresh, config=search(3, 1))) == "a b [y]"
-    assert shape(follow(beam, fresh[:3], config=search(3, 1))) == "a b [x]"
+    assert spell_beam(follow(beam, fresh, config=search(3, 1))) == "a b [y]"
+    assert spell_beam(follow(beam, fresh[:3], config=search(3, 1))) == "a b [x]"
 
 
 def test_an_explorer_begins_its_own_lineage_with_the_checkpoint_of_the_one_it_left():
@@ -158,33 +158,33 @@ def explore(*fresh: Candidate, depth: int = 0, config: SearchConfig | None = Non
 
 def test_an_explorer_lineage_goes_on_with_its_fastest_new_kernel():
     selection = explore(child("y", 14.0, parent=EXPLORER), child("z", 13.0, parent=EXPLORER))
-    assert shape(selection) == "a b [z]"
+    assert spell_beam(selection) == "a b [z]"
     assert selection.beam[2].candidate.lineage == "x"
     assert selection.checkpoints == (Checkpoint(lineage="x", candidate=INITIAL, depth=1),)
     assert selection.reverts == ()
 
 
 def test_an_explorer_lineage_without_new_kernels_goes_on_with_the_old_one():
-    assert shape(explore()) == "a b [x]"
+    assert spell_beam(explore()) == "a b [x]"
 
 
 def test_a_gain_of_an_explorer_that_is_no_elite_moves_its_checkpoint():
     better = child("y", 9.0, parent=EXPLORER)
     selection = explore(better, depth=2)
-    assert shape(selection) == "a b [y]"
+    assert spell_beam(selection) == "a b [y]"
     assert selection.checkpoints == (Checkpoint(lineage="x", candidate=better, depth=0),)
 
 
 def test_an_explorer_lineage_that_reaches_the_elites_frees_its_slot():
     selection = explore(child("y", 4.0, parent=EXPLORER), child("n", 7.0))
-    assert shape(selection) == "y a [n]"
+    assert spell_beam(selection) == "y a [n]"
     assert Checkpoint(lineage="x", candidate=selection.beam[0].candidate) in selection.checkpoints
     assert selection.reverts == ()
 
 
 def test_a_reverted_lineage_leaves_the_beam_and_its_checkpoint_competes_again():
     selection = explore(child("y", 20.0, parent=EXPLORER))
-    assert shape(selection) == "a b initial"
+    assert spell_beam(selection) == "a b initial"
     (revert,) = selection.reverts
     assert (revert.lineage, revert.dropped, revert.restored) == ("x", "y", "initial")
 
@@ -194,12 +194,15 @@ def test_no_kernel_of_a_reverted_lineage_stays_as_a_filler():
         Checkpoint(lineage="initial", candidate=ELITES[0]),
         Checkpoint(lineage="x", candidate=ELITES[0], depth=2),
     )
-    assert shape(follow(BEAM, (child("y", 7.0, parent=EXPLORER),), config=search(3, 1), marks=marks)) == "a b"
+    assert (
+        spell_beam(follow(BEAM, (child("y", 7.0, parent=EXPLORER),), config=search(3, 1), marks=marks))
+        == "a b"
+    )
 
 
 def test_a_new_explorer_takes_the_slot_of_a_reverted_one():
     selection = explore(child("y", 20.0, parent=EXPLORER), child("n", 7.0))
-    assert shape(selection) == "a b [n]"
+    assert spell_beam(selection) == "a b [n]"
     assert selection.checkpoints[-1] == Checkpoint(lineage="n", candidate=ELITES[0])
 
 
@@ -217,12 +220,12 @@ def test_a_restored_kernel_whose_lineage_had_left_the_beam_gets_a_checkpoint():
         Checkpoint(lineage="x", candidate=lost, depth=2),
     )
     selection = follow(BEAM, (), config=search(3, 1), marks=marks)
-    assert shape(selection) == "a b lost"
+    assert spell_beam(selection) == "a b lost"
     assert selection.checkpoints == (Checkpoint(lineage="gone", candidate=lost),)
 
 
 def test_fewer_explorer_slots_than_before_keep_the_first_lineages():
-    assert shape(explore(config=search(2, 0))) == "a b"
+    assert spell_beam(explore(config=search(2, 0))) == "a b"
 
 
 latencies = st.sampled_from([4.0, 5.0, 5.5, 6.0, 7.0, 9.0, 12.0, 14.0, 19.0])

@@ -44,18 +44,25 @@ from state.model import (
     Verdict,
     digest_of,
 )
-from tests.support.paths import ROOT, Paths, judged_by
-from tests.support.world import LostHost, World, judge_constants, refused, small, timed
+from tests.support.path_kernels import ROOT, Paths, judged_by
+from tests.support.world import (
+    LostHost,
+    World,
+    correct_evaluation,
+    judge_constants,
+    refused_evaluation,
+    small,
+)
 
 
-def paths(table: dict[str, float], **search: object) -> World:
+def create_path_world(table: dict[str, float], **search: object) -> World:
     """Return a world whose kernels are the paths of `table`."""
     numbers = {"beam": 2, "plans": 2, "implementations": 1, "rounds": 4, "repairs": 0} | search
     judge = judged_by({ROOT: 10.0} | table)
     return World(small(**numbers), kernel=ROOT, proposer=Paths(), judge=judge)
 
 
-def started(world: World, role: Role) -> list[EffectKey]:
+def list_started_effects(world: World, role: Role) -> list[EffectKey]:
     keys = [EffectKey.parse(event.key) for event in world.events if hasattr(event, "delivery")]
     return [key for key in keys if key.role is role]
 
@@ -90,13 +97,13 @@ def test_a_correct_initial_kernel_is_the_first_beam_lineage_and_checkpoint():
 
 @pytest.mark.parametrize("verdict", [Verdict.INCORRECT, Verdict.TIMEOUT])
 def test_a_refused_initial_kernel_ends_the_run_saying_why(verdict):
-    world = World(judge=lambda source: refused(source, verdict, "far off")).finish()
+    world = World(judge=lambda source: refused_evaluation(source, verdict, "far off")).finish()
     assert world.state.stop is StopReason.INITIAL_REJECTED
     assert world.state.status_reason == f"{verdict.value}: world_{verdict.value}: far off"
 
 
 def test_a_correct_kernel_without_a_latency_cannot_start_a_run():
-    world = World(judge=lambda source: timed(source, 1.0, benchmark=None)).finish()
+    world = World(judge=lambda source: correct_evaluation(source, 1.0, benchmark=None)).finish()
     assert world.state.stop is StopReason.INITIAL_REJECTED
     assert "no latency" in world.state.status_reason
 
@@ -118,9 +125,18 @@ def test_every_slot_gets_its_plans_every_plan_its_kernels_every_kernel_its_verdi
                   judge=judged_by({}, otherwise=1.0)).finish()  # fmt: skip
     for event in world.of(RoundStarted):
         slots = len(event.slots)
-        assert len([key for key in started(world, Role.PLANNER) if key.round == event.round]) == slots * 3
-        assert len([key for key in started(world, Role.EXECUTOR) if key.round == event.round]) == slots * 6
-        assert len([key for key in started(world, Role.EVALUATOR) if key.round == event.round]) == slots * 6
+        assert (
+            len([key for key in list_started_effects(world, Role.PLANNER) if key.round == event.round])
+            == slots * 3
+        )
+        assert (
+            len([key for key in list_started_effects(world, Role.EXECUTOR) if key.round == event.round])
+            == slots * 6
+        )
+        assert (
+            len([key for key in list_started_effects(world, Role.EVALUATOR) if key.round == event.round])
+            == slots * 6
+        )
 
 
 def test_planners_are_dealt_to_slots_in_turn_one_further_each_round():
@@ -168,7 +184,7 @@ def test_between_rounds_nothing_of_the_rounds_gone_by_is_left_but_what_was_learn
 
 def test_discards_say_why():
     table = {"k.0": 5.0, "k.1": 6.0, "k.2": 7.0, "k.3": 12.0}
-    world = paths(table, plans=4, beam=2, explorers=0, rounds=1).finish()
+    world = create_path_world(table, plans=4, beam=2, explorers=0, rounds=1).finish()
     reasons = {event.candidate: event.reason for event in world.of(KernelDiscarded)}
     assert reasons == {"r1.b0.p2.k0.f0": "not_selected", "r1.b0.p3.k0.f0": "slower"}
     kept = {event.candidate.id: event.speedup for event in world.of(KernelKept)}
@@ -186,8 +202,8 @@ def test_the_lowest_slot_owns_a_duplicate_and_all_are_judged():
     assert [(event.reason, event.duplicate_of) for event in world.of(KernelDiscarded)] == [
         ("duplicate", "r1.b0.p0.k0.f0")
     ] * 2
-    assert len(started(world, Role.EVALUATOR)) == 4
-    assert len(started(world, Role.VERIFIER)) == 1
+    assert len(list_started_effects(world, Role.EVALUATOR)) == 4
+    assert len(list_started_effects(world, Role.VERIFIER)) == 1
     assert world.state.tally.duplicates == 2
     credit = world.state.credits
     assert sum(one.gains for one in credit.values()) == 1
@@ -277,7 +293,7 @@ def test_a_round_that_nobody_could_judge_ends_the_run_as_infrastructure():
     def gone(source: str):
         if source != ROOT:
             raise LostHost("gone")
-        return timed(source, 10.0)
+        return correct_evaluation(source, 10.0)
 
     world = World(small(rounds=5), kernel=ROOT, proposer=Paths(), judge=gone).finish()
     assert world.state.stop is StopReason.INFRASTRUCTURE
@@ -305,19 +321,19 @@ class Clumsy(Paths):
 
 def judge_flaws(source: str):
     if "!" in source:
-        return refused(source, Verdict.COMPILE_ERROR, f"flaw {source[source.index('!') :]}")
-    return timed(source, 10.0 if source == ROOT else 5.0)
+        return refused_evaluation(source, Verdict.COMPILE_ERROR, f"flaw {source[source.index('!') :]}")
+    return correct_evaluation(source, 10.0 if source == ROOT else 5.0)
 
 
-def clumsy(proposer: Clumsy, **search: int) -> World:
+def create_clumsy_world(proposer: Clumsy, **search: int) -> World:
     numbers = {"plans": 1, "implementations": 1, "rounds": 1} | search
     return World(small(**numbers), kernel=ROOT, proposer=proposer, judge=judge_flaws).finish()
 
 
 def test_a_refused_kernel_is_repaired_from_its_error():
     proposer = Clumsy("!one")
-    world = clumsy(proposer, repairs=2)
-    assert started(world, Role.EXECUTOR) == [
+    world = create_clumsy_world(proposer, repairs=2)
+    assert list_started_effects(world, Role.EXECUTOR) == [
         EffectKey(1, 0, 0, 0, 0, Role.EXECUTOR),
         EffectKey(1, 0, 0, 0, 1, Role.EXECUTOR),
     ]
@@ -332,7 +348,7 @@ def test_a_refused_kernel_is_repaired_from_its_error():
 
 def test_repair_ends_after_its_rounds():
     proposer = Clumsy("!one", "!two", "!three", "!four")
-    world = clumsy(proposer, repairs=2)
+    world = create_clumsy_world(proposer, repairs=2)
     assert [len(request.failed) for request in proposer.seen] == [0, 1, 2]
     (attempt,) = world.state.attempts
     assert attempt.error is not None
@@ -342,13 +358,13 @@ def test_repair_ends_after_its_rounds():
 @pytest.mark.parametrize("flaws", [("!one", "!one"), ("!one", "!two", "!one")])
 def test_repair_ends_when_an_error_returns(flaws):
     proposer = Clumsy(*flaws, "!other")
-    clumsy(proposer, repairs=8)
+    create_clumsy_world(proposer, repairs=8)
     assert len(proposer.seen) == len(flaws)
 
 
 def test_without_repairs_the_first_refusal_is_final():
     proposer = Clumsy("!one")
-    clumsy(proposer, repairs=0)
+    create_clumsy_world(proposer, repairs=0)
     assert len(proposer.seen) == 1
 
 
@@ -365,7 +381,7 @@ def test_a_proposer_that_cannot_repair_is_not_asked_to():
 
 
 def test_a_persons_kernel_competes_in_the_round_that_is_open():
-    world = paths({"mine": 1.0}).finish(until=in_round(1))
+    world = create_path_world({"mine": 1.0}).finish(until=in_round(1))
     key = world.propose("mine", note="my own")
     world.finish(until=lambda state: state.round == 1 and not state.in_round)
     assert world.state.best is not None
@@ -377,7 +393,7 @@ def test_a_persons_kernel_competes_in_the_round_that_is_open():
 
 
 def test_a_persons_kernel_that_comes_after_the_selection_waits_for_the_next_round():
-    world = paths({"mine": 1.0}).finish(until=lambda state: state.selected)
+    world = create_path_world({"mine": 1.0}).finish(until=lambda state: state.selected)
     key = world.propose("mine")
     assert key.round == 2
     world.finish(until=in_round(2))
@@ -388,7 +404,7 @@ def test_a_persons_kernel_that_comes_after_the_selection_waits_for_the_next_roun
 
 
 def test_a_persons_kernel_that_comes_too_late_for_the_last_round_gets_one_to_itself():
-    world = paths({"mine": 1.0}, rounds=1).finish(until=lambda state: state.selected)
+    world = create_path_world({"mine": 1.0}, rounds=1).finish(until=lambda state: state.selected)
     key = world.propose("mine")
     world.finish()
     assert world.state.best is not None
@@ -407,13 +423,13 @@ def test_a_persons_kernel_is_neither_reflected_on_nor_repaired_nor_made_an_exper
         event.key.rsplit(".", 1)[0] for event in (*world.of(ReflectionStarted), *world.of(SummaryStarted))
     }
     assert about.isdisjoint({fast.candidate_id, broken.candidate_id})
-    assert not [key for key in started(world, Role.EXECUTOR) if key.slot == fast.slot]
+    assert not [key for key in list_started_effects(world, Role.EXECUTOR) if key.slot == fast.slot]
     reasons = {event.candidate: event.reason for event in world.of(KernelDiscarded)}
     assert reasons[broken.candidate_id] == "compile_error"
 
 
 def test_a_persons_duplicate_never_owns():
-    world = paths({"k.0": 5.0}).finish(until=in_round(1))
+    world = create_path_world({"k.0": 5.0}).finish(until=in_round(1))
     key = world.propose("k.0")
     world.finish(until=lambda state: state.selected)
     copies = {event.candidate: event.duplicate_of for event in world.of(KernelDiscarded)}
@@ -421,7 +437,7 @@ def test_a_persons_duplicate_never_owns():
 
 
 def test_a_persons_kernel_improves_on_the_best_of_the_beam_at_the_rounds_start():
-    world = paths({"k.0": 5.0, "mine": 4.0}).finish(until=in_round(2))
+    world = create_path_world({"k.0": 5.0, "mine": 4.0}).finish(until=in_round(2))
     key = world.propose("mine")
     world.finish(until=lambda state: state.selected)
     (kept,) = [event for event in world.of(KernelKept) if event.candidate.id == key.candidate_id]
@@ -433,7 +449,7 @@ def test_a_persons_kernel_improves_on_the_best_of_the_beam_at_the_rounds_start()
 
 def test_an_explorer_that_diverges_is_reverted_to_its_checkpoint():
     table = {"k.0": 9.0, "k.1": 12.0, "k.0.0": 8.0, "k.0.1": 8.5, "k.1.0": 20.0, "k.1.1": 21.0}
-    world = paths(table, rounds=2).finish()
+    world = create_path_world(table, rounds=2).finish()
     explored = world.of(BeamSelected)[1].beam[1]
     assert (explored.role, explored.candidate.lineage) == (BeamRole.EXPLORER, explored.candidate.id)
     (reverted,) = world.of(KernelReverted)
@@ -448,14 +464,16 @@ def test_an_explorer_that_diverges_is_reverted_to_its_checkpoint():
 
 def test_an_explorer_without_gain_is_reverted_after_its_depth():
     table = {"k.0": 9.0, "k.1": 12.0, "k.1.0": 12.5, "k.1.0.0": 12.4, "k.1.0.0.0": 12.3}
-    world = paths(table, rounds=6, explorer_depth=3).finish(until=lambda state: state.tally.reverts > 0)
+    world = create_path_world(table, rounds=6, explorer_depth=3).finish(
+        until=lambda state: state.tally.reverts > 0
+    )
     (reverted,) = world.of(KernelReverted)
     assert (world.state.round, reverted.reason) == (4, "depth")
 
 
 def test_an_explorer_that_pays_off_becomes_an_elite_and_is_not_reverted():
     table = {"k.0": 9.0, "k.1": 12.0, "k.1.0": 11.0, "k.1.0.1": 4.0}
-    world = paths(table, rounds=3).finish()
+    world = create_path_world(table, rounds=3).finish()
     assert not world.of(KernelReverted)
     assert world.state.best is not None
     assert world.source(world.state.best.source) == "k.1.0.1"

@@ -31,7 +31,9 @@ def config(*models: str, planner: tuple[str, ...] = ("llm",), seed: int = 0) -> 
     return RunConfig(planner=planner, seed=seed, llm=LlmConfig(models=models), search=SearchConfig(beam=6))
 
 
-def dealt(settings: RunConfig, models: dict[str, ModelRecord] | None = None, *, round_: int = 0) -> Counter:
+def count_dealt(
+    settings: RunConfig, models: dict[str, ModelRecord] | None = None, *, round_: int = 0
+) -> Counter:
     state = World().state.model_copy(update={"models": models or {}, "round": round_})
     planners = [settings.planner[n % len(settings.planner)] for n in range(6)]
     return Counter(ensemble.assign_models(state, settings, planners))
@@ -46,15 +48,15 @@ def test_models_are_read_with_their_weights():
 
 
 def test_without_evidence_slots_go_by_weight():
-    assert dealt(config(FAST, SLOW)) == {FAST: 3, SLOW: 3}
-    assert dealt(config(f"{FAST}=2", SLOW)) == {FAST: 4, SLOW: 2}
-    assert dealt(config(FAST)) == {FAST: 6}
+    assert count_dealt(config(FAST, SLOW)) == {FAST: 3, SLOW: 3}
+    assert count_dealt(config(f"{FAST}=2", SLOW)) == {FAST: 4, SLOW: 2}
+    assert count_dealt(config(FAST)) == {FAST: 6}
 
 
 def test_a_planner_is_served_by_the_models_of_its_endpoint():
     both = config(FAST, SLOW, planner=("anthropic", "local", "builtin"))
-    assert dealt(both) == {FAST: 2, SLOW: 2, None: 2}
-    assert dealt(config(FAST, planner=("openai",))) == {None: 6}
+    assert count_dealt(both) == {FAST: 2, SLOW: 2, None: 2}
+    assert count_dealt(config(FAST, planner=("openai",))) == {None: 6}
 
 
 def test_the_same_round_is_dealt_the_same_and_another_one_differently():
@@ -79,7 +81,7 @@ def simulate(rounds: int, quality: dict[str, tuple[float, float, float]], seed: 
     total: Counter = Counter()
     settings = config(*quality, seed=seed)
     for round_ in range(rounds):
-        slots = dealt(settings, records, round_=round_)
+        slots = count_dealt(settings, records, round_=round_)
         total += slots
         for model, count in slots.items():
             valid, gains, cost = quality[model]

@@ -27,18 +27,18 @@ from state.model import (
     Verdict,
 )
 from tests.support.sweeps import parametrize_sweep, scale_examples
-from tests.support.world import Faults, LostHost, World, fold, judge_constants, refused, small
+from tests.support.world import Faults, LostHost, World, fold, judge_constants, refused_evaluation, small
 
 ANY_EVENT = TypeAdapter(AnyEvent)
 
 
-def finished(order: int | None = None, **search) -> World:
+def finish_world(order: int | None = None, **search) -> World:
     return World(small(rounds=2, **search), order=order).finish()
 
 
 @pytest.fixture(scope="module")
 def parent() -> World:
-    return finished()
+    return finish_world()
 
 
 def rebase(state: RunState, **config) -> Rebase:
@@ -110,7 +110,7 @@ def test_a_fork_within_a_record_begins_before_it(parent):
 
 
 def test_a_changed_setting_counts_from_the_next_round_on():
-    parent = finished()
+    parent = finish_world()
     at = 1 + next(n for n, event in enumerate(parent.events) if isinstance(event, RoundStarted))
     child = parent.fork(at)
     wider = child.state.config.model_copy(
@@ -203,7 +203,11 @@ def test_kernels_that_are_wrong_there_are_left_out(parent):
     lost = parent.source(parent.state.best.source)
 
     def judge(source):
-        return refused(source, Verdict.COMPILE_ERROR, "not here") if source == lost else slower_there(source)
+        return (
+            refused_evaluation(source, Verdict.COMPILE_ERROR, "not here")
+            if source == lost
+            else slower_there(source)
+        )
 
     child = parent.fork(len(parent.events), rebase=rebase(parent.state), judge=judge)
     child.finish(until=lambda state: not state.rejudge)
@@ -215,22 +219,29 @@ def test_an_initial_kernel_that_is_wrong_there_gives_way_to_the_next(parent):
     lost = parent.source(parent.state.initial.source)
 
     def judge(source):
-        return refused(source, Verdict.INCORRECT, "not here") if source == lost else slower_there(source)
+        return (
+            refused_evaluation(source, Verdict.INCORRECT, "not here")
+            if source == lost
+            else slower_there(source)
+        )
 
     child = parent.fork(len(parent.events), rebase=rebase(parent.state), judge=judge)
     child.finish(until=lambda state: not state.rejudge)
     assert child.state.initial.id == parent.state.beam[0].candidate.id
 
 
-def nowhere(source):
+def fail_evaluation(source):
     raise LostHost("gone")
 
 
 @pytest.mark.parametrize(
     ("judge", "reason"),
     [
-        (lambda source: refused(source, Verdict.INCORRECT, "not here"), StopReason.INITIAL_REJECTED),
-        (nowhere, StopReason.INFRASTRUCTURE),
+        (
+            lambda source: refused_evaluation(source, Verdict.INCORRECT, "not here"),
+            StopReason.INITIAL_REJECTED,
+        ),
+        (fail_evaluation, StopReason.INFRASTRUCTURE),
     ],
 )
 def test_a_fork_with_no_kernel_left_ends_and_says_why(parent, judge, reason):

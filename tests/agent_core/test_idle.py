@@ -7,7 +7,7 @@ import pytest
 from agent_core.roles import RoleError
 from state.events import BeamSelected, PlanProposed, ReflectionRecorded
 from state.model import ErrorInfo, StopReason
-from tests.support.paths import ROOT, Paths, judged_by
+from tests.support.path_kernels import ROOT, Paths, judged_by
 from tests.support.world import World, small
 
 

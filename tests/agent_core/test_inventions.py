@@ -12,26 +12,28 @@ from state.events import Event, PlanProposed, RoundStarted, RunForked
 from state.fold import RunState
 from state.model import LearntTechnique, Plan, Prediction, Rebase, SlotAssignment, TechniqueCredit
 from state.records import RecordedEvent
-from tests.support.sequences import tags, technique
+from tests.support.learnt_sequences import learnt_technique, problem_tags
 from tests.support.world import World, small
 
-WHERE = ProblemSetting(tags(), (3,))
-MINE = tags("a", "b", "c", "d")
+WHERE = ProblemSetting(problem_tags(), (3,))
+MINE = problem_tags("a", "b", "c", "d")
 SAID = {"title": "Pack heads", "description": "Put two heads on one tile."}
 
 
-def proposed(name: str = "new:pack_heads", said: Any = SAID, place: str = "r1.b0.p0.k0.f0") -> PlanProposed:
+def propose_plan(
+    name: str = "new:pack_heads", said: Any = SAID, place: str = "r1.b0.p0.k0.f0"
+) -> PlanProposed:
     detail = {"steps": ["x"], **({"invented": said} if said else {})}
     plan = Plan(technique=name, site="s", title="t", prediction=Prediction(speedup=1.1), detail=detail)
     return PlanProposed(key=f"{place}.planner", plan=plan)
 
 
-def dealt(round_: int = 1, model: str | None = "local/m") -> RoundStarted:
+def deal_round(round_: int = 1, model: str | None = "local/m") -> RoundStarted:
     slot = SlotAssignment(slot=0, parent="p", planner="local", model=model, plans=1, implementations=1)
     return RoundStarted(round=round_, slots=(slot,))
 
 
-def told(*events: Event, **changes: Any) -> tuple[LearntTechnique, ...]:
+def list_techniques(*events: Event, **changes: Any) -> tuple[LearntTechnique, ...]:
     """Return what a run tells that gained, with this history and these credits."""
     credits_ = {
         "new:pack_heads": TechniqueCredit(tries=4, gains=2, log_gain=0.8),
@@ -45,8 +47,11 @@ def told(*events: Event, **changes: Any) -> tuple[LearntTechnique, ...]:
 
 
 def test_a_run_that_gained_tells_what_was_invented_by_whom_and_what_it_brought():
-    (found,) = told(
-        dealt(), proposed(), proposed("hoist", None), proposed(said={"title": "no", "description": "no"})
+    (found,) = list_techniques(
+        deal_round(),
+        propose_plan(),
+        propose_plan("hoist", None),
+        propose_plan(said={"title": "no", "description": "no"}),
     )
     assert (found.technique, found.title, found.description) == ("new:pack_heads", *SAID.values())
     assert (found.event_id, found.model, found.problem) == ("run@2", "local/m", "toy")
@@ -55,19 +60,24 @@ def test_a_run_that_gained_tells_what_was_invented_by_whom_and_what_it_brought()
 
 
 def test_who_is_not_known_to_have_invented_it_is_not_named():
-    assert told(proposed())[0].model == ""
-    assert told(dealt(model=None), proposed())[0].model == ""
+    assert list_techniques(propose_plan())[0].model == ""
+    assert list_techniques(deal_round(model=None), propose_plan())[0].model == ""
 
 
 def test_what_gained_nothing_or_was_never_tried_is_not_told():
     state = World(small(rounds=2)).finish().state
-    assert told(dealt(), proposed(), best=state.initial) == ()
-    assert told(dealt(), proposed("new:other")) == ()
-    assert told(dealt(), proposed(said=None), proposed(said=["x"]), proposed(said={"title": "x"})) == ()
+    assert list_techniques(deal_round(), propose_plan(), best=state.initial) == ()
+    assert list_techniques(deal_round(), propose_plan("new:other")) == ()
+    assert (
+        list_techniques(
+            deal_round(), propose_plan(said=None), propose_plan(said=["x"]), propose_plan(said={"title": "x"})
+        )
+        == ()
+    )
 
 
 def test_what_another_run_invented_is_told_by_that_one_alone():
-    assert told(dealt(), proposed(said={**SAID, "from": "donor@9"})) == ()
+    assert list_techniques(deal_round(), propose_plan(said={**SAID, "from": "donor@9"})) == ()
 
 
 def test_what_a_fork_has_from_a_parent_that_judged_by_something_else_is_not_told():
@@ -77,12 +87,14 @@ def test_what_a_fork_has_from_a_parent_that_judged_by_something_else_is_not_told
         config=state.config, problem=state.problem, bounds=state.bounds, toolchain=state.toolchain
     )
     forked = RunForked(parent="p", parent_seq=1, parent_hash="0" * 64, rebase=rebase)
-    assert told(dealt(), proposed(), forked) == ()
-    assert len(told(dealt(), proposed(), forked.model_copy(update={"rebase": None}))) == 1
+    assert list_techniques(deal_round(), propose_plan(), forked) == ()
+    assert len(list_techniques(deal_round(), propose_plan(), forked.model_copy(update={"rebase": None}))) == 1
 
 
 def test_what_a_model_wrote_is_one_bounded_line():
-    (found,) = told(dealt(), proposed(said={"title": "a\nb\u202e", "description": "x\x1b[31m" + "y" * 5000}))
+    (found,) = list_techniques(
+        deal_round(), propose_plan(said={"title": "a\nb\u202e", "description": "x\x1b[31m" + "y" * 5000})
+    )
     assert found.title == "a b"
     assert found.description.startswith("x[31my")
     assert len(found.description) == MOST_CHARACTERS
@@ -92,20 +104,20 @@ def test_what_a_model_wrote_is_one_bounded_line():
 
 
 def test_the_nearest_are_offered_and_of_one_name_the_nearest():
-    same = technique("new:one", MINE)
-    half = technique("new:one", tags("a", "b", "x"), run="far")
-    other = technique("new:two", tags("a", "b", "x"))
-    there = technique("new:three", MINE.model_copy(update={"target": "trn1"}))
-    unlike = technique("new:four", tags("x", "y"))
+    same = learnt_technique("new:one", MINE)
+    half = learnt_technique("new:one", problem_tags("a", "b", "x"), run="far")
+    other = learnt_technique("new:two", problem_tags("a", "b", "x"))
+    there = learnt_technique("new:three", MINE.model_copy(update={"target": "trn1"}))
+    unlike = learnt_technique("new:four", problem_tags("x", "y"))
     assert select_techniques([half, other, there, unlike, same], MINE) == (same, other)
-    many = [technique(f"new:t{number}", MINE) for number in range(MOST_TECHNIQUES + 3)]
+    many = [learnt_technique(f"new:t{number}", MINE) for number in range(MOST_TECHNIQUES + 3)]
     assert len(select_techniques(many, MINE)) == MOST_TECHNIQUES
     assert select_techniques([], MINE) == ()
 
 
 def test_what_brought_more_a_try_comes_first_among_equals():
-    weak = technique("new:weak", MINE, credit=TechniqueCredit(tries=9, gains=1, log_gain=0.9))
-    strong = technique("new:strong", MINE, credit=TechniqueCredit(tries=1, gains=1, log_gain=0.8))
+    weak = learnt_technique("new:weak", MINE, credit=TechniqueCredit(tries=9, gains=1, log_gain=0.9))
+    strong = learnt_technique("new:strong", MINE, credit=TechniqueCredit(tries=1, gains=1, log_gain=0.8))
     assert select_techniques([strong, weak], MINE) == (strong, weak)
 
 
@@ -113,5 +125,5 @@ def test_planners_have_them_in_their_context():
     world = World(small(rounds=1)).finish(until=lambda state: bool(state.beam))
     plain = requests._learning_context(world.state)
     assert "techniques" not in LearningContext.model_validate_json(plain).model_fields_set
-    given = requests._learning_context(world.state.model_copy(update={"techniques": (technique(),)}))
-    assert LearningContext.model_validate_json(given).techniques == (technique(),)
+    given = requests._learning_context(world.state.model_copy(update={"techniques": (learnt_technique(),)}))
+    assert LearningContext.model_validate_json(given).techniques == (learnt_technique(),)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from agent_core.memory import KernelPair, append_experiences, curate_pairs
 from agent_core.round_view import TimedCandidate
 from state.model import EffectKey, Experience, ExperienceKind, Role, SearchConfig, digest_of
-from tests.support.paths import make_candidate, make_plan
+from tests.support.path_kernels import make_candidate, make_plan
 
 PARENT = make_candidate("c", 1.0)
 
@@ -25,7 +25,7 @@ def samples(groups: dict[tuple[int, int], list[float]]) -> list[TimedCandidate]:
     return found
 
 
-def spell(pairs: tuple[KernelPair, ...]) -> list[str]:
+def spell_pairs(pairs: tuple[KernelPair, ...]) -> list[str]:
     """Spell each pair as its sign and the place (slot, plan, implementation) of its kernel."""
     sign = {ExperienceKind.POSITIVE: "+", ExperienceKind.NEGATIVE: "-"}
     return [f"{sign[pair.kind]}{pair.key.slot}{pair.key.plan}{pair.key.implementation}" for pair in pairs]
@@ -71,7 +71,7 @@ CASES = {
 
 @pytest.mark.parametrize(("groups", "top_k", "expected"), CASES.values(), ids=CASES.keys())
 def test_curation(groups, top_k, expected):
-    assert spell(curate_pairs(samples(groups), search=SearchConfig(top_k=top_k))) == expected
+    assert spell_pairs(curate_pairs(samples(groups), search=SearchConfig(top_k=top_k))) == expected
 
 
 def test_pairs_say_which_kernel_is_slow():

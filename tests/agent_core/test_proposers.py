@@ -14,7 +14,7 @@ from agent_core.providers import registry
 from agent_core.roles import RoleError
 from agent_core.roles.scripted import BROKEN_SOURCE, CONSTANT, ScriptedProposer
 from state.events import ExecutionStarted, KernelProposed, PlanFailed, PlanProposed, PlanStarted
-from tests.support.world import KERNEL, World, at_once, small, timed
+from tests.support.world import KERNEL, World, at_once, correct_evaluation, small
 
 ASKING = [name for name in proposers.proposer_names() if proposers.is_llm_proposer(name)]
 
@@ -111,6 +111,8 @@ def test_only_constants_at_the_start_of_a_line_are_changed():
 
 
 def test_a_kernel_without_constants_gets_no_plan():
-    world = World(small(rounds=1), kernel="x = 1\n", judge=lambda source: timed(source, 1.0)).finish()
+    world = World(
+        small(rounds=1), kernel="x = 1\n", judge=lambda source: correct_evaluation(source, 1.0)
+    ).finish()
     assert not world.of(PlanProposed)
     assert {event.error.code for event in world.of(PlanFailed)} == {"nothing_applies"}

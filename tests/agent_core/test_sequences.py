@@ -32,10 +32,10 @@ from state.model import Plan, Prediction, Rebase, RewriteStep
 from state.records import RecordedEvent
 from targets.nki.target import NkiTarget
 from targets.registry import load_target
-from tests.support.sequences import sequence, step, tags
+from tests.support.learnt_sequences import learnt_sequence, problem_tags, rewrite_step
 from tests.support.world import World, small
 
-WHERE = ProblemSetting(tags(), (3,))
+WHERE = ProblemSetting(problem_tags(), (3,))
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def scripted_techniques(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def recorded(events: Sequence[Event]) -> list[RecordedEvent]:
+def record_events(events: Sequence[Event]) -> list[RecordedEvent]:
     return [
         RecordedEvent(number, "run", number, 0, event, None, "", None)
         for number, event in enumerate(events, start=1)
@@ -55,8 +55,8 @@ def recorded(events: Sequence[Event]) -> list[RecordedEvent]:
     ]
 
 
-def taught(world: World, **changes: Any):
-    return collect_sequence("run", world.state.model_copy(update=changes), recorded(world.events), WHERE)
+def list_taught(world: World, **changes: Any):
+    return collect_sequence("run", world.state.model_copy(update=changes), record_events(world.events), WHERE)
 
 
 # --- tags ---
@@ -93,7 +93,7 @@ def test_a_source_without_instructions_has_no_operators(source):
 
 def test_what_led_to_the_best_is_taught_leg_by_leg():
     world = World(small(rounds=3, repairs=0)).finish()
-    found = taught(world)
+    found = list_taught(world)
     kept = {event.candidate.id: event for event in world.of(KernelKept)}
     line, one = [], world.state.best
     while one.parent is not None:
@@ -115,23 +115,23 @@ def test_forks_and_orders_teach_the_same():
     world = World(small(rounds=2)).finish()
     at = 1 + max(n for n, event in enumerate(world.events) if isinstance(event, RoundStarted))
     child = world.fork(at).finish()
-    assert taught(child).legs == taught(world).legs
-    assert taught(World(small(rounds=2), order=3).finish()).legs == taught(world).legs
+    assert list_taught(child).legs == list_taught(world).legs
+    assert list_taught(World(small(rounds=2), order=3).finish()).legs == list_taught(world).legs
 
 
 def test_what_is_no_sure_gain_teaches_nothing():
     world = World(small(rounds=2)).finish()
-    assert taught(world) is not None
-    assert taught(world, best=world.state.initial) is None
-    assert taught(world, best=None) is None
-    assert collect_sequence("run", world.state, recorded(world.events), ProblemSetting(tags().model_copy(
-        update={"operators": ()}), ())) is None  # fmt: skip
+    assert list_taught(world) is not None
+    assert list_taught(world, best=world.state.initial) is None
+    assert list_taught(world, best=None) is None
+    without_operators = ProblemSetting(problem_tags().model_copy(update={"operators": ()}), ())
+    assert collect_sequence("run", world.state, record_events(world.events), without_operators) is None
 
 
 def test_techniques_that_are_not_on_the_menu_are_not_taught(monkeypatch):
     world = World(small(rounds=2)).finish()
     monkeypatch.setattr(NkiTarget, "menu", lambda self: {})
-    assert taught(world) is None
+    assert list_taught(world) is None
 
 
 def test_a_persons_kernel_and_what_it_gained_are_left_out():
@@ -139,7 +139,7 @@ def test_a_persons_kernel_and_what_it_gained_are_left_out():
     world.finish(until=lambda state: state.in_round)
     world.propose("TILE_M = 128\nTILE_N = 256\nBUFFERS = 4\n")
     world.finish()
-    found = taught(world)
+    found = list_taught(world)
     kept = {event.candidate.id: event for event in world.of(KernelKept)}
     person = [one for one in kept.values() if ".b1000." in one.candidate.id]
     assert person
@@ -157,16 +157,16 @@ def test_what_came_before_a_fork_that_judges_by_something_else_is_history():
     assert state.best.parent is not None
     rebase = Rebase(config=state.config, problem=state.problem, bounds=state.bounds, toolchain="world 2")
     child = world.fork(cut, rebase=rebase).finish()
-    found = taught(child)
+    found = list_taught(child)
     since = {event.candidate.source for event in child.events[cut:] if isinstance(event, KernelKept)}
     assert found.run_seq > cut
     assert {leg.source for leg in found.legs} <= since
     assert found.legs[0].source in {entry.candidate.source for entry in state.beam}
-    whole = taught(World(small(rounds=3, repairs=0)).finish())
+    whole = list_taught(World(small(rounds=3, repairs=0)).finish())
     assert len(found.legs) < len(whole.legs)
 
 
-def single(detail: Any, technique: str = "hoist") -> list[Event]:
+def run_of_single_rewrite(detail: Any, technique: str = "hoist") -> list[Event]:
     """A run whose best came of one rewrite that was planned by itself, its second implementation."""
     world = World(small(rounds=1, plans=1, repairs=0, implementations=2)).finish()
     plan = Plan(
@@ -188,7 +188,7 @@ def single(detail: Any, technique: str = "hoist") -> list[Event]:
     ],
 )
 def test_of_a_single_rewrite_the_parameters_that_were_taken_are_taught(detail, steps):
-    plan = next(event.plan for event in single(detail) if isinstance(event, PlanProposed))
+    plan = next(event.plan for event in run_of_single_rewrite(detail) if isinstance(event, PlanProposed))
     (found,) = sequences._plan_steps(plan, 1, NkiTarget.menu(load_target("trn2")))
     assert (found.site, found.choice) == steps
     assert found.speedup == 1.5
@@ -206,16 +206,16 @@ def test_a_step_that_names_its_result_is_taught_with_the_rewrites_after_it():
 
 
 def test_of_a_long_line_the_first_legs_are_taught():
-    steps = tuple(step() for _ in range(MOST_STEPS // 2))
+    steps = tuple(rewrite_step() for _ in range(MOST_STEPS // 2))
     plan = Plan(technique="hoist", site="", title="", prediction=Prediction(speedup=1), steps=steps)
     world = World(small(rounds=4, repairs=0, plateau_rounds=9)).finish()
     events = [
         event.model_copy(update={"plan": plan}) if isinstance(event, PlanProposed) else event
         for event in world.events
     ]
-    whole = taught(world)
+    whole = list_taught(world)
     assert len(whole.legs) > 2
-    found = collect_sequence("run", world.state, recorded(events), WHERE)
+    found = collect_sequence("run", world.state, record_events(events), WHERE)
     assert len(found.steps) == MOST_STEPS
     assert [leg.speedup for leg in found.legs] == [leg.speedup for leg in whole.legs[:2]]
     assert found.speedup == pytest.approx(found.legs[0].speedup * found.legs[1].speedup)
@@ -225,12 +225,12 @@ def test_of_a_long_line_the_first_legs_are_taught():
 
 
 def test_the_most_alike_come_first():
-    mine = tags("a", "b", "c", "d", extents=(10, 8))
-    same = sequence("same", of=mine)
-    larger = sequence("larger", of=tags("a", "b", "c", "d", extents=(12, 8)))
-    flatter = sequence("flatter", of=tags("a", "b", "c", "d", extents=(12,)))
-    halves = sequence("halves", of=tags("a", "b", "c", "d", dtypes=("bfloat16",)))
-    alike = sequence("alike", 9.0, of=tags("a", "b", "c"))
+    mine = problem_tags("a", "b", "c", "d", extents=(10, 8))
+    same = learnt_sequence("same", of=mine)
+    larger = learnt_sequence("larger", of=problem_tags("a", "b", "c", "d", extents=(12, 8)))
+    flatter = learnt_sequence("flatter", of=problem_tags("a", "b", "c", "d", extents=(12,)))
+    halves = learnt_sequence("halves", of=problem_tags("a", "b", "c", "d", dtypes=("bfloat16",)))
+    alike = learnt_sequence("alike", 9.0, of=problem_tags("a", "b", "c"))
     known = [alike, flatter, larger, halves, same]
     assert [one.run for one in select_nearest(known, mine)] == ["same", "halves", "larger", "flatter"]
     assert len(select_nearest(known, mine)) == MOST_SEQUENCES
@@ -238,17 +238,17 @@ def test_the_most_alike_come_first():
 
 
 def test_of_equally_near_ones_who_gained_more_comes_first_then_who_came_last():
-    known = [sequence("a", 2.0), sequence("b", 3.0), sequence("c", 3.0)]
-    assert [one.run for one in select_nearest(known, tags())] == ["c", "b", "a"]
+    known = [learnt_sequence("a", 2.0), learnt_sequence("b", 3.0), learnt_sequence("c", 3.0)]
+    assert [one.run for one in select_nearest(known, problem_tags())] == ["c", "b", "a"]
 
 
 def test_what_is_not_alike_or_for_another_target_is_not_given():
-    mine = tags("a", "b", "c", "d")
-    other = sequence("other", of=tags("a", "e", "f"))
-    elsewhere = sequence("elsewhere", of=mine.model_copy(update={"target": "trn1"}))
+    mine = problem_tags("a", "b", "c", "d")
+    other = learnt_sequence("other", of=problem_tags("a", "e", "f"))
+    elsewhere = learnt_sequence("elsewhere", of=mine.model_copy(update={"target": "trn1"}))
     assert (
         select_nearest(
-            [other, elsewhere, sequence("none", of=mine.model_copy(update={"operators": ()}))], mine
+            [other, elsewhere, learnt_sequence("none", of=mine.model_copy(update={"operators": ()}))], mine
         )
         == ()
     )
@@ -269,9 +269,9 @@ def test_proposals_are_told_what_the_run_was_given(monkeypatch):
     plain = World(small(rounds=1)).finish()
     assert context(plain).sequences == ()
     world = World(small(rounds=1)).finish(until=lambda state: bool(state.beam))
-    world.append(SequencesGiven(round=1, sequences=(sequence(),)))
+    world.append(SequencesGiven(round=1, sequences=(learnt_sequence(),)))
     world.finish()
-    assert context(world).sequences == (sequence(),)
+    assert context(world).sequences == (learnt_sequence(),)
     (asked, *_) = plain.of(PredictionStarted)
     assert b"sequences" not in plain.blobs[LookAheadRequest.model_validate_json(
         plain.blobs[asked.request]).context], "who is given nothing asks as before"  # fmt: skip

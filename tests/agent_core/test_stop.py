@@ -7,7 +7,7 @@ import pytest
 from agent_core.stop import find_ending
 from state.fold import RunState
 from state.model import Checkpoint, LatencyBounds, Resource, RunConfig, RunEnding, SearchConfig, StopReason
-from tests.support.paths import make_candidate
+from tests.support.path_kernels import make_candidate
 from tests.support.world import World
 
 INITIAL = make_candidate("r0.b0.p0.k0.f0", 10.0)

@@ -33,7 +33,7 @@ def world(strategy: str, **search: object) -> World:
     return World(small(strategy=strategy, **({"rounds": 5, "repairs": 0, "plans": 4} | search)))
 
 
-def judged(found: World) -> int:
+def count_judged(found: World) -> int:
     return sum(event.key.endswith("evaluator") for event in found.of(EvaluationStarted))
 
 
@@ -66,7 +66,7 @@ def test_no_more_kernels_are_judged_than_rounds_are_counted_for(strategy: str, c
     rounds = rounds_within(candidates, search)
     done = World(small(**search.model_dump(exclude={"rounds"}), rounds=rounds)).finish()
     least = 1 + apply_strategy(search).beam * search.plans
-    assert judged(done) <= max(candidates, least)
+    assert count_judged(done) <= max(candidates, least)
 
 
 def test_greedy_improves_the_fastest_kernel_alone_by_one_rewrite_at_a_time():

@@ -119,7 +119,7 @@ def test_an_unknown_run(ctl, finished, arguments):
 
 
 def test_a_run_without_a_correct_kernel_has_no_best(ctl, home):
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     fakes.take_commands(home)
     assert_one_line(ctl("best", run), exits.NOT_THERE, "no correct kernel yet")
 
@@ -310,7 +310,7 @@ def test_a_foreground_run_too_has_the_old_log_proved(ctl, home, finished, how):
     """Opening looks at what is new; run and resume end with the damage's status like the daemon."""
     with EventLog.open(home):
         """A clean stop: what is there now counts as looked at."""
-    other = fakes.submit(home)
+    other = fakes.submit_run(home)
     fakes.take_commands(home)
     with LogReader.open(home) as reader:
         victim = next(item for item in reader.read(stream=finished) if item.type == "KernelProposed")

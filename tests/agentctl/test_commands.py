@@ -62,7 +62,7 @@ def test_run_hosts_shows_progress_and_reports(ctl, home, fake_kernel):
 
 
 def test_a_process_that_leaves_says_what_nobody_drives_any_more(ctl, home, fake_kernel):
-    other = fakes.submit(home)
+    other = fakes.submit_run(home)
     fakes.take_commands(home)
     called = ctl("run", *FAKE, "--kernel", fake_kernel, "--rounds", 1)
     assert called.status == exits.OK
@@ -72,7 +72,7 @@ def test_a_process_that_leaves_says_what_nobody_drives_any_more(ctl, home, fake_
 
 
 def test_resume_tells_what_was_before_in_one_line(ctl, home):
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     with EventLog.open(home) as log:
         stop = StopSignal()
 
@@ -131,7 +131,7 @@ def test_a_run_whose_initial_kernel_is_refused_says_why(ctl, tmp_path):
 
 
 def test_run_leaves_runs_alone_that_nobody_asked_for(ctl, home, fake_kernel):
-    other = fakes.submit(home)
+    other = fakes.submit_run(home)
     fakes.take_commands(home)
     assert ctl("run", *FAKE, "--kernel", fake_kernel).status == 0
     states = {run["id"]: run["state"] for run in ctl("status", "--json").json["runs"]}
@@ -149,7 +149,7 @@ def test_resume_of_a_run_that_has_ended_reports_it_again(ctl, home, finished):
 
 
 def test_resume_takes_up_a_paused_run(ctl, home):
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     put_command(home, Pause(run=run))
     fakes.take_commands(home)
     assert ctl("status", run, "--json").json["runs"][0]["state"] == "paused"
@@ -167,7 +167,7 @@ def test_resume_brings_the_lists_of_an_older_version_up_to_date(ctl, home, finis
 
 def test_resume_takes_up_a_run_that_no_owner_has_seen(ctl, home):
     """As left by a process that was killed after it had dropped its command, before it had a log."""
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     put_command(home, Pause(run="nobody"))
     (waiting_commands(home)[0].parent / "0.json").write_text("no command")
     called = ctl("resume", "--last", "--json")
@@ -176,7 +176,7 @@ def test_resume_takes_up_a_run_that_no_owner_has_seen(ctl, home):
 
 
 def test_a_cancelled_run_cannot_be_resumed(ctl, home):
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     put_command(home, Cancel(run=run))
     fakes.take_commands(home)
     called = ctl("resume", run)
@@ -209,16 +209,16 @@ def test_status_with_nobody_home(ctl, home, finished):
 
 
 def test_a_run_that_nobody_advances_is_interrupted(ctl, home, finished):
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     fakes.take_commands(home)
     assert [row["state"] for row in ctl("status", "--json").json["runs"]] == ["interrupted", "completed"]
     said = ctl("status", run).out
-    assert "interrupted, as nobody owns this home: carry on with: " in fakes.unfolded(said)
+    assert "interrupted, as nobody owns this home: carry on with: " in fakes.join_wrapped_lines(said)
     assert said.endswith(f"resume --home {home} {run}\n")
-    more = fakes.submit(home)
+    more = fakes.submit_run(home)
     fakes.take_commands(home)
     said = ctl("status").out
-    assert "start agentd for all 2, or carry on with one: " in fakes.unfolded(said)
+    assert "start agentd for all 2, or carry on with one: " in fakes.join_wrapped_lines(said)
     assert said.endswith(f"resume --home {home} {more}\n")
     with EventLog.open(home):
         assert ctl("status", run, "--json").json["runs"][0]["state"] == "queued"
@@ -251,8 +251,8 @@ def test_show_gives_the_counters_of_a_profile_once(ctl, home, finished):
 
 
 def test_status_names_some_of_many_runs(ctl, home):
-    runs = [fakes.submit(home, fakes.CONFIG.model_copy(update={"seed": seed})) for seed in range(1, 5)]
-    fakes.finish(home, *runs)
+    runs = [fakes.submit_run(home, fakes.CONFIG.model_copy(update={"seed": seed})) for seed in range(1, 5)]
+    fakes.finish_runs(home, *runs)
     assert "best found correct on whole outputs of every seed: 4 runs\n" in ctl("status").out
     assert f"best found correct on whole outputs of every seed: {runs[0]}\n" in ctl("status", runs[0]).out
     assert look._name_some_runs(["a", "b", "c", "d"], all_=False) == "4 runs, such as a, b, c"
@@ -319,8 +319,8 @@ def test_tail_narrows_by_run_and_type(ctl, finished):
 
 
 def test_tail_goes_on_from_an_event_as_its_line_names_it(ctl, home, finished):
-    other = fakes.submit(home, fakes.CONFIG.model_copy(update={"seed": 7}))
-    fakes.finish(home, other)
+    other = fakes.submit_run(home, fakes.CONFIG.model_copy(update={"seed": 7}))
+    fakes.finish_runs(home, other)
     with LogReader.open(home) as reader:
         seq = find_event(reader, other, 3).seq
     by_place = ctl("tail", "--after", f"{other}@3").out
@@ -444,7 +444,7 @@ def test_every_proposed_kernel_can_be_compared_with_the_initial_one(ctl, home, f
 
 def test_without_an_owner_commands_are_queued(ctl, home, fake_kernel, monkeypatch):
     monkeypatch.setattr("agentctl.command_answers.QUEUED_AFTER_SECONDS", 0.0)
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     fakes.take_commands(home)
     calls = [
         ("pause", run),

@@ -11,8 +11,8 @@ from agentctl.cost_estimate import ANSWER_TOKENS, estimate_cost
 from agentctl.dry_run import format_estimate
 from daemon.config import Config
 from state.model import LlmConfig, RunConfig, SearchConfig
-from tests.daemon.calls import models
-from tests.daemon.calls.models import MODEL
+from tests.daemon.calls import fake_models as models
+from tests.daemon.calls.fake_models import MODEL
 
 PROBLEM = seeds.load_problem("silu")
 SEARCH = SearchConfig(beam=3, plans=4, implementations=2, rounds=3, repairs=2, top_k=2)

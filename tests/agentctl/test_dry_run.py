@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.workload import append_run
 from state import readonly
 from state.log import EventLog
+from tests.support.scripted_runs import append_run
 
 ASKED = {
     "status": ("status", "{run}"),

@@ -28,8 +28,8 @@ BOUNDS = LatencyBounds(plain_ms=0.1, tight_ms=0.5)
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
     home = tmp_path_factory.mktemp("finished") / "home"
-    run = fakes.submit(home)
-    fakes.finish(home, run)
+    run = fakes.submit_run(home)
+    fakes.finish_runs(home, run)
     return home, run
 
 
@@ -47,7 +47,7 @@ def at_once(monkeypatch):
 
 def forked(home, run: str, **how) -> str:
     child = run_id(put_command(home, Fork(run=run, **how)), "silu")
-    fakes.finish(home, child)
+    fakes.finish_runs(home, child)
     return child
 
 
@@ -154,7 +154,7 @@ def test_bad_input_is_named_with_the_nearest_and_has_its_status(ctl, home, finis
 
 
 def test_settings_are_checked_before_they_are_queued(ctl, home, at_once):
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     fakes.take_commands(home)
     assert ctl("set", run, "search.beam=0").status == exits.USAGE
     assert ctl("set", run, "run.target=trn1").status == exits.USAGE
@@ -172,7 +172,7 @@ def test_settings_are_checked_before_they_are_queued(ctl, home, at_once):
 
 def test_what_waits_to_be_taken_up_can_be_steered(ctl, home, at_once):
     """The submit is still a file; what concerns its run is queued behind it."""
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     assert ctl("pause", run).status == exits.OK
     assert ctl("set", run, "search.beam=3").status == exits.OK
     fakes.take_commands(home)
@@ -183,12 +183,14 @@ def test_what_waits_to_be_taken_up_can_be_steered(ctl, home, at_once):
 
 def test_status_says_that_a_run_waits_for_a_person(ctl, home):
     config = fakes.CONFIG.model_copy(update={"approval": ("before_round",)})
-    run = fakes.submit(home, config)
-    other = fakes.submit(home)
-    fakes.finish(home, other)
+    run = fakes.submit_run(home, config)
+    other = fakes.submit_run(home)
+    fakes.finish_runs(home, other)
     (row,) = ctl("status", run, "--json").json["runs"]
     assert (row["state"], row["reason"]) == ("paused", "needs approval: before_round 1")
-    assert f"{run} needs approval: before_round 1; let it go on with: " in fakes.unfolded(ctl("status").out)
+    assert f"{run} needs approval: before_round 1; let it go on with: " in fakes.join_wrapped_lines(
+        ctl("status").out
+    )
     called = ctl("tail", "--run", run)
     assert "needs approval: before_round 1" in called.out
 

@@ -14,7 +14,7 @@ import pytest
 from state.log import EventLog
 from tests.agentctl.reports.test_markdown import outside
 from tests.agentctl.verbs.test_paint import on_a_terminal
-from tests.support import recorded
+from tests.support import simulated_logs as recorded
 
 RUN = "toy-a1b2c3"
 EVENTS = recorded.asking(recorded.world_of().finish())

@@ -33,8 +33,8 @@ SLICES, ONE_SEED, WHOLE = Level
 @pytest.fixture(scope="module")
 def refuting(tmp_path_factory):
     home = tmp_path_factory.mktemp("levels") / "home"
-    run = fakes.submit(home, fakes.REFUTING)
-    fakes.finish(home, run, workers=fakes.refuting_workers())
+    run = fakes.submit_run(home, fakes.REFUTING)
+    fakes.finish_runs(home, run, workers=fakes.refuting_workers())
     return home, run
 
 
@@ -198,9 +198,9 @@ def test_who_falls_is_named_as_it_happens_and_in_the_log_s_lines(refuting, items
 
 
 def test_operators_are_warned_of_a_best_that_falls(tmp_path):
-    run = fakes.submit(tmp_path / "home", fakes.REFUTING)
+    run = fakes.submit_run(tmp_path / "home", fakes.REFUTING)
     with capture_logs() as lines:
-        fakes.finish(tmp_path / "home", run, workers=fakes.refuting_workers())
+        fakes.finish_runs(tmp_path / "home", run, workers=fakes.refuting_workers())
     (line,) = [line for line in lines if line["event"] == "kernel_refuted"]
     assert (line["run"], line["code"], line["log_level"]) == (run, "incorrect", "warning")
 

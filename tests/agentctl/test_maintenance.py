@@ -131,7 +131,7 @@ def test_a_home_in_use_is_left_alone(ctl, home, finished, tmp_path) -> None:
             ("import", tmp_path / "a.gz"),
         ):
             assert ctl(*call).status == exits.LOCKED, call
-    fakes.submit(home)
+    fakes.submit_run(home)
 
 
 def test_a_blob_that_was_lost_is_shown_as_that(ctl, home, finished) -> None:
@@ -148,8 +148,8 @@ def test_a_blob_that_was_lost_is_shown_as_that(ctl, home, finished) -> None:
 
 
 async def test_a_run_that_needs_a_lost_blob_waits_and_takes_nobody_with_it(home) -> None:
-    poor = fakes.submit(home)
-    other = run_id(put_command(home, fakes.submission(kernel="TILE_M = 64\n")), fakes.CONFIG.problem)
+    poor = fakes.submit_run(home)
+    other = run_id(put_command(home, fakes.create_submission(kernel="TILE_M = 64\n")), fakes.CONFIG.problem)
     await asyncio.to_thread(fakes.take_commands, home)
     with closing(sqlite3.connect(home / "events.db")) as connection:
         key = (bytes.fromhex(digest_of(fakes.KERNEL.encode())),)

@@ -17,11 +17,11 @@ from state.reader import LogReader
 from state.records import NewEvent
 from state.verify import verify_log
 from tests.support import fakes
-from tests.support.sequences import SOURCE, experience, imported
+from tests.support.learnt_sequences import SOURCE, imported_experience, learnt_experience
 
-ONE = experience(fast=digest_of(b"a faster kernel"), cites=("r0.initial", "r1.b0.p0.k0.f0"))
-WORSE = experience("another", kind=ExperienceKind.NEGATIVE, predicted=False, speedup=1.5)
-FILE = imported(1, problem="", toolchain="")
+ONE = learnt_experience(fast=digest_of(b"a faster kernel"), cites=("r0.initial", "r1.b0.p0.k0.f0"))
+WORSE = learnt_experience("another", kind=ExperienceKind.NEGATIVE, predicted=False, speedup=1.5)
+FILE = imported_experience(1, problem="", toolchain="")
 
 
 @pytest.fixture(autouse=True)
@@ -51,8 +51,8 @@ def experiences(home):
 def carry_out(home):
     """Own the home until a command that comes after all others is answered."""
     fakes.put_command(home, Pause(run="silu-000000"), id_="9999-last")
-    run = fakes.submit(home)
-    fakes.finish(home, run)
+    run = fakes.submit_run(home)
+    fakes.finish_runs(home, run)
 
 
 # --- looking ---

@@ -14,8 +14,8 @@ from tests.support import fakes
 @pytest.fixture
 def satisfied(monkeypatch):
     """A judge that takes every kernel for one that it finds correct."""
-    answer = fakes.judge
-    monkeypatch.setattr(fakes, "judge", lambda _, *rest: answer(fakes.KERNEL.encode(), *rest))
+    answer = fakes.judge_source
+    monkeypatch.setattr(fakes, "judge_source", lambda _, *rest: answer(fakes.KERNEL.encode(), *rest))
     monkeypatch.setenv("NKI_AGENT_RUN__EVALUATOR", "fake")
 
 

@@ -95,8 +95,8 @@ def test_what_is_not_there_is_named_with_the_nearest(ctl):
 
 
 def test_a_version_that_the_log_holds_can_be_read(ctl, home):
-    run = fakes.submit(home)
-    fakes.finish(home, run)
+    run = fakes.submit_run(home)
+    fakes.finish_runs(home, run)
     version = ctl("status", run, "--json").json["runs"][0]["prompts"]
     assert version == builtin_prompts().version
     assert f"prompts {version[:12]}" in ctl("tail", "--type", "RoundStarted").out
@@ -119,8 +119,8 @@ def test_a_version_that_the_log_holds_can_be_read(ctl, home):
 
 
 def test_show_names_prompts_and_does_not_print_them(ctl, home):
-    run = fakes.submit(home)
-    fakes.finish(home, run)
+    run = fakes.submit_run(home)
+    fakes.finish_runs(home, run)
     shown = ctl("show", f"{run}@1", "--json").json
     assert shown["event"]["prompts"] == builtin_prompts().version
     assert builtin_prompts().version not in shown["blobs"]

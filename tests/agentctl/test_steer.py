@@ -23,18 +23,18 @@ PLACE = "r1.b1000.p0.k0.f0"
 
 def proposed(home, source: str) -> str:
     """Enter `source` into a run and see the run to its end; return the run."""
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     fakes.take_commands(home)
     put_command(home, Propose(run=run, source=source))
     fakes.take_commands(home)
-    fakes.finish(home, run)
+    fakes.finish_runs(home, run)
     return run
 
 
 @pytest.fixture
 def answered(home, monkeypatch):
     """As if an owner answered at once, and then saw the run to its end."""
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     fakes.take_commands(home)
     wait = command_answers.wait_for_answer
 
@@ -42,7 +42,7 @@ def answered(home, monkeypatch):
         with capture_logs():  # of the owner, which is a process of its own elsewhere
             fakes.take_commands(home)
             answer = wait(home, sent)
-            fakes.finish(home, run)
+            fakes.finish_runs(home, run)
         return answer
 
     monkeypatch.setattr(steer, "wait_for_answer", owner)
@@ -68,7 +68,7 @@ def test_of_a_candidate_that_is_not_there_nothing_is_known(home):
 
 
 def test_of_a_run_that_rests_nobody_waits_for_a_verdict(home, monkeypatch):
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     fakes.take_commands(home)
     put_command(home, Propose(run=run, source=FASTER))
     put_command(home, Pause(run=run))

@@ -106,7 +106,7 @@ def test_an_empty_corpus_is_usage(tmp_path: Path, capsys: Any) -> None:
     ],
 )
 def test_a_process_that_reports_nothing_says_how_it_ended(ended: Ended, traced: bool, reason: str) -> None:
-    outcome = pairs.judged("it", ended)
+    outcome = pairs.classify_ended("it", ended)
     assert (outcome.traced, outcome.good, outcome.reason) == (traced, False, reason)
 
 
@@ -167,7 +167,7 @@ def ran(name: str) -> list[dict[str, Any]]:
     return [{"event": "kernel", "name": name, "state": state} for state in ("started", "traced", "ran")]
 
 
-def said(text: str) -> dict[str, Any]:
+def parse_report(text: str) -> dict[str, Any]:
     return {"event": "line", "text": text}
 
 
@@ -177,7 +177,12 @@ def by_name(book: ledger.Ledger) -> dict[str, Outcome]:
 
 def test_a_scripts_words_judge_the_kernels_before_them(tmp_path: Path) -> None:
     book = book_of(tmp_path, "first", "second", "third")
-    events = [*ran("first"), said("NKI and NumPy match"), *ran("second"), said("NKI and NumPy differ")]
+    events = [
+        *ran("first"),
+        parse_report("NKI and NumPy match"),
+        *ran("second"),
+        parse_report("NKI and NumPy differ"),
+    ]
     events += [*ran("third"), {"event": "ended", "good": True, "reason": ""}]
     ledger.of_script(book, events, asserts=False, end="died")
     found = by_name(book)
@@ -290,8 +295,8 @@ def test_a_module_that_time_ended_is_counted(tmp_path: Path, capsys: Any) -> Non
     "pattern", ["*slow_norm*", "slow_norm", "test_slow_norm", "*/norm/*.py", "test_*.py", None]
 )
 def test_only_takes_patterns_and_parts_of_names(pattern: str | None) -> None:
-    assert sources.wanted("core/norm/test_slow_norm.py", pattern)
-    assert not sources.wanted("core/norm/test_slow_norm.py", "slow_norm*")
+    assert sources.is_selected("core/norm/test_slow_norm.py", pattern)
+    assert not sources.is_selected("core/norm/test_slow_norm.py", "slow_norm*")
 
 
 # -- what files say --------------------------------------------------------------------------------

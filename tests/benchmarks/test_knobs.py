@@ -70,8 +70,8 @@ def test_a_run_leaves_a_row_and_goes_on_where_it_ended(
     def never(ir: KernelIR) -> programs.Found:
         raise AssertionError("it was done before")
 
-    monkeypatch.setattr(knobs, "predicted", never)
-    monkeypatch.setattr(programs, "predicted", never)
+    monkeypatch.setattr(knobs, "predict_point", never)
+    monkeypatch.setattr(programs, "predict_point", never)
     assert _run(out, *stages) == 0
     assert json.loads(out.read_text()) == told
     assert capsys.readouterr().out.splitlines()[-1] == row
@@ -159,13 +159,13 @@ def test_searches_are_replayed_from_the_table_of_all_programs(
     arguments = ("--stages", "exhaustive", "--tables", str(tmp_path))
     assert _run(tmp_path / "one.json", *arguments) == 0
     asked: list[KernelIR] = []
-    real = programs.predicted
+    real = programs.predict_point
 
     def counted(ir: KernelIR) -> programs.Found:
         asked.append(ir)
         return real(ir)
 
-    monkeypatch.setattr(programs, "predicted", counted)
+    monkeypatch.setattr(programs, "predict_point", counted)
     assert _run(tmp_path / "two.json", *arguments) == 0
     assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
     assert set(asked) == {default_ir(TINY.small("trn2"))}

@@ -31,7 +31,7 @@ def child(job: dict) -> int:
         threading.Timer(job["kill_after"], os.kill, (os.getpid(), signal.SIGKILL)).start()
     try:
         workers = fakes.refuting_workers() if job.get("refuting") else None
-        fakes.finish(Path(job["home"]), job["run"], workers=workers, at_a_time=job.get("at_a_time", 1))
+        fakes.finish_runs(Path(job["home"]), job["run"], workers=workers, at_a_time=job.get("at_a_time", 1))
     except BaseException:  # noqa: BLE001 - a child must end here, whatever happened
         traceback.print_exc()
         return 1

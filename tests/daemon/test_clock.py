@@ -32,23 +32,23 @@ def jumping(monkeypatch):
     monkeypatch.setattr(time, "time_ns", lambda: real_ns() + int(off() * 1e9))
 
 
-def undisturbed(home) -> str:
-    run = fakes.submit(home)
-    fakes.finish(home, run)
-    return end(home, run)
+def run_undisturbed(home) -> str:
+    run = fakes.submit_run(home)
+    fakes.finish_runs(home, run)
+    return read_end(home, run)
 
 
-def end(home, run: str) -> str:
+def read_end(home, run: str) -> str:
     with LogReader.open(home) as reader:
         return state_hash(reader.run_state(run))
 
 
 def test_jumps_change_neither_order_nor_result(tmp_path, request):
-    wanted = undisturbed(tmp_path / "quiet")
+    wanted = run_undisturbed(tmp_path / "quiet")
     request.getfixturevalue("jumping")
-    run = fakes.submit(tmp_path / "home")
-    fakes.finish(tmp_path / "home", run, at_a_time=4)
-    assert end(tmp_path / "home", run) == wanted
+    run = fakes.submit_run(tmp_path / "home")
+    fakes.finish_runs(tmp_path / "home", run, at_a_time=4)
+    assert read_end(tmp_path / "home", run) == wanted
     with LogReader.open(tmp_path / "home") as reader:
         items = reader.read(limit=10_000)
     assert [item.seq for item in items] == list(range(1, len(items) + 1))
@@ -58,7 +58,7 @@ def test_jumps_change_neither_order_nor_result(tmp_path, request):
 
 
 async def test_a_stop_keeps_its_grace_and_a_restart_carries_on(home, jumping):
-    run, stop = fakes.submit(home), StopSignal()
+    run, stop = fakes.submit_run(home), StopSignal()
     with EventLog.open(home) as log:
         work = serve_runs(log, fakes.daemon_config(), stop=stop, workers=fakes.fake_workers())
         hosting = asyncio.create_task(work)
@@ -76,6 +76,6 @@ def test_what_took_negative_time_is_shown_to_have_taken_none(ctl, home, monkeypa
     chosen = random.Random(seed)
     real = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: real() - int(chosen.uniform(0, DAY) * 1e9))
-    run = fakes.submit(home)
-    fakes.finish(home, run)
+    run = fakes.submit_run(home)
+    fakes.finish_runs(home, run)
     assert ctl("--json", "resume", run).json["elapsed_seconds"] >= 0

@@ -39,12 +39,12 @@ def commands(event_log, touched):
     )
 
 
-def encoded(command) -> bytes:
+def encode_command(command) -> bytes:
     return command.model_dump_json().encode()
 
 
-async def started(commands: CommandHandler, config=fakes.CONFIG) -> str:
-    await commands.handle("first", encoded(fakes.submission(config)))
+async def start_run(commands: CommandHandler, config=fakes.CONFIG) -> str:
+    await commands.handle("first", encode_command(fakes.create_submission(config)))
     return run_id("first", config.problem)
 
 
@@ -55,7 +55,7 @@ def answer(event_log: EventLog, id_: str):
 
 
 async def test_submit_creates_a_run_that_holds_all_it_refers_to(event_log, commands, touched):
-    run = await started(commands)
+    run = await start_run(commands)
     state = event_log.run_state(run)
     assert answer(event_log, "first").result == {"run": run}
     assert touched == [("submit", run)]
@@ -70,8 +70,8 @@ async def test_submit_creates_a_run_that_holds_all_it_refers_to(event_log, comma
 
 
 async def test_submit_starts_from_the_problems_own_kernel_unless_given_one(event_log, commands):
-    submission = fakes.submission().model_copy(update={"kernel": None})
-    await commands.handle("own", encoded(submission))
+    submission = fakes.create_submission().model_copy(update={"kernel": None})
+    await commands.handle("own", encode_command(submission))
     state = event_log.run_state(run_id("own", "silu"))
     assert state.kernel == state.problem.files["kernel.py"]
 
@@ -86,15 +86,15 @@ async def test_submit_starts_from_the_problems_own_kernel_unless_given_one(event
 )
 async def test_submit_is_rejected_with_what_is_wrong(event_log, commands, change, code):
     config = fakes.CONFIG.model_copy(update=change)
-    await commands.handle("bad", encoded(fakes.submission(config)))
+    await commands.handle("bad", encode_command(fakes.create_submission(config)))
     assert answer(event_log, "bad").error.code == code
     assert event_log.active_runs() == ()
 
 
 async def test_submit_of_a_broken_problem_names_every_fault(event_log, commands):
-    submission = fakes.submission()
+    submission = fakes.create_submission()
     files = {**submission.files, "problem.toml": b"", "reference.py": b"def (:"}
-    await commands.handle("bad", encoded(submission.model_copy(update={"files": files})))
+    await commands.handle("bad", encode_command(submission.model_copy(update={"files": files})))
     error = answer(event_log, "bad").error
     assert error.code == "invalid_problem"
     assert "reference.py" in error.message
@@ -124,19 +124,19 @@ async def test_a_command_that_cannot_be_carried_out_gets_its_answer(
 
 
 async def test_a_run_id_that_is_taken_is_refused(event_log, commands, monkeypatch):
-    run = await started(commands)
+    run = await start_run(commands)
     monkeypatch.setattr("daemon.commands.run_id", lambda *_: run)
     other = fakes.CONFIG.model_copy(update={"seed": 1})
-    await commands.handle("second", encoded(fakes.submission(other)))
+    await commands.handle("second", encode_command(fakes.create_submission(other)))
     assert answer(event_log, "second").error.code in ("duplicate_outcome", "event_refused")
     assert event_log.run_state(run).config == fakes.CONFIG
 
 
 async def test_pause_resume_and_cancel(event_log, commands, touched):
-    run = await started(commands)
+    run = await start_run(commands)
     seen = []
     for number, command in enumerate([Pause(run=run), Resume(run=run), Resume(run=run), Cancel(run=run)]):
-        await commands.handle(f"c{number}", encoded(command))
+        await commands.handle(f"c{number}", encode_command(command))
         seen.append(event_log.run_state(run).status)
     assert seen == [RunStatus.PAUSED, RunStatus.RUNNING, RunStatus.RUNNING, RunStatus.CANCELLED]
     assert [item.type for item in event_log.read(stream=run)] == [
@@ -146,28 +146,28 @@ async def test_pause_resume_and_cancel(event_log, commands, touched):
 
 
 async def test_what_has_ended_cannot_be_steered(event_log, commands):
-    run = await started(commands)
-    await commands.handle("end", encoded(Cancel(run=run)))
+    run = await start_run(commands)
+    await commands.handle("end", encode_command(Cancel(run=run)))
     later = [Pause(run=run), Resume(run=run), Cancel(run=run), Propose(run=run, source="x = 1")]
     for number, command in enumerate(later):
-        await commands.handle(f"late{number}", encoded(command))
+        await commands.handle(f"late{number}", encode_command(command))
         error = answer(event_log, f"late{number}").error
         assert error.code == "illegal_state"
         assert "cancelled" in error.message
 
 
 async def test_a_paused_run_cannot_be_paused(event_log, commands):
-    run = await started(commands)
-    await commands.handle("p1", encoded(Pause(run=run)))
-    await commands.handle("p2", encoded(Pause(run=run)))
+    run = await start_run(commands)
+    await commands.handle("p1", encode_command(Pause(run=run)))
+    await commands.handle("p2", encode_command(Pause(run=run)))
     assert answer(event_log, "p2").error.code == "illegal_state"
 
 
 async def test_a_persons_kernel_waits_for_the_next_round(event_log, commands):
-    run = await started(commands)
+    run = await start_run(commands)
     for number in range(2):
         await commands.handle(
-            f"k{number}", encoded(Propose(run=run, source=f"TILE_M = {number}\n", note="mine"))
+            f"k{number}", encode_command(Propose(run=run, source=f"TILE_M = {number}\n", note="mine"))
         )
     keys = [EffectKey(1, PERSON_SLOT, number, 0, 0, "executor") for number in range(2)]
     state = event_log.run_state(run)
@@ -185,7 +185,7 @@ async def test_a_persons_kernel_waits_for_the_next_round(event_log, commands):
 async def test_a_persons_kernel_joins_a_round_until_its_beam_is_selected(
     event_log, commands, selected, slots, round_
 ):
-    run = await started(commands)
+    run = await start_run(commands)
     state = event_log.run_state(run)
     marks = ("r2.b0.p0.k0.f0.planner",)
     plan = Plan(technique="t", site="s", title="t", prediction=Prediction(speedup=1.1))
@@ -201,15 +201,15 @@ async def test_a_persons_kernel_joins_a_round_until_its_beam_is_selected(
 
 
 async def test_a_command_seen_again_changes_nothing(event_log, commands, touched):
-    run = await started(commands)
+    run = await start_run(commands)
     head = event_log.head
-    await commands.handle("first", encoded(fakes.submission()))
+    await commands.handle("first", encode_command(fakes.create_submission()))
     assert event_log.head == head
     assert touched == [("submit", run)]
 
 
 async def test_a_command_taken_in_but_not_answered_is_answered_when_seen_again(home, monkeypatch):
-    data = encoded(fakes.submission())
+    data = encode_command(fakes.create_submission())
     with EventLog.open(home) as log:
         cut = CommandHandler(log, fakes.fake_workers(), touched=lambda *_: None)
 
@@ -228,13 +228,13 @@ async def test_a_command_taken_in_but_not_answered_is_answered_when_seen_again(h
 
 
 async def test_an_id_cannot_be_used_for_another_command(commands):
-    run = await started(commands)
+    run = await start_run(commands)
     with pytest.raises(BadFile, match="first"):
-        await commands.handle("first", encoded(Pause(run=run)))
+        await commands.handle("first", encode_command(Pause(run=run)))
 
 
 async def test_a_run_that_moves_on_meanwhile_is_looked_at_again(event_log, commands, monkeypatch):
-    run = await started(commands)
+    run = await start_run(commands)
     append, stale = event_log.append, []
 
     async def racing(events, **options):
@@ -244,14 +244,14 @@ async def test_a_run_that_moves_on_meanwhile_is_looked_at_again(event_log, comma
         return await append(events, **options)
 
     monkeypatch.setattr(event_log, "append", racing)
-    await commands.handle("p", encoded(Pause(run=run)))
+    await commands.handle("p", encode_command(Pause(run=run)))
     assert stale == [True]
     assert event_log.run_state(run).status is RunStatus.PAUSED
 
 
 async def test_the_answer_and_what_it_caused_are_one_append(home, event_log, commands):
     """Between them no crash can fall: their rows were committed together, or not at all."""
-    run = await started(commands)
+    run = await start_run(commands)
     appends = []
     append = event_log.append
 
@@ -260,7 +260,7 @@ async def test_the_answer_and_what_it_caused_are_one_append(home, event_log, com
         return await append(events, **options)
 
     event_log.append = noting
-    await commands.handle("p", encoded(Pause(run=run)))
+    await commands.handle("p", encode_command(Pause(run=run)))
     assert appends == [["CommandReceived"], ["RunPaused", "CommandCompleted"]]
     with LogReader.open(home) as reader:
         assert reader.run_state(run).status is RunStatus.PAUSED
@@ -268,7 +268,7 @@ async def test_the_answer_and_what_it_caused_are_one_append(home, event_log, com
 
 async def test_what_became_of_a_command_is_logged(commands, event_log):
     with capture_logs() as lines:
-        await commands.handle("a", fakes.submission().model_dump_json().encode())
+        await commands.handle("a", fakes.create_submission().model_dump_json().encode())
         await commands.handle("b", Pause(run="nobody").model_dump_json().encode())
     done, refused = lines
     assert (done["event"], done["verb"], done["log_level"]) == ("command_completed", "submit", "info")
@@ -280,10 +280,10 @@ async def test_a_command_that_finds_a_bug_is_answered_and_stops_nothing(event_lo
     def broken(*_):
         raise ZeroDivisionError
 
-    run = await started(commands)
+    run = await start_run(commands)
     monkeypatch.setattr("daemon.commands.steer_run", broken)
     with capture_logs() as lines:
-        await commands.handle("second", encoded(Pause(run=run)))
+        await commands.handle("second", encode_command(Pause(run=run)))
     assert answer(event_log, "second").error.code == "internal_error"
     assert [line["event"] for line in lines if line["log_level"] == "error"] == ["command_failed"]
     assert event_log.run_state(run).status is RunStatus.RUNNING
@@ -291,8 +291,8 @@ async def test_a_command_that_finds_a_bug_is_answered_and_stops_nothing(event_lo
 
 
 async def test_the_log_says_where_a_command_was_given(event_log, commands):
-    run = await started(commands)
-    await commands.handle("page", encoded(Pause(run=run, origin="page")))
+    run = await start_run(commands)
+    await commands.handle("page", encode_command(Pause(run=run, origin="page")))
     await commands.handle("old", b'{"verb": "resume", "run": "%s"}' % run.encode())
     await commands.handle("odd", b'{"verb": "resume", "run": "%s", "origin": "moon"}' % run.encode())
     received = [item.event for item in event_log.read(stream=SYSTEM_STREAM, types=("CommandReceived",))]

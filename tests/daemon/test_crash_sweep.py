@@ -57,20 +57,20 @@ def server():
 @pytest.fixture(scope="module")
 def twin(tmp_path_factory):
     home = tmp_path_factory.mktemp("twin") / "home"
-    run = fakes.submit(home)
-    fakes.finish(home, run, at_a_time=2)
-    return ending(home, run)
+    run = fakes.submit_run(home)
+    fakes.finish_runs(home, run, at_a_time=2)
+    return read_end(home, run)
 
 
 @pytest.fixture(scope="module")
 def refuting_twin(tmp_path_factory):
     home = tmp_path_factory.mktemp("refuting") / "home"
-    run = fakes.submit(home, fakes.REFUTING)
-    fakes.finish(home, run, workers=fakes.refuting_workers(), at_a_time=2)
-    return ending(home, run)
+    run = fakes.submit_run(home, fakes.REFUTING)
+    fakes.finish_runs(home, run, workers=fakes.refuting_workers(), at_a_time=2)
+    return read_end(home, run)
 
 
-def ending(home: Path, run: str) -> tuple:
+def read_end(home: Path, run: str) -> tuple:
     """Return what twins share: semantic state, decisions, best kernel."""
     from state.fold import state_hash
 
@@ -87,7 +87,7 @@ def outcomes_per_effect(home: Path, run: str) -> Counter:
 
 
 def assert_like_twin(home: Path, run: str, twin: tuple) -> None:
-    assert ending(home, run) == twin
+    assert read_end(home, run) == twin
     assert set(outcomes_per_effect(home, run).values()) == {1}
     report = verify_log(home)
     assert report.is_ok, report.findings
@@ -95,9 +95,9 @@ def assert_like_twin(home: Path, run: str, twin: tuple) -> None:
 
 def test_the_twin_run_is_worth_disturbing(twin, tmp_path):
     home = tmp_path / "home"
-    run = fakes.submit(home)
-    fakes.finish(home, run)
-    assert ending(home, run) == twin
+    run = fakes.submit_run(home)
+    fakes.finish_runs(home, run)
+    assert read_end(home, run) == twin
     with LogReader.open(home) as reader:
         types = {item.type for item in reader.read(stream=run, limit=10_000)}
         state = reader.run_state(run)
@@ -114,8 +114,8 @@ def test_the_twin_run_is_worth_disturbing(twin, tmp_path):
 
 def test_the_refuting_twin_refutes_before_the_beam_and_before_the_end(refuting_twin, tmp_path):
     home = tmp_path / "home"
-    run = fakes.submit(home, fakes.REFUTING)
-    fakes.finish(home, run, workers=fakes.refuting_workers())
+    run = fakes.submit_run(home, fakes.REFUTING)
+    fakes.finish_runs(home, run, workers=fakes.refuting_workers())
     assert_like_twin(home, run, refuting_twin)
     with LogReader.open(home) as reader:
         events = [item.event for item in reader.read(stream=run, limit=10_000)]
@@ -127,7 +127,7 @@ def test_the_refuting_twin_refutes_before_the_beam_and_before_the_end(refuting_t
 
 def was_killed(server: ForkServer, home: Path, twin: tuple, n: int) -> bool:
     """Kill a run at the n-th hit of any crash point, and again in recovery; False if it ended before."""
-    run = fakes.submit(home, fakes.REFUTING)
+    run = fakes.submit_run(home, fakes.REFUTING)
     if server.run(home, run, crash=str(n), refuting=True) == 0:
         return False
     again = server.run(home, run, crash=str(1 + n % 23), refuting=True)
@@ -158,7 +158,7 @@ def test_killed_at_every_point_and_again_in_recovery(server, refuting_twin, tmp_
 def test_killed_at_random_until_it_gets_through(server, twin, tmp_path, number):
     odds = random.Random(number)
     home = tmp_path / "home"
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     kills = 0
     while server.run(home, run, kill_after=odds.uniform(0.01, 0.05 + 0.02 * kills), at_a_time=2) != 0:
         kills += 1

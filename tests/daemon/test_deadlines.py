@@ -13,7 +13,7 @@ from state.events import EffectEnded, RoundDeadlinePassed, RoundStarted
 from state.log import EventLog
 from state.model import Role, StopReason
 from state.verify import verify_log
-from tests.daemon.test_supervisor import Gate, events, running, submit, supervisor_of, until
+from tests.daemon.test_supervisor import Gate, events, running, submit, supervisor_of, wait_until
 from tests.support import fakes
 
 
@@ -35,9 +35,9 @@ async def test_a_round_closes_at_its_deadline_and_what_was_late_ends_once(home, 
     run = await submit(event_log, "a", with_deadline(0.3))
     gate = Gate(event_log, closed=(Role.EXECUTOR,))
     async with running(supervisor_of(event_log, gate, at_a_time=4)):
-        await until(lambda: events(event_log, run, RoundDeadlinePassed))
+        await wait_until(lambda: events(event_log, run, RoundDeadlinePassed))
         gate.opened.set()
-        await until(lambda: fakes.has_ended(event_log, run))
+        await wait_until(lambda: fakes.has_ended(event_log, run))
     ended = Counter(event.key for event in events(event_log, run, EffectEnded))
     assert set(ended.values()) == {1}
     assert event_log.run_state(run).late == {}
@@ -48,15 +48,15 @@ async def test_a_round_closes_when_the_run_has_had_its_time_and_no_other_begins(
     run = await submit(event_log, "a", CAPPED)
     stuck = Gate(event_log, closed=(Role.EXECUTOR,))
     async with running(supervisor_of(event_log, stuck, at_a_time=4, grace_seconds=0)):
-        await until(stuck.arrived.is_set)
+        await wait_until(stuck.arrived.is_set)
     assert events(event_log, run, RoundDeadlinePassed) == []
     began = event_log.run_began_us
     event_log.run_began_us = lambda name: began(name) - int(601 * 1e6)
     gate = Gate(event_log, closed=(Role.EXECUTOR,))
     async with running(supervisor_of(event_log, gate, at_a_time=4)):
-        await until(lambda: events(event_log, run, RoundDeadlinePassed))
+        await wait_until(lambda: events(event_log, run, RoundDeadlinePassed))
         gate.opened.set()
-        await until(lambda: fakes.has_ended(event_log, run))
+        await wait_until(lambda: fakes.has_ended(event_log, run))
     assert len(events(event_log, run, RoundStarted)) == 1
     assert event_log.run_state(run).stop is StopReason.BUDGET
     assert verify_log(home).is_ok
@@ -66,7 +66,7 @@ async def test_a_cap_that_is_raised_gives_the_round_under_way_more_time(event_lo
     run = await submit(event_log, "a", CAPPED)
     gate = Gate(event_log, closed=(Role.EXECUTOR,))
     async with running(supervisor_of(event_log, gate, at_a_time=4, grace_seconds=0)):
-        await until(gate.arrived.is_set)
+        await wait_until(gate.arrived.is_set)
     began = event_log.run_began_us
     event_log.run_began_us = lambda name: began(name) - int(3600 * 1e6)
     rang: list[str] = []
@@ -86,7 +86,7 @@ async def test_a_cap_that_is_raised_gives_the_round_under_way_more_time(event_lo
 async def test_without_a_deadline_no_round_has_one(event_log):
     run = await submit(event_log, "a")
     async with running(supervisor_of(event_log, Gate(event_log), at_a_time=2)):
-        await until(lambda: fakes.has_ended(event_log, run))
+        await wait_until(lambda: fakes.has_ended(event_log, run))
     assert events(event_log, run, RoundDeadlinePassed) == []
 
 
@@ -95,16 +95,16 @@ async def test_a_deadline_goes_on_over_a_restart(event_log, monkeypatch):
     run = await submit(event_log, "a", with_deadline(3600))
     stuck = Gate(event_log, closed=(Role.EXECUTOR,))
     async with running(supervisor_of(event_log, stuck, at_a_time=4, grace_seconds=0)):
-        await until(stuck.arrived.is_set)
+        await wait_until(stuck.arrived.is_set)
     assert events(event_log, run, RoundStarted)
     assert events(event_log, run, RoundDeadlinePassed) == []
     began = event_log.round_began_us
     monkeypatch.setattr(event_log, "round_began_us", lambda name: began(name) - int(3601 * 1e6))
     gate = Gate(event_log, closed=(Role.EXECUTOR,))
     async with running(supervisor_of(event_log, gate, at_a_time=4)):
-        await until(lambda: events(event_log, run, RoundDeadlinePassed))
+        await wait_until(lambda: events(event_log, run, RoundDeadlinePassed))
         gate.opened.set()
-        await until(lambda: fakes.has_ended(event_log, run))
+        await wait_until(lambda: fakes.has_ended(event_log, run))
 
 
 @pytest.mark.parametrize(("ago", "rings"), [(-3600.0, False), (3600.0, True)])
@@ -113,7 +113,7 @@ async def test_a_clock_that_jumped_costs_a_deadline_at_most(event_log, ago, ring
     run = await submit(event_log, "a", with_deadline(600))
     gate = Gate(event_log, closed=(Role.EXECUTOR,))
     async with running(supervisor_of(event_log, gate, at_a_time=4, grace_seconds=0)):
-        await until(gate.arrived.is_set)
+        await wait_until(gate.arrived.is_set)
     rang: list[str] = []
     deadlines = RoundDeadlines(event_log, passed=rang.append)
     began = event_log.round_began_us

@@ -70,7 +70,7 @@ def process(home: Path, program: str, *arguments: object):
         running.communicate(timeout=PATIENCE)
 
 
-def until(condition, patience: float = PATIENCE):
+def wait_until(condition, patience: float = PATIENCE):
     """Return the first true value of `condition`, or fail."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
@@ -96,7 +96,7 @@ def only_run(home: Path) -> dict:
     return run
 
 
-def same(report: dict) -> dict:
+def drop_differences(report: dict) -> dict:
     """Return what twins share."""
     return {
         key: report[key] for key in ("state_hash", "decision_digest", "best", "best_ms", "round", "reason")
@@ -139,7 +139,7 @@ def test_killed_and_resumed_a_run_ends_like_its_twin(home, twin, point):
     resumed = call(home, "resume", "--last", "--json")
     assert resumed.returncode == 0, resumed.stderr
     report = json.loads(resumed.stdout)
-    assert same(report) == same(twin)
+    assert drop_differences(report) == drop_differences(twin)
     assert report["id"] != twin["id"]
     assert_sound(home, report["id"])
 
@@ -164,7 +164,7 @@ def test_with_the_built_in_proposer_too_a_killed_run_ends_like_its_twin(home, bu
     assert call(home, *BUILT_IN, NKI_AGENT_CRASH_AT="36").returncode == -signal.SIGKILL
     resumed = call(home, "resume", "--last", "--json")
     assert resumed.returncode == 0, resumed.stderr
-    assert same(json.loads(resumed.stdout)) == same(built_in_twin)
+    assert drop_differences(json.loads(resumed.stdout)) == drop_differences(built_in_twin)
 
 
 @pytest.mark.slow
@@ -180,7 +180,7 @@ def test_killed_in_the_middle_of_looking_ahead_a_run_ends_like_its_twin(home, bu
     resumed = call(home, "resume", "--last", "--json")
     assert resumed.returncode == 0, resumed.stderr
     report = json.loads(resumed.stdout)
-    assert same(report) == same(built_in_twin)
+    assert drop_differences(report) == drop_differences(built_in_twin)
     assert [item.event.delivery for item in events(home, types=["PredictionStarted"])] == [1, 2]
     (batch,) = events(home, types=["PredictionBatch"])
     assert batch.event.predicted + batch.event.failed <= LOOKED_AT
@@ -219,7 +219,7 @@ def test_two_planners_take_turns_and_learn_from_one_another(home):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_and_resumed_a_run_ends_like_its_twin(home, twin, number):
     with process(home, "agentctl", *RUN) as running:
-        until(lambda: events(home, types=["PlanProposed"]))
+        wait_until(lambda: events(home, types=["PlanProposed"]))
         running.send_signal(number)
         out, err = running.communicate(timeout=PATIENCE)
     run = only_run(home)["id"]
@@ -229,32 +229,32 @@ def test_interrupted_and_resumed_a_run_ends_like_its_twin(home, twin, number):
     assert json.loads(out)["state"] == "interrupted"
     resumed = call(home, "resume", run, "--json")
     assert resumed.returncode == 0, resumed.stderr
-    assert same(json.loads(resumed.stdout)) == same(twin)
+    assert drop_differences(json.loads(resumed.stdout)) == drop_differences(twin)
     assert_sound(home, run)
 
 
 @pytest.mark.slow
 def test_two_foreground_runs_share_a_home(home, twin):
     with process(home, "agentctl", *RUN) as first:
-        until(lambda: events(home, types=["RunCreated"]))
+        wait_until(lambda: events(home, types=["RunCreated"]))
         second = call(home, *RUN)
         first.communicate(timeout=PATIENCE)
     assert second.returncode == 0, second.stderr
-    assert [same(run) for run in status(home)["runs"]] == [same(twin)] * 2
+    assert [drop_differences(run) for run in status(home)["runs"]] == [drop_differences(twin)] * 2
 
 
 @pytest.mark.slow
 def test_who_looks_on_takes_over_when_the_owner_dies(home, twin):
     with process(home, "agentctl", *RUN) as first:
-        until(lambda: events(home, types=["RunCreated"]))
+        wait_until(lambda: events(home, types=["RunCreated"]))
         with process(home, "agentctl", *RUN) as second:
             line_with(second.stderr, f"process {first.pid} owns this home")
             first.kill()
             out, err = second.communicate(timeout=PATIENCE)
     assert second.returncode == 0, err
-    assert same(json.loads(out)) == same(twin)
+    assert drop_differences(json.loads(out)) == drop_differences(twin)
     assert call(home, "resume", "--last").returncode == 0
-    assert [same(run) for run in status(home)["runs"]] == [same(twin)] * 2
+    assert [drop_differences(run) for run in status(home)["runs"]] == [drop_differences(twin)] * 2
 
 
 # --- the daemon ------------------------------------------------------------------------------------
@@ -268,10 +268,10 @@ def test_the_daemon_works_on_what_is_submitted_and_stops_when_told(home, twin):
         assert (shown["state"], shown["kind"], shown["pid"]) == ("running", "agentd", daemon.pid)
         submitted = call(home, "submit", *RUN[1:])
         run = json.loads(submitted.stdout)["run"]
-        until(lambda: only_run(home)["state"] == "completed")
+        wait_until(lambda: only_run(home)["state"] == "completed")
         followed = call(home, *RUN)
         assert f"process {daemon.pid} owns this home" in followed.stderr
-        assert same(json.loads(followed.stdout)) == same(twin)
+        assert drop_differences(json.loads(followed.stdout)) == drop_differences(twin)
         daemon.send_signal(signal.SIGSTOP)
         with process(home, "agentctl", *RUN) as onlooker:
             line_with(onlooker.stderr, "owns this home")
@@ -281,12 +281,12 @@ def test_the_daemon_works_on_what_is_submitted_and_stops_when_told(home, twin):
         assert onlooker.returncode == 130
         assert "detached" in err
         assert json.loads(out)["state"] == "detached"
-        until(lambda: [each["state"] for each in status(home)["runs"]] == ["completed"] * 3)
+        wait_until(lambda: [each["state"] for each in status(home)["runs"]] == ["completed"] * 3)
         daemon.terminate()
         daemon.communicate(timeout=PATIENCE)
         assert daemon.returncode == 0
     assert status(home)["daemon"]["state"] == "stopped"
-    assert [same(each) for each in status(home)["runs"]] == [same(twin)] * 3
+    assert [drop_differences(each) for each in status(home)["runs"]] == [drop_differences(twin)] * 3
     assert_sound(home, run)
 
 
@@ -311,7 +311,7 @@ def test_a_run_is_steered_through_the_daemon(home, tmp_path):
         other = json.loads(call(home, "submit", *RUN[1:]).stdout)["run"]
         cancelled = call(home, "cancel", other)
         assert cancelled.returncode in (0, 1)  # it may have ended first
-        until(lambda: all(each["state"] in ("completed", "cancelled") for each in status(home)["runs"]))
+        wait_until(lambda: all(each["state"] in ("completed", "cancelled") for each in status(home)["runs"]))
     with LogReader.open(home) as reader:
         (row,) = [row for row in reader.attempt_rows(run) if row["candidate"] == candidate]
     assert (row["author"], row["note"], row["verdict"]) == ("person", "mine", "correct")
@@ -322,11 +322,11 @@ def test_the_daemon_carries_on_after_being_killed(home, twin):
     with process(home, "agentd") as daemon:
         line_with(daemon.stderr, "started")
         run = json.loads(call(home, "submit", *RUN[1:]).stdout)["run"]
-        until(lambda: events(home, types=["PlanStarted"]))
+        wait_until(lambda: events(home, types=["PlanStarted"]))
         daemon.kill()
     with process(home, "agentd") as daemon:
-        until(lambda: only_run(home)["state"] == "completed")
-    assert same(only_run(home)) == same(twin)
+        wait_until(lambda: only_run(home)["state"] == "completed")
+    assert drop_differences(only_run(home)) == drop_differences(twin)
     assert_sound(home, run)
 
 

@@ -30,7 +30,7 @@ class Closing(fakes.FakeEvaluator):
         self.closed += 1
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():  # noqa: ASYNC110 - no event says so
         await asyncio.sleep(0.005)
 
@@ -45,19 +45,19 @@ async def test_idle_workers_are_closed_and_those_at_work_are_not(home, monkeypat
         return made[-1]
 
     workers = Workers(create_evaluator=make, create_proposer=fakes.proposers.create_proposer)
-    first = fakes.submit(home)
+    first = fakes.submit_run(home)
     with EventLog.open(home) as log:
         work = home_owner.serve_runs(log, fakes.daemon_config(), stop=stop, workers=workers)
         hosting = asyncio.create_task(work)
-        await until(lambda: any(one.asked.is_set() for one in made))
+        await wait_until(lambda: any(one.asked.is_set() for one in made))
         asked = next(one for one in made if one.asked.is_set())
         await asyncio.sleep(0.2)
         assert asked.closed == 0
         answer.set()
-        await until(lambda: fakes.has_ended(log, first) and all(one.closed for one in made))
+        await wait_until(lambda: fakes.has_ended(log, first) and all(one.closed for one in made))
         before = len(made)
-        second = fakes.submit(home, fakes.CONFIG.model_copy(update={"seed": 7}))
-        await until(lambda: fakes.has_ended(log, second))
+        second = fakes.submit_run(home, fakes.CONFIG.model_copy(update={"seed": 7}))
+        await wait_until(lambda: fakes.has_ended(log, second))
         stop.request()
         await hosting
     assert len(made) > before
@@ -109,19 +109,19 @@ async def test_an_edit_of_the_process_s_settings_reaches_judges_and_log(home, mo
         create_proposer=fakes.proposers.create_proposer,
         under=made.under,
     )
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     with EventLog.open(home) as log:
         work = home_owner.serve_runs(
             log, fakes.daemon_config(), stop=stop, workers=workers, changed=lambda *said: changed.extend(said)
         )
         hosting = asyncio.create_task(work)
-        await until(lambda: any(judge.asked.is_set() for _, judge in made.judges))
+        await wait_until(lambda: any(judge.asked.is_set() for _, judge in made.judges))
         old = [judge for _, judge in made.judges]
         (home / FILE_NAME).write_text('[daemon]\nevaluations = 3\nlog_level = "debug"\n')
         async with asyncio.timeout(30):
-            await until(lambda: bool(changed))
+            await wait_until(lambda: bool(changed))
         answer.set()
-        await until(lambda: fakes.has_ended(log, run) and all(one.closed for one in old))
+        await wait_until(lambda: fakes.has_ended(log, run) and all(one.closed for one in old))
         stop.request()
         await hosting
     assert [(one.evaluations, one.log_level) for one in changed] == [(3, "debug")]

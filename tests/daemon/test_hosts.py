@@ -72,7 +72,7 @@ async def hosting(home, *judges):
             await task
 
 
-async def until(task_or_condition) -> None:
+async def wait_until(task_or_condition) -> None:
     async with asyncio.timeout(60):
         while not task_or_condition():  # noqa: ASYNC110 - no event says so
             await asyncio.sleep(0.005)
@@ -99,43 +99,43 @@ def answers(log: EventLog) -> dict[str, str]:
 async def test_a_submit_that_waits_for_a_host_holds_nobody_up(home):
     slow = Remote()
     slow.answers.clear()
-    waiting = fakes.submit(home, ON_HOSTS, id_="0001-slow")
+    waiting = fakes.submit_run(home, ON_HOSTS, id_="0001-slow")
     async with hosting(home, slow) as log:
-        await until(lambda: slow.tried == 1)
-        quick = fakes.submit(home, id_="0002-quick")
-        await until(lambda: fakes.has_ended(log, quick))
+        await wait_until(lambda: slow.tried == 1)
+        quick = fakes.submit_run(home, id_="0002-quick")
+        await wait_until(lambda: fakes.has_ended(log, quick))
         pausing = put_command(home, Pause(run=quick), id_="0003-pause")
-        await until(lambda: pausing in answers(log))
+        await wait_until(lambda: pausing in answers(log))
         assert "0001-slow" not in answers(log)
         assert slow.tried == 1
         slow.answers.set()
-        await until(lambda: fakes.has_ended(log, waiting))
+        await wait_until(lambda: fakes.has_ended(log, waiting))
         assert answers(log)["0001-slow"] == "done"
 
 
 async def test_a_submit_to_hosts_that_refuse_is_rejected_and_the_next_one_tries_anew(home):
     gone = Remote()
     gone.away = True
-    fakes.submit(home, ON_HOSTS, id_="0001")
+    fakes.submit_run(home, ON_HOSTS, id_="0001")
     async with hosting(home, gone) as log:
-        await until(lambda: "0001" in answers(log))
+        await wait_until(lambda: "0001" in answers(log))
         assert answers(log)["0001"] == "no host can be used: ubuntu@trn: connection refused"
         assert not log.run_ids()
         gone.away = False
-        run = fakes.submit(home, ON_HOSTS, id_="0002")
-        await until(lambda: fakes.has_ended(log, run))
+        run = fakes.submit_run(home, ON_HOSTS, id_="0002")
+        await wait_until(lambda: fakes.has_ended(log, run))
         assert gone.tried == 2
 
 
 async def test_a_run_without_hosts_pauses_loses_nothing_and_goes_on_when_one_answers(home, tmp_path):
-    twin = fakes.submit(tmp_path / "twin")
+    twin = fakes.submit_run(tmp_path / "twin")
     with EventLog.open(tmp_path / "twin") as log:
         await fakes.host_until_ended(log, twin)
         undisturbed = log.run_state(twin).best
     there = Remote(lasts=2)
-    run = fakes.submit(home, ON_HOSTS, id_="0001")
+    run = fakes.submit_run(home, ON_HOSTS, id_="0001")
     async with hosting(home, there) as log:
-        await until(lambda: there.away and log.run_state(run).status is RunStatus.PAUSED)
+        await wait_until(lambda: there.away and log.run_state(run).status is RunStatus.PAUSED)
         state = log.run_state(run)
         assert state.pause_cause is PauseCause.HOSTS
         assert state.status_reason == (
@@ -143,7 +143,7 @@ async def test_a_run_without_hosts_pauses_loses_nothing_and_goes_on_when_one_ans
         )
         assert state.open
         there.away = False
-        await until(lambda: fakes.has_ended(log, run))
+        await wait_until(lambda: fakes.has_ended(log, run))
         assert not list(log.read(stream=run, types=("EvaluationFailed",)))
         assert (log.run_state(run).best.source, log.run_state(run).best.latency_ms) == (
             undisturbed.source,
@@ -153,9 +153,9 @@ async def test_a_run_without_hosts_pauses_loses_nothing_and_goes_on_when_one_ans
 
 async def test_a_run_that_waited_for_hosts_when_its_process_ended_goes_on_in_the_next(home):
     gone, back = Remote(lasts=2), Remote()
-    run = fakes.submit(home, ON_HOSTS, id_="0001")
+    run = fakes.submit_run(home, ON_HOSTS, id_="0001")
     async with hosting(home, gone) as log:
-        await until(lambda: gone.away and log.run_state(run).status is RunStatus.PAUSED)
+        await wait_until(lambda: gone.away and log.run_state(run).status is RunStatus.PAUSED)
     async with hosting(home, back) as log:
-        await until(lambda: fakes.has_ended(log, run))
+        await wait_until(lambda: fakes.has_ended(log, run))
         assert back.tried >= 1

@@ -37,7 +37,7 @@ class Recorder:
         self.got.set()
 
 
-def rejected(home) -> list[tuple[Path, dict]]:
+def list_rejected(home) -> list[tuple[Path, dict]]:
     """Return what was moved aside, each with what is said of it."""
     errors = sorted((inbox_folder(home) / "rejected").glob("*.error.json"))
     return [
@@ -90,7 +90,7 @@ async def test_what_is_no_command_is_moved_aside_with_its_reason(home, content, 
     await Inbox(home, recorder.handle).take_all()
     assert recorder.seen == ["2"]
     assert waiting_commands(home) == []
-    ((moved, error),) = rejected(home)
+    ((moved, error),) = list_rejected(home)
     assert moved.read_bytes() == content
     assert (error["code"], error["file"]) == ("bad_file", "1.json")
     assert reason in error["message"]
@@ -102,7 +102,7 @@ async def test_what_cannot_be_read_is_moved_aside(home):
     recorder = Recorder()
     await Inbox(home, recorder.handle).take_all()
     assert recorder.seen == ["2"]
-    ((moved, _),) = rejected(home)
+    ((moved, _),) = list_rejected(home)
     assert moved.is_dir()
 
 
@@ -113,7 +113,7 @@ async def test_a_pipe_is_moved_aside_and_holds_nothing_up(home):
     recorder = Recorder()
     await Inbox(home, recorder.handle).take_all()
     assert recorder.seen == ["2"]
-    ((_, error),) = rejected(home)
+    ((_, error),) = list_rejected(home)
     assert "regular file" in error["message"]
 
 
@@ -140,7 +140,7 @@ async def test_a_name_that_is_no_id_is_moved_aside_whatever_the_file_says(home, 
     await Inbox(home, recorder.handle).take_all()
     assert recorder.seen == ["2"]
     assert waiting_commands(home) == []
-    ((moved, error),) = rejected(home)
+    ((moved, error),) = list_rejected(home)
     assert moved.read_bytes() == COMMAND
     assert "no id" in error["message"]
 
@@ -150,7 +150,7 @@ async def test_a_folder_of_the_same_name_again_is_moved_aside_too(home):
     for _ in range(2):
         (inbox_folder(home) / "1.json" / "full").mkdir(parents=True)
         await box.take_all()
-    assert [(moved / "full").is_dir() for moved, _ in rejected(home)] == [True, True]
+    assert [(moved / "full").is_dir() for moved, _ in list_rejected(home)] == [True, True]
 
 
 async def test_what_cannot_be_moved_aside_is_told_once_and_holds_nothing_up(home):
@@ -179,7 +179,7 @@ async def test_a_file_is_read_up_to_a_size(home):
 
     await Inbox(home, handle).take_all()
     assert sizes == [("1", MAX_BYTES)]
-    ((_, error),) = rejected(home)
+    ((_, error),) = list_rejected(home)
     assert str(MAX_BYTES) in error["message"]
 
 
@@ -187,7 +187,7 @@ async def test_a_link_to_nothing_is_moved_aside(home):
     inbox_folder(home).mkdir()
     (inbox_folder(home) / "1.json").symlink_to("nothing")
     await Inbox(home, Recorder().handle).take_all()
-    ((_, error),) = rejected(home)
+    ((_, error),) = list_rejected(home)
     assert "link" in error["message"]
 
 
@@ -200,7 +200,7 @@ async def test_hidden_files_are_left_alone_until_nobody_can_be_writing_them(home
     recorder = Recorder()
     await Inbox(home, recorder.handle).take_all()
     assert recorder.seen == []
-    assert {error["file"] for _, error in rejected(home)} == {".1.json.part", "..json"}
+    assert {error["file"] for _, error in list_rejected(home)} == {".1.json.part", "..json"}
     assert (inbox_folder(home) / ".new.json.part").exists()
 
 

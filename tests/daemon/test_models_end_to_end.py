@@ -15,7 +15,7 @@ from state.events import CallCompleted, Event, ExecutionFailed, ExperienceRecord
 from state.model import EffectKey
 from state.reader import LogReader
 from tests.support.llm_server import Asked, LlmServer, Reply
-from tests.support.model import FILES, Habits, Model, values_of
+from tests.support.simulated_model import FILES, Habits, Model, values_of
 
 ROOT = Path(__file__).parents[2]
 MODEL = "local/simulated"

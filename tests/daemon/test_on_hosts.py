@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from state import host_status
-from tests.support.sshd import SOON_S, Sshd, trusted, wait_for
+from tests.support.sshd import SOON_S, Sshd, trust_host, wait_for
 
 AGENTCTL = Path(sys.executable).with_name("agentctl")
 DEVICE = "nki_sim (no Neuron SDK on host)"
@@ -50,7 +50,7 @@ class User:
         return out or err
 
     def trust(self, server: Sshd) -> None:
-        asyncio.run(trusted(server.link(self.home), self.home))
+        asyncio.run(trust_host(server.link(self.home), self.home))
 
     def configure(self, *servers: Sshd) -> None:
         """Name the servers as hosts, with this interpreter as theirs."""

@@ -87,7 +87,7 @@ class Judge(fakes.FakeEvaluator):
         return await super().evaluate(request, blobs)
 
 
-def raising(error: Exception):
+def raise_in_proposer(error: Exception):
     def answer(request):
         raise error
 
@@ -101,7 +101,7 @@ def event_log(home):
 
 
 async def start(event_log: EventLog, config=fakes.CONFIG, id_: str = "first") -> str:
-    submission = fakes.submission(config)
+    submission = fakes.create_submission(config)
     workers = fakes.fake_workers()
     commands = CommandHandler(event_log, workers, touched=lambda *_: None)
     await commands.handle(id_, submission.model_dump_json().encode())
@@ -267,7 +267,7 @@ async def test_a_plan_and_a_kernel(event_log):
 )
 async def test_a_planner_that_fails_or_breaks(event_log, error, code, cost):
     run, effects = await in_first_round(event_log)
-    runner = EffectRunner(event_log, workers_with(Faulty(raising(error))))
+    runner = EffectRunner(event_log, workers_with(Faulty(raise_in_proposer(error))))
     failed = await perform(event_log, run, effects[0], runner)
     assert isinstance(failed, PlanFailed)
     assert failed.error.code == code
@@ -281,7 +281,7 @@ async def test_an_executor_that_fails_or_breaks(event_log, error):
     await perform(event_log, run, effects[0], planner)
     (implement, *_) = [e for e in await next_effects(event_log, run) if e.key.role is Role.EXECUTOR]
     failed = await perform(
-        event_log, run, implement, EffectRunner(event_log, workers_with(Faulty(raising(error))))
+        event_log, run, implement, EffectRunner(event_log, workers_with(Faulty(raise_in_proposer(error))))
     )
     assert isinstance(failed, ExecutionFailed)
 
@@ -291,7 +291,7 @@ async def test_a_summarizer_that_fails_makes_no_experience(event_log, error):
     run, _ = await in_first_round(event_log)
     effect = effect_for(event_log, run, Role.SUMMARIZER)
     failed = await perform(
-        event_log, run, effect, EffectRunner(event_log, workers_with(Faulty(raising(error))))
+        event_log, run, effect, EffectRunner(event_log, workers_with(Faulty(raise_in_proposer(error))))
     )
     assert failed == ExperienceRecorded(key=str(effect.key), experience=None)
 
@@ -301,7 +301,7 @@ async def test_a_reflector_that_fails_leaves_the_mechanical_grade(event_log, err
     run, _ = await in_first_round(event_log)
     effect = effect_for(event_log, run, Role.REFLECTOR)
     noted = await perform(
-        event_log, run, effect, EffectRunner(event_log, workers_with(Faulty(raising(error))))
+        event_log, run, effect, EffectRunner(event_log, workers_with(Faulty(raise_in_proposer(error))))
     )
     assert isinstance(noted, ReflectionRecorded)
     assert noted.reflection.grade is PredictionGrade.FAILED
@@ -310,7 +310,7 @@ async def test_a_reflector_that_fails_leaves_the_mechanical_grade(event_log, err
 
 async def test_a_failing_log_is_no_failure_of_the_role(event_log):
     run, effects = await in_first_round(event_log)
-    runner = EffectRunner(event_log, workers_with(Faulty(raising(BlobMissing("gone")))))
+    runner = EffectRunner(event_log, workers_with(Faulty(raise_in_proposer(BlobMissing("gone")))))
     with pytest.raises(BlobMissing):
         await perform(event_log, run, effects[0], runner)
     assert str(effects[0].key) in event_log.run_state(run).open

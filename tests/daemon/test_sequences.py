@@ -41,8 +41,8 @@ from state.system import SystemState
 from state.verify import verify_log
 from targets.nki.target import NkiTarget, read_menu
 from tests.support import fakes
-from tests.support.fakes import CONFIG, KERNEL, finish, submission
-from tests.support.sequences import tags, technique
+from tests.support.fakes import CONFIG, KERNEL, create_submission, finish_runs
+from tests.support.learnt_sequences import learnt_technique, problem_tags
 from tests.support.sweeps import parametrize_sweep
 
 SOURCE = KERNEL + "\n\ndef kernel(x):\n    nisa.activation(dst=x, op=nl.exp, data=x)\n"
@@ -59,7 +59,7 @@ def scripted_looks_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def submit(home: Path, id_: str, config: RunConfig = CONFIG) -> str:
-    return run_id(fakes.put_command(home, submission(config, SOURCE), id_=id_), config.problem)
+    return run_id(fakes.put_command(home, create_submission(config, SOURCE), id_=id_), config.problem)
 
 
 def read(home: Path, stream: str, *kinds: type) -> list[RecordedEvent]:
@@ -83,7 +83,7 @@ def first(home: Path, templates, tmp_path_factory, request) -> str:
     if reads not in templates:
         made = tmp_path_factory.mktemp("first") / "home"
         ended = submit(made, "0001-a")
-        finish(made, ended)
+        finish_runs(made, ended)
         templates[reads] = made, ended
     template, run = templates[reads]
     shutil.copytree(template, home)
@@ -107,7 +107,7 @@ def test_what_paid_in_one_run_is_given_to_the_next_before_its_first_round(home, 
     assert sequence.event_id == f"{first}@{kept.run_seq}"
 
     second = submit(home, "0002-b", CONFIG.model_copy(update={"seed": 3}))
-    finish(home, second)
+    finish_runs(home, second)
     (given,) = read(home, second, SequencesGiven)
     (started,) = [item for item in read(home, second, RoundStarted) if item.event.round == 1]
     assert (given.event.round, given.seq) == (1, started.seq - 1)
@@ -130,7 +130,7 @@ def test_what_paid_in_one_run_is_given_to_the_next_before_its_first_round(home, 
 )
 def test_who_may_not_or_cannot_use_them_is_given_none(home, config, first):
     run = submit(home, "0002-b", config)
-    finish(home, run)
+    finish_runs(home, run)
     assert read(home, run, SequencesGiven) == []
 
 
@@ -138,13 +138,13 @@ def test_who_cannot_look_ahead_is_given_none(home, monkeypatch, first):
     entry = replace(proposers._NEUTRAL["scripted"], looks_ahead=False)
     monkeypatch.setitem(proposers._NEUTRAL, "scripted", entry)
     run = submit(home, "0002-b")
-    finish(home, run)
+    finish_runs(home, run)
     assert read(home, run, SequencesGiven) == []
 
 
 def test_runs_side_by_side_learn_in_the_order_in_which_they_end(home):
     runs = [submit(home, f"000{n}-a", CONFIG.model_copy(update={"seed": n})) for n in (1, 2, 3)]
-    finish(home, *runs, at_a_time=2)
+    finish_runs(home, *runs, at_a_time=2)
     ends = {run: read(home, run, RunCompleted)[0].seq for run in runs}
     taught = read(home, SYSTEM_STREAM, SequenceLearnt)
     assert [item.event.sequence.run for item in taught] == [
@@ -160,10 +160,10 @@ def test_runs_side_by_side_learn_in_the_order_in_which_they_end(home):
 
 def test_a_fork_keeps_what_the_run_was_given_and_needs_nothing_else(home, tmp_path, first):
     run = submit(home, "0002-b", CONFIG.model_copy(update={"seed": 3}))
-    finish(home, run)
+    finish_runs(home, run)
     (given,) = read(home, run, SequencesGiven)
     child = run_id(fakes.put_command(home, Fork(run=run, seq=given.run_seq), id_="0003-c"), CONFIG.problem)
-    finish(home, child)
+    finish_runs(home, child)
     own = [item for item in read(home, child, SequencesGiven) if item.stream == child]
     assert own == []
     with LogReader.open(home) as reader:
@@ -173,7 +173,7 @@ def test_a_fork_keeps_what_the_run_was_given_and_needs_nothing_else(home, tmp_pa
 
 def test_people_are_told_what_a_run_was_given_and_where_that_is_from(home, ctl, first):
     second = submit(home, "0002-b", CONFIG.model_copy(update={"seed": 3}))
-    finish(home, second)
+    finish_runs(home, second)
     (taught,) = read(home, SYSTEM_STREAM, SequenceLearnt)[:1]
     sequence = taught.event.sequence
     (given,) = read(home, second, SequencesGiven)
@@ -285,7 +285,7 @@ def test_what_a_run_has_in_its_memory_as_it_ends_is_told_to_the_next(home, scrip
         assert set(kept) <= set(learnt.event.experiences)
 
     second = submit(home, "0002-b", CONFIG.model_copy(update={"seed": 3}))
-    finish(home, second)
+    finish_runs(home, second)
     (given,) = read(home, second, ExperiencesGiven)
     (started,) = [item for item in read(home, second, RoundStarted) if item.event.round == 1]
     assert (given.event.round, given.seq) == (1, started.seq - 1)
@@ -313,19 +313,19 @@ def test_what_a_run_has_in_its_memory_as_it_ends_is_told_to_the_next(home, scrip
 )
 def test_who_may_not_be_told_is_given_no_experiences(home, config, scripted_reads, first):
     run = submit(home, "0002-b", config)
-    finish(home, run)
+    finish_runs(home, run)
     assert read(home, run, ExperiencesGiven) == []
 
 
 def test_who_asks_no_model_is_given_no_experiences(home, first):
     run = submit(home, "0002-b")
-    finish(home, run)
+    finish_runs(home, run)
     assert read(home, run, ExperiencesGiven) == []
 
 
 def test_a_run_that_cannot_predict_is_told_all_the_same(home, scripted_reads, first):
     run = submit(home, "0002-b", searching(lookahead_predictions=0))
-    finish(home, run)
+    finish_runs(home, run)
     assert len(read(home, run, ExperiencesGiven)) == 1
     assert len(read(home, run, SequencesGiven)) == 1, "its models are told of them"
 
@@ -342,7 +342,7 @@ def test_an_experience_whose_kernels_are_lost_is_not_given(home, monkeypatch, sc
 
 def test_people_are_told_which_experiences_a_run_was_given(home, ctl, scripted_reads, first):
     second = submit(home, "0002-b", CONFIG.model_copy(update={"seed": 3}))
-    finish(home, second)
+    finish_runs(home, second)
     (learnt,) = read(home, SYSTEM_STREAM, ExperiencesLearnt)[:1]
     (given,) = read(home, second, ExperiencesGiven)
     told = {row["id"]: row["told"] for row in ctl("status", "--json").json["runs"]}
@@ -365,11 +365,11 @@ def test_people_are_told_which_experiences_a_run_was_given(home, ctl, scripted_r
 def test_a_run_is_offered_what_models_invented_in_others(home, scripted_reads, ctl, first):
     with EventLog.open(home) as log:
         (found,) = log.system_state().sequences
-        near = technique("new:near", found.tags, run=first)
-        far = technique("new:far", tags("nothing", "of", "this"))
+        near = learnt_technique("new:near", found.tags, run=first)
+        far = learnt_technique("new:far", problem_tags("nothing", "of", "this"))
         log.append_now([NewEvent(SYSTEM_STREAM, TechniquesLearnt(techniques=(near, far)))])
     second = submit(home, "0002-b")
-    finish(home, second)
+    finish_runs(home, second)
     (given,) = read(home, second, TechniquesGiven)
     assert given.event.techniques == (near,)
     with LogReader.open(home) as reader:
@@ -377,7 +377,7 @@ def test_a_run_is_offered_what_models_invented_in_others(home, scripted_reads, c
         assert reader.replay_run(second).state.techniques == (near,)
     assert f"new:near ({first}@9)" in ctl("tail", "--type", "TechniquesGiven").out
     alone = submit(home, "0003-c", searching(reuse=False))
-    finish(home, alone)
+    finish_runs(home, alone)
     assert read(home, alone, TechniquesGiven) == []
 
 
@@ -391,11 +391,11 @@ def test_what_a_run_s_models_invented_is_learnt_as_it_ends(home, monkeypatch, sc
             "RoundStarted",
             "PlanProposed",
         }
-        return (technique("new:mine", where.tags, run=run),)
+        return (learnt_technique("new:mine", where.tags, run=run),)
 
     monkeypatch.setattr("agent_core.inventions.collect_techniques", taught)
     run = submit(home, "0001-a")
-    finish(home, run)
+    finish_runs(home, run)
     assert len(told) == 1
     with LogReader.open(home) as reader:
         assert [one.event_id for one in reader.system_state().techniques] == [f"{run}@9"]

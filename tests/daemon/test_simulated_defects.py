@@ -38,24 +38,24 @@ from tests.support.simulation.scenario import Scenario, scenario
 SEARCHED = 40
 
 
-def found(what: str, *, where: Callable[[Scenario], bool] = lambda world: True) -> bool:
+def is_found(what: str, *, where: Callable[[Scenario], bool] = lambda world: True) -> bool:
     """Return whether one of some seeds fails with `what`: of the first whose worlds could."""
     seeds = islice((seed for seed in count() if where(scenario(seed))), SEARCHED)
     outcomes = map(simulation.one, seeds)
     return any(isinstance(outcome, str) and what in outcome for outcome in outcomes)
 
 
-def hasty(world: Scenario) -> bool:
+def has_short_rounds(world: Scenario) -> bool:
     """Return whether a round of a world may take so little time that some results are late."""
     return any(run.search.round_seconds == 3 and run.search.rounds > 1 for run in world.runs)
 
 
-def dear(world: Scenario) -> bool:
+def exceeds_its_budget(world: Scenario) -> bool:
     """Return whether the money of a run is spent before its rounds are over."""
-    return world.priced and any(run.cap_usd < 1 and run.search.rounds == 3 for run in world.runs)
+    return world.has_prices and any(run.cap_usd < 1 and run.search.rounds == 3 for run in world.runs)
 
 
-def steered(world: Scenario) -> bool:
+def is_paused_by_people(world: Scenario) -> bool:
     """Return whether people pause a run."""
     return any(deed.what == "pause" for deed in world.deeds)
 
@@ -94,7 +94,7 @@ def test_an_effect_with_two_outcomes(monkeypatch, folding):
     )
     folding(EffectEnded, lambda rightly, state, event: rightly(evolve(state, outcomes={}), event))
     monkeypatch.setattr(fold, "is_by_person", lambda event: True)
-    assert found("one_outcome")
+    assert is_found("one_outcome")
 
 
 def test_an_outcome_that_nobody_asked_for(monkeypatch):
@@ -104,7 +104,7 @@ def test_an_outcome_that_nobody_asked_for(monkeypatch):
     perform = EffectRunner.perform
     monkeypatch.setattr(EffectRunner, "perform", elsewhere)
     monkeypatch.setattr(fold, "is_by_person", lambda event: True)
-    assert found("outcomes_were_asked_for")
+    assert is_found("outcomes_were_asked_for")
 
 
 def test_an_outcome_that_is_lost(monkeypatch, folding):
@@ -121,7 +121,7 @@ def test_an_outcome_that_is_lost(monkeypatch, folding):
     record = EffectRunner._record_outcome
     folding(RoundDeadlinePassed, forgetting)
     monkeypatch.setattr(EffectRunner, "_record_outcome", careless)
-    assert found("no_outcome_is_lost", where=hasty)
+    assert is_found("no_outcome_is_lost", where=has_short_rounds)
 
 
 def test_requests_made_anew_instead_of_as_logged(monkeypatch, folding):
@@ -141,7 +141,7 @@ def test_requests_made_anew_instead_of_as_logged(monkeypatch, folding):
     due = run_queue.RunQueue._due_effects
     monkeypatch.setattr(run_queue.RunQueue, "_due_effects", anew)
     folding(EffectStarted, any_request)
-    assert found("redelivered_as_logged")
+    assert is_found("redelivered_as_logged")
 
 
 def test_late_results_that_count(monkeypatch):
@@ -152,27 +152,27 @@ def test_late_results_that_count(monkeypatch):
             route_outcome(state, event) or {"outcomes": {**state.outcomes, event.key: event}}
         ),
     )
-    assert found("late_results_stay_out", where=hasty)
+    assert is_found("late_results_stay_out", where=has_short_rounds)
 
 
-def ahead(world: Scenario) -> bool:
+def looks_ahead(world: Scenario) -> bool:
     """Return whether a run looks ahead before it plans."""
     return any(run.search.lookahead_predictions for run in world.runs)
 
 
 def test_plans_that_do_not_wait_for_looking_ahead(monkeypatch):
     monkeypatch.setattr("agent_core.round_view.look_ahead_key", lambda state, slot: None)
-    assert found("plans_wait_for_looking_ahead", where=ahead)
+    assert is_found("plans_wait_for_looking_ahead", where=looks_ahead)
 
 
 def test_variants_that_nobody_tells_the_planner_of(monkeypatch):
     monkeypatch.setattr("agent_core.requests.look_ahead_variants", lambda state, slot: None)
-    assert found("plans_are_of_what_was_seen", where=ahead)
+    assert is_found("plans_are_of_what_was_seen", where=looks_ahead)
 
 
 def test_more_in_flight_than_there_are_slots(monkeypatch):
     monkeypatch.setattr("daemon.supervisor.Supervisor._free_slots", lambda self, kind: 8)
-    assert found("in flight")
+    assert is_found("in flight")
 
 
 # --- runs ---
@@ -182,17 +182,17 @@ def test_a_start_that_overlooks_a_pause(monkeypatch):
     """Nobody looks whether a run moved on between the decision and its append."""
     monkeypatch.setattr("state.appender.Appender._check_expected", lambda self, plan, expect: None)
     monkeypatch.setattr(fold, "require_live", lambda state, event: None)
-    assert found("nothing_starts_in_a_run_that_rests", where=steered)
+    assert is_found("nothing_starts_in_a_run_that_rests", where=is_paused_by_people)
 
 
 def test_a_best_kernel_that_gets_worse(folding):
     folding(KernelKept, lambda rightly, state, event: evolve(rightly(state, event), best=event.candidate))
-    assert found("best_only_improves")
+    assert is_found("best_only_improves")
 
 
 def test_a_pause_without_a_reason(folding):
     folding(RunPaused, lambda rightly, state, event: evolve(rightly(state, event), status_reason=""))
-    assert found("runs_rest_for_a_reason")
+    assert is_found("runs_rest_for_a_reason")
 
 
 def test_a_run_that_waits_for_space_for_ever(monkeypatch, hurried):
@@ -200,7 +200,7 @@ def test_a_run_that_waits_for_space_for_ever(monkeypatch, hurried):
         pass
 
     monkeypatch.setattr("daemon.disk_full.DiskSpaceGuard._resume_runs", never)
-    assert found("have not ended")
+    assert is_found("have not ended")
 
 
 # --- budgets ---
@@ -209,13 +209,13 @@ def test_a_run_that_waits_for_space_for_ever(monkeypatch, hurried):
 @pytest.mark.parametrize(
     ("rule", "what", "where"),
     [
-        (budget.find_end_reason, "are spent", dear),
+        (budget.find_end_reason, "are spent", exceeds_its_budget),
         (stop._rounds_detail, "rounds_keep_to_their", lambda world: True),
     ],
 )
 def test_a_round_beyond_the_budget(monkeypatch, rule, what, where):
     monkeypatch.setattr(stop, "_RULES", tuple(one for one in stop._RULES if one[1] is not rule))
-    assert found(what, where=where)
+    assert is_found(what, where=where)
 
 
 def test_a_candidate_that_was_not_dealt(folding):
@@ -225,13 +225,13 @@ def test_a_candidate_that_was_not_dealt(folding):
         return evolve(after, slots=tuple(more))
 
     folding(RoundStarted, generous)
-    assert found("only_what_was_dealt_starts")
+    assert is_found("only_what_was_dealt_starts")
 
 
 def test_money_that_is_charged_twice(monkeypatch):
     charged = call_fold.charge_usage
     monkeypatch.setattr(call_fold, "charge_usage", lambda state, usage: charged(charged(state, usage), usage))
-    assert found("money_adds_up", where=lambda world: world.priced)
+    assert is_found("money_adds_up", where=lambda world: world.has_prices)
 
 
 # --- the log ---
@@ -239,7 +239,7 @@ def test_money_that_is_charged_twice(monkeypatch):
 
 def test_commands_that_are_taken_in_twice(monkeypatch):
     monkeypatch.setattr("state.appender.idempotency_key", lambda event: None)
-    assert found("received already")
+    assert is_found("received already")
 
 
 def test_acknowledged_events_that_are_not_stored(monkeypatch):
@@ -250,7 +250,7 @@ def test_acknowledged_events_that_are_not_stored(monkeypatch):
 
     write = projections.write_changes
     monkeypatch.setattr(projections, "write_changes", forgetful)
-    assert found("acknowledged and is not stored")
+    assert is_found("acknowledged and is not stored")
 
 
 def test_stored_events_that_a_kill_loses(monkeypatch, tmp_path):
@@ -264,7 +264,7 @@ def test_stored_events_that_a_kill_loses(monkeypatch, tmp_path):
 
     copytree = shutil.copytree
     monkeypatch.setattr(machine.shutil, "copytree", copied)
-    assert found("stored and is lost")
+    assert is_found("stored and is lost")
 
 
 def test_a_state_in_memory_that_is_not_the_fold(monkeypatch):
@@ -275,7 +275,7 @@ def test_a_state_in_memory_that_is_not_the_fold(monkeypatch):
 
     advance = snapshots.fold_event
     monkeypatch.setattr(snapshots, "fold_event", inexact)
-    assert found("the writer's state is not the fold")
+    assert is_found("the writer's state is not the fold")
 
 
 def test_a_snapshot_that_is_not_the_fold(monkeypatch):
@@ -285,12 +285,12 @@ def test_a_snapshot_that_is_not_the_fold(monkeypatch):
 
     restore = snapshots.restore_tip
     monkeypatch.setattr(snapshots, "restore_tip", inexact)
-    assert found("the stored state is not the fold")
+    assert is_found("the stored state is not the fold")
 
 
 def test_read_models_that_say_something_else(monkeypatch):
     monkeypatch.delitem(projections._HANDLERS, ExperienceRecorded)
-    assert found("the read model", where=lambda world: world.priced)
+    assert is_found("the read model", where=lambda world: world.has_prices)
 
 
 @pytest.mark.slow
@@ -302,4 +302,4 @@ def test_a_trace_of_what_went_wrong(folding):
         return evolve(after, tally=after.tally._replace(reverts=after.tally.reverts + event.delivery - 1))
 
     folding(EffectStarted, counting)
-    assert found("otherwise than their twins")
+    assert is_found("otherwise than their twins")

@@ -45,7 +45,9 @@ def test_all_that_can_happen_does():
 
 def test_a_seed_replays_exactly_in_another_process():
     """Also where sets of text are in another order; the log's hash covers every event and its time."""
-    seed = next(seed for seed in range(100) if killed(simulate(seed, root=simulation.folder()).counts) > 1)
+    seed = next(
+        seed for seed in range(100) if count_kills(simulate(seed, root=simulation.folder()).counts) > 1
+    )
     here = simulate(seed, root=simulation.folder())
     told = subprocess.run(
         [sys.executable, Path(simulation.__file__), "--seed", str(seed)],
@@ -56,10 +58,10 @@ def test_a_seed_replays_exactly_in_another_process():
         timeout=120,
     ).stdout
     assert told.endswith(f"seed {seed}: {here.events} events, log {here.head}\n")
-    assert told.count(" killed\n") == killed(here.counts)
+    assert told.count(" killed\n") == count_kills(here.counts)
 
 
-def killed(counts: Counter[str]) -> int:
+def count_kills(counts: Counter[str]) -> int:
     return sum(count for what, count in counts.items() if what.startswith("kill "))
 
 

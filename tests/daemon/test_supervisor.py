@@ -77,7 +77,7 @@ async def send(commands: CommandHandler, id_: str, command) -> None:
 
 
 async def submit(event_log: EventLog, id_: str, config=fakes.CONFIG) -> str:
-    await send(commands_of(event_log), id_, fakes.submission(config))
+    await send(commands_of(event_log), id_, fakes.create_submission(config))
     return run_id(id_, config.problem)
 
 
@@ -93,7 +93,7 @@ async def running(supervisor: Supervisor):
         assert task.done()
 
 
-async def until(condition) -> None:
+async def wait_until(condition) -> None:
     async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - the log has no event to wait for
             await asyncio.sleep(0.002)
@@ -109,7 +109,7 @@ async def test_each_kind_stays_within_its_limit_and_uses_it(event_log, evaluatio
     runs = [await submit(event_log, id_, config) for id_ in "ab"]
     gate = Gate(event_log)
     async with running(supervisor_of(event_log, gate, at_a_time=evaluations, proposals=proposals)):
-        await until(lambda: all(fakes.has_ended(event_log, run) for run in runs))
+        await wait_until(lambda: all(fakes.has_ended(event_log, run) for run in runs))
     assert gate.most[True] <= evaluations
     assert gate.most[False] == proposals
 
@@ -118,7 +118,7 @@ async def test_runs_take_turns(event_log):
     runs = [await submit(event_log, id_) for id_ in "abc"]
     gate = Gate(event_log)
     async with running(supervisor_of(event_log, gate)):
-        await until(lambda: all(fakes.has_ended(event_log, run) for run in runs))
+        await wait_until(lambda: all(fakes.has_ended(event_log, run) for run in runs))
     first = [run for run, _ in gate.performed[:12]]
     assert all(Counter(first)[run] >= 2 for run in runs)
 
@@ -141,7 +141,7 @@ async def test_what_runs_decide_and_start_is_stored_together(event_log, monkeypa
 
     monkeypatch.setattr(event_log, "append", watched)
     async with running(supervisor_of(event_log, Gate(event_log), at_a_time=3)):
-        await until(lambda: all(fakes.has_ended(event_log, run) for run in runs))
+        await wait_until(lambda: all(fakes.has_ended(event_log, run) for run in runs))
     assert most[EffectStarted] == 3
     assert most[None] > 1  # what is decided: verdicts arrive one by one
 
@@ -176,9 +176,9 @@ async def test_a_run_with_many_effects_does_not_starve_another(event_log):
     little = await submit(event_log, "b", fakes.CONFIG.model_copy(update={"search": small}))
     gate = Gate(event_log)
     async with running(supervisor_of(event_log, gate)):
-        await until(lambda: fakes.has_ended(event_log, little))
+        await wait_until(lambda: fakes.has_ended(event_log, little))
         done = Counter(run for run, _ in gate.performed)
-        await until(lambda: fakes.has_ended(event_log, large))
+        await wait_until(lambda: fakes.has_ended(event_log, large))
     assert done[large] <= 6 * done[little]
     assert Counter(run for run, _ in gate.performed)[large] > 10 * done[little]
 
@@ -187,7 +187,7 @@ async def test_so_many_runs_are_under_way_and_the_others_wait_their_turn(event_l
     runs = [await submit(event_log, id_) for id_ in "abcd"]
     gate = Gate(event_log)
     async with running(supervisor_of(event_log, gate, at_a_time=4, runs=2)):
-        await until(lambda: all(fakes.has_ended(event_log, run) for run in runs))
+        await wait_until(lambda: all(fakes.has_ended(event_log, run) for run in runs))
     first, last = {}, {}
     for place, (run, _) in enumerate(gate.performed):
         first.setdefault(run, place)
@@ -203,13 +203,13 @@ async def test_a_paused_run_gives_its_place_to_one_that_waits(event_log):
     supervisor = supervisor_of(event_log, gate, runs=1)
     commands = commands_of(event_log, supervisor)
     async with running(supervisor):
-        await until(gate.arrived.is_set)
+        await wait_until(gate.arrived.is_set)
         await send(commands, "p", Pause(run=run))
         assert event_log.run_seq(other) == 1
         gate.opened.set()
-        await until(lambda: fakes.has_ended(event_log, other))
+        await wait_until(lambda: fakes.has_ended(event_log, other))
         await send(commands, "r", Resume(run=run))
-        await until(lambda: fakes.has_ended(event_log, run))
+        await wait_until(lambda: fakes.has_ended(event_log, run))
 
 
 async def test_a_run_that_waits_for_a_place_can_be_cancelled(event_log):
@@ -217,10 +217,10 @@ async def test_a_run_that_waits_for_a_place_can_be_cancelled(event_log):
     gate = Gate(event_log, closed=(Role.PLANNER,))
     supervisor = supervisor_of(event_log, gate, runs=1)
     async with running(supervisor):
-        await until(gate.arrived.is_set)
+        await wait_until(gate.arrived.is_set)
         await send(commands_of(event_log, supervisor), "cancel", Cancel(run=other))
         gate.opened.set()
-        await until(lambda: fakes.has_ended(event_log, third))
+        await wait_until(lambda: fakes.has_ended(event_log, third))
     assert fakes.has_ended(event_log, run)
     assert event_log.run_seq(other) == 2
 
@@ -232,24 +232,24 @@ async def test_a_run_proposes_no_further_ahead_than_is_judged_soon(event_log):
     gate.opened.set()
     supervisor = supervisor_of(event_log, gate, proposals=4)
     async with running(supervisor):
-        await until(lambda: event_log.run_state(run).in_round)
+        await wait_until(lambda: event_log.run_state(run).in_round)
         gate.opened.clear()
 
         def unjudged() -> int:
             return sum(isinstance(one, KernelProposed) for one in event_log.run_state(run).outcomes.values())
 
-        await until(lambda: unjudged() >= 5 and gate.flying[False] == 0)
+        await wait_until(lambda: unjudged() >= 5 and gate.flying[False] == 0)
         await asyncio.sleep(0.05)
         assert unjudged() <= 12
         assert gate.flying[False] == 0
         gate.opened.set()
-        await until(lambda: fakes.has_ended(event_log, run))
+        await wait_until(lambda: fakes.has_ended(event_log, run))
 
 
 async def test_every_effect_has_one_start_and_one_outcome(event_log):
     run = await submit(event_log, "a")
     async with running(supervisor_of(event_log, Gate(event_log), at_a_time=3)):
-        await until(lambda: fakes.has_ended(event_log, run))
+        await wait_until(lambda: fakes.has_ended(event_log, run))
     started = Counter(event.key for event in events(event_log, run, EffectStarted))
     ended = Counter(event.key for event in events(event_log, run, EffectEnded))
     assert started == ended
@@ -260,12 +260,12 @@ async def test_what_was_in_flight_is_delivered_again_as_logged(event_log):
     run = await submit(event_log, "a")
     stuck = Gate(event_log, closed=(Role.EXECUTOR,))
     async with running(supervisor_of(event_log, stuck, at_a_time=2, grace_seconds=0)):
-        await until(stuck.arrived.is_set)
+        await wait_until(stuck.arrived.is_set)
     lost = event_log.run_state(run).open
     assert lost
     gate = Gate(event_log)
     async with running(supervisor_of(event_log, gate, at_a_time=2)):
-        await until(lambda: fakes.has_ended(event_log, run))
+        await wait_until(lambda: fakes.has_ended(event_log, run))
     for key, effect in lost.items():
         assert gate.requests[key] == {effect.request} == stuck.requests[key]
         deliveries = [e.delivery for e in events(event_log, run, EffectStarted) if e.key == key]
@@ -277,12 +277,12 @@ async def test_an_upgrade_completes_what_is_in_flight_as_logged(event_log, monke
     run = await submit(event_log, "a")
     stuck = Gate(event_log, closed=(Role.PLANNER,))
     async with running(supervisor_of(event_log, stuck, at_a_time=1, grace_seconds=0)):
-        await until(stuck.arrived.is_set)
+        await wait_until(stuck.arrived.is_set)
     ((key, effect),) = event_log.run_state(run).open.items()
     monkeypatch.setattr("agent_core.requests.draw_seed", lambda seed, key: 12345)
     gate = Gate(event_log)
     async with running(supervisor_of(event_log, gate)):
-        await until(lambda: fakes.has_ended(event_log, run))
+        await wait_until(lambda: fakes.has_ended(event_log, run))
     assert gate.requests[key] == {effect.request}
     others = [e.request for e in events(event_log, run, EffectStarted) if e.key == "r1.b0.p1.k0.f0.planner"]
     assert b'"draw":12345' in event_log.get_blob(others[0])
@@ -295,16 +295,16 @@ async def test_a_pause_lets_what_is_in_flight_end_and_starts_nothing(event_log):
     supervisor = supervisor_of(event_log, gate)
     commands = commands_of(event_log, supervisor)
     async with running(supervisor):
-        await until(gate.arrived.is_set)
+        await wait_until(gate.arrived.is_set)
         await send(commands, "p", Pause(run=run))
         gate.opened.set()
-        await until(lambda: not event_log.run_state(run).open)
+        await wait_until(lambda: not event_log.run_state(run).open)
         await asyncio.sleep(0.05)
         paused = len(gate.performed)
         assert event_log.run_state(run).status is RunStatus.PAUSED
         assert not event_log.run_state(run).open
         await send(commands, "r", Resume(run=run))
-        await until(lambda: fakes.has_ended(event_log, run))
+        await wait_until(lambda: fakes.has_ended(event_log, run))
         assert len(gate.performed) > paused
     started = [item.run_seq for item in event_log.read(stream=run) if isinstance(item.event, EffectStarted)]
     pause, resume = (
@@ -318,7 +318,7 @@ async def test_a_run_paused_in_flight_and_restarted_waits_for_its_resume(event_l
     run = await submit(event_log, "a")
     stuck = Gate(event_log, closed=(Role.PLANNER,))
     async with running(supervisor_of(event_log, stuck, grace_seconds=0)):
-        await until(stuck.arrived.is_set)
+        await wait_until(stuck.arrived.is_set)
         await send(commands_of(event_log), "p", Pause(run=run))
     gate = Gate(event_log)
     supervisor = supervisor_of(event_log, gate)
@@ -326,7 +326,7 @@ async def test_a_run_paused_in_flight_and_restarted_waits_for_its_resume(event_l
         await asyncio.sleep(0.05)
         assert gate.performed == []
         await send(commands_of(event_log, supervisor), "r", Resume(run=run))
-        await until(lambda: fakes.has_ended(event_log, run))
+        await wait_until(lambda: fakes.has_ended(event_log, run))
 
 
 async def test_a_cancel_drops_what_is_in_flight(event_log):
@@ -334,11 +334,13 @@ async def test_a_cancel_drops_what_is_in_flight(event_log):
     gate = Gate(event_log, closed=(Role.PLANNER,))
     supervisor = supervisor_of(event_log, gate, at_a_time=2)
     async with running(supervisor):
-        await until(lambda: {name for name, key in gate.performed if key.endswith("planner")} == {run, other})
+        await wait_until(
+            lambda: {name for name, key in gate.performed if key.endswith("planner")} == {run, other}
+        )
         await send(commands_of(event_log, supervisor), "c", Cancel(run=run))
-        await until(lambda: gate.dropped == [run])
+        await wait_until(lambda: gate.dropped == [run])
         gate.opened.set()
-        await until(lambda: fakes.has_ended(event_log, other))
+        await wait_until(lambda: fakes.has_ended(event_log, other))
     assert event_log.run_state(run).status is RunStatus.CANCELLED
     assert event_log.run_state(run).open == {}
     *_, last = event_log.read(stream=run)
@@ -349,7 +351,7 @@ async def test_a_stop_waits_for_what_is_in_flight(event_log):
     run = await submit(event_log, "a")
     gate = Gate(event_log, closed=(Role.PLANNER,))
     async with running(supervisor_of(event_log, gate, at_a_time=2)) as (stop, task):
-        await until(gate.arrived.is_set)
+        await wait_until(gate.arrived.is_set)
         stop.request()
         await asyncio.sleep(0.02)
         assert not task.done()
@@ -365,7 +367,7 @@ async def test_a_stop_past_its_grace_leaves_effects_open(event_log, grace_second
     run = await submit(event_log, "a")
     gate = Gate(event_log, closed=(Role.PLANNER,))
     async with running(supervisor_of(event_log, gate, grace_seconds=grace_seconds)) as (stop, task):
-        await until(gate.arrived.is_set)
+        await wait_until(gate.arrived.is_set)
         stop.request()
         await task
     assert list(event_log.run_state(run).open)
@@ -376,7 +378,7 @@ async def test_a_second_request_stops_at_once(event_log):
     run = await submit(event_log, "a")
     gate = Gate(event_log, closed=(Role.PLANNER,))
     async with running(supervisor_of(event_log, gate, grace_seconds=3600)) as (stop, task):
-        await until(gate.arrived.is_set)
+        await wait_until(gate.arrived.is_set)
         stop.request()
         stop.request()
         async with asyncio.timeout(30):
@@ -395,7 +397,7 @@ async def test_a_run_that_nothing_is_decided_for_is_reported_and_not_spun_on(eve
     monkeypatch.setattr("daemon.supervisor.decide", nothing)
     with capture_logs() as lines:
         async with running(supervisor_of(event_log, Gate(event_log))):
-            await until(lambda: lines)
+            await wait_until(lambda: lines)
             await asyncio.sleep(0.05)
     assert len(calls) == 1
     assert [(line["event"], line["run"]) for line in lines] == [("run_stalled", run)]
@@ -405,7 +407,7 @@ async def test_the_log_tells_of_rounds_and_of_the_end(event_log):
     run = await submit(event_log, "a")
     with capture_logs() as lines:
         async with running(supervisor_of(event_log, Gate(event_log))):
-            await until(lambda: fakes.has_ended(event_log, run))
+            await wait_until(lambda: fakes.has_ended(event_log, run))
     told = [(line["event"], line["log_level"], line["run"], line.get("round")) for line in lines]
     assert told == [
         ("round_completed", "info", run, 1),
@@ -423,11 +425,11 @@ async def test_only_runs_in_focus_advance(event_log):
     gate = Gate(event_log)
     supervisor = supervisor_of(event_log, gate, focus=focus)
     async with running(supervisor):
-        await until(lambda: fakes.has_ended(event_log, run))
+        await wait_until(lambda: fakes.has_ended(event_log, run))
         assert event_log.run_seq(other) == 1
         focus.add(other)
         supervisor.touch(other)
-        await until(lambda: fakes.has_ended(event_log, other))
+        await wait_until(lambda: fakes.has_ended(event_log, other))
 
 
 async def test_a_failing_log_ends_the_supervisor(event_log):
@@ -453,7 +455,7 @@ async def test_a_decision_on_a_state_that_moved_is_made_anew(event_log, monkeypa
 
     monkeypatch.setattr(event_log, "run_seq", behind)
     async with running(supervisor_of(event_log, Gate(event_log), at_a_time=2)):
-        await until(lambda: fakes.has_ended(event_log, run))
+        await wait_until(lambda: fakes.has_ended(event_log, run))
     ended = Counter(event.key for event in events(event_log, run, EffectEnded))
     assert set(ended.values()) == {1}
 
@@ -463,7 +465,7 @@ async def test_the_result_does_not_depend_on_how_many_work_at_a_time(event_log, 
     """Twins in one log: all but the first take the first one's verdicts."""
     runs = [await submit(event_log, id_) for id_ in "ab"]
     async with running(supervisor_of(event_log, Gate(event_log), at_a_time=at_a_time)):
-        await until(lambda: all(fakes.has_ended(event_log, run) for run in runs))
+        await wait_until(lambda: all(fakes.has_ended(event_log, run) for run in runs))
     states = [event_log.run_state(run) for run in runs]
     assert states[0].decision_digest == states[1].decision_digest
     assert states[0].best == states[1].best
@@ -492,7 +494,7 @@ async def test_a_lost_request_takes_no_approval_away_and_no_end(event_log, first
     run = await submit(event_log, "a")
     lost = Lost(event_log, first)
     async with running(supervisor_of(event_log, lost)):
-        await until(lambda: event_log.run_state(run).status is status)
+        await wait_until(lambda: event_log.run_state(run).status is status)
         await asyncio.sleep(0.1)
     state = event_log.run_state(run)
     assert state.status is status

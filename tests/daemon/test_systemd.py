@@ -18,7 +18,7 @@ def manager(tmp_path):
         yield heard
 
 
-def said(manager: socket.socket) -> list[str]:
+def read_notifications(manager: socket.socket) -> list[str]:
     messages = []
     while True:
         try:
@@ -37,7 +37,12 @@ def test_what_is_said_is_what_the_protocol_has(manager):
     notifier.send_heartbeat()
     notifier.notify_stopping()
     notifier.extend_timeout(2.5)
-    assert said(manager) == ["READY=1", "WATCHDOG=1", "STOPPING=1", "EXTEND_TIMEOUT_USEC=2500000"]
+    assert read_notifications(manager) == [
+        "READY=1",
+        "WATCHDOG=1",
+        "STOPPING=1",
+        "EXTEND_TIMEOUT_USEC=2500000",
+    ]
 
 
 def test_a_status_is_one_line_and_is_not_repeated(manager):
@@ -45,7 +50,7 @@ def test_a_status_is_one_line_and_is_not_repeated(manager):
     for _ in range(2):
         notifier.set_status("two\nlines")
     notifier.set_status("x" * 300)
-    first, second = said(manager)
+    first, second = read_notifications(manager)
     assert first == "STATUS=two lines"
     assert len(second.removeprefix("STATUS=")) == 200
 

@@ -24,11 +24,15 @@ from daemon.command_models import (
 )
 from daemon.errors import CommandRefused
 from state.model import RunConfig
-from tests.support.sequences import about
+from tests.support.learnt_sequences import experience_context
 
 TEXT = st.text(max_size=20)
 REWRITES = st.builds(
-    ExperienceEntry, slow=TEXT, fast=TEXT, summary=st.text(min_size=1), about=st.none() | st.just(about())
+    ExperienceEntry,
+    slow=TEXT,
+    fast=TEXT,
+    summary=st.text(min_size=1),
+    about=st.none() | st.just(experience_context()),
 )
 COMMANDS = st.one_of(
     st.builds(Pause, run=TEXT, reason=TEXT),

@@ -1,7 +1,8 @@
 """A recorded run, read from its archive: its events, and what today's code makes of them.
 
-`facts` and `report` are what is kept of a run in a JSON file beside its archive; `story` is what it has in
-common with the same run made anew, which has other times and may have come about in another order.
+`summarize_history` and `digest_report` are what is kept of a run in a JSON file beside its archive;
+`tell_outcome` is what it has in common with the same run made anew, which has other times and may have come
+about in another order.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def load(path: Path) -> History:
 # --- what is kept ------------------------------------------------------------------------------------
 
 
-def facts(history: History) -> dict[str, Any]:
+def summarize_history(history: History) -> dict[str, Any]:
     """Return what a run comes to: its end, what was asked for after each event, its kernels' codes."""
     states = history.states()
     last = states[-1]
@@ -102,7 +103,7 @@ def facts(history: History) -> dict[str, Any]:
         },
         "decisions": digest_of(canonical_json([_plain(one) for decisions in asked for one in decisions])),
         "asked": [
-            f"after {type(event).__name__}: {_told(decisions)}"
+            f"after {type(event).__name__}: {_describe_decisions(decisions)}"
             for event, decisions in zip(history.events, asked, strict=True)
         ],
         "codes": {
@@ -118,7 +119,7 @@ def _plain(decision: Decision) -> Any:
     return [event.model_dump(mode="json") for event in decision.events]
 
 
-def _told(decisions: list[Decision]) -> str:
+def _describe_decisions(decisions: list[Decision]) -> str:
     """Say what is asked for in a line, with the digest of all that it holds."""
     if not decisions:
         return "nothing"
@@ -140,7 +141,7 @@ def _kernels(history: History) -> list[tuple[str, str]]:
     return [*first, *((event.key, event.source) for event in proposed)]
 
 
-def report(path: Path, home: Path) -> dict[str, str]:
+def digest_report(path: Path, home: Path) -> dict[str, str]:
     """Take an archive into the new log of `home`; return the digest of each section of the run's report."""
     import_archive(home, path)
     verify_log(home).require_ok("the log with the run")
@@ -158,14 +159,14 @@ _OF_THE_MACHINE = (
 """What an outcome says of how it came about."""
 
 
-def story(history: History) -> dict[str, Any]:
+def tell_outcome(history: History) -> dict[str, Any]:
     """Return what was asked and answered and what became of it, whenever and in whatever order it came."""
-    told = {key: _shared(event) for event in history.events if (key := idempotency_key(event)) is not None}
+    told = {key: _fold_shared_event(event) for event in history.events if (key := idempotency_key(event)) is not None}
     last = history.states()[-1].model_copy(update={"prompts": None})
     return told | {"the last state": state_hash(last), "all decisions": last.decision_digest}
 
 
-def _shared(event: Event) -> Any:
+def _fold_shared_event(event: Event) -> Any:
     # The version of the prompts is that of this program; what is rendered of them is in the calls' requests.
     content = event.model_dump(mode="json", exclude={"code_version", "prompts"})
     if isinstance(event, EffectEnded | CallEnded | ProfileRecorded):

@@ -34,12 +34,12 @@ from stability.breaker import BreakerPolicy
 from state.archive import archive_run
 from state.log import EventLog
 from state.model import EvaluationRequest, RunConfig, SearchConfig, digest_of
-from tests.daemon.calls import models
-from tests.histories.history import RUNS, facts, load, report
+from tests.daemon.calls import fake_models
+from tests.histories.history import RUNS, digest_report, load, summarize_history
 from tests.support import fakes
 from tests.support.simulation.running import Simulation
 from tests.support.simulation.scenario import scenario
-from tests.support.tuned import WORKLOAD
+from tests.support.tuning_jobs import WORKLOAD
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,7 +52,7 @@ Made = tuple[Path, str]
 ONE_BY_ONE = ("--set", "daemon.evaluations=1", "--set", "daemon.proposals=1")
 
 
-def few(plans: int, predictions: int) -> tuple[str, ...]:
+def list_settings(plans: int, predictions: int) -> tuple[str, ...]:
     return (
         *("--set", f"run.search.plans={plans}"),
         *("--set", f"run.search.lookahead_predictions={predictions}"),
@@ -75,13 +75,15 @@ def builtin(folder: Path) -> Made:
 
 
 def builtin_trn1(folder: Path) -> Made:
-    return by_command(folder, "run", "--problem", "silu", "--seed", "11", "--target", "trn1", *few(3, 24))
+    return by_command(
+        folder, "run", "--problem", "silu", "--seed", "11", "--target", "trn1", *list_settings(3, 24)
+    )
 
 
 def knobs(folder: Path) -> Made:
     workload = folder / "product.py"
     workload.write_text(WORKLOAD.replace("TARGET_MFU = 0.25", "TARGET_MFU = 1"))
-    return by_command(folder, "tune", str(workload), "--seed", "3", *few(4, 64))
+    return by_command(folder, "tune", str(workload), "--seed", "3", *list_settings(4, 64))
 
 
 def given(folder: Path) -> Made:
@@ -90,9 +92,9 @@ def given(folder: Path) -> Made:
     home, runs = folder / "home", []
     for number in (1, 2):
         config = RunConfig(problem="silu", size="reduced", seed=number, search=search)
-        asked = fakes.submission(config, seeds.load_problem("silu").kernel)
+        asked = fakes.create_submission(config, seeds.load_problem("silu").kernel)
         runs.append(run_id(put_command(home, asked, id_=f"000{number}-a"), config.problem))
-        fakes.finish(home, runs[-1], workers=create_workers(home, DaemonConfig(evaluations=1)))
+        fakes.finish_runs(home, runs[-1], workers=create_workers(home, DaemonConfig(evaluations=1)))
     return home, runs[-1]
 
 
@@ -110,20 +112,20 @@ def by_model(folder: Path, config: RunConfig) -> Made:
             return Failure(kind=FailureKind.OVERLOADED, message="as the script says")
         if digest_of("".join(part.text for part in request.case).encode()).startswith(("0", "1")):
             return Failure(kind=FailureKind.REFUSED, message="as the script says")
-        return models.answering(request, delivery)
+        return fake_models.answer_request(request, delivery)
 
     with EventLog.open(folder / "home") as log:
-        provider = models.FakeProvider(script=script)
+        provider = fake_models.FakeProvider(script=script)
         patient = BreakerPolicy(failures=1000)
-        return folder / "home", asyncio.run(models.finished(log, provider, config, breakers=patient))
+        return folder / "home", asyncio.run(fake_models.finish_run(log, provider, config, breakers=patient))
 
 
 def model(folder: Path) -> Made:
-    return by_model(folder, models.CONFIG)
+    return by_model(folder, fake_models.CONFIG)
 
 
 def budget(folder: Path) -> Made:
-    return by_model(folder, models.CONFIG.model_copy(update={"cap_usd": 0.15}))
+    return by_model(folder, fake_models.CONFIG.model_copy(update={"cap_usd": 0.15}))
 
 
 class Judge(fakes.FakeEvaluator):
@@ -141,12 +143,12 @@ def refuted(folder: Path) -> Made:
         strategy="evolution", beam=2, plans=2, rounds=3, explorers=1, repairs=1, within_percent=0
     )
     config = fakes.CONFIG.model_copy(update={"seed": 2, "search": search})
-    run = fakes.submit(folder / "home", config, id_="0001-a")
-    fakes.finish(folder / "home", run, workers=fakes.fake_workers(Judge(late=fakes.LATE)))
+    run = fakes.submit_run(folder / "home", config, id_="0001-a")
+    fakes.finish_runs(folder / "home", run, workers=fakes.fake_workers(Judge(late=fakes.LATE)))
     return folder / "home", run
 
 
-def simulated(folder: Path, seed: int, run: str) -> Made:
+def record_simulated(folder: Path, seed: int, run: str) -> Made:
     world = Simulation(scenario(seed), folder, lambda line: None)
     world.run()
     return world._machine.home, run
@@ -154,17 +156,17 @@ def simulated(folder: Path, seed: int, run: str) -> Made:
 
 def steered(folder: Path) -> Made:
     """Paused and resumed, approved, a person's kernel, repairs, late kernels, some discarded or reverted."""
-    return simulated(folder, 23, "silu-ae5ce1")
+    return record_simulated(folder, 23, "silu-ae5ce1")
 
 
 def forked(folder: Path) -> Made:
     """A fork of a fork with changed settings and a judge that is lost now and then."""
-    return simulated(folder, 56, "silu-50a9b9")
+    return record_simulated(folder, 56, "silu-50a9b9")
 
 
 def cancelled(folder: Path) -> Made:
     """Killed and delivered again, paused for want of space, and cancelled."""
-    return simulated(folder, 12, "silu-ae5ce1")
+    return record_simulated(folder, 12, "silu-ae5ce1")
 
 
 RECIPES: dict[str, Callable[[Path], Made]] = {
@@ -179,7 +181,7 @@ IN_NO_ORDER = frozenset({"budget"})
 """Runs that do not end alike each time: for which question no money is left follows from who asks first."""
 
 
-def record(name: str, into: Path) -> Path:
+def record_run(name: str, into: Path) -> Path:
     """Make a run; return its archive in the folder `into`."""
     with tempfile.TemporaryDirectory(prefix="history-") as folder:
         home, run = RECIPES[name](Path(folder))
@@ -188,10 +190,10 @@ def record(name: str, into: Path) -> Path:
     return path
 
 
-def keep(path: Path) -> None:
+def write_result(path: Path) -> None:
     """Write down beside an archive what is kept of its run."""
     with tempfile.TemporaryDirectory(prefix="history-") as folder:
-        kept = facts(load(path)) | {"report": report(path, Path(folder) / "home")}
+        kept = summarize_history(load(path)) | {"report": digest_report(path, Path(folder) / "home")}
     path.with_name(path.name.replace(".jsonl.gz", ".json")).write_text(json.dumps(kept, indent=1) + "\n")
 
 
@@ -203,8 +205,8 @@ def main() -> None:
     configure_logging("error")
     asked.into.mkdir(parents=True, exist_ok=True)
     for name in asked.names or RECIPES:
-        path = record(name, asked.into)
-        keep(path)
+        path = record_run(name, asked.into)
+        write_result(path)
         print(f"{name}: {len(load(path).events)} events, {path.stat().st_size} bytes", flush=True)
 
 

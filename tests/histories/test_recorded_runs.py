@@ -16,7 +16,16 @@ from agent_core.effects import Effect
 from state.events import EffectStarted, idempotency_key
 from state.model import digest_of
 from tests.histories import record
-from tests.histories.history import NAMES, RUNS, History, archive_of, facts, load, report, story
+from tests.histories.history import (
+    NAMES,
+    RUNS,
+    History,
+    archive_of,
+    digest_report,
+    load,
+    summarize_history,
+    tell_outcome,
+)
 
 COVERED = (
     "SequencesGiven PredictionBatch PlanFailed ExecutionFailed EvaluationFailed ExperienceRecorded "
@@ -35,7 +44,7 @@ def history_of(name: str) -> History:
 
 @cache
 def facts_of(name: str) -> dict[str, Any]:
-    return facts(history_of(name))
+    return summarize_history(history_of(name))
 
 
 @pytest.fixture
@@ -84,11 +93,11 @@ def test_what_was_begun_is_what_is_asked_for(name: str) -> None:
 
 @every_run
 def test_another_log_takes_it_in_and_the_report_is_the_same(name, kept, home) -> None:
-    assert report(archive_of(name), home) == kept["report"]
+    assert digest_report(archive_of(name), home) == kept["report"]
 
 
 @pytest.mark.parametrize("name", sorted(record.RECIPES.keys() - record.IN_NO_ORDER))
 def test_made_anew_it_has_the_same_requests_and_outcomes(name, tmp_path) -> None:
-    then, now = story(history_of(name)), story(load(record.record(name, tmp_path)))
+    then, now = tell_outcome(history_of(name)), tell_outcome(load(record.record_run(name, tmp_path)))
     differing = {key: (then.get(key), now.get(key)) for key in then | now if then.get(key) != now.get(key)}
     assert differing == {}

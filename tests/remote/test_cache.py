@@ -12,7 +12,7 @@ import seeds
 from remote.cache import cache_key, code_digest, find_cached
 from state.model import Evaluation, EvaluationRequest, Level, Verdict, digest_of
 from targets.nki.judge.normalise import MAX_SOURCE_BYTES, parse_source
-from tests.support.world import timed
+from tests.support.world import correct_evaluation
 
 KERNELS = {name: seeds.load_problem(name).kernel for name in ("matmul", "rmsnorm_matmul", "silu")}
 names = st.sampled_from(sorted(KERNELS))
@@ -177,7 +177,7 @@ SLICES, ONE_SEED, WHOLE = Level
 
 
 def verdict(level: Level, latency_ms: float | None = 1.0, *, correct: bool = True) -> Evaluation:
-    found = timed("kernel", latency_ms or 1.0, level=level)
+    found = correct_evaluation("kernel", latency_ms or 1.0, level=level)
     changes = {} if latency_ms else {"benchmark": None}
     return found.model_copy(update=changes if correct else {"verdict": Verdict.INCORRECT, "benchmark": None})
 

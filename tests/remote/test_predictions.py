@@ -19,7 +19,7 @@ from targets.nki.judge import normalise, rules
 from targets.nki.judge.normalise import code_digest
 
 
-def asked(bench, *sources: str, **changes) -> PredictionRequest:
+def request_predictions(bench, *sources: str, **changes) -> PredictionRequest:
     request = bench.request()
     fields = {
         "author": "builtin",
@@ -32,8 +32,8 @@ def asked(bench, *sources: str, **changes) -> PredictionRequest:
     return PredictionRequest(**{**fields, **changes})
 
 
-async def predicted(evaluator, bench, *sources: str, **changes) -> list[PredictedLatency]:
-    return list(await evaluator.predict(asked(bench, *sources, **changes), bench.blobs))
+async def predict_latencies(evaluator, bench, *sources: str, **changes) -> list[PredictedLatency]:
+    return list(await evaluator.predict(request_predictions(bench, *sources, **changes), bench.blobs))
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def half(silu) -> str:
 
 async def test_a_prediction_is_the_judges_latency(make_evaluator, silu, half):
     evaluator = make_evaluator()
-    one, other, again = await predicted(evaluator, silu, silu.kernel, half, silu.kernel)
+    one, other, again = await predict_latencies(evaluator, silu, silu.kernel, half, silu.kernel)
     judged = (await evaluator.evaluate(silu.request(), silu.blobs)).evaluation
     assert one.latency_ms == judged.benchmark.latency_ms
     assert one.code == judged.code
@@ -58,7 +58,7 @@ async def test_a_prediction_is_the_judges_latency(make_evaluator, silu, half):
 async def test_a_kernel_that_cannot_be_predicted_leaves_the_others_alone(make_evaluator, silu):
     broken = silu.kernel.replace("nisa.dma_copy(", "nisa.dma_kopy(", 1)
     forbidden = f"import os\n{silu.kernel}"
-    lost, refused, nothing, good = await predicted(
+    lost, refused, nothing, good = await predict_latencies(
         make_evaluator(), silu, broken, forbidden, "x = 1\n", silu.kernel
     )
     assert lost.error.code
@@ -70,15 +70,15 @@ async def test_a_kernel_that_cannot_be_predicted_leaves_the_others_alone(make_ev
 
 async def test_what_was_predicted_is_not_predicted_again(make_evaluator, silu, half, monkeypatch):
     evaluator = make_evaluator()
-    first = await predicted(evaluator, silu, silu.kernel, half)
+    first = await predict_latencies(evaluator, silu, silu.kernel, half)
 
     async def never(*args: object) -> None:
         raise AssertionError("a jail was asked for")
 
     monkeypatch.setattr(evaluator.judge, "run_tracer", never)
-    assert await predicted(evaluator, silu, half, silu.kernel) == first[::-1]
+    assert await predict_latencies(evaluator, silu, half, silu.kernel) == first[::-1]
     with pytest.raises(AssertionError):
-        await predicted(evaluator, silu, silu.kernel, target="trn1")
+        await predict_latencies(evaluator, silu, silu.kernel, target="trn1")
 
 
 async def test_no_text_is_read_in_this_process(make_evaluator, silu, monkeypatch):
@@ -88,7 +88,7 @@ async def test_no_text_is_read_in_this_process(make_evaluator, silu, monkeypatch
     digest = code_digest(silu.kernel.encode())
     for module in (rules, normalise):
         monkeypatch.setattr(module, "parse_source", never)
-    refused, found = await predicted(make_evaluator(), silu, f"import os\n{silu.kernel}", silu.kernel)
+    refused, found = await predict_latencies(make_evaluator(), silu, f"import os\n{silu.kernel}", silu.kernel)
     assert refused.error.code == "forbidden_import"
     assert found.code == digest
 
@@ -96,8 +96,8 @@ async def test_no_text_is_read_in_this_process(make_evaluator, silu, monkeypatch
 async def test_a_prediction_at_other_dimensions(make_evaluator, silu):
     evaluator = make_evaluator()
     dims = seeds.load_problem("silu").spec.dims("reduced")
-    (whole,) = await predicted(evaluator, silu, silu.kernel)
-    (double,) = await predicted(evaluator, silu, silu.kernel, dims={**dims, "M": 2 * dims["M"]})
+    (whole,) = await predict_latencies(evaluator, silu, silu.kernel)
+    (double,) = await predict_latencies(evaluator, silu, silu.kernel, dims={**dims, "M": 2 * dims["M"]})
     assert double.instructions > whole.instructions
     assert double.latency_ms > whole.latency_ms
 
@@ -106,7 +106,7 @@ async def test_at_other_dimensions_a_kernel_has_to_do_all_of_its_work(make_evalu
     dims = seeds.load_problem("silu").spec.dims("reduced")
     wide = silu.kernel.replace("TILE_N = 1024", f"TILE_N = {dims['N']}")
     whole, half = [
-        (await predicted(make_evaluator(), silu, wide, dims={**dims, "N": n}))[0]
+        (await predict_latencies(make_evaluator(), silu, wide, dims={**dims, "N": n}))[0]
         for n in (dims["N"], dims["N"] // 2)
     ]
     assert whole.latency_ms is not None
@@ -120,8 +120,8 @@ def endless(source: str) -> str:
 @pytest.mark.slow
 async def test_a_kernel_that_ends_its_jail_takes_no_other_with_it(make_evaluator, silu, half):
     evaluator = make_evaluator(jail_limits=JailLimits(cpu_s=2))
-    one, lost, other = await predicted(evaluator, silu, silu.kernel, endless(silu.kernel), half)
-    alone = await predicted(make_evaluator(), silu, silu.kernel, half)
+    one, lost, other = await predict_latencies(evaluator, silu, silu.kernel, endless(silu.kernel), half)
+    alone = await predict_latencies(make_evaluator(), silu, silu.kernel, half)
     assert lost.error.code == "not_traced"
     assert [one, other] == alone
 
@@ -135,11 +135,11 @@ async def test_what_many_kernels_ended_is_left_and_asked_again(make_evaluator, s
 
     monkeypatch.setattr(evaluator.judge, "run_tracer", nothing)
     others = [f"{silu.kernel}\n# {number}\n" for number in range(MAX_ENDED_JAILS)]
-    *lost, left = await predicted(evaluator, silu, *others, half)
+    *lost, left = await predict_latencies(evaluator, silu, *others, half)
     assert {one.error.code for one in lost} == {"not_traced"}
     assert left.error.code == "no_turn"
     monkeypatch.setattr(evaluator.judge, "run_tracer", whole)
-    (found,) = await predicted(evaluator, silu, half)
+    (found,) = await predict_latencies(evaluator, silu, half)
     assert found.latency_ms is not None
 
 
@@ -158,13 +158,13 @@ async def test_memory_that_other_kernels_used_is_not_held_against_one(
         return replace(result, answer=result.answer + protocol.error_reply(error) * len(rest))
 
     monkeypatch.setattr(evaluator.judge, "run_tracer", fills)
-    found = await predicted(evaluator, silu, silu.kernel, half)
+    found = await predict_latencies(evaluator, silu, silu.kernel, half)
     assert all(one.latency_ms is not None for one in found)
 
 
 async def test_a_cancelled_batch_leaves_no_process(make_evaluator, silu, half, processes):
     evaluator = make_evaluator()
-    task = asyncio.create_task(predicted(evaluator, silu, silu.kernel, endless(silu.kernel)))
+    task = asyncio.create_task(predict_latencies(evaluator, silu, silu.kernel, endless(silu.kernel)))
     await asyncio.sleep(0.5)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -176,7 +176,7 @@ async def test_a_cancelled_batch_leaves_no_process(make_evaluator, silu, half, p
 )
 async def test_what_cannot_be_predicted_at_all(make_evaluator, silu, changes, code):
     with pytest.raises(InfrastructureError) as caught:
-        await predicted(make_evaluator(), silu, silu.kernel, **changes)
+        await predict_latencies(make_evaluator(), silu, silu.kernel, **changes)
     assert caught.value.code == code
 
 
@@ -201,9 +201,11 @@ async def test_the_halves_of_a_large_request_are_predicted_side_by_side(
             at_once -= 1
 
     monkeypatch.setattr(evaluator.judge, "run_tracer", counted)
-    found = await predicted(evaluator, silu, *many(silu.kernel, half))
+    found = await predict_latencies(evaluator, silu, *many(silu.kernel, half))
     assert most == 2
-    assert found == await predicted(make_evaluator(), silu, silu.kernel, half) * (MIN_SPLIT_KERNELS // 2)
+    assert found == await predict_latencies(make_evaluator(), silu, silu.kernel, half) * (
+        MIN_SPLIT_KERNELS // 2
+    )
 
 
 async def test_what_ends_one_half_ends_the_other(make_evaluator, silu, monkeypatch):
@@ -218,4 +220,4 @@ async def test_what_ends_one_half_ends_the_other(make_evaluator, silu, monkeypat
 
     monkeypatch.setattr(evaluator.judge, "run_tracer", fails)
     with pytest.raises(InfrastructureError, match="did not start"):
-        await predicted(evaluator, silu, *many(silu.kernel))
+        await predict_latencies(evaluator, silu, *many(silu.kernel))

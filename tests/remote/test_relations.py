@@ -24,7 +24,7 @@ from tests.support.sweeps import QUICK_PROBLEMS, parametrize_sweep
 PROBLEMS = seeds.builtin_problems()
 
 
-def found(problem, run, *, size="reduced", tolerance=None, key=b"key", relation=None):
+def find_relation(problem, run, *, size="reduced", tolerance=None, key=b"key", relation=None):
     spec = problem.spec
     if relation is not None:
         spec = spec.model_copy(update={"relations": (RelationSpec.model_validate(relation),)})
@@ -59,7 +59,7 @@ def test_every_problem_says_what_must_hold_and_its_initial_kernel_keeps_it(name)
     problem = smaller(seeds.load_problem(name))
     permuted = [item for item in problem.spec.relations if "permute" in " ".join(item.inputs.values())]
     assert permuted, "what is drawn in secret needs an order to be drawn"
-    assert found(problem, kernel_of(problem)) is None
+    assert find_relation(problem, kernel_of(problem)) is None
 
 
 @parametrize_sweep(
@@ -67,7 +67,7 @@ def test_every_problem_says_what_must_hold_and_its_initial_kernel_keeps_it(name)
 )
 def test_references_keep_them_to_rounding(name):
     problem = seeds.load_problem(name)
-    assert found(problem, reference_of(problem), tolerance=1e-7) is None
+    assert find_relation(problem, reference_of(problem), tolerance=1e-7) is None
 
 
 WRONG = {
@@ -99,7 +99,7 @@ WRONG = {
 )
 def test_what_does_not_hold_of_the_mathematics_is_found_on_the_reference(name, relation):
     problem = seeds.load_problem(name)
-    said = found(problem, reference_of(problem), relation={"name": "claimed", **relation})
+    said = find_relation(problem, reference_of(problem), relation={"name": "claimed", **relation})
     assert said is not None
     assert said.startswith("relation 'claimed' does not hold: relative L2 error ")
 
@@ -114,7 +114,7 @@ def test_what_is_drawn_repeats_for_the_same_program_and_differs_between_programs
             taken.append(arrays[0].copy())
             return [arrays[0]]
 
-        assert found(problem, run, key=key) is None
+        assert find_relation(problem, run, key=key) is None
         seen.setdefault(key, []).append(taken[1])
     assert np.array_equal(*seen[b"one"])
     assert not np.array_equal(seen[b"one"][0], seen[b"other"][0])
@@ -129,7 +129,7 @@ def test_only_parts_of_large_outputs_are_asked_for():
         asked.extend(boxes[0])
         return [arrays[0]]
 
-    assert found(problem, run, size="full") is None
+    assert find_relation(problem, run, size="full") is None
     assert all(sum(end - first for first, end in box) <= 64 + 256 for box in asked)
 
 
@@ -141,7 +141,7 @@ def test_what_only_all_relations_together_show_is_said_of_them_all():
         runs.append(boxes)
         return [np.zeros_like(arrays[0]) if len(runs) == 2 else arrays[0]]
 
-    assert found(problem, run).startswith("relation 'all after each other' does not hold")
+    assert find_relation(problem, run).startswith("relation 'all after each other' does not hold")
 
 
 def test_outputs_that_are_not_finite_break_any_relation():
@@ -152,7 +152,7 @@ def test_outputs_that_are_not_finite_break_any_relation():
         runs.append(boxes)
         return [np.full_like(arrays[0], np.nan) if len(runs) % 2 == 0 else arrays[0]]
 
-    assert "relative L2 error inf" in found(problem, run)
+    assert "relative L2 error inf" in find_relation(problem, run)
 
 
 @pytest.mark.parametrize(("length", "turn"), [(5, 0), (5, 3), (7, 7), (1, 9)])

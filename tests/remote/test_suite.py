@@ -273,7 +273,7 @@ def weights(x, y):
     return powers / powers.sum(axis=1, keepdims=True)
 
 
-def gated(x, y):
+def gate_product(x, y):
     product = products(x, y)
     return product / (1 + np.exp(-product))
 
@@ -281,7 +281,8 @@ def gated(x, y):
 @parametrize_sweep(("dtype", "function", "name", "is_lost"), [
     ("bfloat16", weights, "huge", True), ("bfloat16", products, "huge", False),
     ("bfloat16", weights, "one_hot", False), ("float32", weights, "huge", False),
-    ("float16", products, "outliers", False), ("float16", lambda x, y: gated(x * 4, y * 4), "outliers", True),
+    ("float16", products, "outliers", False),
+    ("float16", lambda x, y: gate_product(x * 4, y * 4), "outliers", True),
 ], quick=2)  # fmt: skip
 def test_what_a_type_of_two_bytes_loses_is_no_set_to_judge_by(dtype, function, name, is_lost):
     spec, faults = parse_spec(SCORES.replace("DTYPE", dtype).encode())

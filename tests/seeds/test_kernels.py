@@ -30,7 +30,7 @@ def reference(problem):
 
 
 @cache
-def traced(name, size, target):
+def trace_seed(name, size, target):
     problem = seeds.load_problem(name)
     dims = problem.spec.dims(size)
     args = [ArraySpec(item.resolve_shape(dims), item.dtype) for item in problem.spec.inputs]
@@ -80,7 +80,7 @@ def test_silu_reference_survives_extreme_inputs():
 @parametrize_sweep("name", PROBLEMS, quick=QUICK_PROBLEMS)
 def test_correct_on_every_seed_at_the_reduced_size(name):
     problem = seeds.load_problem(name)
-    program = traced(name, "reduced", "trn2")
+    program = trace_seed(name, "reduced", "trn2")
     assert output_fault(program.array_specs(program.outputs), problem.spec, "reduced") is None
     for seed in problem.spec.seeds:
         inputs = draw_inputs(problem.spec, "reduced", seed)
@@ -91,12 +91,12 @@ def test_correct_on_every_seed_at_the_reduced_size(name):
 @parametrize_sweep("size", ["reduced", "full"], quick=1)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_obeys_every_rule(name, size, target):
-    assert checks.check(traced(name, size, target), targets.load(target)) == []
+    assert checks.check(trace_seed(name, size, target), targets.load(target)) == []
 
 
 @parametrize_sweep("name", PROBLEMS, quick=QUICK_PROBLEMS)
 def test_the_reduced_size_keeps_the_loops_and_the_tails_of_the_full_one(name):
-    full, reduced = (instructions(traced(name, size, "trn2")) for size in ("full", "reduced"))
+    full, reduced = (instructions(trace_seed(name, size, "trn2")) for size in ("full", "reduced"))
     assert {line: len(set(forms)) for line, forms in full.items()} == {
         line: len(set(forms)) for line, forms in reduced.items()
     }

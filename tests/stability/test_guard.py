@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stability import divergence_guard
 from state.model import RESOLUTION_RATIO, Checkpoint
-from tests.support.paths import make_candidate
+from tests.support.path_kernels import make_candidate
 
 latencies = st.floats(min_value=1e-3, max_value=1e3)
 SURE = {"confidence_percent": 90.0}

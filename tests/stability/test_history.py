@@ -8,7 +8,7 @@ import pytest
 
 from stability.attempt_history import retract_attempts, tried_codes, update_credits
 from state.model import Attempt, ErrorInfo, TechniqueCredit, Verdict, digest_of
-from tests.support.world import refused
+from tests.support.world import refused_evaluation
 
 WRONG = ErrorInfo(code="wrong_result", message="far off")
 
@@ -58,7 +58,9 @@ def test_credits_of_techniques_not_tried_stay_and_all_are_in_order():
 def test_what_turns_out_wrong_is_an_attempt_that_failed_and_no_gain():
     tries = [attempt("c1", speedup=2.0, gained=True), attempt("c2", speedup=1.5, gained=True)]
     credits_ = update_credits({"b": TechniqueCredit(tries=1)}, tries)
-    attempts, after = retract_attempts(tries, credits_, refused("c1", Verdict.UNSTABLE, "x"), WRONG)
+    attempts, after = retract_attempts(
+        tries, credits_, refused_evaluation("c1", Verdict.UNSTABLE, "x"), WRONG
+    )
     first, second = attempts
     assert (first.verdict, first.error, first.speedup, first.gained) == (Verdict.UNSTABLE, WRONG, None, False)
     assert second == tries[1]
@@ -70,7 +72,7 @@ def test_what_turns_out_wrong_is_an_attempt_that_failed_and_no_gain():
 def test_copies_of_what_is_wrong_are_wrong_and_had_no_gain_to_take_back():
     tries = [attempt("c1", speedup=2.0, gained=True), attempt("c2", "b", speedup=3.0, code="c1")]
     attempts, after = retract_attempts(
-        tries, update_credits({}, tries), refused("c1", Verdict.INCORRECT, "x"), WRONG
+        tries, update_credits({}, tries), refused_evaluation("c1", Verdict.INCORRECT, "x"), WRONG
     )
     assert [one.speedup for one in attempts] == [None, None]
     assert (after["a"].gains, after["b"]) == (0, TechniqueCredit(tries=1))
@@ -78,7 +80,10 @@ def test_copies_of_what_is_wrong_are_wrong_and_had_no_gain_to_take_back():
 
 def test_the_gain_of_a_forgotten_attempt_stays():
     before = {"a": TechniqueCredit(tries=3, gains=1, log_gain=0.7)}
-    assert retract_attempts([], before, refused("c1", Verdict.INCORRECT, "x"), WRONG) == ((), before)
+    assert retract_attempts([], before, refused_evaluation("c1", Verdict.INCORRECT, "x"), WRONG) == (
+        (),
+        before,
+    )
 
 
 def test_tried_codes_leaves_out_attempts_without_a_kernel():

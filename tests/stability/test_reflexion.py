@@ -8,14 +8,16 @@ from hypothesis import strategies as st
 
 from stability import reflexion
 from state.model import ErrorInfo, Prediction, PredictionGrade, Reflection, Verdict
-from tests.support.paths import make_candidate, make_plan
-from tests.support.world import refused, timed
+from tests.support.path_kernels import make_candidate, make_plan
+from tests.support.world import correct_evaluation, refused_evaluation
 
 PARENT = make_candidate("parent", 1.0)
 
 
-def graded(predicted: float, latency_ms: float) -> PredictionGrade:
-    return reflexion.grade_prediction(Prediction(speedup=predicted), PARENT, timed("k", latency_ms))
+def grade_prediction(predicted: float, latency_ms: float) -> PredictionGrade:
+    return reflexion.grade_prediction(
+        Prediction(speedup=predicted), PARENT, correct_evaluation("k", latency_ms)
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,30 +38,32 @@ def graded(predicted: float, latency_ms: float) -> PredictionGrade:
     ],
 )
 def test_the_grade_follows_from_prediction_and_outcome(predicted, actual, expected):
-    assert graded(predicted, 1 / actual) is expected
+    assert grade_prediction(predicted, 1 / actual) is expected
 
 
 def test_a_gain_within_noise_confirms_nothing():
     parent = make_candidate("parent", 1.0, noise=0.02)
-    measured = timed("k", 1 / 1.03, noise=0.02)
+    measured = correct_evaluation("k", 1 / 1.03, noise=0.02)
     assert reflexion.grade_prediction(Prediction(speedup=1.05), parent, measured) is PredictionGrade.REFUTED
     assert (
-        reflexion.grade_prediction(Prediction(speedup=1.05), parent, timed("k", 1 / 1.06, noise=0.02))
+        reflexion.grade_prediction(
+            Prediction(speedup=1.05), parent, correct_evaluation("k", 1 / 1.06, noise=0.02)
+        )
         is PredictionGrade.CONFIRMED
     )
 
 
 def test_a_miss_that_noise_explains_is_no_miss():
-    assert graded(1.05, 1 / 1.1) is PredictionGrade.UNDERSTATED
+    assert grade_prediction(1.05, 1 / 1.1) is PredictionGrade.UNDERSTATED
     parent = make_candidate("parent", 1.0, noise=0.03)
-    measured = timed("k", 1 / 1.1, noise=0.03)
+    measured = correct_evaluation("k", 1 / 1.1, noise=0.03)
     assert reflexion.grade_prediction(Prediction(speedup=1.05), parent, measured) is PredictionGrade.CONFIRMED
 
 
 @pytest.mark.parametrize("verdict", [verdict for verdict in Verdict if verdict is not Verdict.CORRECT])
 def test_a_kernel_that_is_not_correct_failed_whatever_was_predicted(verdict):
     assert (
-        reflexion.grade_prediction(Prediction(speedup=1.5), PARENT, refused("k", verdict, "no"))
+        reflexion.grade_prediction(Prediction(speedup=1.5), PARENT, refused_evaluation("k", verdict, "no"))
         is PredictionGrade.FAILED
     )
 
@@ -70,7 +74,7 @@ def test_no_kernel_is_a_failure():
 
 @given(st.floats(min_value=1.001, max_value=50), st.floats(min_value=0.02, max_value=50))
 def test_only_a_gain_can_confirm_a_predicted_gain(predicted, actual):
-    grade = graded(predicted, 1 / actual)
+    grade = grade_prediction(predicted, 1 / actual)
     if grade in (PredictionGrade.CONFIRMED, PredictionGrade.UNDERSTATED, PredictionGrade.OVERSTATED):
         assert 1.0 / (1 / actual) > 1
     else:
@@ -91,7 +95,7 @@ def test_a_note_states_prediction_result_and_reason():
         operator="matmul",
         parent=PARENT.model_copy(update={"bottleneck": None}),
         plan=make_plan("widen"),
-        evaluation=timed("k", 0.9),
+        evaluation=correct_evaluation("k", 0.9),
         error=None,
         candidate="c",
     )

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.workload import append_run
 from state.log import EventLog
 from state.records import RecordedEvent
+from tests.support.scripted_runs import append_run
 
 Damage = Callable[..., None]
 

@@ -1,7 +1,8 @@
 """A process that does to a log what needs it stopped, or backs it up, and may be killed at any point of it.
 
-A fork server, as `tests.state.killed` is one: for each line of its input, `[CRASH_AT, VERB, ARGUMENT...]` as
-JSON, it forks a child that does it, and writes the child's exit status. It opens no database itself.
+A fork server, as `tests.state.killed_writer` is one: for each line of its input, `[CRASH_AT, VERB,
+ARGUMENT...]` as JSON, it forks a child that does it, and writes the child's exit status. It opens no database
+itself.
 """
 
 from __future__ import annotations

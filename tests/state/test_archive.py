@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.workload import Script, append_run
 from state.archive import archive_run, read_archive
 from state.archive_import import import_archive
 from state.compact import compact_log
@@ -29,6 +28,7 @@ from state.model import digest_of
 from state.reader import LogReader
 from state.records import NewEvent, RecordedEvent
 from state.verify import verify_log
+from tests.support.scripted_runs import ScriptedRun, append_run
 
 
 def fork(log: EventLog, child: str, parent: RecordedEvent) -> None:
@@ -78,7 +78,7 @@ def test_blobs_that_only_blobs_name_come_along(home: Path, tmp_path: Path) -> No
     inner, outer = b"the stable part of a prompt", b"unnamed"
     outer = json.dumps({"parts": [digest_of(inner)]}).encode()
     with EventLog.open(home) as log:
-        step = next(Script().steps())
+        step = next(ScriptedRun().steps())
         asked = EvaluationStarted(key="r0.b0.p0.k0.f0.evaluator", request=digest_of(outer))
         log.append_now([NewEvent("r", step.event), NewEvent("r", asked)], blobs=[*step.blobs, inner, outer])
     made = archive_run(home, "r", tmp_path / "a.gz")
@@ -279,7 +279,7 @@ def test_a_fork_brings_what_it_continues_and_nothing_starts_by_itself(
 
 def test_a_run_that_went_on_is_imported_paused(home: Path, tmp_path: Path) -> None:
     with EventLog.open(home) as log:
-        step = next(Script().steps())
+        step = next(ScriptedRun().steps())
         log.append_now([NewEvent("r", step.event)], blobs=step.blobs)
     archive_run(home, "r", tmp_path / "a.gz")
     import_archive(tmp_path / "other", tmp_path / "a.gz")
@@ -357,7 +357,7 @@ def test_a_fork_keeps_the_parent_that_it_names_where_that_is(home: Path, family,
 # --- lines of other types ---
 
 
-def sealed(path: Path, said: list[bytes]) -> None:
+def seal_archive(path: Path, said: list[bytes]) -> None:
     body = b"".join(said)
     end = {"end": len(said), "sha256": hashlib.sha256(body).hexdigest()}
     path.write_bytes(gzip.compress(body + json.dumps(end).encode() + b"\n"))
@@ -381,7 +381,7 @@ def test_values_of_other_types_are_refused(
     archive_run(home, "first", tmp_path / "a.gz")
     said = lines(tmp_path / "a.gz")[:-1]
     place = next(number for number, line in enumerate(said) if old in line)
-    sealed(tmp_path / "b.gz", [*said[:place], said[place].replace(old, new, 1), *said[place + 1 :]])
+    seal_archive(tmp_path / "b.gz", [*said[:place], said[place].replace(old, new, 1), *said[place + 1 :]])
     with pytest.raises(BadArchive, match=r"b\.gz: a line cannot be read"):
         import_archive(tmp_path / "other", tmp_path / "b.gz")
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.workload import append_run
 from state.backup import backup_log, restore_log
 from state.compact import compact_log
 from state.errors import BadTarget, HomeLocked, LogDamaged, NoLog, TailLost
@@ -23,6 +22,7 @@ from state.model import SYSTEM_STREAM
 from state.reader import LogReader
 from state.records import RecordedEvent
 from state.verify import verify_file, verify_log
+from tests.support.scripted_runs import append_run
 
 Damage = Callable[..., None]
 

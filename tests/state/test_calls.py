@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.workload import Script
 from state import fold, system
 from state.day_budget import DayBudget
 from state.errors import DuplicateOutcome, EventRefused
@@ -42,6 +41,7 @@ from state.model import (
 )
 from state.reader import LogReader
 from state.records import NewEvent
+from tests.support.scripted_runs import ScriptedRun
 
 MODEL = "anthropic/some-model"
 PRICE = Price(rates=(TokenRates(input=3.0, cached=0.3, written=3.75, output=15.0),), source="test")
@@ -55,21 +55,21 @@ ERROR = ErrorInfo(code="rate", message="later")
 def planning() -> tuple[RunState, str]:
     """Return a run's state with one plan in flight, and the effect's key."""
     state: RunState | None = None
-    for step in Script(seed=1).steps():
+    for step in ScriptedRun(seed=1).steps():
         if isinstance(step.event, PlanStarted):
             return apply_event(state, step.event.model_copy(update={"reserved_usd": 0.0})), step.event.key
         state = apply_event(state, step.event)
     raise AssertionError
 
 
-def started(key: str, **changes) -> CallStarted:
+def call_started(key: str, **changes) -> CallStarted:
     plain = CallStarted(
         key=key, call=0, attempt=1, role="planner", model=MODEL, request=REQUEST, price=PRICE, reserved=HELD
     )
     return plain.model_copy(update=changes)
 
 
-def completed(key: str, **changes) -> CallCompleted:
+def call_completed(key: str, **changes) -> CallCompleted:
     plain = CallCompleted(
         key=key,
         call=0,
@@ -87,7 +87,7 @@ def completed(key: str, **changes) -> CallCompleted:
     return plain.model_copy(update=changes)
 
 
-def failed(key: str, **changes) -> CallFailed:
+def call_failed(key: str, **changes) -> CallFailed:
     plain = CallFailed(
         key=key,
         call=0,
@@ -102,7 +102,7 @@ def failed(key: str, **changes) -> CallFailed:
     return plain.model_copy(update=changes)
 
 
-def lost(key: str, **changes) -> CallLost:
+def call_lost(key: str, **changes) -> CallLost:
     plain = CallLost(
         key=key,
         call=0,
@@ -118,12 +118,12 @@ def lost(key: str, **changes) -> CallLost:
 
 def test_what_a_call_may_take_is_held_and_what_it_took_is_charged() -> None:
     before, key = planning()
-    asked = apply_event(before, started(key))
+    asked = apply_event(before, call_started(key))
     assert (asked.reserved_usd, asked.reserved_amount) == (0.5, HELD)
     assert asked.open[key].calls == (
         ModelQuestion(role="planner", model=MODEL, request=REQUEST, attempts=1, held=HELD),
     )
-    after = apply_event(asked, completed(key))
+    after = apply_event(asked, call_completed(key))
     cost = round_usd((600 * 3.0 + 400 * 0.3 + 200 * 15.0) / 1e6)
     assert (after.spent_usd, after.reserved_usd) == (cost, 0.0)
     assert after.spent_amount == Amount(usd=cost, tokens=1_200, calls=1)
@@ -132,7 +132,7 @@ def test_what_a_call_may_take_is_held_and_what_it_took_is_charged() -> None:
 
 def test_an_attempt_lost_in_a_crash_costs_what_was_held_and_the_next_one_follows() -> None:
     state, key = planning()
-    for event in (started(key), lost(key), started(key, attempt=2)):
+    for event in (call_started(key), call_lost(key), call_started(key, attempt=2)):
         state = apply_event(state, event)
     assert (state.spent_usd, state.reserved_usd, state.spent_calls) == (0.5, 0.5, 1)
     assert (state.open[key].calls[0].attempts, state.open[key].calls[0].failures) == (2, ())
@@ -140,7 +140,12 @@ def test_an_attempt_lost_in_a_crash_costs_what_was_held_and_the_next_one_follows
 
 def test_failures_are_known_by_kind_and_a_second_delivery_knows_all_of_it() -> None:
     state, key = planning()
-    for event in (started(key), failed(key), started(key, attempt=2), failed(key, attempt=2, kind="server")):
+    for event in (
+        call_started(key),
+        call_failed(key),
+        call_started(key, attempt=2),
+        call_failed(key, attempt=2, kind="server"),
+    ):
         state = apply_event(state, event)
     again = PlanStarted(key=key, request=state.open[key].request, delivery=2)
     redelivered = apply_event(state, again)
@@ -151,15 +156,15 @@ def test_failures_are_known_by_kind_and_a_second_delivery_knows_all_of_it() -> N
 def test_the_price_of_the_first_call_holds_for_the_run() -> None:
     state, key = planning()
     dearer = PRICE.model_copy(update={"source": "a newer list"})
-    for event in (started(key), failed(key), started(key, attempt=2, price=dearer)):
+    for event in (call_started(key), call_failed(key), call_started(key, attempt=2, price=dearer)):
         state = apply_event(state, event)
     assert state.prices == {MODEL: PRICE}
 
 
 def test_an_unknown_price_is_never_nothing() -> None:
     state, key = planning()
-    state = apply_event(state, started(key, price=None, reserved=HELD.model_copy(update={"usd": 0.0})))
-    state = apply_event(state, completed(key, cost_usd=None))
+    state = apply_event(state, call_started(key, price=None, reserved=HELD.model_copy(update={"usd": 0.0})))
+    state = apply_event(state, call_completed(key, cost_usd=None))
     assert (state.unknown_cost, state.spent_usd) == (True, 0.0)
     assert state.models[MODEL].usd is None
 
@@ -167,14 +172,14 @@ def test_an_unknown_price_is_never_nothing() -> None:
 @pytest.mark.parametrize(
     "events",
     [
-        [lambda key: started(key, attempt=2)],
-        [lambda key: started(key, call=1)],
-        [started, lambda key: started(key, attempt=2)],
-        [started, completed, lambda key: started(key, attempt=2)],
-        [started, failed, lambda key: started(key, call=1)],
-        [completed],
-        [started, completed, failed],
-        [started, lambda key: completed(key, attempt=2)],
+        [lambda key: call_started(key, attempt=2)],
+        [lambda key: call_started(key, call=1)],
+        [call_started, lambda key: call_started(key, attempt=2)],
+        [call_started, call_completed, lambda key: call_started(key, attempt=2)],
+        [call_started, call_failed, lambda key: call_started(key, call=1)],
+        [call_completed],
+        [call_started, call_completed, call_failed],
+        [call_started, lambda key: call_completed(key, attempt=2)],
     ],
 )
 def test_what_cannot_follow_is_refused(events) -> None:
@@ -189,21 +194,26 @@ def test_what_cannot_follow_is_refused(events) -> None:
 def test_calls_belong_to_an_effect_in_flight() -> None:
     state, key = planning()
     with pytest.raises(IllegalEvent, match="not in flight"):
-        apply_event(state, started(key.replace("planner", "executor")))
+        apply_event(state, call_started(key.replace("planner", "executor")))
 
 
 def test_an_effect_that_ends_with_a_call_under_way_pays_for_it() -> None:
     state, key = planning()
-    state = apply_event(apply_event(state, started(key)), PlanFailed(key=key, error=ERROR))
+    state = apply_event(apply_event(state, call_started(key)), PlanFailed(key=key, error=ERROR))
     assert (state.spent_amount, state.reserved_usd) == (HELD, 0.0)
 
 
 def test_twins_share_answers_and_neither_attempts_nor_money() -> None:
     calm, key = planning()
     torn = calm
-    for event in (started(key), completed(key)):
+    for event in (call_started(key), call_completed(key)):
         calm = apply_event(calm, event)
-    for event in (started(key), lost(key), started(key, attempt=2), completed(key, attempt=2)):
+    for event in (
+        call_started(key),
+        call_lost(key),
+        call_started(key, attempt=2),
+        call_completed(key, attempt=2),
+    ):
         torn = apply_event(torn, event)
     assert torn.spent_usd > calm.spent_usd
     assert state_hash(torn) == state_hash(calm)
@@ -227,7 +237,7 @@ def test_settings_that_are_set_count_in_the_hash() -> None:
 
 def test_models_are_known_by_what_came_of_their_slots() -> None:
     state: RunState | None = None
-    for step in Script(seed=4).steps():
+    for step in ScriptedRun(seed=4).steps():
         event = step.event
         if isinstance(event, RoundStarted):
             slots = tuple(slot.model_copy(update={"model": f"a/m{slot.slot}"}) for slot in event.slots)
@@ -252,7 +262,7 @@ def test_caps_that_were_too_low_and_warnings_are_remembered() -> None:
 
 
 def begin(log: EventLog) -> str:
-    for step in Script(seed=1).steps():
+    for step in ScriptedRun(seed=1).steps():
         log.append_now([NewEvent("r", step.event)], blobs=step.blobs)
         if isinstance(step.event, PlanStarted):
             return step.event.key
@@ -261,27 +271,36 @@ def begin(log: EventLog) -> str:
 
 def test_an_attempt_has_one_outcome(log: EventLog) -> None:
     key = begin(log)
-    log.append_now([NewEvent("r", started(key))], blobs=[b"a request"])
-    first = log.append_now([NewEvent("r", completed(key))], blobs=[b"an answer"])
-    assert log.append_now([NewEvent("r", completed(key))]) == first
+    log.append_now([NewEvent("r", call_started(key))], blobs=[b"a request"])
+    first = log.append_now([NewEvent("r", call_completed(key))], blobs=[b"an answer"])
+    assert log.append_now([NewEvent("r", call_completed(key))]) == first
     with pytest.raises(DuplicateOutcome):
-        log.append_now([NewEvent("r", lost(key))])
+        log.append_now([NewEvent("r", call_lost(key))])
     with pytest.raises(EventRefused):
-        log.append_now([NewEvent("r", started(key, attempt=2))])
+        log.append_now([NewEvent("r", call_started(key, attempt=2))])
     assert log.run_state("r").spent_calls == 1
 
 
 def test_keys_tell_attempts_and_their_outcomes_apart() -> None:
     key = "r1.b0.p0.k0.f0.planner"
-    events = [started(key), started(key, attempt=2), started(key, call=1), completed(key)]
+    events = [call_started(key), call_started(key, attempt=2), call_started(key, call=1), call_completed(key)]
     assert len({idempotency_key(event) for event in events}) == len(events)
-    assert idempotency_key(completed(key)) == idempotency_key(lost(key)) == idempotency_key(failed(key))
+    assert (
+        idempotency_key(call_completed(key))
+        == idempotency_key(call_lost(key))
+        == idempotency_key(call_failed(key))
+    )
     assert isinstance(PlanStarted(key=key, request=REQUEST), EffectStarted)
 
 
 def test_spend_is_by_role_and_model(log: EventLog) -> None:
     key = begin(log)
-    steps = (started(key), failed(key), started(key, attempt=2), completed(key, attempt=2))
+    steps = (
+        call_started(key),
+        call_failed(key),
+        call_started(key, attempt=2),
+        call_completed(key, attempt=2),
+    )
     for event in steps:
         log.append_now([NewEvent("r", event)])
     with LogReader.open(log.home) as reader:
@@ -353,7 +372,7 @@ def test_breakers_are_known_until_they_close() -> None:
 def test_the_day_is_kept_with_the_run_s_event(log: EventLog) -> None:
     key = begin(log)
     reserved = DayReserved(day=MONDAY, call=f"r {key} 0 1", amount=HELD)
-    log.append_now([NewEvent("r", started(key)), NewEvent(SYSTEM_STREAM, reserved)])
+    log.append_now([NewEvent("r", call_started(key)), NewEvent(SYSTEM_STREAM, reserved)])
     day = log.system_state().day
     assert day is not None
     assert day.reserved_amount == HELD

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.workload import Script
 from state.chain import GENESIS, ChainVerifier, row_hash
 from state.errors import LogDamaged
 from state.events import idempotency_key
 from state.records import EventRow
+from tests.support.scripted_runs import ScriptedRun
 
-EVENTS = [step.event for step in Script(seed=5).steps()]
+EVENTS = [step.event for step in ScriptedRun(seed=5).steps()]
 
 
-def chained(streams: list[str]) -> list[EventRow]:
+def chain_rows(streams: list[str]) -> list[EventRow]:
     """Rows of a log whose n-th event belongs to the n-th stream."""
     tips: dict[str, tuple[int, bytes]] = {}
     rows: list[EventRow] = []
@@ -47,7 +47,7 @@ def first_bad(rows: list[EventRow]) -> int | None:
     return None
 
 
-logs = st.lists(st.sampled_from(["a", "b", "c"]), min_size=2, max_size=12).map(chained)
+logs = st.lists(st.sampled_from(["a", "b", "c"]), min_size=2, max_size=12).map(chain_rows)
 CHANGES = {
     "stream": lambda value: value + "x",
     "run_seq": lambda value: value + 1,
@@ -107,14 +107,14 @@ def test_rows_rewritten_with_fresh_hashes_still_do_not_fit_their_successors(
 
 
 def test_columns_cannot_trade_bytes() -> None:
-    row = chained(["a"])[0]
+    row = chain_rows(["a"])[0]
     one = row._replace(stream="ab", type="c")
     two = row._replace(stream="a", type="bc")
     assert row_hash(one[:-1]) != row_hash(two[:-1])
 
 
 def test_a_walk_from_the_middle_asks_for_what_came_before() -> None:
-    rows = chained(["a", "b", "a"])
+    rows = chain_rows(["a", "b", "a"])
     walk = ChainVerifier(seq=2, log_hash=rows[1].hash, before=lambda row: (1, rows[0].hash))
     walk.check_row(rows[2])
     lost = ChainVerifier(seq=2, log_hash=rows[1].hash, before=lambda row: None)

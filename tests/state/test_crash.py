@@ -13,18 +13,18 @@ from typing import NamedTuple
 
 import pytest
 
-from benchmarks.workload import Script
 from state import crash
 from state.crash import ENVIRONMENT, crash_point, parse_trigger
 from state.log import EventLog
 from state.reader import LogReader
 from state.verify import verify_log
-from tests.state import killed
+from tests.state import killed_writer
+from tests.support.scripted_runs import ScriptedRun
 from tests.support.sweeps import parametrize_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 EVENTS = 30
-STEPS = [step.event for step in Script(seed=7, rounds=2).steps()][:EVENTS]
+STEPS = [step.event for step in ScriptedRun(seed=7, rounds=2).steps()][:EVENTS]
 
 
 class Ended(NamedTuple):
@@ -38,7 +38,7 @@ class Ended(NamedTuple):
         if not self.said:
             return {before}
         last = self.said[-1]
-        return {last, min(last + killed.size_of_append(len(self.said) - 1), EVENTS)}
+        return {last, min(last + killed_writer.size_of_append(len(self.said) - 1), EVENTS)}
 
 
 Kill = Callable[..., Ended]
@@ -46,8 +46,8 @@ Kill = Callable[..., Ended]
 
 @pytest.fixture(scope="module")
 def kill() -> Iterator[Kill]:
-    """Run `tests.state.killed` in a fork of a warm interpreter, armed at a crash point."""
-    command = [sys.executable, "-m", "tests.state.killed"]
+    """Run `tests.state.killed_writer` in a fork of a warm interpreter, armed at a crash point."""
+    command = [sys.executable, "-m", "tests.state.killed_writer"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as server:
@@ -67,7 +67,7 @@ def kill() -> Iterator[Kill]:
 def start(home: Path, at: str | None = None) -> subprocess.Popen[str]:
     """Start it as a process of its own, armed by the environment."""
     environment = os.environ | ({ENVIRONMENT: at} if at else {})
-    command = [sys.executable, "-m", "tests.state.killed", str(home), str(EVENTS)]
+    command = [sys.executable, "-m", "tests.state.killed_writer", str(home), str(EVENTS)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
 
 
@@ -88,10 +88,10 @@ def check(home: Path, ended: Ended, *, before: int = 0) -> int:
 
 def finish(home: Path) -> str:
     """Write the rest undisturbed; return the run's last state."""
-    killed.main(home, EVENTS)
+    killed_writer.main(home, EVENTS)
     with EventLog.open(home) as log:
-        assert log.run_seq(killed.RUN) == EVENTS
-        return log.run_state(killed.RUN).model_dump_json()
+        assert log.run_seq(killed_writer.RUN) == EVENTS
+        return log.run_state(killed_writer.RUN).model_dump_json()
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def test_an_owner_armed_by_its_environment_dies_and_leaves_its_home_free(home: P
     output, _ = start(home, "log.after_commit:3").communicate(timeout=120)
     assert output.split() == ["0", "1", "3"]
     with EventLog.open(home) as log:
-        assert log.run_seq(killed.RUN) == 6
+        assert log.run_seq(killed_writer.RUN) == 6
 
 
 # --- the points themselves ---

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.workload import append_run
 from state.events import (
     EvaluationCompleted,
     EvaluationStarted,
@@ -25,6 +24,7 @@ from state.model import INITIAL_KEY, BeamRole, Rebase, Role, Verdict, digest_of
 from state.reader import LogReader
 from state.records import NewEvent, RecordedEvent
 from state.verify import verify_log
+from tests.support.scripted_runs import append_run
 
 OWN = {
     "run", "seq", "run_seq", "parent_seq", "judged_at", "compared_at", "decided_at", "first_seq",
@@ -66,7 +66,7 @@ def alike(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name not in OWN} for row in rows]
 
 
-def told(reader: LogReader, run: str) -> tuple[Any, ...]:
+def read_family(reader: LogReader, run: str) -> tuple[Any, ...]:
     (row,) = [row for row in reader.run_summaries() if row["run"] == run]
     return (
         alike([{**row, "parent": None, "status": None, "reason": None, "ended": None}]),
@@ -99,7 +99,7 @@ def test_a_line_of_forks_is_told_of_as_one_run(tmp_path_factory, history, shares
         fork(log, "last", f"f{generations}", end + sum(cut < end for cut in cuts[:-1]))
         store(log, "alone", events[:end])
         with LogReader.open(home) as reader:
-            assert told(reader, "last") == told(reader, "alone")
+            assert read_family(reader, "last") == read_family(reader, "alone")
     assert sound(home)
 
 
@@ -111,9 +111,9 @@ def test_what_happens_to_the_parent_later_is_not_the_fork_s(
     store(log, "parent", events[:cut])
     fork(log, "child", "parent", cut)
     with LogReader.open(log.home) as reader:
-        before = told(reader, "child")
+        before = read_family(reader, "child")
         store(log, "parent", events[cut:])
-        assert told(reader, "child") == before
+        assert read_family(reader, "child") == before
 
 
 def test_a_fork_that_goes_another_way_is_told_of_by_its_own_words(
@@ -203,10 +203,10 @@ def test_read_models_of_forks_can_be_made_anew(home: Path, history: list[Recorde
         fork(log, "child", "parent", 30)
         fork(log, "grandchild", "child", 12)
         with LogReader.open(home) as reader:
-            before = [told(reader, run) for run in ("parent", "child", "grandchild")]
+            before = [read_family(reader, run) for run in ("parent", "child", "grandchild")]
     monkeypatch.setattr("state.projections.READ_MODEL_VERSION", 99)
     with EventLog.open(home), LogReader.open(home) as reader:
-        assert [told(reader, run) for run in ("parent", "child", "grandchild")] == before
+        assert [read_family(reader, run) for run in ("parent", "child", "grandchild")] == before
 
 
 def test_an_attempt_is_told_of_since_its_first_event_however_events_were_grouped(

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.workload import Script, append_run
 from state import schema
 from state.errors import LogDamaged, StorageFailed, StorageFull, to_state_error
 from state.events import CommandReceived, PlanStarted, RunPaused
@@ -18,13 +17,14 @@ from state.log import EventLog
 from state.model import digest_of
 from state.records import NewEvent
 from state.verify import verify_log
+from tests.support.scripted_runs import ScriptedRun, append_run
 
 ROOT = Path(__file__).resolve().parents[2]
-NOISE = Script(seed=1)._random.randbytes(300_000)
+NOISE = ScriptedRun(seed=1)._random.randbytes(300_000)
 
 
 def begin(log: EventLog) -> None:
-    step = next(Script().steps())
+    step = next(ScriptedRun().steps())
     log.append_now([NewEvent("r", step.event)], blobs=step.blobs)
 
 
@@ -127,7 +127,7 @@ def test_acknowledged_events_missing_after_an_io_error_stop_the_log(log: EventLo
 FILL = """
 import resource, signal, sys
 from pathlib import Path
-from benchmarks.workload import Script
+from tests.support.scripted_runs import Script
 from state.errors import AppendError
 from state.log import EventLog
 from state.records import NewEvent

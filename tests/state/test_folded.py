@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.workload import Script, append_run
 from state import fold_cache, queries, snapshots
 from state.errors import StreamUnknown
 from state.events import RunCancelled, RunForked, RunPaused, RunResumed
@@ -16,6 +15,7 @@ from state.log import EventLog
 from state.model import RunStatus
 from state.reader import LogReader
 from state.records import NewEvent
+from tests.support.scripted_runs import ScriptedRun, append_run
 
 RUN = "run"
 
@@ -24,7 +24,7 @@ RUN = "run"
 def killed(home: Path) -> Path:
     """A home with a run under way, as SIGKILL leaves one: there are no snapshots."""
     with EventLog.open(home) as log:
-        for step in Script(seed=3).beginning():
+        for step in ScriptedRun(seed=3).beginning():
             log.append_now([NewEvent(RUN, step.event)], blobs=step.blobs)
         after = home.with_name("killed")
         shutil.copytree(home, after)
@@ -94,7 +94,7 @@ def test_runs_that_ended_are_not_kept(killed: Path) -> None:
 def test_only_so_many_are_kept(killed: Path, monkeypatch) -> None:
     monkeypatch.setattr(fold_cache, "MAX_STREAMS", 2)
     with EventLog.open(killed) as log:
-        begun = next(iter(Script(seed=3).beginning()))
+        begun = next(iter(ScriptedRun(seed=3).beginning()))
         for run in "abcd":
             log.append_now([NewEvent(run, begun.event)], blobs=begun.blobs)
     with EventLog.open(killed) as log:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.workload import Script, append_run
 from state.errors import DuplicateOutcome, EventRefused, LogDamaged
 from state.events import RunForked, RunPaused, RunResumed
 from state.fold import apply_event
@@ -15,6 +14,7 @@ from state.log import EventLog
 from state.reader import LogReader
 from state.records import NewEvent, RecordedEvent
 from state.verify import verify_log
+from tests.support.scripted_runs import ScriptedRun, append_run
 
 CUT = 20
 
@@ -86,7 +86,7 @@ def test_a_fork_of_another_event_than_it_says_is_refused(log: EventLog) -> None:
 
 def test_a_run_cannot_become_a_fork_later(log: EventLog) -> None:
     parent = append_run(log, "parent", rounds=1)
-    log.append_now([NewEvent("other", next(Script().steps()).event)])
+    log.append_now([NewEvent("other", next(ScriptedRun().steps()).event)])
     with pytest.raises(DuplicateOutcome, match="created is recorded already"):
         fork(log, "other", parent[0])
     assert log.run_seq("other") == 1

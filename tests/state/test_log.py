@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.workload import Script, append_run
 from state import snapshots
 from state.errors import BlobMissing, DuplicateOutcome, EventRefused, LogClosed, StaleAppend, StreamUnknown
 from state.events import (
@@ -26,22 +25,23 @@ from state.fold import apply_event
 from state.log import EventLog
 from state.model import SYSTEM_STREAM, Plan, Prediction, digest_of
 from state.records import NewEvent
+from tests.support.scripted_runs import ScriptedRun, append_run
 
 KEY = "r0.b0.p0.k0.f0.evaluator"
 REQUEST = digest_of(b"request")
 
 
 def begin(log: EventLog, run: str = "r") -> None:
-    step = next(Script().steps())
+    step = next(ScriptedRun().steps())
     log.append_now([NewEvent(run, step.event)], blobs=step.blobs)
 
 
-def started(run: str = "r", **changes: object) -> NewEvent:
+def run_created_event(run: str = "r", **changes: object) -> NewEvent:
     return NewEvent(run, EvaluationStarted(**{"key": KEY, "request": REQUEST, **changes}))
 
 
 def test_a_run_is_numbered_folded_and_read_back_as_it_was_appended(log: EventLog) -> None:
-    events = [step.event for step in Script(seed=3).steps()]
+    events = [step.event for step in ScriptedRun(seed=3).steps()]
     stored = append_run(log, "r", seed=3)
     assert (
         [item.seq for item in stored] == [item.run_seq for item in stored] == list(range(1, len(events) + 1))
@@ -58,14 +58,14 @@ def test_a_run_is_numbered_folded_and_read_back_as_it_was_appended(log: EventLog
 def test_streams_have_their_own_numbers_and_share_the_log_s(log: EventLog) -> None:
     begin(log, "a")
     begin(log, "b")
-    (second,) = log.append_now([started("a")])
+    (second,) = log.append_now([run_created_event("a")])
     assert (second.seq, second.run_seq) == (3, 2)
     assert (log.run_seq("a"), log.run_seq("b"), log.run_seq("c")) == (2, 1, 0)
 
 
 def test_cause_and_time_are_kept(log: EventLog) -> None:
     begin(log)
-    (item,) = log.append_now([NewEvent("r", started().event, cause=1)])
+    (item,) = log.append_now([NewEvent("r", run_created_event().event, cause=1)])
     assert log.read(after=1)[0].cause == 1
     assert item.time.tzinfo is not None
     assert item.type == "EvaluationStarted"
@@ -75,7 +75,9 @@ def test_an_append_is_all_or_nothing(log: EventLog) -> None:
     begin(log)
     before = log.run_state("r")
     with pytest.raises(EventRefused, match="delivery 7 out of order"):
-        log.append_now([NewEvent("r", RunPaused(reason="x")), started(delivery=7)], blobs=[b"request"])
+        log.append_now(
+            [NewEvent("r", RunPaused(reason="x")), run_created_event(delivery=7)], blobs=[b"request"]
+        )
     assert log.run_state("r") == before
     assert log.head.seq == 1
     with pytest.raises(BlobMissing):
@@ -84,7 +86,7 @@ def test_an_append_is_all_or_nothing(log: EventLog) -> None:
 
 def test_an_event_that_cannot_follow_is_refused_before_it_is_stored(log: EventLog) -> None:
     with pytest.raises(EventRefused, match="before RunCreated"):
-        log.append_now([started()])
+        log.append_now([run_created_event()])
     assert log.head.seq == 0
     assert log.read() == []
 
@@ -92,7 +94,7 @@ def test_an_event_that_cannot_follow_is_refused_before_it_is_stored(log: EventLo
 @pytest.mark.parametrize("stream", ["", "a b", "a\x1fb", "../x", "x" * 129])
 def test_a_stream_s_name_is_checked(log: EventLog, stream: str) -> None:
     with pytest.raises(EventRefused, match="not a stream"):
-        log.append_now([started(stream)])
+        log.append_now([run_created_event(stream)])
 
 
 def test_an_empty_append_is_refused(log: EventLog) -> None:
@@ -108,14 +110,14 @@ def test_text_that_json_cannot_spell_is_refused(log: EventLog) -> None:
 
 def test_a_caller_that_missed_events_is_told(log: EventLog) -> None:
     begin(log)
-    log.append_now([started()], expect={"r": 1})
+    log.append_now([run_created_event()], expect={"r": 1})
     with pytest.raises(StaleAppend) as caught:
         log.append_now([NewEvent("r", RunPaused(reason="x"))], expect={"r": 1})
     assert (caught.value.stream, caught.value.expected, caught.value.actual) == ("r", 1, 2)
 
 
 def test_expecting_an_empty_stream_means_being_first(log: EventLog) -> None:
-    step = next(Script().steps())
+    step = next(ScriptedRun().steps())
     log.append_now([NewEvent("r", step.event)], expect={"r": 0, "other": 0})
     with pytest.raises(StaleAppend):
         log.append_now([NewEvent("q", step.event)], expect={"r": 0})
@@ -126,15 +128,15 @@ def test_expecting_an_empty_stream_means_being_first(log: EventLog) -> None:
 
 def test_a_repeated_append_returns_what_is_stored(log: EventLog) -> None:
     begin(log)
-    first = log.append_now([started()], expect={"r": 1})
-    again = log.append_now([started()], expect={"r": 1})
+    first = log.append_now([run_created_event()], expect={"r": 1})
+    again = log.append_now([run_created_event()], expect={"r": 1})
     assert again == first
     assert log.head.seq == 2
 
 
 def test_a_repeat_covers_events_without_a_key_of_their_own(log: EventLog) -> None:
     begin(log)
-    batch = [NewEvent("r", RunPaused(reason="a")), started(), NewEvent("r", RunPaused(reason="b"))]
+    batch = [NewEvent("r", RunPaused(reason="a")), run_created_event(), NewEvent("r", RunPaused(reason="b"))]
     first = log.append_now(batch)
     assert log.append_now(batch) == first
     assert log.head.seq == 4
@@ -142,24 +144,24 @@ def test_a_repeat_covers_events_without_a_key_of_their_own(log: EventLog) -> Non
 
 def test_a_key_taken_by_another_payload_is_an_error(log: EventLog) -> None:
     begin(log)
-    log.append_now([started()])
+    log.append_now([run_created_event()])
     with pytest.raises(DuplicateOutcome, match="event 2") as caught:
-        log.append_now([started(request=digest_of(b"other"))])
+        log.append_now([run_created_event(request=digest_of(b"other"))])
     assert (caught.value.key, caught.value.seq) == (f"{KEY}#start1", 2)
 
 
 def test_a_half_new_append_is_no_repeat(log: EventLog) -> None:
     begin(log)
-    log.append_now([started()])
+    log.append_now([run_created_event()])
     with pytest.raises(DuplicateOutcome):
-        log.append_now([started(), NewEvent("r", RunPaused(reason="new"))])
+        log.append_now([run_created_event(), NewEvent("r", RunPaused(reason="new"))])
     assert log.head.seq == 2
 
 
 def test_one_append_cannot_hold_a_key_twice(log: EventLog) -> None:
     begin(log)
     with pytest.raises(DuplicateOutcome, match="in the same append"):
-        log.append_now([started(), started()])
+        log.append_now([run_created_event(), run_created_event()])
     assert log.head.seq == 1
 
 
@@ -176,14 +178,14 @@ def test_an_effect_cannot_have_two_outcomes(log: EventLog) -> None:
 
 async def test_equal_appends_racing_each_other_are_stored_once(log: EventLog) -> None:
     begin(log)
-    answers = await asyncio.gather(*(log.append([started()]) for _ in range(20)))
+    answers = await asyncio.gather(*(log.append([run_created_event()]) for _ in range(20)))
     assert len(set(answers)) == 1
     assert log.head.seq == 2
 
 
 async def test_of_two_payloads_racing_for_a_key_one_wins(log: EventLog) -> None:
     begin(log)
-    rivals = [started(), started(request=digest_of(b"other"))] * 5
+    rivals = [run_created_event(), run_created_event(request=digest_of(b"other"))] * 5
     answers = await asyncio.gather(*(log.append([rival]) for rival in rivals), return_exceptions=True)
     won = [answer for answer in answers if isinstance(answer, tuple)]
     assert len(won) == 5
@@ -194,8 +196,8 @@ async def test_of_two_payloads_racing_for_a_key_one_wins(log: EventLog) -> None:
 def test_keys_belong_to_a_stream(log: EventLog) -> None:
     begin(log, "a")
     begin(log, "b")
-    log.append_now([started("a")])
-    log.append_now([started("b")])
+    log.append_now([run_created_event("a")])
+    log.append_now([run_created_event("b")])
     assert log.head.seq == 4
 
 
@@ -226,7 +228,9 @@ async def test_a_fold_s_bug_is_reported_to_its_caller_alone(log: EventLog, monke
 
     monkeypatch.setattr(snapshots, "fold_event", buggy)
     answers = await asyncio.gather(
-        log.append([NewEvent("r", RunPaused(reason=""))]), log.append([started()]), return_exceptions=True
+        log.append([NewEvent("r", RunPaused(reason=""))]),
+        log.append([run_created_event()]),
+        return_exceptions=True,
     )
     assert isinstance(answers[0], EventRefused)
     assert isinstance(answers[0].__cause__, KeyError)
@@ -235,12 +239,12 @@ async def test_a_fold_s_bug_is_reported_to_its_caller_alone(log: EventLog, monke
 
 async def test_a_cancelled_caller_leaves_the_writer_alive(log: EventLog) -> None:
     begin(log)
-    task = asyncio.create_task(log.append([started()]))
+    task = asyncio.create_task(log.append([run_created_event()]))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    (stored,) = await log.append([started()])
+    (stored,) = await log.append([run_created_event()])
     assert stored.run_seq == 2
 
 
@@ -252,7 +256,7 @@ def test_threads_may_append_side_by_side(log: EventLog) -> None:
     for thread in threads:
         thread.join()
     for run, parameters in scripts.items():
-        assert [i.event for i in log.read(stream=run)] == [s.event for s in Script(**parameters).steps()]
+        assert [i.event for i in log.read(stream=run)] == [s.event for s in ScriptedRun(**parameters).steps()]
 
 
 async def test_callers_are_held_back_when_the_queue_is_full(log: EventLog, monkeypatch) -> None:
@@ -271,7 +275,7 @@ async def test_callers_are_held_back_when_the_queue_is_full(log: EventLog, monke
 def test_blobs_are_stored_with_their_event_and_once(log: EventLog, home: Path) -> None:
     begin(log)
     big = b"def kernel(): pass\n" * 500
-    log.append_now([started()], blobs=[b"request", big, b"", b"request"])
+    log.append_now([run_created_event()], blobs=[b"request", big, b"", b"request"])
     assert [log.get_blob(digest_of(data)) for data in (b"request", big, b"")] == [b"request", big, b""]
 
 
@@ -335,7 +339,7 @@ def test_everything_is_there_after_closing_and_opening_again(home: Path) -> None
         state, head = log.run_state("r"), log.head
     with EventLog.open(home) as log:
         assert (log.run_state("r"), log.head, log.active_runs()) == (state, head, ("live",))
-        (item,) = log.append_now([started("live")])
+        (item,) = log.append_now([run_created_event("live")])
         assert item.seq == head.seq + 1
 
 
@@ -345,13 +349,13 @@ def test_a_closed_log_refuses_appends_and_may_be_closed_again(home: Path) -> Non
     log.close()
     log.close()
     with pytest.raises(LogClosed):
-        log.append_now([started()])
+        log.append_now([run_created_event()])
 
 
 async def test_closing_stores_what_waits(home: Path) -> None:
     log = EventLog.open(home)
     begin(log)
-    task = asyncio.create_task(log.append([started()]))
+    task = asyncio.create_task(log.append([run_created_event()]))
     await asyncio.sleep(0)
     log.close()
     assert (await task)[0].run_seq == 2

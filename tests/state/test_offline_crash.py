@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import pytest
 
-from benchmarks.workload import append_run
 from state import schema
 from state.archive import archive_run, read_archive
 from state.backup import backup_log
@@ -28,6 +27,7 @@ from state.errors import LogDamaged
 from state.log import EventLog
 from state.reader import LogReader
 from state.verify import verify_file, verify_log
+from tests.support.scripted_runs import append_run
 from tests.support.sweeps import parametrize_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,17 +73,17 @@ def backed_up(scene: Scene) -> None:
         append_run(log, "third", rounds=1, slots=1, plans=1)
 
 
-def archived(scene: Scene) -> None:
+def archive_scene(scene: Scene) -> None:
     two_runs(scene)
     archive_run(scene.home, "first", scene.file)
 
 
 def taken_out(scene: Scene) -> None:
-    archived(scene)
+    archive_scene(scene)
     compact_log(scene.home, [scene.file])
 
 
-def damaged(scene: Scene) -> None:
+def damage_scene(scene: Scene) -> None:
     two_runs(scene)
     with closing(sqlite3.connect(scene.home / "events.db")) as connection:
         connection.execute("DROP TRIGGER event_no_update")
@@ -102,9 +102,9 @@ SCENES: dict[str, Callable[[Scene], None]] = {
     "backup": backed_up,
     "restore": backed_up,
     "archive": two_runs,
-    "compact": archived,
+    "compact": archive_scene,
     "import": taken_out,
-    "repair": damaged,
+    "repair": damage_scene,
     "migrate": of_the_first_schema,
 }
 
@@ -144,13 +144,13 @@ def state_of(scene: Scene) -> object:
 def test_killed_at_any_point_it_leaves_before_or_after(tmp_path: Path, perform: Perform, verb: str) -> None:
     before = Scene(tmp_path / "before", tmp_path / "before.file")
     SCENES[verb](before)
-    after = copied(before, tmp_path / "after")
+    after = copy_scene(before, tmp_path / "after")
     assert perform(10**6, verb, *after) == 0
     legal = state_of(before), state_of(after)
     assert legal[0] != legal[1], "the scene shows nothing"
     seen, points = set(), 0
     while True:
-        scene = copied(before, tmp_path / f"at{points}")
+        scene = copy_scene(before, tmp_path / f"at{points}")
         status = perform(points + 1, verb, *scene)
         found = state_of(scene)
         assert found in legal, f"{verb}, point {points + 1}"
@@ -175,7 +175,7 @@ def again(perform: Perform, verb: str, scene: Scene, *, done: bool, after: objec
     assert not [path for path in left if path.suffix in (".part", ".new")]
 
 
-def copied(scene: Scene, to: Path) -> Scene:
+def copy_scene(scene: Scene, to: Path) -> Scene:
     shutil.copytree(scene.home, to)
     if scene.file.exists():
         shutil.copy(scene.file, to.with_suffix(".file"))
@@ -184,7 +184,7 @@ def copied(scene: Scene, to: Path) -> Scene:
 
 def test_a_damaged_log_is_told_from_a_sound_one(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "home", tmp_path / "file")
-    damaged(scene)
+    damage_scene(scene)
     assert isinstance(log_of(scene.home), list)
     with pytest.raises(LogDamaged), LogReader.open(scene.home):
         EventLog.open(scene.home, full_check=True)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.workload import Script, append_run
 from state import lock
 from state.errors import (
     HomeLocked,
@@ -33,6 +32,7 @@ from state.reader import LogReader
 from state.records import NewEvent, RecordedEvent
 from state.repair import repair_log
 from state.verify import verify_log
+from tests.support.scripted_runs import ScriptedRun, append_run
 
 Damage = Callable[..., None]
 
@@ -368,7 +368,7 @@ def test_every_error_has_a_code_of_its_own() -> None:
 
 def test_opening_needs_no_heavy_package(home: Path) -> None:
     with EventLog.open(home) as log:
-        step = next(Script().steps())
+        step = next(ScriptedRun().steps())
         log.append_now([NewEvent("r", step.event)], blobs=step.blobs)
     code = (
         "import json, sys; from pathlib import Path; from state.log import EventLog;"
@@ -393,7 +393,7 @@ def test_opening_needs_no_heavy_package(home: Path) -> None:
 # --- the write-ahead log ---
 
 
-def killed(home: Path, to: Path, *, names: tuple[str, ...]) -> Path:
+def copy_killed_home(home: Path, to: Path, *, names: tuple[str, ...]) -> Path:
     """What is left of a log whose owner was killed, or what was copied of it: the files of these names."""
     with EventLog.open(home) as log:
         append_run(log, "r", rounds=1)
@@ -404,7 +404,7 @@ def killed(home: Path, to: Path, *, names: tuple[str, ...]) -> Path:
 
 
 def test_only_the_main_file_of_a_log_in_use_is_told_from_a_log(home: Path, tmp_path: Path) -> None:
-    copy = killed(home, tmp_path / "copy", names=("events.db",))
+    copy = copy_killed_home(home, tmp_path / "copy", names=("events.db",))
     with LogReader.open(copy) as reader, pytest.raises(WalLost, match="its -wal file is gone"):
         reader.check_end()
     (finding,) = verify_log(copy).findings
@@ -418,7 +418,7 @@ def test_only_the_main_file_of_a_log_in_use_is_told_from_a_log(home: Path, tmp_p
 
 
 def test_what_a_killed_owner_leaves_is_a_log(home: Path, tmp_path: Path) -> None:
-    copy = killed(home, tmp_path / "copy", names=("events.db", "events.db-wal"))
+    copy = copy_killed_home(home, tmp_path / "copy", names=("events.db", "events.db-wal"))
     assert verify_log(copy).is_ok
     with EventLog.open(copy) as log:
         assert log.run_state("r").has_ended

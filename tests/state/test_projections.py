@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.workload import Script, append_run
 from state import projections
 from state.events import (
     BudgetSpent,
@@ -34,6 +33,7 @@ from state.log import EventLog
 from state.model import ErrorInfo, PredictionGrade, Reflection, Usage, digest_of
 from state.reader import LogReader
 from state.records import NewEvent, RecordedEvent
+from tests.support.scripted_runs import ScriptedRun, append_run
 
 REFLECTION = Reflection(
     operator="o", bottleneck="b", technique="t", predicted_speedup=1.0, actual_speedup=None,
@@ -48,7 +48,7 @@ def reader(log: EventLog):
 
 
 def begin(log: EventLog, events: int = 1) -> None:
-    for step in list(Script().steps())[:events]:
+    for step in list(ScriptedRun().steps())[:events]:
         log.append_now([NewEvent("r", step.event)], blobs=step.blobs)
 
 
@@ -193,7 +193,7 @@ def test_free_calls_leave_no_spend(log: EventLog, reader: LogReader) -> None:
 
 
 def test_a_reused_verdict_does_not_become_the_cached_one(log: EventLog, reader: LogReader) -> None:
-    steps = list(Script().steps())[:3]
+    steps = list(ScriptedRun().steps())[:3]
     for step in steps[:2]:
         log.append_now([NewEvent("r", step.event)])
     reused = steps[2].event.model_copy(update={"cached_from": "q@3"})

@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.workload import Script, append_run
 from state.errors import HomeUnreadable, NoLog, ReadModelsStale, StreamUnknown
 from state.events import RunPaused, RunResumed
 from state.fold import apply_event
@@ -25,6 +24,7 @@ from state.log import EventLog
 from state.model import SYSTEM_STREAM
 from state.reader import LogReader
 from state.records import NewEvent, RecordedEvent
+from tests.support.scripted_runs import ScriptedRun, append_run
 from tests.support.sweeps import scale_examples
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -126,7 +126,7 @@ def test_a_verdict_is_found_by_its_cache_key(reader: LogReader, stored: list[Rec
 
 
 def test_following_sees_what_is_appended_and_waits_for_it(log: EventLog, home: Path) -> None:
-    step = next(Script().steps())
+    step = next(ScriptedRun().steps())
     with LogReader.open(home) as reader:
         assert not reader.wait_for_events(after=0, timeout_s=0)
         later = threading.Timer(0.1, log.append_now, args=([NewEvent("r", step.event)],))
@@ -137,7 +137,7 @@ def test_following_sees_what_is_appended_and_waits_for_it(log: EventLog, home: P
 
 
 def test_a_reader_does_not_keep_the_writer_from_checkpointing(log: EventLog, home: Path) -> None:
-    begin = next(Script().steps())
+    begin = next(ScriptedRun().steps())
     log.append_now([NewEvent("r", begin.event)])
     with LogReader.open(home) as reader:
         for n in range(30):
@@ -188,7 +188,7 @@ with LogReader.open(Path(sys.argv[1])) as reader:
 
 HOLD = (
     "import os, signal, sys; from pathlib import Path; from state.log import EventLog\n"
-    "from benchmarks.workload import append_run\n"
+    "from tests.support.scripted_runs import append_run\n"
     "log = EventLog.open(Path(sys.argv[1])); print(append_run(log, 'r', rounds=1)[-1].seq, flush=True)\n"
     "sys.stdin.readline(); os.kill(os.getpid(), signal.SIGKILL)"
 )

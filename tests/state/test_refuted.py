@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.workload import append_run
 from state.events import KernelKept, KernelRefuted, RunCompleted, RunForked
 from state.fold import RunState, apply_event
 from state.log import EventLog
@@ -14,11 +13,12 @@ from state.model import Candidate, ErrorInfo, Verdict
 from state.reader import LogReader
 from state.records import NewEvent, RecordedEvent
 from state.verify import verify_log
+from tests.support.scripted_runs import append_run
 
 ERROR = ErrorInfo(code="wrong_result", message="far off at seed 63")
 
 
-def refuted(state: RunState, best: Candidate | None) -> KernelRefuted:
+def refute_kernel(state: RunState, best: Candidate | None) -> KernelRefuted:
     assert state.best is not None
     return KernelRefuted(
         candidate=state.best.id,
@@ -64,7 +64,7 @@ def test_the_best_is_what_the_event_says(log: EventLog, history: list[RecordedEv
     wrong, former = state.best, state.former[-1]
     assert wrong is not None
     assert standing(log.home, "r") == (wrong.id, wrong.latency_ms)
-    log.append_now([NewEvent("r", refuted(state, former))])
+    log.append_now([NewEvent("r", refute_kernel(state, former))])
     assert standing(log.home, "r") == (former.id, former.latency_ms)
     after = log.run_state("r")
     assert former not in after.former
@@ -83,14 +83,14 @@ def test_what_is_kept_later_competes_with_who_took_the_place(
     kept = next(item.event for item in reversed(history) if isinstance(item.event, KernelKept))
     faster = former.benchmark.model_copy(update={"latency_ms": former.latency_ms * 0.9})
     newer = kept.candidate.model_copy(update={"id": "r3.b0.p0.k0.f0", "benchmark": faster})
-    events = [refuted(state, former), kept.model_copy(update={"candidate": newer})]
+    events = [refute_kernel(state, former), kept.model_copy(update={"candidate": newer})]
     log.append_now([NewEvent("r", event) for event in events])
     assert standing(log.home, "r") == (newer.id, newer.latency_ms)
     assert {finding.part for finding in verify_log(log.home).findings} <= {"blob"}
 
 
 def test_nothing_may_be_left(log: EventLog, history: list[RecordedEvent]) -> None:
-    log.append_now([NewEvent("r", refuted(log.run_state("r"), None))])
+    log.append_now([NewEvent("r", refute_kernel(log.run_state("r"), None))])
     assert standing(log.home, "r") == (None, None)
 
 
@@ -100,7 +100,7 @@ def test_a_fork_has_the_best_that_its_parent_had_at_the_cut(
     state = log.run_state("r")
     wrong, former = state.best, state.former[-1]
     assert wrong is not None
-    log.append_now([NewEvent("r", refuted(state, former))])
+    log.append_now([NewEvent("r", refute_kernel(state, former))])
     fork(log, "before", len(history))
     fork(log, "after", len(history) + 1)
     assert standing(log.home, "before") == (wrong.id, wrong.latency_ms)
@@ -127,7 +127,7 @@ def test_only_the_last_kernels_that_were_the_best_are_remembered(
 
 def test_a_kernel_falls_once(log: EventLog, history: list[RecordedEvent]) -> None:
     state = log.run_state("r")
-    event = refuted(state, state.former[-1])
+    event = refute_kernel(state, state.former[-1])
     log.append_now([NewEvent("r", event)])
     (again,) = log.append_now([NewEvent("r", event)])
     assert again.event == event

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.workload import append_run
 from state import schema
 from state.errors import BlobPruned, HomeLocked, LogDamaged, LogTooNew, NoLog
 from state.events import RunForked
@@ -17,6 +16,7 @@ from state.reader import LogReader
 from state.records import NewEvent, RecordedEvent
 from state.repair import RepairResult, repair_log
 from state.verify import verify_log
+from tests.support.scripted_runs import append_run
 
 Damage = Callable[..., None]
 PAGE = 4096

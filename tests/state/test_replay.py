@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.workload import append_run
 from state.errors import LogDamaged, StreamUnknown
 from state.events import RunForked, RunPaused, RunResumed
 from state.fold import apply_event
 from state.log import EventLog
 from state.reader import LogReader
 from state.records import NewEvent, RecordedEvent
+from tests.support.scripted_runs import append_run
 
 
 def test_a_replay_is_the_state_that_the_log_knows(home: Path, stored: list[RecordedEvent]) -> None:

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.workload import Script, append_run
 from state import snapshots
 from state.events import CommandReceived, ConfigChanged, Event
 from state.fold import FOLD_VERSION, RunState, apply_event, state_hash
@@ -20,9 +19,10 @@ from state.model import SYSTEM_STREAM
 from state.reader import LogReader
 from state.records import NewEvent, RecordedEvent
 from state.verify import verify_log
+from tests.support.scripted_runs import ScriptedRun, append_run
 
 Damage = Callable[..., None]
-HISTORY = [step.event for step in Script(seed=9, rounds=3).steps()]
+HISTORY = [step.event for step in ScriptedRun(seed=9, rounds=3).steps()]
 
 
 def fold(events: list[Event], state: RunState | None = None) -> RunState | None:
@@ -47,7 +47,7 @@ def test_a_stored_state_and_the_rest_fold_to_the_whole(cut: int) -> None:
     assert state_hash(fold(HISTORY[cut:], restored)) == state_hash(WHOLE)
 
 
-def counted(home: Path) -> int:
+def count_snapshots(home: Path) -> int:
     with LogReader.open(home) as reader:
         (number,) = reader._handle.connection().execute("SELECT count(*) FROM snapshot").fetchone()
         return number
@@ -62,7 +62,7 @@ def test_deleting_all_snapshots_changes_nothing(
     home: Path, stored: list[RecordedEvent], damage: Damage
 ) -> None:
     with_snapshots = states(home)
-    assert counted(home) > 0
+    assert count_snapshots(home) > 0
     damage("DELETE FROM snapshot", "DELETE FROM meta WHERE key = 'verified'")
     assert states(home) == with_snapshots
     with EventLog.open(home) as log:
@@ -109,7 +109,7 @@ def test_a_snapshot_of_an_older_fold_makes_way(home: Path, damage: Damage) -> No
 
 
 def test_snapshots_are_taken_on_the_way(home: Path) -> None:
-    steps = Script(seed=9, rounds=60).steps()
+    steps = ScriptedRun(seed=9, rounds=60).steps()
     with EventLog.open(home) as log:
         for _ in range(5):
             batch = list(islice(steps, 300))

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.workload import Script, append_run
 from state import fold, semantic_state
 from state.errors import LogDamaged, LogTooNew, NoLog
 from state.events import RunPaused, idempotency_key
@@ -20,6 +19,7 @@ from state.log import EventLog
 from state.reader import LogReader
 from state.records import NewEvent, RecordedEvent
 from state.verify import verify_log
+from tests.support.scripted_runs import ScriptedRun, append_run
 
 Damage = Callable[..., None]
 
@@ -229,7 +229,7 @@ def test_an_edited_blob_is_named(
 
 
 def test_a_blob_that_an_event_names_must_be_there(home: Path, log: EventLog) -> None:
-    step = next(Script().steps())
+    step = next(ScriptedRun().steps())
     log.append_now([NewEvent("r", step.event)], blobs=step.blobs[1:])
     finding = only(home, "blob")
     assert step.event.kernel in finding
@@ -291,7 +291,7 @@ def test_the_database_itself_refuses_what_does_not_continue_it(
 
 
 def test_a_paused_run_verifies(home: Path, log: EventLog) -> None:
-    step = next(Script().steps())
+    step = next(ScriptedRun().steps())
     log.append_now([NewEvent("r", step.event), NewEvent("r", RunPaused(reason="lunch"))], blobs=step.blobs)
     assert verify_log(home).is_ok
 

@@ -58,8 +58,8 @@ def ctl(home, capsys, monkeypatch) -> Iterator[Ctl]:
 def _finished(tmp_path_factory) -> tuple[Path, str]:
     """A home with one run that has ended, to be copied; its id."""
     home = tmp_path_factory.mktemp("finished") / "home"
-    run = fakes.submit(home)
-    fakes.finish(home, run)
+    run = fakes.submit_run(home)
+    fakes.finish_runs(home, run)
     return home, run
 
 

@@ -37,7 +37,7 @@ def role_of(guide: str) -> str:
     return next((role for task, role in _TASKS.items() if f"# Your task: {task}" in guide), "planner")
 
 
-def answer(model: str, guide: str, case: str) -> str:
+def answer_question(model: str, guide: str, case: str) -> str:
     """Return the model's answer to a question.
 
     What it draws goes by what the question is about, not by how its prompt is worded.

@@ -85,19 +85,19 @@ class FakeEvaluator:
         source = blobs.get_blob(request.source)
         self.calls[request.source] = self.calls.get(request.source, 0) + 1
         await asyncio.sleep(0)
-        return judge(source, request.target, request.level, self.late)
+        return judge_source(source, request.target, request.level, self.late)
 
     async def predict(self, request, blobs, /) -> list[PredictedLatency]:
         await asyncio.sleep(0)
-        return [predicted(source.encode()) for source in request.sources]
+        return [predict_latency(source.encode()) for source in request.sources]
 
     async def aclose(self) -> None:
         pass
 
 
-def predicted(source: bytes) -> PredictedLatency:
-    """Predict a kernel as `judge` times it, whether or not it is wrong."""
-    found = judge(source, "trn2", Level.SLICES, {}).evaluation
+def predict_latency(source: bytes) -> PredictedLatency:
+    """Predict a kernel as `judge_source` times it, whether or not it is wrong."""
+    found = judge_source(source, "trn2", Level.SLICES, {}).evaluation
     latency_ms = found.benchmark.latency_ms if found.benchmark else None
     return PredictedLatency(latency_ms=latency_ms, instructions=1, code=found.code, error=found.error)
 
@@ -106,7 +106,7 @@ LATE = {3: Level.ONE_SEED, 4: Level.WHOLE}
 """From which level on a kernel is wrong, by what its sum of constants leaves when divided by 7."""
 
 
-def judge(source: bytes, target: str, level: Level, late: Mapping[int, Level]) -> EvaluationAnswer:
+def judge_source(source: bytes, target: str, level: Level, late: Mapping[int, Level]) -> EvaluationAnswer:
     code = code_digest(source, "trn2")
     common = {"code": code, "target": target, "toolchain": TOOLCHAIN, "level": level}
     values = [int(text) for text in re.findall(r"^[A-Z_]+ = (\d+)$", source.decode(), re.MULTILINE)]
@@ -155,15 +155,15 @@ def refuting_workers() -> Workers:
     return fake_workers(FakeEvaluator(late=LATE))
 
 
-def submission(config: RunConfig = CONFIG, kernel: str = KERNEL) -> Submit:
+def create_submission(config: RunConfig = CONFIG, kernel: str = KERNEL) -> Submit:
     return Submit.model_construct(
         verb="submit", config=config, files=dict(seeds.load_problem(config.problem).files), kernel=kernel
     )
 
 
-def submit(home: Path, config: RunConfig = CONFIG, *, id_: str | None = None) -> str:
+def submit_run(home: Path, config: RunConfig = CONFIG, *, id_: str | None = None) -> str:
     """Drop a submit into the inbox of `home`; return the id of the run that it will create."""
-    return run_id(put_command(home, submission(config), id_=id_), config.problem)
+    return run_id(put_command(home, create_submission(config), id_=id_), config.problem)
 
 
 def daemon_config(at_a_time: int = 1) -> DaemonConfig:
@@ -193,12 +193,12 @@ def has_ended(event_log: EventLog, run: str) -> bool:
     return event_log.run_seq(run) > 0 and event_log.run_state(run).has_ended
 
 
-def finish(home: Path, *runs: str, workers=None, at_a_time: int = 1) -> None:
+def finish_runs(home: Path, *runs: str, workers=None, at_a_time: int = 1) -> None:
     """Own `home` until all of `runs` have ended."""
     with EventLog.open(home) as event_log:
         asyncio.run(host_until_ended(event_log, *runs, workers=workers, at_a_time=at_a_time))
 
 
-def unfolded(text: str) -> str:
+def join_wrapped_lines(text: str) -> str:
     """Return what was said, on one line however wide the terminal was."""
     return " ".join(text.split())

@@ -1,8 +1,8 @@
 """One job's life on a host while something goes wrong, and what must be true afterwards whatever it was.
 
-`live_through` sends inputs, has a job wait at a gate on the host, inflicts a fault, opens the gate, fetches
-the result and forgets the job. The job counts its beginnings and ends in a file of the host, so that a
-measurement that was made twice is seen. Faults are a table: tests run some, the benchmark prints all.
+`run_job_through` sends inputs, has a job wait at a gate on the host, inflicts a fault, opens the gate,
+fetches the result and forgets the job. The job counts its beginnings and ends in a file of the host, so that
+a measurement that was made twice is seen. Faults are a table: tests run some, the benchmark prints all.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from remote.ssh.errors import HostError
 from remote.ssh.job import JobSpec
 from remote.ssh.jobs import JobClient
 from tests.support.netns import Machine
-from tests.support.proxy import Proxy
-from tests.support.sshd import Sshd, steps_of_tests, trusted, until
+from tests.support.sshd import Sshd, steps_of_tests, trust_host, until
+from tests.support.tcp_proxy import Proxy
 
 DAY_S = 86400.0
 VERBS = ("hello", "lacking", "put", "submit", "wait", "fetch", "forget")
@@ -105,7 +105,7 @@ class Outcome:
     seconds: float
 
     @property
-    def sound(self) -> bool:
+    def is_sound(self) -> bool:
         """Whether the result is there and right, made once, and nothing is left."""
         return self.right and self.ended == 1 and self.cores_free and not self.litter
 
@@ -126,14 +126,14 @@ class Fault:
 
 
 @contextlib.asynccontextmanager
-async def rig(folder: Path, fault: Fault) -> AsyncIterator[Rig]:
+async def set_up_host(folder: Path, fault: Fault) -> AsyncIterator[Rig]:
     """Set a host up, with what the fault needs around it."""
     home, clock = folder / "home", {"NKI_TEST_CLOCK": str(folder / "clock")}
     machine = Machine(folder / "server", environment=clock) if fault.machine else None
     with machine or Sshd(folder / "server", environment=clock) as entered:
         sshd = machine.sshd if machine else entered
         async with Proxy(sshd.port, delay_s=fault.delay_s, dial=machine.dial if machine else None) as proxy:
-            link = await trusted(sshd.link(home, port=proxy.port), home)
+            link = await trust_host(sshd.link(home, port=proxy.port), home)
             jobs = JobClient(link, worker=steps_of_tests(clock=True))
             try:
                 yield Rig(sshd, proxy, jobs, home, folder, machine, lease_s=fault.lease_s)
@@ -141,7 +141,7 @@ async def rig(folder: Path, fault: Fault) -> AsyncIterator[Rig]:
                 await jobs.aclose()
 
 
-async def live_through(there: Rig, inflict: Inflict) -> Outcome:
+async def run_job_through(there: Rig, inflict: Inflict) -> Outcome:
     """Have the job done while something goes wrong."""
     begun = time.monotonic()
     job, digest = there.job(), hashlib.sha256(_INPUT).hexdigest()
@@ -167,7 +167,7 @@ async def live_through(there: Rig, inflict: Inflict) -> Outcome:
         begun=there.count("begin"),
         ended=there.count("end"),
         cores_free=cores_free(there.sshd),
-        litter=litter(there.sshd),
+        litter=list_litter(there.sshd),
         seconds=time.monotonic() - begun,
     )
 
@@ -190,7 +190,7 @@ def cores_free(sshd: Sshd) -> bool:
             os.environ["NKI_KERNEL_AGENT_LEASES"] = before
 
 
-def litter(sshd: Sshd) -> tuple[str, ...]:
+def list_litter(sshd: Sshd) -> tuple[str, ...]:
     """What is left on a host beside the worker and the contents that were sent."""
     folders = [sshd.workdir / name for name in ("jobs", "trash")]
     found = [path for folder in folders for path in folder.iterdir()]

@@ -54,14 +54,14 @@ class Sample:
         return [ArrayArgument(shape, "float32") for shape in self.shapes]
 
 
-def inputs(sample: Sample) -> list[NDArray[np.float32]]:
+def make_inputs(sample: Sample) -> list[NDArray[np.float32]]:
     random = np.random.default_rng(7)
     return [random.standard_normal(shape).astype(np.float32) for shape in sample.shapes]
 
 
-def error(sample: Sample, source: str) -> float:
+def relative_error(sample: Sample, source: str) -> float:
     """Relative L2 error of a source on the sample's inputs; infinite when the simulator refuses it."""
-    arrays = inputs(sample)
+    arrays = make_inputs(sample)
     program = nki_sim.trace(source, args=[ArraySpec(shape, "float32") for shape in sample.shapes])
     refused = checks.check(program, TARGET)
     assert not refused, f"{refused[0].message}\n{source}"
@@ -70,7 +70,7 @@ def error(sample: Sample, source: str) -> float:
     return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
-def joined(source: str) -> str:
+def join_wrapped_calls(source: str) -> str:
     """A source with wrapped calls on one line, to look for parts of them."""
     return re.sub(r",?\n\s*\)", ")", re.sub(r"(?<=[(,])\n\s*", " ", source)).replace("( ", "(")
 
@@ -339,6 +339,6 @@ def running_sum(draw: DrawFn) -> Sample:
     return Sample(source, ((m, n),), lambda x: x.sum(axis=1, keepdims=True))
 
 
-def samples() -> st.SearchStrategy[Sample]:
+def draw_samples() -> st.SearchStrategy[Sample]:
     """Kernels of every kind."""
     return st.one_of(elementwise(), product(), row_norm(), running_sum())

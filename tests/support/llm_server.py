@@ -44,13 +44,13 @@ class Asked:
     @property
     def guide(self) -> str:
         if self.vendor == "anthropic":
-            return _joined(block["text"] for block in self.body.get("system", ()))
-        return _joined(m["content"] for m in self.body["messages"] if m["role"] == "system")
+            return _join_texts(block["text"] for block in self.body.get("system", ()))
+        return _join_texts(m["content"] for m in self.body["messages"] if m["role"] == "system")
 
     @property
     def case(self) -> str:
         content = self.body["messages"][-1]["content"]
-        return content if isinstance(content, str) else _joined(block["text"] for block in content)
+        return content if isinstance(content, str) else _join_texts(block["text"] for block in content)
 
     @property
     def digest(self) -> str:
@@ -175,7 +175,7 @@ class LlmServer:
         assert task is not None
         self._tasks.add(task)
         try:
-            while await self._one(reader, writer):
+            while await self._serve_request(reader, writer):
                 pass
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # who asked has gone, or the server stops
@@ -185,7 +185,7 @@ class LlmServer:
             with contextlib.suppress(ConnectionError, asyncio.CancelledError):
                 await writer.wait_closed()
 
-    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _serve_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Serve one request of a connection; return whether another may follow."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         path = head[0].split(" ")[1]
@@ -197,7 +197,7 @@ class LlmServer:
         vendor = {"/v1/messages": "anthropic", "/v1/chat/completions": "openai"}.get(path)
         if vendor is None:
             return await _refuse(writer, "openai", Refuse(404, "not_found_error", f"no such path: {path}"))
-        asked = self._take(vendor, body, headers)
+        asked = self._record_question(vendor, body, headers)
         said = self.script(asked)
         if isinstance(said, Hang):
             if not said.drop:
@@ -207,7 +207,7 @@ class LlmServer:
             return await _refuse(writer, asked.vendor, said)
         return await _stream(writer, asked, said)
 
-    def _take(self, vendor: Any, body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
+    def _record_question(self, vendor: Any, body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
         asked = Asked(vendor=vendor, body=body, headers=headers, count=0, number=len(self.asked) + 1)
         self._counts[asked.digest] += 1
         asked = Asked(vendor, body, headers, self._counts[asked.digest], asked.number)
@@ -219,7 +219,7 @@ class LlmServer:
 
 def digest_of_request(request: CompletionRequest) -> str:
     """Return the digest under which the server will know the question."""
-    guide, case = (_joined(p.text for p in parts) for parts in (request.guide, request.case))
+    guide, case = (_join_texts(p.text for p in parts) for parts in (request.guide, request.case))
     return _digest(request.model, guide, case)
 
 
@@ -229,12 +229,12 @@ def by_digest(replies: Mapping[str, Said], otherwise: Said | None = None) -> Scr
     return lambda asked: replies.get(asked.digest, unknown)
 
 
-def faulty(script: Script, *faults: Said) -> Script:
+def fail_first_deliveries(script: Script, *faults: Said) -> Script:
     """Return a script whose first deliveries of every question are the faults, in order."""
     return lambda asked: faults[asked.count - 1] if asked.count <= len(faults) else script(asked)
 
 
-def _joined(texts: Iterable[str]) -> str:
+def _join_texts(texts: Iterable[str]) -> str:
     return "\n\n".join(text.rstrip("\n") for text in texts if text.rstrip("\n"))
 
 
@@ -259,10 +259,10 @@ async def _refuse(writer: asyncio.StreamWriter, vendor: Vendor, said: Refuse) ->
 async def _stream(writer: asyncio.StreamWriter, asked: Asked, said: Reply) -> bool:
     """Send an answer's events, chunked; return whether the connection may be used again."""
     if asked.vendor == "openai" and not asked.body.get("stream"):
-        return await _whole(writer, asked, said)
+        return await _send_whole_answer(writer, asked, said)
     headers = {"content-type": "text/event-stream", "transfer-encoding": "chunked", **_id(asked.vendor)}
     writer.write(_head(200, {**headers, **said.headers}))
-    async for event in _paused(_events(asked, said), said.pause_seconds):
+    async for event in _pause_between(_events(asked, said), said.pause_seconds):
         writer.write(b"%x\r\n%s\r\n" % (len(event), event))
         await writer.drain()
     if said.ending == "cut":
@@ -273,7 +273,7 @@ async def _stream(writer: asyncio.StreamWriter, asked: Asked, said: Reply) -> bo
     return True
 
 
-async def _whole(writer: asyncio.StreamWriter, asked: Asked, said: Reply) -> bool:
+async def _send_whole_answer(writer: asyncio.StreamWriter, asked: Asked, said: Reply) -> bool:
     """Send an answer in one piece, as whoever does not stream is answered; it ends as it should."""
     message = {"role": "assistant", "content": said.text, "refusal": said.refusal}
     whole = {
@@ -294,7 +294,7 @@ async def _send(
     return True
 
 
-async def _paused(events: Iterator[bytes], seconds: float) -> AsyncIterator[bytes]:
+async def _pause_between(events: Iterator[bytes], seconds: float) -> AsyncIterator[bytes]:
     for event in events:
         await asyncio.sleep(seconds)
         yield event
@@ -317,7 +317,7 @@ def _events(asked: Asked, said: Reply) -> Iterator[bytes]:
 
 
 def _anthropic(asked: Asked, said: Reply) -> tuple[list[bytes], list[bytes]]:
-    whole, output = _counted(asked, said)
+    whole, output = _count_tokens(asked, said)
     usage = {
         "input_tokens": whole - said.cached - said.written,
         "cache_read_input_tokens": said.cached,
@@ -368,12 +368,12 @@ def _openai(asked: Asked, said: Reply) -> tuple[list[bytes], list[bytes]]:
 
 def _usage(asked: Asked, said: Reply) -> dict[str, Any]:
     """Return the counts as OpenAI has them."""
-    whole, output = _counted(asked, said)
+    whole, output = _count_tokens(asked, said)
     details = {"cached_tokens": said.cached, "cache_write_tokens": said.written}
     return {"prompt_tokens": whole, "completion_tokens": output, "prompt_tokens_details": details}
 
 
-def _counted(asked: Asked, said: Reply) -> tuple[int, int]:
+def _count_tokens(asked: Asked, said: Reply) -> tuple[int, int]:
     """Return the tokens of question and answer: as the script says, else a fourth of their letters."""
     whole = (len(asked.guide) + len(asked.case)) // 4 + 1 if said.input is None else said.input
     return whole, len(said.text) // 4 + 1 if said.output is None else said.output

@@ -1,7 +1,7 @@
 """Real SSH servers for tests: one on a loopback port, with keys of its own, that can be made to fail.
 
 `Sshd` is a context manager: it makes its folder, starts, and ends all that came of it. `link` is the user's
-side: an ssh_config that names the key; `trusted` has a project home know the host.
+side: an ssh_config that names the key; `trust_host` has a project home know the host.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ class Sshd:
         return SshLink(host, home=home, timing=timing, config=self.ssh_config)
 
 
-async def trusted(link: SshLink, home: Path) -> SshLink:
+async def trust_host(link: SshLink, home: Path) -> SshLink:
     """Return a link whose host the home trusts from now on."""
     trust_key(home, await fetch_host_key(link.host, home=home, config=link.config))
     return link

@@ -56,7 +56,7 @@ class Workload:
         return float(np.linalg.norm(np.asarray(found, np.float64) - wanted) / np.linalg.norm(wanted))
 
 
-def simulated(source: str, inputs: Mapping[str, Array]) -> Array:
+def simulate_source(source: str, inputs: Mapping[str, Array]) -> Array:
     """What a kernel's source computes on the simulator, which refuses nothing of it."""
     (found,) = run_kernel(source, list(inputs.values()))
     return found
@@ -130,7 +130,7 @@ def bmm_softmax(lhs: Any, rhs: Any) -> Any:
     return output  # noqa: RET504
 
 
-def shared(x: Any, w: Any) -> Any:
+def largest_of_shared_product(x: Any, w: Any) -> Any:
     """The largest of each row of a batch of products, whose factor is the same for a part of the batch."""
     x_T = ops.NKITranspose()(data=x)
     product = ops.NKIMatmul()(stationary=x_T, moving=w)
@@ -138,7 +138,7 @@ def shared(x: Any, w: Any) -> Any:
     return output  # noqa: RET504
 
 
-def weighted(x: Any, g: Any) -> Any:
+def weighted_rows(x: Any, g: Any) -> Any:
     """Rows times the same row, and what each is after that is taken off its largest."""
     product = ops.NKITensorRow(op="multiply")(data=x, row=g)
     highest = ops.NKITensorReduce(op="max")(data=product)
@@ -154,14 +154,14 @@ def spread(x: Any) -> Any:
     return output  # noqa: RET504
 
 
-def shifted(x: Any, shift: Any) -> Any:
+def shifted_rows(x: Any, shift: Any) -> Any:
     """A column taken off every row, from the other side, and halved."""
     scalar = ops.NKITensorScalar(op0="subtract", reverse0=True, op1="multiply", operand1=0.5)
     output = scalar(data=x, operand0=shift)
     return output  # noqa: RET504
 
 
-def moved(x: Any, y: Any, step: Any) -> Any:
+def moved_rows(x: Any, y: Any, step: Any) -> Any:
     """A column times rows taken off others, moved by a number, times the rows again."""
     weighted = ops.NKIScalarTensorTensor(op0="multiply", op1="subtract", reverse1=True)
     nearer = weighted(data=x, operand0=step, operand1=y)
@@ -224,21 +224,23 @@ WORKLOADS: Mapping[str, Workload] = {
         _float32(lhs=(3, 256, 64), rhs=(3, 64, 1024)),
     ),
     "shared": Workload(
-        shared, lambda x, w: (x @ w[:, None]).max(axis=-1), _float32(x=(2, 3, 128, 128), w=(2, 128, 64))
+        largest_of_shared_product,
+        lambda x, w: (x @ w[:, None]).max(axis=-1),
+        _float32(x=(2, 3, 128, 128), w=(2, 128, 64)),
     ),
     "weighted": Workload(
-        weighted,
+        weighted_rows,
         lambda x, g: x * g - (x * g).max(axis=1, keepdims=True),
         {"x": ((250, 1536), "bfloat16"), "g": ((1536,), "bfloat16")},
         tolerance=1e-2,
     ),
     "spread": Workload(spread, lambda x: x.max(axis=1) - x.min(axis=1), _float32(x=(512, 1536))),
     "moved": Workload(
-        moved,
+        moved_rows,
         lambda x, y, step: (y - x * step[:, None] + 0.5) * x,
         _float32(x=(256, 1024), y=(256, 1024), step=(256,)),
     ),
     "shifted": Workload(
-        shifted, lambda x, shift: (shift[:, None] - x) * 0.5, _float32(x=(250, 1000), shift=(250,))
+        shifted_rows, lambda x, shift: (shift[:, None] - x) * 0.5, _float32(x=(250, 1000), shift=(250,))
     ),
 }

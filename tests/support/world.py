@@ -96,7 +96,7 @@ def small(**search: Any) -> RunConfig:
     return RunConfig(problem="toy", planner=("scripted",), search=SearchConfig(**numbers))
 
 
-def timed(
+def correct_evaluation(
     source: str,
     latency_ms: float,
     *,
@@ -125,7 +125,7 @@ def timed(
     ).model_copy(update=changes)
 
 
-def refused(source: str, verdict: Verdict, message: str) -> Evaluation:
+def refused_evaluation(source: str, verdict: Verdict, message: str) -> Evaluation:
     """Return the verdict on a kernel that may not compete."""
     return Evaluation(
         verdict=verdict,
@@ -142,12 +142,12 @@ def judge_constants(source: str) -> Evaluation:
     try:
         code = ast.dump(ast.parse(source))
     except SyntaxError as error:
-        return refused(source, Verdict.COMPILE_ERROR, error.msg)
+        return refused_evaluation(source, Verdict.COMPILE_ERROR, error.msg)
     constants = {name: int(value) for name, value in CONSTANT.findall(source)}
     if any(value > LIMIT for value in constants.values()):
-        return refused(source, Verdict.LINT_ERROR, f"a constant is above {LIMIT}")
+        return refused_evaluation(source, Verdict.LINT_ERROR, f"a constant is above {LIMIT}")
     steps = [abs(math.log2(value / OPTIMUM[name])) for name, value in constants.items()]
-    return timed(source, 1.0 + 0.4 * sum(steps), code=digest_of(code.encode()))
+    return correct_evaluation(source, 1.0 + 0.4 * sum(steps), code=digest_of(code.encode()))
 
 
 class World:
@@ -315,18 +315,18 @@ class World:
 
     def _answer(self, key: EffectKey, request: Any) -> Event:
         if key.role in JUDGES:
-            return self._judged(key, request)
+            return self._judge_kernel(key, request)
         try:
             return _ANSWERS[key.role](self, str(key), request)
         except RoleError as error:
             return _FAILURES[key.role](key=str(key), error=error.info, usage=error.usage)
 
-    def _judged(self, key: EffectKey, request: EvaluationRequest) -> Event:
+    def _judge_kernel(self, key: EffectKey, request: EvaluationRequest) -> Event:
         source = self.source(request.source)
         try:
             verdict = self.judge(source)
             if verdict.is_correct and self.catch(source, request.level):
-                found = refused(source, Verdict.INCORRECT, f"wrong at {request.level}")
+                found = refused_evaluation(source, Verdict.INCORRECT, f"wrong at {request.level}")
                 verdict = found.model_copy(update={"code": verdict.code})
         except LostHost as lost:
             return EvaluationFailed(
@@ -337,7 +337,7 @@ class World:
 
     def _looked_ahead(self, key: str, request: Any) -> Event:
         async def predict(sources: Sequence[str], dims: object = None) -> list[PredictedLatency]:
-            return [self._predicted(source) for source in sources]
+            return [self._predict_latency(source) for source in sources]
 
         answer = at_once(self.proposer.look_ahead(request, self._read, predict))  # type: ignore[attr-defined]
         self.blobs.update(answer.sources)
@@ -350,24 +350,24 @@ class World:
             instructions=answer.instructions,
         )
 
-    def _predicted(self, source: str) -> PredictedLatency:
+    def _predict_latency(self, source: str) -> PredictedLatency:
         said = self.judge(source)
         if said.benchmark is None:
             return PredictedLatency(instructions=1, code=said.code, error=said.error)
         return PredictedLatency(latency_ms=said.benchmark.latency_ms, instructions=1, code=said.code)
 
-    def _planned(self, key: str, request: Any) -> Event:
+    def _make_plan(self, key: str, request: Any) -> Event:
         return PlanProposed(key=key, plan=at_once(self.proposer.plan(request, self._read)).plan)
 
-    def _implemented(self, key: str, request: Any) -> Event:
+    def _implement_plan(self, key: str, request: Any) -> Event:
         answer = at_once(self.proposer.implement(request, self._read))
         return KernelProposed(key=key, source=self.put(answer.source), note=answer.note)
 
-    def _summarized(self, key: str, request: Any) -> Event:
+    def _summarize_attempt(self, key: str, request: Any) -> Event:
         answer = at_once(self.proposer.summarize(request, self._read))
         return ExperienceRecorded(key=key, experience=answer.experience)
 
-    def _reflected(self, key: str, request: Any) -> Event:
+    def _reflect_on_attempt(self, key: str, request: Any) -> Event:
         answer = at_once(self.proposer.reflect(request, self._read))
         return ReflectionRecorded(key=key, reflection=answer.reflection)
 
@@ -377,10 +377,10 @@ class World:
 
 _ANSWERS: dict[Role, Callable[[World, str, Any], Event]] = {
     Role.PREDICTOR: World._looked_ahead,
-    Role.PLANNER: World._planned,
-    Role.EXECUTOR: World._implemented,
-    Role.SUMMARIZER: World._summarized,
-    Role.REFLECTOR: World._reflected,
+    Role.PLANNER: World._make_plan,
+    Role.EXECUTOR: World._implement_plan,
+    Role.SUMMARIZER: World._summarize_attempt,
+    Role.REFLECTOR: World._reflect_on_attempt,
 }
 
 _FAILURES: dict[Role, Callable[..., Event]] = {

@@ -12,12 +12,12 @@ import pytest
 
 import seeds
 from agentctl.systemd_unit import UNIT_NAME, ServiceScope, ServiceUnit
-from benchmarks.booted import Booted, booted, eventually, why_not
 from daemon.command_models import Submit, run_id
 from daemon.inbox import put_command
 from state.model import RunConfig, SearchConfig
 from state.reader import LogReader
 from state.records import RecordedEvent
+from tests.support.booted_systemd import BootedSystem, boot_systemd, find_obstacle, wait_until
 
 BIN = Path(sys.executable).parent
 DROP_INS = Path("/etc/systemd/system") / f"{UNIT_NAME}.d"
@@ -32,7 +32,7 @@ SMALL = RunConfig(
 class Service:
     """The installed service on a booted machine, and `agentctl` there."""
 
-    def __init__(self, machine: Booted, home: Path | None = None) -> None:
+    def __init__(self, machine: BootedSystem, home: Path | None = None) -> None:
         self.machine = machine
         self.home = home or ServiceUnit(ServiceScope.SYSTEM).state_directory
 
@@ -63,7 +63,7 @@ class Service:
         with LogReader.open(self.files) as reader:
             return next((row for row in reader.run_summaries() if row["run"] == run), {})
 
-    def ended(self, run: str) -> bool:
+    def has_ended(self, run: str) -> bool:
         return bool(self.row(run).get("ended"))
 
     def events(self, run: str) -> list[RecordedEvent]:
@@ -86,7 +86,7 @@ class Service:
     def active(self) -> bool:
         return self.show("ActiveState") == ["active"]
 
-    def restarted(self, pid: int) -> bool:
+    def has_restarted(self, pid: int) -> bool:
         return self.active and self.pid not in (0, pid)
 
     def journal(self) -> list[dict[str, Any]]:
@@ -108,10 +108,10 @@ class Service:
 
 
 @pytest.fixture(scope="module")
-def machine() -> Iterator[Booted]:
-    if reason := why_not():
+def machine() -> Iterator[BootedSystem]:
+    if reason := find_obstacle():
         pytest.skip(reason)
-    with booted() as machine:
+    with boot_systemd() as machine:
         yield machine
 
 
@@ -132,5 +132,5 @@ def service(installed) -> Service:
         installed.systemctl("stop", UNIT_NAME)
     installed.systemctl("reset-failed", UNIT_NAME, check=False)
     installed.systemctl("start", UNIT_NAME)
-    eventually(lambda: installed.active, "the service is active")
+    wait_until(lambda: installed.active, "the service is active")
     return installed

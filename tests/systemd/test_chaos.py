@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import chaos
-from benchmarks.booted import booted, why_not
 from state.model import RunConfig, SearchConfig
+from tests.support.booted_systemd import boot_systemd, find_obstacle
 
 
 def small(number: int) -> RunConfig:
@@ -16,9 +16,9 @@ def small(number: int) -> RunConfig:
 
 @pytest.mark.slow
 def test_runs_that_were_struck_in_every_way_end_as_their_undisturbed_twins(tmp_path):
-    if reason := why_not():
+    if reason := find_obstacle():
         pytest.skip(reason)
-    with booted() as machine:
+    with boot_systemd() as machine:
         struck = chaos.Chaos(machine, runs=2, seed=1, pause_seconds=(0.1, 1.0), configs=small)
         struck.install()
         struck.go_on(iter(chaos.STRIKES), seconds=600)
@@ -35,7 +35,7 @@ def test_what_chaos_looks_for_would_be_seen():
             return []
 
     seen = chaos.Seen(["a", "b"])
-    assert seen.lost(Shorter()) == 2
+    assert seen.count_lost(Shorter()) == 2
     clean = {"same_state": 1, "same_best_kernel": 1, "runs": 1, "lost_events": 0, "duplicate_effects": 0}
     assert chaos.sound({**clean, "findings": []})
     for fault in ({"same_state": 0}, {"same_best_kernel": 0}, {"lost_events": 1}, {"duplicate_effects": 1}):

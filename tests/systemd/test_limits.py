@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from agentctl.systemd_unit import UNIT_NAME
-from benchmarks.booted import CONTROLLERS, Booted, eventually
 from state.verify import verify_log
+from tests.support.booted_systemd import CONTROLLERS, BootedSystem, wait_until
 from tests.systemd.conftest import Service
 
 pytestmark = pytest.mark.slow
@@ -75,7 +75,7 @@ def limit(service: Service, controller: str) -> int:
     return int("".join(found))
 
 
-def in_the_unit(machine: Booted, controller: str, program: str) -> list[str | Path]:
+def in_the_unit(machine: BootedSystem, controller: str, program: str) -> list[str | Path]:
     """Return the command of a Python program that is a process of the unit, as far as the controller goes."""
     procs = machine.cgroup(UNIT_NAME, controller) / "cgroup.procs"
     return ["sh", "-c", f'echo $$ > {procs}; exec "$0" -c "$1"', sys.executable, program]
@@ -91,10 +91,10 @@ def test_a_process_that_eats_memory_is_ended_within_the_unit_and_the_runs_go_on(
     service.with_settings(lasting=f"MemoryMax={MEMORY_MAX}")
     assert limit(service, "memory") == MEMORY_MAX
     pid, run = service.pid, service.submit(51)
-    eventually(lambda: bool(service.row(run)), "the run is there")
+    wait_until(lambda: bool(service.row(run)), "the run is there")
     eater = service.machine.run(*in_the_unit(service.machine, "memory", EATING), check=False)
     assert eater.returncode == -signal.SIGKILL
-    eventually(lambda: service.ended(run), "the run ends")
+    wait_until(lambda: service.has_ended(run), "the run ends")
     assert (service.pid, service.show("NRestarts")) == (pid, ["0"])
 
 
@@ -103,12 +103,12 @@ def test_a_daemon_that_eats_memory_is_ended_started_again_and_its_runs_recover(s
     hungry = ("ExecStart=", f"ExecStart={sys.executable} /opt/hungry.py")
     service.with_settings(*hungry, lasting=f"MemoryMax={MEMORY_MAX}")
     run, pid = service.submit(52, rounds=2), service.pid
-    eventually(lambda: service.under_way(run), "the run is under way")
+    wait_until(lambda: service.under_way(run), "the run is under way")
     service.machine.run("touch", "/run/eat")
-    eventually(lambda: service.restarted(pid), "the service is started again")
+    wait_until(lambda: service.has_restarted(pid), "the service is started again")
     told = "\n".join(entry["MESSAGE"] for entry in service.machine.journal(UNIT_NAME))
     assert re.search(r"Main process exited, code=killed, status=9/KILL", told)
-    eventually(lambda: service.ended(run), "the run ends")
+    wait_until(lambda: service.has_ended(run), "the run ends")
     assert service.row(run)["reason"] == "rounds"
     assert verify_log(service.files).findings == ()
 
@@ -121,5 +121,5 @@ def test_a_process_that_forks_without_end_is_refused_within_the_unit_and_the_dae
     assert 0 < int(told[0]) < TASKS_MAX
     assert int(told[1]) == errno.EAGAIN
     run = service.submit(53)
-    eventually(lambda: service.ended(run), "the run ends")
+    wait_until(lambda: service.has_ended(run), "the run ends")
     assert (service.pid, service.show("NRestarts")) == (pid, ["0"])

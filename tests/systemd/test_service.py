@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from agentctl.systemd_unit import SERVICE_USER, UNIT_NAME
-from benchmarks.booted import eventually
 from tests.adversarial.model import body
+from tests.support.booted_systemd import wait_until
 from tests.systemd.conftest import BIN, DROP_INS, SECRET, Service
 
 pytestmark = pytest.mark.slow
@@ -21,11 +21,11 @@ pytestmark = pytest.mark.slow
 def test_it_is_ready_enabled_and_says_what_it_is_at(service):
     assert service.show("ActiveState", "UnitFileState") == ["active", "enabled"]
     run = service.submit()
-    eventually(lambda: run in service.show("StatusText")[0], "the status names the run")
-    eventually(lambda: "predicted" in service.show("StatusText")[0], "the status tells the best latency")
+    wait_until(lambda: run in service.show("StatusText")[0], "the status names the run")
+    wait_until(lambda: "predicted" in service.show("StatusText")[0], "the status tells the best latency")
     assert re.fullmatch(rf"{run}: round \d, best [\d.]+ ms predicted", service.show("StatusText")[0])
-    eventually(lambda: service.ended(run), "the run ends")
-    eventually(lambda: service.show("StatusText") == ["idle: no active runs"], "the status is up to date")
+    wait_until(lambda: service.has_ended(run), "the run ends")
+    wait_until(lambda: service.show("StatusText") == ["idle: no active runs"], "the status is up to date")
     told = service.ctl("service", "status")
     assert (told["ActiveState"], told["MainPID"]) == ("active", str(service.pid))
 
@@ -52,7 +52,7 @@ def test_a_credential_is_a_file_of_the_service_and_not_in_its_environment(servic
 
 def test_the_journal_has_lines_with_ids_and_priorities(service):
     run = service.submit()
-    eventually(lambda: service.ended(run), "the run ends")
+    wait_until(lambda: service.has_ended(run), "the run ends")
     lines = service.journal()
     assert all({"run", "effect", "event_id", "event", "level", "timestamp"} <= line.keys() for line in lines)
     (done,) = [line for line in lines if line["event"] == "run_completed" and line["run"] == run]
@@ -62,10 +62,10 @@ def test_the_journal_has_lines_with_ids_and_priorities(service):
 
 def test_a_kill_is_followed_by_a_restart_that_carries_on(service):
     pid, run = service.pid, service.submit(1, rounds=2)
-    eventually(lambda: service.under_way(run), "the run is under way")
+    wait_until(lambda: service.under_way(run), "the run is under way")
     service.systemctl("kill", "--kill-who=main", "--signal=KILL", UNIT_NAME)
-    eventually(lambda: service.restarted(pid), "the service is restarted")
-    eventually(lambda: service.ended(run), "the run ends")
+    wait_until(lambda: service.has_restarted(pid), "the service is restarted")
+    wait_until(lambda: service.has_ended(run), "the run ends")
     assert service.row(run)["best_ms"] < service.row(run)["initial_ms"]
     assert service.ctl("verify")["findings"] == []
 
@@ -79,23 +79,23 @@ def test_what_hangs_is_restarted_by_the_watchdog_and_leaves_its_stacks(service, 
     service.with_settings(f"Environment=NKI_AGENT_HANG_AT={point}", lasting="WatchdogSec=3")
     pid, before = service.pid, len(service.journal())
     run = service.submit()
-    eventually(lambda: service.restarted(pid), "the watchdog restarts the service")
+    wait_until(lambda: service.has_restarted(pid), "the watchdog restarts the service")
     text = "\n".join(entry["MESSAGE"] for entry in service.machine.journal(UNIT_NAME))
     assert "Watchdog timeout" in text
     assert re.search(r"File .*state/crash.py.* in _hang", text)
     assert [line["parts"] for line in service.journal()[before:] if line["event"] == "stuck"] == parts
-    eventually(lambda: bool(service.row(run)), "what was sent is taken up")
+    wait_until(lambda: bool(service.row(run)), "what was sent is taken up")
 
 
 def test_a_stop_lets_work_in_flight_end_and_the_next_start_carries_on(service):
     run = service.submit(2, rounds=2)
-    eventually(lambda: service.under_way(run), "the run is under way")
+    wait_until(lambda: service.under_way(run), "the run is under way")
     service.systemctl("stop", UNIT_NAME)
     assert service.show("ActiveState", "Result", "ExecMainStatus") == ["inactive", "success", "0"]
     assert service.journal()[-1]["event"] == "stopped"
-    assert not service.ended(run)
+    assert not service.has_ended(run)
     service.systemctl("start", UNIT_NAME)
-    eventually(lambda: service.ended(run), "the run ends")
+    wait_until(lambda: service.has_ended(run), "the run ends")
 
 
 def refused_to_start(service) -> list[str]:
@@ -127,8 +127,8 @@ def test_a_file_with_faults_keeps_no_service_down(service):
     path.write_text("[daemon]\nevaluations = 0\n")
     pid = service.pid
     service.systemctl("kill", "--kill-who=main", "--signal=KILL", UNIT_NAME)
-    eventually(lambda: service.restarted(pid), "it is started again")
-    eventually(lambda: "config_refused" in since_start(service), "the file is refused")
+    wait_until(lambda: service.has_restarted(pid), "it is started again")
+    wait_until(lambda: "config_refused" in since_start(service), "the file is refused")
     path.unlink()
     assert service.active
 
@@ -180,7 +180,7 @@ def test_a_hostile_kernel_is_held_inside_the_unit_and_the_daemon_lives(service):
     service.with_settings("ExecStart=", f"ExecStart={sys.executable} /opt/unruled.py")
     pid = service.pid
     run = service.submit(kernel=REACHING)
-    eventually(lambda: service.ended(run), "the run ends")
+    wait_until(lambda: service.has_ended(run), "the run ends")
     (verdict,) = [item.event for item in service.events(run) if item.type == "EvaluationCompleted"]
     error = verdict.evaluation.error
     assert (error.code, error.message) == ("kernel_exception", "ValueError: reached [] of 12")
@@ -222,7 +222,7 @@ def test_a_user_can_have_a_service_too(machine):
     machine.run(*env, BIN / "agentctl", "--home", home, "service", "install", "--user", *key)
     mine = Service(machine, home)
     run = mine.submit()
-    eventually(lambda: mine.ended(run), "the run ends")
+    wait_until(lambda: mine.has_ended(run), "the run ends")
     assert mine.row(run)["best_ms"] > 0
 
     def told() -> tuple[str, str]:
@@ -230,7 +230,7 @@ def test_a_user_can_have_a_service_too(machine):
         fields = json.loads(done.stdout)
         return fields["ActiveState"], fields["StatusText"]
 
-    eventually(lambda: told() == ("active", "idle: no active runs"), "the status is up to date")
+    wait_until(lambda: told() == ("active", "idle: no active runs"), "the status is up to date")
     machine.run(*env, BIN / "agentctl", "service", "uninstall", "--user")
     assert (
         machine.run(*env, "systemctl", "--user", "is-active", UNIT_NAME, check=False).stdout == "inactive\n"

@@ -10,7 +10,7 @@ import pytest
 
 from agentctl.service_manager import ServiceManager
 from agentctl.systemd_unit import BadUnit, ServiceScope, ServiceUnit, unreadable_folders
-from benchmarks.booted import ROOT
+from tests.support.booted_systemd import ROOT
 from tests.systemd.conftest import BIN
 
 NAMESPACES = "RestrictNamespaces=user mnt pid net ipc uts cgroup"
@@ -111,14 +111,14 @@ def test_both_jails_stand_in_the_unit_and_whatever_else_it_shut_would_take_one_a
     machine.run("systemctl", "daemon-reload")
     for some in (["as it is"], SHUT):
         machine.run("systemctl", "start", *(names[what] for what in some))
-    stand = {what: _printed(machine, name) for what, name in names.items()}
+    stand = {what: _read_unit_property(machine, name) for what, name in names.items()}
     assert stand.pop("as it is") == ["bubblewrap namespaces"]
     assert {what: "bubblewrap" in "".join(lines) for what, lines in stand.items()} == dict.fromkeys(
         SHUT, False
     )
 
 
-def _printed(machine, name: str) -> list[str]:
+def _read_unit_property(machine, name: str) -> list[str]:
     entries = machine.run("journalctl", "--unit", name, "--output=json", "--no-pager").stdout.splitlines()
     found = [json.loads(entry) for entry in entries]
     return [item["MESSAGE"] for item in found if item.get("SYSLOG_IDENTIFIER") == "agentd"]

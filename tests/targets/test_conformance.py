@@ -215,7 +215,7 @@ def test_the_toy_target_is_optimised_by_a_whole_run(home: Path) -> None:
         create_evaluator=lambda wanted: create_evaluator(wanted, home=home),
         create_proposer=proposers.create_proposer,
     )
-    fakes.finish(home, run, workers=workers)
+    fakes.finish_runs(home, run, workers=workers)
     with EventLog.open(home) as log:
         state = log.run_state(run)
         best = log.get_blob(state.best.source)

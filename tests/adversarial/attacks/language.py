@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.adversarial.attacks.walls import IMPORT, NAME, PRIVATE, RAISED
-from tests.adversarial.model import Attack, body, broken, edit, endless, refused
+from tests.adversarial.model import Attack, body, broken, edit, endless, expect_refusal
 
 LOAD = "nisa.dma_copy(dst=t, src=x[0:128, 0:2048])"
 T = "t = nl.ndarray((128, 2048), dtype=x.dtype, buffer=nl.sbuf)"
@@ -136,7 +136,7 @@ ATTACKS = (
             "walker.close()",
             "raise ValueError(frame)",
         ),
-        refused("forbidden_statement"),
+        expect_refusal("forbidden_statement"),
         unruled=RAISED,
     ),
     Attack(

@@ -25,7 +25,7 @@ def large() -> Problem:
     return seeds.build_problem(files)
 
 
-def shown(secret: str) -> list[tuple[int, int]]:
+def find_sampled_tiles(secret: str) -> list[tuple[int, int]]:
     """Return which of the kernel's tiles the judge's pool touches, were it drawn with this secret."""
     found = set()
     for tile in tiles.make_tile_pool(large().spec, SIZE, secret):
@@ -36,10 +36,12 @@ def shown(secret: str) -> list[tuple[int, int]]:
 
 
 def _where(condition: str, *lines: str) -> str:
-    return _edited(f"            if {condition}:\n" + "".join(f"                {line}\n" for line in lines))
+    return _edit_source(
+        f"            if {condition}:\n" + "".join(f"                {line}\n" for line in lines)
+    )
 
 
-def _edited(text: str) -> str:
+def _edit_source(text: str) -> str:
     return edit("silu", *_SMALLER_TILES, ("            exp_neg = nl", text + "            exp_neg = nl"))
 
 
@@ -50,12 +52,12 @@ CAPPED = "nisa.tensor_scalar(dst=x_tile, data=x_tile, op0=nl.minimum, operand0=6
 
 def zero_outside(secret: str) -> str:
     """Return a kernel that computes what a pool drawn with this secret shows, and nothing else."""
-    return _where(f"(i_m, i_n) not in {shown(secret)!r}", ZERO)
+    return _where(f"(i_m, i_n) not in {find_sampled_tiles(secret)!r}", ZERO)
 
 
 def capped_outside(secret: str) -> str:
     """Return a kernel that is right for the seeds, and for other sets where such a pool shows it."""
-    return _where(f"(i_m, i_n) not in {shown(secret)!r}", CAPPED)
+    return _where(f"(i_m, i_n) not in {find_sampled_tiles(secret)!r}", CAPPED)
 
 
 def capped_in_rows(which: int) -> str:

@@ -85,7 +85,7 @@ os._exit(0)
 """
 
 
-def forged(change: str, target: str = "trn2") -> str:
+def forge_reply(change: str, target: str = "trn2") -> str:
     """Return a kernel that answers with a program of its own making: a correct one, changed."""
     text = (
         FORGED.replace("SOURCE", repr(edit("silu"))).replace("TARGET", repr(target)).replace("CHANGE", change)
@@ -125,15 +125,18 @@ HOSTILE = (
 ATTACKS = (
     *REPLIES,
     *(
-        Attack(f"hostile program: {what}", forged(change), IMPORT, unruled=GARBLED)
+        Attack(f"hostile program: {what}", forge_reply(change), IMPORT, unruled=GARBLED)
         for what, change in HOSTILE
     ),
     Attack(
-        "a program for another target", forged("pass", "trn1"), IMPORT, unruled=broken("invalid_ir", "rules")
+        "a program for another target",
+        forge_reply("pass", "trn1"),
+        IMPORT,
+        unruled=broken("invalid_ir", "rules"),
     ),
     Attack(
         "a program whose output is its input",
-        forged("header['outputs'] = header['inputs']"),
+        forge_reply("header['outputs'] = header['inputs']"),
         IMPORT,
         unruled=(Verdict.INCORRECT, "rules", "output_is_input"),
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from state.model import Verdict
-from tests.adversarial.model import Attack, body, broken, edit, endless, refused
+from tests.adversarial.model import Attack, body, broken, edit, endless, expect_refusal
 
 RAISED = broken("kernel_exception")
 TILE = "t = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.sbuf)"
@@ -102,7 +102,7 @@ ATTACKS = (
     Attack(
         "an error group",
         body("raise Exception(ExceptionGroup('a', [ValueError()]))"),
-        refused("forbidden_name"),
+        expect_refusal("forbidden_name"),
         unruled=RAISED,
     ),
     Attack("a tensor larger than the device", huge(1 << 17), broken("hbm_capacity", "rules")),
@@ -113,9 +113,9 @@ ATTACKS = (
     ),
     Attack("a tensor larger than what rules may look at", looked_at(1 << 20, 2900), RULES_LIMIT),
     Attack("thousands of overlapping regions", overlapping(7000), endless("limit_work", "numerics")),
-    Attack("a source of 300 KB", "#" * 300_000, refused("syntax_error")),
-    Attack("nesting that a parser cannot follow", "x = " + "(" * 5000 + ")" * 5000, refused("syntax_error")),
-    Attack("not text", b"\xff\xfe\x00", refused("syntax_error")),
+    Attack("a source of 300 KB", "#" * 300_000, expect_refusal("syntax_error")),
+    Attack("nesting that a parser cannot follow", "x = " + "(" * 5000 + ")" * 5000, expect_refusal("syntax_error")),
+    Attack("not text", b"\xff\xfe\x00", expect_refusal("syntax_error")),
     Attack(
         "work while it is imported",
         edit("silu", ("TILE_M = 128", "TILE_M = 128\nX = max(i for i in range(10**12))")),

@@ -7,9 +7,9 @@ for the path of a file of the user's.
 from __future__ import annotations
 
 from state.model import Verdict
-from tests.adversarial.model import Attack, Judged, body, broken, edit, refused
+from tests.adversarial.model import Attack, Judged, body, broken, edit, expect_refusal
 
-IMPORT, NAME, PRIVATE = (refused(f"forbidden_{kind}") for kind in ("import", "name", "attribute"))
+IMPORT, NAME, PRIVATE = (expect_refusal(f"forbidden_{kind}") for kind in ("import", "name", "attribute"))
 RAISED = broken("kernel_exception")
 EXIT = broken("kernel_exit")
 NOTHING = broken("no_program")
@@ -233,7 +233,7 @@ TAMPERING = (
     Attack(
         "the simulator's instructions replaced",
         beside("nisa.activation = nisa.tensor_copy"),
-        refused("forbidden_statement"),
+        expect_refusal("forbidden_statement"),
         unruled=broken("unsupported_argument"),
     ),
     Attack(

@@ -8,7 +8,7 @@ from tests.adversarial.model import Honest, body
 ROWS = "for a in range(0, x.shape[0], 128):"
 
 
-def defined(text: str, *lines: str, imports: str = "") -> str:
+def define_tile_kernel(text: str, *lines: str, imports: str = "") -> str:
     """Return a kernel of these lines behind the tile's function, with imports and definitions in front."""
     kernel = body(*BLOCK_LINES, *lines).replace("@nki.jit", f"{text}\n\n\n@nki.jit" if text else "@nki.jit")
     return f"{imports}\n{kernel}" if imports else kernel
@@ -116,7 +116,7 @@ KERNELS = tuple(
         ),
         (
             "a frozen dataclass with properties",
-            defined(
+            define_tile_kernel(
                 FROZEN,
                 "for span in [Span(a) for a in range(0, 256, 128)]:",
                 "    block(span.first, span.end, 0, 2048)",
@@ -126,7 +126,7 @@ KERNELS = tuple(
         ),
         (
             "named tuples from a product",
-            defined(
+            define_tile_kernel(
                 NAMED,
                 "for where in itertools.starmap(Where, itertools.product((0, 128), (0, 1024))):",
                 "    block(where.top, where.top + 128, where.left, where.left + 1024)",
@@ -135,7 +135,7 @@ KERNELS = tuple(
         ),
         (
             "cases matched on numbers and pairs",
-            defined(
+            define_tile_kernel(
                 "",
                 "todo = [(0, 'left'), (0, 'right'), (128, 'both')]",
                 "for item in todo:",
@@ -151,7 +151,7 @@ KERNELS = tuple(
         ),
         (
             "a walrus in a condition",
-            defined(
+            define_tile_kernel(
                 "",
                 "a = 0",
                 "while (b := a + 128) <= x.shape[0]:",
@@ -161,14 +161,14 @@ KERNELS = tuple(
         ),
         (
             "comprehensions that run for what they do",
-            defined(
+            define_tile_kernel(
                 "",
                 "_ = [block(a, a + 64, c, c + 512) for a in range(0, 256, 64) for c in range(0, 2048, 512)]",
             ),
         ),
         (
             "a context for each tile",
-            defined(
+            define_tile_kernel(
                 CONTEXT,
                 "rows = Block([0, 128])",
                 "for _ in range(2):",
@@ -178,11 +178,11 @@ KERNELS = tuple(
         ),
         (
             "an iterator of its own",
-            defined(ITERATOR, "for a in Steps(256, 128):", "    block(a, a + 128, 0, 2048)"),
+            define_tile_kernel(ITERATOR, "for a in Steps(256, 128):", "    block(a, a + 128, 0, 2048)"),
         ),
         (
             "functions cached and partly applied",
-            defined(
+            define_tile_kernel(
                 CACHED,
                 "run = partial(block, c=0, d=2048)",
                 "for b in reduce(lambda all, part: all + [part], ends(256, 128), []):",
@@ -192,7 +192,7 @@ KERNELS = tuple(
         ),
         (
             "sizes by mathematics",
-            defined(
+            define_tile_kernel(
                 "",
                 "step = math.gcd(math.isqrt(256 * 256), 2**7)",
                 "for i in range(math.ceil(256 / step)):",
@@ -202,7 +202,7 @@ KERNELS = tuple(
         ),
         (
             "annotations, keywords and defaults",
-            defined(
+            define_tile_kernel(
                 TYPED,
                 "bounds: dict[int, int] = {a: a + 128 for a in starts(x.shape[0])}",
                 "for a, b in sorted(bounds.items(), key=lambda pair: -pair[0]):",
@@ -212,7 +212,7 @@ KERNELS = tuple(
         ),
         (
             "a generator handed on, and an else",
-            defined(
+            define_tile_kernel(
                 "",
                 "def halves(a):",
                 "    yield from ((a, a + 64), (a + 64, a + 128))",
@@ -225,7 +225,7 @@ KERNELS = tuple(
         ),
         (
             "errors caught and raised again",
-            defined(
+            define_tile_kernel(
                 "",
                 "def checked(a):",
                 "    try:",
@@ -243,7 +243,7 @@ KERNELS = tuple(
         ),
         (
             "classes that inherit",
-            defined(
+            define_tile_kernel(
                 INHERITED,
                 "for a in Late(256):",
                 "    block(a, a + Late.size, 0, 2048)",
@@ -251,7 +251,7 @@ KERNELS = tuple(
         ),
         (
             "a queue, names in order and operators",
-            defined(
+            define_tile_kernel(
                 ORDERED,
                 "todo = deque(Half)",
                 "while todo:",
@@ -266,7 +266,7 @@ KERNELS = tuple(
         ),
         (
             "a dataclass whose annotations are texts",
-            defined(
+            define_tile_kernel(
                 FROZEN,
                 "for span in (Span(0), Span(128, size=64), Span(192, 64)):",
                 "    block(span.first, span.end, 0, 2048)",
@@ -275,7 +275,7 @@ KERNELS = tuple(
         ),
         (
             "a function that is decorated",
-            defined(
+            define_tile_kernel(
                 WRAPPED,
                 "@twice",
                 "def rows(a, b):",
@@ -287,7 +287,7 @@ KERNELS = tuple(
         ),
         (
             "a generic function",
-            defined(
+            define_tile_kernel(
                 GENERIC,
                 "for part in halves((0, 128)):",
                 "    for a in part:",
@@ -302,7 +302,7 @@ KERNELS = tuple(
         ),
         (
             "sizes reckoned with NumPy",
-            defined(
+            define_tile_kernel(
                 "",
                 "import numpy as np",
                 "ends = np.cumsum([int(np.exp2(np.log2(128)))] * 2)",

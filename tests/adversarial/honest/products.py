@@ -32,7 +32,7 @@ LAST_COPY = "            nisa.tensor_copy(dst=out_tile, src=acc)\n"
 OUT_TILE = "            out_tile = nl.ndarray((TILE_M, TILE_N), dtype=out.dtype, buffer=nl.sbuf)\n"
 
 
-def added(order: str) -> str:
+def add_blocks(order: str) -> str:
     """Each block's product added up on chip, in this order of blocks."""
     return edit(
         "matmul",
@@ -48,7 +48,7 @@ def added(order: str) -> str:
     )
 
 
-def turned() -> str:
+def transpose_product() -> str:
     """The product computed as that of the transposed matrices, and turned back."""
     kernel = edit("matmul")
     start, end = kernel.index(ACC), kernel.index(OUT_TILE)
@@ -78,12 +78,14 @@ SQUARES = (
 )
 
 KERNELS = (
-    Honest("each block's product added on chip", "matmul", added("range(k // TILE_K)")),
-    Honest("blocks added backwards", "matmul", added("reversed(range(k // TILE_K))")),
+    Honest("each block's product added on chip", "matmul", add_blocks("range(k // TILE_K)")),
+    Honest("blocks added backwards", "matmul", add_blocks("reversed(range(k // TILE_K))")),
     Honest(
-        "blocks added even ones first", "matmul", added("sorted(range(k // TILE_K), key=lambda i: i % 2)")
+        "blocks added even ones first",
+        "matmul",
+        add_blocks("sorted(range(k // TILE_K), key=lambda i: i % 2)"),
     ),
-    Honest("computed transposed and turned back", "matmul", turned()),
+    Honest("computed transposed and turned back", "matmul", transpose_product()),
     Honest("narrow columns", "matmul", edit("matmul", ("TILE_N = 512", "TILE_N = 128"))),
     Honest("short contractions", "matmul", edit("matmul", ("TILE_K = 128", "TILE_K = 64"))),
     Honest("few rows", "matmul", edit("matmul", ("TILE_M = 128", "TILE_M = 32"))),

@@ -16,17 +16,24 @@ from agent_core.providers.addresses import LOOPBACK_ONLY, RealRequestForbidden, 
 from agent_core.providers.completion import CompletionRequest, PromptPart, Tokens
 from agent_core.providers.failures import CallError, FailureKind
 from agent_core.providers.registry import EndpointSettings, UnknownEndpoint
-from tests.agent_core.providers.asking import (
+from tests.agent_core.providers.provider_calls import (
     ENDPOINTS,
     KEY,
     REQUEST,
     SENTENCE,
-    answered,
-    asked,
+    ask_for_answer,
+    ask_for_failure,
+    ask_once,
     endpoint,
-    failed,
 )
-from tests.support.llm_server import LlmServer, Refuse, Reply, by_digest, digest_of_request, faulty
+from tests.support.llm_server import (
+    LlmServer,
+    Refuse,
+    Reply,
+    by_digest,
+    digest_of_request,
+    fail_first_deliveries,
+)
 
 OPENAI = ("openai", "local")
 
@@ -34,7 +41,9 @@ OPENAI = ("openai", "local")
 @pytest.mark.parametrize("name", ENDPOINTS)
 async def test_an_answer_comes_whole(name):
     text = "def kernel():\n    return 'ü' + \"\\n\"\n" * 50
-    answer = await answered(name, lambda _: Reply(text=text, input=90, cached=40, output=12, model="m-2026"))
+    answer = await ask_for_answer(
+        name, lambda _: Reply(text=text, input=90, cached=40, output=12, model="m-2026")
+    )
     assert answer.text == text
     assert answer.model == "m-2026"
     assert answer.tokens == Tokens(input=90, cached=40, output=12)
@@ -44,26 +53,26 @@ async def test_an_answer_comes_whole(name):
 
 @pytest.mark.parametrize("name", ENDPOINTS)
 async def test_tokens_of_the_input_include_both_those_read_from_a_cache_and_those_written_to_one(name):
-    answer = await answered(name, lambda _: Reply(input=100, cached=30, written=50, output=5))
+    answer = await ask_for_answer(name, lambda _: Reply(input=100, cached=30, written=50, output=5))
     assert answer.tokens == Tokens(input=100, cached=30, written=50, output=5)
 
 
 @pytest.mark.parametrize("name", ENDPOINTS)
 async def test_an_answer_without_text_is_an_empty_answer(name):
-    answer = await answered(name, lambda _: Reply(text=""))
+    answer = await ask_for_answer(name, lambda _: Reply(text=""))
     assert answer.text == ""
 
 
 @pytest.mark.parametrize("name", ENDPOINTS)
 async def test_an_answer_may_also_stop_at_a_word(name):
     stop = "stop_sequence" if name == "anthropic" else "stop"
-    answer = await answered(name, lambda _: Reply(stop=stop))
+    answer = await ask_for_answer(name, lambda _: Reply(stop=stop))
     assert answer.stop_reason == stop
 
 
 async def test_what_anthropic_is_sent():
     request = REQUEST.model_copy(update={"effort": "high"})
-    _, _, server = await asked("anthropic", lambda _: Reply(), request=request)
+    _, _, server = await ask_once("anthropic", lambda _: Reply(), request=request)
     (came,) = server.asked
     assert came.body == {
         "model": "test-model",
@@ -83,7 +92,7 @@ async def test_what_anthropic_is_sent():
 async def test_of_more_than_four_breakpoints_the_last_four_are_set():
     parts = tuple(PromptPart(text=f"part {i}", cached=True) for i in range(5))
     request = CompletionRequest(model="m", guide=parts[:3], case=parts[3:], max_output_tokens=5)
-    _, _, server = await asked("anthropic", lambda _: Reply(), request=request)
+    _, _, server = await ask_once("anthropic", lambda _: Reply(), request=request)
     (came,) = server.asked
     blocks = [*came.body["system"], *came.body["messages"][0]["content"]]
     assert ["cache_control" in block for block in blocks] == [False, True, True, True, True]
@@ -93,7 +102,7 @@ async def test_empty_parts_are_not_sent():
     parts = (PromptPart(text="\n", cached=True), PromptPart(text="a"))
     request = CompletionRequest(model="m", guide=(PromptPart(text=""),), case=parts, max_output_tokens=5)
     for name in ENDPOINTS:
-        _, _, server = await asked(name, lambda _: Reply(), request=request)
+        _, _, server = await ask_once(name, lambda _: Reply(), request=request)
         assert server.asked[0].guide == ""
         assert server.asked[0].case == "a"
 
@@ -101,7 +110,7 @@ async def test_empty_parts_are_not_sent():
 @pytest.mark.parametrize("name", OPENAI)
 async def test_what_a_server_of_chat_completions_is_sent(name):
     request = REQUEST.model_copy(update={"effort": "low"})
-    _, _, server = await asked(name, lambda _: Reply(), request=request)
+    _, _, server = await ask_once(name, lambda _: Reply(), request=request)
     (came,) = server.asked
     assert came.body == {
         "model": "test-model",
@@ -126,7 +135,7 @@ def test_the_vendor_is_told_the_bound_in_its_own_word():
 async def test_the_same_question_has_the_same_digest_at_all_servers():
     wanted = digest_of_request(REQUEST)
     for name in ENDPOINTS:
-        answer = await answered(name, by_digest({wanted: Reply(text="found")}))
+        answer = await ask_for_answer(name, by_digest({wanted: Reply(text="found")}))
         assert answer.text == "found"
 
 
@@ -158,7 +167,9 @@ async def test_a_server_that_takes_the_other_word_for_the_bound_is_asked_in_that
 async def test_effort_is_left_out_where_it_is_not_taken(name, field, message):
     request = REQUEST.model_copy(update={"effort": "high"})
     refusal = Refuse(400, "invalid_request_error", message)
-    _, _, server = await asked(name, lambda came: refusal if field in came.body else Reply(), request=request)
+    _, _, server = await ask_once(
+        name, lambda came: refusal if field in came.body else Reply(), request=request
+    )
     assert [field in came.body for came in server.asked] == [True, False]
 
 
@@ -166,7 +177,7 @@ async def test_effort_is_left_out_where_it_is_not_taken(name, field, message):
 async def test_a_server_that_takes_nothing_is_not_asked_for_ever(name):
     message = "max_tokens, max_completion_tokens, output_config, reasoning_effort: not supported"
     request = REQUEST.model_copy(update={"effort": "high"})
-    outcome, _, server = await asked(
+    outcome, _, server = await ask_once(
         name, lambda _: Refuse(400, "invalid_request_error", message), request=request
     )
     assert outcome.kind is FailureKind.INVALID
@@ -177,7 +188,7 @@ async def test_a_server_that_takes_nothing_is_not_asked_for_ever(name):
 @pytest.mark.parametrize("name", ENDPOINTS)
 async def test_a_bound_that_is_too_high_is_no_reason_to_leave_it_out(name):
     message = "max_tokens: 1000 > 500, which is the maximum allowed number of output tokens for this model"
-    outcome, _, server = await asked(name, lambda _: Refuse(400, "invalid_request_error", message))
+    outcome, _, server = await ask_once(name, lambda _: Refuse(400, "invalid_request_error", message))
     assert outcome.kind is FailureKind.INVALID
     assert len(server.asked) == 1
 
@@ -192,7 +203,7 @@ async def test_limits_are_observed_with_answers_and_with_refusals(name, said):
         "x-ratelimit-reset-tokens": "1m30s",
     }
     said = type(said)(**{**vars(said), "headers": headers})
-    _, limits, _ = await asked(name, lambda _: said)
+    _, limits, _ = await ask_once(name, lambda _: said)
     (seen,) = limits
     assert (seen.requests, seen.requests_limit) == (7, 50)
     assert (seen.tokens, seen.tokens_reset_seconds) == (900, 90)
@@ -200,7 +211,7 @@ async def test_limits_are_observed_with_answers_and_with_refusals(name, said):
 
 @pytest.mark.parametrize("name", ENDPOINTS)
 async def test_nothing_is_observed_where_nothing_is_said(name):
-    _, limits, _ = await asked(name, lambda _: Reply())
+    _, limits, _ = await ask_once(name, lambda _: Reply())
     assert limits == []
 
 
@@ -219,13 +230,13 @@ async def test_nothing_is_observed_where_nothing_is_said(name):
     ],
 )
 async def test_when_to_come_back_is_told_as_it_was_said(name, headers, seconds):
-    failure = await failed(name, lambda _: Refuse(429, "rate_limit_error", headers=headers))
+    failure = await ask_for_failure(name, lambda _: Refuse(429, "rate_limit_error", headers=headers))
     assert failure.retry_after_seconds == seconds
 
 
 @pytest.mark.parametrize("name", ENDPOINTS)
 async def test_faults_by_delivery_end_in_an_answer(name):
-    script = faulty(lambda _: Reply(text="at last"), Refuse(529), Reply(ending="cut"))
+    script = fail_first_deliveries(lambda _: Reply(text="at last"), Refuse(529), Reply(ending="cut"))
     with LlmServer(script) as server:
         async with endpoint(name, server) as provider:
             for _ in range(2):
@@ -279,7 +290,7 @@ async def test_a_whole_answer_that_is_no_json_is_a_failure():
 
 
 async def test_a_connection_that_is_cut_is_no_reason_to_stop_streaming():
-    script = faulty(lambda _: Reply(), Reply(ending="cut"))
+    script = fail_first_deliveries(lambda _: Reply(), Reply(ending="cut"))
     with LlmServer(script) as server:
         async with endpoint("local", server) as provider:
             with pytest.raises(CallError):

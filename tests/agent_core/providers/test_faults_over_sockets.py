@@ -13,7 +13,15 @@ import pytest
 
 from agent_core.providers.completion import PromptPart, Tokens
 from agent_core.providers.failures import FailureKind as Kind
-from tests.agent_core.providers.asking import ENDPOINTS, KEY, REQUEST, SENTENCE, asked, endpoint, failed
+from tests.agent_core.providers.provider_calls import (
+    ENDPOINTS,
+    KEY,
+    REQUEST,
+    SENTENCE,
+    ask_for_failure,
+    ask_once,
+    endpoint,
+)
 from tests.support.llm_server import Hang, LlmServer, Refuse, Reply, Said
 
 SPENT = "You have reached your specified API usage limits. You will regain access on 2026-12-01."
@@ -102,7 +110,7 @@ CASES = [(endpoint, fault) for fault, row in ROWS.items() for endpoint in row.en
 @pytest.mark.parametrize(("name", "fault"), CASES)
 async def test_a_fault_is_a_failure_of_its_kind(name, fault):
     row = ROWS[fault]
-    failure, _, server = await asked(name, lambda _: row.said)
+    failure, _, server = await ask_once(name, lambda _: row.said)
     assert failure.kind is row.kind
     assert failure.may_cost is row.may_cost
     assert row.status in {None, failure.status}
@@ -115,7 +123,7 @@ async def test_a_fault_is_a_failure_of_its_kind(name, fault):
 @pytest.mark.parametrize("name", ENDPOINTS)
 async def test_an_answer_that_is_no_use_says_what_it_was_counted_at(name):
     stop = "max_tokens" if name == "anthropic" else "length"
-    failure = await failed(name, lambda _: Reply(stop=stop, input=100, cached=60, output=7))
+    failure = await ask_for_failure(name, lambda _: Reply(stop=stop, input=100, cached=60, output=7))
     assert failure.tokens == Tokens(input=100, cached=60, output=7)
     assert not failure.may_cost
 
@@ -134,7 +142,7 @@ async def test_a_server_that_is_not_there_costs_nothing(name):
 
 @pytest.mark.parametrize("name", ENDPOINTS)
 async def test_silence_is_a_failure_before_the_deadline(name):
-    failure = await failed(name, lambda _: Hang(), silence_seconds=0.05)
+    failure = await ask_for_failure(name, lambda _: Hang(), silence_seconds=0.05)
     assert failure.kind is Kind.TRANSPORT
     assert failure.may_cost
     assert "silent for 0.05 s" in failure.message
@@ -142,7 +150,7 @@ async def test_silence_is_a_failure_before_the_deadline(name):
 
 @pytest.mark.parametrize("name", ENDPOINTS)
 async def test_silence_within_an_answer_is_a_failure_too(name):
-    failure = await failed(name, lambda _: Reply(pause_seconds=30), silence_seconds=0.05)
+    failure = await ask_for_failure(name, lambda _: Reply(pause_seconds=30), silence_seconds=0.05)
     assert failure.kind is Kind.TRANSPORT
     assert failure.may_cost
 
@@ -150,7 +158,7 @@ async def test_silence_within_an_answer_is_a_failure_too(name):
 @pytest.mark.parametrize("name", ENDPOINTS)
 @pytest.mark.parametrize("said", [Hang(), Reply(pause_seconds=0.2, text="x" * 64)])
 async def test_slow_bytes_do_not_outlast_the_deadline(name, said):
-    failure = await failed(name, lambda _: said, deadline=0.1)
+    failure = await ask_for_failure(name, lambda _: said, deadline=0.1)
     assert failure.kind is Kind.TRANSPORT
     assert failure.may_cost
     assert "no whole answer in 0.1 s" in failure.message
@@ -159,7 +167,7 @@ async def test_slow_bytes_do_not_outlast_the_deadline(name, said):
 @pytest.mark.parametrize("name", ENDPOINTS)
 async def test_an_endless_answer_is_broken_off(name, monkeypatch):
     monkeypatch.setattr("agent_core.providers.http_provider.MOST_BYTES", 10_000)
-    failure = await failed(name, lambda _: Reply(text="x" * 20_000))
+    failure = await ask_for_failure(name, lambda _: Reply(text="x" * 20_000))
     assert failure.kind is Kind.SERVER
     assert "more than 10000 bytes" in failure.message
 
@@ -167,14 +175,14 @@ async def test_an_endless_answer_is_broken_off(name, monkeypatch):
 @pytest.mark.parametrize("name", ENDPOINTS)
 async def test_an_endless_refusal_is_broken_off(name, monkeypatch):
     monkeypatch.setattr("agent_core.providers.http_provider.MOST_BYTES", 10_000)
-    failure = await failed(name, lambda _: Refuse(500, message="x" * 20_000))
+    failure = await ask_for_failure(name, lambda _: Refuse(500, message="x" * 20_000))
     assert failure.kind in {Kind.SERVER, Kind.TRANSPORT}
 
 
 @pytest.mark.parametrize("name", ENDPOINTS)
 async def test_a_server_that_repeats_key_and_prompt_is_not_quoted(name):
     said = f"cannot parse {SENTENCE!r} of {REQUEST.case[0].text}, Bearer {KEY}, x-api-key: {KEY} at line 1"
-    failure = await failed(name, lambda _: Refuse(400, GENERAL, said))
+    failure = await ask_for_failure(name, lambda _: Refuse(400, GENERAL, said))
     assert "cannot parse" in failure.message
     assert "at line 1" in failure.message
     for secret in (KEY, SENTENCE, "partition dimension", "kernel of today", "nki.language"):
@@ -195,7 +203,7 @@ async def test_a_cancelled_question_is_cancelled(name):
 
 @pytest.mark.parametrize("name", ENDPOINTS)
 async def test_the_prompt_of_a_model_that_refuses_stays_out_of_the_message(name):
-    failure = await failed(name, lambda _: Reply(refusal=f"I will not work on: {SENTENCE}"))
+    failure = await ask_for_failure(name, lambda _: Reply(refusal=f"I will not work on: {SENTENCE}"))
     assert failure.kind is Kind.REFUSED
     assert "I will not work on: [prompt]" in failure.message
 
@@ -203,5 +211,5 @@ async def test_the_prompt_of_a_model_that_refuses_stays_out_of_the_message(name)
 @pytest.mark.parametrize("name", ENDPOINTS)
 async def test_letters_that_no_wire_can_carry_are_a_failure_not_a_crash(name):
     broken = REQUEST.model_copy(update={"case": (PromptPart(text="half a letter: \ud83d"),)})
-    failure = await failed(name, lambda _: Reply(), request=broken)
+    failure = await ask_for_failure(name, lambda _: Reply(), request=broken)
     assert failure.kind in {Kind.INVALID, Kind.SERVER, Kind.TRANSPORT}

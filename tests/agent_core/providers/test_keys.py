@@ -24,7 +24,7 @@ from agent_core.providers.registry import EndpointSettings
 KEY = "sk-ant-api03-abcdefghijklmnop"
 
 
-def written(path: Path, text: str = KEY, mode: int = 0o600) -> Path:
+def write_key(path: Path, text: str = KEY, mode: int = 0o600) -> Path:
     path.write_text(text)
     path.chmod(mode)
     return path
@@ -45,7 +45,7 @@ def test_an_empty_variable_is_none(value):
 
 
 def test_a_key_comes_from_a_credential(tmp_path):
-    written(tmp_path / credential_name("openai"), f"{KEY}\n", 0o440)
+    write_key(tmp_path / credential_name("openai"), f"{KEY}\n", 0o440)
     found = find_key("openai", {"CREDENTIALS_DIRECTORY": str(tmp_path), "OPENAI_API_KEY": "other-key"})
     assert found == Secret(KEY)
     assert find_key("local", {"CREDENTIALS_DIRECTORY": str(tmp_path)}) is None
@@ -53,20 +53,20 @@ def test_a_key_comes_from_a_credential(tmp_path):
 
 @pytest.mark.parametrize("mode", [0o600, 0o400])
 def test_a_key_comes_from_a_file_that_only_its_owner_can_read(tmp_path, mode):
-    file = written(tmp_path / "key", f"{KEY}\n", mode)
+    file = write_key(tmp_path / "key", f"{KEY}\n", mode)
     assert find_key("openai", {"OPENAI_API_KEY": "other-key"}, file) == Secret(KEY)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o777, 0o700, 0o620])
 def test_a_file_that_others_may_use_is_refused(tmp_path, mode):
-    file = written(tmp_path / "key", mode=mode)
+    file = write_key(tmp_path / "key", mode=mode)
     with pytest.raises(KeyFault, match=rf"mode {mode:04o}.*chmod 600 {file}") as caught:
         find_key("openai", {}, file)
     assert KEY not in str(caught.value)
 
 
 def test_a_file_of_somebody_else_is_refused(tmp_path, monkeypatch):
-    file = written(tmp_path / "key")
+    file = write_key(tmp_path / "key")
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(KeyFault, match="must be ours"):
         find_key("openai", {}, file)
@@ -76,7 +76,7 @@ def test_only_a_regular_file_is_read(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe, 0o600)
     link = tmp_path / "link"
-    link.symlink_to(written(tmp_path / "key"))
+    link.symlink_to(write_key(tmp_path / "key"))
     folder = tmp_path / "folder"
     folder.mkdir(mode=0o700)
     for path, why in (

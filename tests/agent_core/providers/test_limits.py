@@ -183,7 +183,7 @@ async def visit(
         await leave.wait()
 
 
-async def settled() -> None:
+async def wait_for_tasks() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -193,7 +193,7 @@ async def test_turns_come_in_the_order_of_asking():
     events = [asyncio.Event() for _ in range(4)]
     visits = [asyncio.create_task(visit(limiter, str(i), log, e)) for i, e in enumerate(events)]
     for i, event in enumerate(events):
-        await settled()
+        await wait_for_tasks()
         assert log == [str(j) for j in range(i + 1)]
         event.set()
     await asyncio.gather(*visits)
@@ -212,7 +212,7 @@ async def test_a_wait_that_is_known_to_be_too_long_is_refused_at_once():
 async def test_a_wait_for_somebody_who_does_not_leave_ends_too():
     limiter, log, stay = RateLimiter(1), [], asyncio.Event()
     first = asyncio.create_task(visit(limiter, "first", log, stay))
-    await settled()
+    await wait_for_tasks()
     with pytest.raises(TurnTimeout):
         async with limiter.take_turn(1, wait_seconds=0.01):
             pytest.fail("somebody is inside")
@@ -229,7 +229,7 @@ async def test_news_wake_who_waits():
     leave.set()
     limiter.observe(RateLimits(requests=0, requests_limit=1, requests_reset_seconds=50))
     waiting = asyncio.create_task(visit(limiter, "in", log, leave))
-    await settled()
+    await wait_for_tasks()
     assert log == []
     clock.now += 50
     limiter.record_answer()
@@ -244,7 +244,7 @@ async def test_a_turn_is_given_back_when_its_question_fails_or_is_cancelled():
             raise KeyError
     inside = asyncio.create_task(visit(limiter, "a", [], asyncio.Event()))
     waits = asyncio.create_task(visit(limiter, "b", [], asyncio.Event()))
-    await settled()
+    await wait_for_tasks()
     for task in (waits, inside):
         task.cancel()
     await asyncio.gather(inside, waits, return_exceptions=True)

@@ -18,7 +18,7 @@ def question(text: str) -> CompletionRequest:
     return CompletionRequest(model="m", guide=(), case=(PromptPart(text=text),), max_output_tokens=10)
 
 
-async def said(provider: ScriptedProvider, text: str) -> Completion | Failure:
+async def ask_provider(provider: ScriptedProvider, text: str) -> Completion | Failure:
     try:
         return await provider.complete(question(text), deadline_seconds=1, observe=lambda _: None)
     except CallError as error:
@@ -27,7 +27,7 @@ async def said(provider: ScriptedProvider, text: str) -> Completion | Failure:
 
 async def test_answers_are_found_by_the_digest_of_the_question():
     provider = ScriptedProvider({digest_of_question(question("a")): "an answer"})
-    answer = await said(provider, "a")
+    answer = await ask_provider(provider, "a")
     assert isinstance(answer, Completion)
     assert answer.text == "an answer"
     assert answer.tokens.input > 0
@@ -35,15 +35,15 @@ async def test_answers_are_found_by_the_digest_of_the_question():
 
 
 async def test_an_unknown_question_is_a_failure_not_an_answer():
-    failure = await said(ScriptedProvider({}), "a")
+    failure = await ask_provider(ScriptedProvider({}), "a")
     assert failure == Failure(kind=FailureKind.INVALID, message="no such question in the script")
 
 
 async def test_answers_may_be_a_function_of_the_question():
     whole = Completion(text="t", model="other", stop_reason="stop", tokens=Tokens(input=3, output=1))
     provider = ScriptedProvider(lambda request: whole if request.case[0].text == "a" else CUT)
-    assert await said(provider, "a") == whole
-    assert await said(provider, "b") == CUT
+    assert await ask_provider(provider, "a") == whole
+    assert await ask_provider(provider, "b") == CUT
 
 
 async def test_any_change_of_a_question_is_another_question():
@@ -54,9 +54,9 @@ async def test_any_change_of_a_question_is_another_question():
 async def test_faults_come_with_the_first_deliveries_of_each_question():
     provider = ScriptedProvider(lambda _: "yes", faults=fail_first(OVERLOADED, CUT))
     for text in ("a", "b"):
-        assert await said(provider, text) == OVERLOADED
-        assert await said(provider, text) == CUT
-        assert isinstance(await said(provider, text), Completion)
+        assert await ask_provider(provider, text) == OVERLOADED
+        assert await ask_provider(provider, text) == CUT
+        assert isinstance(await ask_provider(provider, text), Completion)
     assert provider.count_deliveries(question("a")) == 3
     assert len(provider.asked) == 6
 
@@ -66,8 +66,8 @@ async def test_a_share_of_the_questions_fails_once_whoever_asks():
 
     async def failing() -> list[str]:
         provider = ScriptedProvider(lambda _: "yes", faults=fail_share(1 / 3, OVERLOADED, CUT))
-        found = [(text, await said(provider, text)) for text in texts]
-        again = [await said(provider, text) for text, _ in found]
+        found = [(text, await ask_provider(provider, text)) for text in texts]
+        again = [await ask_provider(provider, text) for text, _ in found]
         assert all(isinstance(answer, Completion) for answer in again)
         assert {f.kind for _, f in found if isinstance(f, Failure)} == {OVERLOADED.kind, CUT.kind}
         return [text for text, outcome in found if isinstance(outcome, Failure)]
@@ -93,6 +93,8 @@ async def test_limits_are_observed_also_with_a_fault():
 async def test_what_is_said_does_not_depend_on_the_order_of_questions(order):
     provider = ScriptedProvider(lambda request: request.case[0].text.upper(), faults=fail_share(0.5, CUT))
     texts = [f"q{i}" for i in range(20)][::order]
-    outcomes = dict(zip(texts, await asyncio.gather(*(said(provider, t) for t in texts)), strict=True))
+    outcomes = dict(
+        zip(texts, await asyncio.gather(*(ask_provider(provider, t) for t in texts)), strict=True)
+    )
     alone = ScriptedProvider(lambda request: request.case[0].text.upper(), faults=fail_share(0.5, CUT))
-    assert outcomes == {text: await said(alone, text) for text in texts}
+    assert outcomes == {text: await ask_provider(alone, text) for text in texts}

@@ -10,7 +10,7 @@ from agent_core.roles import KernelAnswer, RoleError
 from agent_core.roles.llm import LlmRoles
 from agent_core.roles.llm.blocks import parse_blocks
 from state.model import ErrorInfo, Plan, Prediction
-from tests.support.asking import PLAN, PROBLEM, Answers, Blobs, block
+from tests.support.role_requests import PLAN, PROBLEM, Answers, Blobs, fenced_block
 
 KERNEL = PROBLEM.kernel
 CHANGED = KERNEL.replace("TILE_N = 512", "TILE_N = 256")
@@ -19,12 +19,12 @@ EDIT = f"<<<<<<< find\n{LINE}\n=======\nTILE_N = 256\n>>>>>>> replace"
 FULL = ErrorInfo(code="sbuf_full", message="the tiles need 300000 bytes", line=13, hint="smaller tiles")
 
 
-async def made(*answers: str, **changes: object) -> tuple[KernelAnswer, Answers]:
+async def make_kernel(*answers: str, **changes: object) -> tuple[KernelAnswer, Answers]:
     held, ask = Blobs(), Answers(answers)
     return await LlmRoles("local", ask).implement(held.implement_request(**changes), held.read), ask
 
 
-async def refused(*answers: str, **changes: object) -> tuple[ErrorInfo, Answers]:
+async def expect_refusal(*answers: str, **changes: object) -> tuple[ErrorInfo, Answers]:
     held, ask = Blobs(), Answers(answers)
     with pytest.raises(RoleError) as raised:
         await LlmRoles("local", ask).implement(held.implement_request(**changes), held.read)
@@ -35,41 +35,45 @@ async def refused(*answers: str, **changes: object) -> tuple[ErrorInfo, Answers]
 
 
 async def test_a_whole_kernel_is_taken_as_it_is():
-    answer, ask = await made("Smaller tiles.\n" + block(CHANGED, "python"))
+    answer, ask = await make_kernel("Smaller tiles.\n" + fenced_block(CHANGED, "python"))
     assert answer.source == CHANGED + "\n"
     assert answer.note == "Smaller tiles."
     assert [role for role, _ in ask.asked] == ["executor"]
 
 
 async def test_edits_are_made_to_the_kernel_that_was_shown():
-    answer, _ = await made(block(EDIT, "edits"))
+    answer, _ = await make_kernel(fenced_block(EDIT, "edits"))
     assert answer.source == KERNEL.replace(LINE, "TILE_N = 256")
     assert answer.note == "load w once"  # the plan's title, where the answer has no words
 
 
 async def test_edits_are_made_one_after_the_other():
     more = "<<<<<<< find\nTILE_N = 256\n=======\nTILE_N = 128\nTILE_L = 1\n>>>>>>> replace"
-    answer, _ = await made(block(f"{EDIT}\n\n{more}", "edits"))
+    answer, _ = await make_kernel(fenced_block(f"{EDIT}\n\n{more}", "edits"))
     assert "TILE_N = 128\nTILE_L = 1\n" in answer.source
 
 
 async def test_lines_can_be_taken_out():
     gone = f"<<<<<<< find\n{LINE}\n=======\n>>>>>>> replace"
-    answer, _ = await made(block(gone, "edits"))
+    answer, _ = await make_kernel(fenced_block(gone, "edits"))
     assert answer.source == KERNEL.replace(LINE + "\n", "")
 
 
 async def test_the_last_block_that_is_a_kernel_counts_not_what_is_behind_it():
-    sketch = block(KERNEL.replace("512", "64"), "python")
-    behind = block("{'found': True}", "json") + block("pip install nki", "sh") + block("x = (", "python")
-    answer, ask = await made(sketch + block(CHANGED, "python") + behind)
+    sketch = fenced_block(KERNEL.replace("512", "64"), "python")
+    behind = (
+        fenced_block("{'found': True}", "json")
+        + fenced_block("pip install nki", "sh")
+        + fenced_block("x = (", "python")
+    )
+    answer, ask = await make_kernel(sketch + fenced_block(CHANGED, "python") + behind)
     assert answer.source == CHANGED + "\n"
     assert len(ask.asked) == 1
 
 
 async def test_a_fence_within_a_longer_fence_is_part_of_the_kernel():
     inner = CHANGED.replace('"""out', '"""\n```\nout', 1)
-    answer, _ = await made(f"````python\n{inner}\n````")
+    answer, _ = await make_kernel(f"````python\n{inner}\n````")
     assert answer.source == inner + "\n"
 
 
@@ -77,36 +81,40 @@ async def test_a_fence_within_a_longer_fence_is_part_of_the_kernel():
     ("answer", "code", "words"),
     [
         ("Here it is.", "no_block", "no fenced block"),
-        (block("def rmsnorm_matmul(x, w:", "python"), "not_python", "line 1"),
-        (block("x = 1", "python"), "no_kernel", "does not define `rmsnorm_matmul`"),
-        (block("def other(x):\n    return x", "python"), "no_kernel", "`rmsnorm_matmul`"),
-        (block(KERNEL, "python"), "nothing_changed", "the one that you were given"),
-        (block("a = '" + "x" * 300_000 + "'", "python"), "too_long", "at most 262144"),
-        (block("(" * 100_000, "python"), "not_python", "too many nested"),
-        (block("x\0 = 1", "python"), "not_python", "null bytes"),
-        (block(EDIT.replace("columns", "rows"), "edits"), "edit_not_found", "edit 1:"),
-        (block(EDIT.replace("TILE_N = 256", "TILE_N = ("), "edits"), "not_python", "line 9"),
-        (block(EDIT.removesuffix(">>>>>>> replace"), "edits"), "bad_edits", "an edit is"),
-        (block("TILE_N = 256", "edits"), "bad_edits", "outside of any edit"),
-        (block("<<<<<<< find\n\n=======\nx\n>>>>>>> replace", "edits"), "bad_edits", "nothing to find"),
+        (fenced_block("def rmsnorm_matmul(x, w:", "python"), "not_python", "line 1"),
+        (fenced_block("x = 1", "python"), "no_kernel", "does not define `rmsnorm_matmul`"),
+        (fenced_block("def other(x):\n    return x", "python"), "no_kernel", "`rmsnorm_matmul`"),
+        (fenced_block(KERNEL, "python"), "nothing_changed", "the one that you were given"),
+        (fenced_block("a = '" + "x" * 300_000 + "'", "python"), "too_long", "at most 262144"),
+        (fenced_block("(" * 100_000, "python"), "not_python", "too many nested"),
+        (fenced_block("x\0 = 1", "python"), "not_python", "null bytes"),
+        (fenced_block(EDIT.replace("columns", "rows"), "edits"), "edit_not_found", "edit 1:"),
+        (fenced_block(EDIT.replace("TILE_N = 256", "TILE_N = ("), "edits"), "not_python", "line 9"),
+        (fenced_block(EDIT.removesuffix(">>>>>>> replace"), "edits"), "bad_edits", "an edit is"),
+        (fenced_block("TILE_N = 256", "edits"), "bad_edits", "outside of any edit"),
         (
-            block(f"<<<<<<< find\n{LINE}\n=======\n{LINE}\n>>>>>>> replace", "edits"),
+            fenced_block("<<<<<<< find\n\n=======\nx\n>>>>>>> replace", "edits"),
+            "bad_edits",
+            "nothing to find",
+        ),
+        (
+            fenced_block(f"<<<<<<< find\n{LINE}\n=======\n{LINE}\n>>>>>>> replace", "edits"),
             "edit_changes_nothing",
             "as it is",
         ),
     ],
 )
 async def test_a_fault_is_told_once_and_a_good_answer_to_that_is_taken(answer, code, words):
-    good, ask = await made(answer, block(CHANGED, "python"))
+    good, ask = await make_kernel(answer, fenced_block(CHANGED, "python"))
     assert good.source == CHANGED + "\n"
     assert words in ask.values()["fault"]
-    found, twice = await refused(answer, answer)
+    found, twice = await expect_refusal(answer, answer)
     assert (found.code, len(twice.asked)) == (code, 2)
     assert len(found.message) <= 1100
 
 
 async def test_an_edit_that_matches_twice_is_refused():
-    held, ask = Blobs(), Answers([block(EDIT, "edits")] * 2)
+    held, ask = Blobs(), Answers([fenced_block(EDIT, "edits")] * 2)
     request = held.implement_request(parent=held.candidate(f"{KERNEL}\n{LINE}\n"))
     with pytest.raises(RoleError, match="edit_not_unique") as raised:
         await LlmRoles("local", ask).implement(request, held.read)
@@ -114,12 +122,12 @@ async def test_an_edit_that_matches_twice_is_refused():
 
 
 async def test_an_edit_must_match_in_every_space():
-    found, _ = await refused(*[block(EDIT.replace("512  #", "512 #"), "edits")] * 2)
+    found, _ = await expect_refusal(*[fenced_block(EDIT.replace("512  #", "512 #"), "edits")] * 2)
     assert found.code == "edit_not_found"
 
 
 async def test_a_faulty_answer_is_shown_again_within_bounds():
-    _, ask = await made("y" * 50_000, block(CHANGED, "python"))
+    _, ask = await make_kernel("y" * 50_000, fenced_block(CHANGED, "python"))
     assert 1000 < len(ask.values()["fault"]) < 8000
 
 
@@ -127,7 +135,7 @@ async def test_a_faulty_answer_is_shown_again_within_bounds():
 
 
 async def test_an_executor_is_told_plan_technique_and_kernel():
-    _, ask = await made(block(CHANGED, "python"))
+    _, ask = await make_kernel(fenced_block(CHANGED, "python"))
     told = ask.values()
     assert "- step 1: move the load of w in front of the loop" in told["plan"]
     assert "- risk: SBUF" in told["plan"]
@@ -138,19 +146,23 @@ async def test_an_executor_is_told_plan_technique_and_kernel():
 async def test_a_technique_that_was_invented_is_told_in_its_inventor_s_words():
     detail = {"steps": ["s"], "invented": {"title": "Pack heads", "description": "Two heads a tile."}}
     plan = Plan(technique="new:pack", site="i", title="t", prediction=Prediction(speedup=1.1), detail=detail)
-    _, ask = await made(block(CHANGED, "python"), plan=plan)
+    _, ask = await make_kernel(fenced_block(CHANGED, "python"), plan=plan)
     assert ask.values()["technique"] == "Pack heads. Two heads a tile."
 
 
 async def test_implementations_of_a_plan_are_told_to_differ():
     keys = [f"r1.b0.p0.k{number}.f0.executor" for number in range(3)]
-    told = [(await made(block(CHANGED, "python"), key=key))[1].values()["variation"] for key in keys]
+    told = [
+        (await make_kernel(fenced_block(CHANGED, "python"), key=key))[1].values()["variation"] for key in keys
+    ]
     assert len(set(told)) == 3
 
 
 async def test_all_plans_of_a_kernel_share_the_prompt_up_to_the_plan():
-    _, first = await made(block(CHANGED, "python"))
-    _, second = await made(block(CHANGED, "python"), plan=PLAN.model_copy(update={"title": "another"}))
+    _, first = await make_kernel(fenced_block(CHANGED, "python"))
+    _, second = await make_kernel(
+        fenced_block(CHANGED, "python"), plan=PLAN.model_copy(update={"title": "another"})
+    )
     assert first.prompt()[:-1] == second.prompt()[:-1]
 
 
@@ -158,8 +170,8 @@ async def test_all_plans_of_a_kernel_share_the_prompt_up_to_the_plan():
 
 
 async def test_a_repairer_is_told_the_error_with_its_line_its_rule_and_the_refused_kernel():
-    said = "The tiles were too wide.\n\n" + block(KERNEL.replace("512", "64"), "python")
-    answer, ask = await made(said, failed=[(CHANGED, FULL)])
+    said = "The tiles were too wide.\n\n" + fenced_block(KERNEL.replace("512", "64"), "python")
+    answer, ask = await make_kernel(said, failed=[(CHANGED, FULL)])
     assert "TILE_N = 64" in answer.source
     assert answer.note == "repair 1 of sbuf_full: The tiles were too wide."
     ((role, told),) = ask.asked
@@ -180,14 +192,14 @@ async def test_a_repairer_is_told_the_error_with_its_line_its_rule_and_the_refus
 async def test_edits_of_a_repair_are_made_to_the_refused_kernel():
     edit = "<<<<<<< find\nTILE_N = 256\n=======\nTILE_N = 128\n>>>>>>> replace"
     refused_one = KERNEL.replace(LINE, "TILE_N = 256")
-    answer, _ = await made(block(edit, "edits"), failed=[(refused_one, FULL)])
+    answer, _ = await make_kernel(fenced_block(edit, "edits"), failed=[(refused_one, FULL)])
     assert answer.source == KERNEL.replace(LINE, "TILE_N = 128")
 
 
 async def test_what_was_tried_is_told_as_changes_with_their_errors():
     other = ErrorInfo(code="psum_full", message="nine banks")
-    _, ask = await made(
-        block(KERNEL.replace("512", "64"), "python"),
+    _, ask = await make_kernel(
+        fenced_block(KERNEL.replace("512", "64"), "python"),
         failed=[(CHANGED, FULL), (CHANGED.replace("256", "300"), other)],
     )
     tries = ask.values()["tries"]
@@ -197,10 +209,10 @@ async def test_what_was_tried_is_told_as_changes_with_their_errors():
 
 
 async def test_a_repair_that_gives_the_same_kernel_back_is_told_so():
-    found, _ = await refused(*[block(CHANGED, "python")] * 2, failed=[(CHANGED, FULL)])
+    found, _ = await expect_refusal(*[fenced_block(CHANGED, "python")] * 2, failed=[(CHANGED, FULL)])
     assert found.code == "nothing_changed"
 
 
 async def test_a_kernel_that_is_no_python_can_be_repaired():
-    answer, _ = await made(block(KERNEL, "python"), failed=[("def rmsnorm_matmul(", FULL)])
+    answer, _ = await make_kernel(fenced_block(KERNEL, "python"), failed=[("def rmsnorm_matmul(", FULL)])
     assert ast.parse(answer.source)

@@ -36,7 +36,7 @@ def values(old: int, weak: int) -> dict[str, str | PromptItems]:
     }
 
 
-def left(found: Mapping[str, str], name: str) -> list[int]:
+def find_remaining_numbers(found: Mapping[str, str], name: str) -> list[int]:
     return [int(number) for number in re.findall(rf"^{name} (\d+)", found[name], re.MULTILINE)]
 
 
@@ -53,7 +53,9 @@ def test_what_fits_is_whole():
 def test_pieces_go_step_by_step_the_last_first_unless_ranks_say_otherwise():
     whole = sum(map(len, fit_values(values(6, 5), ORDER, room(10_000)).values()))
     kept = [fit_values(values(6, 5), ORDER, room(whole - gone)) for gone in (0, 60, 280, 400, 520)]
-    assert [(left(found, "old"), left(found, "weak")) for found in kept] == [
+    assert [
+        (find_remaining_numbers(found, "old"), find_remaining_numbers(found, "weak")) for found in kept
+    ] == [
         ([0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4]),
         ([0, 1, 2, 3], [0, 1, 2, 3, 4]),
         ([0, 1], [0, 1, 3]),

@@ -8,7 +8,15 @@ from agent_core.roles import RoleError
 from agent_core.roles.llm import LlmRoles
 from agent_core.roles.mechanical import reflection_of
 from state.model import Experience, PredictionGrade, Verdict
-from tests.support.asking import PROBLEM, Answers, Blobs, block, profile, timing, verdict
+from tests.support.role_requests import (
+    PROBLEM,
+    Answers,
+    Blobs,
+    benchmark_of,
+    evaluation_of,
+    fenced_block,
+    write_profile,
+)
 
 FAST = PROBLEM.kernel.replace("TILE_N = 512", "TILE_N = 256")
 FOUND = {
@@ -21,14 +29,14 @@ FOUND = {
 }
 
 
-async def summarized(*answers: str, **changes: object) -> tuple[Experience | None, Answers]:
+async def summarize_attempt(*answers: str, **changes: object) -> tuple[Experience | None, Answers]:
     held, ask = Blobs(), Answers(answers)
     answer = await LlmRoles("local", ask).summarize(held.summarize_request(FAST, **changes), held.read)
     return answer.experience, ask
 
 
 async def test_an_experience_has_title_strategy_pseudocode_speed_up_conditions_and_evidence():
-    found, ask = await summarized(block(FOUND))
+    found, ask = await summarize_attempt(fenced_block(FOUND))
     assert found is not None
     assert found.summary == (
         "Load once what every row needs\n"
@@ -48,8 +56,8 @@ async def test_an_experience_has_title_strategy_pseudocode_speed_up_conditions_a
 
 async def test_a_measured_speed_up_is_called_measured():
     held = Blobs()
-    measured = timing(0.8).model_copy(update={"predicted": False, "samples": 5})
-    ask = Answers([block(FOUND)])
+    measured = benchmark_of(0.8).model_copy(update={"predicted": False, "samples": 5})
+    ask = Answers([fenced_block(FOUND)])
     request = held.summarize_request(FAST, measured)
     found = (await LlmRoles("local", ask).summarize(request, held.read)).experience
     assert found is not None
@@ -57,26 +65,26 @@ async def test_a_measured_speed_up_is_called_measured():
 
 
 async def test_no_optimisation_found_makes_no_experience():
-    found, _ = await summarized(block({"found": False}))
+    found, _ = await summarize_attempt(fenced_block({"found": False}))
     assert found is None
 
 
 async def test_half_an_experience_is_told_and_then_an_error():
-    half = block({**FOUND, "after": " "})
-    found, ask = await summarized(half, block(FOUND))
+    half = fenced_block({**FOUND, "after": " "})
+    found, ask = await summarize_attempt(half, fenced_block(FOUND))
     assert found is not None
     assert "after: missing" in ask.values()["fault"]
     with pytest.raises(RoleError, match="unreadable_answer"):
-        await summarized(half, half)
+        await summarize_attempt(half, half)
 
 
 # --- reflector ------------------------------------------------------------------------------------
 
 
 async def test_the_grade_is_arithmetic_and_the_model_says_why():
-    held, ask = Blobs(), Answers([block({"lesson": "The loads of w\nwere hidden already."})])
-    after = profile().replace('"hbm_read_bytes":2359296', '"hbm_read_bytes":1048576')
-    request = held.reflect_request(verdict(profile=held.put(after)))
+    held, ask = Blobs(), Answers([fenced_block({"lesson": "The loads of w\nwere hidden already."})])
+    after = write_profile().replace('"hbm_read_bytes":2359296', '"hbm_read_bytes":1048576')
+    request = held.reflect_request(evaluation_of(profile=held.put(after)))
     note = (await LlmRoles("local", ask).reflect(request, held.read)).reflection
     graded = reflection_of(request)
     assert graded.grade is PredictionGrade.OVERSTATED
@@ -89,8 +97,8 @@ async def test_the_grade_is_arithmetic_and_the_model_says_why():
 
 
 async def test_a_refused_kernel_is_reflected_on_with_its_error():
-    held, ask = Blobs(), Answers([block({"lesson": "Count bytes before hoisting."})])
-    request = held.reflect_request(verdict(Verdict.LINT_ERROR))
+    held, ask = Blobs(), Answers([fenced_block({"lesson": "Count bytes before hoisting."})])
+    request = held.reflect_request(evaluation_of(Verdict.LINT_ERROR))
     note = (await LlmRoles("local", ask).reflect(request, held.read)).reflection
     assert (note.grade, note.lesson) == (PredictionGrade.FAILED, "Count bytes before hoisting.")
     assert "- verdict: lint_error" in ask.values()["outcome"]
@@ -106,8 +114,8 @@ async def test_without_a_verdict_no_model_is_asked():
 
 async def test_a_model_cannot_change_the_grade():
     held = Blobs()
-    ask = Answers([block({"lesson": "x", "grade": "confirmed"}), block({"lesson": "x"})])
-    request = held.reflect_request(verdict())
+    ask = Answers([fenced_block({"lesson": "x", "grade": "confirmed"}), fenced_block({"lesson": "x"})])
+    request = held.reflect_request(evaluation_of())
     note = (await LlmRoles("local", ask).reflect(request, held.read)).reflection
     assert note.grade is PredictionGrade.OVERSTATED
     assert "grade" in ask.values()["fault"]

@@ -13,7 +13,7 @@ import pytest
 
 from state.events import EvaluationCompleted, ExecutionFailed, ExperienceRecorded, KernelProposed
 from state.model import EffectKey, RunConfig, SearchConfig, Verdict
-from tests.support.model import FILES, KERNEL, Habits, Model, ModelProposer, judge
+from tests.support.simulated_model import FILES, KERNEL, Habits, Model, ModelProposer, judge
 from tests.support.world import World
 
 SEEDS = range(10)

@@ -26,25 +26,27 @@ from state.model import (
 )
 from targets.nki.target import read_menu
 from targets.registry import load_target
-from tests.support.asking import PROBLEM, Answers, Blobs, block, plan_reply
-from tests.support.sequences import technique
+from tests.support.learnt_sequences import learnt_technique
+from tests.support.role_requests import PROBLEM, Answers, Blobs, fenced_block, plan_reply
 
 
-async def planned(*answers: str, blobs: Blobs | None = None, **changes: object) -> tuple[Plan, Answers]:
+async def make_plan(*answers: str, blobs: Blobs | None = None, **changes: object) -> tuple[Plan, Answers]:
     held = blobs or Blobs()
     ask = Answers(answers)
     answer = await LlmRoles("local", ask).plan(held.plan_request(**changes), held.read)
     return answer.plan, ask
 
 
-async def refused(*answers: str, blobs: Blobs | None = None, **changes: object) -> tuple[ErrorInfo, Answers]:
+async def expect_refusal(
+    *answers: str, blobs: Blobs | None = None, **changes: object
+) -> tuple[ErrorInfo, Answers]:
     held, ask = blobs or Blobs(), Answers(answers)
     with pytest.raises(RoleError) as raised:
         await LlmRoles("local", ask).plan(held.plan_request(**changes), held.read)
     return raised.value.info, ask
 
 
-def learnt(count: int = 1, **changes: object) -> LearningContext:
+def repeat_learning(count: int = 1, **changes: object) -> LearningContext:
     """Return what a run has learnt, each thing so many times."""
     parent = "r0.b0.p0.k0.f0"
     context = LearningContext(
@@ -96,7 +98,7 @@ def learnt(count: int = 1, **changes: object) -> LearningContext:
 
 
 async def test_a_planner_is_told_problem_kernel_standing_profile_and_memory():
-    told = (await planned(block(plan_reply()), context=learnt()))[1].values()
+    told = (await make_plan(fenced_block(plan_reply()), context=repeat_learning()))[1].values()
     assert "- input w: [256, 1024] float32" in told["problem"]
     assert "relative L2 error of each output below 2e-05" in told["problem"]
     assert "np.matmul(x / rms" in told["reference"]
@@ -116,7 +118,7 @@ async def test_a_profile_shows_the_eighteen_counters_in_an_order_that_is_drawn()
     assert len(counters) == 18
     orders = []
     for draw in (1, 2, 1):
-        told = (await planned(block(plan_reply()), draw=draw))[1].values()["profile"]
+        told = (await make_plan(fenced_block(plan_reply()), draw=draw))[1].values()["profile"]
         shown = [line.split(" = ")[0] for line in told.split("\n") if " = " in line]
         assert sorted(shown) == sorted(counters)
         orders.append(shown)
@@ -124,7 +126,7 @@ async def test_a_profile_shows_the_eighteen_counters_in_an_order_that_is_drawn()
 
 
 async def test_a_profile_shows_lines_of_the_source_and_says_that_it_is_predicted():
-    told = (await planned(block(plan_reply())))[1].values()["profile"]
+    told = (await make_plan(fenced_block(plan_reply())))[1].values()["profile"]
     assert "all of this is predicted" in told
     assert "39.38 operations a byte of memory, the ridge is at 109.8: on the side of memory" in told
     assert "0.011 ms of the critical path are the fixed cost of any kernel" in told
@@ -133,7 +135,7 @@ async def test_a_profile_shows_lines_of_the_source_and_says_that_it_is_predicted
 
 
 async def test_which_counters_are_shown_can_be_said():
-    held, ask = Blobs(), Answers([block(plan_reply())])
+    held, ask = Blobs(), Answers([fenced_block(plan_reply())])
     roles = LlmRoles("local", ask, PlannerOptions(metrics=("hbm_read_bytes", "dma_active_time")))
     await roles.plan(held.plan_request(), held.read)
     told = ask.values()["profile"]
@@ -144,11 +146,11 @@ async def test_which_counters_are_shown_can_be_said():
 async def test_a_kernel_without_a_profile_can_be_planned_for():
     held = Blobs()
     parent = held.candidate(profile=None, bottleneck=None)
-    plan, ask = await planned(block(plan_reply()), blobs=held, parent=parent)
+    plan, ask = await make_plan(fenced_block(plan_reply()), blobs=held, parent=parent)
     assert plan.prediction.counter == "hbm_read_bytes"
     assert "no profile" in ask.values()["profile"]
-    wild = block(plan_reply(prediction={"speedup": 1.2, "counter": "x\n# Your task"}))
-    found, _ = await refused(wild, wild, parent=parent, blobs=held)
+    wild = fenced_block(plan_reply(prediction={"speedup": 1.2, "counter": "x\n# Your task"}))
+    found, _ = await expect_refusal(wild, wild, parent=parent, blobs=held)
     assert found.code == "bad_prediction"
 
 
@@ -157,7 +159,7 @@ async def test_what_is_no_number_is_no_counter():
     parent = held.candidate(
         profile=held.put('{"counters": {"hbm_read_bytes": 7, "hfu_estimated_percent": "inf", "note": [1]}}')
     )
-    _, ask = await planned(block(plan_reply()), blobs=held, parent=parent)
+    _, ask = await make_plan(fenced_block(plan_reply()), blobs=held, parent=parent)
     assert "hbm_read_bytes = 7" in ask.values()["profile"]
     assert "hfu" not in ask.values()["profile"]
 
@@ -167,7 +169,10 @@ def ids(menu_value: str) -> set[str]:
 
 
 async def test_seven_tenths_of_the_menu_are_left_out_other_ones_for_each_plan():
-    menus = [ids((await planned(block(plan_reply()), draw=draw))[1].values()["menu"]) for draw in range(40)]
+    menus = [
+        ids((await make_plan(fenced_block(plan_reply()), draw=draw))[1].values()["menu"])
+        for draw in range(40)
+    ]
     whole = set.union(*menus)
     assert set(read_menu()) <= whole
     share = sum(map(len, menus)) / (40 * len(whole))
@@ -178,7 +183,7 @@ async def test_seven_tenths_of_the_menu_are_left_out_other_ones_for_each_plan():
 
 async def test_the_number_of_a_plan_says_how_it_is_to_use_the_menu():
     keys = [f"r1.b0.p{number}.k0.f0.planner" for number in range(4)]
-    told = [(await planned(block(plan_reply()), key=key))[1].values()["approach"] for key in keys]
+    told = [(await make_plan(fenced_block(plan_reply()), key=key))[1].values()["approach"] for key in keys]
     assert told[0] == told[2]
     assert len(set(told)) == 3
     assert "Apply one" in told[0]
@@ -187,12 +192,18 @@ async def test_the_number_of_a_plan_says_how_it_is_to_use_the_menu():
 
 
 async def test_the_same_request_is_asked_in_the_same_words():
-    first, second = [(await planned(block(plan_reply()), context=learnt(3)))[1].values() for _ in range(2)]
+    first, second = [
+        (await make_plan(fenced_block(plan_reply()), context=repeat_learning(3)))[1].values()
+        for _ in range(2)
+    ]
     assert first == second
 
 
 async def test_plans_of_a_kernel_share_all_but_the_end_of_their_prompt():
-    asked = [(await planned(block(plan_reply()), draw=n, key=f"r1.b0.p{n}.k0.f0.planner"))[1] for n in (0, 1)]
+    asked = [
+        (await make_plan(fenced_block(plan_reply()), draw=n, key=f"r1.b0.p{n}.k0.f0.planner"))[1]
+        for n in (0, 1)
+    ]
     first, second = (one.prompt() for one in asked)
     assert first[:-1] == second[:-1]
     assert first[-1] != second[-1]
@@ -201,7 +212,7 @@ async def test_plans_of_a_kernel_share_all_but_the_end_of_their_prompt():
 async def test_lessons_on_the_kernel_s_bottleneck_stand_first_and_old_ones_last():
     def lesson(technique: str, bottleneck: str, seen: int, round_: int) -> Reflection:
         return (
-            learnt()
+            repeat_learning()
             .reflections[0]
             .model_copy(
                 update={
@@ -214,8 +225,8 @@ async def test_lessons_on_the_kernel_s_bottleneck_stand_first_and_old_ones_last(
         )
 
     notes = (lesson("other", "vector", 9, 8), lesson("old", "dma", 4, 1), lesson("new", "dma", 3, 8))
-    context = learnt(reflections=notes)
-    _, ask = await planned(block(plan_reply()), context=context, key="r9.b0.p0.k0.f0.planner")
+    context = repeat_learning(reflections=notes)
+    _, ask = await make_plan(fenced_block(plan_reply()), context=context, key="r9.b0.p0.k0.f0.planner")
     told = ask.values()["reflections"].split("\n")
     assert [row.split("`")[1] for row in told] == ["new", "old", "other"]
 
@@ -226,10 +237,10 @@ def experiences_shown(ask: Answers) -> list[int]:
 
 
 async def test_each_plan_is_told_a_part_of_what_was_learnt_and_the_log_has_which():
-    context = learnt(16)
+    context = repeat_learning(16)
     parts = []
     for draw in range(30):
-        plan, ask = await planned(block(plan_reply()), context=context, draw=draw)
+        plan, ask = await make_plan(fenced_block(plan_reply()), context=context, draw=draw)
         shown = experiences_shown(ask)
         assert len(shown) >= 3
         assert sorted(plan.detail["told"]) == sorted(context.memory[number].id for number in shown)
@@ -237,23 +248,26 @@ async def test_each_plan_is_told_a_part_of_what_was_learnt_and_the_log_has_which
     assert len(set(parts)) > 20
     assert set.union(*map(set, parts)) == set(range(16))
     assert 0.35 < sum(map(len, parts)) / (30 * 16) < 0.65
-    again, _ = await planned(block(plan_reply()), context=context, draw=0)
+    again, _ = await make_plan(fenced_block(plan_reply()), context=context, draw=0)
     assert (
         again.detail["told"]
-        == (await planned(block(plan_reply()), context=context, draw=0))[0].detail["told"]
+        == (await make_plan(fenced_block(plan_reply()), context=context, draw=0))[0].detail["told"]
     )
 
 
 @pytest.mark.parametrize(("dropout", "count"), [(0.0, 16), (100.0, 3)])
 async def test_how_much_of_what_was_learnt_is_left_out_can_be_said(dropout, count):
-    held, ask = Blobs(), Answers([block(plan_reply())])
+    held, ask = Blobs(), Answers([fenced_block(plan_reply())])
     options = PlannerOptions(memory_dropout_percent=dropout)
-    await LlmRoles("local", ask, options).plan(held.plan_request(learnt(16)), held.read)
+    await LlmRoles("local", ask, options).plan(held.plan_request(repeat_learning(16)), held.read)
     assert len(experiences_shown(ask)) == count
 
 
 async def test_what_was_learnt_differs_from_plan_to_plan_so_it_stands_at_the_end():
-    asked = [(await planned(block(plan_reply()), context=learnt(9), draw=draw))[1] for draw in (0, 1)]
+    asked = [
+        (await make_plan(fenced_block(plan_reply()), context=repeat_learning(9), draw=draw))[1]
+        for draw in (0, 1)
+    ]
     first, second = (one.prompt() for one in asked)
     assert first[:-1] == second[:-1]
     assert experiences_shown(asked[0]) != experiences_shown(asked[1])
@@ -263,8 +277,10 @@ async def test_what_was_learnt_differs_from_plan_to_plan_so_it_stands_at_the_end
 
 
 async def test_the_last_block_that_parses_is_the_plan():
-    early = block(plan_reply(technique="fuse"))
-    plan, ask = await planned(f"First I thought\n{early}but then\n{block(plan_reply())}That is all: {{}}.")
+    early = fenced_block(plan_reply(technique="fuse"))
+    plan, ask = await make_plan(
+        f"First I thought\n{early}but then\n{fenced_block(plan_reply())}That is all: {{}}."
+    )
     assert (plan.technique, plan.site, plan.title) == ("hoist", "i_m", "load w once")
     assert plan.prediction.speedup == 1.4
     assert plan.detail == {
@@ -276,7 +292,7 @@ async def test_the_last_block_that_parses_is_the_plan():
 
 
 async def test_a_block_behind_the_plan_that_is_none_does_not_hide_it():
-    plan, _ = await planned(block(plan_reply()) + block("x = 1", "python"))
+    plan, _ = await make_plan(fenced_block(plan_reply()) + fenced_block("x = 1", "python"))
     assert plan.technique == "hoist"
 
 
@@ -284,30 +300,30 @@ async def test_a_block_behind_the_plan_that_is_none_does_not_hide_it():
     ("answer", "code", "words"),
     [
         ("I would hoist the load.", "no_block", "no fenced block"),
-        (block("{not json"), "unreadable_answer", "Invalid JSON"),
-        (block(plan_reply(colour="red")), "unreadable_answer", "colour"),
-        (block(plan_reply(steps=[])), "unreadable_answer", "steps"),
-        (block(plan_reply(title=7)), "unreadable_answer", "title"),
-        (block(plan_reply(technique="magic")), "unknown_technique", "'magic' is no id of the menu"),
-        (block(plan_reply(technique="new:Bad Name")), "unknown_technique", "lower case"),
-        (block(plan_reply(technique="new:pack_heads")), "unknown_technique", "say under `invented`"),
+        (fenced_block("{not json"), "unreadable_answer", "Invalid JSON"),
+        (fenced_block(plan_reply(colour="red")), "unreadable_answer", "colour"),
+        (fenced_block(plan_reply(steps=[])), "unreadable_answer", "steps"),
+        (fenced_block(plan_reply(title=7)), "unreadable_answer", "title"),
+        (fenced_block(plan_reply(technique="magic")), "unknown_technique", "'magic' is no id of the menu"),
+        (fenced_block(plan_reply(technique="new:Bad Name")), "unknown_technique", "lower case"),
+        (fenced_block(plan_reply(technique="new:pack_heads")), "unknown_technique", "say under `invented`"),
         (
-            block(plan_reply(prediction={"speedup": 1.2, "counter": "speed"})),
+            fenced_block(plan_reply(prediction={"speedup": 1.2, "counter": "speed"})),
             "bad_prediction",
             "the profile has no 'speed'",
         ),
-        (block(plan_reply(prediction={"speedup": 1e9})), "bad_prediction", "no speed-up to expect"),
-        (block(plan_reply(prediction={"speedup": -1})), "unreadable_answer", "prediction.speedup"),
-        (block(plan_reply(site="x" * 500)), "unreadable_answer", "site"),
+        (fenced_block(plan_reply(prediction={"speedup": 1e9})), "bad_prediction", "no speed-up to expect"),
+        (fenced_block(plan_reply(prediction={"speedup": -1})), "unreadable_answer", "prediction.speedup"),
+        (fenced_block(plan_reply(site="x" * 500)), "unreadable_answer", "site"),
     ],
 )
 async def test_a_fault_is_told_once_and_a_good_answer_to_that_is_taken(answer, code, words):
-    plan, ask = await planned(answer, block(plan_reply()))
+    plan, ask = await make_plan(answer, fenced_block(plan_reply()))
     assert plan.technique == "hoist"
     assert [role for role, _ in ask.asked] == ["planner", "planner"]
     assert words in ask.values()["fault"]
     assert {**ask.values(0), "fault": ""} == {**ask.values(1), "fault": ""}
-    found, twice = await refused(answer, answer)
+    found, twice = await expect_refusal(answer, answer)
     assert found.code == code
     assert len(twice.asked) == 2
 
@@ -326,7 +342,7 @@ async def test_a_failure_of_the_model_is_passed_on_as_it_is():
 
 async def test_a_new_technique_is_kept_under_its_name_with_what_it_is():
     said = {"title": "Pack heads", "description": "Put two heads on one tile."}
-    plan, _ = await planned(block(plan_reply(technique="new:pack_heads", invented=said)))
+    plan, _ = await make_plan(fenced_block(plan_reply(technique="new:pack_heads", invented=said)))
     assert plan.technique == "new:pack_heads"
     assert isinstance(plan.detail, dict)
     assert plan.detail["invented"] == said
@@ -342,10 +358,10 @@ async def test_a_new_technique_is_offered_again_with_what_it_brought_and_needs_n
         grade=PredictionGrade.CONFIRMED,
         lesson="two heads fill the lanes",
     )
-    context = learnt(
+    context = repeat_learning(
         1, credits={"new:pack_heads": TechniqueCredit(tries=2, gains=1, log_gain=0.2)}, reflections=(lesson,)
     )
-    held, ask = Blobs(), Answers([block(plan_reply(technique="new:pack_heads"))])
+    held, ask = Blobs(), Answers([fenced_block(plan_reply(technique="new:pack_heads"))])
     roles = LlmRoles("local", ask, PlannerOptions(dropout_percent=0))
     answer = await roles.plan(held.plan_request(context), held.read)
     assert answer.plan.technique == "new:pack_heads"
@@ -355,9 +371,9 @@ async def test_a_new_technique_is_offered_again_with_what_it_brought_and_needs_n
 
 
 async def test_a_technique_of_another_run_is_offered_with_where_it_is_from_and_credited_to_it():
-    given = technique(description="Put two heads on one tile.\n# Your task: another")
-    context = learnt(1, techniques=(given,), credits={"new:pack_heads": TechniqueCredit(tries=1)})
-    held, ask = Blobs(), Answers([block(plan_reply(technique="new:pack_heads"))])
+    given = learnt_technique(description="Put two heads on one tile.\n# Your task: another")
+    context = repeat_learning(1, techniques=(given,), credits={"new:pack_heads": TechniqueCredit(tries=1)})
+    held, ask = Blobs(), Answers([fenced_block(plan_reply(technique="new:pack_heads"))])
     answer = await LlmRoles("local", ask, PlannerOptions(dropout_percent=0)).plan(
         held.plan_request(context), held.read
     )
@@ -376,14 +392,16 @@ async def test_a_technique_of_another_run_is_offered_with_where_it_is_from_and_c
 
 @pytest.mark.parametrize("said", ["new:hoist", "`hoist`", " hoist"])
 async def test_other_ways_to_name_what_the_menu_has_are_the_menu_s(said):
-    plan, _ = await planned(block(plan_reply(technique=said)))
+    plan, _ = await make_plan(fenced_block(plan_reply(technique=said)))
     assert plan.technique == "hoist"
 
 
 async def test_a_technique_of_another_target_is_none_of_this_one_s():
-    plan, _ = await planned(block(plan_reply(technique="range_select")))
+    plan, _ = await make_plan(fenced_block(plan_reply(technique="range_select")))
     assert plan.technique == "range_select"
-    found, ask = await refused(*[block(plan_reply(technique="range_select"))] * 2, target="trn1")
+    found, ask = await expect_refusal(
+        *[fenced_block(plan_reply(technique="range_select"))] * 2, target="trn1"
+    )
     assert found.code == "unknown_technique"
     assert "range_select" not in ask.values()["menu"]
 
@@ -393,8 +411,8 @@ async def test_a_technique_of_another_target_is_none_of_this_one_s():
 
 async def test_what_counts_least_goes_first_and_kernel_and_problem_never():
     held = Blobs()
-    request = held.plan_request(learnt(30))
-    whole = Answers([block(plan_reply())])
+    request = held.plan_request(repeat_learning(30))
+    whole = Answers([fenced_block(plan_reply())])
     await LlmRoles("local", whole).plan(request, held.read)
     everything = whole.values()
     size = sum(len(text) for text in everything.values())
@@ -421,8 +439,8 @@ async def test_what_counts_least_goes_first_and_kernel_and_problem_never():
 
 async def test_the_strongest_experiences_and_most_seen_lessons_stay_longest():
     held = Blobs()
-    request = held.plan_request(learnt(30))
-    whole = Answers([block(plan_reply())])
+    request = held.plan_request(repeat_learning(30))
+    whole = Answers([fenced_block(plan_reply())])
     await LlmRoles("local", whole).plan(request, held.read)
     gone = len(whole.values()["attempts"]) + len(whole.values()["experiences"]) // 2
     ask = replace(whole, tokens=sum(map(len, whole.values().values())) - gone, asked=[])

@@ -29,7 +29,7 @@ from state.model import (
     Verdict,
     digest_of,
 )
-from tests.support.asking import PROBLEM, Answers, Blobs, block, plan_reply, verdict
+from tests.support.role_requests import PROBLEM, Answers, Blobs, evaluation_of, fenced_block, plan_reply
 
 GOLDEN = Path(__file__).parent / "golden"
 FAST = PROBLEM.kernel.replace("TILE_N = 512", "TILE_N = 256")
@@ -80,15 +80,15 @@ NOTHING = {"found": False}
 Ask = Callable[[LlmRoles, Blobs, str], Coroutine[Any, Any, object]]
 ROLES: dict[str, tuple[str, Ask]] = {
     "planner": (
-        block(plan_reply()),
+        fenced_block(plan_reply()),
         lambda roles, held, target: roles.plan(held.plan_request(CONTEXT, target=target), held.read),
     ),
     "executor": (
-        block(FAST, "python"),
+        fenced_block(FAST, "python"),
         lambda roles, held, target: roles.implement(held.implement_request(target=target), held.read),
     ),
     "repairer": (
-        block(PROBLEM.kernel, "python"),
+        fenced_block(PROBLEM.kernel, "python"),
         lambda roles, held, target: roles.implement(
             held.implement_request(
                 target=target, failed=[(FAST, ERROR), (FAST.replace("256", "128"), ERROR)]
@@ -97,18 +97,18 @@ ROLES: dict[str, tuple[str, Ask]] = {
         ),
     ),
     "summarizer": (
-        block(NOTHING),
+        fenced_block(NOTHING),
         lambda roles, held, _: roles.summarize(held.summarize_request(FAST), held.read),
     ),
     "reflector": (
-        block(LESSON),
-        lambda roles, held, _: roles.reflect(held.reflect_request(verdict()), held.read),
+        fenced_block(LESSON),
+        lambda roles, held, _: roles.reflect(held.reflect_request(evaluation_of()), held.read),
     ),
 }
 CASES = [("planner", "trn1"), *((role, "trn2") for role in ROLES)]
 
 
-async def rendered(role: str, target: str) -> str:
+async def render_prompt(role: str, target: str) -> str:
     answer, put = ROLES[role]
     ask = Answers([answer], target=target)
     await put(LlmRoles("local", ask), Blobs(), target)
@@ -121,7 +121,7 @@ async def rendered(role: str, target: str) -> str:
 
 @pytest.mark.parametrize(("role", "target"), CASES)
 async def test_a_prompt_is_rendered_as_it_was(role, target):
-    path, found = GOLDEN / f"{role}-{target}.txt", await rendered(role, target)
+    path, found = GOLDEN / f"{role}-{target}.txt", await render_prompt(role, target)
     if os.environ.get("UPDATE_PROMPTS"):
         path.write_text(found, encoding="utf-8")
     assert found == path.read_text(encoding="utf-8")

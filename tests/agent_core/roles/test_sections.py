@@ -10,7 +10,7 @@ from agent_core.prompting import PromptSet, assemble_prompts, builtin_prompts
 from agent_core.roles.llm import LlmRoles
 from agent_core.roles.llm.prompt_values import MOST_SECTIONS, select_sections
 from seeds import builtin_problems, load_problem
-from tests.support.asking import PROBLEM, Answers, Blobs, block, plan_reply
+from tests.support.role_requests import PROBLEM, Answers, Blobs, fenced_block, plan_reply
 
 
 def titles(value: str) -> list[str]:
@@ -53,14 +53,14 @@ def test_every_problem_calls_for_some_and_for_no_more_than_fit(name):
     assert 1 <= len(examples) <= MOST_SECTIONS
 
 
-async def asked(prompts: PromptSet) -> Answers:
-    held, ask = Blobs(), Answers([block(plan_reply())], prompts=prompts)
+async def ask_executor(prompts: PromptSet) -> Answers:
+    held, ask = Blobs(), Answers([fenced_block(plan_reply())], prompts=prompts)
     await LlmRoles("local", ask).plan(held.plan_request(), held.read)
     return ask
 
 
 async def test_another_kernel_of_the_same_problem_is_told_other_sections():
-    held, ask = Blobs(), Answers([block(plan_reply())])
+    held, ask = Blobs(), Answers([fenced_block(plan_reply())])
     parent = held.candidate(PROBLEM.kernel + "\n# topk, max8 and argmax of rows\n")
     await LlmRoles("local", ask).plan(held.plan_request(parent=parent), held.read)
     assert "Largest elements, in full" in titles(ask.values()["interface"])
@@ -72,7 +72,7 @@ async def test_sections_that_a_home_replaced_are_told():
         "menu/one_pass.md": b"# Read once\n\nRead everything once.\n",
         "planner/approach/apply.md": b"Apply the cheapest technique.\n",
     }
-    ask = await asked(assemble_prompts(own))
+    ask = await ask_executor(assemble_prompts(own))
     assert "Use both halves of the array." in ask.values()["interface"]
     assert ask.values()["approach"] == "Apply the cheapest technique."
 
@@ -83,7 +83,7 @@ async def test_a_set_of_another_version_is_filled_with_the_values_that_it_has():
     for name in ('"interface", ', '"examples", ', ', "fault"'):
         manifest = manifest.replace(name, "")
     old = PromptSet({**files, "manifest.toml": manifest, "planner/ask.md": "{{profile}} {{menu}}"})
-    ask = await asked(old)
+    ask = await ask_executor(old)
     assert "fault" not in ask.values()
     assert "examples" not in ask.values()
     assert PROBLEM.kernel.strip() in "\n".join(part.text for part in ask.prompt())

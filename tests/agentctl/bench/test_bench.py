@@ -18,7 +18,7 @@ from state.model import SYSTEM_STREAM, SearchConfig, digest_of
 from state.reader import LogReader
 from state.records import NewEvent
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
-from tests.support.sequences import SOURCE, sequence
+from tests.support.learnt_sequences import SOURCE, learnt_sequence
 
 
 def judged(key: str, latency_ms: float | None, code: str = "") -> dict[str, Any]:
@@ -232,14 +232,14 @@ def test_only_who_reuses_may(tmp_path: Path):
 
 def test_lessons_are_what_a_home_has_learnt_and_begin_another(tmp_path: Path):
     with EventLog.open(tmp_path / "first") as log:
-        learnt = NewEvent(SYSTEM_STREAM, SequenceLearnt(sequence=sequence("taught")))
+        learnt = NewEvent(SYSTEM_STREAM, SequenceLearnt(sequence=learnt_sequence("taught")))
         log.append_now([learnt], blobs=[SOURCE])
     lesson = lessons.read_lesson(tmp_path / "first", "taught")
     assert lesson is not None
     assert lessons.read_lesson(tmp_path / "first", "another") is None
     lessons.store_lessons(tmp_path / "second", [json.loads(json.dumps(lesson))])
     with LogReader.open(tmp_path / "second") as reader:
-        assert reader.system_state().sequences == (sequence("taught"),)
+        assert reader.system_state().sequences == (learnt_sequence("taught"),)
         assert reader.get_blob(digest_of(SOURCE)) == SOURCE
         assert reader.run_ids() == ()
 

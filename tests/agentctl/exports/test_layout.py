@@ -69,8 +69,8 @@ def test_the_memory_is_what_a_home_takes_in(written, home, finished):
 
 
 def test_a_refuted_kernel_failed(ctl, home, tmp_path):
-    run = fakes.submit(home, fakes.REFUTING)
-    fakes.finish(home, run, workers=fakes.refuting_workers())
+    run = fakes.submit_run(home, fakes.REFUTING)
+    fakes.finish_runs(home, run, workers=fakes.refuting_workers())
     assert ctl("export", run, "--layout", "nki-kernel-agent", "-o", tmp_path / "out").status == 0
     with LogReader.open(home) as reader:
         wrong = {row["candidate"] for row in reader.attempt_rows(run) if row["reason"] == "refuted"}

@@ -98,8 +98,8 @@ class Until:
 
 def test_a_run_that_goes_on_moves_the_branch_on(home, tmp_path):
     """Exported after each kernel that is kept or refuted, never by force."""
-    run = fakes.submit(home, fakes.REFUTING)
-    fakes.finish(home, run, workers=fakes.refuting_workers())
+    run = fakes.submit_run(home, fakes.REFUTING)
+    fakes.finish_runs(home, run, workers=fakes.refuting_workers())
     with LogReader.open(home) as reader:
         turns = [item.run_seq for item in reader.iterate_events(run, ("KernelKept", "KernelRefuted"))]
         made = [
@@ -184,8 +184,8 @@ class OnAHost(fakes.FakeEvaluator):
 
 
 def test_what_a_host_printed_of_a_kernel_that_was_taken_back_stays_here(ctl, home, tmp_path):
-    run = fakes.submit(home, fakes.REFUTING)
-    fakes.finish(home, run, workers=fakes.fake_workers(OnAHost(late=fakes.LATE)))
+    run = fakes.submit_run(home, fakes.REFUTING)
+    fakes.finish_runs(home, run, workers=fakes.fake_workers(OnAHost(late=fakes.LATE)))
     assert SECRET in ctl("tail", "-n", 5000).out
     assert ctl("export", run, "--git", "-o", tmp_path / "repo").status == 0
     log = git(tmp_path / "repo", "log", "--format=%B", f"kernels/{run}")
@@ -196,8 +196,8 @@ def test_what_a_host_printed_of_a_kernel_that_was_taken_back_stays_here(ctl, hom
 
 
 def test_what_was_wrong_is_taken_back_in_a_commit(ctl, home, tmp_path):
-    run = fakes.submit(home, fakes.REFUTING)
-    fakes.finish(home, run, workers=fakes.refuting_workers())
+    run = fakes.submit_run(home, fakes.REFUTING)
+    fakes.finish_runs(home, run, workers=fakes.refuting_workers())
     assert ctl("export", run, "--git", "-o", tmp_path / "new").status == 0
     with LogReader.open(home) as reader:
         turns = load_improvement_path(reader, run).turns
@@ -211,7 +211,7 @@ def test_what_was_wrong_is_taken_back_in_a_commit(ctl, home, tmp_path):
 
 def test_a_run_without_a_kernel_and_a_home_are_refused(ctl, home, finished, tmp_path):
     assert ctl("export", finished, "--git", "-o", home / "inbox").status == 2
-    run = fakes.submit(home, id_=None)
+    run = fakes.submit_run(home, id_=None)
     fakes.take_commands(home)
     assert ctl("export", run, "--git", "-o", tmp_path / "new").status == 3
     assert not (tmp_path / "new").exists()

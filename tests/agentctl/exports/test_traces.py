@@ -84,6 +84,6 @@ def test_kernels_that_are_none_have_no_trace(ctl, finished, tmp_path):
 
 def test_of_no_run_there_is_no_export(ctl, home, tmp_path):
     assert ctl("export", "--trace", "-o", tmp_path / "t.json").status == 3
-    fakes.submit(home)
+    fakes.submit_run(home)
     fakes.take_commands(home)
     assert ctl("export", "none", "--trace", "-o", tmp_path / "t.json").status == 3

@@ -14,7 +14,7 @@ from state.log import EventLog
 from state.model import HostConfig
 from tests.agentctl.page.browsing import ARGUMENTS, CHROMIUM
 from tests.agentctl.page.serving import PATIENCE_S, Served, serving
-from tests.support import recorded
+from tests.support import simulated_logs as recorded
 from tests.support.world import small
 
 RUN, OTHER, FORK = "toy-a1b2c3", "toy-d4e5f6", "toy-f0f0f0"

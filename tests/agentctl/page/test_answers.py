@@ -19,7 +19,7 @@ from state.log import EventLog
 from state.reader import LogReader
 from tests.agentctl.page.conftest import OTHER, RUN
 from tests.agentctl.page.serving import serving
-from tests.support import recorded
+from tests.support import simulated_logs as recorded
 
 
 @pytest.fixture(scope="module")

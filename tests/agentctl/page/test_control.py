@@ -24,7 +24,7 @@ def home(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(home) -> str:
     """A run that has begun and that nobody drives."""
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     fakes.take_commands(home)
     return run
 

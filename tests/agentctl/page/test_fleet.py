@@ -13,7 +13,8 @@ from state.reader import LogReader
 from tests.agentctl.page.browsing import visit
 from tests.agentctl.page.conftest import FORK, OTHER, RUN
 from tests.agentctl.page.serving import serving
-from tests.support import fakes, recorded
+from tests.support import fakes
+from tests.support import simulated_logs as recorded
 
 pytestmark = [pytest.mark.needs("chromium", package="chromium")]
 
@@ -73,7 +74,7 @@ def test_a_form_becomes_a_command_with_its_origin_and_only_with_the_token(browse
     """The page's own token is the difference: a tab that does not hold it has no forms, and is refused."""
     home = tmp_path / "home"
     with ThreadPoolExecutor() as elsewhere:  # the browser's driver has a loop in this thread
-        run = elsewhere.submit(fakes.submit, home).result()
+        run = elsewhere.submit(fakes.submit_run, home).result()
         elsewhere.submit(fakes.take_commands, home).result()
     with serving(home, control=True) as served:
         found = visit(browser, served)

@@ -9,7 +9,7 @@ from state.log import EventLog
 from tests.agentctl.page.browsing import visit
 from tests.agentctl.page.conftest import RUN
 from tests.agentctl.page.serving import serving
-from tests.support import recorded
+from tests.support import simulated_logs as recorded
 
 pytestmark = [pytest.mark.needs("chromium", package="chromium")]
 

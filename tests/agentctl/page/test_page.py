@@ -14,7 +14,8 @@ from state.reader import LogReader
 from tests.agentctl.page.browsing import PAINTED, visit
 from tests.agentctl.page.conftest import OTHER, RUN
 from tests.agentctl.page.serving import serving
-from tests.support import fakes, recorded
+from tests.support import fakes
+from tests.support import simulated_logs as recorded
 
 pytestmark = [
     pytest.mark.needs("chromium", package="chromium"),

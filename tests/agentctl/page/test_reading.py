@@ -12,7 +12,7 @@ from state.log import EventLog
 from tests.agentctl.page.browsing import CONTRASTS, EDGES, visit
 from tests.agentctl.page.conftest import FORK, OTHER, RUN
 from tests.agentctl.page.serving import serving
-from tests.support import recorded
+from tests.support import simulated_logs as recorded
 from tests.support.sweeps import parametrize_sweep
 
 pytestmark = [

@@ -13,7 +13,7 @@ from state.reader import LogReader
 from tests.agentctl.page.browsing import visit
 from tests.agentctl.page.conftest import FORK, RUN
 from tests.agentctl.page.serving import serving
-from tests.support import recorded
+from tests.support import simulated_logs as recorded
 
 pytestmark = [pytest.mark.needs("chromium", package="chromium")]
 

@@ -15,7 +15,7 @@ from state.model import ErrorInfo, RunConfig, Verdict
 from state.reader import LogReader
 from tests.support import fakes
 from tests.support.fakes import FAKE
-from tests.support.recorded import record, world_of
+from tests.support.simulated_logs import record, world_of
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_another_ending_or_place_is_refused_and_nothing_is_written(ctl, home, fi
 
 
 def test_a_run_that_has_just_begun_can_be_reported_on(ctl, home, tmp_path):
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     fakes.take_commands(home)
     called = ctl("report", run, "-o", tmp_path / "r.html")
     assert called.status == 0, called.err
@@ -60,7 +60,7 @@ def test_a_run_that_has_just_begun_can_be_reported_on(ctl, home, tmp_path):
 def test_what_machines_are_called_is_in_no_report_and_no_export(ctl, home, monkeypatch, tmp_path):
     """A host's and a provider's troubles name them, and so may what a host prints: only codes leave."""
     secret = "ubuntu@10.0.0.7"
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     judging = fakes.FakeEvaluator()
     real = judging.evaluate
     asked: set[str] = set()
@@ -77,7 +77,7 @@ def test_what_machines_are_called_is_in_no_report_and_no_export(ctl, home, monke
         return answer
 
     monkeypatch.setattr(judging, "evaluate", fails)
-    fakes.finish(home, run, workers=fakes.fake_workers(judging))
+    fakes.finish_runs(home, run, workers=fakes.fake_workers(judging))
     told = ctl("report", run, "--json")
     assert "host_unreachable" in told.out
     assert secret not in told.out + ctl("report", run).out

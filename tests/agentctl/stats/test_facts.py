@@ -32,8 +32,8 @@ from state.reader import LogReader
 from state.records import NewEvent
 from tests.agentctl.stats import history
 from tests.agentctl.stats.history import BIG, SMALL, History, one_round
-from tests.daemon.calls import models
-from tests.support import asking
+from tests.daemon.calls import fake_models as models
+from tests.support import role_requests as asking
 
 FIRST = "r1.b0.p0.k0.f0"
 SECOND = "r2.b0.p0.k0.f0"
@@ -185,7 +185,7 @@ def test_that_there_is_nothing_to_summarize_is_an_answer_unless_it_is_the_second
 @pytest.fixture
 def asked():
     """The request of a reflection, and the note that needs no model."""
-    request = asking.Blobs().reflect_request(asking.verdict())
+    request = asking.Blobs().reflect_request(asking.evaluation_of())
     return request.model_dump_json().encode(), reflection_of(request)
 
 
@@ -292,9 +292,9 @@ async def test_charges_of_a_run_add_up_to_what_its_lists_and_its_state_say(event
     def script(request, delivery):
         if delivery == 1:
             return Failure(kind=FailureKind.SERVER, message="down")
-        return models.answering(request, delivery)
+        return models.answer_request(request, delivery)
 
-    run = await models.finished(event_log, models.FakeProvider(script=script))
+    run = await models.finish_run(event_log, models.FakeProvider(script=script))
     found, state = read(event_log, run), event_log.run_state(run)
     spent = sum(one.cost_nano_usd or 0 for one in found.charges) / 1e9
     with LogReader.open(event_log.home) as reader:

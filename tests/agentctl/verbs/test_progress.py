@@ -21,7 +21,7 @@ from agentctl import progress_bar
 from agentctl.app import VERBS, Session
 from agentctl.progress_bar import ProgressBar
 from tests.support.otlp import receiver
-from tests.support.recorded import record, world_of
+from tests.support.simulated_logs import record, world_of
 
 RUN = "toy-5eed01"
 

@@ -30,7 +30,7 @@ from state.records import NewEvent
 from tests.support import fakes
 from tests.support.fakes import FAKE
 from tests.support.otlp import receiver
-from tests.support.recorded import asking, record, store, world_of
+from tests.support.simulated_logs import asking, record, store, world_of
 
 FOLDER = Path(__file__).parent / "snapshots"
 RUN = "toy-5eed01"
@@ -266,7 +266,7 @@ def called(ctl, home, recorded, tmp_path, monkeypatch):
 
     def make(word: str) -> object:
         if word == "RUNNING":
-            stand[word] = fakes.submit(home)
+            stand[word] = fakes.submit_run(home)
             fakes.take_commands(home)
         elif word == "WAITING":
             stand[word] = str(make("RUNNING"))

@@ -133,7 +133,7 @@ def test_many_names_are_counted():
 
 
 def test_watching_in_a_pipe_writes_each_screen_once_and_ends_with_the_run(home):
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     fakes.take_commands(home)
     program = Path(sys.executable).with_name("agentctl")
     with subprocess.Popen(
@@ -143,7 +143,7 @@ def test_watching_in_a_pipe_writes_each_screen_once_and_ends_with_the_run(home):
         assert watching.stdout is not None
         first = watching.stdout.readline()
         assert first.startswith("stopped (nobody owns ")
-        fakes.finish(home, run)
+        fakes.finish_runs(home, run)
         rest = watching.stdout.read()
         assert watching.wait(timeout=120) == 0
     assert "interrupted" in rest

@@ -53,7 +53,7 @@ def test_what_is_no_condition(text):
 
 
 def test_what_is_not_known_yet_does_not_hold(home):
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     fakes.take_commands(home)
     with LogReader.open(home) as reader:
         begun = run_view(run, reader.run_state(run))
@@ -69,7 +69,7 @@ def test_a_run_that_ends_before_it_holds_is_a_no(ctl, finished):
 
 
 def test_time_that_is_up_says_how_far_it_came(ctl, home):
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     fakes.take_commands(home)
     called = ctl("wait", "--timeout", "0")
     assert called.status == exits.TIMEOUT
@@ -85,9 +85,9 @@ def test_what_is_no_time(ctl, finished, text):
 
 
 def test_it_returns_when_it_holds(ctl, home):
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     fakes.take_commands(home)
-    driving = threading.Thread(target=fakes.finish, args=(home, run))
+    driving = threading.Thread(target=fakes.finish_runs, args=(home, run))
     driving.start()
     try:
         called = ctl("wait", run, "--for", "completed", "--timeout", "60")

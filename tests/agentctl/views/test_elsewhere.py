@@ -9,11 +9,11 @@ from state.events import EvaluationCompleted, RunForked
 from state.model import PREFILTERED, ErrorInfo, EvaluationHost, Rebase, RunConfig
 from state.records import RecordedEvent
 from tests.agentctl.stats.history import BOUNDS, problem
-from tests.support.world import timed
+from tests.support.world import correct_evaluation
 
 
 def judged(name: str, *, predicted_ms: float | None = None, ms: float | None = None, host: str | None = None):
-    found = timed(name, ms or 1.0, noise=0.01)
+    found = correct_evaluation(name, ms or 1.0, noise=0.01)
     if ms is None:
         error = ErrorInfo(code=PREFILTERED, message="not run on a host")
         found = found.model_copy(update={"benchmark": None, "error": error})

@@ -15,7 +15,7 @@ from daemon.errors import UnknownEvent
 from state.events import BeamSelected
 from state.fold import RunState, apply_event
 from state.reader import LogReader
-from tests.support import recorded
+from tests.support import simulated_logs as recorded
 
 RUN = "toy-1"
 

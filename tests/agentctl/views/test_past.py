@@ -12,7 +12,7 @@ from agentctl.views.spending import load_spending
 from daemon.errors import DaemonError
 from state.log import EventLog
 from state.reader import LogReader
-from tests.support import recorded
+from tests.support import simulated_logs as recorded
 from tests.support.sweeps import parametrize_sweep
 
 RUN, FORK = "toy-1", "toy-2"

@@ -59,8 +59,8 @@ def test_a_view_is_json(walked):
 
 
 def test_what_was_refuted_is_taken_back_and_is_no_best(home):
-    run = fakes.submit(home, fakes.REFUTING)
-    fakes.finish(home, run, workers=fakes.refuting_workers())
+    run = fakes.submit_run(home, fakes.REFUTING)
+    fakes.finish_runs(home, run, workers=fakes.refuting_workers())
     with LogReader.open(home) as reader:
         path, state = load_improvement_path(reader, run), reader.run_state(run)
     refuted = [one for one in path.taken_back if one.kind == "refuted"]

@@ -20,7 +20,7 @@ from state.model import INITIAL_KEY, Amount, ErrorInfo, Tokens, digest_of
 from state.reader import LogReader
 from state.records import NewEvent
 from tests.support import fakes
-from tests.support.recorded import KERNEL, record, world_of
+from tests.support.simulated_logs import KERNEL, record, world_of
 
 RUN = "toy-5eed01"
 PLAN = "r1.b0.p0.k0.f0.planner"
@@ -97,7 +97,7 @@ def ask(number: int, attempt: int, request: str) -> CallStarted:
 
 
 def test_prompts_and_answers_are_shown_as_sent(home, ctl):
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     fakes.take_commands(home)
     request = CompletionRequest(
         model="m", guide=(PromptPart(text="You optimise kernels.\n\n", cached=True),),

@@ -45,7 +45,7 @@ def test_the_overview_says_what_the_state_says(home, finished, reader):
 
 
 def test_a_run_that_is_driven_says_how_fast_it_judges_and_what_is_in_flight(home):
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     fakes.take_commands(home)
     with EventLog.open(home), LogReader.open(home) as reader:
         (line,) = home_overview(reader, find_owner_process(home), now_us=DAY_US).runs
@@ -60,12 +60,12 @@ def test_unknown_runs_are_refused_with_the_nearest_one(home, finished, reader):
 
 
 def test_of_many_runs_the_newest_are_shown_and_all_that_have_not_ended(home):
-    old = fakes.submit(home)
+    old = fakes.submit_run(home)
     ended = [
-        fakes.submit(home, fakes.CONFIG.model_copy(update={"seed": seed}), id_=f"{seed:020d}-00000000")
+        fakes.submit_run(home, fakes.CONFIG.model_copy(update={"seed": seed}), id_=f"{seed:020d}-00000000")
         for seed in range(1, 4)
     ]
-    fakes.finish(home, *ended)
+    fakes.finish_runs(home, *ended)
     with LogReader.open(home) as reader:
         few = home_overview(reader, find_owner_process(home), now_us=0)
         assert len(few.runs) == 4 <= MAX_SHOWN

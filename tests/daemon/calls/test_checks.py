@@ -13,8 +13,8 @@ from daemon.config import MODEL_DEFAULTS, ConfigError, DaemonConfig, load_config
 from state.errors import StreamUnknown
 from state.log import EventLog
 from state.model import LlmConfig, RunConfig
-from tests.daemon.calls import models
-from tests.daemon.calls.models import CONFIG, FakeProvider
+from tests.daemon.calls import fake_models
+from tests.daemon.calls.fake_models import CONFIG, FakeProvider
 from tests.support import fakes
 
 KEYS = {"ANTHROPIC_API_KEY": "sk-ant-0123456789", "OPENAI_API_KEY": "sk-0123456789"}
@@ -68,12 +68,12 @@ def test_the_models_of_a_run_are_those_that_its_planners_may_ask():
 
 async def test_a_run_whose_models_cannot_be_asked_is_refused(home):
     with EventLog.open(home) as event_log:
-        desk = models.desk_of(event_log, FakeProvider())
+        desk = fake_models.create_role_factory(event_log, FakeProvider())
         commands = CommandHandler(
             event_log, fakes.fake_workers(), touched=lambda *_: None, check=desk.find_model_faults
         )
         free = CONFIG.model_copy(update={"cap_usd": 0.0})
-        submission = fakes.submission(free)
+        submission = fakes.create_submission(free)
         await commands.handle("bad", submission.model_dump_json().encode())
         (rejected,) = event_log.read(stream="system", types=("CommandRejected",))
         assert rejected.event.error.code == "config_invalid"
@@ -84,8 +84,8 @@ async def test_a_run_whose_models_cannot_be_asked_is_refused(home):
 
 async def test_a_fork_or_a_setting_that_nobody_could_answer_is_refused(home):
     with EventLog.open(home) as event_log:
-        run = await models.submitted(event_log)
-        desk = models.desk_of(event_log, FakeProvider())
+        run = await fake_models.submit_run(event_log)
+        desk = fake_models.create_role_factory(event_log, FakeProvider())
         commands = CommandHandler(
             event_log, fakes.fake_workers(), touched=lambda *_: None, check=desk.find_model_faults
         )

@@ -17,8 +17,8 @@ from state.events import BreakerClosed, BreakerOpened
 from state.log import EventLog
 from state.model import SYSTEM_STREAM, ErrorInfo
 from state.records import NewEvent
-from tests.daemon.calls import models
-from tests.daemon.calls.models import MODEL, FakeProvider
+from tests.daemon.calls import fake_models
+from tests.daemon.calls.fake_models import MODEL, FakeProvider
 
 LONG = "the same long guide " * 400
 ONCE = BreakerPolicy(failures=1, pause_seconds=0.001, longest_seconds=0.001, probe_seconds=0.001)
@@ -40,7 +40,7 @@ def request(case: str = "case", guide: str = LONG) -> CompletionRequest:
 
 
 def endpoints(event_log: EventLog, provider: FakeProvider, **more) -> EndpointPool:
-    return EndpointPool(event_log, models.daemon_config(), env={}, create=lambda *_: provider, **more)
+    return EndpointPool(event_log, fake_models.daemon_config(), env={}, create=lambda *_: provider, **more)
 
 
 async def ask(found: EndpointPool, asked: CompletionRequest, price) -> str:
@@ -211,7 +211,7 @@ async def test_a_breaker_is_kept_in_the_log_and_a_new_process_probes(event_log):
 async def test_who_waits_behind_those_at_an_open_breaker_is_told_of_the_breaker(event_log):
     """One is let in by the limits and waits there for the endpoint; the next one waits for the first."""
     provider = FakeProvider(script=lambda *_: Failure(kind=FailureKind.SERVER, message="down"))
-    config = models.daemon_config(local={"calls": 1})
+    config = fake_models.daemon_config(local={"calls": 1})
     policy = BreakerPolicy(failures=1, pause_seconds=600)
     found = EndpointPool(event_log, config, env={}, create=lambda *_: provider, policy=policy)
     with pytest.raises(CallError):
@@ -291,7 +291,7 @@ async def test_failures_of_the_question_are_none_of_the_endpoint(event_log):
 
 
 async def test_a_key_that_cannot_be_had_is_a_failure_like_a_wrong_one(event_log, tmp_path):
-    config = models.daemon_config(local={"key_file": str(tmp_path / "nothing")})
+    config = fake_models.daemon_config(local={"key_file": str(tmp_path / "nothing")})
     found = EndpointPool(event_log, config, env={}, create=lambda *_: FakeProvider())
     with pytest.raises(CallError) as caught:
         await ask(found, request(), None)
@@ -311,7 +311,7 @@ async def test_a_key_that_was_mended_is_used_by_the_next_question(event_log, tmp
         made.append(FakeProvider(script=lambda *_: said))
         return made[-1]
 
-    config = models.daemon_config(local={"key_file": str(file)})
+    config = fake_models.daemon_config(local={"key_file": str(file)})
     found = EndpointPool(event_log, config, env={}, create=create)
     file.write_text("the-old-one")
     for _ in range(2):
@@ -332,7 +332,7 @@ async def test_a_key_is_not_looked_for_again_while_it_is_good(event_log, tmp_pat
     file.touch(mode=0o600)
     file.write_text("the-one")
     provider = FakeProvider(script=lambda *_: "an answer")
-    config = models.daemon_config(local={"key_file": str(file)})
+    config = fake_models.daemon_config(local={"key_file": str(file)})
     found = EndpointPool(event_log, config, env={}, create=lambda *_: provider)
     await ask(found, request(), None)
     file.unlink()
@@ -344,9 +344,9 @@ async def test_other_settings_make_an_endpoint_anew(event_log):
     found = endpoints(event_log, provider)
     before = found.get("local")
     await ask(found, request(), None)
-    found.apply_config(models.daemon_config(evaluations=1))
+    found.apply_config(fake_models.daemon_config(evaluations=1))
     assert found.get("local") is before
-    found.apply_config(models.daemon_config(local={"calls": 3}))
+    found.apply_config(fake_models.daemon_config(local={"calls": 3}))
     assert found.get("local") is not before
     assert not provider.closed
     await found.aclose()
@@ -354,7 +354,7 @@ async def test_other_settings_make_an_endpoint_anew(event_log):
 
 
 def test_prices_and_windows_of_one_s_own_come_first(event_log):
-    config = models.daemon_config(windows=(f"{MODEL}=4096/512",))
+    config = fake_models.daemon_config(windows=(f"{MODEL}=4096/512",))
     found = EndpointPool(event_log, config, env={})
     assert found.model_price(MODEL).rates[0].input == 3.0
     assert found.model_price("local/another") is None

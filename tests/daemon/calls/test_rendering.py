@@ -39,14 +39,14 @@ def filling(rooms: list[TokenBudget] | None = None):
     return fill
 
 
-def rendered(role: str, rooms: list[TokenBudget] | None = None, **more) -> CompletionRequest:
+def render_role(role: str, rooms: list[TokenBudget] | None = None, **more) -> CompletionRequest:
     plain = {"model": "m", "bounds": WIDE, "effort": None}
     return render_request(builtin_prompts(), role, "trn2", filling(rooms)(role), **(plain | more))
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_a_prompt_is_whole_and_in_order(role):
-    request = rendered(role, effort="low")
+    request = render_role(role, effort="low")
     values = {name: f"the {name}" for name in builtin_prompts().manifest.roles[role].values}
     blocks = [one.text for one in builtin_prompts().render_role(role, "trn2", values) if one.text.strip()]
     texts = [part.text for part in (*request.guide, *request.case)]
@@ -59,7 +59,7 @@ def test_a_prompt_is_whole_and_in_order(role):
 @pytest.mark.parametrize("role", ROLES)
 def test_what_may_be_cached_ends_where_something_changes_more_often(role):
     """At most four places: as many as the endpoint with the fewest takes."""
-    request = rendered(role)
+    request = render_role(role)
     values = {name: f"the {name}" for name in builtin_prompts().manifest.roles[role].values}
     blocks = [one for one in builtin_prompts().render_role(role, "trn2", values) if one.text.strip()]
     cached = [part.cached for part in (*request.guide, *request.case)]
@@ -71,12 +71,12 @@ def test_what_may_be_cached_ends_where_something_changes_more_often(role):
 
 def test_values_have_the_room_that_the_words_leave_or_a_share_of_it():
     rooms: list[TokenBudget] = []
-    rendered("planner", rooms)
-    rendered("planner", rooms, share=0.5)
+    render_role("planner", rooms)
+    render_role("planner", rooms, share=0.5)
     words = sum(estimate_tokens(block.text) for block in builtin_prompts().role_blocks("planner", "trn2"))
     assert rooms[0].tokens == WIDE.input - words
     assert rooms[1].tokens == pytest.approx(rooms[0].tokens / 2, abs=1)
-    rendered("planner", rooms, bounds=TokenBounds(input=10, output=10))
+    render_role("planner", rooms, bounds=TokenBounds(input=10, output=10))
     assert rooms[2].tokens == 0
 
 

@@ -16,7 +16,7 @@ from state.events import CallFailed, ConfigChanged, RunResumed
 from state.log import EventLog
 from state.model import LlmConfig, RunStatus
 from state.records import NewEvent
-from tests.daemon.calls import models
+from tests.daemon.calls import fake_models
 from tests.support import constants_model
 from tests.support.llm_server import Asked, LlmServer, Refuse, Reply, Said
 
@@ -36,26 +36,30 @@ def script(asked: Asked) -> Said:
         return Refuse(401, "authentication_error", told)
     if asked.number % 3 == 0:
         return [Refuse(500, "api_error", told), Refuse(429, "rate_limit_error", told)][asked.number % 2]
-    return Reply(text=constants_model.answer(asked.model, asked.guide, asked.case))
+    return Reply(text=constants_model.answer_question(asked.model, asked.guide, asked.case))
 
 
 async def run_through(event_log: EventLog, server: LlmServer) -> str:
-    config = models.CONFIG.model_copy(
+    config = fake_models.CONFIG.model_copy(
         update={"planner": ("llm",), "llm": LlmConfig(models=MODELS, max_output_tokens=1000)}
     )
-    settings = models.daemon_config(
+    settings = fake_models.daemon_config(
         anthropic={"base_url": server.anthropic},
         openai={"base_url": server.openai},
         local={"base_url": server.openai},
         prices=tuple(f"{model}=3/0.3/15" for model in MODELS),
     )
-    run = await models.submitted(event_log, config)
+    run = await fake_models.submit_run(event_log, config)
     async with asyncio.timeout(120):
         while not event_log.run_state(run).has_ended:
             desk = RoleFactory(
-                event_log, settings, env=KEYS, retries=models.QUICK, breakers=BreakerPolicy(failures=1000)
+                event_log,
+                settings,
+                env=KEYS,
+                retries=fake_models.QUICK,
+                breakers=BreakerPolicy(failures=1000),
             )
-            await models.hosted(
+            await fake_models.host_until(
                 event_log,
                 desk,
                 until=lambda: event_log.run_state(run).status is not RunStatus.RUNNING,
@@ -66,16 +70,16 @@ async def run_through(event_log: EventLog, server: LlmServer) -> str:
     return run
 
 
-def everything(home: Path) -> str:
+def read_home(home: Path) -> str:
     """Return all that a home has: its files as they are, and its blobs unpacked."""
     files = [path.read_bytes() for path in home.rglob("*") if path.is_file()]
     with closing(sqlite3.connect(home / "events.db")) as connection:
         for table in ("blob", "snapshot"):
-            files += [_unpacked(data) for (data,) in connection.execute(f"SELECT data FROM {table}")]
+            files += [_unpack(data) for (data,) in connection.execute(f"SELECT data FROM {table}")]
     return b"\n".join(files).decode(errors="replace")
 
 
-def _unpacked(data: bytes) -> bytes:
+def _unpack(data: bytes) -> bytes:
     try:
         return zlib.decompress(data)
     except zlib.error:
@@ -95,7 +99,7 @@ def test_no_key_is_in_any_event_blob_file_log_line_or_error(home, capsys, caplog
     assert kinds == {"auth", "server", "rate"}
     assert len(sent) >= 2  # keys were sent, in the one form or the other
     out, err = capsys.readouterr()
-    text = everything(home) + out + err + caplog.text
+    text = read_home(home) + out + err + caplog.text
     assert "this key is no good" in text
     for key in KEYS.values():
         assert key not in text
@@ -107,4 +111,4 @@ def test_the_search_would_find_one(home, key):
     with EventLog.open(home) as event_log:
         taken = NewEvent("system", ConfigChanged(config={}))
         event_log.append_now([taken], blobs=[f"x {key}".encode() * 50])
-    assert key in everything(home)
+    assert key in read_home(home)

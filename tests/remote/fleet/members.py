@@ -61,7 +61,7 @@ def unreachable() -> InfrastructureError:
     return HostUnreachableError("connection refused")
 
 
-def lost() -> InfrastructureError:
+def host_lost_error() -> InfrastructureError:
     return LinkLostError("the connection broke")
 
 

@@ -18,7 +18,7 @@ from tests.remote.fleet.members import (
     FakeMember,
     about,
     fleet,
-    lost,
+    host_lost_error,
     request,
     stands,
     unreachable,
@@ -27,7 +27,7 @@ from tests.remote.fleet.members import (
 
 
 @asynccontextmanager
-async def prepared(*members: FakeMember, **options: object) -> AsyncIterator:
+async def prepare_fleet(*members: FakeMember, **options: object) -> AsyncIterator:
     made = fleet(*members, **options)
     try:
         await made.prepare()
@@ -49,7 +49,7 @@ async def test_jobs_go_to_free_slots_and_no_host_has_more_than_it_takes():
     small, large = FakeMember("a"), FakeMember("b", about(slots=3))
     for one in (small, large):
         one.gate.clear()
-    async with prepared(small, large) as made:
+    async with prepare_fleet(small, large) as made:
         assert made.slots == 4
         jobs = asyncio.ensure_future(evaluate(made, *(f"r1s0p{number}i0" for number in range(9))))
         await until(lambda: small.under_way == 1 and large.under_way == 3)
@@ -74,8 +74,10 @@ async def test_the_toolchain_is_unknown_until_a_host_was_asked():
 
 
 async def test_a_job_whose_host_fails_is_done_by_another_which_it_then_prefers():
-    bad, good = FakeMember("a", job_failures=[lost()]), FakeMember("b")
-    async with prepared(bad, good, policy=replace(QUICK, first_rest_s=3600, longest_rest_s=3600)) as made:
+    bad, good = FakeMember("a", job_failures=[host_lost_error()]), FakeMember("b")
+    async with prepare_fleet(
+        bad, good, policy=replace(QUICK, first_rest_s=3600, longest_rest_s=3600)
+    ) as made:
         (found,) = await evaluate(made, "r1s0p0i0")
         assert found.evaluation.is_correct
         assert (bad.judged, good.judged) == ([], ["r1s0p0i0"])
@@ -87,8 +89,8 @@ async def test_a_job_whose_host_fails_is_done_by_another_which_it_then_prefers()
 
 
 async def test_a_host_that_rested_comes_back_and_is_used_again():
-    one = FakeMember("a", failures=[], job_failures=[lost()])
-    async with prepared(one) as made:
+    one = FakeMember("a", failures=[], job_failures=[host_lost_error()])
+    async with prepare_fleet(one) as made:
         await evaluate(made, "r1s0p0i0")
         assert one.judged == ["r1s0p0i0"]
         assert one.prepared == 2
@@ -100,8 +102,8 @@ async def test_when_no_host_is_left_the_error_names_each_with_its_reason():
         FakeMember("a"),
         FakeMember("ubuntu@b", failures=[HostAuthError("ubuntu@b: it refuses our keys")]),
     )
-    async with prepared(gone, refusing) as made:
-        gone.job_failures, gone.failures = [lost()], [unreachable()]
+    async with prepare_fleet(gone, refusing) as made:
+        gone.job_failures, gone.failures = [host_lost_error()], [unreachable()]
         with pytest.raises(NoHostError) as caught:
             await evaluate(made, "r1s0p0i0")
         assert caught.value.code == "no_host"
@@ -130,7 +132,7 @@ async def test_preparing_ends_as_soon_as_all_hosts_have_refused_and_can_be_tried
 
 async def test_one_host_that_answers_is_enough_and_a_silent_one_joins_later():
     silent, quick = FakeMember("a", failures=[unreachable()]), FakeMember("b")
-    async with prepared(silent, quick) as made:
+    async with prepare_fleet(silent, quick) as made:
         await evaluate(made, "r1s0p0i0")
         silent.failures.clear()
         await until(lambda: stands(made, "a").state == "up")
@@ -142,7 +144,7 @@ async def test_a_host_that_never_answers_is_given_up_for_now():
             await asyncio.Event().wait()
 
     hanging = Hanging("a", took_s={"starting the worker there": 1.0, "logging in": 44.0})
-    async with prepared(hanging, FakeMember("b"), policy=replace(QUICK, connect_s=0.05)) as made:
+    async with prepare_fleet(hanging, FakeMember("b"), policy=replace(QUICK, connect_s=0.05)) as made:
         await until(lambda: stands(made, "a").state == "resting")
         slow = stands(made, "a")
         assert slow.why == "it was not ready within 0.05 s: logging in 44 s, starting the worker there 1 s"
@@ -154,7 +156,7 @@ async def test_hosts_with_another_toolchain_or_without_a_tag_are_set_aside_and_s
     other = FakeMember("a", about(toolchain="neuronx-cc 2.19", tags=tags))
     bare = FakeMember("b")
     pair = [FakeMember(name, about(tags=tags)) for name in ("c", "d")]
-    async with prepared(other, bare, *pair, needs=tags) as made:
+    async with prepare_fleet(other, bare, *pair, needs=tags) as made:
         await until(lambda: all(one.state != "connecting" for one in made.standings()))
         assert [one.state for one in made.standings()] == ["set_aside", "set_aside", "up", "up"]
         assert "its times do not compare: it has neuronx-cc 2.19" in str(stands(made, "a").why)
@@ -166,19 +168,19 @@ async def test_hosts_with_another_toolchain_or_without_a_tag_are_set_aside_and_s
 
 async def test_a_target_that_no_host_has_is_told_at_once():
     patient = replace(QUICK, patience_s=3600)
-    async with prepared(FakeMember("a"), policy=patient) as made, asyncio.timeout(60):
+    async with prepare_fleet(FakeMember("a"), policy=patient) as made, asyncio.timeout(60):
         with pytest.raises(NoHostError, match="no host is left for trn1: a: it runs kernels for trn2"):
             await made.evaluate(request(target="trn1"), None)
 
 
 async def test_a_simulator_on_a_host_takes_kernels_for_any_target():
-    async with prepared(FakeMember("a", about(device="nki_sim", targets=None))) as made:
+    async with prepare_fleet(FakeMember("a", about(device="nki_sim", targets=None))) as made:
         assert (await made.evaluate(request(target="trn1"), None)).evaluation.is_correct
 
 
 async def test_a_job_that_ends_every_host_is_given_up():
-    members = [FakeMember(name, job_failures=[lost()] * 9) for name in "abcde"]
-    async with prepared(*members) as made:
+    members = [FakeMember(name, job_failures=[host_lost_error()] * 9) for name in "abcde"]
+    async with prepare_fleet(*members) as made:
         with pytest.raises(InfrastructureError, match="the connection broke"):
             await evaluate(made, "r1s0p0i0")
         assert sum(one.lost for one in made.standings()) == QUICK.most_hosts
@@ -187,7 +189,7 @@ async def test_a_job_that_ends_every_host_is_given_up():
 async def test_what_is_no_fault_of_the_host_is_the_evaluations_own():
     bad = InfrastructureError("bad_blob", "a blob is missing", retryable=False)
     one = FakeMember("a", job_failures=[bad])
-    async with prepared(one) as made:
+    async with prepare_fleet(one) as made:
         with pytest.raises(InfrastructureError, match="a blob is missing"):
             await evaluate(made, "r1s0p0i0")
         assert stands(made, "a").state == "up"
@@ -196,7 +198,7 @@ async def test_what_is_no_fault_of_the_host_is_the_evaluations_own():
 async def test_cancelling_ends_the_job_on_its_host_and_frees_the_slot():
     one = FakeMember("a")
     one.gate.clear()
-    async with prepared(one) as made:
+    async with prepare_fleet(one) as made:
         first = asyncio.ensure_future(made.evaluate(request("r1s0p0i0"), None))
         second = asyncio.ensure_future(made.evaluate(request("r1s0p1i0"), None))
         await until(lambda: one.under_way == 1)
@@ -229,7 +231,7 @@ async def test_closing_does_not_wait_for_a_host_that_hangs():
 
 async def test_how_hosts_stand_is_published_when_it_changes():
     told = []
-    async with prepared(FakeMember("a"), publish=told.append) as made:
+    async with prepare_fleet(FakeMember("a"), publish=told.append) as made:
         await until(lambda: bool(told))
         await evaluate(made, "r1s0p0i0")
     (last,) = told[-1]
@@ -241,7 +243,7 @@ async def test_a_full_disk_does_not_end_a_fleet():
     def full(_):
         raise OSError(28, "No space left on device")
 
-    async with prepared(FakeMember("a"), publish=full) as made:
+    async with prepare_fleet(FakeMember("a"), publish=full) as made:
         await evaluate(made, "r1s0p0i0")
 
 
@@ -252,7 +254,7 @@ async def test_a_host_that_drifts_is_quarantined_after_a_second_reading_and_rele
     often = replace(QUICK, calibrate_s=0.02, quarantine_s=0.02)
     steady = [FakeMember(name) for name in ("a", "b")]
     hot = FakeMember("c", readings=[1.0, 1.5])
-    async with prepared(*steady, hot, policy=often) as made:
+    async with prepare_fleet(*steady, hot, policy=often) as made:
         await until(lambda: stands(made, "c").state == "quarantined")
         standing = stands(made, "c")
         assert standing.ratio == pytest.approx(1.5)
@@ -272,14 +274,14 @@ async def test_a_host_with_which_we_fail_ourselves_is_still_looked_after():
             return found
 
     one = Odd("b", readings=[1.0, -1.0, 1.0])
-    async with prepared(FakeMember("a"), one, policy=replace(QUICK, calibrate_s=0.02)) as made:
+    async with prepare_fleet(FakeMember("a"), one, policy=replace(QUICK, calibrate_s=0.02)) as made:
         await until(lambda: one.prepared > 1 and stands(made, "b").state == "up")
 
 
 async def test_one_reading_that_is_off_is_no_drift():
     often = replace(QUICK, calibrate_s=0.02)
     one = FakeMember("c", readings=[1.0, 1.5, 1.0])
-    async with prepared(FakeMember("a"), FakeMember("b"), one, policy=often) as made:
+    async with prepare_fleet(FakeMember("a"), FakeMember("b"), one, policy=often) as made:
         await until(lambda: len(one.readings) == 1)
         await until(lambda: stands(made, "c").ratio == 1.0)
         assert stands(made, "c").state == "up"
@@ -288,7 +290,7 @@ async def test_one_reading_that_is_off_is_no_drift():
 async def test_the_last_host_is_never_quarantined():
     often = replace(QUICK, calibrate_s=0.02)
     one = FakeMember("a", readings=[1.0, 2.0])
-    async with prepared(one, policy=often) as made:
+    async with prepare_fleet(one, policy=often) as made:
         await until(lambda: stands(made, "a").ratio == 2.0)
         await evaluate(made, "r1s0p0i0")
         assert stands(made, "a").state == "up"
@@ -299,7 +301,7 @@ async def test_a_time_from_a_host_that_was_quarantined_meanwhile_is_not_used():
     hot = FakeMember("a", readings=[1.0])
     others = [FakeMember(name) for name in ("b", "c")]
     hot.gate.clear()
-    async with prepared(hot, *others, policy=often) as made:
+    async with prepare_fleet(hot, *others, policy=often) as made:
         job = asyncio.ensure_future(made.evaluate(request(), None))
         await until(lambda: hot.under_way == 1)
         hot.readings[:] = [2.0]
@@ -314,7 +316,7 @@ async def test_of_two_hosts_that_disagree_none_is_quarantined_and_both_are_marke
     """A host that says from the start that all takes twice as long would else have the honest one's place."""
     often = replace(QUICK, calibrate_s=0.02, quarantine_s=0.02)
     honest, lying = FakeMember("a", readings=[1.0, 1.06]), FakeMember("b", readings=[2.0])
-    async with prepared(honest, lying, policy=often) as made:
+    async with prepare_fleet(honest, lying, policy=often) as made:
         await until(lambda: not any(one.compares for one in made.standings()))
         assert {one.state for one in made.standings()} == {"up"}
         assert "b 2 ms, 1.00 times its first reading" in str(stands(made, "a").why)
@@ -336,7 +338,7 @@ MODEL = {"author": "anthropic"}
 async def test_kernels_of_models_wait_for_a_host_with_a_strong_jail_while_others_use_the_weak_one():
     weak, strong = FakeMember("a", about(any_author=False, slots=4)), FakeMember("b")
     strong.gate.clear()
-    async with prepared(weak, strong) as made:
+    async with prepare_fleet(weak, strong) as made:
         first, second = (
             asyncio.ensure_future(made.evaluate(request(f"r1s0p{number}i0", **MODEL), None))
             for number in range(2)
@@ -350,7 +352,7 @@ async def test_kernels_of_models_wait_for_a_host_with_a_strong_jail_while_others
 
 async def test_where_all_jails_are_weak_one_error_says_which_key_and_how_to_mend_it():
     patient = replace(QUICK, patience_s=3600)
-    async with prepared(FakeMember("a", about(any_author=False)), policy=patient) as made:
+    async with prepare_fleet(FakeMember("a", about(any_author=False)), policy=patient) as made:
         async with asyncio.timeout(60):
             with pytest.raises(InfrastructureError) as caught:
                 await made.evaluate(request(**MODEL), None)
@@ -360,7 +362,7 @@ async def test_where_all_jails_are_weak_one_error_says_which_key_and_how_to_mend
 
 
 async def test_a_kernel_waits_for_a_strong_jail_that_is_away():
-    weak, strong = FakeMember("a", about(any_author=False)), FakeMember("b", job_failures=[lost()])
-    async with prepared(weak, strong) as made:
+    weak, strong = FakeMember("a", about(any_author=False)), FakeMember("b", job_failures=[host_lost_error()])
+    async with prepare_fleet(weak, strong) as made:
         await made.evaluate(request(**MODEL), None)
     assert strong.judged == ["r1s0p0i0"]

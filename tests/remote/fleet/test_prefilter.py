@@ -61,7 +61,7 @@ class Hosts(FakeMember):
         self.prepared += 1
 
 
-def drawn(number: int) -> bool:
+def is_drawn(number: int) -> bool:
     return int(digest_of(f"k{number}".encode())[:8], 16) % AUDIT_INTERVAL == 0
 
 
@@ -80,25 +80,25 @@ def both(looker, hosts) -> PrefilteredEvaluator:
     return PrefilteredEvaluator(looker, hosts)
 
 
-def sliced(name: str):
+def slice_operand(name: str):
     return request(name, level=Level.SLICES)
 
 
-NAMES = [f"k{number}" for number in range(40) if not drawn(number)]
+NAMES = [f"k{number}" for number in range(40) if not is_drawn(number)]
 
 
 async def let_in(both, looker) -> None:
     """Fill the window with kernels predicted at 1 ms."""
     for name in NAMES[: MIN_PREDICTIONS + 1]:
         looker.predicts[name] = 1.0
-        await both.evaluate(sliced(name), None)
+        await both.evaluate(slice_operand(name), None)
 
 
 async def test_the_slower_half_is_held_back_and_says_why(both, looker, hosts):
     await let_in(both, looker)
     slow, fast = NAMES[10], NAMES[11]
     looker.predicts |= {slow: 2.0, fast: 0.5}
-    held = await both.evaluate(sliced(slow), None)
+    held = await both.evaluate(slice_operand(slow), None)
     found = held.evaluation
     assert (found.verdict, found.benchmark, found.stage) == (Verdict.CORRECT, None, "prefilter")
     assert found.error is not None
@@ -108,7 +108,7 @@ async def test_the_slower_half_is_held_back_and_says_why(both, looker, hosts):
     )
     assert held.predicted_ms == 2.0
     assert held.artefacts == {}
-    through = await both.evaluate(sliced(fast), None)
+    through = await both.evaluate(slice_operand(fast), None)
     assert through.evaluation.benchmark == Benchmark(
         latency_ms=1.0, lo_ms=1.0, hi_ms=1.0, predicted=False, samples=10
     )
@@ -121,25 +121,25 @@ async def test_the_slower_half_is_held_back_and_says_why(both, looker, hosts):
 async def test_the_first_few_are_all_measured(both, looker, hosts):
     for number, name in enumerate(NAMES[:MIN_PREDICTIONS]):
         looker.predicts[name] = float(number + 1)
-        await both.evaluate(sliced(name), None)
+        await both.evaluate(slice_operand(name), None)
     assert hosts.judged == NAMES[:MIN_PREDICTIONS]
 
 
 async def test_one_in_some_that_would_be_held_back_is_measured(both, looker, hosts):
     await let_in(both, looker)
-    drawn_ones = [f"k{number}" for number in range(60) if drawn(number)][:3]
+    drawn_ones = [f"k{number}" for number in range(60) if is_drawn(number)][:3]
     looker.predicts |= dict.fromkeys(drawn_ones, 9.0)
     for name in drawn_ones:
-        await both.evaluate(sliced(name), None)
+        await both.evaluate(slice_operand(name), None)
     assert hosts.judged[-3:] == drawn_ones
 
 
 async def test_what_the_simulator_finds_wrong_is_not_sent_and_what_it_cannot_run_is(both, looker, hosts):
     looker.verdicts = {"wrong": Verdict.INCORRECT, "odd": Verdict.COMPILE_ERROR}
-    wrong = (await both.evaluate(sliced("wrong"), None)).evaluation
+    wrong = (await both.evaluate(slice_operand("wrong"), None)).evaluation
     assert (wrong.verdict, wrong.toolchain) == (Verdict.INCORRECT, TOOLCHAIN)
     assert hosts.judged == []
-    odd = await both.evaluate(sliced("odd"), None)
+    odd = await both.evaluate(slice_operand("odd"), None)
     assert odd.evaluation.is_correct
     assert odd.predicted_ms is None
     assert hosts.judged == ["odd"]
@@ -157,13 +157,13 @@ async def test_a_kernel_that_comes_again_is_counted_once(both, looker):
     slow = NAMES[10]
     looker.predicts[slow] = 2.0
     for _ in range(20):
-        assert (await both.evaluate(sliced(slow), None)).evaluation.benchmark is None
+        assert (await both.evaluate(slice_operand(slow), None)).evaluation.benchmark is None
 
 
 async def test_failures_of_hosts_are_failures_of_both(both, hosts):
     hosts.job_failures = [InfrastructureError("no_host", "no host is left")]
     with pytest.raises(InfrastructureError, match="no host is left"):
-        await both.evaluate(sliced("k1"), None)
+        await both.evaluate(slice_operand("k1"), None)
 
 
 async def test_it_is_another_kind_for_the_cache_and_closes_both(both, looker, hosts):

@@ -36,7 +36,7 @@ def lines(arguments: str, *body: str) -> str:
 
 
 @cache
-def traced(kernel: str, shapes: tuple[tuple[int, ...], ...], dtype: str = "float32") -> Program:
+def trace_kernel(kernel: str, shapes: tuple[tuple[int, ...], ...], dtype: str = "float32") -> Program:
     return Program.from_bytes(
         trace_bytes(kernel, args=[ArraySpec(shape, dtype) for shape in shapes], target="trn2")
     )
@@ -89,7 +89,7 @@ def sides(
 def of_problem(problem: str, kernel: str) -> FormulaComparison:
     """A kernel of a problem against its initial kernel, on boxes as the judge draws them."""
     found = seeds.load_problem(problem)
-    ours, theirs = (traced(text, shapes_of(problem)) for text in (kernel, found.kernel))
+    ours, theirs = (trace_kernel(text, shapes_of(problem)) for text in (kernel, found.kernel))
     pool = tiles.make_tile_pool(found.spec, "reduced", "")
     drawn = [pool[at] for at in tiles.choose_tiles(pool, kernel.encode())]
     boxes, _ = select_boxes(ours, drawn, np.random.default_rng(7))

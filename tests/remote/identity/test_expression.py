@@ -21,7 +21,7 @@ from remote.judge.identity.expression import (
 INPUTS = ((4, 6),)
 
 
-def packed(nodes, outputs=(0,), **arrays):
+def pack(nodes, outputs=(0,), **arrays):
     text = np.frombuffer(json.dumps({"nodes": nodes, "outputs": outputs}).encode(), np.uint8)
     file = io.BytesIO()
     np.savez(file, text=text, **arrays)
@@ -44,24 +44,24 @@ def test_what_is_written_is_read_again():
 GOOD, CONSTANT = ["input", [], [0]], ["constant", [], [0]]
 WRONG = {
     "no file": b"not an npz",
-    "an unknown kind": packed([["output", [], []]]),
-    "an input that is not there": packed([["input", [], [1]]]),
-    "a negative input": packed([["input", [], [-1]]]),
-    "an argument that comes later": packed([["unary", [0], ["exp"]]]),
-    "shapes that do not fit": packed([GOOD, CONSTANT, ["binary", [0, 1], ["add"]]], constant0=np.ones(5)),
-    "a view beyond its source": packed([GOOD, ["view", [0], [[4, 6], [6, 1], 1]]]),
-    "a view before its source": packed([GOOD, ["view", [0], [[4], [-6], 6]]]),
-    "an axis that is not there": packed([GOOD, ["reduce", [0], ["add", 2]]]),
-    "a reduction that is none": packed([GOOD, ["reduce", [0], ["sort", 1]]]),
-    "a name that is none": packed([GOOD, ["unary", [0], [7]]]),
-    "numbers beyond the axis": packed([GOOD, ["take", [0], [0, 0]]], constant0=np.array([4])),
-    "text for numbers": packed([CONSTANT], constant0=np.array(["a"])),
-    "a piece across axes": packed([GOOD, ["view", [0], [[4], [6], 0]], ["assemble", [0, 1], [[[7], 0]]]]),
-    "a piece over itself": packed([GOOD, ["view", [0], [[4], [6], 0]], ["assemble", [0, 1], [[[0], 0]]]]),
-    "an enormous array": packed([["unknown", [], [1 << 30, 1 << 30]]]),
-    "products that do not fit": packed([GOOD, ["matmul", [0, 0], []]]),
-    "an output that is none": packed([GOOD], outputs=[1]),
-    "too many parameters": packed([["input", [], [0, 0]]]),
+    "an unknown kind": pack([["output", [], []]]),
+    "an input that is not there": pack([["input", [], [1]]]),
+    "a negative input": pack([["input", [], [-1]]]),
+    "an argument that comes later": pack([["unary", [0], ["exp"]]]),
+    "shapes that do not fit": pack([GOOD, CONSTANT, ["binary", [0, 1], ["add"]]], constant0=np.ones(5)),
+    "a view beyond its source": pack([GOOD, ["view", [0], [[4, 6], [6, 1], 1]]]),
+    "a view before its source": pack([GOOD, ["view", [0], [[4], [-6], 6]]]),
+    "an axis that is not there": pack([GOOD, ["reduce", [0], ["add", 2]]]),
+    "a reduction that is none": pack([GOOD, ["reduce", [0], ["sort", 1]]]),
+    "a name that is none": pack([GOOD, ["unary", [0], [7]]]),
+    "numbers beyond the axis": pack([GOOD, ["take", [0], [0, 0]]], constant0=np.array([4])),
+    "text for numbers": pack([CONSTANT], constant0=np.array(["a"])),
+    "a piece across axes": pack([GOOD, ["view", [0], [[4], [6], 0]], ["assemble", [0, 1], [[[7], 0]]]]),
+    "a piece over itself": pack([GOOD, ["view", [0], [[4], [6], 0]], ["assemble", [0, 1], [[[0], 0]]]]),
+    "an enormous array": pack([["unknown", [], [1 << 30, 1 << 30]]]),
+    "products that do not fit": pack([GOOD, ["matmul", [0, 0], []]]),
+    "an output that is none": pack([GOOD], outputs=[1]),
+    "too many parameters": pack([["input", [], [0, 0]]]),
 }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from tests.seeds.statements import STATEMENTS
 UNFOLLOWED = {"rope_single_freq_apply"}  # it computes with complex numbers
 
 
-def compared(name, one, other, seed=b"a secret", descending=False):
+def compare_statements(name, one, other, seed=b"a secret", descending=False):
     """Residues of two statements in some boxes of the output, and the marks of both."""
     spec = small_spec(name)
     dims = spec.dims("reduced")
@@ -39,7 +39,7 @@ def compared(name, one, other, seed=b"a secret", descending=False):
 
 @pytest.mark.parametrize("name", sorted({*STATEMENTS} - UNFOLLOWED))
 def test_two_statements_of_a_problem_are_one_formula(name):
-    (one, other), marks = compared(name, reference_of(name), STATEMENTS[name])
+    (one, other), marks = compare_statements(name, reference_of(name), STATEMENTS[name])
     agree = one == other
     # Roots of sums that have none in this field are not those of their multiples.
     assert agree[marks & DoubtFlags.ROOT == 0].all()
@@ -52,7 +52,9 @@ def test_turning_pairs_is_a_product_of_complex_numbers():
         real = x[:half] * cos - x[half:] * sin
         return np.concatenate([real, x[half:] * cos + x[:half] * sin])
 
-    (one, other), marks = compared("rope_single_freq_apply", reference_of("rope_single_freq_apply"), turned)
+    (one, other), marks = compare_statements(
+        "rope_single_freq_apply", reference_of("rope_single_freq_apply"), turned
+    )
     assert (one == other).all()
     assert not marks.any()
 
@@ -136,8 +138,8 @@ def test_a_formula_with_a_fault_is_another(fault):
     name, statement = FAULTS[fault]
     certain = False
     for seed in (b"a secret", b"another", b"a third"):
-        values, marks = compared(name, reference_of(name), statement, seed)
-        others, _ = compared(name, reference_of(name), statement, seed, descending=True)
+        values, marks = compare_statements(name, reference_of(name), statement, seed)
+        others, _ = compare_statements(name, reference_of(name), statement, seed, descending=True)
         stays = (values[0] == others[0]) & (values[1] == others[1])
         marks = np.where(stays, marks & ~np.uint8(DoubtFlags.ORDER), marks)
         certain |= bool(((values[0] != values[1]) & (marks == 0)).any())

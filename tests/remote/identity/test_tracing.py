@@ -107,7 +107,7 @@ def _views(x, y):
     return out[:, ::-1]
 
 
-def _masked(x, y):
+def _mask_rows(x, y):
     mask = np.arange(8)[N] <= np.arange(6)[:, N]
     scores = np.where(mask, x, -np.inf)
     scores = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
@@ -115,7 +115,7 @@ def _masked(x, y):
     return scores / scores.sum(axis=-1, keepdims=True) + np.tril(y)
 
 
-def _listed(x, y):
+def _from_list(x, y):
     order = np.array([5, 0, 3, 3])
     picked = x[order] + y[[0, 1, 2, 3]]
     out = np.zeros_like(x)
@@ -141,7 +141,7 @@ def _scan(x, y):
     return out
 
 
-def _gated(x, y):
+def _gate_state(x, y):
     """Not linear: what the state is multiplied with depends on the state."""
     state, states = np.zeros(6), []
     for t in range(12):
@@ -174,13 +174,13 @@ def _heads(x, y):
 
 OPERATIONS = {
     "a scan": _scan,
-    "a gated scan": _gated,
+    "a gated scan": _gate_state,
     "blocks": _blocks,
     "heads": _heads,
     "in place": _in_place,
     "views": _views,
-    "masks": _masked,
-    "lists of numbers": _listed,
+    "masks": _mask_rows,
+    "lists of numbers": _from_list,
     "statistics": _statistics,
     "two outputs": lambda x, y: (x + y, (x * y).sum(axis=0)),
     "no axis": lambda x, y: x.sum() + y[0],
@@ -232,7 +232,7 @@ def test_operations_are_followed(name):
 def test_loops_become_arrays():
     inputs = [((6, 8), np.dtype(np.float32))] * 2
     assert len(record_reference(_scan, inputs, [(6, 12)]).nodes) < 50
-    kinds = [node.kind for node in record_reference(_gated, inputs, [(12, 6)]).nodes]
+    kinds = [node.kind for node in record_reference(_gate_state, inputs, [(12, 6)]).nodes]
     assert "recurrence" not in kinds
 
 

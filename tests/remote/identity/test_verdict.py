@@ -16,7 +16,7 @@ from targets.nki.judge.identity.box_selection import MAX_WORK, select_boxes
 from tests.adversarial.attacks import formulas, numbers
 from tests.adversarial.honest import products, rows, silu
 from tests.adversarial.model import edit
-from tests.remote.identity.programs import lines, of_problem, shapes_of, sides, traced
+from tests.remote.identity.programs import lines, of_problem, shapes_of, sides, trace_kernel
 
 SHAPES = ((16, 24), (16, 24))
 
@@ -33,7 +33,7 @@ def formula(*body: str) -> str:
     return lines("x, y", *made, *moved, *body, *out, "return out")
 
 
-def scaled(number: object, data: str = "a") -> str:
+def scale_by(number: object, data: str = "a") -> str:
     return f"nisa.tensor_scalar(dst=z, data={data}, op0=nl.multiply, operand0={number})"
 
 
@@ -46,7 +46,7 @@ def both(op: str, left: str = "a", right: str = "b", dst: str = "z") -> str:
     return f"nisa.tensor_tensor(dst={dst}, data1={left}, data2={right}, op=nl.{op})"
 
 
-def reduced(op: str, data: str = "a", dst: str = "s", **more: object) -> str:
+def reduce_with(op: str, data: str = "a", dst: str = "s", **more: object) -> str:
     given = "".join(f", {key}={value}" for key, value in more.items())
     return f"nisa.tensor_reduce(dst={dst}, op=nl.{op}, data={data}, axis=1{given})"
 
@@ -55,8 +55,8 @@ def over(op: str, column: str, data: str = "z") -> str:
     return f"nisa.tensor_scalar(dst=z, data={data}, op0=nl.{op}, operand0={column})"
 
 
-def found(ours: tuple[str, ...], theirs: tuple[str, ...]):
-    return compare_formulas(sides(*(traced(formula(*body), SHAPES) for body in (ours, theirs))))
+def find_verdict(ours: tuple[str, ...], theirs: tuple[str, ...]):
+    return compare_formulas(sides(*(trace_kernel(formula(*body), SHAPES) for body in (ours, theirs))))
 
 
 def cumulative(columns: str, command: str) -> str:
@@ -72,17 +72,17 @@ def started(op: str, number: str) -> tuple[str, ...]:
 
 
 SOFTMAX = (
-    reduced("maximum", negate=True),
+    reduce_with("maximum", negate=True),
     function("exp", bias="s"),
-    reduced("add", "z", "t"),
+    reduce_with("add", "z", "t"),
     "nisa.reciprocal(dst=t, data=t)",
     over("multiply", "t"),
 )
 SAME = {
-    "a constant folded otherwise": ((scaled("0.01 * 0.001"),), (scaled("1e-5"),)),
-    "a root folded": ((scaled("128 ** -0.5"),), (scaled("2.0 ** -3.5"),)),
+    "a constant folded otherwise": ((scale_by("0.01 * 0.001"),), (scale_by("1e-5"),)),
+    "a root folded": ((scale_by("128 ** -0.5"),), (scale_by("2.0 ** -3.5"),)),
     "a division for a factor": (
-        (scaled("1.0 / 3.0"),),
+        (scale_by("1.0 / 3.0"),),
         ("nisa.memset(dst=s, value=3.0)", "nisa.reciprocal(dst=s, data=s)", over("multiply", "s", "a")),
     ),
     "another order of additions": (
@@ -112,7 +112,7 @@ SAME = {
         ),
     ),
     "softmax with another shift": (
-        SOFTMAX, (reduced("minimum", "b", negate=True), *SOFTMAX[1:]),
+        SOFTMAX, (reduce_with("minimum", "b", negate=True), *SOFTMAX[1:]),
     ),
     "softmax without a shift": (SOFTMAX, (function("exp"), *SOFTMAX[2:])),
     "a rectifier by its definition": (
@@ -126,9 +126,9 @@ SAME = {
         (cumulative("0:10", "reset_reduce"), cumulative("10:17", "reduce"), cumulative("17:24", "reduce")),
     ),
     "a maximum in two parts": (
-        (reduced("maximum"), over("subtract", "s", "a")),
+        (reduce_with("maximum"), over("subtract", "s", "a")),
         (
-            reduced("maximum", "a[:, 0:9]"), reduced("maximum", "a[:, 9:24]", "t"),
+            reduce_with("maximum", "a[:, 0:9]"), reduce_with("maximum", "a[:, 9:24]", "t"),
             both("maximum", "s", "t", "s"), over("subtract", "s", "a"),
         ),
     ),
@@ -139,8 +139,8 @@ SAME = {
             over("multiply", "m[:, 1:2]"),
         ),
         (
-            reduced("add"), "nisa.tensor_scalar(dst=s, data=s, op0=nl.multiply, operand0=1.0 / 24)",
-            over("subtract", "s", "a"), function("square", "z", "b"), reduced("add", "b", "t"),
+            reduce_with("add"), "nisa.tensor_scalar(dst=s, data=s, op0=nl.multiply, operand0=1.0 / 24)",
+            over("subtract", "s", "a"), function("square", "z", "b"), reduce_with("add", "b", "t"),
             "nisa.tensor_scalar(dst=t, data=t, op0=nl.multiply, operand0=1.0 / 24)", over("multiply", "t"),
         ),
     ),
@@ -149,31 +149,31 @@ SAME = {
 
 def test_roots_agree_where_their_numbers_have_some() -> None:
     ours = (function("rsqrt", "a", "b"), both("multiply", "a", "b"))
-    finding = found(ours, (function("sqrt"),))
+    finding = find_verdict(ours, (function("sqrt"),))
     assert finding.verdict == "proven"
     assert 16 * 24 > finding.elements > 16 * 24 / 2
 
 
 @pytest.mark.parametrize("name", SAME)
 def test_the_same_formula_is_proven(name: str) -> None:
-    assert found(*SAME[name]).verdict == "proven"
+    assert find_verdict(*SAME[name]).verdict == "proven"
 
 
 OTHER = {
-    "a constant that is a little off": ((scaled("1.00001"),), ("nisa.tensor_copy(dst=z, src=a)",)),
+    "a constant that is a little off": ((scale_by("1.00001"),), ("nisa.tensor_copy(dst=z, src=a)",)),
     "a slight term left out": (
         (over("add", "1e-7", "a"),), ("nisa.tensor_copy(dst=z, src=a)",),
     ),
     "another function": ((function("tanh"),), (function("sigmoid"),)),
-    "a sum of all but one": ((reduced("add", "a[:, 0:23]"), over("add", "s", "b")),
-                             (reduced("add"), over("add", "s", "b"))),
+    "a sum of all but one": ((reduce_with("add", "a[:, 0:23]"), over("add", "s", "b")),
+                             (reduce_with("add"), over("add", "s", "b"))),
     "a minimum for a maximum": ((both("maximum"),), (both("minimum"),)),
-    "a factor without a name": ((scaled("1.0000154"),), ("nisa.tensor_copy(dst=z, src=a)",)),
+    "a factor without a name": ((scale_by("1.0000154"),), ("nisa.tensor_copy(dst=z, src=a)",)),
     "a factor beside a minimum without effect": (
-        (scaled("1.00001"), over("minimum", "9e5")), ("nisa.tensor_copy(dst=z, src=a)",),
+        (scale_by("1.00001"), over("minimum", "9e5")), ("nisa.tensor_copy(dst=z, src=a)",),
     ),
     "a factor beside a function that cancels": (
-        (function("erf", "b", "b"), scaled("1.00001"), both("add", "z", "b"), both("subtract", "z", "b")),
+        (function("erf", "b", "b"), scale_by("1.00001"), both("add", "z", "b"), both("subtract", "z", "b")),
         ("nisa.tensor_copy(dst=z, src=a)",),
     ),
     "a factor within an exponential of one": (
@@ -186,7 +186,7 @@ OTHER = {
                 over("add", f"{shift}.0", "b"), function("square", "z"), over("add", "1.0"),
                 function("sqrt", "z", "z"), both("add", "a", "z", "a"), both("subtract", "a", "z", "a"),
             )),
-            scaled("1.00001"),
+            scale_by("1.00001"),
         ),
         ("nisa.tensor_copy(dst=z, src=a)",),
     ),
@@ -204,14 +204,14 @@ OTHER = {
         started("maximum", "0.0"), (reduced("maximum"), over("add", "s", "b")),
     ),
     "a softmax over part of the row": (
-        (*SOFTMAX[:2], reduced("add", "z[:, 1:24]", "t"), *SOFTMAX[3:]), SOFTMAX,
+        (*SOFTMAX[:2], reduce_with("add", "z[:, 1:24]", "t"), *SOFTMAX[3:]), SOFTMAX,
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", OTHER)
 def test_another_formula_is_rejected(name: str) -> None:
-    finding = found(*OTHER[name])
+    finding = find_verdict(*OTHER[name])
     assert finding.verdict == "rejected", finding
     assert "in float64" in finding.reason
 
@@ -219,9 +219,12 @@ def test_another_formula_is_rejected(name: str) -> None:
 TESTED = {
     "functions without rules": (
         ("q = tile((16, 8), nl.float32)", "nisa.max8(dst=q, src=a)", over("multiply", "q[:, 0:1]", "a")),
-        (reduced("maximum"), over("multiply", "s", "a")),
+        (reduce_with("maximum"), over("multiply", "s", "a")),
     ),
-    "constants that stand for no simple number": ((scaled("0.7234567"),), (scaled("0.7234577"),)),
+    "constants that stand for no simple number": (
+        (scale_by("0.7234567"),),
+        (scale_by("0.7234577"),),
+    ),
     "maxima or comparisons": (
         (
             both("subtract"),
@@ -245,19 +248,19 @@ TESTED = {
 
 @pytest.mark.parametrize("reason", TESTED)
 def test_what_is_not_covered_is_tested_in_numbers_only(reason: str) -> None:
-    finding = found(*TESTED[reason])
+    finding = find_verdict(*TESTED[reason])
     assert finding.verdict == "tested", finding
     assert reason in finding.reason
 
 
 def test_bits_that_float64_cannot_know_are_never_rejected() -> None:
     bits = "nisa.tensor_scalar(dst=z.view(nl.int32), data=z.view(nl.int32), op0=nl.bitwise_or, operand0=0)"
-    assert found((both("add"), bits), (both("add"),)).verdict == "tested"
+    assert find_verdict((both("add"), bits), (both("add"),)).verdict == "tested"
 
 
 def test_a_difference_behind_marks_is_named_where_it_is() -> None:
-    ours = formula(scaled("1.0000000123"), "nisa.memset(dst=z[0:1, 5:6], value=0.25)")
-    given = sides(traced(ours, SHAPES), traced(formula(scaled("1.0")), SHAPES))
+    ours = formula(scale_by("1.0000000123"), "nisa.memset(dst=z[0:1, 5:6], value=0.25)")
+    given = sides(trace_kernel(ours, SHAPES), trace_kernel(formula(scale_by("1.0")), SHAPES))
     finding = compare_formulas(given)
     assert finding.verdict == "rejected"
     assert given.locate_element(finding.position) == (0, (0, 5))
@@ -265,17 +268,19 @@ def test_a_difference_behind_marks_is_named_where_it_is() -> None:
 
 def test_a_rejection_names_the_element() -> None:
     ours, theirs = (
-        formula(scaled("0.5"), *more) for more in (("nisa.memset(dst=z[0:1, 5:6], value=0.25)",), ())
+        formula(scale_by("0.5"), *more) for more in (("nisa.memset(dst=z[0:1, 5:6], value=0.25)",), ())
     )
-    given = sides(traced(ours, SHAPES), traced(theirs, SHAPES))
+    given = sides(trace_kernel(ours, SHAPES), trace_kernel(theirs, SHAPES))
     finding = compare_formulas(given)
     assert finding.verdict == "rejected"
     assert given.locate_element(finding.position) == (0, (0, 5))
 
 
 def test_a_maximum_over_part_of_the_row_lacks_the_rest() -> None:
-    ours = (reduced("maximum", "a[:, 0:23]"), over("multiply", "s", "b"))
-    given = sides(*(traced(formula(*body), SHAPES) for body in (ours, (reduced("maximum"), ours[1]))))
+    ours = (reduce_with("maximum", "a[:, 0:23]"), over("multiply", "s", "b"))
+    given = sides(
+        *(trace_kernel(formula(*body), SHAPES) for body in (ours, (reduce_with("maximum"), ours[1])))
+    )
     finding = compare_formulas(given)
     assert finding.verdict == "rejected"
     assert finding.lacks is not None
@@ -287,14 +292,14 @@ def test_a_maximum_over_part_of_the_row_lacks_the_rest() -> None:
 def test_terms_that_cancel_are_no_dependence() -> None:
     ours = ("nisa.tensor_copy(dst=z, src=a)", "nisa.tensor_copy(dst=z, src=a)")
     theirs = (both("add"), both("subtract", "z", "b"))
-    given = sides(*(traced(formula(*body), SHAPES) for body in (ours, theirs)))
+    given = sides(*(trace_kernel(formula(*body), SHAPES) for body in (ours, theirs)))
     assert find_missing_dependence(given, np.random.default_rng(1)) is None
     assert compare_formulas(given).verdict == "proven"
 
 
 def test_a_rejection_needs_the_simulator_s_word() -> None:
-    given = sides(*(traced(formula(*body), SHAPES) for body in OTHER["another function"]))
-    truth = sides(*(traced(formula(*body), SHAPES) for body in OTHER["another function"][::-1]))
+    given = sides(*(trace_kernel(formula(*body), SHAPES) for body in OTHER["another function"]))
+    truth = sides(*(trace_kernel(formula(*body), SHAPES) for body in OTHER["another function"][::-1]))
     for simulate in (truth.simulate, lambda _: None):
         finding = compare_formulas(replace(given, simulate=simulate))
         assert finding.verdict == "tested"
@@ -339,7 +344,7 @@ def test_a_maximum_that_cancels_does_not_hide_what_is_wrong() -> None:
 
 
 def test_boxes_are_inside_the_drawn_tiles_and_end_where_they_end() -> None:
-    program = traced(edit("adamw"), shapes_of("adamw"))
+    program = trace_kernel(edit("adamw"), shapes_of("adamw"))
     drawn = [
         OutputTile(0, ((0, 64), (0, 256))),
         OutputTile(0, ((256, 320), (1792, 2048))),

@@ -13,7 +13,7 @@ from remote.judge_service import JudgeService
 from remote.pool import WorkerLimits
 from remote.ssh.job import JobSpec
 from remote.ssh.jobs import JobClient
-from tests.support.sshd import Sshd, steps_of_tests, trusted
+from tests.support.sshd import Sshd, steps_of_tests, trust_host
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def sshd(tmp_path) -> Iterator[Sshd]:
 @pytest.fixture
 async def jobs(sshd, home) -> AsyncIterator[JobClient]:
     """Jobs on that server."""
-    made = JobClient(await trusted(sshd.link(home), home), worker=steps_of_tests())
+    made = JobClient(await trust_host(sshd.link(home), home), worker=steps_of_tests())
     yield made
     await made.aclose()
 
@@ -52,5 +52,5 @@ def spec(step: str, payload: object = None, *, name: str = "", **fields: object)
     return JobSpec(key=key, step=step, payload={} if payload is None else payload, **fields)
 
 
-def tallied(path: Path) -> list[str]:
+def read_tally(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []

@@ -16,7 +16,7 @@ from remote.ssh.evaluator import HostEvaluator
 from remote.ssh.jobs import JobClient
 from state.model import Level, Verdict
 from tests.remote.conftest import Bench
-from tests.support.sshd import trusted
+from tests.support.sshd import trust_host
 
 HEAD = """import nki
 import nki.isa as nisa
@@ -88,7 +88,7 @@ async def judge(home):
 @pytest.mark.needs("sshd", package="openssh-server")
 async def test_a_host_gives_the_verdicts_that_are_given_here(sshd, home, judge, monkeypatch, tmp_path):
     silu = Bench(seeds.load_problem("silu"))
-    jobs = JobClient(await trusted(sshd.link(home), home))
+    jobs = JobClient(await trust_host(sshd.link(home), home))
     local = LocalEvaluator(judge, target="trn2")
     evaluator = HostEvaluator(jobs, address="a host", judge=judge, target="trn2", allow_weak_jail=True)
     try:

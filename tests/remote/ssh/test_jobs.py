@@ -12,8 +12,8 @@ import pytest
 from remote.hostside import process_tree
 from remote.ssh.errors import HostLacksError, HostWorkerError
 from remote.ssh.jobs import JobClient, list_host_commands
-from tests.remote.ssh.conftest import spec, tallied
-from tests.support.sshd import steps_of_tests, trusted, until
+from tests.remote.ssh.conftest import read_tally, spec
+from tests.support.sshd import steps_of_tests, trust_host, until
 
 pytestmark = pytest.mark.needs("sshd", package="openssh-server")
 
@@ -65,10 +65,10 @@ async def test_a_job_is_done_once_however_often_it_is_asked_for(jobs, tmp_path):
     results = await asyncio.gather(*(jobs.run_job(job) for _ in range(5)))
     assert all(result == results[0] for result in results)
     assert await jobs.run_job(job) == results[0]
-    assert len(tallied(tmp_path / "tally")) == 1
+    assert len(read_tally(tmp_path / "tally")) == 1
     await jobs.forget_job(job.key)
     assert (await jobs.run_job(job)).attempts == 1
-    assert len(tallied(tmp_path / "tally")) == 2
+    assert len(read_tally(tmp_path / "tally")) == 2
 
 
 async def test_a_job_that_fails_says_why_and_is_not_done_again(jobs, tmp_path):
@@ -77,7 +77,7 @@ async def test_a_job_that_fails_says_why_and_is_not_done_again(jobs, tmp_path):
     assert (result.status, result.exit_status, result.answer) == ("failed", 1, None)
     assert "RuntimeError: this step fails" in result.log_tail
     assert await jobs.run_job(job) == result
-    assert len(tallied(tmp_path / "tally")) == 1
+    assert len(read_tally(tmp_path / "tally")) == 1
 
 
 async def test_a_step_that_the_worker_does_not_know_is_named(jobs):
@@ -127,7 +127,7 @@ async def test_an_input_that_was_damaged_on_the_host_is_sent_again(jobs, sshd):
 async def test_what_outlives_a_step_is_ended_also_orphans_in_sessions_of_their_own(jobs, tmp_path):
     result = await jobs.run_job(spec("spawning", {"pids": str(tmp_path / "pids"), "ends": True}))
     assert result.answer == "left them"
-    pids = tallied(tmp_path / "pids")
+    pids = read_tally(tmp_path / "pids")
     assert len(pids) == 3
     assert alive(pids) == []
 
@@ -136,24 +136,24 @@ async def test_what_outlives_a_step_is_ended_also_orphans_in_sessions_of_their_o
 async def test_a_deadline_counts_from_the_turn_and_ends_everything(jobs, tmp_path):
     result = await jobs.run_job(spec("spawning", {"pids": str(tmp_path / "pids")}, deadline_s=3))
     assert (result.status, result.answer) == ("deadline", None)
-    assert alive(tallied(tmp_path / "pids")) == []
+    assert alive(read_tally(tmp_path / "pids")) == []
 
 
 async def test_cancelling_ends_the_job_with_everything_and_gives_the_core_back(jobs, tmp_path, sshd):
     pids = tmp_path / "pids"
     running = asyncio.create_task(jobs.run_job(spec("spawning", {"pids": str(pids)}, cores=1)))
-    await until(lambda: len(tallied(pids)) == 3, "three children")
+    await until(lambda: len(read_tally(pids)) == 3, "three children")
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert alive(tallied(pids)) == []
+    assert alive(read_tally(pids)) == []
     assert list((sshd.workdir / "jobs").iterdir()) == []
     result = await jobs.run_job(spec("echo", cores=1, queue_s=60))
     assert result.status == "done"
 
 
 async def test_a_core_has_one_job_at_a_time_and_the_next_waits(sshd, home, tmp_path):
-    jobs = JobClient(await trusted(sshd.link(home, cores=(1,)), home), worker=steps_of_tests())
+    jobs = JobClient(await trust_host(sshd.link(home, cores=(1,)), home), worker=steps_of_tests())
     gates = [tmp_path / "gate0", tmp_path / "gate1"]
     tally = tmp_path / "tally"
     running = [
@@ -162,12 +162,12 @@ async def test_a_core_has_one_job_at_a_time_and_the_next_waits(sshd, home, tmp_p
         )
         for gate in gates
     ]
-    await until(lambda: tallied(tally), "the first job")
+    await until(lambda: read_tally(tally), "the first job")
     for gate in gates:
         gate.touch()
     results = await asyncio.gather(*running)
     assert [result.core for result in results] == [1, 1]
-    assert [line.split()[0] for line in tallied(tally)] == ["begin", "end", "begin", "end"]
+    assert [line.split()[0] for line in read_tally(tally)] == ["begin", "end", "begin", "end"]
     await jobs.aclose()
 
 
@@ -192,7 +192,7 @@ async def test_every_command_can_be_told_beforehand(jobs, sshd, home):
 
 
 async def test_a_python_is_found_where_none_is_named(sshd, home):
-    jobs = JobClient(await trusted(sshd.link(home, python=None), home), worker=steps_of_tests())
+    jobs = JobClient(await trust_host(sshd.link(home, python=None), home), worker=steps_of_tests())
     (sshd.workdir / "venv/bin").mkdir(parents=True)
     (sshd.workdir / "venv/bin/python").symlink_to(Path("/bin/false"))  # one that does not run is passed over
     assert (await jobs.greet_host()).python
@@ -223,7 +223,7 @@ async def test_a_step_ends_as_a_program_does(jobs):
 
 async def test_a_worker_that_cannot_be_put_there_says_why(sshd, home):
     sshd.workdir.write_text("a file where the folder should be")
-    jobs = JobClient(await trusted(sshd.link(home), home), worker=steps_of_tests())
+    jobs = JobClient(await trust_host(sshd.link(home), home), worker=steps_of_tests())
     with pytest.raises(HostWorkerError, match=r"the worker cannot be put there: .*Not a directory"):
         await jobs.greet_host()
     await jobs.aclose()

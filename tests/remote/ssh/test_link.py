@@ -17,15 +17,15 @@ from remote.ssh.errors import (
     SshConfigError,
 )
 from remote.ssh.link import LinkTiming, SshLink
-from tests.support.proxy import Proxy
-from tests.support.sshd import QUICK, free_port, make_key, trusted, until
+from tests.support.sshd import QUICK, free_port, make_key, trust_host, until
+from tests.support.tcp_proxy import Proxy
 
 pytestmark = pytest.mark.needs("sshd", package="openssh-server")
 
 
 @pytest.fixture
 async def link(sshd, home):
-    made = await trusted(sshd.link(home), home)
+    made = await trust_host(sshd.link(home), home)
     yield made
     await made.aclose()
 
@@ -124,7 +124,7 @@ async def test_a_port_that_speaks_something_else_is_given_up(sshd, home):
 
 
 async def test_keys_that_a_host_does_not_know_are_not_tried_for_long(sshd, home):
-    link = await trusted(sshd.link(home), home)
+    link = await trust_host(sshd.link(home), home)
     make_key(sshd.folder / "user_key")
     with pytest.raises(HostAuthError, match=r"it refuses our keys .*`ssh -p \d+ ") as raised:
         await link.run_command(["true"], deadline_s=120)
@@ -135,7 +135,7 @@ async def test_keys_that_a_host_does_not_know_are_not_tried_for_long(sshd, home)
 @pytest.mark.parametrize("line", ["Port many", "IdentityFile {folder}/broken"])
 async def test_a_configuration_that_cannot_be_read_is_named(sshd, home, line):
     (sshd.folder / "broken").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nx\n")
-    link = await trusted(sshd.link(home), home)
+    link = await trust_host(sshd.link(home), home)
     sshd.ssh_config.write_text(line.format(folder=sshd.folder))
     with pytest.raises((SshConfigError, HostAuthError)) as raised:
         await link.run_command(["true"], deadline_s=120)
@@ -145,7 +145,7 @@ async def test_a_configuration_that_cannot_be_read_is_named(sshd, home, line):
 async def test_a_connection_may_be_cut_after_any_number_of_bytes(sshd, home):
     """Wherever greeting, key exchange, login or the command itself are cut, the next attempt works."""
     async with Proxy(sshd.port) as proxy:
-        first = await trusted(sshd.link(home, port=proxy.port), home)
+        first = await trust_host(sshd.link(home, port=proxy.port), home)
         for size in (1, 30, 1200, 1500, 2000, 2300, 2600):
             proxy.cut_after = size
             link = SshLink(first.host, home=home, timing=QUICK, config=sshd.ssh_config)

@@ -23,9 +23,9 @@ from remote.ssh.errors import (
     HostWorkerError,
 )
 from remote.ssh.jobs import JobClient
-from tests.remote.ssh.conftest import spec, tallied
+from tests.remote.ssh.conftest import read_tally, spec
 from tests.support.host_faults import cores_free
-from tests.support.sshd import steps_of_tests, trusted, until
+from tests.support.sshd import steps_of_tests, trust_host, until
 
 pytestmark = [
     pytest.mark.needs("sshd", package="openssh-server"),
@@ -37,7 +37,7 @@ pytestmark = [
 async def neighbours(sshd, home, tmp_path):
     """Two homes on one host, each with a key of its own for the same user."""
     made = [
-        JobClient(await trusted(sshd.link(where, cores=(0,)), where), worker=steps_of_tests())
+        JobClient(await trust_host(sshd.link(where, cores=(0,)), where), worker=steps_of_tests())
         for where in (home, tmp_path / "another home")
     ]
     yield made
@@ -57,26 +57,26 @@ async def test_two_homes_never_have_a_core_at_the_same_time(neighbours, tmp_path
         )
     )
     assert {result.status for result in results} == {"done"}
-    assert [line.split()[0] for line in tallied(tally)] == ["begin", "end"] * 6
+    assert [line.split()[0] for line in read_tally(tally)] == ["begin", "end"] * 6
 
 
 async def test_a_home_that_forgets_a_job_takes_it_from_nobody(neighbours, tmp_path):
     job = spec("gated", {"gate": str(tmp_path / "gate"), "tally": str(tmp_path / "tally")})
     running = [asyncio.create_task(jobs.run_job(job)) for jobs in neighbours]
-    await until(lambda: tallied(tmp_path / "tally"), "the job")
+    await until(lambda: read_tally(tmp_path / "tally"), "the job")
     leases = neighbours[0].host.workdir + f"/jobs/{job.key}/leases"
     await until(lambda: len(list(Path(leases).iterdir())) == 2, "both leases")
     running[0].cancel()
     await asyncio.gather(running[0], return_exceptions=True)
     (tmp_path / "gate").touch()
     assert (await running[1]).answer == "through"
-    assert [line.split()[0] for line in tallied(tmp_path / "tally")] == ["begin", "end"]
+    assert [line.split()[0] for line in read_tally(tmp_path / "tally")] == ["begin", "end"]
 
 
 async def test_no_core_within_the_time_to_wait_is_an_error_of_its_own(neighbours, tmp_path):
     held = spec("gated", {"gate": str(tmp_path / "gate"), "tally": str(tmp_path / "tally")}, cores=1)
     running = asyncio.create_task(neighbours[0].run_job(held))
-    await until(lambda: tallied(tmp_path / "tally"), "the job that has it")
+    await until(lambda: read_tally(tmp_path / "tally"), "the job that has it")
     with pytest.raises(HostQueueError, match=r"echo\) got no core within 0.5 s"):
         await neighbours[1].run_job(spec("echo", cores=1, queue_s=0.5))
     (tmp_path / "gate").touch()
@@ -87,23 +87,25 @@ async def test_no_core_within_the_time_to_wait_is_an_error_of_its_own(neighbours
 @pytest.mark.slow
 async def test_a_home_that_is_killed_leaves_no_job_and_no_core(sshd, home, tmp_path):
     """The lease is what ends it, so it is short here; nobody waits for less than its end."""
-    await trusted(sshd.link(home), home)
+    await trust_host(sshd.link(home), home)
     program = tmp_path / "home.py"
     program.write_text(HOME.format(root=str(Path(__file__).parents[3]), port=sshd.port, folder=tmp_path))
     arguments = [str(program), str(home), str(sshd.ssh_config), str(sshd.workdir)]
     process = await asyncio.create_subprocess_exec(sys.executable, *arguments)
     try:
         pids = tmp_path / "pids"
-        await until(lambda: len(tallied(pids)) == 3 or process.returncode is not None, "the job's children")
+        await until(
+            lambda: len(read_tally(pids)) == 3 or process.returncode is not None, "the job's children"
+        )
         process.kill()
         await process.wait()
-        await until(lambda: not living(tallied(pids)), "the job's end")
+        await until(lambda: not living(read_tally(pids)), "the job's end")
         await until(lambda: not sshd.workers(), "the worker's end")
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    assert tallied(pids)
+    assert read_tally(pids)
     assert cores_free(sshd)
 
 
@@ -171,7 +173,7 @@ async def test_a_full_disk_is_told_and_everything_works_again_when_there_is_room
 
 
 async def test_a_worker_that_has_no_room_is_told(sshd, home, small_disk):
-    jobs = JobClient(await trusted(sshd.link(home), home), worker=steps_of_tests())
+    jobs = JobClient(await trust_host(sshd.link(home), home), worker=steps_of_tests())
     fill(small_disk)
     with pytest.raises(HostFullError, match="no room for the worker"):
         await jobs.greet_host()
@@ -187,7 +189,7 @@ def wrapper(folder: Path, text: str) -> str:
 
 async def test_what_a_login_prints_before_the_worker_speaks_is_passed_over(sshd, home, tmp_path):
     python = wrapper(tmp_path, f'echo "Welcome! You have mail."; echo noise >&2; exec {sys.executable} "$@"')
-    jobs = JobClient(await trusted(sshd.link(home, python=python), home), worker=steps_of_tests())
+    jobs = JobClient(await trust_host(sshd.link(home, python=python), home), worker=steps_of_tests())
     assert (await jobs.run_job(spec("echo"))).status == "done"
     await jobs.aclose()
 
@@ -202,7 +204,7 @@ async def test_what_a_login_prints_before_the_worker_speaks_is_passed_over(sshd,
 )
 async def test_a_python_that_is_none_is_told(sshd, home, tmp_path, script, error):
     python = wrapper(tmp_path, script)
-    jobs = JobClient(await trusted(sshd.link(home, python=python), home), worker=steps_of_tests())
+    jobs = JobClient(await trust_host(sshd.link(home, python=python), home), worker=steps_of_tests())
     with pytest.raises(error) as raised:
         await jobs.greet_host()
     assert raised.value.message.startswith(jobs.host.address)
@@ -215,14 +217,16 @@ async def test_processes_that_cannot_be_ended_are_named_and_keep_their_core(sshd
     if os.geteuid() != 0:
         pytest.fail("this test makes processes of another user, so it needs to be run by root")
     python = wrapper(tmp_path, f'exec setpriv --bounding-set=-kill --inh-caps=-kill {sys.executable} "$@"')
-    jobs = JobClient(await trusted(sshd.link(home, python=python, cores=(0,)), home), worker=steps_of_tests())
+    jobs = JobClient(
+        await trust_host(sshd.link(home, python=python, cores=(0,)), home), worker=steps_of_tests()
+    )
     pids = tmp_path / "pids"
     result = await jobs.run_job(spec("escaping", {"pids": str(pids)}, cores=1))
     assert result.status == "unending"
-    assert f"(pid {tallied(pids)[0]})" in result.log_tail
+    assert f"(pid {read_tally(pids)[0]})" in result.log_tail
     with pytest.raises(HostQueueError):
         await jobs.run_job(spec("echo", cores=1, queue_s=0.5))
-    os.kill(int(tallied(pids)[0]), signal.SIGKILL)
+    os.kill(int(read_tally(pids)[0]), signal.SIGKILL)
     assert (await jobs.run_job(spec("echo", name="after", cores=1))).status == "done"
     await jobs.aclose()
 
@@ -230,7 +234,7 @@ async def test_processes_that_cannot_be_ended_are_named_and_keep_their_core(sshd
 async def test_a_host_that_is_away_for_longer_than_the_lease_is_somebody_elses_problem(jobs, sshd, tmp_path):
     job = spec("gated", {"gate": str(tmp_path / "gate"), "tally": str(tmp_path / "tally")}, lease_s=1)
     running = asyncio.create_task(jobs.run_job(job))
-    await until(lambda: tallied(tmp_path / "tally"), "the job")
+    await until(lambda: read_tally(tmp_path / "tally"), "the job")
     sshd.stop()
     with pytest.raises(HostUnreachableError, match="out of reach for"):
         await running

@@ -9,7 +9,7 @@ import pytest
 from remote.ssh.errors import HostKeyChangedError, HostKeyUnknownError
 from remote.ssh.host_keys import distrust_host, fetch_host_key, known_hosts_file, trust_key
 from remote.ssh.link import SshLink
-from tests.support.sshd import QUICK, Sshd, make_key, trusted
+from tests.support.sshd import QUICK, Sshd, make_key, trust_host
 
 pytestmark = pytest.mark.needs("sshd", package="openssh-server")
 
@@ -45,7 +45,7 @@ async def test_a_key_is_known_once_somebody_says_so(sshd, home):
 
 
 async def test_a_changed_key_is_told_with_both_fingerprints_until_it_is_trusted_anew(sshd, home):
-    link = await trusted(sshd.link(home), home)
+    link = await trust_host(sshd.link(home), home)
     first = await fetch_host_key(link.host, home=home, config=link.config)
     sshd.change_key()
     with pytest.raises(HostKeyChangedError) as raised:
@@ -80,7 +80,7 @@ async def test_what_trust_wrote_is_taken_back_and_nothing_else(sshd, home, tmp_p
 
 
 async def test_a_key_of_another_kind_is_a_changed_key_too(sshd, home):
-    link = await trusted(sshd.link(home), home)
+    link = await trust_host(sshd.link(home), home)
     sshd.change_key(kind="ecdsa")
     with pytest.raises(HostKeyChangedError, match="ssh-ed25519 SHA256"):
         await greets(link)
@@ -96,7 +96,7 @@ async def test_the_users_own_known_hosts_count(sshd, home, tmp_path):
 
 
 async def test_a_revoked_key_is_refused_although_it_is_known(sshd, home):
-    link = await trusted(sshd.link(home), home)
+    link = await trust_host(sshd.link(home), home)
     line = known_hosts_file(home).read_text()
     known_hosts_file(home).write_text(f"{line}@revoked {line}")
     with pytest.raises(HostKeyChangedError, match="revoked"):
@@ -105,7 +105,7 @@ async def test_a_revoked_key_is_refused_although_it_is_known(sshd, home):
 
 async def test_an_alias_of_ssh_config_is_followed_also_over_a_jump(sshd, home, tmp_path):
     with Sshd(tmp_path / "behind") as behind:
-        first = await trusted(sshd.link(home), home)
+        first = await trust_host(sshd.link(home), home)
         link = behind.link(home)
         shown = await fetch_host_key(link.host, home=home, config=behind.ssh_config)
         trust_key(home, shown)

@@ -45,7 +45,7 @@ def on(jobs, judge) -> HostEvaluator:
     return HostEvaluator(jobs, address="a host", judge=judge, target="trn2", allow_weak_jail=True)
 
 
-async def judged(jobs, judge, bench, source=None):
+async def judge_on_host(jobs, judge, bench, source=None):
     return (await on(jobs, judge).evaluate(bench.request(source, level=Level.SLICES), bench.blobs)).evaluation
 
 
@@ -84,7 +84,7 @@ LIES = {
 async def test_a_host_that_is_wrong_decides_nothing(lie, judge, silu, tmp_path):
     answers, files, code = lie
     with pytest.raises(InfrastructureError) as caught:
-        await judged(Tampering(tmp_path / "workdir", answers, files), judge, silu)
+        await judge_on_host(Tampering(tmp_path / "workdir", answers, files), judge, silu)
     assert caught.value.code == code
 
 
@@ -134,7 +134,7 @@ async def test_where_a_sketch_does_not_tell_the_outputs_come_home(judge, silu, t
     near = off_by(1e-3 * 0.97 * tolerance / known.evaluation.rel_l2[silu.problem.spec.seeds[0]])
     here = (await local.evaluate(silu.request(near, level=Level.SLICES), silu.blobs)).evaluation
     jobs = LocalJobs(tmp_path / "workdir")
-    there = await judged(jobs, judge, silu, near)
+    there = await judge_on_host(jobs, judge, silu, near)
     assert there.verdict is here.verdict
     first = silu.problem.spec.seeds[0]
     assert there.rel_l2[first] == pytest.approx(here.rel_l2[first], rel=1e-6)
@@ -152,7 +152,7 @@ async def test_what_a_host_threw_away_is_sent_again(judge, silu, tmp_path):
             return await super().run_job(job)
 
     jobs = Tidied(tmp_path / "workdir")
-    found = await judged(jobs, judge, silu)
+    found = await judge_on_host(jobs, judge, silu)
     assert found.is_correct
     assert [job.step for job in jobs.asked].count("execute") == 2
 
@@ -172,7 +172,7 @@ async def test_a_candidate_that_comes_again_costs_little_on_the_link(judge, silu
 
 async def test_what_is_drawn_with_the_secret_stays_home_until_the_kernel_has_ended(judge, silu, tmp_path):
     jobs = LocalJobs(tmp_path / "workdir")
-    await judged(jobs, judge, silu)
+    await judge_on_host(jobs, judge, silu)
     steps = [job.step for job in jobs.asked]
     assert steps == ["probe", "compile", "draw", "execute", "compare", "benchmark"]
     for job in jobs.asked:
@@ -205,7 +205,7 @@ async def test_a_file_larger_than_it_can_be_is_not_even_asked_for(step, name, ju
             return await super().fetch_files(key, names)
 
     with pytest.raises(InfrastructureError, match=f"{name} has {ANSWER_BYTES} bytes"):
-        await judged(Announcing(tmp_path / "workdir"), judge, silu)
+        await judge_on_host(Announcing(tmp_path / "workdir"), judge, silu)
 
 
 @pytest.mark.parametrize("result", [None, "done", ["done"], 7])

@@ -27,7 +27,7 @@ class Clock:
         self.ahead = 0.0
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def patch_time(self) -> Iterator[None]:
         """Let `time` tell this clock's time."""
         with mock.patch.multiple(time, time=self.wall, time_ns=self._wall_ns, monotonic=self._monotonic):
             yield

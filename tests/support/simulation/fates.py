@@ -100,7 +100,7 @@ class Fates:
             return
         if name == "log.before_commit" and self.full():
             self.counts[REFUSED] += 1
-            raise _failed(sqlite3.SQLITE_FULL)
+            raise _operational_error(sqlite3.SQLITE_FULL)
         if self.left:
             self._kill_at(name)
             self._fail_at(name)
@@ -121,10 +121,10 @@ class Fates:
         if found and self.chosen.random() < self._odds["disk"]:
             code, what = self.chosen.choice(found)
             if self.spend(what):
-                raise _failed(code)
+                raise _operational_error(code)
 
 
-def _failed(code: int) -> sqlite3.OperationalError:
+def _operational_error(code: int) -> sqlite3.OperationalError:
     error = sqlite3.OperationalError("the simulated disk failed")
     error.sqlite_errorcode = code
     return error

@@ -55,7 +55,7 @@ class Trail:
         What came after a cancel was only charged, and the end of a run takes its outcomes away: neither is
         one there.
         """
-        kept = {key: seq for key, seq in self.ended.items() if seq <= at and not self._cancelled(seq)}
+        kept = {key: seq for key, seq in self.ended.items() if seq <= at and not self._is_cancelled(seq)}
         return Trail(
             states=self.states[:at],
             ended={} if self.states[at - 1].status is RunStatus.COMPLETED else kept,
@@ -65,7 +65,7 @@ class Trail:
             generation=self.generation + 1,
         )
 
-    def _cancelled(self, seq: int) -> bool:
+    def _is_cancelled(self, seq: int) -> bool:
         return self.states[seq - 1].status is RunStatus.CANCELLED
 
     def note(self, event: Event, state: RunState) -> None:

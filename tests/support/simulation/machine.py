@@ -112,7 +112,7 @@ class Machine:
     # --- what stands in for the real ones ---
 
     @contextmanager
-    def simulated(
+    def simulate_parts(
         self,
         fates: Fates,
         *,
@@ -145,9 +145,9 @@ class Machine:
             "state.home._refuse_network": lambda home: None,
         }
         with ExitStack() as stack:
-            stack.enter_context(self._clock.told())
+            stack.enter_context(self._clock.patch_time())
             stack.enter_context(listening(self.bugs))
-            stack.enter_context(memoised())
+            stack.enter_context(cache_pure_functions())
             stack.enter_context(looking_ahead())
             _put(stack, stand_ins)
             yield
@@ -159,7 +159,7 @@ def _put(stack: ExitStack, stand_ins: Mapping[str, object]) -> None:
 
 
 @contextmanager
-def memoised() -> Iterator[None]:
+def cache_pure_functions() -> Iterator[None]:
     """Work out once for all worlds of a process what follows from its arguments alone."""
     with ExitStack() as stack:
         _put(stack, _MEMOISED)

@@ -89,7 +89,7 @@ class Simulation:
         self._clock = Clock()
         self._begun = self._clock.now
         self._machine = Machine(folder, self._clock)
-        self._outside = Outside(world.seed, priced=world.priced)
+        self._outside = Outside(world.seed, priced=world.has_prices)
         self._watch = Watch(say=self._tell)
         self._watch.allow(world.daemon.model_dump())
         self._people = People(world, self._machine, self._note)
@@ -103,7 +103,7 @@ class Simulation:
     def run(self) -> Outcome:
         if not self._world.fresh:
             self._machine.begin()
-        with self._machine.simulated(self._fates, stored=self._look, answered=self._watch.acknowledge):
+        with self._machine.simulate_parts(self._fates, stored=self._look, answered=self._watch.acknowledge):
             while not self._finished:
                 self._live()
                 if self._clock.now - self._begun > PATIENCE_SECONDS:
@@ -111,7 +111,7 @@ class Simulation:
                         f"the runs have not ended after {PATIENCE_SECONDS:g} s: {self._standing()}"
                     )
         with LogReader.open(self._machine.home) as reader:
-            self._watch.told(reader.run_summaries())
+            self._watch.check_run_list(reader.run_summaries())
         report = verify_log(self._machine.home)
         if not report.is_ok:
             raise Violation(f"the log does not prove itself: {report.findings}")
@@ -151,8 +151,8 @@ class Simulation:
     async def _life(self, loop: VirtualLoop) -> None:
         stop = StopSignal()
         with EventLog.open(self._machine.home) as event_log:
-            self._watch.opened(event_log._appender)
-            self._watch.folded(event_log._reader)
+            self._watch.check_reopened_log(event_log._appender)
+            self._watch.check_derived_states(event_log._reader)
             self._deal(loop, stop)
             doing = asyncio.create_task(self._do_all(event_log, stop))
             try:

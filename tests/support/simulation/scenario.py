@@ -56,7 +56,7 @@ class Scenario:
     """Whether there is no home yet."""
 
     @property
-    def priced(self) -> bool:
+    def has_prices(self) -> bool:
         """Whether answers cost money."""
         return not self.faithful and self.seed % 3 == 0
 
@@ -146,7 +146,7 @@ def _kernel(chosen: random.Random, kind: int) -> str:
 
 @lru_cache(maxsize=1)
 def _files() -> dict[str, bytes]:
-    return fakes.submission().files
+    return fakes.create_submission().files
 
 
 def submission(world: Scenario, number: int) -> Submit:

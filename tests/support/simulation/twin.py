@@ -22,7 +22,7 @@ from state.fold import RunState, apply_event
 from state.model import Level, RunStatus, digest_of
 from state.records import NewEvent, RecordedEvent
 from tests.support.simulation.clock import Clock, VirtualLoop
-from tests.support.simulation.machine import listening, looking_ahead, memoised
+from tests.support.simulation.machine import cache_pure_functions, listening, looking_ahead
 from tests.support.simulation.people import id_of
 from tests.support.simulation.scenario import Scenario, submission
 from tests.support.simulation.workers import Outside
@@ -71,10 +71,10 @@ def last_states(world: Scenario) -> dict[str, RunState]:
     clock = Clock()
     loop = VirtualLoop(clock)
     try:
-        with clock.told(), listening([]), memoised(), looking_ahead():
+        with clock.patch_time(), listening([]), cache_pure_functions(), looking_ahead():
             return {
                 run_id(id_of(place), world.runs[deed.whom].problem): loop.run_until_complete(
-                    _ended(world, deed.whom)
+                    _run_to_end(world, deed.whom)
                 )
                 for place, deed in enumerate(submits, 1)
             }
@@ -82,8 +82,8 @@ def last_states(world: Scenario) -> dict[str, RunState]:
         loop.close()
 
 
-async def _ended(world: Scenario, number: int) -> RunState:
-    workers, memory = Outside(world.seed, priced=world.priced).workers(), Memory()
+async def _run_to_end(world: Scenario, number: int) -> RunState:
+    workers, memory = Outside(world.seed, priced=world.has_prices).workers(), Memory()
     asked = submission(world, number)
     created = create_run(asked, workers).model_copy(update={"prompts": builtin_prompts().version})
     memory.take([created], [*asked.files.values(), (asked.kernel or "").encode()])

@@ -158,7 +158,7 @@ class Watch:
             if tip is not None and tip.run_seq == self._last(stream)[0]:
                 self._same(stream, tip.state, "the writer's state", whole=whole)
 
-    def opened(self, appender: Appender) -> None:
+    def check_reopened_log(self, appender: Appender) -> None:
         """Check a log that was opened again: all that was seen is there, and folds to what it was."""
         if self.rows:
             seq, hash_ = self.rows[-1]
@@ -169,14 +169,14 @@ class Watch:
         self._flying.clear()
         self._acknowledged.clear()
 
-    def folded(self, reader: LogReader) -> None:
+    def check_derived_states(self, reader: LogReader) -> None:
         """Compare each state that a reader derives, by whatever snapshots there are, with the fold."""
         for stream in self.trails:
             self._same(stream, reader.run_state(stream), "the stored state", whole=True)
         if self.system is not None:
             self._same(SYSTEM_STREAM, reader.system_state(), "the stored state", whole=True)
 
-    def told(self, runs: Iterable[Mapping[str, Any]]) -> None:
+    def check_run_list(self, runs: Iterable[Mapping[str, Any]]) -> None:
         """Compare what a list of the runs says with the states that their events fold to."""
         listed = {row["run"]: row for row in runs}
         if listed.keys() != self.trails.keys():

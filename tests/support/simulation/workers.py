@@ -98,11 +98,11 @@ class Judge:
 
     async def evaluate(self, request: Any, blobs: Any, /) -> EvaluationAnswer:
         await self._work(f"{request.source} {request.level}", JUDGING)
-        return fakes.judge(blobs.get_blob(request.source), request.target, request.level, fakes.LATE)
+        return fakes.judge_source(blobs.get_blob(request.source), request.target, request.level, fakes.LATE)
 
     async def predict(self, request: Any, blobs: Any, /) -> list[PredictedLatency]:
         await self._work(f"{request.sources}", PREDICTING)
-        return [fakes.predicted(source.encode()) for source in request.sources]
+        return [fakes.predict_latency(source.encode()) for source in request.sources]
 
     async def _work(self, what: str, kinds: Mapping[str, str]) -> None:
         """Take the time that is dealt, and meet what trouble is; `kinds` says how each is counted.

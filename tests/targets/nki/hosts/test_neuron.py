@@ -43,7 +43,7 @@ def python(tmp_path_factory) -> Path:
     ours = Path(sysconfig.get_path("purelib"))
     for name in ("numpy", "numpy.libs", "ml_dtypes"):
         if (ours / name).exists():
-            shutil.copytree(ours / name, packages / name, copy_function=_linked)
+            shutil.copytree(ours / name, packages / name, copy_function=_link_tree)
     shutil.copytree(SDK / "packages", packages, dirs_exist_ok=True)
     for name, version in (("nki", "0.5.0"), ("neuronx-cc", "2.31.1")):
         folder_of = packages / f"{name.replace('-', '_')}-{version}.dist-info"
@@ -52,7 +52,7 @@ def python(tmp_path_factory) -> Path:
     return folder / "bin" / "python"
 
 
-def _linked(source: str, target: str) -> None:
+def _link_tree(source: str, target: str) -> None:
     try:
         os.link(source, target)
     except OSError:
@@ -84,7 +84,7 @@ def kernel(bench: Bench, computes: str = RIGHT, takes: str = "0.5 0.501") -> str
     return f"# computes: {computes}\n# takes: {takes}\n{bench.kernel}"
 
 
-async def judged(evaluator: HostEvaluator, bench: Bench, source: str, **fields):
+async def judge_on_device(evaluator: HostEvaluator, bench: Bench, source: str, **fields):
     request = bench.request(source, level=Level.ONE_SEED, **fields)
     return await evaluator.evaluate(request, bench.blobs)
 
@@ -99,12 +99,12 @@ async def test_the_probe_names_device_toolchain_and_routes(evaluator):
 
 @pytest.mark.slow
 async def test_outputs_of_another_size_are_the_kernels_fault_and_not_the_hosts(evaluator, silu):
-    found = (await judged(evaluator, silu, f"# stores: float16\n{kernel(silu)}")).evaluation
+    found = (await judge_on_device(evaluator, silu, f"# stores: float16\n{kernel(silu)}")).evaluation
     assert (found.verdict, found.error and found.error.code) == (Verdict.RUNTIME_ERROR, "output_size")
 
 
 async def test_a_right_kernel_is_measured_and_profiled(evaluator, jobs, silu):
-    answer = await judged(evaluator, silu, kernel(silu))
+    answer = await judge_on_device(evaluator, silu, kernel(silu))
     found = answer.evaluation
     assert found.verdict is Verdict.CORRECT, found.error
     assert found.benchmark is not None
@@ -125,9 +125,9 @@ async def test_a_right_kernel_is_measured_and_profiled(evaluator, jobs, silu):
 
 @pytest.mark.slow
 async def test_a_child_is_measured_in_turns_with_its_parent(evaluator, jobs, silu):
-    parent = (await judged(evaluator, silu, kernel(silu))).evaluation
+    parent = (await judge_on_device(evaluator, silu, kernel(silu))).evaluation
     child = kernel(silu, takes="0.4").replace("out", "res")
-    answer = await judged(evaluator, silu, child, base_ms=parent.benchmark.latency_ms)
+    answer = await judge_on_device(evaluator, silu, child, base_ms=parent.benchmark.latency_ms)
     assert answer.evaluation.benchmark.latency_ms == 0.4
     rounds = [job for job in jobs.asked if job.step == "benchmark"]
     assert [len(job.payload["artefacts"]) for job in rounds] == [1, 2]
@@ -155,7 +155,7 @@ async def test_a_kernel_gets_what_it_deserves(case, evaluator, jobs, silu, monke
     protocol = TimingProtocol(rounds=3, spread_ratio=0.04)
     monkeypatch.setattr("targets.nki.hosts.neuron.protocol_for", lambda _: protocol)
     monkeypatch.setattr("remote.ssh.evaluator.starting_kernel", lambda *_: calibration.encode())
-    found = (await judged(evaluator, silu, kernel(silu, computes, takes))).evaluation
+    found = (await judge_on_device(evaluator, silu, kernel(silu, computes, takes))).evaluation
     assert (found.verdict, found.stage, found.error and found.error.code) == (verdict, stage, code), found
     assert found.benchmark is None
     rounds = [job.prefer for job in jobs.asked if job.step == "benchmark"]
@@ -164,7 +164,7 @@ async def test_a_kernel_gets_what_it_deserves(case, evaluator, jobs, silu, monke
 
 
 async def test_a_measurement_below_the_bound_is_repeated_and_warned_of_but_not_refused(evaluator, jobs, silu):
-    found = (await judged(evaluator, silu, kernel(silu, takes="0.0001"))).evaluation
+    found = (await judge_on_device(evaluator, silu, kernel(silu, takes="0.0001"))).evaluation
     assert found.is_correct
     assert found.benchmark.latency_ms == 0.0001
     (warning,) = found.warnings
@@ -183,7 +183,7 @@ async def test_what_the_runtime_refuses_is_the_kernels_fault_where_another_still
 ):
     calibration = kernel(silu)
     monkeypatch.setattr("remote.ssh.evaluator.starting_kernel", lambda *_: calibration.encode())
-    found = (await judged(evaluator, silu, f"# refused: {refused}\n{kernel(silu)}")).evaluation
+    found = (await judge_on_device(evaluator, silu, f"# refused: {refused}\n{kernel(silu)}")).evaluation
     assert found.verdict is Verdict.RUNTIME_ERROR
     assert (found.stage, found.error.code) == REFUSED[refused]
     assert "status" in found.error.message
@@ -197,7 +197,7 @@ async def test_what_a_broken_device_refuses_is_the_hosts_fault(evaluator, jobs, 
     monkeypatch.setattr("remote.ssh.evaluator.starting_kernel", lambda *_: calibration.encode())
     jobs._environment["NEURON_STAND_IN_BROKEN"] = "1"
     with pytest.raises(HostCalibrationError, match="nrt_load failed"):
-        await judged(evaluator, silu, kernel(silu))
+        await judge_on_device(evaluator, silu, kernel(silu))
 
 
 @pytest.mark.slow
@@ -205,7 +205,7 @@ async def test_a_run_that_fails_on_a_broken_device_is_no_verdict(evaluator, silu
     calibration = f"# refused: benchmarked\n{kernel(silu)}"
     monkeypatch.setattr("remote.ssh.evaluator.starting_kernel", lambda *_: calibration.encode())
     with pytest.raises(HostCalibrationError):
-        await judged(evaluator, silu, kernel(silu, "1 / 0"))
+        await judge_on_device(evaluator, silu, kernel(silu, "1 / 0"))
 
 
 class Hanging(LocalJobs):
@@ -229,10 +229,10 @@ async def test_a_kernel_that_hangs_the_device_is_timed_out_where_another_still_r
     evaluator = HostEvaluator(hanging, address="a host", judge=judge, target="trn2", allow_weak_jail=True)
     if broken:
         with pytest.raises(InfrastructureError) as caught:
-            await judged(evaluator, silu, kernel(silu))
+            await judge_on_device(evaluator, silu, kernel(silu))
         assert caught.value.code == "host_calibration"
     else:
-        found = (await judged(evaluator, silu, kernel(silu))).evaluation
+        found = (await judge_on_device(evaluator, silu, kernel(silu))).evaluation
         assert (found.verdict, found.error.code) == (Verdict.TIMEOUT, "device_hang")
 
 
@@ -240,7 +240,7 @@ async def test_a_kernel_that_hangs_the_device_is_timed_out_where_another_still_r
 async def test_a_crash_on_a_broken_device_is_no_verdict(evaluator, silu):
     """The calibration kernel of a device that lost its mind fails too: its file has no comment here."""
     with pytest.raises(InfrastructureError) as caught:
-        await judged(evaluator, silu, kernel(silu, "os.kill(os.getpid(), signal.SIGSEGV)"))
+        await judge_on_device(evaluator, silu, kernel(silu, "os.kill(os.getpid(), signal.SIGSEGV)"))
     assert caught.value.code == "host_calibration"
 
 
@@ -255,16 +255,16 @@ async def test_a_crash_on_a_broken_device_is_no_verdict(evaluator, silu):
     ids=["refused by the compiler", "legacy", "too few arguments"],
 )  # fmt: skip
 async def test_what_does_not_compile_says_why(source, code, evaluator, silu):
-    found = (await judged(evaluator, silu, source(silu))).evaluation
+    found = (await judge_on_device(evaluator, silu, source(silu))).evaluation
     assert (found.verdict, found.stage) == (Verdict.COMPILE_ERROR, "compile")
     assert found.error.code == code, found.error
 
 
 @pytest.mark.slow
 async def test_what_was_compiled_is_not_compiled_again(evaluator, jobs, silu):
-    await judged(evaluator, silu, kernel(silu))
+    await judge_on_device(evaluator, silu, kernel(silu))
     sent = jobs.sent
-    await judged(evaluator, silu, kernel(silu))
+    await judge_on_device(evaluator, silu, kernel(silu))
     answers = [
         json.loads((jobs.workdir / "jobs" / job.key / "work" / "answer.json").read_text())
         for job in jobs.asked

@@ -14,7 +14,7 @@ from targets.nki.judge.identity import demand_analysis
 from targets.nki.judge.identity.demand_analysis import NotEvaluableError, find_demanded_steps
 from targets.nki.judge.identity.simulator_witness import TrackingFloatDomain, simulate_boxes
 from tests.adversarial.honest import products, rows, silu
-from tests.remote.identity.programs import inputs_of, lines, shapes_of, side, traced, whole
+from tests.remote.identity.programs import inputs_of, lines, shapes_of, side, trace_kernel, whole
 from tests.support.sweeps import QUICK_PROBLEMS, parametrize_sweep
 
 SECRET = b"inputs of tests"
@@ -66,7 +66,7 @@ def corners(program) -> list[OutputTile]:
 @parametrize_sweep("problem", seeds.builtin_problems(), quick=QUICK_PROBLEMS)
 def test_initial_kernels(problem: str) -> None:
     found = seeds.load_problem(problem)
-    program = traced(found.kernel, shapes_of(problem))
+    program = trace_kernel(found.kernel, shapes_of(problem))
     agrees(program, corners(program), found.spec.inputs)
 
 
@@ -77,7 +77,7 @@ HONEST = {f"{item.problem}: {item.idea}": item for item in (*silu.KERNELS, *prod
 @pytest.mark.parametrize("name", [name for name in HONEST if name.split(":")[0] in LIGHT])
 def test_unusual_kernels(name: str) -> None:
     item = HONEST[name]
-    program = traced(item.kernel, shapes_of(item.problem))
+    program = trace_kernel(item.kernel, shapes_of(item.problem))
     agrees(program, corners(program)[-1:], seeds.load_problem(item.problem).spec.inputs)
 
 
@@ -177,7 +177,7 @@ INSTRUCTIONS = {
 
 @pytest.mark.parametrize("name", INSTRUCTIONS)
 def test_instructions(name: str) -> None:
-    program = traced(INSTRUCTIONS[name], SHAPES)
+    program = trace_kernel(INSTRUCTIONS[name], SHAPES)
     agrees(program, whole(program))
     agrees(program, corners(program))
 
@@ -187,7 +187,7 @@ def ops(program, found) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def test_only_what_is_asked_for_is_computed() -> None:
-    program = traced(INSTRUCTIONS["maxima of rows"], SHAPES)
+    program = trace_kernel(INSTRUCTIONS["maxima of rows"], SHAPES)
     assert ops(program, find_demanded_steps(program, {0: [((3, 5), (7, 8))]})) == [
         ("dma_copy", (2, 48)),
         ("tensor_reduce", (2, 1)),
@@ -197,13 +197,13 @@ def test_only_what_is_asked_for_is_computed() -> None:
 
 
 def test_elements_apart_are_computed_alone() -> None:
-    program = traced(INSTRUCTIONS["a linear recurrence"], SHAPES)
+    program = trace_kernel(INSTRUCTIONS["a linear recurrence"], SHAPES)
     found = find_demanded_steps(program, {0: [((0, 1), (4, 5)), ((30, 31), (2, 3))]})
     assert ops(program, found)[-2:] == [("tensor_tensor_scan", (2, 5)), ("dma_copy", (2, 2))]
 
 
 def test_memory_goes_with_its_last_reader() -> None:
-    program = traced(INSTRUCTIONS["a sum beside the function"], SHAPES)
+    program = trace_kernel(INSTRUCTIONS["a sum beside the function"], SHAPES)
     found = find_demanded_steps(program, boxes_by_output(whole(program)))
     dead = {program.site(tensor).name: step.number for step in found for tensor in step.dead}
     assert sum(len(step.dead) for step in found) == len(dead) == 4
@@ -227,20 +227,20 @@ UNFOLLOWED = {
 
 def test_long_programs_are_left_alone(monkeypatch) -> None:
     monkeypatch.setattr(demand_analysis, "MAX_STEPS", 3)
-    program = traced(INSTRUCTIONS["maxima of rows"], SHAPES)
+    program = trace_kernel(INSTRUCTIONS["maxima of rows"], SHAPES)
     with pytest.raises(NotEvaluableError, match="need 5 instructions, at most 3"):
         find_demanded_steps(program, boxes_by_output(whole(program)))
 
 
 @pytest.mark.parametrize("reason", UNFOLLOWED)
 def test_what_cannot_be_followed_is_said(reason: str) -> None:
-    program = traced(UNFOLLOWED[reason], SHAPES[:1])
+    program = trace_kernel(UNFOLLOWED[reason], SHAPES[:1])
     with pytest.raises(NotEvaluableError, match=reason):
         find_demanded_steps(program, boxes_by_output(whole(program)))
 
 
 def test_what_nobody_wrote_is_unknown_and_may_depend_on_anything() -> None:
-    program = traced(
+    program = trace_kernel(
         lines(
             "x", "a = tile((32, 48), x.dtype)", "nisa.dma_copy(dst=a[0:16, :], src=x[0:16, :])", *stored("a")
         ),
@@ -256,7 +256,7 @@ def test_what_nobody_wrote_is_unknown_and_may_depend_on_anything() -> None:
 
 
 def test_instructions_without_rules_depend_on_all_that_they_read() -> None:
-    program = traced(INSTRUCTIONS["the eight largest"], SHAPES)
+    program = trace_kernel(INSTRUCTIONS["the eight largest"], SHAPES)
     residues = ResidueDomain(b"seed")
     (value,) = side(program)(residues, whole(program))
     assert (residues.doubt_flags(value) & DoubtFlags.FUNCTION).all()

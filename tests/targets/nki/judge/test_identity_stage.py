@@ -17,7 +17,7 @@ from state.model import Verdict
 from targets.nki.judge.identity import stage
 from targets.nki.judge.identity.stage import IdentityFailedError, identify
 from tests.adversarial.model import edit
-from tests.remote.identity.programs import shapes_of, traced
+from tests.remote.identity.programs import shapes_of, trace_kernel
 from tests.support.sweeps import QUICK_PROBLEMS, parametrize_sweep
 
 
@@ -50,7 +50,7 @@ def _followed(problem):
 
 
 def judged(job: JudgeJob, kernel: str):
-    program = traced(kernel, shapes_of(job.spec.name))
+    program = trace_kernel(kernel, shapes_of(job.spec.name))
     return identify(program, kernel.encode(), job)
 
 

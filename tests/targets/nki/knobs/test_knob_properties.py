@@ -15,7 +15,7 @@ from targets.nki.knobs.neighbours import is_valid
 from targets.nki.knobs.report import follow_hint
 from targets.nki.knobs.sampling import sample_any_point, sample_ir
 from targets.nki.knobs.validity import validity_report
-from tests.support.points import check, turned
+from tests.support.knob_points import check_point, turn_knob
 from tests.support.sweeps import parametrize_sweep
 from tests.support.workloads import WORKLOADS
 
@@ -33,7 +33,7 @@ def test_the_default_is_valid_and_right(name: str) -> None:
     workload = WORKLOADS[name]
     ir = workload.default
     assert validity_report(ir) == []
-    check(workload, ir)
+    check_point(workload, ir)
 
 
 @each
@@ -42,7 +42,7 @@ def test_a_sample_is_valid_and_right(name: str, seed: int) -> None:
     workload = WORKLOADS[name]
     ir = sample_ir(workload.default, _rng(name, seed))
     assert validity_report(ir) == []
-    check(workload, ir)
+    check_point(workload, ir)
 
 
 @each
@@ -51,11 +51,11 @@ def test_what_stays_valid_when_knobs_are_turned_is_right(name: str, seed: int) -
     """Also points that no sample leads to."""
     workload, rng = WORKLOADS[name], _rng(name, seed)
     ir = sample_ir(workload.default, rng)
-    for item in (turned(ir, rng) for _ in range(30)):
+    for item in (turn_knob(ir, rng) for _ in range(30)):
         if is_valid(item):
             ir = item
     assert validity_report(ir) == []
-    check(workload, ir)
+    check_point(workload, ir)
 
 
 @each
@@ -67,7 +67,7 @@ def test_each_hint_removes_its_failure(name: str, seed: int) -> None:
     for ir in (
         sample_any_point(graph, rng),
         sample_any_point(graph, rng),
-        *(turned(near, rng) for _ in range(10)),
+        *(turn_knob(near, rng) for _ in range(10)),
     ):
         for failure in validity_report(ir):
             left = {item.key for item in validity_report(follow_hint(ir, failure))}
@@ -78,7 +78,7 @@ def test_each_hint_removes_its_failure(name: str, seed: int) -> None:
 def test_what_is_quickly_found_valid_has_an_empty_report(name: str) -> None:
     rng = _rng(name, 0)
     ir = WORKLOADS[name].default
-    for item in (turned(ir, rng) for _ in range(40)):
+    for item in (turn_knob(ir, rng) for _ in range(40)):
         assert is_valid(item) == (validity_report(item) == [])
 
 

@@ -34,41 +34,41 @@ def _loops_around(kernel: KernelTree, operator: str) -> list[tuple[str, ...]]:
     ]
 
 
-def _allocated(kernel: KernelTree, buffer: str) -> tuple[str, ...]:
+def _list_buffers(kernel: KernelTree, buffer: str) -> tuple[str, ...]:
     return next(
         above for node, above in _walk(kernel.body) if isinstance(node, Allocate) and node.tile.name == buffer
     )
 
 
-def _turned(ir: KernelIR, **scopes: Scope) -> KernelIR:
+def _turn_knobs(ir: KernelIR, **scopes: Scope) -> KernelIR:
     for name, scope in scopes.items():
         ir = ir.with_knob(("buffer_scopes", *name.split("__")), scope)
     return ir
 
 
 def test_buffers_are_made_where_their_scopes_say() -> None:
-    ir = _turned(
+    ir = _turn_knobs(
         widest_ir(GRAPH, SUM_INNER, {"d0": 1, "d1": 2, "d2": 1}),
         sbuf_lhs__d0=Scope.PER_TILE, sbuf_lhs_T__d0=Scope.PER_TILE, psum_lhs_T__d0=Scope.PER_TILE,
         psum_output__d0=Scope.PER_TILE, psum_output__d2=Scope.PER_TILE, sbuf_rhs__d2=Scope.PER_TILE,
     )  # fmt: skip
     kernel = lower_kernel(ir)
-    assert _allocated(kernel, "sbuf_output") == ()
-    assert _allocated(kernel, "sbuf_lhs_T") == ("i_d0",)
-    assert _allocated(kernel, "psum_output") == ("i_d0", "i_d2")
+    assert _list_buffers(kernel, "sbuf_output") == ()
+    assert _list_buffers(kernel, "sbuf_lhs_T") == ("i_d0",)
+    assert _list_buffers(kernel, "psum_output") == ("i_d0", "i_d2")
     assert _loops_around(kernel, "NKIMatmul") == [("i_d0", "i_d2", "i_d1")]
 
 
 def test_what_is_staged_for_a_buffer_is_not_done_again_in_loops_of_its_readers() -> None:
     """The rows of lhs are loaded tile by tile, in no loop over d2, as all of them are kept transposed."""
     order = ("d2.block", "d2.tile", "d0.block", "d0.tile", "d1.block", "d1.tile")
-    ir = _turned(
+    ir = _turn_knobs(
         widest_ir(GRAPH, order),
         sbuf_lhs__d0=Scope.PER_TILE, sbuf_lhs__d1=Scope.PER_TILE, sbuf_rhs__d2=Scope.PER_TILE,
         psum_output__d2=Scope.PER_TILE, sbuf_output__d2=Scope.PER_TILE,
     )  # fmt: skip
     kernel = lower_kernel(ir)
-    assert _allocated(kernel, "sbuf_lhs") == ("i_d0", "i_d1")
+    assert _list_buffers(kernel, "sbuf_lhs") == ("i_d0", "i_d1")
     assert _loops_around(kernel, "NKITranspose") == [("i_d0", "i_d1")]
     assert _loops_around(kernel, "NKIMatmul") == [("i_d2", "i_d0", "i_d1")]
 
@@ -83,7 +83,7 @@ def _drain(kernel: KernelTree) -> Statement:
 
 def test_psum_is_drained_once_or_block_by_block() -> None:
     ir = widest_ir(GRAPH, SUM_OUTER, {"d0": 1, "d1": 2, "d2": 1})
-    whole, parts = lower_kernel(ir), lower_kernel(_turned(ir, psum_output__d1=Scope.PER_BLOCK))
+    whole, parts = lower_kernel(ir), lower_kernel(_turn_knobs(ir, psum_output__d1=Scope.PER_BLOCK))
     assert not _drain(whole).adds
     assert _drain(parts).adds
     fills = [node for node, _ in _walk(parts.body) if isinstance(node, Fill)]
@@ -94,7 +94,7 @@ def test_psum_is_drained_once_or_block_by_block() -> None:
 
 def test_one_block_is_copied_and_not_added() -> None:
     ir = widest_ir(GRAPH, SUM_OUTER, {"d0": 1, "d1": 4, "d2": 1})
-    assert not _drain(lower_kernel(_turned(ir, psum_output__d1=Scope.PER_BLOCK))).adds
+    assert not _drain(lower_kernel(_turn_knobs(ir, psum_output__d1=Scope.PER_BLOCK))).adds
 
 
 def test_instructions_take_as_much_as_their_buffers_hold() -> None:

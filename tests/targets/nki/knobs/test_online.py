@@ -25,8 +25,8 @@ from targets.nki.knobs.report import follow_hint
 from targets.nki.knobs.sampling import sample_ir
 from targets.nki.knobs.tracing import trace_workload
 from targets.nki.knobs.validity import validity_report
-from tests.support.points import turned
-from tests.support.workloads import WORKLOADS, Workload, simulated, softmax_matmul
+from tests.support.knob_points import turn_knob
+from tests.support.workloads import WORKLOADS, Workload, simulate_source, softmax_matmul
 
 SHAPES = {"x": (256, 1024), "v": (1024, 64)}
 ORDER = ("d0.block", "d0.tile", "d1.block", "d1.tile", "d2.block", "d2.tile")
@@ -34,11 +34,11 @@ D2_FIRST = ("d2.block", "d2.tile", "d0.block", "d0.tile", "d1.block", "d1.tile")
 D1_FIRST = ("d1.block", "d0.block", "d0.tile", "d1.tile", "d2.block", "d2.tile")
 
 
-def _traced(function: Any, **shapes: tuple[int, ...]) -> Graph:
+def _trace_graph(function: Any, **shapes: tuple[int, ...]) -> Graph:
     return trace_workload(function, {name: (shape, "float32") for name, shape in shapes.items()})
 
 
-GRAPH = online.REWRITE.apply(_traced(softmax_matmul, **SHAPES))
+GRAPH = online.REWRITE.apply(_trace_graph(softmax_matmul, **SHAPES))
 HIGHEST, FADE = "sbuf_tensorreduce_0", "sbuf_tensorreduce_0_fade"
 
 
@@ -65,7 +65,7 @@ def _around(kernel: KernelTree, buffer: str) -> tuple[str, ...]:
     )
 
 
-def _made(kernel: KernelTree, buffer: str) -> tuple[str, ...]:
+def _list_buffers(kernel: KernelTree, buffer: str) -> tuple[str, ...]:
     return next(
         above for node, above in _walk(kernel.body) if isinstance(node, Allocate) and node.tile.name == buffer
     )
@@ -111,9 +111,9 @@ def test_one_pass_over_the_rows_makes_statistics_and_product() -> None:
     assert all("i_block_d1" in _around(kernel, name) for name in steps)
     loops = [node for node, _ in _walk(kernel.body) if isinstance(node, Loop) and _has(node, steps)]
     assert [loop.variable for loop in loops] == ["i_block_d1"]
-    assert "i_block_d1" in _made(kernel, FADE)
-    assert "i_block_d1" in _made(kernel, "psum_output_unscaled_part")
-    assert "i_block_d1" not in _made(kernel, HIGHEST)
+    assert "i_block_d1" in _list_buffers(kernel, FADE)
+    assert "i_block_d1" in _list_buffers(kernel, "psum_output_unscaled_part")
+    assert "i_block_d1" not in _list_buffers(kernel, HIGHEST)
 
 
 def test_sums_start_from_nothing_and_the_maximum_from_the_least() -> None:
@@ -138,7 +138,7 @@ def test_a_maximum_that_grows_in_every_round_fades_what_there_is(high: float) ->
     inputs["x"] = np.sort(inputs["x"], axis=1) * np.float32(high)
     ir = default_ir(GRAPH)
     assert _rounds(ir) > 1
-    for found in (interpret_kernel(lower_kernel(ir), inputs), simulated(render_kernel(ir), inputs)):
+    for found in (interpret_kernel(lower_kernel(ir), inputs), simulate_source(render_kernel(ir), inputs)):
         assert np.isfinite(found).all()
         assert workload.error(found, inputs) < 1e-5
 
@@ -151,7 +151,7 @@ def test_points_of_a_small_space_are_right() -> None:
     rng, inputs, rounds = Random(3), workload.inputs(), set()
     for _ in range(12):
         ir = sample_ir(default_ir(graph), rng)
-        for item in (turned(ir, rng) for _ in range(20)):
+        for item in (turn_knob(ir, rng) for _ in range(20)):
             ir = item if is_valid(item) else ir
         rounds.add(_rounds(ir))
         assert workload.error(interpret_kernel(lower_kernel(ir), inputs), inputs) < workload.tolerance, (
@@ -172,7 +172,7 @@ def test_no_step_takes_more_than_a_block_of_what_has_rounds() -> None:
 
 def test_rows_that_no_memory_holds_go_through_in_rounds() -> None:
     """256 KiB to a row in each partition: what reads them twice finds no place for them."""
-    graph = online.REWRITE.apply(_traced(softmax_matmul, x=(128, 65536), v=(65536, 64)))
+    graph = online.REWRITE.apply(_trace_graph(softmax_matmul, x=(128, 65536), v=(65536, 64)))
     ir = default_ir(graph)
     assert validity_report(ir) == []
     assert _rounds(ir) == 64
@@ -183,14 +183,14 @@ def test_rows_that_no_memory_holds_go_through_in_rounds() -> None:
 # -- what is refused ---------------------------------------------------------------------------------
 
 
-def _turned(ir: KernelIR, **scopes: Scope) -> KernelIR:
+def _turn_knobs(ir: KernelIR, **scopes: Scope) -> KernelIR:
     for name, scope in scopes.items():
         ir = ir.with_knob((SCOPES, *name.split("__")), scope)
     return ir
 
 
 def test_the_running_maximum_outlives_the_rounds() -> None:
-    ir = _turned(widest_ir(GRAPH, D1_FIRST), **{f"{HIGHEST}__d0": Scope.PER_TILE})
+    ir = _turn_knobs(widest_ir(GRAPH, D1_FIRST), **{f"{HIGHEST}__d0": Scope.PER_TILE})
     failures = [item for item in validity_report(ir) if item.buffer == HIGHEST]
     assert {(item.check, item.at) for item in failures} >= {("reduction_interval", "d1.block")}
     for failure in failures:
@@ -199,7 +199,7 @@ def test_the_running_maximum_outlives_the_rounds() -> None:
 
 def test_a_part_holds_no_more_than_its_round_sees() -> None:
     start = widest_ir(GRAPH, ORDER)
-    ir = _turned(start, **{f"{FADE}__d0": Scope.FULL})
+    ir = _turn_knobs(start, **{f"{FADE}__d0": Scope.FULL})
     (failure, *_) = [item for item in validity_report(ir) if item.buffer == FADE]
     assert (failure.check, failure.at) == ("scope_interval", "d0.block")
     assert failure.hint == f"set buffer_scopes[{FADE}][d0] to PER_BLOCK"
@@ -207,7 +207,7 @@ def test_a_part_holds_no_more_than_its_round_sees() -> None:
 
 
 def test_rounds_within_a_loop_that_not_all_run_in_become_one() -> None:
-    graph = online.REWRITE.apply(_traced(softmax_matmul, x=(256, 1024), v=(1024, 1024)))
+    graph = online.REWRITE.apply(_trace_graph(softmax_matmul, x=(256, 1024), v=(1024, 1024)))
     ir = widest_ir(graph, D2_FIRST)
     failures = validity_report(ir)
     assert any(knob == (LTILES, "d1") for item in failures for knob, _ in item.fix)
@@ -219,7 +219,7 @@ def test_rounds_within_a_loop_that_not_all_run_in_become_one() -> None:
 def test_a_maximum_is_not_read_in_other_loops_than_its_own() -> None:
     """Exponentials of two tiles of rows at once wait for both: their rounds are others than the maximum's."""
     wide = {f"{name}__d0": Scope.FULL for name in ("psum_activation_0_T", "sbuf_activation_0_T")}
-    ir = _turned(widest_ir(GRAPH, ORDER), **wide)
+    ir = _turn_knobs(widest_ir(GRAPH, ORDER), **wide)
     (failure,) = [item for item in validity_report(ir) if item.check == "split_rounds"]
     assert (failure.buffer, failure.at) == (HIGHEST, "d1.block")
     assert failure.hint == "set ltiles_per_block[d1] to 8"
@@ -259,7 +259,7 @@ def _no_exponential(x: Any, v: Any) -> Any:
 )
 def test_what_is_no_softmax_in_front_of_a_product_is_left(function: Any, shapes: Any, reason: str) -> None:
     with pytest.raises(GraphRewriteRefused, match=reason):
-        online.REWRITE.apply(_traced(function, **shapes))
+        online.REWRITE.apply(_trace_graph(function, **shapes))
 
 
 @pytest.mark.parametrize("name", ["matmul", "spread"])

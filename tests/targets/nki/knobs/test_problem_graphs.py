@@ -18,7 +18,7 @@ from targets.nki.knobs.render import render_kernel
 from targets.nki.knobs.validity import validity_report
 from targets.nki.knobs.workload_file import WORKLOAD_FILE, load_graph
 from tests.support.problem_workloads import FUNCTIONS, file_of
-from tests.support.workloads import simulated
+from tests.support.workloads import simulate_source
 
 CARRIED = sorted(FUNCTIONS)
 BEYOND = {"gqa_full", "mamba", "rope_single_freq_apply"}
@@ -70,7 +70,7 @@ def test_it_computes_what_the_reference_does(name: str) -> None:
     inputs = dict(zip(graph.inputs, draw_inputs(problem.spec, "reduced", 7), strict=True))
     wanted = _reference(problem)(*inputs.values()).astype(np.float64)
     ir = default_ir(graph)
-    for found in (interpret_kernel(lower_kernel(ir), inputs), simulated(render_kernel(ir), inputs)):
+    for found in (interpret_kernel(lower_kernel(ir), inputs), simulate_source(render_kernel(ir), inputs)):
         error = np.linalg.norm(found.astype(np.float64) - wanted) / np.linalg.norm(wanted)
         assert error < problem.spec.rel_l2
 

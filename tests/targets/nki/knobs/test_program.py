@@ -20,7 +20,7 @@ from targets.nki.knobs.program import program_digest
 from targets.nki.knobs.render import render_kernel
 from targets.nki.knobs.sampling import sample_ir
 from targets.nki.knobs.variants import make_variants
-from tests.support.points import instructions, turned
+from tests.support.knob_points import digest_instructions, turn_knob
 from tests.support.sweeps import parametrize_sweep
 from tests.support.workloads import WORKLOADS
 
@@ -40,7 +40,7 @@ def _walk(graph: Graph, rng: Random) -> list[KernelIR]:
     """Valid points, each a turn away from the one before: close enough that many are the same program."""
     found = [sample_ir(default_ir(graph), rng)]
     for _ in range(TURNS):
-        other = turned(found[-1], rng)
+        other = turn_knob(found[-1], rng)
         if is_valid(other):
             found.append(other)
     return found
@@ -54,7 +54,7 @@ def test_digests_are_equal_exactly_where_instructions_are(name: str, seed: int) 
             points = _walk(graph, Random(f"{name} {number} {seed}"))
         except KnobError:
             continue
-        told = {(program_digest(ir), instructions(ir)) for ir in points}
+        told = {(program_digest(ir), digest_instructions(ir)) for ir in points}
         assert len({program for program, _ in told}) == len(told), "one digest, two kinds of instructions"
         assert len({made for _, made in told}) == len(told), "two digests, the same instructions"
         texts = {(program_digest(ir), code_digest(render_kernel(ir).encode())) for ir in points}

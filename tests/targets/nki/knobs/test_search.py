@@ -41,14 +41,14 @@ def _cost(ir: KernelIR) -> float:
     return 20.0 - held - sum(ir.ltiles.values()) + ir.loop_position["d1.block"]
 
 
-def _tried(
+def _tried_batch(
     *points: KernelIR, mode: SearchMode = SearchMode.JOINT, knob: str = "", ms: float | None = None
 ) -> TriedBatch:
     trials = tuple(Trial(ir, _cost(ir) if ms is None else ms) for ir in points)
     return TriedBatch(mode, trials, knob)
 
 
-def _told(order: int) -> TriedBatch:
+def _scope_batch(order: int) -> TriedBatch:
     """The default and turns of its scopes: as fast as the estimate has them (1), or the other way (-1)."""
     points = (MATMUL.default, *sweep_knob(MATMUL.default, SCOPES)[:8])
     least = min(_estimate(ir) for ir in points)
@@ -59,11 +59,11 @@ def _estimate(ir: KernelIR) -> float:
     return cost_ns(ir, compute_placement(ir))
 
 
-def _searched(batches: int, first_seed: int = 0) -> list[TriedBatch]:
+def _search_points(batches: int, first_seed: int = 0) -> list[TriedBatch]:
     history: list[TriedBatch] = []
     for number in range(batches):
         batch = next_batch(MATMUL.graph, Random(first_seed + number), history, NOTHING, 4)
-        history.append(_tried(*batch.points, mode=batch.mode, knob=batch.knob))
+        history.append(_tried_batch(*batch.points, mode=batch.mode, knob=batch.knob))
     return history
 
 
@@ -75,14 +75,14 @@ def test_the_first_batch_has_the_default_and_drawn_points() -> None:
 
 
 def test_every_point_is_valid_and_a_program_of_its_own() -> None:
-    history = _searched(9)
+    history = _search_points(9)
     points = [trial.ir for tried in history for trial in tried.trials]
     assert len({program_digest(ir) for ir in points}) == len(points) >= 30
     assert [report for ir in points if (report := validity_report(ir))] == []
 
 
 def test_the_same_past_leads_to_the_same_batch() -> None:
-    history = _searched(4)
+    history = _search_points(4)
     one, other = (next_batch(MATMUL.graph, Random(9), history, NOTHING, 3) for _ in range(2))
     assert one == other
 
@@ -92,7 +92,7 @@ def test_searching_finds_better_points_than_drawing() -> None:
     """On the whole: by how much differs from seed to seed."""
     searched = drawn = 0.0
     for seed in (0, 100, 200):
-        history = _searched(12, seed)
+        history = _search_points(12, seed)
         found = best_trial(history)
         assert found is not None
         assert found.ms is not None
@@ -107,7 +107,9 @@ def test_searching_finds_better_points_than_drawing() -> None:
     [("dma", SCOPES), ("tensor", LOOP_ORDER), ("vector", LTILES), ("dependency", SCOPES), ("", SCOPES)],
 )
 def test_the_bottleneck_says_which_knob_is_swept_first(bottleneck: str, knob: str) -> None:
-    batch = next_batch(MATMUL.graph, Random(0), [_tried(MATMUL.default)], ProfileFeedback(bottleneck), 4)
+    batch = next_batch(
+        MATMUL.graph, Random(0), [_tried_batch(MATMUL.default)], ProfileFeedback(bottleneck), 4
+    )
     assert (batch.mode, batch.knob) == (SearchMode.SWEEP, knob)
     others = [name for name in (LOOP_ORDER, LTILES, SCOPES) if name != knob]
     assert len(batch.points) > 2
@@ -117,7 +119,7 @@ def test_the_bottleneck_says_which_knob_is_swept_first(bottleneck: str, knob: st
 
 def test_traffic_near_the_peak_implicates_what_is_held_whatever_is_busy() -> None:
     feedback = ProfileFeedback("vector", mbu_estimated_percent=85.0)
-    assert next_batch(MATMUL.graph, Random(0), [_tried(MATMUL.default)], feedback, 4).knob == SCOPES
+    assert next_batch(MATMUL.graph, Random(0), [_tried_batch(MATMUL.default)], feedback, 4).knob == SCOPES
 
 
 def test_points_that_mostly_fail_for_room_implicate_the_blocks() -> None:
@@ -127,23 +129,25 @@ def test_points_that_mostly_fail_for_room_implicate_the_blocks() -> None:
 
 
 def test_each_knob_is_swept_before_a_plateau_flips_the_mode() -> None:
-    history = [_tried(MATMUL.default, ms=1.0)]
+    history = [_tried_batch(MATMUL.default, ms=1.0)]
     found = []
     for number in range(4):
         batch = next_batch(MATMUL.graph, Random(number), history, ProfileFeedback("dma"), 4)
-        history.append(_tried(*batch.points, mode=batch.mode, knob=batch.knob, ms=2.0))
+        history.append(_tried_batch(*batch.points, mode=batch.mode, knob=batch.knob, ms=2.0))
         found.append((batch.mode, batch.knob))
     assert {knob for mode, knob in found[:3] if mode is SearchMode.SWEEP} == set(KNOBS)
     assert found[3][0] is SearchMode.JOINT
 
 
 def test_a_mode_goes_on_while_it_pays() -> None:
-    history = [_tried(MATMUL.default, ms=4.0)]
+    history = [_tried_batch(MATMUL.default, ms=4.0)]
     drawn = [sample_ir(MATMUL.default, Random(seed)) for seed in range(3)]
     for mode, ms in ((SearchMode.SWEEP, 3.0), (SearchMode.JOINT, 2.0)):
-        history.append(_tried(drawn.pop(), mode=mode, knob=SCOPES if mode is SearchMode.SWEEP else "", ms=ms))
+        history.append(
+            _tried_batch(drawn.pop(), mode=mode, knob=SCOPES if mode is SearchMode.SWEEP else "", ms=ms)
+        )
         assert next_batch(MATMUL.graph, Random(0), history, NOTHING, 4).mode is mode
-    history.append(_tried(drawn.pop(), mode=SearchMode.JOINT, ms=2.0))
+    history.append(_tried_batch(drawn.pop(), mode=SearchMode.JOINT, ms=2.0))
     assert next_batch(MATMUL.graph, Random(0), history, NOTHING, 4).mode is SearchMode.SWEEP
 
 
@@ -169,7 +173,7 @@ def test_invalid_points_are_mended_by_their_hints(name: str) -> None:
 
 
 def test_no_point_is_looked_at_that_cannot_be_faster() -> None:
-    history = [_tried(MATMUL.default, ms=1e-6)]
+    history = [_tried_batch(MATMUL.default, ms=1e-6)]
     assert next_batch(MATMUL.graph, Random(0), history, NOTHING, 4).points == ()
 
 
@@ -179,13 +183,13 @@ def test_where_engines_are_equally_busy_a_norm_over_them_rules_nothing_out() -> 
     estimate = estimate_cost(start, compute_placement(start))
     best_ns = (estimate.least_ns + estimate.cost_ns) / 2
     assert estimate.least_ns < 0.99 * best_ns
-    history = [_tried(start, ms=best_ns / NS_PER_MS)]
+    history = [_tried_batch(start, ms=best_ns / NS_PER_MS)]
     points = next_batch(start.graph, Random(0), history, ProfileFeedback("tensor"), 2).points
     assert max(_estimate(ir) for ir in points) > best_ns
 
 
 def test_of_what_is_found_the_cheapest_by_estimate_are_looked_at() -> None:
-    history = [_tried(MATMUL.default, ms=1.0)]
+    history = [_tried_batch(MATMUL.default, ms=1.0)]
     chosen = next_batch(MATMUL.graph, Random(0), history, ProfileFeedback("dma"), 4).points[:2]
     every = [_estimate(ir) for ir in sweep_knob(MATMUL.default, SCOPES)]
     least = sorted(every)[len(every) // 2] * EQUAL_RATIO
@@ -196,7 +200,7 @@ def test_where_the_estimate_was_wrong_it_ranks_nothing() -> None:
     """Of the same turns, found in the same order, the cheapest are looked at only where it was right."""
 
     def chosen(order: int, seed: int) -> list[float]:
-        batch = next_batch(MATMUL.graph, Random(seed), [_told(order)], ProfileFeedback("dma"), 2)
+        batch = next_batch(MATMUL.graph, Random(seed), [_scope_batch(order)], ProfileFeedback("dma"), 2)
         return [_estimate(ir) for ir in batch.points if ir.loop_order == MATMUL.default.loop_order]
 
     seeds = range(6)
@@ -213,7 +217,7 @@ def test_points_near_a_good_one_are_valid_and_mostly_others() -> None:
 
 @pytest.mark.parametrize(
     ("history", "strangers"),
-    [(_told(1), 2), (_told(-1), 4), (_tried(MATMUL.default, ms=1.0), 4)],
+    [(_scope_batch(1), 2), (_scope_batch(-1), 4), (_tried_batch(MATMUL.default, ms=1.0), 4)],
     ids=["right", "wrong", "unknown"],
 )
 def test_how_many_are_drawn_anywhere_goes_by_what_the_estimate_got_right(
@@ -231,6 +235,6 @@ def test_how_many_are_drawn_anywhere_goes_by_what_the_estimate_got_right(
 
 
 def test_of_fewer_than_four_points_none_is_drawn_anywhere_where_the_estimate_was_right() -> None:
-    batch = next_batch(MATMUL.graph, Random(0), [_told(1)], ProfileFeedback("dma"), 3)
+    batch = next_batch(MATMUL.graph, Random(0), [_scope_batch(1)], ProfileFeedback("dma"), 3)
     assert {ir.ltiles_per_block for ir in batch.points} == {MATMUL.default.ltiles_per_block}
     assert {ir.loop_order for ir in batch.points} == {MATMUL.default.loop_order}

@@ -17,7 +17,7 @@ from targets.nki.knobs.render import render_kernel
 from targets.nki.knobs.report import CheckFailure, follow_hint
 from targets.nki.knobs.tracing import trace_workload
 from targets.nki.knobs.validity import validity_report
-from tests.support.workloads import TARGET, WORKLOADS, Workload, matmul, simulated
+from tests.support.workloads import TARGET, WORKLOADS, Workload, matmul, simulate_source
 
 MATMUL = WORKLOADS["matmul"].graph
 OUTER = ("d0.block", "d0.tile", "d2.block", "d2.tile", "d1.block", "d1.tile")
@@ -197,4 +197,4 @@ def test_an_instruction_reaches_no_further_in_psum_than_it_may() -> None:
     drain = next(step for step in ir.plan.steps if step.result == "sbuf_lhs_T")
     assert ir.plan.step_reach[drain.number, "d0"][0] * graph.dim["d0"].tile == TARGET.psum_access_elements_max
     inputs = Workload(matmul, matmul, specs).inputs()
-    assert simulated(render_kernel(ir), inputs).shape == (7168, 128)
+    assert simulate_source(render_kernel(ir), inputs).shape == (7168, 128)

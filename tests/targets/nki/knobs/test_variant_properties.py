@@ -18,7 +18,7 @@ from targets.nki.knobs.report import follow_hint
 from targets.nki.knobs.sampling import sample_any_point, sample_ir
 from targets.nki.knobs.validity import validity_report
 from targets.nki.knobs.variants import IDENTITY, make_variants
-from tests.support.points import check, turned
+from tests.support.knob_points import check_point, turn_knob
 from tests.support.sweeps import parametrize_sweep
 from tests.support.workloads import WORKLOADS
 
@@ -48,7 +48,7 @@ def test_the_default_is_valid_and_right(name: str) -> None:
     ir = default_ir(_graph(name))
     assert validity_report(ir) == []
     assert render_kernel(ir) == render_kernel(ir)
-    check(WORKLOADS[VARIANTS[name][0]], ir)
+    check_point(WORKLOADS[VARIANTS[name][0]], ir)
 
 
 @parametrize_sweep("name", VARIANTS, quick=8)
@@ -57,12 +57,12 @@ def test_a_sample_and_what_turned_knobs_make_of_it_are_right(name: str, seed: in
     rng, workload = _rng(name, seed), WORKLOADS[VARIANTS[name][0]]
     ir = sample_ir(default_ir(_graph(name)), rng)
     assert validity_report(ir) == []
-    check(workload, ir)
-    for item in (turned(ir, rng) for _ in range(15)):
+    check_point(workload, ir)
+    for item in (turn_knob(ir, rng) for _ in range(15)):
         assert is_valid(item) == (validity_report(item) == [])
         if is_valid(item):
             ir = item
-    check(workload, ir)
+    check_point(workload, ir)
 
 
 @each
@@ -70,7 +70,7 @@ def test_a_sample_and_what_turned_knobs_make_of_it_are_right(name: str, seed: in
 def test_each_hint_removes_its_failure(name: str, seed: int) -> None:
     rng, graph = _rng(name, seed), _graph(name)
     near = default_ir(graph)
-    for ir in (sample_any_point(graph, rng), *(turned(near, rng) for _ in range(8))):
+    for ir in (sample_any_point(graph, rng), *(turn_knob(near, rng) for _ in range(8))):
         for failure in validity_report(ir):
             left = {item.key for item in validity_report(follow_hint(ir, failure))}
             assert failure.key not in left, f"{failure}\n{ir}"

@@ -134,7 +134,7 @@ def test_the_rows_of_every_product_that_shares_them_are_scaled_after_it() -> Non
     assert _operators(graph).count("TensorScalar") == 3  # mean, and one for each product
 
 
-def _weighted(x: Any, gamma: Any, w: Any, v: Any) -> Any:
+def _weighted_products(x: Any, gamma: Any, w: Any, v: Any) -> Any:
     """Two products of a norm's rows with weights, which are a column of the transposed rows."""
     normed_T = ops.NKITranspose()(data=ops.NKIRMSNorm()(data=x))
     weighted_T = ops.NKITensorScalar(op0="multiply")(data=normed_T, operand0=gamma)
@@ -145,7 +145,7 @@ def _weighted(x: Any, gamma: Any, w: Any, v: Any) -> Any:
 def test_weights_of_a_norm_stay_with_the_transposed_rows() -> None:
     shapes = {"x": (256, 256), "gamma": (256,), "w": (256, 512), "v": (256, 512)}
     workload = Workload(
-        _weighted,
+        _weighted_products,
         lambda x, gamma, w, v: (x / np.sqrt((x * x).mean(axis=1, keepdims=True)) * gamma) @ (w + v),
         {name: (shape, "float32") for name, shape in shapes.items()},
     )
@@ -202,7 +202,7 @@ def _sum_of_products(a: Any, b: Any) -> Any:
     return ops.NKITensorTensor(op="add")(data1=one, data2=other)
 
 
-def _doubled(a: Any, b: Any) -> Any:
+def _double_product(a: Any, b: Any) -> Any:
     product = ops.NKIMatmul()(stationary=a, moving=b)
     return ops.NKITensorTensor(op="add")(data1=product, data2=product)
 
@@ -215,7 +215,7 @@ def test_an_instruction_reads_one_operand_in_psum() -> None:
     graph = epilogue.REWRITE.apply(_graph(_sum_of_products, a=(128, 128), b=(128, 256)))
     assert len(_in_psum(graph)) == 1
     with pytest.raises(GraphRewriteRefused, match="two operands in PSUM"):
-        epilogue.REWRITE.apply(_graph(_doubled, a=(128, 128), b=(128, 256)))
+        epilogue.REWRITE.apply(_graph(_double_product, a=(128, 128), b=(128, 256)))
 
 
 def test_rows_that_are_read_twice_stay_in_psum_where_it_holds_them() -> None:
@@ -258,7 +258,7 @@ def _both_ways(a: Any, b: Any, c: Any) -> Any:
     return ops.NKITensorScalar(op0="add")(data=again, operand0=ops.NKITensorReduce(op="max")(data=product))
 
 
-def _biased(a: Any, b: Any, c: Any) -> Any:
+def _biased_product(a: Any, b: Any, c: Any) -> Any:
     product = ops.NKIMatmul()(stationary=a, moving=b)
     scaled = ops.NKITensorScalar(op0="add")(data=product, operand0=ops.NKITensorReduce(op="max")(data=c))
     return ops.NKITranspose()(data=scaled)
@@ -266,7 +266,10 @@ def _biased(a: Any, b: Any, c: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("function", "reason"),
-    [(_both_ways, "product is read untransposed too"), (_biased, "is not computed element by element")],
+    [
+        (_both_ways, "product is read untransposed too"),
+        (_biased_product, "is not computed element by element"),
+    ],
 )
 def test_products_that_are_read_as_they_are_stay(function: Any, reason: str) -> None:
     with pytest.raises(GraphRewriteRefused, match=reason):
@@ -335,7 +338,7 @@ def test_the_difference_from_a_column_is_left_to_the_activation() -> None:
     assert graph.value[bias].dims == ("d0",)
 
 
-def _scaled(op0: str, reverse0: bool = False, **settings: Any) -> Any:
+def _scaled_product(op0: str, reverse0: bool = False, **settings: Any) -> Any:
     def function(x: Any) -> Any:
         rows = ops.NKITensorScalar(op0=op0, operand0=3.0, reverse0=reverse0)(data=x)
         return ops.NKIActivation(op="tanh", **settings)(data=rows)
@@ -352,7 +355,7 @@ def _scaled(op0: str, reverse0: bool = False, **settings: Any) -> Any:
     ],
 )
 def test_numbers_become_scale_and_bias(op0: str, expected: Mapping[str, float]) -> None:
-    graph = affine.REWRITE.apply(_graph(_scaled(op0), x=(128, 256)))
+    graph = affine.REWRITE.apply(_graph(_scaled_product(op0), x=(128, 256)))
     assert _operators(graph) == ["Activation"]
     assert expected.items() <= dict(graph.calls[0].settings).items()
 
@@ -365,9 +368,9 @@ def _scaled_and_kept(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        (_scaled("maximum"), "it is no single sum or product"),
-        (_scaled("subtract", reverse0=True), "it is no single sum or product"),
-        (_scaled("multiply", bias=1.0), "has a scale or bias of its own"),
+        (_scaled_product("maximum"), "it is no single sum or product"),
+        (_scaled_product("subtract", reverse0=True), "it is no single sum or product"),
+        (_scaled_product("multiply", bias=1.0), "has a scale or bias of its own"),
         (_scaled_and_kept, "is no activation"),
     ],
 )
@@ -379,8 +382,8 @@ def test_what_an_activation_cannot_take_over_is_left(function: Any, reason: str)
 def test_a_bias_is_no_number_where_the_engine_takes_none() -> None:
     specs = {"x": ((128, 256), "float32")}
     with pytest.raises(GraphRewriteRefused, match="on trn1 a bias is a column"):
-        affine.REWRITE.apply(trace_workload(_scaled("add"), specs, target="trn1"))
-    affine.REWRITE.apply(trace_workload(_scaled("multiply"), specs, target="trn1"))
+        affine.REWRITE.apply(trace_workload(_scaled_product("add"), specs, target="trn1"))
+    affine.REWRITE.apply(trace_workload(_scaled_product("multiply"), specs, target="trn1"))
 
 
 def test_what_is_made_of_a_running_maximum_is_made_in_each_round() -> None:

@@ -67,7 +67,7 @@ class _Body:
         """A tile, the last one most often."""
         return self.random.choice([*self.tiles, self.tiles[-1], self.tiles[-1]])
 
-    def made(self, name: str) -> None:
+    def mark_written(self, name: str) -> None:
         self.tiles.append(name)
 
     def some(self, *options: str) -> str:
@@ -111,7 +111,7 @@ def _elementwise(body: _Body) -> None:
     source, other = body.pick(), body.pick()
     goal = source if body.random.random() < 0.15 and len(body.tiles) > 1 else body.tile("e")
     body.add(_call(body, goal, source, other))
-    body.made(goal)
+    body.mark_written(goal)
 
 
 def _chain(body: _Body) -> None:
@@ -119,7 +119,7 @@ def _chain(body: _Body) -> None:
     middle, goal = body.tile("inner"), body.tile("e")
     source = body.pick()
     body.add(_call(body, middle, source, source), _call(body, goal, middle, body.pick()))
-    body.made(goal)
+    body.mark_written(goal)
 
 
 def _twice(body: _Body) -> None:
@@ -130,7 +130,7 @@ def _twice(body: _Body) -> None:
     for dst in (first, second, idle):
         body.add(f"nisa.{form.format(d=dst, s=source, c='edge')}")
     body.add(f"nisa.tensor_tensor(dst={goal}, data1={first}, data2={second}, op=nl.add)")
-    body.made(goal)
+    body.mark_written(goal)
 
 
 def _halves(body: _Body) -> None:
@@ -138,7 +138,7 @@ def _halves(body: _Body) -> None:
     goal, source, other = body.tile("half"), body.pick(), body.pick()
     for part in ("[:, 0 : n // 2]", "[:, n // 2 : n]"):
         body.add(_call(body, goal + part, source + part, other + part))
-    body.made(goal)
+    body.mark_written(goal)
 
 
 def _rows(body: _Body) -> None:
@@ -156,7 +156,7 @@ def _rows(body: _Body) -> None:
         f"activation(dst={goal}, op=nl.tanh, data={source}, bias={found})",
     )
     body.add(f"nisa.{how}")
-    body.made(goal)
+    body.mark_written(goal)
 
 
 def _norm(body: _Body) -> None:
@@ -176,7 +176,7 @@ def _norm(body: _Body) -> None:
     else:
         body.add(f"nisa.activation(dst={inverse}, op=nl.rsqrt, data={mean})")
     body.add(f"nisa.tensor_scalar(dst={goal}, data={source}, op0=nl.multiply, operand0={inverse})")
-    body.made(goal)
+    body.mark_written(goal)
 
 
 def _gate(body: _Body) -> None:
@@ -189,7 +189,7 @@ def _gate(body: _Body) -> None:
         f"nisa.reciprocal(dst={gate}, data={ones})",
         f"nisa.tensor_tensor(dst={goal}, data1={source}, data2={gate}, op=nl.multiply)",
     )
-    body.made(goal)
+    body.mark_written(goal)
 
 
 def _softmax(body: _Body) -> None:
@@ -218,7 +218,7 @@ def _softmax(body: _Body) -> None:
         f"nisa.reciprocal(dst={inverse}, data={total})",
         f"nisa.tensor_scalar(dst={goal}, data={exps}, op0=nl.multiply, operand0={inverse})",
     )
-    body.made(goal)
+    body.mark_written(goal)
 
 
 def _chunks(body: _Body) -> None:
@@ -232,10 +232,10 @@ def _chunks(body: _Body) -> None:
         body.add(_call(body, goal + at, part, other + at), depth=1)
     else:
         body.add(_call(body, goal + at, source + at, other + at), depth=1)
-    body.made(goal)
+    body.mark_written(goal)
 
 
-def _collected(body: _Body) -> None:
+def _sum_in_column(body: _Body) -> None:
     """A sum over chunks, collected in a column that a memset or a condition sets first."""
     source, goal, total = body.pick(), body.tile("s"), body.column("total")
     first = f"nisa.memset(dst={total}, value=0.0)"
@@ -252,10 +252,10 @@ def _collected(body: _Body) -> None:
         depth=1,
     )
     body.add(f"nisa.tensor_scalar(dst={goal}, data={source}, op0=nl.add, operand0={total})")
-    body.made(goal)
+    body.mark_written(goal)
 
 
-def _weighted(body: _Body) -> None:
+def _sum_weighted_rows(body: _Body) -> None:
     """A sum of products of a tile with rows of the second input, each the same in all partitions."""
     source, total = body.pick(), body.tile("total")
     body.add(f"nisa.memset(dst={total}, value=0.0)", "for j in nl.sequential_range(3):")
@@ -266,7 +266,7 @@ def _weighted(body: _Body) -> None:
         f"nisa.tensor_tensor(dst={total}, data1={total}, data2={part}, op=nl.add)",
         depth=1,
     )
-    body.made(total)
+    body.mark_written(total)
 
 
 def _recurrence(body: _Body) -> None:
@@ -286,10 +286,10 @@ def _recurrence(body: _Body) -> None:
         f"nisa.tensor_copy(dst={goal}{at}, src={carried})",
         depth=1,
     )
-    body.made(goal)
+    body.mark_written(goal)
 
 
-def _left(body: _Body) -> str:
+def _transpose_tile(body: _Body) -> str:
     """A tile, transposed chunk by chunk."""
     source, left = body.pick(), body.tile("left", "(P, n // P, P)")
     body.add("for q in nl.affine_range(n // P):")
@@ -304,7 +304,7 @@ def _left(body: _Body) -> str:
 
 def _product(body: _Body) -> None:
     """A tile, transposed chunk by chunk, times the second input, collected in PSUM and brought back."""
-    goal, left = body.tile("m"), _left(body)
+    goal, left = body.tile("m"), _transpose_tile(body)
     body.add("for j in nl.affine_range(n // T):")
     acc = body.tile("acc", "(P, T)", buffer="psum", depth=1)
     body.add("for q in nl.affine_range(n // P):", depth=1)
@@ -314,10 +314,10 @@ def _product(body: _Body) -> None:
         f"nisa.nc_matmul(dst={acc}, stationary={left}[:, q, :], moving={right})",
         depth=2,
     )
-    _drained(body, goal, acc)
+    _copy_from_psum(body, goal, acc)
 
 
-def _drained(body: _Body, goal: str, acc: str) -> None:
+def _copy_from_psum(body: _Body, goal: str, acc: str) -> None:
     """Columns `j` of a tile, brought back from PSUM."""
     done = body.some(
         f"tensor_copy(dst={goal}[:, j * T : (j + 1) * T], src={acc})",
@@ -325,12 +325,12 @@ def _drained(body: _Body, goal: str, acc: str) -> None:
         f"tensor_scalar(dst={goal}[:, j * T : (j + 1) * T], data={acc}, op0=nl.multiply, operand0=0.125)",
     )
     body.add(f"nisa.{done}", depth=1)
-    body.made(goal)
+    body.mark_written(goal)
 
 
 def _summed_product(body: _Body) -> None:
     """The same, added up in SBUF: in chunks of columns or whole, from zeros or from something else."""
-    left, total = _left(body), body.tile("total")
+    left, total = _transpose_tile(body), body.tile("total")
     width = body.some("T", "T", "n")
     at = "" if width == "n" else "[:, j * T : (j + 1) * T]"
     body.add(f"nisa.memset(dst={total}, value={body.some('0.0', '0.0', '0.0', '1.0')})")
@@ -345,7 +345,7 @@ def _summed_product(body: _Body) -> None:
         f"nisa.tensor_tensor(dst={total}{at}, {operands}, op=nl.add)",
         depth=2,
     )
-    body.made(total)
+    body.mark_written(total)
 
 
 def _short_product(body: _Body) -> None:
@@ -363,7 +363,7 @@ def _short_product(body: _Body) -> None:
     acc = body.tile("acc", "(P, T)", buffer="psum", depth=1)
     part = f"{right}[:, j * T : (j + 1) * T]"
     body.add(f"nisa.nc_matmul(dst={acc}, stationary={left}, moving={part})", depth=1)
-    _drained(body, goal, acc)
+    _copy_from_psum(body, goal, acc)
 
 
 def _weights(body: _Body) -> None:
@@ -371,7 +371,7 @@ def _weights(body: _Body) -> None:
     name, goal, source = body.tile("weights"), body.tile("e"), body.pick()
     body.add(f"nisa.dma_copy(dst={name}, src=w[0:P, 0:n])")
     body.add(f"nisa.tensor_tensor(dst={goal}, data1={source}, data2={name}, op=nl.multiply)")
-    body.made(goal)
+    body.mark_written(goal)
 
 
 def _turned_weights(body: _Body) -> None:
@@ -384,32 +384,33 @@ def _turned_weights(body: _Body) -> None:
         body.add("for q in nl.affine_range(n // P):")
         body.add(f"nisa.dma_transpose(dst={name}[:, {chunk}], src=w[{chunk}, P : 2 * P])", depth=1)
     body.add(f"nisa.tensor_tensor(dst={goal}, data1={source}, data2={name}, op=nl.multiply)")
-    body.made(goal)
+    body.mark_written(goal)
 
 
-def _rounded(body: _Body) -> None:
+def _round_through_bfloat16(body: _Body) -> None:
     """Through bfloat16 and back."""
     body.narrow = True
     source, narrow, goal = body.pick(), body.tile("narrow", dtype="bfloat16"), body.tile("wide")
     body.add(f"nisa.tensor_copy(dst={narrow}, src={source})", f"nisa.tensor_copy(dst={goal}, src={narrow})")
-    body.made(goal)
+    body.mark_written(goal)
 
 
-def _turned(body: _Body) -> None:
+def _permute_columns(body: _Body) -> None:
     """Columns in another order: a view with its axes permuted."""
     source, goal = body.pick(), body.tile("view")
     view = ".reshape_dim(1, (2, n // 2)).permute((0, 2, 1))"
     middle = body.tile("pairs", "(P, n // 2, 2)")
     body.add(f"nisa.tensor_copy(dst={middle}, src={source}{view})")
     body.add(f"nisa.tensor_copy(dst={goal}, src={middle}.reshape((P, n)))")
-    body.made(goal)
+    body.mark_written(goal)
 
 
 Stage = Callable[[_Body], None]
 _STAGES: tuple[tuple[Stage, int], ...] = (
     (_elementwise, 4), (_chain, 3), (_twice, 1), (_halves, 1), (_rows, 2), (_norm, 2), (_gate, 1),
-    (_softmax, 3), (_chunks, 2), (_collected, 1), (_product, 3), (_weights, 1), (_rounded, 1), (_turned, 1),
-    (_short_product, 2), (_weighted, 1), (_recurrence, 1), (_summed_product, 2), (_turned_weights, 1),
+    (_softmax, 3), (_chunks, 2), (_sum_in_column, 1), (_product, 3), (_weights, 1),
+    (_round_through_bfloat16, 1), (_permute_columns, 1), (_short_product, 2), (_sum_weighted_rows, 1),
+    (_recurrence, 1), (_summed_product, 2), (_turned_weights, 1),
 )  # fmt: skip
 
 
@@ -455,7 +456,7 @@ def _load(body: _Body, *, pieces: bool) -> None:
         body.add(f"nisa.dma_copy(dst={tile}, src=x[{row}, 0:n])")
     body.add(f"{edge} = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)")
     body.add(f"nisa.tensor_copy(dst={edge}, src={tile}[:, 0:1])")
-    body.made(tile)
+    body.mark_written(tile)
 
 
 def _store(body: _Body, *, pieces: bool) -> None:
@@ -513,7 +514,7 @@ def _passes(body: _Body, rows: int, n: int) -> Drawn:
     else:
         second.add(f"nisa.dma_copy(dst={tile}, src=between[{source}, 0:n])")
     second.add(f"nisa.dma_copy(dst={edge}, src=x[{row}, 0:1])")
-    second.made(tile)
+    second.mark_written(tile)
     form = second.some(*_UNARY, *_BINARY).format(d=tile, s=tile, t=tile, c=edge)
     second.add(f"nisa.{form}", f"nisa.dma_copy(dst=out[{row}, 0:n], src={tile})")
     made = _source(body, ["i in nl.affine_range(m // P)"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.kernels import HEADER, Sample, error, joined
-from tests.support.rewriting import only, refusal
+from tests.support.kernels import HEADER, Sample, join_wrapped_calls, relative_error
+from tests.support.rewrite_outcomes import find_refusal, find_rewrite
 
 KERNEL = """
 T = {tile}
@@ -62,8 +62,8 @@ def sample(
 )
 def test_products_add_up_in_psum_tile_by_tile(add: str):
     made = sample(add)
-    source = joined(only(made, "accumulate", "total", {}))
-    assert error(made, source) < 1e-6
+    source = join_wrapped_calls(find_rewrite(made, "accumulate", "total", {}))
+    assert relative_error(made, source) < 1e-6
     assert "total_sum = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.psum)" in source
     assert "# One tile of columns." in source
     assert "nisa.nc_matmul(dst=total_sum[:, j * T : (j + 1) * T], stationary=left[:, h, :]" in source
@@ -75,8 +75,8 @@ def test_products_add_up_in_psum_tile_by_tile(add: str):
 
 def test_one_tile_is_written_whole():
     made = sample(ADD.format(""), tile=512)
-    source = joined(only(made, "accumulate", "total", {}))
-    assert error(made, source) < 1e-6
+    source = join_wrapped_calls(find_rewrite(made, "accumulate", "total", {}))
+    assert relative_error(made, source) < 1e-6
     assert "nisa.nc_matmul(dst=total_sum, stationary=" in source
     assert "\n    nisa.tensor_copy(dst=total, src=total_sum, engine=nisa.engine.scalar)" in source
 
@@ -84,20 +84,20 @@ def test_one_tile_is_written_whole():
 def test_what_only_the_loop_knows_is_copied_at_once():
     at = "[:, first : first + T]"
     made = sample(f"first = j * T\n            assert first >= 0\n            {ADD.format(at)}")
-    source = only(made, "accumulate", "total", {})
-    assert error(made, source) < 1e-6
+    source = find_rewrite(made, "accumulate", "total", {})
+    assert relative_error(made, source) < 1e-6
 
 
 def test_tiles_may_have_a_dimension_of_their_own():
     store = f"nisa.dma_copy(dst=out{AT}, src=total[:, j, :])"
     after = f"for j in nl.affine_range(n // T):\n        {store}"
     made = sample(ADD.format("[:, j, :]"), shape="(m, n // T, T)", after=after)
-    source = joined(only(made, "accumulate", "total", {}))
-    assert error(made, source) < 1e-6
+    source = join_wrapped_calls(find_rewrite(made, "accumulate", "total", {}))
+    assert relative_error(made, source) < 1e-6
     assert "nisa.nc_matmul(dst=total_sum[:, j, :], stationary=" in source
 
 
-def renamed(asked: str = "") -> Sample:
+def rename_operand(asked: str = "") -> Sample:
     """The products' `g` is not the adder's."""
     product = PRODUCT.replace("j *", "g *").replace("(j", "(g")
     add = f"g = j\n            {asked}\n            {ADD.format('[:, g * T : (g + 1) * T]')}"
@@ -106,16 +106,16 @@ def renamed(asked: str = "") -> Sample:
 
 
 def test_a_name_that_changes_on_the_way_means_what_it_meant():
-    made = renamed()
-    assert error(made, made.source) < 1e-6
-    assert error(made, only(made, "accumulate", "total", {})) < 1e-6
+    made = rename_operand()
+    assert relative_error(made, made.source) < 1e-6
+    assert relative_error(made, find_rewrite(made, "accumulate", "total", {})) < 1e-6
 
 
 def test_a_name_that_must_stay_and_changes_on_the_way_keeps_the_sum_where_it_is():
-    made = renamed("len(str(g))")  # nobody can read this, so that `g` cannot be replaced by its value
-    assert error(made, made.source) < 1e-6
+    made = rename_operand("len(str(g))")  # nobody can read this, so that `g` cannot be replaced by its value
+    assert relative_error(made, made.source) < 1e-6
     reason = "total[:, g * T : (g + 1) * T] may be something else where its products are made"
-    assert refusal(made, "accumulate", "total") == reason
+    assert find_refusal(made, "accumulate", "total") == reason
 
 
 OTHERWISE = "part is not made by products alone, or is used otherwise, too"
@@ -146,4 +146,4 @@ OTHERWISE = "part is not made by products alone, or is used otherwise, too"
     ],
 )
 def test_what_is_no_such_sum_stays_in_sbuf(made: Sample, reason: str):
-    assert refusal(made, "accumulate", "total") == reason
+    assert find_refusal(made, "accumulate", "total") == reason

@@ -9,7 +9,7 @@ from targets.nki.rewrites.estimate import estimate_kernel
 from targets.nki.rewrites.explore import RewrittenKernel, explore_rewrites
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
-from tests.support.kernels import ROWS, TARGET, TILE, Sample, error, joined
+from tests.support.kernels import ROWS, TARGET, TILE, Sample, join_wrapped_calls, relative_error
 
 POLYNOMIAL = (
     TILE.format("b"), "nisa.tensor_scalar(dst=b, data=a, op0=nl.multiply, operand0=2.0)",
@@ -24,7 +24,7 @@ def sample(*body: str) -> Sample:
     return Sample(source, ((512, 512),), lambda x: 4 * x**3 + 2 * x**2)
 
 
-def balanced(made: Sample) -> tuple[dict[str, RewrittenKernel], list[str]]:
+def balance_engines(made: Sample) -> tuple[dict[str, RewrittenKernel], list[str]]:
     kernel = read_kernel(made.source, made.arguments, TARGET)
     children, refusals = explore_rewrites(kernel, made.arguments, TARGET, transforms=[TRANSFORMS["balance"]])
     return {str(child.choice["move"]): child for child in children}, refusals
@@ -32,10 +32,10 @@ def balanced(made: Sample) -> tuple[dict[str, RewrittenKernel], list[str]]:
 
 def test_engines_share_what_one_of_them_did():
     made = sample(*POLYNOMIAL)
-    found, _ = balanced(made)
+    found, _ = balance_engines(made)
     before = estimate_kernel(read_kernel(made.source, made.arguments, TARGET), TARGET).busy_ns["vector"]
     for child in found.values():
-        assert error(made, child.source) < 1e-6
+        assert relative_error(made, child.source) < 1e-6
         assert (
             max(estimate_kernel(child.kernel, TARGET).busy_ns[name] for name in ("vector", "gpsimd"))
             < 0.7 * before
@@ -46,7 +46,7 @@ def test_engines_share_what_one_of_them_did():
 
 
 def test_tiles_go_to_psum_where_that_helps():
-    found, _ = balanced(sample(*POLYNOMIAL))
+    found, _ = balance_engines(sample(*POLYNOMIAL))
     source = found["engines and memories"].source
     assert "buffer=nl.psum" in source
     assert "a = nl.ndarray((128, n), dtype=x.dtype, buffer=nl.sbuf)" in source
@@ -65,7 +65,7 @@ SCALED = (
 """A tile that never changes times rows, clipped by VectorE, which others could not do."""
 
 
-def scaled() -> Sample:
+def scaled_sample() -> Sample:
     def clipped(x: NDArray[np.float32]) -> NDArray[np.float32]:
         tiles = x.reshape(4, 128, 512)
         made: NDArray[np.float32] = np.clip(2 * tiles * tiles[:, 7:8], 0.1, 1.0)  # the last row's
@@ -76,22 +76,22 @@ def scaled() -> Sample:
 
 
 def test_instructions_are_cut_between_two_engines():
-    made = scaled()
-    child = balanced(made)[0]["engines and parts"]
-    assert error(made, child.source) < 1e-6
+    made = scaled_sample()
+    child = balance_engines(made)[0]["engines and parts"]
+    assert relative_error(made, child.source) < 1e-6
     busy = estimate_kernel(child.kernel, TARGET).busy_ns
     assert child.source.count("nisa.tensor_tensor(") == 2
     assert abs(busy["vector"] - busy["gpsimd"]) < 0.1 * busy["vector"]
 
 
 def test_vector_reads_a_copy_in_psum_where_others_read_the_tile():
-    made = scaled()
-    found, _ = balanced(made)
+    made = scaled_sample()
+    found, _ = balance_engines(made)
     child = found["engines, memories and parts"]
-    assert error(made, child.source) < 1e-6
+    assert relative_error(made, child.source) < 1e-6
     assert "nisa.tensor_copy(dst=b_psum, src=b, engine=nisa.engine.scalar)" in child.source
     assert child.source.index("dst=b_psum") < child.source.index("for j in")
-    kept, moved = joined(child.source).split("nisa.tensor_tensor(")[1:]
+    kept, moved = join_wrapped_calls(child.source).split("nisa.tensor_tensor(")[1:]
     assert "data1=b_psum[" in kept
     assert "data1=b[" in moved
     assert "engine=nisa.engine.gpsimd" in moved
@@ -103,16 +103,19 @@ def test_a_tile_that_changes_has_no_copy():
     made = sample(
         *SCALED[:2], "nisa.tensor_scalar(dst=b, data=b, op0=nl.multiply, operand0=1.0)", *SCALED[2:]
     )
-    found, _ = balanced(made)
+    found, _ = balance_engines(made)
     assert all("b_psum" not in child.source for child in found.values())
 
 
 def test_nothing_moves_where_nothing_helps():
     made = sample("nisa.activation(dst=a, op=nl.exp, data=a)")
-    assert balanced(made) == ({}, ["balance all instructions: no two moves together even out the engines"])
+    assert balance_engines(made) == (
+        {},
+        ["balance all instructions: no two moves together even out the engines"],
+    )
 
 
 def test_integers_stay_where_they_are_exact():
     integers = [line.replace("nl.float32", "nl.int32") for line in POLYNOMIAL]
-    found, _ = balanced(sample(*integers))
+    found, _ = balance_engines(sample(*integers))
     assert all("engine=" not in child.source for child in found.values())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.kernels import HEADER, Sample, error
-from tests.support.rewriting import only, refusal
+from tests.support.kernels import HEADER, Sample, relative_error
+from tests.support.rewrite_outcomes import find_refusal, find_rewrite
 
 WINDOWS = """
 TILE = 64
@@ -34,7 +34,7 @@ def sample(trips: str = "n // TILE", window: str = WINDOW, inside: str = "pass")
 
 
 def test_windows_that_fill_a_buffer_let_it_move():
-    source = only(sample(), "buffer_scope", "t into i", {})
+    source = find_rewrite(sample(), "buffer_scope", "t into i", {})
     assert (
         """
     for i in nl.affine_range(m // 128):
@@ -44,7 +44,7 @@ def test_windows_that_fill_a_buffer_let_it_move():
 """
         in source
     )
-    assert error(sample(), source) < 1e-6
+    assert relative_error(sample(), source) < 1e-6
 
 
 def test_a_buffer_moves_into_the_loop_inside_that_fills_it():
@@ -58,10 +58,10 @@ def test_a_buffer_moves_into_the_loop_inside_that_fills_it():
     head, _, _ = sample().source.partition("\n    for i in")
     text = head.replace("(128, n)", "(128, TILE)") + body
     made = Sample(text, ((256, 256),), lambda x: x)
-    source = only(made, "buffer_scope", "t into j", {})
-    assert error(made, source) < 1e-6
+    source = find_rewrite(made, "buffer_scope", "t into j", {})
+    assert relative_error(made, source) < 1e-6
     assert source.index("for j in") < source.index("            t = nl.ndarray")
-    assert refusal(made, "buffer_scope", "t into i") == "iterations over i do not start by filling t"
+    assert find_refusal(made, "buffer_scope", "t into i") == "iterations over i do not start by filling t"
 
 
 @pytest.mark.parametrize(
@@ -75,4 +75,4 @@ def test_a_buffer_moves_into_the_loop_inside_that_fills_it():
     ],
 )
 def test_what_the_windows_leave_out_must_stay(made: Sample):
-    assert refusal(made, "buffer_scope", "t into i") == "iterations over i do not start by filling t"
+    assert find_refusal(made, "buffer_scope", "t into i") == "iterations over i do not start by filling t"

@@ -27,7 +27,7 @@ def kernel(*, trips: int = 4, dtype: str = "nl.float32", scale: str = "s = 2.0")
     return read_kernel(source, [ArrayArgument((128, 256), "float32")], TARGET)
 
 
-def scaled(made: Kernel) -> Statement:
+def find_scaled_call(made: Kernel) -> Statement:
     return next(item for item in made.operations() if item.op == "tensor_scalar")
 
 
@@ -44,7 +44,7 @@ def test_what_is_said_again_is_not_worked_out_again(monkeypatch: pytest.MonkeyPa
 
 
 def test_another_tile_of_the_same_name_is_another_call() -> None:
-    wide, narrow = scaled(kernel()), scaled(kernel(dtype="nl.bfloat16"))
+    wide, narrow = find_scaled_call(kernel()), find_scaled_call(kernel(dtype="nl.bfloat16"))
     assert (wide.accesses[0].tensor.dtype, narrow.accesses[0].tensor.dtype) == ("float32", "bfloat16")
     assert wide.texts == narrow.texts
     assert wide.form != narrow.form
@@ -52,7 +52,7 @@ def test_another_tile_of_the_same_name_is_another_call() -> None:
 
 def test_a_flag_is_not_taken_for_the_number_that_it_equals() -> None:
     number = kernel(scale="s = 1.0")
-    assert scaled(number).arguments["operand0"] == 1.0
+    assert find_scaled_call(number).arguments["operand0"] == 1.0
     assert unread(number) == 0
     assert unread(kernel(scale="s = True")) == 1
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.kernels import HEADER, Sample, error
-from tests.support.rewriting import only, refusal, rewritten
+from tests.support.kernels import HEADER, Sample, relative_error
+from tests.support.rewrite_outcomes import find_refusal, find_rewrite, list_rewrites_by_site
 
 PRODUCT = """
 P = 128
@@ -58,7 +58,7 @@ TURNED = "tensor_copy to left over q#2"
 
 
 def test_stores_of_all_iterations_become_one():
-    source = only(sample(), "coalesce", STORE, {"iterations": 4})
+    source = find_rewrite(sample(), "coalesce", STORE, {"iterations": 4})
     assert (
         """
         done_tiles = nl.ndarray((P, n // TILE * TILE), dtype=out.dtype, buffer=nl.sbuf)
@@ -78,7 +78,7 @@ def test_stores_of_all_iterations_become_one():
 
 
 def test_copies_of_turned_tiles_share_a_bank():
-    source = only(sample(), "coalesce", TURNED, {"iterations": 2})
+    source = find_rewrite(sample(), "coalesce", TURNED, {"iterations": 2})
     assert "MOVE_Q = 2  # iterations over q moved at once\n" in source
     assert (
         """
@@ -94,21 +94,21 @@ def test_copies_of_turned_tiles_share_a_bank():
 
 
 def test_a_drain_waits_for_the_store_to_be_coalesced_first():
-    first = only(sample(), "coalesce", STORE, {"iterations": 4})
+    first = find_rewrite(sample(), "coalesce", STORE, {"iterations": 4})
     second = Sample(first, SHAPES, sample().meaning)
-    source = only(second, "coalesce", "tensor_copy to done_tiles over j", {"iterations": 2})
+    source = find_rewrite(second, "coalesce", "tensor_copy to done_tiles over j", {"iterations": 2})
     assert "acc_wide = nl.ndarray((P, MOVE_J * TILE), dtype=nl.float32, buffer=nl.psum)" in source
     assert "acc_wide[:, (j % MOVE_J) * TILE : ((j % MOVE_J) + 1) * TILE]" in source
     goal = "done_tiles[:, j_block * MOVE_J * TILE : (j_block + 1) * MOVE_J * TILE]"
     assert f"dst={goal}, src=acc_wide" in source
-    assert error(second, source) < 2e-5
+    assert relative_error(second, source) < 2e-5
 
 
 @pytest.mark.parametrize("site", [STORE, TURNED])
 def test_every_choice_computes_the_same(site: str):
-    found = rewritten(sample(), "coalesce")[site]
+    found = list_rewrites_by_site(sample(), "coalesce")[site]
     assert [choice["iterations"] for choice, _ in found] == [4, 2]
-    assert all(error(sample(), source) < 2e-5 for _, source in found)
+    assert all(relative_error(sample(), source) < 2e-5 for _, source in found)
 
 
 COPY = "            nisa.tensor_copy(dst=done_tile, src=acc)\n"
@@ -164,4 +164,4 @@ TRAPS = {
 @pytest.mark.parametrize("name", sorted(TRAPS))
 def test_it_says_why_not(name: str):
     *changes, reason = TRAPS[name]
-    assert refusal(sample(*changes), "coalesce", STORE) == reason
+    assert find_refusal(sample(*changes), "coalesce", STORE) == reason

@@ -11,8 +11,8 @@ from targets.nki.rewrites.estimate import form_ns
 from targets.nki.rewrites.explore import explore_rewrites
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
-from tests.support.kernels import ROWS, TARGET, Sample, error
-from tests.support.rewriting import only, refusal
+from tests.support.kernels import ROWS, TARGET, Sample, relative_error
+from tests.support.rewrite_outcomes import find_refusal, find_rewrite
 
 SITE = "all transfers"
 SCALED = "nisa.tensor_scalar(dst=a, data=a, op0=nl.multiply, operand0=2.0)"
@@ -34,15 +34,15 @@ def latency_ms(made: Sample, source: str) -> float:
 @pytest.mark.parametrize("mode", ["", "hwdge", "swdge"])
 def test_every_transfer_has_its_descriptors_before_the_launch(mode: str):
     made = sample(SCALED, mode)
-    source = only(made, "descriptors", SITE, {"dge_mode": "none"})
+    source = find_rewrite(made, "descriptors", SITE, {"dge_mode": "none"})
     assert source.count("dge_mode=nisa.dge_mode.none") == source.count("dge_mode=") == 2
-    assert error(made, source) == 0.0
+    assert relative_error(made, source) == 0.0
     assert latency_ms(made, source) < latency_ms(made, made.source)
 
 
 def test_a_kernel_whose_transfers_do_not_wait_is_left_alone():
     reason = "no transfer waits for descriptors that could be made ahead"
-    assert refusal(sample(SCALED, "none"), "descriptors", SITE) == reason
+    assert find_refusal(sample(SCALED, "none"), "descriptors", SITE) == reason
     older = targets.load("trn1")
     kernel = read_kernel(sample(SCALED).source, sample(SCALED).arguments, older)
     made, refusals = explore_rewrites(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.kernels import HEADER, Sample, error
-from tests.support.rewriting import only, refusal, rewritten
+from tests.support.kernels import HEADER, Sample, relative_error
+from tests.support.rewrite_outcomes import find_refusal, find_rewrite, list_rewrites_by_site
 
 ROWS = """
 P = 128
@@ -39,7 +39,7 @@ def sample(outside: str = "pass", inside: str = "pass", trips: int = 4) -> Sampl
 
 
 def test_the_second_part_follows_the_first_of_all_iterations_of_a_block():
-    source = only(sample(), "distribute", SITE, {"iterations": 2})
+    source = find_rewrite(sample(), "distribute", SITE, {"iterations": 2})
     assert (
         """
     for i_block in nl.affine_range(m // P // AHEAD_I):
@@ -58,15 +58,15 @@ def test_the_second_part_follows_the_first_of_all_iterations_of_a_block():
         in source
     )
     assert "AHEAD_I = 2  # iterations over i whose first part runs ahead" in source
-    assert error(sample(), source) < 2e-5
+    assert relative_error(sample(), source) < 2e-5
 
 
 def test_a_block_of_all_iterations_needs_no_loop_around_it():
-    source = only(sample(trips=3), "distribute", SITE, {"iterations": 3})
+    source = find_rewrite(sample(trips=3), "distribute", SITE, {"iterations": 3})
     assert "    mean = nl.ndarray((P, m // P, 1), dtype=nl.float32, buffer=nl.sbuf)" in source
     assert source.count("    for i in nl.affine_range(m // P):") == 2
     assert "bias=mean[:, i, :])" in source
-    assert error(sample(trips=3), source) < 2e-5
+    assert relative_error(sample(trips=3), source) < 2e-5
 
 
 def test_parts_of_a_block_are_distributed_further():
@@ -74,11 +74,11 @@ def test_parts_of_a_block_are_distributed_further():
         inside="nisa.activation(dst=rows, op=nl.copy, data=rows)\n"
         "        nisa.tensor_copy(dst=rows, src=rows)"
     )
-    once = only(made, "distribute", "i before tensor_reduce to mean", {"iterations": 2})
+    once = find_rewrite(made, "distribute", "i before tensor_reduce to mean", {"iterations": 2})
     block = Sample(once, made.shapes, made.meaning)
-    source = only(block, "distribute", "i#2 before activation to turned", {"iterations": 2})
+    source = find_rewrite(block, "distribute", "i#2 before activation to turned", {"iterations": 2})
     assert source.count("for i in nl.affine_range(i_block * AHEAD_I, (i_block + 1) * AHEAD_I):") == 3
-    assert error(block, source) < 2e-5
+    assert relative_error(block, source) < 2e-5
 
 
 def product_of_rows() -> Sample:
@@ -96,10 +96,10 @@ def product_of_rows() -> Sample:
 
 def test_tiles_in_psum_become_a_list():
     product = product_of_rows()
-    source = only(product, "distribute", "i before tensor_scalar to turned", {"iterations": 2})
+    source = find_rewrite(product, "distribute", "i before tensor_scalar to turned", {"iterations": 2})
     assert "acc = [nl.ndarray((P, 64), dtype=nl.float32, buffer=nl.psum) for _ in range(AHEAD_I)]" in source
     assert "data=acc[i % AHEAD_I]" in source
-    assert error(product, source) < 2e-5
+    assert relative_error(product, source) < 2e-5
 
 
 def _of_tiles(x: np.ndarray) -> np.ndarray:
@@ -116,7 +116,7 @@ def _of_tiles(x: np.ndarray) -> np.ndarray:
     ],
 )
 def test_it_says_why_not(bad: Sample, reason: str):
-    assert reason in refusal(bad, "distribute", SITE)
+    assert reason in find_refusal(bad, "distribute", SITE)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_tile_must_be_declared_without_the_loop(size: str, expected: str):
     made = sample()
     source = made.source.replace("mean = nl.ndarray((P, 1)", f"mean = nl.ndarray((P, {size})")
     made = Sample(source, made.shapes, made.meaning)
-    assert refusal(made, "distribute", SITE) == expected
+    assert find_refusal(made, "distribute", SITE) == expected
 
 
 def test_iterations_that_share_a_tile_stay_in_order():
@@ -140,7 +140,7 @@ def test_iterations_that_share_a_tile_stay_in_order():
         shared.shapes,
         shared.meaning,
     )
-    assert refusal(shared, "distribute", SITE) == "an iteration over i leaves mean to the next one"
+    assert find_refusal(shared, "distribute", SITE) == "an iteration over i leaves mean to the next one"
 
 
 def test_what_one_iteration_of_the_second_part_makes_for_all_stays_there():
@@ -155,11 +155,11 @@ def test_what_one_iteration_of_the_second_part_makes_for_all_stays_there():
         made.shapes,
         lambda x: np.tanh(2 * x + x.sum(axis=1, keepdims=True)),
     )
-    changed = only(made, "distribute", "i before memset to w", {"iterations": 2})
+    changed = find_rewrite(made, "distribute", "i before memset to w", {"iterations": 2})
     assert "if i == 0:" in changed
-    assert error(made, changed) < 2e-5
-    assert refusal(made, "distribute", SITE) == "an iteration over i leaves w to the next one"
+    assert relative_error(made, changed) < 2e-5
+    assert find_refusal(made, "distribute", SITE) == "an iteration over i leaves w to the next one"
 
 
 def test_cuts_are_where_an_engine_that_has_worked_before_waits_for_another():
-    assert set(rewritten(sample(), "distribute")) == {SITE, "i before tensor_reduce to mean"}
+    assert set(list_rewrites_by_site(sample(), "distribute")) == {SITE, "i before tensor_reduce to mean"}

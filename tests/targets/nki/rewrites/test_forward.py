@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.kernels import ROWS, TILE, Sample, error
-from tests.support.rewriting import only, refusal, rewritten
+from tests.support.kernels import ROWS, TILE, Sample, relative_error
+from tests.support.rewrite_outcomes import find_refusal, find_rewrite, list_rewrites_by_site
 
 COPY = "nisa.tensor_copy(dst=b, src=a)"
 TANH = "nisa.activation(dst=c, op=nl.tanh, data=b)"
@@ -22,15 +22,15 @@ WHOLE = sample(TILE.format("b"), COPY, TILE.format("c"), TANH, BACK)
 
 
 def test_readers_of_a_copy_read_what_was_copied():
-    source = only(WHOLE, "forward", "copy to b", READ)
-    assert error(WHOLE, source) < 1e-6
+    source = find_rewrite(WHOLE, "forward", "copy to b", READ)
+    assert relative_error(WHOLE, source) < 1e-6
     assert "data=a)" in source
     assert "b = nl.ndarray" not in source
 
 
 def test_a_maker_writes_where_the_copy_went():
-    source = only(WHOLE, "forward", "copy to a", WRITE)
-    assert error(WHOLE, source) < 1e-6
+    source = find_rewrite(WHOLE, "forward", "copy to a", WRITE)
+    assert relative_error(WHOLE, source) < 1e-6
     assert "nisa.activation(dst=a, op=nl.tanh, data=b)" in source
     assert "c = nl.ndarray" not in source
 
@@ -39,12 +39,12 @@ def test_a_destination_declared_in_between_moves_in_front_of_the_maker():
     body = (TILE.format("c"), "nisa.activation(dst=c, op=nl.tanh, data=a)", TILE.format("{0}"))
     tail = ("nisa.tensor_copy(dst={0}, src=c)", "nisa.tensor_copy(dst=a, src={0})")
     made = sample(*(line.format("b") for line in (*body, *tail)))
-    source = only(made, "forward", "copy to b", WRITE)
-    assert error(made, source) < 1e-6
+    source = find_rewrite(made, "forward", "copy to b", WRITE)
+    assert relative_error(made, source) < 1e-6
     assert source.index("b = nl.ndarray") < source.index("nisa.activation(dst=b")
     rebound = "nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, :], src=a)"
     taken = sample(*(line.format("a") for line in (*body, *tail[:1])), rebound)
-    assert [choice for choice, _ in rewritten(taken, "forward")["copy to a"]] == [READ]
+    assert [choice for choice, _ in list_rewrites_by_site(taken, "forward")["copy to a"]] == [READ]
 
 
 HALF = "{} = nl.ndarray((128, n // 2), dtype=nl.float32, buffer=nl.sbuf)"
@@ -58,8 +58,8 @@ def test_readers_of_a_part_read_the_part():
         return np.hstack([np.tanh(right), right])
 
     made = sample(*PART, TANH, THERE, meaning=meaning)
-    source = only(made, "forward", "copy to b", READ)
-    assert error(made, source) < 1e-6
+    source = find_rewrite(made, "forward", "copy to b", READ)
+    assert relative_error(made, source) < 1e-6
     assert "data=a[:, n // 2 : n]" in source
 
 
@@ -85,5 +85,5 @@ def test_readers_of_a_part_read_the_part():
     ],
 )
 def test_a_copy_that_something_needs_stays(made: Sample, reason: str):
-    assert READ not in [choice for choice, _ in rewritten(made, "forward").get("copy to b", [])]
-    assert reason in refusal(made, "forward", "copy to b")
+    assert READ not in [choice for choice, _ in list_rewrites_by_site(made, "forward").get("copy to b", [])]
+    assert reason in find_refusal(made, "forward", "copy to b")

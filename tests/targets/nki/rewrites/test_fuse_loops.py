@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.kernels import HEADER, Sample, error, joined
-from tests.support.rewriting import only, refusal, rewritten
+from tests.support.kernels import HEADER, Sample, join_wrapped_calls, relative_error
+from tests.support.rewrite_outcomes import find_refusal, find_rewrite, list_rewrites_by_site
 
 PASSES = """
 @nki.jit
@@ -59,10 +59,10 @@ def passes(**words: str) -> Sample:
 )
 def test_two_passes_become_one_and_nothing_goes_through_hbm(words: dict[str, str]):
     made = passes(**words)
-    assert error(made, made.source) < 1e-6
+    assert relative_error(made, made.source) < 1e-6
     site = "i and i#2" if words.get("index") == "i" else SITE
-    source = only(made, "fuse_loops", site, ALONE)
-    assert error(made, source) < 1e-6
+    source = find_rewrite(made, "fuse_loops", site, ALONE)
+    assert relative_error(made, source) < 1e-6
     assert source.count("for ") == 1
     assert source.count("nisa.dma_copy") == 2
     assert "kept" not in source
@@ -97,8 +97,8 @@ def kernel(x):
 def test_parts_of_what_was_stored_are_copied_on_chip():
     text = HEADER + PIECES.format(stored="0:n", loaded="j * T : (j + 1) * T")
     made = Sample(text, ((256, 256),), lambda x: np.tanh(x) ** 2)
-    source = joined(only(made, "fuse_loops", "i and i#2", ALONE))
-    assert error(made, source) < 1e-6
+    source = join_wrapped_calls(find_rewrite(made, "fuse_loops", "i and i#2", ALONE))
+    assert relative_error(made, source) < 1e-6
     assert "nisa.tensor_copy(dst=part, src=a[:, j * T : (j + 1) * T])" in source
     assert "kept" not in source
 
@@ -133,9 +133,9 @@ def kernel(x):
 def test_loops_that_meet_inside_become_one_too():
     text = HEADER + NESTED.format(columns="j * T : (j + 1) * T")
     made = Sample(text, ((256, 256),), lambda x: x * np.tanh(x))
-    found = rewritten(made, "fuse_loops")["i and i#2"]
+    found = list_rewrites_by_site(made, "fuse_loops")["i and i#2"]
     assert [choice for choice, _ in found] == [{"loops": 2}, {"loops": 1}]
-    assert all(error(made, source) < 1e-6 for _, source in found)
+    assert all(relative_error(made, source) < 1e-6 for _, source in found)
     (_, both), (_, outer) = found
     assert (both.count("for j"), outer.count("for j")) == (1, 2)
     assert "kept" not in both
@@ -146,9 +146,9 @@ def test_loops_that_meet_inside_stay_two_where_one_needs_all_of_the_other():
     text = HEADER + NESTED.format(columns="0:T")
     first = lambda x: np.tanh(x)[:, :64]  # noqa: E731 - what every iteration over j reads
     made = Sample(text, ((256, 256),), lambda x: x * np.tile(first(x), 4))
-    found = rewritten(made, "fuse_loops")["i and i#2"]
+    found = list_rewrites_by_site(made, "fuse_loops")["i and i#2"]
     assert [choice for choice, _ in found] == [ALONE]
-    assert all(error(made, source) < 1e-6 for _, source in found)
+    assert all(relative_error(made, source) < 1e-6 for _, source in found)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_loops_that_meet_inside_stay_two_where_one_needs_all_of_the_other():
     ],
 )
 def test_loops_stay_two(words: dict[str, str], reason: str):
-    assert refusal(passes(**words), "fuse_loops", SITE).startswith(reason)
+    assert find_refusal(passes(**words), "fuse_loops", SITE).startswith(reason)
 
 
 def test_a_name_that_the_second_loop_binds_anew_keeps_its_meaning_in_the_first():
@@ -171,7 +171,7 @@ def test_a_name_that_the_second_loop_binds_anew_keeps_its_meaning_in_the_first()
     made = passes(after="nisa.tensor_copy(dst=w[:, 0:1], src=b[:, 0:1])", before=column)
     text = made.source.replace("    for i in", f"    {column}\n    for i in", 1)
     sample = Sample(text, made.shapes, made.meaning)
-    assert refusal(sample, "fuse_loops", SITE) == "the loops read differently as one"
+    assert find_refusal(sample, "fuse_loops", SITE) == "the loops read differently as one"
 
 
 @pytest.mark.parametrize(
@@ -183,14 +183,14 @@ def test_a_name_that_the_second_loop_binds_anew_keeps_its_meaning_in_the_first()
     ],
 )
 def test_what_is_not_the_tile_any_more_goes_through_hbm(words: dict[str, str]):
-    source = joined(only(passes(**words), "fuse_loops", SITE, ALONE))
+    source = join_wrapped_calls(find_rewrite(passes(**words), "fuse_loops", SITE, ALONE))
     assert source.count("for ") == 1
     assert "dst=kept[i * 128 : (i + 1) * 128, :], src=b" in source
     assert "src=kept[i * 128" in source
 
 
 def test_what_is_an_output_as_well_is_stored_and_not_loaded():
-    source = joined(only(passes(result="out, kept"), "fuse_loops", SITE, ALONE))
+    source = join_wrapped_calls(find_rewrite(passes(result="out, kept"), "fuse_loops", SITE, ALONE))
     assert "dst=kept[i * 128 : (i + 1) * 128, :], src=b" in source
     assert "src=kept" not in source
 
@@ -198,11 +198,11 @@ def test_what_is_an_output_as_well_is_stored_and_not_loaded():
 def test_a_store_that_something_else_reads_stays():
     made = passes(between="last = nl.ndarray((1, n), dtype=nl.float32, buffer=nl.sbuf)")
     text = made.source.replace("    return", "    nisa.dma_copy(dst=last, src=kept[0:1, :])\n    return")
-    source = only(Sample(text, made.shapes, made.meaning), "fuse_loops", SITE, ALONE)
-    assert error(made, source) < 1e-6
+    source = find_rewrite(Sample(text, made.shapes, made.meaning), "fuse_loops", SITE, ALONE)
+    assert relative_error(made, source) < 1e-6
     assert "kept" not in source, "last is not used: it goes, and with it what it was loaded from"
     text = text.replace("    return", "    nisa.dma_copy(dst=out[0:1, :], src=last)\n    return")
     kept = Sample(text, made.shapes, lambda x: np.vstack([2 * x[:1], 2 * x[1:] + 1]))
-    source = only(kept, "fuse_loops", SITE, ALONE)
-    assert error(kept, source) < 1e-6
+    source = find_rewrite(kept, "fuse_loops", SITE, ALONE)
+    assert relative_error(kept, source) < 1e-6
     assert "dst=kept[i * 128 : (i + 1) * 128, :], src=b" in source

@@ -76,9 +76,9 @@ class Toy:
         self, sources: Sequence[str], dims: Mapping[str, int] | None = None
     ) -> list[PredictedLatency]:
         self.asked += sources
-        return [self._predicted(source) for source in sources]
+        return [self._predict_latency(source) for source in sources]
 
-    def _predicted(self, source: str) -> PredictedLatency:
+    def _predict_latency(self, source: str) -> PredictedLatency:
         if set(source) & set(self.wrong):
             return PredictedLatency(instructions=10, error=ErrorInfo(code="capacity", message="too large"))
         return PredictedLatency(latency_ms=self.ms(source), instructions=10, code=digest_of(source.encode()))
@@ -297,25 +297,31 @@ async def test_equal_questions_get_equal_answers(seed):
     assert [item.steps for item in one] == [item.steps for item in other]
 
 
-def found(source: str, latency_ms: float) -> SearchNode:
+def search_node(source: str, latency_ms: float) -> SearchNode:
     steps = tuple(RewriteStep(technique=f"flip_{one}", site="here", title=one) for one in source)
     return SearchNode(source, steps, latency_ms, 10, source)
 
 
 def test_what_is_judged_differs_first():
-    reached = [found("ab", 50), found("abc", 50.01), found("a", 60), found("d", 70), found("e", 105)]
+    reached = [
+        search_node("ab", 50),
+        search_node("abc", 50.01),
+        search_node("a", 60),
+        search_node("d", 70),
+        search_node("e", 105),
+    ]
     chosen = select_variants(reached, 6, 100.0, frozenset())
     assert [one.source for one in chosen] == ["ab", "d", "a", "e"]
     assert [one.source for one in select_variants(reached, 2, 100.0, frozenset())] == ["ab", "d"]
 
 
 def test_what_was_judged_before_and_what_is_far_slower_is_not_judged():
-    reached = [found("ab", 50), found("a", 60), found("e", 145)]
+    reached = [search_node("ab", 50), search_node("a", 60), search_node("e", 145)]
     assert [one.source for one in select_variants(reached, 6, 100.0, frozenset({"ab"}))] == ["a"]
 
 
 def test_of_two_ways_to_one_code_the_shorter_is_judged():
-    long, short = found("ab", 50), found("c", 50)
+    long, short = search_node("ab", 50), search_node("c", 50)
     twin = SearchNode(short.source, short.steps, 50, 10, "ab")
     (chosen,) = select_variants([twin, long], 6, 100.0, frozenset())
     assert chosen is twin

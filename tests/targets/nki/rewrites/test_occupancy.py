@@ -20,7 +20,7 @@ from tests.support.kernels import HEADER, TARGET
 NAMES = ["add_rmsnorm_matmul", "bmm_softmax", "gqa_full", "lora", "rope_single_freq_apply", "swiglu"]
 
 
-def traced(source: str, shapes: list[tuple[int, ...]], buffer: str) -> int:
+def trace_high_water(source: str, shapes: list[tuple[int, ...]], buffer: str) -> int:
     """The high-water mark of a traced program, over lifetimes in program order."""
     program = nki_sim.trace(source, args=[ArraySpec(shape, "float32") for shape in shapes])
     life = memory.tensor_lifetimes(program)
@@ -33,7 +33,7 @@ def traced(source: str, shapes: list[tuple[int, ...]], buffer: str) -> int:
     return int(np.cumsum(use).max())
 
 
-def expected(source: str, shapes: list[tuple[int, ...]], buffer: str) -> int:
+def estimate_high_water(source: str, shapes: list[tuple[int, ...]], buffer: str) -> int:
     kernel = read_kernel(source, [ArrayArgument(shape, "float32") for shape in shapes], TARGET)
     return peak_occupancy(
         kernel, buffer, partial(tile_sbuf_bytes if buffer == "sbuf" else tile_banks, target=TARGET)
@@ -45,7 +45,9 @@ def expected(source: str, shapes: list[tuple[int, ...]], buffer: str) -> int:
 def test_kernels_need_what_their_traces_need(name: str, buffer: str):
     problem = seeds.load_problem(name)
     shapes = [tuple(item.resolve_shape(problem.spec.dims("reduced"))) for item in problem.spec.inputs]
-    assert expected(problem.kernel, shapes, buffer) == traced(problem.kernel, shapes, buffer)
+    assert estimate_high_water(problem.kernel, shapes, buffer) == trace_high_water(
+        problem.kernel, shapes, buffer
+    )
 
 
 CARRIED = """
@@ -73,5 +75,7 @@ def test_what_outlives_an_iteration_is_alive_in_all_of_them_and_what_nobody_uses
     """t, u and what is kept together; v only lives when t is no longer needed."""
     shapes = [(256, 64)]
     assert (
-        expected(HEADER + CARRIED, shapes, "sbuf") == traced(HEADER + CARRIED, shapes, "sbuf") == 3 * 64 * 4
+        estimate_high_water(HEADER + CARRIED, shapes, "sbuf")
+        == trace_high_water(HEADER + CARRIED, shapes, "sbuf")
+        == 3 * 64 * 4
     )

@@ -10,7 +10,7 @@ from targets.nki.rewrites.kernel_ir import StatementKind
 from targets.nki.rewrites.rank import RankingEvidence, expected_log_speedup
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
-from tests.support.kernels import HEADER, TARGET, Sample, error
+from tests.support.kernels import HEADER, TARGET, Sample, relative_error
 
 ROWS = """
 TILE = 128
@@ -35,7 +35,7 @@ def sample(trips: str = "(m + TILE - 1) // TILE", rows: int = 320, after: str = 
     return Sample(HEADER + ROWS.format(trips=trips, after=after), ((rows, 64),), lambda x: 2 * x)
 
 
-def peeled(made: Sample) -> tuple[list[str], list[str]]:
+def peel_loops(made: Sample) -> tuple[list[str], list[str]]:
     """Sources, and reasons against."""
     kernel = read_kernel(made.source, made.arguments, TARGET)
     children, refusals = explore_rewrites(kernel, made.arguments, TARGET, transforms=[TRANSFORMS["peel"]])
@@ -44,34 +44,34 @@ def peeled(made: Sample) -> tuple[list[str], list[str]]:
 
 def test_whole_tiles_and_the_rest_have_sizes_of_their_own():
     made = sample()
-    ((source,), _) = peeled(made)
+    ((source,), _) = peel_loops(made)
     assert "for i in nl.affine_range(m // TILE):" in source
     assert "t = nl.ndarray((TILE, n), dtype=x.dtype, buffer=nl.sbuf)" in source
     assert "src=x[i * TILE : i * TILE + TILE, :]" in source
     assert "start = m // TILE * TILE" in source
-    assert error(made, source) < 1e-6
+    assert relative_error(made, source) < 1e-6
     again = read_kernel(source, made.arguments, TARGET)
     assert not [item for item in again.statements if item.kind is StatementKind.OPAQUE]
-    assert peeled(Sample(source, made.shapes, made.meaning)) == ([], [])
+    assert peel_loops(Sample(source, made.shapes, made.meaning)) == ([], [])
 
 
 @pytest.mark.parametrize(("trips", "spelt"), [("-(-m // TILE)", "m // TILE"), ("3", "2")])
 def test_the_number_of_whole_tiles_is_spelt_like_the_loop(trips: str, spelt: str):
     made = sample(trips)
-    ((source,), _) = peeled(made)
+    ((source,), _) = peel_loops(made)
     assert f"for i in nl.affine_range({spelt}):" in source
-    assert error(made, source) < 1e-6
+    assert relative_error(made, source) < 1e-6
 
 
 def test_several_short_iterations_stay_a_loop():
     text = sample("6").source.replace("end = min(start + TILE, m)", "end = start + min(32 * i + 32, TILE)")
     text = text.replace("start = i * TILE", "start = i * 8")
     made = Sample(text, ((168, 64),), lambda x: 2 * x)
-    assert error(made, text) < 1e-6
-    ((source,), _) = peeled(made)
+    assert relative_error(made, text) < 1e-6
+    ((source,), _) = peel_loops(made)
     assert "for i in nl.affine_range(4):" in source
     assert "for i in nl.affine_range(4, 6):" in source
-    assert error(made, source) < 1e-6
+    assert relative_error(made, source) < 1e-6
 
 
 def test_sizes_without_a_tail_are_read_as_they_are():
@@ -81,7 +81,7 @@ def test_sizes_without_a_tail_are_read_as_they_are():
         for i in read_kernel(made.source, made.arguments, TARGET).statements
         if i.kind is StatementKind.OPAQUE
     ]
-    assert peeled(made) == ([], [])
+    assert peel_loops(made) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -90,13 +90,13 @@ def test_sizes_without_a_tail_are_read_as_they_are():
 def test_an_index_that_is_bound_again_keeps_the_loop(again: str):
     made = sample()
     source = made.source.replace("        t = nl", f"        {again}\n        t = nl")
-    (sources, (reason,)) = peeled(Sample(source, made.shapes, made.meaning))
+    (sources, (reason,)) = peel_loops(Sample(source, made.shapes, made.meaning))
     assert not sources
     assert reason == "peel i: i is bound again inside its loop"
 
 
 def test_an_index_that_is_used_later_keeps_the_loop():
-    (sources, (reason,)) = peeled(sample(after="assert i >= 0\n    "))
+    (sources, (reason,)) = peel_loops(sample(after="assert i >= 0\n    "))
     assert not sources
     assert reason == "peel i: i is used after its loop"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.kernels import TARGET, Sample, error
-from tests.support.rewriting import only, refusal, rewritten
+from tests.support.kernels import TARGET, Sample, relative_error
+from tests.support.rewrite_outcomes import find_refusal, find_rewrite, list_rewrites_by_site
 from tests.targets.nki.rewrites.test_distribute import SITE, product_of_rows, sample
 
 STEADY = """
@@ -18,13 +18,13 @@ STEADY = """
 
 @pytest.mark.parametrize("trips", [4, 6, 10])
 def test_the_first_part_of_the_next_iteration_comes_before_the_second_of_this_one(trips: int):
-    source = only(sample(trips=trips), "pipeline", SITE, {})
+    source = find_rewrite(sample(trips=trips), "pipeline", SITE, {})
     assert STEADY in source
     assert "mean = nl.ndarray((P, 2, 1), dtype=nl.float32, buffer=nl.sbuf)" in source
     assert "bias=mean[:, i_turn, :])" in source
     assert source.count("nisa.dma_copy(dst=rows") == 3
     assert source.count("nisa.activation(dst=turned") == 2
-    assert error(sample(trips=trips), source) < 2e-5
+    assert relative_error(sample(trips=trips), source) < 2e-5
 
 
 def test_tiles_in_psum_become_two():
@@ -33,10 +33,10 @@ def test_tiles_in_psum_become_two():
         "stationary=ones, moving=rows)", "stationary=ones, moving=rows, accumulate=False)"
     )
     made = Sample(source, made.shapes, made.meaning)
-    source = only(made, "pipeline", "i before tensor_scalar to turned", {})
+    source = find_rewrite(made, "pipeline", "i before tensor_scalar to turned", {})
     assert "acc = [nl.ndarray((P, 64), dtype=nl.float32, buffer=nl.psum) for _ in range(2)]" in source
     assert "data=acc[i_turn]" in source
-    assert error(made, source) < 2e-5
+    assert relative_error(made, source) < 2e-5
 
 
 @pytest.mark.parametrize("more", ["", ", accumulate=None"])
@@ -44,16 +44,16 @@ def test_a_product_that_starts_in_a_new_tile_keeps_it(more: str):
     made = product_of_rows()
     source = made.source.replace("moving=rows)", f"moving=rows{more})")
     made = Sample(source, made.shapes, made.meaning)
-    reason = refusal(made, "pipeline", "i before tensor_scalar to turned")
+    reason = find_refusal(made, "pipeline", "i before tensor_scalar to turned")
     assert reason == "products add up in acc, which has to be new for each iteration"
 
 
 def test_parts_of_a_distributed_loop_are_pipelined():
     made = sample(inside="nisa.activation(dst=rows, op=nl.copy, data=rows)")
-    once = only(made, "distribute", "i before tensor_reduce to mean", {"iterations": 4})
+    once = find_rewrite(made, "distribute", "i before tensor_reduce to mean", {"iterations": 4})
     halves = Sample(once, made.shapes, made.meaning)
-    source = only(halves, "pipeline", "i#2 before activation to rows", {})
-    assert error(halves, source) < 2e-5
+    source = find_rewrite(halves, "pipeline", "i#2 before activation to rows", {})
+    assert relative_error(halves, source) < 2e-5
 
 
 def test_a_tile_may_tell_its_own_width_in_its_subscripts():
@@ -62,14 +62,14 @@ def test_a_tile_may_tell_its_own_width_in_its_subscripts():
     halved = "bias=mean[:, mean.shape[1] - 1 : mean.shape[1]]"
     made = Sample(made.source.replace("bias=mean", halved), made.shapes, made.meaning)
     assert halved in made.source
-    source = only(made, "pipeline", SITE, {})
+    source = find_rewrite(made, "pipeline", SITE, {})
     assert "mean[:, i_turn, mean[:, i_turn, :].shape[1] - 1 : mean[:, i_turn, :].shape[1]]" in source
-    assert error(made, source) < 2e-5
+    assert relative_error(made, source) < 2e-5
 
 
 @pytest.mark.parametrize("trips", [2, 3, 5])
 def test_a_few_iterations_or_an_odd_number_are_left_alone(trips: int):
-    reason = refusal(sample(trips=trips), "pipeline", SITE)
+    reason = find_refusal(sample(trips=trips), "pipeline", SITE)
     assert reason == f"{trips} iterations over i are no even number from 4 on"
 
 
@@ -77,7 +77,7 @@ def test_what_is_handed_over_must_fit_twice():
     made = sample()
     columns = TARGET.sbuf_usable_bytes // 4 * 2 // 3
     wide = Sample(made.source, ((512, columns),), made.meaning)
-    reason = refusal(wide, "pipeline", SITE)
+    reason = find_refusal(wide, "pipeline", SITE)
     assert reason == "two places of what an iteration over i hands over do not fit"
 
 
@@ -86,9 +86,9 @@ def test_iterations_that_share_a_tile_stay_in_order():
     shared = sample(outside=declared)
     source = shared.source.replace(f"        {declared}\n", "")
     shared = Sample(source, shared.shapes, shared.meaning)
-    assert refusal(shared, "pipeline", SITE) == "an iteration over i leaves mean to the next one"
+    assert find_refusal(shared, "pipeline", SITE) == "an iteration over i leaves mean to the next one"
 
 
 def test_cuts_are_where_an_engine_goes_on_with_what_another_one_made():
     sites = {"tensor_reduce to mean", "activation to turned", "activation to rows"}
-    assert set(rewritten(sample(), "pipeline")) == {f"i before {site}" for site in sites}
+    assert set(list_rewrites_by_site(sample(), "pipeline")) == {f"i before {site}" for site in sites}

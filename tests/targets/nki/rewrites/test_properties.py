@@ -30,8 +30,8 @@ from targets.nki.rewrites.transform import RewriteRefused
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
 from tests.support.kernels import TARGET
 from tests.support.sweeps import parametrize_sweep
-from tests.targets.nki.rewrites.disguises import DISGUISES, Disguise, disguised
 from tests.targets.nki.rewrites.generator import Drawn, draw
+from tests.targets.nki.rewrites.obfuscations import DISGUISES, Disguise, obfuscate
 
 FROM, _, TO = os.environ.get("NKI_AGENT_REWRITE_SEEDS", "0:24").partition(":")
 SEEDS = range(int(FROM), int(TO))
@@ -42,7 +42,7 @@ SITES = 2
 EXACT, ROUNDED = 2e-5, 2e-2
 
 
-def computed(drawn: Drawn, source: str) -> NDArray[np.float64]:
+def compute_outputs(drawn: Drawn, source: str) -> NDArray[np.float64]:
     """What a source computes on the kernel's inputs; an assertion error when the simulator refuses it."""
     program = nki_sim.trace(source, args=[ArraySpec(shape, "float32") for shape in drawn.shapes])
     refused = checks.check(program, TARGET)
@@ -81,7 +81,7 @@ def is_allowed(drawn: Drawn, kernel: Kernel, source: str) -> bool:
 def check(drawn: Drawn, steps: list[str], source: str, expected: NDArray[np.float64]) -> None:
     wrong = f"{steps}\n{drawn.source}\n->\n{source}"
     try:
-        found = computed(drawn, source)
+        found = compute_outputs(drawn, source)
     except (SimError, AssertionError) as error:
         pytest.fail(f"{error}\n{wrong}")
     distance = float(np.linalg.norm(found - expected) / (np.linalg.norm(expected) or 1.0))
@@ -90,7 +90,7 @@ def check(drawn: Drawn, steps: list[str], source: str, expected: NDArray[np.floa
 
 def walk(drawn: Drawn, random: Random) -> None:
     """Check the rewrites of a kernel, and those of one that they led to."""
-    expected = computed(drawn, drawn.source)
+    expected = compute_outputs(drawn, drawn.source)
     source, steps = drawn.source, list[str]()
     for _ in range(STEPS):
         kernel = canonicalize_kernel(read_kernel(source, arguments(drawn), TARGET), TARGET)
@@ -115,11 +115,11 @@ def test_a_rewrite_refuses_or_keeps_the_meaning(seed: int):
 
 def in_disguise(drawn: Drawn, random: Random) -> tuple[Drawn, list[Disguise]]:
     """A kernel in some disguises, and these: only such in which it still computes the same."""
-    expected, worn = computed(drawn, drawn.source), list[Disguise]()
+    expected, worn = compute_outputs(drawn, drawn.source), list[Disguise]()
     for disguise in DISGUISES:
-        other = replace(drawn, source=disguised(drawn.source, disguise, random))
+        other = replace(drawn, source=obfuscate(drawn.source, disguise, random))
         try:
-            same = np.array_equal(computed(other, other.source), expected)
+            same = np.array_equal(compute_outputs(other, other.source), expected)
         except (SimError, AssertionError):
             continue
         if same and other != drawn and random.random() < 0.7:

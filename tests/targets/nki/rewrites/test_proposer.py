@@ -70,7 +70,7 @@ async def proposer() -> AsyncIterator[Proposer]:
 module = pytest.mark.asyncio(loop_scope="module")
 
 
-def timed(latency_ms: float) -> Benchmark:
+def benchmark_of(latency_ms: float) -> Benchmark:
     return Benchmark(latency_ms=latency_ms, lo_ms=latency_ms, hi_ms=latency_ms, predicted=True, samples=1)
 
 
@@ -79,7 +79,7 @@ def candidate(
 ) -> Candidate:
     return Candidate(
         id=name, parent=None, lineage=name, round=0, source=blobs.put(source.encode()), code=CODE,
-        technique=None, title="", benchmark=timed(latency_ms), bottleneck="vector",
+        technique=None, title="", benchmark=benchmark_of(latency_ms), bottleneck="vector",
         profile=blobs.put(
             b'{"counters": {"vector_engine_active_time_percent": 98.0, "dma_active_time_percent": 49.0}}'
         ),
@@ -105,13 +105,13 @@ def implement_request(blobs: Blobs, plan: Plan, implementation: int = 0) -> Impl
     )  # fmt: skip
 
 
-async def planned(proposer: Proposer, blobs: Blobs, number: int = 0, **changes: Any) -> Plan:
+async def make_plan(proposer: Proposer, blobs: Blobs, number: int = 0, **changes: Any) -> Plan:
     return (await proposer.plan(plan_request(blobs, number, **changes), blobs.__getitem__)).plan
 
 
 @module
 async def test_the_plans_of_a_parent_are_distinct_and_explain_themselves(proposer: Proposer, blobs: Blobs):
-    plans = await asyncio.gather(*(planned(proposer, blobs, number) for number in range(6)))
+    plans = await asyncio.gather(*(make_plan(proposer, blobs, number) for number in range(6)))
     assert len({(plan.technique, plan.site) for plan in plans}) == 6
     for plan in plans:
         assert "vector" in plan.prediction.reason
@@ -124,14 +124,14 @@ async def test_the_plans_of_a_parent_are_distinct_and_explain_themselves(propose
 async def test_a_plan_does_not_depend_on_its_draw_or_on_who_asked_first(proposer: Proposer, blobs: Blobs):
     later = create(workers=1)
     try:
-        assert await planned(later, blobs, 3, draw=99) == await planned(proposer, blobs, 3, draw=1)
+        assert await make_plan(later, blobs, 3, draw=99) == await make_plan(proposer, blobs, 3, draw=1)
     finally:
         await later.aclose()
 
 
 @module
 async def test_plans_carry_over_to_kernels(proposer: Proposer, blobs: Blobs):
-    plan = await planned(proposer, blobs)
+    plan = await make_plan(proposer, blobs)
     first = await proposer.implement(implement_request(blobs, plan), blobs.__getitem__)
     again = await proposer.implement(implement_request(blobs, plan), blobs.__getitem__)
     assert first == again
@@ -146,7 +146,7 @@ async def test_implementations_draw_other_parameters(proposer: Proposer, blobs: 
     for data in other.files.values():
         blobs.put(data)
     changes = {"problem": other.make_ref(), "parent": candidate(blobs, other.kernel)}
-    plan = await planned(proposer, blobs, **changes)
+    plan = await make_plan(proposer, blobs, **changes)
     requests = [implement_request(blobs, plan, k).model_copy(update=changes) for k in (0, 1, 63)]
     answers = [await proposer.implement(request, blobs.__getitem__) for request in requests[:2]]
     assert answers[0].source != answers[1].source
@@ -156,27 +156,27 @@ async def test_implementations_draw_other_parameters(proposer: Proposer, blobs: 
 
 @module
 async def test_tried_plans_are_not_made_again(proposer: Proposer, blobs: Blobs):
-    first = await planned(proposer, blobs)
+    first = await make_plan(proposer, blobs)
     attempt = Attempt(
         candidate="r1.b0.p0.k0.f0", parent="r0.b0.p0.k0.f0", technique=first.technique, site=first.site,
         code=CODE, verdict=Verdict.CORRECT, error=None, speedup=0.9, round=1,
     )  # fmt: skip
     context = {"attempts": (attempt,), "credits": {first.technique: TechniqueCredit(tries=1)}}
-    plans = [await planned(proposer, blobs, number, context=context) for number in range(3)]
+    plans = [await make_plan(proposer, blobs, number, context=context) for number in range(3)]
     assert (first.technique, first.site) not in {(plan.technique, plan.site) for plan in plans}
 
 
 @module
 async def test_when_nothing_is_left_the_reasons_are_given(proposer: Proposer, blobs: Blobs):
     with pytest.raises(RoleError, match=r"nothing_applies: \d+ rewrites left for r0.b0.p0.k0.f0: ") as caught:
-        await planned(proposer, blobs, 63, plans=64)
+        await make_plan(proposer, blobs, 63, plans=64)
     assert "out of i_m" in caught.value.info.message
 
 
 @module
 async def test_a_kernel_that_cannot_be_read_is_a_role_error(proposer: Proposer, blobs: Blobs):
     with pytest.raises(RoleError, match="unreadable_kernel"):
-        await planned(proposer, blobs, parent=candidate(blobs, "x = 1"))
+        await make_plan(proposer, blobs, parent=candidate(blobs, "x = 1"))
 
 
 @module
@@ -188,7 +188,7 @@ async def test_another_planners_plan_is_refused(proposer: Proposer, blobs: Blobs
 
 @module
 async def test_summaries_and_reflections_need_no_model(proposer: Proposer, blobs: Blobs):
-    plan = await planned(proposer, blobs)
+    plan = await make_plan(proposer, blobs)
     slow, fast = candidate(blobs), candidate(blobs, "# fast\n", 1.0, "r1.b0.p0.k0.f0")
     told = await proposer.summarize(
         SummarizeRequest(
@@ -205,7 +205,7 @@ async def test_summaries_and_reflections_need_no_model(proposer: Proposer, blobs
         verdict=Verdict.CORRECT,
         stage="profile",
         code=CODE,
-        benchmark=timed(3.0),
+        benchmark=benchmark_of(3.0),
         target="trn2",
         toolchain="t",
     )

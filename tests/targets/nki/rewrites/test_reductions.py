@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.kernels import HEADER, Array, Sample, error
-from tests.support.rewriting import only, refusal
+from tests.support.kernels import HEADER, Array, Sample, relative_error
+from tests.support.rewrite_outcomes import find_refusal, find_rewrite
 
 SOFTMAX = """
 T = 128
@@ -57,7 +57,7 @@ def after(sample: Sample, source: str) -> Sample:
 
 
 def test_a_reduction_follows_the_loop_that_makes_the_parts():
-    source = only(softmax(), "split_reduction", SPLIT, {})
+    source = find_rewrite(softmax(), "split_reduction", SPLIT, {})
     assert (
         """
         # One part after the other.
@@ -73,7 +73,7 @@ def test_a_reduction_follows_the_loop_that_makes_the_parts():
 """
         in source
     )
-    assert error(softmax(), source) < 2e-5
+    assert relative_error(softmax(), source) < 2e-5
 
 
 def test_parts_of_nested_loops_are_counted_through():
@@ -86,10 +86,10 @@ def test_parts_of_nested_loops_are_counted_through():
     )
     part = "[:, j * T : (j + 1) * T]"
     nested = after(nested, nested.source.replace(part, "[:, (h * 2 + j) * T : (h * 2 + j + 1) * T]"))
-    source = only(nested, "split_reduction", SPLIT, {})
+    source = find_rewrite(nested, "split_reduction", SPLIT, {})
     assert "top_parts = nl.ndarray((128, 2 * 2), dtype=nl.float32, buffer=nl.sbuf)" in source
     assert "dst=top_parts[:, h * 2 + j : h * 2 + j + 1]" in source
-    assert error(nested, source) < 2e-5
+    assert relative_error(nested, source) < 2e-5
 
 
 @pytest.mark.parametrize(
@@ -105,17 +105,17 @@ def test_parts_of_nested_loops_are_counted_through():
     ],
 )  # fmt: skip
 def test_split_says_why_not(sample: Sample, reason: str):
-    assert reason in refusal(sample, "split_reduction", SPLIT)
+    assert reason in find_refusal(sample, "split_reduction", SPLIT)
 
 
 def test_what_is_made_at_once_is_not_split():
-    assert "by a loop in front" in refusal(softmax(), "split_reduction", "tensor_reduce to total")
+    assert "by a loop in front" in find_refusal(softmax(), "split_reduction", "tensor_reduce to total")
 
 
 def test_a_copy_finds_the_maximum_on_its_way():
-    split = after(softmax(), only(softmax(), "split_reduction", SPLIT, {}))
-    source = only(split, "fuse_reduction", FUSED, BY_VECTOR)
-    assert source == only(softmax(), "split_reduction", SPLIT, BY_VECTOR)
+    split = after(softmax(), find_rewrite(softmax(), "split_reduction", SPLIT, {}))
+    source = find_rewrite(split, "fuse_reduction", FUSED, BY_VECTOR)
+    assert source == find_rewrite(softmax(), "split_reduction", SPLIT, BY_VECTOR)
     assert (
         """
             nisa.tensor_scalar_reduce(
@@ -124,11 +124,11 @@ def test_a_copy_finds_the_maximum_on_its_way():
             )
 """ in source
     )
-    assert error(softmax(), source) < 2e-5
+    assert relative_error(softmax(), source) < 2e-5
 
 
 def test_an_activation_adds_up_what_it_makes():
-    source = only(softmax(), "fuse_reduction", "activation and tensor_reduce to total", BY_SCALAR)
+    source = find_rewrite(softmax(), "fuse_reduction", "activation and tensor_reduce to total", BY_SCALAR)
     assert (
         """
         total = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
@@ -138,7 +138,7 @@ def test_an_activation_adds_up_what_it_makes():
         inverse"""
         in source
     )
-    assert error(softmax(), source) < 2e-5
+    assert relative_error(softmax(), source) < 2e-5
 
 
 SQUARES = """
@@ -171,9 +171,9 @@ def squares(old: str = "", new: str = "", between: str = "pass") -> Sample:
 
 
 def test_a_square_and_its_sum_are_one_instruction():
-    source = only(squares(), "fuse_reduction", "tensor_tensor and tensor_reduce to total", BY_SCALAR)
+    source = find_rewrite(squares(), "fuse_reduction", "tensor_tensor and tensor_reduce to total", BY_SCALAR)
     assert "nisa.activation_reduce(dst=y, op=nl.square, data=a, reduce_op=nl.add, reduce_res=total)" in source
-    assert error(squares(), source) < 2e-5
+    assert relative_error(squares(), source) < 2e-5
 
 
 def test_a_scaled_tile_offers_the_vector_engine():
@@ -182,9 +182,9 @@ def test_a_scaled_tile_offers_the_vector_engine():
         "nisa.tensor_scalar(dst=y, data=a, op0=nl.multiply, operand0=0.5)",
     )
     scaled = Sample(scaled.source, scaled.shapes, lambda x: x / 2 + (x / 2).sum(axis=1, keepdims=True))
-    source = only(scaled, "fuse_reduction", "tensor_scalar and tensor_reduce to total", BY_VECTOR)
+    source = find_rewrite(scaled, "fuse_reduction", "tensor_scalar and tensor_reduce to total", BY_VECTOR)
     assert "tensor_scalar_reduce(" in source
-    assert error(scaled, source) < 2e-5
+    assert relative_error(scaled, source) < 2e-5
 
 
 @pytest.mark.parametrize(
@@ -201,4 +201,4 @@ def test_a_scaled_tile_offers_the_vector_engine():
     ],
 )  # fmt: skip
 def test_fuse_says_why_not(sample: Sample, reason: str):
-    assert reason in refusal(sample, "fuse_reduction", "tensor_tensor and tensor_reduce to total")
+    assert reason in find_refusal(sample, "fuse_reduction", "tensor_tensor and tensor_reduce to total")

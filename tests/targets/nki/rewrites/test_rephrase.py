@@ -8,7 +8,7 @@ import pytest
 from targets.nki.rewrites.explore import RewrittenKernel, explore_rewrites
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
-from tests.support.kernels import HEADER, TARGET, Sample, error
+from tests.support.kernels import HEADER, TARGET, Sample, relative_error
 
 KERNEL = """
 @nki.jit
@@ -96,7 +96,7 @@ def test_the_same_value_by_another_instruction(body: str, meaning, way: str, lin
     assert line in mine[way]
     assert all("# From here on it differs.\n" in source for source in mine.values())
     for source in mine.values():
-        assert error(made, source) < 1e-5, source
+        assert relative_error(made, source) < 1e-5, source
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_tile_changes_its_memory(now: str, then: str):
     found, _ = children(made, "place")
     (source,) = [child.source for child in found if child.site == "b"]
     assert f"b = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.{then})" in source
-    assert error(made, source) < 1e-5
+    assert relative_error(made, source) < 1e-5
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from agent_core.effects import LookAheadRequest
 from agent_core.roles import RoleError
 from state.model import ErrorInfo, PredictedLatency
 from targets.nki.rewrites.prediction_scale import PredictionScale, select_scale
-from tests.support.paths import make_candidate
+from tests.support.path_kernels import make_candidate
 
 SMALL = {"M": 1, "N": 1}
 BROKEN = PredictedLatency(error=ErrorInfo(code="tensor_output_not_written_to", message="out has gaps"))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.support.kernels import HEADER, Sample, error, joined
-from tests.support.rewriting import only, refusal
+from tests.support.kernels import HEADER, Sample, join_wrapped_calls, relative_error
+from tests.support.rewrite_outcomes import find_refusal, find_rewrite
 
 KERNEL = """
 @nki.jit
@@ -37,7 +37,7 @@ KEPT = f"nisa.tensor_copy(dst=steps{COLUMN}, src=h)"
 PLAIN = (SCALED, SHIFTED, KEPT)
 
 
-def stepped(a: NDArray[np.float64], b: NDArray[np.float64], first: int = 0) -> NDArray[np.float64]:
+def scan_step_by_step(a: NDArray[np.float64], b: NDArray[np.float64], first: int = 0) -> NDArray[np.float64]:
     scale, found, h = 1 / (1 + np.exp(-a)), np.zeros_like(a), np.full(a.shape[0], 0.5)
     for t in range(first, a.shape[1]):
         h = h * scale[:, t] + b[:, t]
@@ -46,7 +46,7 @@ def stepped(a: NDArray[np.float64], b: NDArray[np.float64], first: int = 0) -> N
 
 
 def sample(
-    *body: str, trips: str = "n", after: str = "pass", dtype: str = "float32", meaning=stepped
+    *body: str, trips: str = "n", after: str = "pass", dtype: str = "float32", meaning=scan_step_by_step
 ) -> Sample:
     text = KERNEL.format(body="\n        ".join(body), trips=trips, after=after, dtype=dtype)
     return Sample(HEADER + text, ((128, 32), (128, 32)), meaning)
@@ -71,13 +71,13 @@ SWAPPED = (
         sample(FUSED, KEPT),
         sample(*SWAPPED),
         sample(*(line.replace(COLUMN, "[:, nl.ds(t, 1)]") for line in PLAIN)),
-        sample(*PLAIN, trips="3, n", meaning=lambda a, b: stepped(a, b, 3)),
+        sample(*PLAIN, trips="3, n", meaning=lambda a, b: scan_step_by_step(a, b, 3)),
     ],
 )
 def test_a_recurrence_is_one_scan(made: Sample):
-    source = joined(only(made, "scan", "t", {}))
-    assert error(made, made.source) < 1e-6
-    assert error(made, source) < 1e-6
+    source = join_wrapped_calls(find_rewrite(made, "scan", "t", {}))
+    assert relative_error(made, made.source) < 1e-6
+    assert relative_error(made, source) < 1e-6
     assert "# Step by step.\n    nisa.tensor_tensor_scan(dst=steps" in source
     assert "for t" not in source
     assert "src=steps[:, n - 1 : n])" in source
@@ -87,21 +87,21 @@ def test_what_the_state_is_used_for_afterwards_stays():
     last = "nisa.tensor_copy(dst=steps[:, 0:1], src=h)"
 
     def meaning(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-        found = stepped(a, b)
+        found = scan_step_by_step(a, b)
         return np.hstack([found[:, -1:], found[:, 1:]])
 
     made = sample(*PLAIN, after=last, meaning=meaning)
-    source = only(made, "scan", "t", {})
-    assert error(made, source) < 1e-6
+    source = find_rewrite(made, "scan", "t", {})
+    assert relative_error(made, source) < 1e-6
 
 
 def test_steps_that_are_not_kept_go_to_a_tile_of_their_own():
     def meaning(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.hstack([stepped(a, b)[:, -1:], np.zeros_like(a)[:, 1:]])
+        return np.hstack([scan_step_by_step(a, b)[:, -1:], np.zeros_like(a)[:, 1:]])
 
     made = sample(SCALED, SHIFTED, after="nisa.tensor_copy(dst=steps[:, 0:1], src=h)", meaning=meaning)
-    source = joined(only(made, "scan", "t", {}))
-    assert error(made, source) < 1e-6
+    source = join_wrapped_calls(find_rewrite(made, "scan", "t", {}))
+    assert relative_error(made, source) < 1e-6
     assert "h_steps = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)" in source
 
 
@@ -136,10 +136,12 @@ SUBTRACTED = SHIFTED.replace("add", "subtract")
     ],
 )  # fmt: skip
 def test_what_is_no_recurrence_stays_a_loop(made: Sample, reason: str):
-    assert refusal(made, "scan", "t").startswith(reason)
+    assert find_refusal(made, "scan", "t").startswith(reason)
 
 
 def test_a_temporary_that_is_used_after_the_loop_keeps_it():
     made = sample(*SWAPPED[1:], after="nisa.tensor_copy(dst=steps[:, 0:1], src=part)")
     text = made.source.replace("    # Step", f"    {SWAPPED[0]}\n    # Step")
-    assert refusal(Sample(text, made.shapes, made.meaning), "scan", "t").startswith("part is used outside")
+    assert find_refusal(Sample(text, made.shapes, made.meaning), "scan", "t").startswith(
+        "part is used outside"
+    )

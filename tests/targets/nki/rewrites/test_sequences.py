@@ -31,7 +31,7 @@ from state.model import (
 from targets.nki.judge.normalise import code_digest
 from targets.nki.rewrites import create
 from tests.support.blobs import Blobs
-from tests.support.sequences import sequence
+from tests.support.learnt_sequences import learnt_sequence
 
 PROBLEM = seeds.load_problem("silu")
 DEPTH, PREDICTIONS, PLANS = 4, 16, 3
@@ -149,8 +149,8 @@ async def test_what_paid_elsewhere_is_tried_first_in_the_first_round_and_left_ou
     found = seen.variants.found[0]
     mine = SequenceLeg(source=bench.blobs.put(PROBLEM.kernel.encode()), steps=found.steps, speedup=2.0)
     where = describe_setting(PROBLEM.spec, "reduced", "trn2", PROBLEM.kernel)
-    paid = sequence("paid", of=where.tags, arguments=where.arguments, legs=(mine,))
-    lost = sequence("lost", of=where.tags, arguments=where.arguments)
+    paid = learnt_sequence("paid", of=where.tags, arguments=where.arguments, legs=(mine,))
+    lost = learnt_sequence("lost", of=where.tags, arguments=where.arguments)
     given = EMPTY.model_copy(update={"sequences": (lost, paid)})
     context = bench.blobs.put(canonical_json(given.model_dump(mode="json")))
     bench.asked.clear()

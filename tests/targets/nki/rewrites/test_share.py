@@ -9,7 +9,7 @@ import pytest
 from targets.nki.rewrites.explore import explore_rewrites
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
-from tests.support.kernels import HEADER, TARGET, Sample, error, joined
+from tests.support.kernels import HEADER, TARGET, Sample, join_wrapped_calls, relative_error
 
 KERNEL = """
 @nki.jit
@@ -34,18 +34,18 @@ def sample(body: str) -> Sample:
     return Sample(HEADER + KERNEL.format(body=body), ((128, 512),), lambda x: 2 * x)
 
 
-def shared(made: Sample) -> tuple[list[tuple[dict, str]], list[str]]:
+def share_loads(made: Sample) -> tuple[list[tuple[dict, str]], list[str]]:
     """Choices with sources, and reasons against."""
     kernel = read_kernel(made.source, made.arguments, TARGET)
     children, refusals = explore_rewrites(kernel, made.arguments, TARGET, transforms=[TRANSFORMS["share"]])
-    return [(dict(child.choice), joined(child.source)) for child in children], refusals
+    return [(dict(child.choice), join_wrapped_calls(child.source)) for child in children], refusals
 
 
 def test_engines_come_out_even_by_the_cost_table():
     made = sample(DOUBLE)
-    (((choice, source),), _) = shared(made)
+    (((choice, source),), _) = share_loads(made)
     assert choice == {"engine": "scalar", "columns": 128}
-    assert error(made, source) < 1e-6
+    assert relative_error(made, source) < 1e-6
     assert "# Half of the columns.\n" in source
     assert "dst=b[:, i * 256 : i * 256 + 128], data=a[:, i, 0 : a.shape[2] // 2]" in source
     assert "dst=b[:, i * 256 + 128 : (i + 1) * 256], data=a[:, i, a.shape[2] // 2 :]" in source
@@ -55,10 +55,10 @@ def test_engines_come_out_even_by_the_cost_table():
 @pytest.mark.parametrize("window", ["a[:, i, 0 : n // 2]", "a[:, i]", "a[:, i, n - n : n // 2]"])
 def test_a_kernel_for_any_width_stays_one(window: str):
     generic = DOUBLE.replace("256", "(n // 2)").replace("a[:, i, :]", window)
-    (((choice, source),), _) = shared(sample(generic))
+    (((choice, source),), _) = share_loads(sample(generic))
     assert choice["columns"] == 128
     for columns in (384, 512, 1024):
-        assert error(Sample(source, ((128, columns),), lambda x: 2 * x), source) < 1e-6
+        assert relative_error(Sample(source, ((128, columns),), lambda x: 2 * x), source) < 1e-6
 
 
 def test_columns_of_whole_tiles_go_by_their_declarations():
@@ -66,9 +66,9 @@ def test_columns_of_whole_tiles_go_by_their_declarations():
     lines += ["d = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)"]
     lines += ["nisa.tensor_tensor(dst=d, data1=c, data2=c, op=nl.add)"]
     made = sample("\n        ".join([*lines, "nisa.dma_copy(dst=b, src=d)"]))
-    (((_, source),), _) = shared(made)
+    (((_, source),), _) = share_loads(made)
     assert re.search(r"dst=d\[:, 0:\d+\], data1=c\[:, 0 : n \* \d+ // \d+\]", source), source
-    assert error(made, source) < 1e-6
+    assert relative_error(made, source) < 1e-6
 
 
 def test_a_width_that_means_something_else_by_now_is_the_tiles_own():
@@ -76,16 +76,16 @@ def test_a_width_that_means_something_else_by_now_is_the_tiles_own():
     lines += ["nisa.dma_copy(dst=c, src=x)", "nisa.tensor_tensor(dst=b, data1=c, data2=c, op=nl.add)"]
     lines += ["nisa.tensor_scalar(dst=b[:, 0:w], data=c[:, 0:w], op0=nl.multiply, operand0=2.0)"]
     made = sample("\n        ".join(lines))
-    (((_, source),), _) = shared(made)
+    (((_, source),), _) = share_loads(made)
     assert re.search(r"data1=c\[:, 0 : c\.shape\[1\] \* \d+ // \d+\]", source), source
-    assert error(made, source) < 1e-6
+    assert relative_error(made, source) < 1e-6
 
 
 def test_windows_of_all_spellings_are_shared():
     made = sample(SUM)
-    (((choice, source),), _) = shared(made)
+    (((choice, source),), _) = share_loads(made)
     assert choice["engine"] == "gpsimd"
-    assert error(made, source) < 1e-6
+    assert relative_error(made, source) < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -110,5 +110,5 @@ def test_windows_of_all_spellings_are_shared():
     ],
 )  # fmt: skip
 def test_sharing_says_why_not(body: str, reason: str):
-    _, refusals = shared(sample(body))
+    _, refusals = share_loads(sample(body))
     assert any(item.endswith(f": {reason}") for item in refusals), refusals

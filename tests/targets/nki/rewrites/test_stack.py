@@ -7,7 +7,7 @@ import pytest
 from targets.nki.rewrites.explore import explore_rewrites
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
-from tests.support.kernels import HEADER, TARGET, Sample, error
+from tests.support.kernels import HEADER, TARGET, Sample, relative_error
 
 KERNEL = """
 T = 128
@@ -37,7 +37,7 @@ def sample(body: str = ADD, outside: str = "pass", trips: str = "n // T", rows: 
     return Sample(source, ((rows, 512),), lambda x: x[: rows // 2] + x[rows // 2 :])
 
 
-def stacked(made: Sample) -> tuple[list[str], list[str]]:
+def stack_tiles(made: Sample) -> tuple[list[str], list[str]]:
     """Sources, and reasons against."""
     kernel = read_kernel(made.source, made.arguments, TARGET)
     children, refusals = explore_rewrites(kernel, made.arguments, TARGET, transforms=[TRANSFORMS["stack"]])
@@ -46,8 +46,8 @@ def stacked(made: Sample) -> tuple[list[str], list[str]]:
 
 def test_transfers_go_to_parts_and_the_rest_runs_once():
     made = sample()
-    ((source,), _) = stacked(made)
-    assert error(made, source) < 1e-6
+    ((source,), _) = stack_tiles(made)
+    assert relative_error(made, source) < 1e-6
     assert "# 2 iterations at a time" in source
     assert "# The lower half begins at partition 0, too." in source
     assert "for i in nl.affine_range(n // T // 2):" in source
@@ -60,9 +60,9 @@ def test_transfers_go_to_parts_and_the_rest_runs_once():
 
 def test_as_many_as_fit_and_fewer_are_offered():
     made = sample(rows=64)
-    sources, _ = stacked(made)
+    sources, _ = stack_tiles(made)
     assert len(sources) == 2
-    assert all(error(made, source) < 1e-6 for source in sources)
+    assert all(relative_error(made, source) < 1e-6 for source in sources)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +103,6 @@ def test_as_many_as_fit_and_fewer_are_offered():
     ],
 )
 def test_stacking_says_why_not(changes: dict, reason: str):
-    sources, refusals = stacked(sample(**changes))
+    sources, refusals = stack_tiles(sample(**changes))
     assert not sources
     assert refusals == [f"stack i: {reason}"]

@@ -12,7 +12,7 @@ import pytest
 from targets.nki.rewrites.explore import explore_rewrites
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
-from tests.support.kernels import HEADER, TARGET, Sample, error
+from tests.support.kernels import HEADER, TARGET, Sample, relative_error
 from tests.support.sweeps import parametrize_sweep
 
 KERNEL = """
@@ -58,7 +58,7 @@ def rewritten(made: Sample, technique: str = "tensor_sum") -> tuple[list[str], l
 def test_a_sum_over_a_loop_is_added_up_in_psum(add: str):
     made = sample(add)
     ((source,), _) = rewritten(made)
-    assert error(made, source) < 1e-6
+    assert relative_error(made, source) < 1e-6
     assert "total_sum = nl.ndarray((128, T), dtype=nl.float32, buffer=nl.psum)" in source
     assert "# All rows together.\n            for i_bank in nl.affine_range(T // 512):" in source
     assert "moving=part[:, i_bank * 512 : (i_bank + 1) * 512]" in source
@@ -71,7 +71,7 @@ def test_one_bank_needs_no_loop():
     made = sample(columns=256)
     ((source,), _) = rewritten(made)
     assert "nisa.nc_matmul(dst=total_sum, stationary=identity, moving=part," in source
-    assert error(made, source) < 1e-6
+    assert relative_error(made, source) < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -99,10 +99,10 @@ def test_a_part_in_psum_is_made_in_sbuf_instead():
     text = sample().source.replace("src=x[i", "src=loaded_from[i").replace(ADD, f"{MADE}\n            {ADD}")
     text = text.replace("part = nl", "loaded = nl", 1).replace("dst=part", "dst=loaded", 1)
     made = Sample(text.replace("loaded_from", "x"), sample().shapes, sample().meaning)
-    assert error(made, made.source) < 1e-6
+    assert relative_error(made, made.source) < 1e-6
     ((source,), _) = rewritten(made)
     assert "part = nl.ndarray((128, T), dtype=nl.float32, buffer=nl.sbuf)" in source
-    assert error(made, source) < 1e-6
+    assert relative_error(made, source) < 1e-6
 
 
 def test_what_happens_to_the_sum_after_the_loop_stays():
@@ -115,7 +115,7 @@ def test_what_happens_to_the_sum_after_the_loop_stays():
         lambda x: 2 * x.reshape(3, 128, -1).sum(axis=0),
     )
     ((source,), _) = rewritten(made)
-    assert error(made, source) < 1e-6
+    assert relative_error(made, source) < 1e-6
 
 
 ROWS = """
@@ -172,7 +172,7 @@ APART = {"fill": FILL.replace("i : i + 1", "2 * i : 2 * i + 1"), "step": 2}
 def test_products_with_a_row_are_made_of_the_tile_turned_around(words: dict[str, str]):
     made = with_rows(**APART, **words)
     ((turned,), _) = rewritten(made, "turned_sum")
-    assert error(made, turned) < 1e-6
+    assert relative_error(made, turned) < 1e-6
     assert "nisa.tensor_tensor" not in turned
     assert "# What is added.\n        # Turned, row is one factor for each partition.\n" in turned
     assert "data=row[0:1, i_part * 128 : (i_part + 1) * 128]" in turned
@@ -183,8 +183,8 @@ def test_products_with_a_row_are_made_of_the_tile_turned_around(words: dict[str,
 def test_neighbouring_rows_are_loaded_and_turned_together(window: str):
     made = with_rows(fill=FILL.replace("i : i + 1", window), first=int("i + 1 :" in window))
     ((turned,), _) = rewritten(made, "turned_sum")
-    assert error(made, made.source) < 1e-6
-    assert error(made, turned) < 1e-6
+    assert relative_error(made, made.source) < 1e-6
+    assert relative_error(made, turned) < 1e-6
     assert "broadcast" not in turned
     assert turned.index("nisa.dma_copy(dst=row_rows, src=w[") < turned.index("for i in")
     assert "nl.ndarray((128, n // 128, m // 128), dtype=nl.float32, buffer=nl.psum)" in turned
@@ -202,7 +202,7 @@ def test_neighbouring_rows_are_loaded_and_turned_together(window: str):
 def test_rows_that_cannot_be_turned_together_are_turned_one_by_one(words: dict[str, Any]):
     made = with_rows(**words)
     ((turned,), _) = rewritten(made, "turned_sum")
-    assert error(made, turned) < 1e-6
+    assert relative_error(made, turned) < 1e-6
     assert "broadcast(0, 128)" in turned
 
 
@@ -211,7 +211,7 @@ def test_a_row_that_is_used_otherwise_stays():
     declared = "row_too = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)\n    "
     source = made.source.replace("for i in", f"{declared}for i in")
     ((turned,), _) = rewritten(Sample(source, made.shapes, made.meaning), "turned_sum")
-    assert error(made, turned) < 1e-6
+    assert relative_error(made, turned) < 1e-6
     assert "broadcast(0, 128)" in turned
     assert "nisa.dma_copy(dst=row_rows, src=w[" in turned
 

@@ -11,7 +11,7 @@ from targets.nki.rewrites.kernel_ir import ArrayArgument
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transform import RewriteRefused
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
-from tests.support.kernels import HEADER, TARGET, joined
+from tests.support.kernels import HEADER, TARGET, join_wrapped_calls
 
 ARGUMENTS = [ArrayArgument((256, 512), "float32"), ArrayArgument((512, 1024), "float32")]
 
@@ -76,7 +76,7 @@ def sites(source: str, technique: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     children, _ = explore_rewrites(kernel, ARGUMENTS, TARGET, transforms=[TRANSFORMS[technique]])
     for child in children:
-        found.setdefault(child.site, []).append(joined(child.source))
+        found.setdefault(child.site, []).append(join_wrapped_calls(child.source))
     return found
 
 
@@ -170,7 +170,7 @@ def test_block_shares_loads_and_copies_accumulators():
     wide = [ArrayArgument((1024, 512), "float32"), ARGUMENTS[1]]
     kernel = read_kernel(HEADER + textwrap.dedent(PRODUCT), wide, TARGET)
     children, _ = explore_rewrites(kernel, wide, TARGET, transforms=[TRANSFORMS["block"]])
-    (two,) = [joined(child.source) for child in children if child.choice == {"iterations": 2}]
+    (two,) = [join_wrapped_calls(child.source) for child in children if child.choice == {"iterations": 2}]
     assert "BLOCK_I = 2" in two
     assert "acc = [nl.ndarray((P, TILE), dtype=nl.float32, buffer=nl.psum) for _ in range(BLOCK_I)]" in two
     assert "left = nl.ndarray((P, BLOCK_I, k // P, P), dtype=a.dtype, buffer=nl.sbuf)" in two

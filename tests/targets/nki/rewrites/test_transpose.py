@@ -8,8 +8,8 @@ from nki_sim import targets
 from targets.nki.rewrites.explore import explore_rewrites
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.transforms.catalogue import TRANSFORMS
-from tests.support.kernels import HEADER, Sample, error
-from tests.support.rewriting import only, refusal, rewritten
+from tests.support.kernels import HEADER, Sample, relative_error
+from tests.support.rewrite_outcomes import find_refusal, find_rewrite, list_rewrites_by_site
 
 KERNEL = """
 T = 64
@@ -38,8 +38,8 @@ def sample(turned: str = ALL, declared: str = TILE, result: str = "t", rows: int
 
 def test_a_tile_is_loaded_as_it_lies_and_turned_block_by_block():
     made = sample("# Columns become rows.\n" + ALL)
-    source = only(made, "transpose", SITE, {})
-    assert error(made, source) == 0.0
+    source = find_rewrite(made, "transpose", SITE, {})
+    assert relative_error(made, source) == 0.0
     assert "# Columns become rows.\n        for i_rows in nl.affine_range(m // 128):" in source
     assert "t_rows = nl.ndarray((128, T), dtype=nl.float32, buffer=nl.sbuf)" in source
     assert "src=x[i_rows * 128 : (i_rows + 1) * 128, j * T : (j + 1) * T]" in source
@@ -49,8 +49,8 @@ def test_a_tile_is_loaded_as_it_lies_and_turned_block_by_block():
 
 def test_few_rows_need_no_loop():
     made = sample(rows=96)
-    source = only(made, "transpose", SITE, {})
-    assert error(made, source) == 0.0
+    source = find_rewrite(made, "transpose", SITE, {})
+    assert relative_error(made, source) == 0.0
     assert "t_psum = nl.ndarray((T, m), dtype=nl.float32, buffer=nl.psum)" in source
     assert "for i_rows" not in source
 
@@ -73,8 +73,8 @@ def test_few_rows_need_no_loop():
 )
 def test_parts_are_turned_where_they_belong(turned: str, declared: str, result: str):
     made = sample(turned, declared, result)
-    source = only(made, "transpose", SITE, {})
-    assert error(made, source) == 0.0
+    source = find_rewrite(made, "transpose", SITE, {})
+    assert relative_error(made, source) == 0.0
     assert "dma_transpose" not in source
 
 
@@ -86,16 +86,16 @@ def test_what_is_on_chip_is_turned_without_a_load():
         "    nisa.dma_transpose(dst=t[:, i * 128 : (i + 1) * 128], src=rows[:, j * T : (j + 1) * T])"
     )
     made = sample(turned)
-    source = only(made, "transpose", SITE, {})
-    assert error(made, source) == 0.0
+    source = find_rewrite(made, "transpose", SITE, {})
+    assert relative_error(made, source) == 0.0
     assert "nisa.nc_transpose(dst=t_psum, data=rows[:, j * T : (j + 1) * T])" in source
     assert source.count("dma_copy") == made.source.count("dma_copy")
 
 
 def test_each_transfer_is_a_place_of_its_own():
     made = sample("\n".join(PART.replace("i *", f"{half} *") for half in (0, 1)))
-    assert rewritten(made, "transpose").keys() == {SITE, f"{SITE}#2"}
-    assert error(made, only(made, "transpose", f"{SITE}#2", {})) == 0.0
+    assert list_rewrites_by_site(made, "transpose").keys() == {SITE, f"{SITE}#2"}
+    assert relative_error(made, find_rewrite(made, "transpose", f"{SITE}#2", {})) == 0.0
 
 
 @pytest.mark.parametrize("name", ["trn1", "trn2"])
@@ -142,4 +142,4 @@ def test_a_turned_tile_keeps_its_type_in_psum(name: str):
     ],
 )
 def test_what_cannot_be_turned_there_is_left_to_dma(made: Sample, reason: str):
-    assert refusal(made, "transpose", SITE) == reason
+    assert find_refusal(made, "transpose", SITE) == reason

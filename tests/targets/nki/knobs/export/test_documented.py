@@ -36,14 +36,14 @@ def test_the_example_leads_from_the_mathematics_to_a_kernel(ctl, tmp_path, monke
     assert summary["function"] == "normed_product"
     best = summary["tuning"]["batch_0"]
     assert best["mfu"] >= summary["baseline"]["mfu"] > 0
-    _documented(root)
+    _check_documented(root)
     before = (root / "summary.json").read_bytes()
     (root / "summary.json").unlink()
     assert ctl(*shlex.split(again.replace("RUN", told["id"]))).status == 0
     assert (root / "summary.json").read_bytes() == before
 
 
-def _documented(root: Path) -> None:
+def _check_documented(root: Path) -> None:
     """Every file and every key that is written is explained, and the other way round."""
     section = TEXT.split("## The files")[1]
     files = {path.name for path in root.rglob("*") if path.is_file()}

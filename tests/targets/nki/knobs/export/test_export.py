@@ -60,7 +60,7 @@ def test_the_mathematics_without_products_has_no_mfu(home, finished, root):
 
 
 def test_a_run_under_way_is_told_as_far_as_it_got(home, root):
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     fakes.take_commands(home)
     done = export_run(home, run, root)
     assert (done.best, done.mfu) == (None, None)
@@ -70,11 +70,11 @@ def test_a_run_under_way_is_told_as_far_as_it_got(home, root):
 
 
 def test_a_persons_kernel_is_an_edit_with_its_note(home, root):
-    run = fakes.submit(home)
+    run = fakes.submit_run(home)
     fakes.take_commands(home)
     put_command(home, Propose(run=run, source=FASTER, note="rows of a hundred"))
     fakes.take_commands(home)
-    fakes.finish(home, run)
+    fakes.finish_runs(home, run)
     export_run(home, run, root)
     notes = (folder_of(root, "r1.b1000.p0.k0.f0") / "NOTES.md").read_text()
     assert notes.startswith("# r1.b1000.p0.k0.f0\n\nBy `person`.\n")
@@ -84,8 +84,8 @@ def test_a_persons_kernel_is_an_edit_with_its_note(home, root):
 
 
 def test_a_kernel_that_was_found_wrong_later_did_not_pass(home, root):
-    run = fakes.submit(home, fakes.REFUTING)
-    fakes.finish(home, run, workers=fakes.refuting_workers())
+    run = fakes.submit_run(home, fakes.REFUTING)
+    fakes.finish_runs(home, run, workers=fakes.refuting_workers())
     with LogReader.open(home) as reader:
         events = reader.read(stream=run, types=[KernelRefuted.__name__])
     assert events
@@ -109,8 +109,8 @@ def test_the_same_run_is_told_in_the_same_bytes(home, finished, root, tmp_path):
 
 def test_another_run_takes_the_place_of_one(home, finished, root):
     export_run(home, finished, root)
-    second = fakes.submit(home, fakes.CONFIG.model_copy(update={"seed": 26}))
-    fakes.finish(home, second)
+    second = fakes.submit_run(home, fakes.CONFIG.model_copy(update={"seed": 26}))
+    fakes.finish_runs(home, second)
     export_run(home, second, root)
     with LogReader.open(home) as reader:
         ids = {kernel.id for kernel in gather_run(reader, second).kernels}

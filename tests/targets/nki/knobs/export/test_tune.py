@@ -19,7 +19,7 @@ from state.reader import LogReader
 from targets.nki.knobs.export.files import OURS
 from targets.nki.knobs.tuning.roofline import peak_flops_per_ms
 from tests.support.fakes import TOOLCHAIN
-from tests.support.tuned import WORKLOAD, TextJudge
+from tests.support.tuning_jobs import WORKLOAD, TextJudge
 
 FEW = (
     "--set", "run.evaluator=fake", "--set", "run.search.beam=2", "--set", "run.search.plans=3",
@@ -229,7 +229,7 @@ CACHE_ROOT, HOSTS, TARGET_MFU = "cache", [], 0.5
 """
 
 
-def aimed(home, path, **given):
+def write_for_target(home, path, **given):
     wanted = load_config(home, {}, given)
     return _set_target(wanted, _load_workload(path, wanted.config))
 
@@ -237,7 +237,7 @@ def aimed(home, path, **given):
 def test_knobs_are_searched_beside_whom_the_configuration_file_names(home, workload):
     home.mkdir(exist_ok=True)
     (home / "config.toml").write_text('[run]\nplanner = ["scripted"]\n')
-    found, _ = aimed(home, workload)
+    found, _ = write_for_target(home, workload)
     assert found.config.run.planner == ("knobs", "scripted")
     assert found.sources["run.planner"] == "tune"
 
@@ -245,28 +245,28 @@ def test_knobs_are_searched_beside_whom_the_configuration_file_names(home, workl
 def test_a_target_below_the_tight_bound_is_named_as_such(home, tmp_path, text):
     path = tmp_path / "product.py"
     path.write_text(text.replace("TARGET_MFU = 1", "TARGET_MFU = 0.99"))
-    assert "below the tight bound" in aimed(home, path)[1]
+    assert "below the tight bound" in write_for_target(home, path)[1]
     path.write_text(text.replace("TARGET_MFU = 1", "TARGET_MFU = 0.1"))
-    assert "below the tight bound" not in aimed(home, path)[1]
+    assert "below the tight bound" not in write_for_target(home, path)[1]
 
 
 def test_a_target_is_a_latency_unless_one_was_given_or_there_is_no_product(home, workload):
-    found, note = aimed(home, workload)
+    found, note = write_for_target(home, workload)
     flops, ms = 2 * 512 * 512 * 1024, found.config.run.search.target_ms
     assert flops / (ms * peak_flops_per_ms("float32", "trn2")) == pytest.approx(1.0)
     assert note.startswith("target: an MFU of 100.0 %, which is ")
     assert "allows" not in note
     assert found.config.run.planner == ("knobs", "builtin")
     given = {"run.search.target_ms": 2.5, "run.planner": ["builtin"]}
-    found, note = aimed(home, workload, **given)
+    found, note = write_for_target(home, workload, **given)
     assert found.config.run.search.target_ms == 2.5
     assert found.config.run.planner == ("builtin",)
     assert note == "target: 2.5 ms, by run.search.target_ms, not TARGET_MFU"
     thin = workload.read_text().replace("float32", "bfloat16").replace("512, 512", "512, 64")
     workload.write_text(thin.replace("512, 1024", "64, 1024"))
-    assert "; the roofline of trn2 allows " in aimed(home, workload)[1]
+    assert "; the roofline of trn2 allows " in write_for_target(home, workload)[1]
     workload.write_text(SOFTMAX)
-    found, note = aimed(home, workload)
+    found, note = write_for_target(home, workload)
     assert found.config.run.search.target_ms is None
     assert "has no products" in note
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from state.model import Attempt, ErrorInfo, Verdict
 from targets.nki.knobs.tuning.history import commonest_failure, judged_points, origin_point
-from tests.support.tuned import kernel
+from tests.support.tuning_jobs import kernel
 
 CODE = "0" * 64
 

@@ -31,7 +31,7 @@ from state.model import (
 )
 from targets.nki.knobs.tuning import create
 from targets.nki.knobs.tuning.proposer import KnobProposer, _first_default
-from tests.support.tuned import kernel, predicted
+from tests.support.tuning_jobs import kernel, predict_by_text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -67,7 +67,7 @@ async def proposer() -> AsyncIterator[KnobProposer]:
 async def predict(
     sources: Sequence[str], dims: Mapping[str, int] | None = None
 ) -> Sequence[PredictedLatency]:
-    return [predicted(source) for source in sources]
+    return [predict_by_text(source) for source in sources]
 
 
 def common(blobs: Blobs, problem: ProblemRef | None = None) -> dict[str, Any]:

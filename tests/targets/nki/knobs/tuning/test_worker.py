@@ -24,7 +24,7 @@ GRAPHS = variant_graphs(GRAPH)
 MIRROR = str(KnobPoint("identity", default_ir(GRAPH)))
 
 
-def asked(job: str, **values: Any) -> dict[str, Any]:
+def ask_worker(job: str, **values: Any) -> dict[str, Any]:
     request = {
         "workload": dump_graphs({"full": GRAPH}).decode(),
         "size": "full",
@@ -46,12 +46,12 @@ def following(*history: dict[str, Any], **values: Any) -> dict[str, Any]:
         "variant": "identity", "history": list(history), "start": MIRROR, "bottleneck": "dma",
         "mbu_percent": None, "draw": 7, "count": 6,
     }  # fmt: skip
-    made: dict[str, Any] = asked("next", **{**told, **values})["ok"]
+    made: dict[str, Any] = ask_worker("next", **{**told, **values})["ok"]
     return made
 
 
 def test_defaults_are_one_for_each_variant_the_mirror_first() -> None:
-    made = asked("defaults")["ok"]
+    made = ask_worker("defaults")["ok"]
     assert made["points"][0]["text"] == MIRROR
     assert [one["text"].split(" ")[0] for one in made["points"]] == list(GRAPHS)
     assert made["reasons"] == []
@@ -99,7 +99,7 @@ def test_what_is_no_point_any_more_is_left_out_of_the_history() -> None:
 
 
 def test_points_drawn_are_different_and_of_several_variants() -> None:
-    made = asked("drawn", draw=3, count=8)["ok"]["points"]
+    made = ask_worker("drawn", draw=3, count=8)["ok"]["points"]
     assert len({one["text"] for one in made}) == 8
     assert len({one["text"].split(" ")[0] for one in made}) > 1
 
@@ -111,20 +111,20 @@ def test_a_variant_that_fits_nowhere_is_not_drawn(monkeypatch: pytest.MonkeyPatc
         return default_ir(graph)
 
     monkeypatch.setattr(worker, "default_ir", fitting)
-    made = asked("drawn", draw=3, count=8)["ok"]["points"]
+    made = ask_worker("drawn", draw=3, count=8)["ok"]["points"]
     assert made
     assert "identity" not in {one["text"].split(" ")[0] for one in made}
 
 
 def test_a_variant_of_before_is_refused_by_its_name() -> None:
     told = {"history": [], "start": "", "bottleneck": "", "mbu_percent": None, "draw": 1, "count": 2}
-    error = asked("next", variant="gone", **told)["error"]
+    error = ask_worker("next", variant="gone", **told)["error"]
     assert error["code"] == "no_point"
     assert "gone" in error["message"]
 
 
 def test_a_point_is_lowered_to_the_kernel_that_it_names() -> None:
-    assert asked("render", point=MIRROR)["ok"]["source"] == render_kernel(default_ir(GRAPH))
+    assert ask_worker("render", point=MIRROR)["ok"]["source"] == render_kernel(default_ir(GRAPH))
 
 
 @pytest.mark.parametrize(
@@ -136,6 +136,6 @@ def test_a_point_is_lowered_to_the_kernel_that_it_names() -> None:
     ],
 )
 def test_what_cannot_be_answered_has_a_code(values: dict[str, Any], code: str, message: str) -> None:
-    found = asked(**values)
+    found = ask_worker(**values)
     assert found["error"]["code"] == code
     assert message in found["error"]["message"]

@@ -15,7 +15,7 @@ from targets.nki.knobs.tuning.workload_module import target_mfu
 from targets.nki.knobs.tuning.workload_reader import kernel_name
 from targets.nki.knobs.tuning.workload_reader import read_workload as read_file
 from targets.nki.knobs.workload_file import load_graph
-from tests.support.tuned import FUNCTIONS, HEAD, NAMES, WORKLOAD
+from tests.support.tuning_jobs import FUNCTIONS, HEAD, NAMES, WORKLOAD
 
 Write = Callable[[str], Path]
 

@@ -1,0 +1,223 @@
+"""Rounds that are closed by their deadline: what was in flight competes later, once; nothing waits for it."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_core import ensemble
+from agent_core.decide import decide
+from agent_core.effects import Effect, Record
+from agent_core.round_view import list_candidate_slots
+from state.events import (
+    BeamSelected,
+    ExecutionStarted,
+    KernelDiscarded,
+    KernelKept,
+    KernelProposed,
+    RoundCompleted,
+    RoundDeadlinePassed,
+    RoundStarted,
+)
+from state.fold import IllegalEvent, apply_event, dump_semantic
+from state.model import EffectKey, LlmConfig, Role
+from tests.support.sweeps import scale_examples
+from tests.support.world import Faults, World, fold, small
+
+
+def in_flight(world: World, role: Role) -> list[EffectKey]:
+    return [key for key in map(EffectKey.parse, world.state.open) if key.role is role]
+
+
+def until_judging(world: World) -> World:
+    """Go on until every place of the round under way is being judged, with nothing judged yet."""
+    while world.state.round == 0 or not world.state.in_round:
+        world.step()
+    while (
+        any(effect for effect in decide(world.state) if isinstance(effect, Effect))
+        or in_flight(world, Role.PLANNER)
+        or in_flight(world, Role.EXECUTOR)
+    ):
+        effects = [one for one in decide(world.state) if isinstance(one, Effect)]
+        if effects:
+            world._act(effects[:1])
+        else:
+            earlier = (Role.PLANNER, Role.EXECUTOR)
+            key = next(key for key in world._in_flight if key.role in earlier)
+            world._in_flight.remove(key)
+            world._deliver(key)
+    return world
+
+
+def cut_off(world: World) -> None:
+    world.append(RoundDeadlinePassed(round=world.state.round))
+
+
+@pytest.fixture
+def late() -> World:
+    """A run whose first round was closed while all its kernels were being judged."""
+    world = until_judging(World(small(rounds=2, plans=2, implementations=1, beam=2)))
+    cut_off(world)
+    return world
+
+
+def test_a_round_closes_at_its_deadline_with_what_is_there(late):
+    assert len(late.state.late) == len(in_flight(late, Role.EVALUATOR)) == 2
+    (record,) = decide(late.state)
+    assert isinstance(record, Record)
+    assert isinstance(record.events[-1], BeamSelected)
+    assert [entry.candidate.id for entry in record.events[-1].beam] == [late.state.best.id]
+
+
+def test_what_was_late_competes_in_the_round_under_way_when_it_arrives(late):
+    late.finish(until=lambda state: state.round == 2)
+    names = {key.rpartition(".")[0] for key in late.state.late}
+    for key in [key for key in late._in_flight if key.candidate_id in names]:
+        late._in_flight.remove(key)
+        late._deliver(key)
+    assert {place.tries[0].key.candidate_id for place in list_candidate_slots(late.state)[:2]} == names
+    late.finish()
+    decided = [event for event in late.events if isinstance(event, KernelKept | KernelDiscarded)]
+    told = [event.candidate.id if isinstance(event, KernelKept) else event.candidate for event in decided]
+    assert all(told.count(name) == 1 for name in names)
+    attempts = {one.candidate: event.round for event in late.of(RoundCompleted) for one in event.attempts}
+    assert {attempts[name] for name in names} == {2}
+    assert late.state.late == {}
+
+
+def test_what_arrives_after_the_last_round_gets_a_round_to_itself():
+    world = until_judging(World(small(rounds=1, plans=2, implementations=1, beam=2)))
+    cut_off(world)
+    world.finish()
+    rounds = world.of(RoundStarted)
+    assert [sum(slot.plans for slot in event.slots) for event in rounds] == [2, 0]
+    assert world.state.has_ended
+    assert world.state.open == {}
+
+
+def test_what_arrives_while_a_round_is_learnt_from_competes_in_the_next(late):
+    late.finish(until=lambda state: state.selected)
+    assert late.state.round == 1
+    key = next(key for key in late._in_flight if key.role is Role.EVALUATOR)
+    late._in_flight.remove(key)
+    late._deliver(key)
+    assert late.state.late[str(key.for_role(Role.EXECUTOR))].competes_in == 2
+    late.finish()
+    (attempted,) = [
+        event.round
+        for event in late.of(RoundCompleted)
+        for one in event.attempts
+        if one.candidate == key.candidate_id
+    ]
+    assert attempted == 2
+
+
+def test_a_plan_that_is_late_leads_nowhere():
+    world = World(small(rounds=2, plans=2, implementations=1, beam=2))
+    world.finish(until=lambda state: state.in_round and bool(state.open))
+    cut_off(world)
+    assert world.state.late == {}
+    world.finish()
+    assert world.state.has_ended
+    assert not any(key.startswith("r1.") and key.endswith(".executor") for key in world.state.outcomes)
+
+
+def test_a_round_without_a_verdict_in_time_is_not_the_last(late):
+    late.finish(until=lambda state: state.round == 2)
+    assert not late.state.has_ended
+
+
+def test_a_person_s_kernel_after_the_deadline_joins_the_next_round(late):
+    assert late.propose("TILE_M = 128\nTILE_N = 512\nBUFFERS = 4\n").round == 2
+
+
+def test_a_person_s_kernel_that_was_not_judged_in_time_is_judged_all_the_same():
+    world = World(small(rounds=1, plans=1, implementations=1, beam=1))
+    world.finish(until=lambda state: state.in_round)
+    key = world.propose("TILE_M = 128\nTILE_N = 512\nBUFFERS = 4\n")
+    cut_off(world)
+    world.finish()
+    assert world.state.best.id == key.candidate_id
+    assert world.state.round == 2
+
+
+def two_models(**search) -> World:
+    """A run whose first slot is one model's in its first round and the other's in the next."""
+    changes = {"planner": ("local", "openai"), "llm": LlmConfig(models=("local/a", "openai/b"))}
+    return World(small(rounds=2, plans=2, implementations=1, **search).model_copy(update=changes))
+
+
+def serve_late(world: World, key: EffectKey) -> tuple[str, str | None]:
+    return ensemble.planner_of(world.state, key), ensemble.model_of(world.state, key)
+
+
+def test_who_had_a_slot_answers_for_it_in_later_rounds_too():
+    """An executor that is late is delivered again, as after a kill, while another has its slot."""
+    world = two_models(beam=1)
+    world.finish(until=lambda state: state.in_round)
+    while not in_flight(world, Role.EXECUTOR):
+        world.step()
+    (late, *_) = in_flight(world, Role.EXECUTOR)
+    assert serve_late(world, late) == ("local", "local/a")
+    world._in_flight.remove(late)  # nothing comes of it for now
+    cut_off(world)
+    world.finish(until=lambda state: state.round == 2 and state.in_round)
+    assert [(slot.planner, slot.model) for slot in world.state.slots] == [("openai", "openai/b")]
+    opened = world.state.open[str(late)]
+    world.append(ExecutionStarted(key=str(late), request=opened.request, delivery=2, reserved_usd=0.0))
+    assert serve_late(world, late) == ("local", "local/a")
+    assert serve_late(world, late.for_role(Role.REFLECTOR)) == ("local", "local/a")
+    assert serve_late(world, late._replace(round=2)) == ("openai", "openai/b")
+
+
+def test_what_is_late_counts_for_the_model_that_made_it():
+    world = until_judging(two_models(beam=1))
+    cut_off(world)
+    held, world._in_flight = world._in_flight, []
+    world.finish(until=lambda state: state.round == 2 and state.in_round)
+    world._in_flight.extend(held)
+    world.finish()
+    whose = {event.round: {slot.slot: slot.model for slot in event.slots} for event in world.of(RoundStarted)}
+    counted = Counter(
+        whose[key.round][key.slot]
+        for event in world.of(RoundCompleted)
+        for key in (EffectKey.parse(f"{one.candidate}.executor") for one in event.attempts)
+    )
+    assert counted["local/a"] == len(held) == 2
+    assert {model: one.attempts for model, one in world.state.models.items()} == counted
+
+
+def test_a_late_place_hashes_as_before_its_slot_was_kept(late):
+    assert all(one.slot is not None for one in late.state.late.values())
+    assert not any("slot" in one for one in dump_semantic(late.state)["late"].values())
+
+
+@pytest.mark.parametrize("round_", [0, 2])
+def test_a_deadline_of_another_round_is_refused(late, round_):
+    with pytest.raises((IllegalEvent, ValueError)):
+        apply_event(late.state, RoundDeadlinePassed(round=round_))
+    with pytest.raises(IllegalEvent):
+        apply_event(late.state, RoundDeadlinePassed(round=1))
+
+
+@given(seed=st.integers(0, 10_000))
+@settings(max_examples=scale_examples(40), deadline=None)
+def test_whenever_deadlines_pass_every_kernel_is_decided_on_once(seed):
+    """Deadlines, arrivals and crashes in any order: the run ends, and its events fold to the same state."""
+    odds = random.Random(seed)
+    world = World(small(rounds=3, beam=2), order=seed, faults=Faults(crash=0.02))
+    while not world.state.has_ended:
+        if world.state.is_joinable and odds.random() < 0.05:
+            cut_off(world)
+        if world.state.is_joinable and odds.random() < 0.01:
+            world.propose(f"TILE_M = {odds.randrange(1, 900)}\nTILE_N = 512\nBUFFERS = 4\n")
+        assert world.step() or world.state.has_ended
+    decided = [event for event in world.events if isinstance(event, KernelKept | KernelDiscarded)]
+    told = [event.candidate.id if isinstance(event, KernelKept) else event.candidate for event in decided]
+    assert len(told) == len(set(told))
+    assert {EffectKey.parse(event.key).candidate_id for event in world.of(KernelProposed)} <= set(told)
+    assert fold(world.events) == world.state
