@@ -19,7 +19,7 @@ from daemon.disk_full import DiskSpaceGuard
 from daemon.stop_signal import StopSignal
 from state.disk_reserve import DiskReserve
 from state.errors import StaleAppend, StorageFull
-from state.events import RunCancelled, RunPaused
+from state.events import RunCancelled, RunPaused, RunResumed
 from state.log import EventLog
 from state.model import PauseCause, RunStatus
 from state.reader import LogReader
@@ -235,6 +235,10 @@ async def test_runs_that_waited_for_space_when_the_process_ended_go_on_in_the_ne
         )
         await wait_until(lambda: log.run_state(run).status is RunStatus.RUNNING)
         watching.cancel()
+        paused, resumed = [item.event for item in log.read(stream=run, limit=100)][-2:]
+    assert isinstance(paused, RunPaused)
+    assert (paused.reason, paused.cause) == ("yesterday", PauseCause.SPACE)
+    assert isinstance(resumed, RunResumed)
 
 
 async def test_a_run_goes_on_whose_resumption_is_heard_of_as_stale(

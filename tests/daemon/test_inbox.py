@@ -254,11 +254,14 @@ async def test_without_watches_the_folder_is_looked_at_now_and_then(home, monkey
     recorder = Recorder()
     watching = asyncio.create_task(Inbox(home, recorder.handle, rescan_seconds=0.01).watch())
     await asyncio.sleep(0.02)
-    put_command(home, Pause(run="a"))
+    put_command(home, Pause(run="a"), id_="1")
     async with asyncio.timeout(30):
         await recorder.got.wait()
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
+    assert recorder.seen == ["1"]
+    assert waiting_commands(home) == []
+    assert list_rejected(home) == []
 
 
 class blind:

@@ -73,8 +73,17 @@ def test_a_proof_dies_with_the_process_that_is_killed_over_it(tmp_path):
     owner.kill()
     owner.wait()
     prover = Path(f"/proc/{told.read_text()}/stat")
-    while prover.exists() and prover.read_text().rpartition(")")[2].split()[0] != "Z":
+
+    def is_alive() -> bool:
+        try:
+            return prover.read_text().rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            return False
+
+    until = time.monotonic() + 60
+    while is_alive() and time.monotonic() < until:
         time.sleep(0.01)
+    assert not is_alive()
 
 
 async def test_cancelling_ends_the_process(home, tmp_path, monkeypatch):
@@ -97,11 +106,20 @@ async def test_a_proof_that_outlasts_the_work_is_waited_for_so_long(home, tmp_pa
 
 
 async def test_a_second_signal_ends_the_wait_for_a_proof(home, tmp_path, monkeypatch):
-    stand_in(tmp_path, monkeypatch, "exec sleep 1000")
+    stand_in(tmp_path, monkeypatch, f"echo $$ > {tmp_path}/pid; exec sleep 1000")
     stop = StopSignal()
-    stop.request()
-    stop.request()
-    await verify_alongside(home, asyncio.sleep(0), stop, patience_seconds=lambda: 1000)
+
+    async def work() -> None:
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():  # noqa: ASYNC110 - a file has no event
+            await asyncio.sleep(0.01)
+        stop.request()
+        stop.request()
+
+    with capture_logs() as lines:
+        await verify_alongside(home, work(), stop, patience_seconds=lambda: 1000)
+    assert [line["event"] for line in lines] == ["log_not_verified"]
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 async def test_damage_found_when_the_work_is_done_is_raised(home, tmp_path, monkeypatch):
