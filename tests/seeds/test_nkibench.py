@@ -240,6 +240,7 @@ BODIES = {
     "        p = h[:, i - 1, :] if i > 0 else 0\n        h[:, i, :] = x + p\n    return np.sum(h, axis=-2)",
     "two": "a, b = x + y, x[0]\n    a += b\n    return a, b",
     "shape": "m, n = x.shape\n    return np.ones((n, m), dtype=x.dtype)",
+    "as long as it is": "return np.ones((len(x), 2), dtype=np.float32)",
     "chosen": "return np.where(x > 0, x, y).astype(np.float16)",
     "expanded": "return np.expand_dims(x, -1)",
     "transposed": "return x.reshape(M, 1, N).transpose(2, 0, 1)",

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from agentctl.reports.html_page import render_page
+from agentctl.reports.plots import plot_roofline
 from agentctl.reports.style import SHEET
 from tests.agentctl.reports.conftest import ROOFLINE
 
@@ -93,6 +94,23 @@ def test_a_roofline_is_drawn_with_and_without_products(hostile, products):
     assert ("Operations of matrix products" in text) is products
     assert "Vector engine, best: 30.0 % of 120.0 G lane cycles/s" in text
     assert "under its roof" in text
+
+
+def test_a_rooflines_axes_are_logarithmic():
+    """Ten times the intensity, or the rate, is the same distance anywhere."""
+    ridge, peak = ROOFLINE.ridge, ROOFLINE.peak_flops
+    kernels = [
+        replace(ROOFLINE, intensity=ridge / share, attained_flops=peak / share, bandwidth_bytes=peak / ridge)
+        for share in (100, 10)
+    ]
+    text = str(plot_roofline(list(zip(("initial", "best"), kernels, strict=True))))
+    (first_x, first_y), (second_x, second_y) = [
+        (float(x), float(y)) for x, y in re.findall(r'<circle[^>]*cx="([\d.]+)" cy="([\d.]+)"', text)
+    ]
+    (roof,) = re.findall(r'class="roof" d="([^"]*)"', text)
+    knee_x, knee_y = [float(number) for number in re.findall(r"[\d.]+", roof)][2:4]
+    assert knee_x - second_x == pytest.approx(second_x - first_x, abs=0.1)
+    assert knee_y - second_y == pytest.approx(second_y - first_y, abs=0.1)
 
 
 def test_without_profiles_nothing_is_said_of_colours(made):

@@ -124,6 +124,11 @@ def _from_list(x, y):
     return out + x[:, np.array([7, 6, 5, 4, 3, 2, 1, 0])] + x[order[:1], np.array([2])]
 
 
+def _real_parts(x, y):
+    """What is asked of an array's type is answered as NumPy answers it."""
+    return x + (1.0 if np.iscomplexobj(y) else 2.0) + (4.0 if np.isrealobj(x) else 8.0)
+
+
 def _statistics(x, y):
     return np.stack([
         x.mean(axis=1), np.var(x, axis=1), y.std(axis=1, ddof=1), np.linalg.norm(x, axis=1),
@@ -181,6 +186,7 @@ OPERATIONS = {
     "views": _views,
     "masks": _mask_rows,
     "lists of numbers": _from_list,
+    "types of numbers": _real_parts,
     "statistics": _statistics,
     "two outputs": lambda x, y: (x + y, (x * y).sum(axis=0)),
     "no axis": lambda x, y: x.sum() + y[0],
