@@ -241,12 +241,13 @@ async def test_an_evaluation_that_takes_longer_than_is_left_is_broken_off_and_ch
     assert (day.spent.device_seconds, day.held) == (1.0, {})
 
 
-async def test_a_day_that_is_used_up_has_no_room_for_runs_of_another_life_either(event_log):
-    run, till = await submit_run(event_log), till_of(event_log, device_seconds=100.0)
-    await till.release(await till.hold_device(run, "k1", 100.0), Amount(device_seconds=100.0))
-    assert not till_of(event_log, device_seconds=100.0).can_resume(run)
-    assert till_of(event_log, device_seconds=101.0).can_resume(run)
-    assert till_of(event_log, Clock(NOON + DAY), device_seconds=100.0).can_resume(run)
+@pytest.mark.parametrize("cap", [100.0, 1.0])
+async def test_a_day_that_is_used_up_has_no_room_for_runs_of_another_life_either(event_log, cap):
+    run, till = await submit_run(event_log), till_of(event_log, device_seconds=cap)
+    await till.release(await till.hold_device(run, "k1", cap), Amount(device_seconds=cap))
+    assert not till_of(event_log, device_seconds=cap).can_resume(run)
+    assert till_of(event_log, device_seconds=cap + 1).can_resume(run)
+    assert till_of(event_log, Clock(NOON + DAY), device_seconds=cap).can_resume(run)
 
 
 async def test_what_is_predicted_takes_no_device(event_log):
