@@ -86,11 +86,11 @@ def sweep(
         killed = _kill_at(folder / f"at{point}", lives, wire, point, seed)
         if killed is None:
             return
-        report(_make_case(wire, killed, calm))
+        report(make_case(wire, killed, calm))
         shutil.rmtree(folder / f"at{point}")
 
 
-def _make_case(wire: WireFormat, killed: KilledRun, calm: Story) -> Case:
+def make_case(wire: WireFormat, killed: KilledRun, calm: Story) -> Case:
     place = f"{wire.address} {killed.point}"
     figures = {"format": wire.address, "in_flight": killed.in_flight, **vars(killed.story)}
     return Case("SIGKILL", place, "ended alike", "; ".join(killed.find_wrong(calm)), figures)

@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -80,7 +79,7 @@ class Keeper:
             "is_complete": self.is_complete,
             "wrong": self._scenario.judge(self.cases),
             "summary": self._scenario.summarize(self.cases),
-            "cases": [asdict(case) for case in self.cases],
+            "cases": [case.encode() for case in self.cases],
         }
 
 

@@ -18,6 +18,16 @@ class Case:
     wrong: str = ""
     figures: Mapping[str, Any] = field(default_factory=dict)
 
+    def encode(self) -> dict[str, Any]:
+        """As JSON-like data. `dataclasses.asdict` would spoil a `Counter` among the figures."""
+        return {
+            "fault": self.fault,
+            "place": self.place,
+            "outcome": self.outcome,
+            "wrong": self.wrong,
+            "figures": dict(self.figures),
+        }
+
     def __str__(self) -> str:
         return f"{self.fault} at {self.place}: {self.wrong or self.outcome}"
 

@@ -7,6 +7,7 @@ import json
 import os
 import sqlite3
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -281,6 +282,24 @@ def test_every_third_request_has_a_fault_and_all_kinds_come_round():
 
 
 CALM = Story(hash="a", decisions="b", ended=True, started=4, answered=3, lost=1)
+
+
+def test_a_sweep_is_kept_and_read_again(made_up, tmp_path):
+    calm = replace(CALM, failed=Counter(rate=1), recovered=Counter(rate=1))
+    killed = KilledRun(point=5, in_flight=1, requests=4, story=calm)
+
+    def run(_: argparse.Namespace, report: Report) -> None:
+        report(Case(llm_kill_sweep.CALM, "openai", "ended", figures={"format": "openai", **vars(calm)}))
+        report(llm_kill_sweep.make_case(FORMATS["openai"], killed, calm))
+
+    made_up(replace(SCENARIOS["llm"], run=run))
+    out, again = tmp_path / "out.json", tmp_path / "again.json"
+    assert runner.main(["--scenario", "made_up", "--out", str(out)]) == 0
+    assert runner.main(["--scenario", "made_up", "--read", str(out), "--out", str(again)]) == 0
+    first, second = (json.loads(path.read_text()) for path in (out, again))
+    assert first["cases"] == second["cases"]
+    assert first["summary"] == second["summary"]
+    assert first["summary"]["openai"]["failed"] == {"rate": 1}
 
 
 @pytest.mark.parametrize(
