@@ -106,7 +106,7 @@ def head_seq(home: Path) -> int:
         return 0
     try:
         with LogReader.open(home) as reader:
-            return reader.head().seq
+            return reader.head.seq
     except NoLog:
         return 0
 

@@ -185,7 +185,7 @@ def _check_log(home: Path, at: str) -> Check:
     try:
         with LogReader.open(home) as reader:
             reader.check_end()
-            head = reader.head()
+            head = reader.head
             runs = len(reader.run_ids())
     except NoLog:
         return Check("log", GOOD, "none yet")

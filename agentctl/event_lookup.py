@@ -36,4 +36,4 @@ def find_seq_before(reader: LogReader, moment: datetime) -> int:
         found = reader.read(after=seq, limit=1)
         return not found or found[0].time >= moment
 
-    return bisect_left(range(reader.head().seq), x=True, key=is_late)
+    return bisect_left(range(reader.head.seq), x=True, key=is_late)

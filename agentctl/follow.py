@@ -21,9 +21,11 @@ from agentctl.screen import Screen
 from agentctl.views.owner_process import is_service_waiting
 from daemon.config import DaemonConfig
 from daemon.stop_signal import StopSignal, wait_for_first
-from state.errors import HomeLocked, NoLog, StreamUnknown
+from state.errors import HomeLocked, NoLog, StorageBusy, StreamUnknown
 from state.events import RunCreated, RunForked
 from state.fold import RunState
+from state.home import HomeLayout
+from state.lock import read_owner
 from state.log import EventLog
 from state.model import PauseCause, RunStatus
 from state.reader import LogReader
@@ -50,7 +52,7 @@ async def follow_run(
         DaemonError: the command `sent` was rejected.
         state.errors.StateError: the home or its log cannot be used.
     """
-    told: int | None = None
+    told: int | str | None = None
     hosted = False
 
     def acknowledge() -> None:
@@ -73,6 +75,11 @@ async def follow_run(
                 told = error.owner_pid
                 screen.show_line(f"process {told} owns this home; following (Ctrl-C detaches)")
             await _follow_other_owner(home, tracker, sent, screen, stop)
+        except StorageBusy as error:
+            if told != str(error):
+                told = str(error)
+                screen.show_line(f"waiting: {told}")
+            await wait_for_first(stop.requested, seconds=LOOK_SECONDS)
         else:
             hosted = True
             with event_log:
@@ -177,11 +184,16 @@ async def _follow_log(
     with reader:
         answered = False
         news = ProgressFeed(screen, after=sent.after)
+        waits_for: str | None = None
         while not (is_over() or stop.requested.is_set()):
             answered = answered or find_answer(reader, sent) is not None
             if not _read_page(reader, tracker, news):
                 news.show_standing(tracker)
                 screen.show_state(tracker)
+                owner = read_owner(HomeLayout(home).lock)
+                if owner is not None and owner.waits_for != waits_for:
+                    waits_for = owner.waits_for
+                    screen.show_line(f"waiting: {waits_for}" if waits_for else "the log is free again")
                 await wait_for_first(stop.requested, seconds=LOOK_SECONDS)
             await asyncio.sleep(0)
 

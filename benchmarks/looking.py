@@ -58,7 +58,7 @@ def home_of(folder: Path, events: int) -> Path:
     home = folder / f"events-{events}"
     try:
         with LogReader.open(home) as reader:
-            if reader.head().seq >= events:
+            if reader.head.seq >= events:
                 return home
     except NoLog:
         pass

@@ -185,7 +185,7 @@ def main() -> int:
         fill(home, options.events)
         found = measure(home, options.updates)
         with LogReader.open(home) as reader:
-            found |= {"events": reader.head().seq, "candidates": len(reader.attempt_rows(RUN))}
+            found |= {"events": reader.head.seq, "candidates": len(reader.attempt_rows(RUN))}
     found |= {"cpus": os.cpu_count()}
     for name, value in found.items():
         limit = LIMITS.get(name)

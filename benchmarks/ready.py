@@ -158,7 +158,7 @@ def idling(home: Path, seconds: float) -> dict[str, float]:
 def measure(home: Path, idle_seconds: float) -> dict[str, Any]:
     pause_all(home)
     with LogReader.open(home) as reader:
-        events = reader.head().seq
+        events = reader.head.seq
     ready = {}
     for name, number in (("stop", signal.SIGTERM), ("kill", signal.SIGKILL)):
         took = [seconds_to_ready(home, number) for _ in range(REPEATS)]

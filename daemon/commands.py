@@ -261,10 +261,10 @@ class CommandHandler:
         at = last if command.seq is None else command.seq
         if at > last:
             raise UnknownEvent.with_last_event(command.run, at, last)
-        state = self._log.run_state_at(command.run, at)
+        state = self._log.run_state(command.run, at)
         while state.before is not None:  # inside a record of decisions, which can only be repeated as a whole
             at -= 1
-            state = self._log.run_state_at(command.run, at)
+            state = self._log.run_state(command.run, at)
         return ForkPoint(command.run, at, state)
 
     def _look_up_run(self, run: str) -> tuple[RunState, int]:

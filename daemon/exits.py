@@ -36,7 +36,7 @@ MEANING: dict[int, str] = {
     TIMEOUT: "no answer in time",
     BLOCKED: "the run is paused until you correct something, such as a key; `agentctl resume` carries on",
     STORAGE: "the disk is full or failed",
-    LOCKED: "another process owns the home",
+    LOCKED: "another process owns the home, or holds a lock on its log",
     INTERRUPTED: "interrupted; `agentctl resume` carries on",
 }
 
@@ -103,6 +103,7 @@ _BY_CODE: dict[str, int] = {
     "storage_full": STORAGE,
     "storage_failed": STORAGE,
     "home_locked": LOCKED,
+    "storage_busy": LOCKED,
 }
 
 _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG})

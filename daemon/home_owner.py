@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import structlog
+
 from daemon.calls.llm_roles import RoleFactory
 from daemon.calls.run_time_meter import RunTimeMeter
 from daemon.command_models import Approve, Command, Fork, Resume, Submit
@@ -30,8 +32,11 @@ from daemon.watchdog import Heartbeat, announce_stop, format_standings
 from daemon.workers import CreateEvaluator, Workers
 from state.crash import crash_point
 from state.disk_reserve import DiskReserve
+from state.errors import StorageBusy
 from state.home import HomeLayout
 from state.log import EventLog
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("host")
 
 IDLE_SECONDS = 60.0
 IDLE_POLLS = 4
@@ -141,10 +146,13 @@ async def serve_runs(
             meter.watch(),
             pulse.send_heartbeats(),
             leaving,
+            _stop_waiting(event_log, stop),
             close_idle_workers(supervisor, workers),
             HostWatch(event_log, workers, touched=supervisor.touch, focus=focus).watch(),
         )
         await run_alongside(supervisor.run(stop), *sides, stop=stop)
+    except StorageBusy as error:  # only after a stop; what was not stored is done again
+        log.warning("stopped_while_locked", error=str(error))
     finally:
         await desk.aclose()
         await workers.aclose()
@@ -160,6 +168,12 @@ def _command_handler(
         check=desk.find_model_faults,
         check_prices=desk.find_unpriced_models,
     )
+
+
+async def _stop_waiting(event_log: EventLog, stop: StopSignal) -> None:
+    """Let a stop end appends that wait for another process's lock."""
+    await stop.requested.wait()
+    event_log.stop_waiting()
 
 
 def _disk_reserve(event_log: EventLog) -> DiskReserve:
@@ -228,6 +242,8 @@ def _status_describer(event_log: EventLog, space: DiskSpaceGuard) -> Callable[[]
         if seq not in known:
             known.clear()
             known[seq] = format_standings(event_log.run_standings())
+        if event_log.waits_for is not None:
+            return f"waiting: {event_log.waits_for}; {known[seq]}"
         return f"disk full; {known[seq]}" if space.full else known[seq]
 
     return describe

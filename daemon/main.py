@@ -22,7 +22,7 @@ from daemon.process_logging import configure_logging
 from daemon.stop_signal import StopSignal, wait_for_first
 from daemon.systemd import ServiceNotifier, credential_files
 from daemon.watchdog import START_SECONDS, keep_start_alive
-from state.errors import HomeLocked
+from state.errors import HomeLocked, StorageBusy
 from state.home import prepare_home
 from state.lock import HomeLock
 from state.log import EventLog
@@ -85,17 +85,18 @@ def _apply_log_level(config: DaemonConfig) -> None:
 
 
 async def _open_when_free(home: Path, stop: StopSignal, notifier: ServiceNotifier) -> EventLog | None:
-    """Open the log as soon as nobody owns it; return None if a stop is requested first."""
-    told: int | None = None
+    """Open the log as soon as nobody owns or locks it; return None if a stop is requested first."""
+    told: str | None = None
     while not stop.requested.is_set():
         try:
             async with keep_start_alive(notifier, "opening the log"):
                 return await asyncio.to_thread(EventLog.open, home)
-        except HomeLocked as error:
-            if told != error.owner_pid:
-                told = error.owner_pid
-                log.info("waiting_for_home", home=str(home), owner_pid=told)
-        notifier.set_status(f"waiting for process {told}, which owns the home")
+        except (HomeLocked, StorageBusy) as error:
+            if told != str(error):
+                told = str(error)
+                owner_pid = error.owner_pid if isinstance(error, HomeLocked) else None
+                log.warning("waiting_for_home", home=str(home), error=told, owner_pid=owner_pid)
+        notifier.set_status(f"waiting: {told}")
         notifier.extend_timeout(START_SECONDS)
         await wait_for_first(stop.requested, seconds=LOOK_AGAIN_SECONDS)
     return None

@@ -28,6 +28,7 @@ from state.errors import (
     EventRefused,
     StaleAppend,
     StateError,
+    StorageBusy,
     StorageFailed,
     TailLost,
     to_state_error,
@@ -159,12 +160,14 @@ class Appender:
 
     def append(self, drafts: Sequence[PendingAppend]) -> list[AppendOutcome]:
         """Store a group of appends; return for each what was recorded, or its own error."""
-        if self._suspect:
-            self._reopen_log()
         try:
+            if self._suspect:
+                self._reopen_log()
             return self._append_group(drafts)
         except sqlite3.Error as error:
             failure = self._storage_error(error)
+        if isinstance(failure, StorageBusy):
+            return [failure] * len(drafts)
         if len(drafts) == 1:
             return [self._resolve_commit_failure(failure, drafts[0])]
         return [outcome for one in drafts for outcome in self.append([one])]
@@ -339,7 +342,7 @@ class Appender:
         if isinstance(error, sqlite3.IntegrityError):
             return StorageFailed(f"the database refused the events: {error}")
         mapped = to_state_error(error)
-        self._suspect = isinstance(mapped, StorageFailed)
+        self._suspect = self._suspect or isinstance(mapped, StorageFailed)
         return mapped
 
     def _reopen_log(self) -> None:

@@ -17,7 +17,7 @@ from state.events import LogRewritten
 from state.head import read_head
 from state.home import HomeLayout
 from state.log_rebuild import RebuildResult, copy_database, lock_home, rebuild_log
-from state.opening import check_anchor
+from state.opening import check_log_end
 from state.output_files import check_output, open_output
 from state.readonly import ReadOnlyConnection
 from state.records import ProgressCallback
@@ -46,7 +46,7 @@ def backup_log(
         open_output(home, target, replace=replace) as part,
         sqlite_errors(),
     ):
-        check_anchor(handle.connection(), anchor)
+        check_log_end(layout, handle.connection(), anchor)
         head = copy_database(handle.connection(), part, mode=0o600, progress=progress)
         crash_point("backup.copied")
         report = _verify_copy(part)

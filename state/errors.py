@@ -10,12 +10,13 @@ StateError
 │   ├── LogTooNew             a newer version of this program wrote it
 │   ├── LogDamaged            a row, page or file is not what was written
 │   └── TailLost              acknowledged events are gone
-│       └── WalLost           the log was in use and its -wal file is missing: some events may be gone
+│       └── WalLost           the log was in use, and neither its -wal file nor HEAD shows that it is whole
 ├── AppendError               an append
 │   ├── EventRefused          it cannot follow the history
 │   ├── StaleAppend           the caller had not seen the stream's newest events
 │   ├── DuplicateOutcome      its idempotency key is taken by another payload
 │   ├── StorageFull           no space; nothing was stored, later appends may succeed
+│   ├── StorageBusy           another process holds a lock; nothing was stored, later appends may succeed
 │   ├── StorageFailed         the disk or SQLite failed; nothing was acknowledged
 │   └── LogClosed             the log was closed
 ├── OfflineError              work on a log that no process owns
@@ -112,15 +113,16 @@ class TailLost(LogError):  # noqa: N818
 
 
 class WalLost(TailLost):
-    """Commits that were only in the -wal file are lost with it; the log now ends at `head_seq`."""
+    """The -wal file is gone, and without HEAD nobody knows what was in it; the log ends at `head_seq`."""
 
     code = "wal_lost"
 
     def __init__(self, head_seq: int) -> None:
         LogError.__init__(
             self,
-            f"the log was in use and its -wal file is gone: events after {head_seq} may be lost (was only "
-            "the main database file copied?); restore a backup, or save what is there with agentctl repair",
+            f"the log was in use, and its -wal file and HEAD are gone: events after {head_seq} may be lost "
+            "(was only the main database file copied?); restore a backup, or accept what is there with "
+            "agentctl repair",
         )
         self.anchor_seq = self.head_seq = head_seq
 
@@ -160,6 +162,10 @@ class DuplicateOutcome(AppendError):  # noqa: N818
 
 class StorageFull(AppendError):  # noqa: N818
     code = "storage_full"
+
+
+class StorageBusy(AppendError):  # noqa: N818
+    code = "storage_busy"
 
 
 class StorageFailed(AppendError):  # noqa: N818
@@ -222,6 +228,14 @@ def sqlite_code(error: sqlite3.Error) -> int:
     return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
 
 
+_BUSY_CODES = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+
+
+def is_busy(error: Exception) -> bool:
+    """Return whether `error` says that another connection holds a lock on the database."""
+    return isinstance(error, sqlite3.Error) and sqlite_code(error) in _BUSY_CODES
+
+
 def to_state_error(error: sqlite3.Error) -> StateError:
     """Map an SQLite error to this tree, by its primary result code and not by its message."""
     primary = sqlite_code(error)
@@ -233,6 +247,8 @@ def to_state_error(error: sqlite3.Error) -> StateError:
         return LogDamaged(f"its tables are not as this program makes them: {error}")
     if not primary and str(error).startswith("Could not decode to UTF-8"):  # Python's own error has no code
         return LogDamaged(f"a text in it is no UTF-8: {error}")
+    if primary in _BUSY_CODES:
+        return StorageBusy(f"another process holds a lock on the log: {error}; retry when it has ended")
     if primary == sqlite3.SQLITE_FULL:
         return StorageFull(f"no space left for the log: {error}; free some and retry")
     return StorageFailed(f"the log could not be used: {error}")

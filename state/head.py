@@ -1,20 +1,26 @@
-"""The HEAD anchor: a small file beside the database that records the log's last event.
+"""The HEAD anchor: a small file beside the database that records the log's last acknowledged event.
 
 SQLite cannot tell a log whose newest commits were cut off (a deleted -wal, a copy of the main file alone)
-from one that never had them. HEAD can: it is written after a commit, never before. A log that ends before
-HEAD has lost acknowledged events; a log that ends after it is normal.
+from one that never had them. HEAD can: an event is acknowledged only after HEAD names it. A log that ends
+before HEAD has lost acknowledged events; a log that ends after it is normal.
+
+HEAD holds two copies of the anchor in slots of one page each, which are overwritten in turn. So a write that
+is torn leaves the copy before it, and a full disk cannot prevent one. The copy with the highest `seq` counts.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from state.atomic_files import fsync_path
 from state.crash import crash_point
 from state.errors import HomeUnreadable, LogDamaged
+
+SLOT_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +42,68 @@ def write_head(path: Path, head: Head) -> None:
     crash_point("head.before_write")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
     with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, for its mode
-        file.write(json.dumps(asdict(head)).encode() + b"\n")
+        file.write(_format_slot(head) * 2)
         file.flush()
         os.fsync(descriptor)
     crash_point("head.before_rename")
     draft.rename(path)
     fsync_path(path.parent)
     crash_point("head.after_write")
+
+
+class HeadFile:
+    """The anchor of an open log, which only the log's owner writes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._slot = _older_slot(path)  # the next to overwrite; None: the file must be replaced
+
+    def record(self, head: Head, *, sync: bool) -> None:
+        """Write the anchor. It survives the death of this process, and with `sync` also a power cut."""
+        try:
+            if self._slot is not None:
+                self._overwrite_slot(self._slot, head, sync=sync)
+                self._slot ^= 1
+                return
+        except FileNotFoundError:  # somebody deleted it
+            pass
+        write_head(self._path, head)
+        self._slot = 0
+
+    def _overwrite_slot(self, slot: int, head: Head, *, sync: bool) -> None:
+        if sync:  # other writes follow the crash point `log.after_commit`
+            crash_point("head.before_write")
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.pwrite(descriptor, _format_slot(head), slot * SLOT_BYTES)
+            if sync:
+                crash_point("head.before_sync")
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if sync:
+            crash_point("head.after_write")
+
+
+def _older_slot(path: Path) -> int | None:
+    """Return the number of the slot that may be overwritten; None if HEAD does not have two slots yet."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    if len(data) != 2 * SLOT_BYTES:
+        return None
+    first, second = _parse_slot(data[:SLOT_BYTES]), _parse_slot(data[SLOT_BYTES:])
+    return int(first is not None and (second is None or second.seq <= first.seq))
+
+
+def _format_slot(head: Head) -> bytes:
+    text = json.dumps(asdict(head) | {"crc": _checksum(head)}).encode()
+    return text.ljust(SLOT_BYTES - 1) + b"\n"
+
+
+def _checksum(head: Head) -> int:
+    return zlib.crc32(repr((head.seq, head.stream, head.run_seq, head.hash)).encode())
 
 
 def read_head(path: Path) -> Head | None:
@@ -53,20 +114,27 @@ def read_head(path: Path) -> Head | None:
         HomeUnreadable: no permission to read it.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
     except FileNotFoundError:
         return None
     except PermissionError as error:
         raise HomeUnreadable(f"{path}: no permission to read") from error
-    except (OSError, UnicodeDecodeError):  # a directory, for example
-        return _raise_damaged(path)
+    except OSError:  # a directory, for example
+        data = b""
+    slots = (data[start : start + SLOT_BYTES] for start in range(0, len(data), SLOT_BYTES))
+    found = [head for slot in slots if (head := _parse_slot(slot)) is not None]
+    if not found:
+        raise LogDamaged(f"{path.name} is not a HEAD anchor")
+    return max(found, key=lambda head: head.seq)
+
+
+def _parse_slot(slot: bytes) -> Head | None:
+    """Return a slot's anchor; None if it is damaged. Older versions wrote one, without a checksum."""
     try:
-        head = Head(**json.loads(text))
+        fields = json.loads(slot)
+        crc = fields.pop("crc", None)
+        head = Head(**fields)
         bytes.fromhex(head.hash)
-        return head if head.seq >= 0 else _raise_damaged(path)
-    except (ValueError, TypeError):
-        return _raise_damaged(path)
-
-
-def _raise_damaged(path: Path) -> Head:
-    raise LogDamaged(f"{path.name} is not a HEAD anchor")
+        return head if head.seq >= 0 and crc in (None, _checksum(head)) else None
+    except (ValueError, TypeError, AttributeError):
+        return None

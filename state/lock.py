@@ -11,7 +11,7 @@ import json
 import os
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from state.errors import HomeLocked, HomeUnreadable
@@ -23,11 +23,15 @@ _PAUSE_S = 0.02  # a reader probes the lock for microseconds; an owner holds it 
 
 @dataclass(frozen=True, slots=True)
 class LockOwner:
-    """The process that owns a home: its pid, the boot id, and when it took the lock (UNIX seconds)."""
+    """The process that owns a home: its pid, the boot id, and when it took the lock (UNIX seconds).
+
+    `waits_for` says what its appends wait for, None if they do not wait.
+    """
 
     pid: int
     boot: str
     since: float
+    waits_for: str | None = None
 
 
 class HomeLock:
@@ -48,10 +52,12 @@ class HomeLock:
             os.close(self._descriptor)
             owner = _read_note(path)
             raise HomeLocked(path.parent, owner.pid if owner else None)
-        self._write_owner_note()
+        self._owner = LockOwner(os.getpid(), read_boot_id(), time.time())
+        self.note_wait(None)
 
-    def _write_owner_note(self) -> None:
-        note = json.dumps(asdict(LockOwner(os.getpid(), read_boot_id(), time.time()))).encode()
+    def note_wait(self, what: str | None) -> None:
+        """Tell readers of the lock what the owner's appends wait for, None if they do not wait."""
+        note = json.dumps(asdict(replace(self._owner, waits_for=what))).encode()
         with suppress(OSError):  # on a full disk the lock still holds; only the owner's name is missing
             os.pwrite(self._descriptor, note, 0)
             os.ftruncate(self._descriptor, len(note))

@@ -1,27 +1,29 @@
 """`EventLog` writes a home's event log: one writer, one connection, one thread that commits in groups.
 
 An append is on disk when its call returns. `state.writer` groups the appends into commits, `state.appender`
-checks them first. Reads never use the writer's connection: see `LogReader`.
+checks them first. An `EventLog` is also a `LogReader` of its log; reads never use the writer's connection.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Self
 
 from state.appender import Appender, PendingAppend, prepare_append
-from state.errors import StorageFailed, StorageFull, StreamUnknown, sqlite_errors
+from state.errors import StorageFull, StreamUnknown
 from state.fold import RunState
 from state.head import Head
 from state.home import HomeLayout
 from state.lock import HomeLock
 from state.model import SYSTEM_STREAM
-from state.opening import abandon_writer, open_log, settle_log
+from state.opening import open_log, settle_log
 from state.progress_counter import ProgressCounter
-from state.reader import LogReader, RunStanding
+from state.reader import LogReader
 from state.records import NewEvent, RecordedEvent
 from state.snapshots import Tip
 from state.system import SystemState
@@ -32,22 +34,25 @@ MAX_WAITING = 4096
 
 _PAUSE_S = 0.001
 
+_log = logging.getLogger(__name__)
 
-class EventLog:
+
+class EventLog(LogReader):
     """The one writer of a home's log. Get it with `open`; use it as a context manager or `close` it."""
 
-    def __init__(self, layout: HomeLayout, lock: HomeLock, appender: Appender, reader: LogReader) -> None:
+    def __init__(self, layout: HomeLayout, lock: HomeLock, appender: Appender) -> None:
+        super().__init__(layout)
         self.home = layout.home
         self._lock = lock
         self._appender = appender
-        self._reader = reader
-        self._writer = LogWriter(appender, layout.head)
+        self._writer = LogWriter(appender, layout, on_wait=lock.note_wait)
+        self._writer.start()
         self._closed = False
         self.when_full: Callable[[StorageFull], Awaitable[None]] | None = None
         """An append that finds the disk full awaits this and is retried. If it raises, the append fails."""
 
     @classmethod
-    def open(cls, home: Path, *, create: bool = True, full_check: bool = False) -> EventLog:
+    def open(cls, home: Path, *, create: bool = True, full_check: bool = False) -> Self:
         """Lock the home and open its log, checking the rows written since the last verified event.
 
         `full_check` derives the whole hash chain anew instead. `verify_log` checks more than either.
@@ -55,21 +60,16 @@ class EventLog:
         Raises:
             HomeError: HomeUnreadable, HomeOnNetwork, HomeLocked (with the owner's pid), NoLog.
             LogError: LogTooNew, LogDamaged (naming the first bad row), TailLost.
+            StorageBusy: a process that does not own the home holds a lock on the log; you may retry.
             StorageFailed: the disk failed, or refused write-ahead logging.
         """
         layout, lock, appender = open_log(home, create=create, full_check=full_check)
         try:
-            return cls(layout, lock, appender, LogReader.open(home))
+            return cls(layout, lock, appender)
         except BaseException:
-            abandon_writer(layout, appender.connection)
+            appender.connection.close()
             lock.release()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # --- appending ---
 
@@ -83,12 +83,14 @@ class EventLog:
         """Store `events` and `blobs`, all or none. They are durable when this returns.
 
         `expect` maps a stream to the last run_seq that the caller saw. If all events are stored already, the
-        stored ones are returned. If the caller is cancelled, the append may still be stored.
+        stored ones are returned. If the caller is cancelled, the append may still be stored. While another
+        process holds a lock on the log, this waits.
 
         Raises:
             EventRefused, StaleAppend, DuplicateOutcome: nothing was stored.
             StorageFull, StorageFailed: nothing was acknowledged; you may retry the same append. If
                 `when_full` is set, a full disk is retried here.
+            StorageBusy: `stop_waiting` was called, and another process holds a lock on the log.
             LogClosed: the log is closed.
         """
         one = prepare_append(events, blobs=blobs, expect=expect)
@@ -120,121 +122,68 @@ class EventLog:
         self._writer.submit(AppendRequest(prepare_append(events, blobs=blobs, expect=expect), future, None))
         return future.result()
 
-    # --- what is known ---
-
-    @property
-    def head(self) -> Head:
-        """The last committed event."""
-        return self._appender.head
-
     @property
     def writer_progress(self) -> ProgressCounter:
         """A counter that rises while the writer makes progress."""
         return self._writer.turns
 
-    def run_state(self, run: str) -> RunState:
-        """Return a run's state as of its last committed event.
+    @property
+    def waits_for(self) -> str | None:
+        """What appends wait for, such as `process 4711 (sqlite3) holds a write lock on the log`."""
+        return self._writer.waits_for
 
-        Raises:
-            StreamUnknown: there is no such run.
-        """
-        tip = self._load_tip(run)
+    def stop_waiting(self) -> None:
+        """From now on, let appends that find the log locked by another process fail with StorageBusy."""
+        self._writer.stop_waiting()
+
+    # --- what the writer has in memory ---
+
+    @property
+    def head(self) -> Head:
+        return self._appender.head
+
+    def run_state(self, run: str, to: int | None = None) -> RunState:
+        if to is not None:
+            return super().run_state(run, to)
+        tip = self._current_tip(run)
         if tip is None or not isinstance(tip.state, RunState):
             raise StreamUnknown(f"no run {run}")
         return tip.state
 
-    def _load_tip(self, stream: str) -> Tip | None:
-        return self._appender.cached_tip(stream) or self._reader.load_tip(stream, self._appender.folded)
-
-    def run_state_at(self, run: str, run_seq: int) -> RunState:
-        """Return a run's state right after one of its events; raises StreamUnknown."""
-        return self._reader.run_state(run, run_seq)
-
-    def event_hash(self, run: str, run_seq: int) -> str:
-        """Return the hash of one of a run's events; raises StreamUnknown."""
-        return self._reader.event_hash(run, run_seq)
-
-    def run_began_us(self, run: str) -> int:
-        """Return when a run began, in UNIX microseconds; a fork begins with its own first event."""
-        found = self._reader.read(stream=run, types=("RunCreated", "RunForked"), newest=True, limit=1)
-        return found[0].ts_us if found else 0
-
-    def round_began_us(self, run: str) -> int:
-        """Return when a run's last round began, in UNIX microseconds; 0 if it had none."""
-        found = self._reader.read(stream=run, types=("RoundStarted",), newest=True, limit=1)
-        return found[0].ts_us if found else 0
-
-    def system_state(self) -> SystemState:
-        """Return the system stream's state."""
-        tip = self._load_tip(SYSTEM_STREAM)
+    def system_state(self, upto: int | None = None) -> SystemState:
+        if upto is not None:
+            return super().system_state(upto)
+        tip = self._current_tip(SYSTEM_STREAM)
         return tip.state if tip is not None and isinstance(tip.state, SystemState) else SystemState()
 
+    def _current_tip(self, stream: str) -> Tip | None:
+        return self._appender.cached_tip(stream) or self.load_tip(stream, self._appender.folded)
+
     def run_seq(self, stream: str) -> int:
-        """Return the stream's last run_seq, as `expect` wants it; 0 if the stream has no events."""
         tip = self._appender.cached_tip(stream)
-        return tip.run_seq if tip is not None else self._reader.run_seq(stream)
+        return tip.run_seq if tip is not None else super().run_seq(stream)
 
-    def active_runs(self) -> tuple[str, ...]:
-        """Return the runs that have not ended, oldest first."""
-        return self._reader.active_runs()
-
-    def run_ids(self) -> tuple[str, ...]:
-        """Return the ids of all runs, oldest first."""
-        return self._reader.run_ids()
-
-    def run_standings(self) -> list[RunStanding]:
-        """Return how the runs that have not ended stand, oldest first."""
-        return self._reader.run_standings()
-
-    def read(
-        self,
-        *,
-        stream: str | None = None,
-        after: int = 0,
-        limit: int = 500,
-        types: Sequence[str] | None = None,
-    ) -> list[RecordedEvent]:
-        """Return committed events in log order, as `LogReader.read` does."""
-        return self._reader.read(stream=stream, after=after, limit=limit, types=types)
-
-    def event_by_key(self, stream: str, idem: str) -> RecordedEvent | None:
-        """Return the event with this idempotency key from a run or its ancestors, or None."""
-        return self._reader.event_by_key(stream, idem)
-
-    def get_blob(self, digest: str) -> bytes:
-        """Return a blob's bytes; raises BlobMissing."""
-        return self._reader.get_blob(digest)
-
-    def known_evaluations(self, cache_key: str) -> list[RecordedEvent]:
-        """Return the verdicts judged under this cache key, oldest first."""
-        return self._reader.known_evaluations(cache_key)
+    # --- closing ---
 
     def close(self) -> None:
         """Store pending appends, write snapshots and HEAD, checkpoint, unlock. Closing twice is harmless.
 
-        Raises:
-            StorageFailed, StorageFull: the last writes failed; acknowledged events are safe all the same.
+        What fails here is reported and made up for at the next opening: acknowledged events are safe.
         """
         if self._closed:
             return
         self._closed = True
         self._writer.stop()
-        self._reader.close()
+        super().close()
         try:
             self._settle_log()
-        except BaseException:
-            abandon_writer(HomeLayout(self.home), self._appender.connection)
-            raise
-        else:
-            self._appender.connection.close()
+        except (sqlite3.Error, OSError) as error:
+            _log.warning("the log was not moved into its one file at the end, which loses nothing: %s", error)
         finally:
+            self._appender.connection.close()
             self._lock.release()
 
     def _settle_log(self) -> None:
-        try:
-            with sqlite_errors():
-                self._appender.save_snapshots(every=1)
-                self._writer.write_anchor()
-                settle_log(self._appender.connection)
-        except OSError as error:
-            raise StorageFailed(f"HEAD could not be written: {error}") from error
+        self._appender.save_snapshots(every=1)
+        self._writer.sync_head()
+        settle_log(self._appender.connection)

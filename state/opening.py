@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from contextlib import ExitStack, closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from state import projections, queries, schema
@@ -73,7 +73,7 @@ def _open_in_use(layout: HomeLayout, *, full_check: bool) -> Appender:
     try:
         note_in_use(appender.connection)
     except BaseException:
-        abandon_writer(layout, appender.connection)
+        appender.connection.close()
         raise
     return appender
 
@@ -93,9 +93,10 @@ def open_appender(layout: HomeLayout, *, full_check: bool = False) -> Appender:
     connection = schema.open_writer(layout.database)
     try:
         _migrate_log(connection, anchor)
-        check_anchor(connection, anchor)
-        if not wal:
-            require_closed(connection)
+        if anchor is not None:
+            check_anchor(connection, anchor)
+        elif not wal:
+            _require_closed(connection)
         check_tail(connection, full=full_check)
         refresh_read_models(connection)
         crash_point("open.checked")
@@ -103,7 +104,7 @@ def open_appender(layout: HomeLayout, *, full_check: bool = False) -> Appender:
         if anchor is None or _is_replaced(connection, anchor):
             write_head(layout.head, appender.head)
     except BaseException:
-        abandon_writer(layout, connection)
+        connection.close()
         raise
     return appender
 
@@ -131,14 +132,33 @@ def _migrate_log(connection: sqlite3.Connection, anchor: Head | None) -> None:
     check_kinds(connection.execute("SELECT type, sv FROM kind").fetchall())
 
 
-def check_anchor(connection: sqlite3.Connection, anchor: Head | None) -> None:
-    """Compare the log with its HEAD anchor; without an anchor the log is accepted.
+def check_log_end(layout: HomeLayout, connection: sqlite3.Connection, anchor: Head | None) -> None:
+    """Check that a log holds all that was acknowledged; its owner may come, go and write meanwhile.
+
+    Read `anchor` before the log, so that it is never ahead of what is committed. What counts is the event
+    that it names, wherever it is stored. Without an anchor, a log in use that has no WAL is refused.
+
+    Raises:
+        TailLost, LogDamaged: as for `check_anchor`.
+        WalLost: nothing shows what was in the WAL.
+    """
+    if anchor is not None:
+        check_anchor(connection, anchor)
+        return
+    for _ in range(2):  # a new owner's WAL exists by the time its note is visible
+        if has_wal(layout) or schema.get_meta(connection, IN_USE) is None:
+            return
+    _require_closed(connection)
+
+
+def check_anchor(connection: sqlite3.Connection, anchor: Head) -> None:
+    """Compare the log with its HEAD anchor.
 
     Raises:
         TailLost: the log ends before its anchor.
         LogDamaged: the event at the anchor is not the anchored one.
     """
-    if anchor is None or anchor == EMPTY_HEAD or _is_replaced(connection, anchor):
+    if anchor == EMPTY_HEAD or _is_replaced(connection, anchor):
         return
     row = queries.row_at(connection, anchor.seq)
     if row is None:
@@ -159,11 +179,10 @@ def has_wal(layout: HomeLayout) -> bool:
         return False
 
 
-def require_closed(connection: sqlite3.Connection) -> None:
-    """Refuse a log that is marked as in use but has no WAL.
+def _require_closed(connection: sqlite3.Connection) -> None:
+    """Refuse a log that is marked as in use, for a log with neither a WAL nor HEAD.
 
-    An owner has a WAL all the time it is open. If it is missing, the last commits are gone. HEAD may not show
-    this, because it is written a moment later and may not have been copied along.
+    An owner has a WAL all the time it is open. A copy of the main file alone lacks what was in it.
 
     Raises:
         WalLost: the log was in use.
@@ -172,23 +191,12 @@ def require_closed(connection: sqlite3.Connection) -> None:
         raise WalLost(queries.log_head(connection).seq)
 
 
-def check_wal(layout: HomeLayout, connection: sqlite3.Connection) -> None:
-    """Like `require_closed`, for readers: the owner may come or go during the check.
-
-    Raises:
-        WalLost: the log is in use and has no WAL.
-    """
-    for _ in range(2):  # a new owner's WAL exists by the time its note is visible
-        if has_wal(layout) or schema.get_meta(connection, IN_USE) is None:
-            return
-    require_closed(connection)
-
-
 def note_in_use(connection: sqlite3.Connection) -> None:
-    """Mark the log as in use, in the database file itself, and make sure that the WAL is not empty."""
+    """Mark the log as in use, if there is room in the database file itself, and start the WAL."""
     with schema.transaction(connection):
         schema.set_meta(connection, IN_USE, str(os.getpid()))
-    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+    with suppress(sqlite3.Error):  # the disk may be too full to move a long WAL; the log works all the same
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
 
 def settle_log(connection: sqlite3.Connection) -> None:
@@ -196,21 +204,6 @@ def settle_log(connection: sqlite3.Connection) -> None:
     with schema.transaction(connection):
         connection.execute("DELETE FROM meta WHERE key = ?", (IN_USE,))
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-
-
-def abandon_writer(layout: HomeLayout, connection: sqlite3.Connection) -> None:
-    """Close a writer that could not settle its log, and keep its WAL, as a killed process would.
-
-    The last connection to close would move the WAL into the file and delete it; with the in-use mark still
-    set, the log would then look as if it had lost its WAL. A read-only connection that closes last cannot do
-    this.
-    """
-    with ExitStack() as stack:
-        with suppress(sqlite3.Error):  # if the log cannot be read, its WAL cannot be moved either
-            uri = f"{layout.database.resolve().as_uri()}?mode=ro"
-            reader = stack.enter_context(closing(sqlite3.connect(uri, uri=True)))
-            reader.execute("SELECT 1 FROM sqlite_schema").fetchone()
-        connection.close()
 
 
 def note_replaced(connection: sqlite3.Connection, anchor: Head) -> None:

@@ -21,7 +21,7 @@ from state.fold_cache import FoldCache
 from state.head import EMPTY_HEAD, Head, read_head
 from state.home import HomeLayout
 from state.model import SYSTEM_STREAM
-from state.opening import check_anchor, check_wal
+from state.opening import check_log_end
 from state.readonly import ReadOnlyConnection
 from state.records import EventRow, ProgressCallback, RecordedEvent, to_recorded_event
 from state.replay import ReplayResult, replay_run
@@ -89,8 +89,7 @@ class LogReader:
         """
         anchor = read_head(self._layout.head)  # read before the log: HEAD is never ahead of what is committed
         with self._mutex, sqlite_errors():
-            check_anchor(self._handle.connection(), anchor)
-            check_wal(self._layout, self._handle.connection())
+            check_log_end(self._layout, self._handle.connection(), anchor)
 
     # --- events ---
 
@@ -182,6 +181,7 @@ class LogReader:
             projections.require_current(connection)
             return recent_events.recent_calls(connection, run, last)
 
+    @property
     def head(self) -> Head:
         """Return the last event's place and hash."""
         row = self._last_row(None)
@@ -199,12 +199,22 @@ class LogReader:
     def wait_for_events(self, *, after: int, timeout_s: float) -> bool:
         """Wait for events after the global seq `after`; return whether there are any."""
         deadline = time.monotonic() + timeout_s
-        while self.head().seq <= after:
+        while self.head.seq <= after:
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
             time.sleep(min(POLL_S, left))
         return True
+
+    def run_began_us(self, run: str) -> int:
+        """Return when a run began, in UNIX microseconds; a fork begins with its own first event."""
+        found = self.read(stream=run, types=("RunCreated", "RunForked"), newest=True, limit=1)
+        return found[0].ts_us if found else 0
+
+    def round_began_us(self, run: str) -> int:
+        """Return when a run's last round began, in UNIX microseconds; 0 if it had none."""
+        found = self.read(stream=run, types=("RoundStarted",), newest=True, limit=1)
+        return found[0].ts_us if found else 0
 
     def get_blob(self, digest: str) -> bytes:
         """Return a blob's bytes; raises BlobMissing."""

@@ -111,7 +111,7 @@ WITH_GAPS = 2
 _WRITER_PRAGMAS: tuple[tuple[str, object], ...] = (
     ("journal_mode", "wal"),
     ("synchronous", 2),
-    ("busy_timeout", 5000),
+    ("busy_timeout", 1000),
     ("foreign_keys", 1),
     ("wal_autocheckpoint", 1000),
     ("journal_size_limit", 64 << 20),

@@ -9,7 +9,7 @@ covers what was appended meanwhile.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +22,7 @@ from state.events import Event, idempotency_key
 from state.fold import FOLD_VERSION
 from state.head import EMPTY_HEAD, Head, read_head
 from state.home import HomeLayout
-from state.opening import check_anchor, check_wal
+from state.opening import check_log_end
 from state.readonly import ReadOnlyConnection
 from state.records import EventRow, ProgressCallback, RecordedEvent, to_recorded_event
 from state.snapshots import StreamState, Tip, TipCache
@@ -105,12 +105,11 @@ def _run_checks(
     handle = ReadOnlyConnection(layout)
     try:
         with sqlite_errors(), closing(sqlite3.connect("", isolation_level=None)) as scratch:
-            try:
-                check_wal(layout, handle.connection())
-            except TailLost as error:
-                findings.append(LogFinding("tail", str(error)))
             replay = _ReplayCheck(handle.connection(), scratch) if deep else None
-            return _VerifyPass(handle.connection(), replay, findings, progress).run_pass(anchor)
+            check_end = partial(check_log_end, layout, handle.connection(), anchor)
+            return _VerifyPass(
+                handle.connection(), replay, findings, progress, anchored=anchor is not None
+            ).run_pass(check_end)
     finally:
         handle.close()
 
@@ -133,11 +132,14 @@ class _VerifyPass:
         replay: _ReplayCheck | None,
         findings: list[LogFinding],
         progress: ProgressCallback | None,
+        *,
+        anchored: bool,
     ) -> None:
         self._connection = connection
         self._replay = replay
         self._findings = findings
         self._progress = progress
+        self._anchored = anchored
         self._walk = ChainVerifier(
             seq=0,
             log_hash=GENESIS,
@@ -147,7 +149,7 @@ class _VerifyPass:
         self._head = EMPTY_HEAD
         self._rows = 0
 
-    def run_pass(self, anchor: Head | None) -> VerifyReport:
+    def run_pass(self, check_end: Callable[[], None]) -> VerifyReport:
         stored = kept = 0
         if self._replay is not None:
             with self._collect_errors("page"):
@@ -155,7 +157,7 @@ class _VerifyPass:
         with self._collect_errors("page"):
             self._check_rows()
         with self._collect_errors("tail"):
-            self._check_anchor(anchor)
+            self._check_end(check_end)
         if self._replay is not None:
             self._findings += self._replay.findings
             with self._collect_errors("blob"):
@@ -171,7 +173,7 @@ class _VerifyPass:
             blobs=kept if self._replay else 0,
             snapshots=self._replay.snapshots if self._replay else 0,
             head=self._head,
-            anchored=anchor is not None,
+            anchored=self._anchored,
             findings=tuple(self._findings),
         )
 
@@ -212,9 +214,9 @@ class _VerifyPass:
             if self._progress is not None and row.seq % queries.PAGE == 0:
                 self._progress(row.seq, total)
 
-    def _check_anchor(self, anchor: Head | None) -> None:
+    def _check_end(self, check_end: Callable[[], None]) -> None:
         try:
-            check_anchor(self._connection, anchor)
+            check_end()
         except TailLost as error:
             self._findings.append(LogFinding("tail", str(error)))
         except LogDamaged as error:

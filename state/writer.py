@@ -1,7 +1,8 @@
 """The writer thread: it collects waiting appends, commits them together, then answers their callers.
 
-Between commits it writes the HEAD anchor and snapshots. It runs until it is stopped: an error goes only to
-the callers whose appends it concerns.
+Before it answers it records the last event in HEAD, so that a lost event is noticed however the process
+ends. Between commits it syncs HEAD and writes snapshots. It runs until it is stopped: an error goes only to
+the callers whose appends it concerns. While another process holds a lock on the log, appends wait.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from state.appender import Appender, AppendOutcome, PendingAppend
-from state.errors import LogClosed, StateError, StorageFailed
-from state.head import write_head
+from state.errors import LogClosed, StateError, StorageBusy, StorageFailed, is_busy
+from state.foreign_locks import describe_readers, describe_writers
+from state.head import HeadFile
+from state.home import HomeLayout
 from state.progress_counter import ProgressCounter
 from state.records import RecordedEvent
 
@@ -26,7 +28,10 @@ MAX_GROUP = 256
 """The most appends in one commit."""
 
 HEAD_EVERY_S = 1.0
-"""How far the HEAD anchor may lag behind the log, in seconds."""
+"""How far HEAD on the disk may lag behind the log after a power cut, in seconds."""
+
+LONG_WAL_BYTES = 256 << 20
+"""A WAL longer than this is reported: a reader keeps it from being moved into the database."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,18 +53,35 @@ class AppendRequest:
 
 
 class LogWriter:
-    """Runs an `Appender` in its own thread, from construction to `stop`."""
+    """Runs an `Appender` in its own thread, from `start` to `stop`.
 
-    def __init__(self, appender: Appender, head_path: Path) -> None:
+    `on_wait` is called in that thread when appends begin to wait for another process, with what they wait
+    for, and with None when they go on.
+    """
+
+    def __init__(
+        self,
+        appender: Appender,
+        layout: HomeLayout,
+        *,
+        on_wait: Callable[[str | None], None] = lambda _: None,
+    ) -> None:
         self._appender = appender
-        self._head_path = head_path
+        self._layout = layout
+        self._on_wait = on_wait
+        self._head_file = HeadFile(layout.head)
         self.turns = ProgressCounter()
+        self.waits_for: str | None = None
         self._queue: SimpleQueue[AppendRequest | None] = SimpleQueue()  # None: stop
         self._mutex = threading.Lock()
         self._stopped = False
-        self._anchored = -1
-        self._anchored_at = time.monotonic()
+        self._hurry = threading.Event()
+        self._recorded = self._synced = -1
+        self._synced_at = time.monotonic()
+        self._wal_is_long = False
         self._thread = threading.Thread(target=self._run_loop, name="event-log", daemon=True)
+
+    def start(self) -> None:
         self._thread.start()
 
     @property
@@ -76,17 +98,23 @@ class LogWriter:
 
     def stop(self) -> None:
         """Store what is queued and end the thread. The appender then belongs to the caller again."""
+        self.stop_waiting()
         with self._mutex:
             self._stopped = True
             self._queue.put(None)
         self._thread.join()
 
-    def write_anchor(self) -> None:
-        """Write HEAD if the log grew since it was last written."""
+    def stop_waiting(self) -> None:
+        """From now on, let appends that find the log locked by another process fail with StorageBusy."""
+        self._hurry.set()
+
+    def sync_head(self) -> None:
+        """Bring HEAD on the disk up to date."""
         head = self._appender.head
-        if head.seq != self._anchored:
-            write_head(self._head_path, head)
-        self._anchored, self._anchored_at = head.seq, time.monotonic()
+        if head.seq != self._synced:
+            self._head_file.record(head, sync=True)
+        self._recorded = self._synced = head.seq
+        self._synced_at = time.monotonic()
 
     def _run_loop(self) -> None:
         last = False
@@ -100,7 +128,7 @@ class LogWriter:
     def _gather_requests(self) -> tuple[list[AppendRequest], bool]:
         """Wait for an append, or until HEAD is due; return the queued appends, and whether to stop."""
         group: list[AppendRequest] = []
-        behind = self._anchored != self._appender.head.seq
+        behind = self._synced != self._appender.head.seq
         with contextlib.suppress(Empty):
             request = self._queue.get(timeout=HEAD_EVERY_S if behind else None)
             while request is not None:
@@ -113,20 +141,63 @@ class LogWriter:
 
     def _commit_group(self, group: list[AppendRequest]) -> None:
         try:
-            outcomes: Sequence[AppendOutcome] = self._appender.append([request.draft for request in group])
+            outcomes = self._append_unlocked([request.draft for request in group])
+            self._record_head()
         except Exception as error:  # noqa: BLE001 - the thread must live, and every caller must hear
             _log.exception("append failed")
             outcomes = [StorageFailed(f"the append failed: {error!r}")] * len(group)
         _answer_callers(group, outcomes)
 
+    def _append_unlocked(self, drafts: Sequence[PendingAppend]) -> Sequence[AppendOutcome]:
+        """Append. As long as another process holds a lock, try again, and say for what appends wait."""
+        since = time.monotonic()
+        while True:
+            outcomes = self._appender.append(drafts)
+            if not isinstance(outcomes[0], StorageBusy) or self._hurry.is_set():
+                break
+            if self.waits_for is None:
+                self._report_wait(f"{describe_writers(self._layout)} holds a write lock on the log")
+            self.turns.step()
+        if self.waits_for is not None and not isinstance(outcomes[0], StorageBusy):
+            _log.warning("the log is free again after %.0f s; appends go on", time.monotonic() - since)
+            self._report_wait(None)
+        return outcomes
+
+    def _report_wait(self, what: str | None) -> None:
+        self.waits_for = what
+        if what is not None:
+            _log.warning("appends wait: %s", what)
+        self._on_wait(what)
+
+    def _record_head(self) -> None:
+        """Record the last event in HEAD, unless that fails: what is stored is acknowledged all the same."""
+        head = self._appender.head
+        if head.seq == self._recorded:
+            return
+        try:
+            self._head_file.record(head, sync=False)
+        except OSError as error:
+            _log.warning("HEAD could not be written; that is retried: %s", error)
+        else:
+            self._recorded = head.seq
+
     def _save_periodically(self) -> None:
         try:
             self._appender.save_snapshots()
-            if time.monotonic() - self._anchored_at >= HEAD_EVERY_S:
-                self.write_anchor()
-        except Exception:  # noqa: BLE001 - neither is needed for what was acknowledged
-            _log.exception("snapshot or HEAD could not be written; both are retried")
-            self._anchored_at = time.monotonic()
+            if time.monotonic() - self._synced_at >= HEAD_EVERY_S:
+                self.sync_head()
+                self._report_long_wal()
+        except Exception as error:  # noqa: BLE001 - neither is needed for what was acknowledged
+            if not is_busy(error):
+                _log.exception("snapshot or HEAD could not be written; both are retried")
+            self._synced_at = time.monotonic()
+
+    def _report_long_wal(self) -> None:
+        size = self._layout.wal.stat().st_size
+        if size > LONG_WAL_BYTES and not self._wal_is_long:
+            text = "events.db-wal has grown to %d MiB and takes up disk space until %s ends its read"
+            _log.warning(text, size >> 20, describe_readers(self._layout))
+        self._wal_is_long = size > LONG_WAL_BYTES
 
 
 def _answer_callers(group: Sequence[AppendRequest], outcomes: Sequence[AppendOutcome]) -> None:

@@ -49,7 +49,7 @@ class HomeSource:
     def last_seq(self) -> int:
         """Return the log's last sequence number, 0 if there is no log."""
         reader = self.reader_or_none()
-        return 0 if reader is None else reader.head().seq
+        return 0 if reader is None else reader.head.seq
 
     def close(self) -> None:
         with self._opening:

@@ -140,7 +140,8 @@ def _process_line(process: OwnerProcess) -> str:
     if not process.is_running:
         return f"{style('stopped', 'warn')} (nobody owns {process.home}){queued}"
     who = f"{process.kind} {process.pid} since {process.since}"
-    return f"{style('running', 'good')}: {who}, home {process.home}{queued}"
+    waits = f"; {style('waiting', 'warn')}: {process.waits_for}" if process.waits_for else ""
+    return f"{style('running', 'good')}: {who}, home {process.home}{queued}{waits}"
 
 
 _HEADS = ("RUN", "STATE", "ROUND", "INITIAL", "BEST", "SPEEDUP", "%PEAK", "%TIGHT", "SPENT")

@@ -151,7 +151,7 @@ def tail(
         wanted.require_run(reader)
         if since is not None:
             wanted = replace(wanted, after=max(wanted.after or 0, find_seq_before(reader, since)))
-        position = reader.head().seq if wanted.after is None else wanted.after
+        position = reader.head.seq if wanted.after is None else wanted.after
         for item in _initial_matches(out, wanted, reader, lines):
             out.print_event(item)
             position = max(position, item.seq)
@@ -255,7 +255,7 @@ def _last_matching(
     """Return the last events that match, searching back through the whole log if necessary."""
     found: list[RecordedEvent] = []
     upto: int | None = None
-    end = reader.head().seq
+    end = reader.head.seq
     while len(found) < lines and (page := wanted.read_page_before(reader, upto)):
         found = [item for item in page if out.matches(item)] + found
         upto = page[0].seq - 1

@@ -16,7 +16,7 @@ class OwnerProcess:
     """`state` is running or stopped, `kind` is agentd or agentctl, `since` is UTC in ISO 8601.
 
     `queued` counts commands that wait in the inbox. `config_refused` lists the faults of an edit of the
-    configuration file that the owner refused.
+    configuration file that the owner refused. `waits_for` is what its appends wait for.
     """
 
     state: str
@@ -26,6 +26,7 @@ class OwnerProcess:
     home: str
     queued: int
     config_refused: str | None = None
+    waits_for: str | None = None
 
     @property
     def is_running(self) -> bool:
@@ -49,6 +50,7 @@ def find_owner_process(home: Path, *, refused: str | None = None) -> OwnerProces
         home=str(home),
         queued=len(waiting_commands(home)),
         config_refused=refused,
+        waits_for=holder.waits_for if holder else None,
     )
 
 

@@ -251,7 +251,7 @@ def test_an_edited_log_is_found_and_its_row_named(ctl, home, finished):
 
 def test_a_log_that_lost_its_tail_is_not_written_to(ctl, home, finished):
     with LogReader.open(home) as reader:
-        head = reader.head().seq
+        head = reader.head.seq
     change(home, f"DELETE FROM event WHERE seq > {head - 3}")
     called = ctl("run", *FAKE)
     assert called.status == exits.LOG
@@ -263,7 +263,7 @@ def test_a_log_that_lost_its_tail_is_not_written_to(ctl, home, finished):
 @pytest.mark.parametrize("arguments", [("resume", "--last"), ("status",)])
 def test_a_run_that_lost_its_end_is_not_waited_for(ctl, home, finished, arguments):
     with LogReader.open(home) as reader:
-        head = reader.head().seq
+        head = reader.head.seq
     change(home, f"DELETE FROM event WHERE seq > {head - 3}")
     assert_one_line(ctl(*arguments), exits.LOG, f"ends at event {head - 3}", f"event {head} was acknowledged")
 
@@ -274,7 +274,7 @@ def test_a_run_that_lost_its_end_is_not_waited_for(ctl, home, finished, argument
 )
 def test_a_log_that_is_gone_is_not_one_that_never_was(ctl, home, finished, arguments, lose):
     with LogReader.open(home) as reader:
-        head = reader.head().seq
+        head = reader.head.seq
     lose(HomeLayout(home).database)
     assert_one_line(ctl(*arguments), exits.LOG, "ends at event 0", f"event {head} was acknowledged")
 

@@ -294,7 +294,7 @@ def test_a_moment_is_found_by_bisection(home, finished):
 
 def test_tail_shows_the_end_and_each_line_leads_on(ctl, home, finished):
     with LogReader.open(home) as reader:
-        head = reader.head().seq
+        head = reader.head.seq
     assert [line["seq"] for line in ctl("tail", "--json").lines] == list(range(head - 19, head + 1))
     assert [line["seq"] for line in ctl("tail", "--json", "-n", 3).lines] == [head - 2, head - 1, head]
     assert [line["seq"] for line in ctl("tail", "--json", "--after", head - 5).lines] == list(
@@ -352,7 +352,7 @@ def test_a_place_to_go_on_from_that_is_none(ctl, finished, place, status, said):
 def test_tail_takes_numbers_of_any_size(ctl, home, finished):
     huge = 10**30
     with LogReader.open(home) as reader:
-        events = reader.head().seq
+        events = reader.head.seq
     assert len(ctl("tail", "-n", huge).out.splitlines()) == events
     assert len(ctl("tail", "--after", 0, "-n", huge).out.splitlines()) == events
     assert (ctl("tail", "--after", huge).out, ctl("tail", "--after", huge).status) == ("", exits.OK)

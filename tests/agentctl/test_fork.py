@@ -241,7 +241,7 @@ def test_the_number_of_an_event_is_digits(ctl, finished, number):
 
 def test_rescore_ranks_by_another_number_of_the_same_verdicts(ctl, home, finished):
     with LogReader.open(home) as reader:
-        before = reader.head()
+        before = reader.head
         correct = [row for row in reader.candidate_rows(finished) if row["duplicate_of"] is None]
     found = ctl("rescore", finished, "--objective", "percent_of_peak", "--json").json
     assert [row["candidate"] for row in found["kernels"]] == [row["candidate"] for row in correct]
@@ -252,7 +252,7 @@ def test_rescore_ranks_by_another_number_of_the_same_verdicts(ctl, home, finishe
     assert "latencies predicted" in text
     assert len(text.splitlines()) == 2
     with LogReader.open(home) as reader:
-        assert reader.head() == before
+        assert reader.head == before
 
 
 def kernel(

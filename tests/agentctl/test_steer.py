@@ -63,7 +63,7 @@ def test_of_a_candidate_that_is_not_there_nothing_is_known(home):
     run = proposed(home, FASTER)
     assert wait_for_proposal_result(home, run, "r9.b0.p0.k0.f0", 0) == ProposalResult(None, None)
     with LogReader.open(home) as reader:
-        assert find_proposal_result(reader, run, PLACE, reader.head().seq) == ProposalResult(None, None)
+        assert find_proposal_result(reader, run, PLACE, reader.head.seq) == ProposalResult(None, None)
     assert not ProposalResult(None, None).is_correct
 
 

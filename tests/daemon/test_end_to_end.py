@@ -350,6 +350,68 @@ def test_the_daemon_waits_for_a_foreground_owner_and_says_so(home):
         line_with(daemon.stderr, "started")
 
 
+LOCK = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA busy_timeout=60000")
+connection.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def locked(home: Path):
+    """Let a client of SQLite hold the log's write lock until the block ends; it takes it when it can."""
+    started = subprocess.Popen(
+        [sys.executable, "-c", LOCK, str(home / "events.db")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with started as client:
+        try:
+            assert client.stdout.readline() == "locked\n"
+            yield client
+        finally:
+            client.communicate()
+
+
+def test_a_run_whose_log_is_locked_waits_says_so_and_goes_on(home, twin):
+    with process(home, "agentctl", *RUN) as running:
+        until(lambda: events(home, types=["EvaluationCompleted"]))
+        with locked(home) as client:
+            said = until(lambda: status(home)["daemon"]["waits_for"])
+            assert said.startswith(f"process {client.pid} (")
+            shown = call(home, "status").stdout
+            assert said.split(" holds")[0] in " ".join(shown.split())
+            time.sleep(7)  # SQLite itself gave up after five seconds
+            assert running.poll() is None
+        output, told = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, told
+    assert "appends wait" in told
+    assert "the log is free again" in told
+    assert same(json.loads(output)) == same(twin)
+    assert status(home)["daemon"]["waits_for"] is None
+    assert verify_log(home).is_ok
+
+
+def test_a_daemon_that_finds_its_log_locked_waits_and_a_stop_is_heeded(home):
+    EventLog.open(home).close()
+    with locked(home), process(home, "agentd") as daemon:
+        line = line_with(daemon.stderr, "waiting_for_home")
+        assert "another process holds a lock on the log" in json.loads(line)["error"]
+        daemon.terminate()
+        assert daemon.wait(PATIENCE) == 0
+    with process(home, "agentd") as daemon:
+        line_with(daemon.stderr, "started")
+        with locked(home), process(home, "agentctl", *RUN):  # which asks the daemon, that cannot store it
+            until(lambda: status(home)["daemon"]["waits_for"])
+            daemon.terminate()
+            assert daemon.wait(PATIENCE) == 0
+    assert verify_log(home).is_ok
+
+
 # --- tail ------------------------------------------------------------------------------------------
 
 

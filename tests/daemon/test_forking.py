@@ -75,7 +75,7 @@ async def test_a_fork_continues_its_parent_and_leaves_it_alone(event_log, comman
     before = event_log.run_seq(parent)
     answer = await send_command(event_log, commands, Fork(run=parent, seq=20))
     child = run_id("it", "silu")
-    opened = len(event_log.run_state_at(parent, 20).open)
+    opened = len(event_log.run_state(parent, 20).open)
     assert answer.result == {
         "run": child,
         "parent": parent,

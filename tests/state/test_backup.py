@@ -180,9 +180,9 @@ def test_a_reader_that_follows_sees_the_restored_log(
 ) -> None:
     backup_log(home, tmp_path / "b.db")
     with LogReader.open(home) as reader:
-        assert reader.head().seq == len(stored)
+        assert reader.head.seq == len(stored)
         restore_log(home, tmp_path / "b.db")
-        assert reader.head().seq == len(stored) + 1
+        assert reader.head.seq == len(stored) + 1
 
 
 @pytest.mark.parametrize("then", ["nothing", "migrate", "compact", "backup", "restore"])

@@ -109,7 +109,7 @@ POINTS = (
     "head.before_write:1",
     "head.before_write:2",
     "head.before_rename:1",
-    "head.before_rename:2",
+    "head.before_sync:1",
     "head.after_write:1",
     "head.after_write:2",
     "snapshot.before_commit:1",

@@ -197,7 +197,7 @@ def test_the_writer_outlives_a_failing_snapshot_and_head(log: EventLog, monkeypa
         raise OSError("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr("state.writer.write_head", fail)
+        patch.setattr("state.head.HeadFile.record", fail)
         patch.setattr("state.writer.HEAD_EVERY_S", 0.0)
         patch.setattr("state.snapshots.save_snapshot", fail)
         append_run(log, "r", rounds=1)

@@ -137,7 +137,7 @@ def test_a_plan_that_failed_is_kept_with_its_error(log: EventLog) -> None:
     key = "r1.b0.p0.k0.f0.planner"
     log.append_now([NewEvent("r", PlanStarted(key=key, request=digest_of(b"q")))])
     log.append_now([NewEvent("r", PlanFailed(key=key, error=ErrorInfo(code="refused", message="no")))])
-    found = log._reader._query_rows("SELECT error_code, technique FROM plans WHERE run = ?", "r")
+    found = log._query_rows("SELECT error_code, technique FROM plans WHERE run = ?", "r")
     assert found == [{"error_code": "refused", "technique": None}]
 
 

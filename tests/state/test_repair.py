@@ -207,7 +207,7 @@ def test_an_old_log_is_read_as_it_is_and_migrated_by_its_owner(home: Path, monke
     assert verify_log(home).is_ok
     with LogReader.open(home) as reader:
         reader.check_end()
-        assert reader.head().hash == stored[-1].hash
+        assert reader.head.hash == stored[-1].hash
     assert migrate_log(home) == (1, schema.SCHEMA_VERSION)
     assert migrate_log(home) == (schema.SCHEMA_VERSION, schema.SCHEMA_VERSION)
     assert verify_log(home).is_ok

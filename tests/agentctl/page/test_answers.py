@@ -89,7 +89,7 @@ def test_a_comparison_leads_from_one_source_to_the_other(served):
 def test_events_are_found_by_run_family_text_and_place(served, reader):
     newest = served.get("/api/events").json
     assert len(newest["lines"]) == PAGE
-    assert newest["lines"][0]["seq"] == reader.head().seq
+    assert newest["lines"][0]["seq"] == reader.head.seq
     older = served.get(f"/api/events?before={newest['before']}").json
     assert older["lines"][0]["seq"] == newest["lines"][-1]["seq"] - 1
     kept = served.get(f"/api/events?run={RUN}&types=KernelKept,round").json["lines"]

@@ -328,7 +328,7 @@ async def test_a_question_that_waited_at_a_broken_endpoint_ends_with_a_reason_of
 def never_over(event_log: EventLog, run: str, cap_usd: float) -> None:
     last = event_log.run_seq(run)
     for seq in range(1, last + 1):
-        state = event_log.run_state_at(run, seq)
+        state = event_log.run_state(run, seq)
         assert state.spent_usd + state.reserved_usd <= cap_usd
 
 

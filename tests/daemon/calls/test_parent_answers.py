@@ -52,7 +52,7 @@ async def finish_run(event_log: EventLog, run: str, provider: FakeProvider) -> N
 async def test_what_the_parent_was_answered_after_the_cut_is_not_bought_again(event_log):
     parent = await fake_models.finish_run(event_log, FakeProvider())
     cut = place(event_log, parent, CallStarted, 0)
-    open_ = set(event_log.run_state_at(parent, cut).open)
+    open_ = set(event_log.run_state(parent, cut).open)
     fork = await fork_run(event_log, parent, cut)
     provider = FakeProvider()
     await finish_run(event_log, fork, provider)
@@ -80,7 +80,7 @@ async def test_what_is_reused_costs_nothing_and_is_no_call(event_log, home):
     provider = FakeProvider()
     await finish_run(event_log, fork, provider)
     bought = [one for one in own(event_log, fork, CallCompleted) if one.reused_from is None]
-    before, after = event_log.run_state_at(parent, cut), event_log.run_state(fork)
+    before, after = event_log.run_state(parent, cut), event_log.run_state(fork)
     assert after.spent_calls - before.spent_calls == len(bought) == len(provider.asked)
     assert after.spent_usd == pytest.approx(before.spent_usd + sum(one.cost_usd for one in bought))
     assert after.reserved_amount.calls == 0
@@ -120,7 +120,7 @@ async def test_other_words_are_another_question(event_log):
 async def test_what_the_parent_asked_only_later_is_none_of_the_fork_s(event_log):
     parent = await fake_models.finish_run(event_log, FakeProvider())
     cut = place(event_log, parent, PlanStarted, 0) - 1
-    assert event_log.run_state_at(parent, cut).open == {}
+    assert event_log.run_state(parent, cut).open == {}
     fork = await fork_run(event_log, parent, cut)
     first = own(event_log, parent, CallStarted)[0]
     assert find_parent_answer(event_log, fork, first.key, first.call, first.request) is None

@@ -12,12 +12,11 @@ import random
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 from state import writer
 from state.appender import Appender
 from state.errors import LogClosed
-from state.progress_counter import ProgressCounter
+from state.home import HomeLayout
 
 DISK_ERRORS = (
     ("log.before_commit", sqlite3.SQLITE_FULL, "no space, once"),
@@ -134,20 +133,18 @@ class SteppedWriter(writer.LogWriter):
     """The log's writer as a part of the event loop: when it takes its turns is drawn."""
 
     def __init__(
-        self, appender: Appender, head_path: Path, fates: Fates, looked: Callable[[Appender], None]
+        self, appender: Appender, layout: HomeLayout, fates: Fates, looked: Callable[[Appender], None]
     ) -> None:
         """`looked` is called after each turn that stored something."""
-        self._appender = appender
-        self._head_path = head_path
-        self.turns = ProgressCounter()
+        super().__init__(appender, layout)
         self._fates = fates
         self._looked = looked
         self._pending: list[writer.AppendRequest] = []
         self._timer: asyncio.TimerHandle | None = None
         self._house: asyncio.TimerHandle | None = None
-        self._stopped = False
-        self._anchored = -1
-        self._anchored_at = writer.time.monotonic()
+
+    def start(self) -> None:
+        """Start no thread."""
 
     @property
     def queue_size(self) -> int:

@@ -134,7 +134,9 @@ class Machine:
 
         really, settled = writer._answer_callers, log.EventLog._settle_log
         stand_ins: Mapping[str, object] = {
-            "state.log.LogWriter": lambda appender, head: SteppedWriter(appender, head, fates, stored),
+            "state.log.LogWriter": lambda appender, layout, **_: SteppedWriter(
+                appender, layout, fates, stored
+            ),
             "state.writer._answer_callers": answer,
             "state.log.EventLog._settle_log": settle,
             "state.crash._trigger": fates,

@@ -152,7 +152,8 @@ class Simulation:
         stop = StopSignal()
         with EventLog.open(self._machine.home) as event_log:
             self._watch.check_reopened_log(event_log._appender)
-            self._watch.check_derived_states(event_log._reader)
+            with LogReader.open(self._machine.home) as reader:
+                self._watch.check_derived_states(reader)
             self._deal(loop, stop)
             doing = asyncio.create_task(self._do_all(event_log, stop))
             try:
