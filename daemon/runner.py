@@ -28,6 +28,7 @@ from daemon.calls.device_time import DeviceLease, lease_device
 from daemon.calls.errors import EffectDeferred
 from daemon.calls.llm_roles import RoleFactory
 from daemon.host_watch import pause_without_host
+from daemon.optimistic_append import append_if_current
 from daemon.outcomes import (
     EffectOutcome,
     EvaluationEnd,
@@ -52,6 +53,7 @@ from state.events import (
     PlanProposed,
     PredictionBatch,
     ReflectionRecorded,
+    RunPaused,
 )
 from state.log import EventLog
 from state.model import (
@@ -240,13 +242,27 @@ class EffectRunner:
         """Record a verdict. Equal kernels are judged once, even if they are requested at the same time.
 
         Raises:
-            EffectDeferred: no host is left to judge the kernel; the run is paused until a host answers.
+            EffectDeferred: no host is left to judge the kernel, and the run is paused until a host answers;
+                or the run cannot go on without this verdict, and is paused until a person resumes it.
         """
         try:
             await self._evaluate_or_reuse(run, key, request)
         except NoHostError as error:
             await pause_without_host(self._log, run, error)
             raise EffectDeferred from error
+        except _VerdictNeeded as error:
+            await self._pause_for_verdict(run, error)
+            raise EffectDeferred from error
+
+    async def _pause_for_verdict(self, run: str, needed: _VerdictNeeded) -> None:
+        """Pause a run that has no other kernel to go on with, instead of ending it."""
+        reason = f"{needed}; resume the run to have the kernel judged again"
+        await append_if_current(
+            self._log,
+            [run],  # keep an approval that the run already waits for
+            lambda state: RunPaused(reason=reason, needs_approval=state.needs_approval),
+        )
+        log.warning("run_paused", run=run, reason=reason)
 
     async def _evaluate_or_reuse(self, run: str, key: EffectKey, request: EvaluationRequest) -> None:
         with self._workers.hold_evaluator(self._log.run_state(run).config) as evaluator:
@@ -260,7 +276,8 @@ class EffectRunner:
                     return
                 try:
                     async with self._lease_device(run, key, evaluator) as use:
-                        end = await use.run_within(self._judge_kernel(key, evaluator, request))
+                        judging = self._judge_kernel(key, evaluator, request, needed=self._is_needed(run))
+                        end = await use.run_within(judging)
                         outcome = evaluation_outcome(key, cache_key, end)
                         await self._record_outcome(run, outcome, beside=use.settlement_events(end))
                 except RoleError as error:  # no device time is left
@@ -306,15 +323,27 @@ class EffectRunner:
         )
         return EffectOutcome((*profile_events(key, evaluation, self._log.get_blob), completed))
 
+    def _is_needed(self, run: str) -> bool:
+        """Return whether the run has no kernel yet that it can go on with."""
+        state = self._log.run_state(run)
+        return state.initial is None or bool(state.rejudge)
+
     async def _judge_kernel(
-        self, key: EffectKey, evaluator: Evaluator, request: EvaluationRequest
+        self, key: EffectKey, evaluator: Evaluator, request: EvaluationRequest, *, needed: bool
     ) -> EvaluationEnd:
-        """Evaluate, with as many tries as the retry policy allows."""
+        """Evaluate, with as many tries as the retry policy allows.
+
+        Raises:
+            _VerdictNeeded: `needed`, and all tries failed in a way that may pass.
+        """
 
         async def ask() -> EvaluationAnswer:
             return _at_requested_level(await evaluator.evaluate(request, self._log), request)
 
-        return await self._with_retries(key, ask)
+        end = await self._with_retries(key, ask)
+        if needed and isinstance(end, InfrastructureFailure) and end.retryable:
+            raise _VerdictNeeded(key, end)
+        return end
 
     async def _with_retries(
         self, key: EffectKey, ask: Callable[[], Awaitable[T]]
@@ -347,6 +376,11 @@ class EffectRunner:
         except Exception as error:
             log.exception("evaluator_failed", key=str(key))
             return InfrastructureFailure(internal_error(error), retryable=False)
+
+
+class _VerdictNeeded(Exception):  # noqa: N818 - named for what the run lacks
+    def __init__(self, key: EffectKey, end: InfrastructureFailure) -> None:
+        super().__init__(f"{key} was not judged in {end.tries} tries: {end.error.code}: {end.error.message}")
 
 
 def _prediction_request(

@@ -38,6 +38,8 @@ class AnthropicProvider(HttpProvider):
         "max_tokens": FailureKind.TRUNCATED,
         "model_context_window_exceeded": FailureKind.TOO_LARGE,
         "refusal": FailureKind.REFUSED,
+        "tool_use": FailureKind.INVALID,
+        "pause_turn": FailureKind.INVALID,
     }
     optional: ClassVar[Mapping[str, OptionalField]] = {"output_config": OptionalField("effort")}
 

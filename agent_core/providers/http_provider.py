@@ -14,6 +14,7 @@ import asyncio
 import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 64 << 20
 """An answer with more bytes is cut off. The longest real answers have a third of that."""
+
+TAIL_SECONDS = 2.0
+"""How long to wait for the end of a stream (seconds) once the answer is whole."""
+
+_CUT_SHORT = re.compile(r"length|max|limit")
+"""What an unknown stop reason says if the answer was cut off."""
 
 _GATEWAY_STATUSES = frozenset({502, 504})
 """Statuses of a gateway, behind which the endpoint may have answered anyway."""
@@ -48,7 +55,11 @@ class AnswerTooLong(Exception):  # noqa: N818 - the names of this tree say what 
 
 @dataclass(slots=True)
 class PartialAnswer:
-    """What has arrived of an answer so far; `refusal` is the text with which the model refused to answer."""
+    """What has arrived of an answer so far; `refusal` is the text with which the model refused to answer.
+
+    It is whole once it has said why it stopped, and its counts then or later: what follows changes nothing,
+    and neither does a stream that breaks off or stays open.
+    """
 
     text: list[str] = field(default_factory=list)
     model: str | None = None
@@ -56,6 +67,7 @@ class PartialAnswer:
     tokens: Tokens | None = None
     refusal: str | None = None
     events: int = 0
+    is_whole: bool = False
 
 
 class OptionalField(NamedTuple):
@@ -77,7 +89,11 @@ class HttpProvider(ABC):
     """A provider over HTTP, for one event loop and any number of concurrent requests."""
 
     ends: ClassVar[Mapping[str, FailureKind | None]]
-    """By stop reason: None for an answer that is complete, else the kind of failure."""
+    """By stop reason: None for an answer that is complete, else the kind of failure. Case does not matter.
+
+    Servers invent reasons of their own. An answer that stopped for one that is not listed is complete if it
+    has text, unless the reason speaks of a limit.
+    """
     optional: ClassVar[Mapping[str, OptionalField]]
     """Fields of a body that some servers reject."""
 
@@ -119,6 +135,7 @@ class HttpProvider(ABC):
         """
         require_allowed(self._address)
         answer, seen = PartialAnswer(), _ResponseHeaders(observe)
+        fault: CallFault | None = None
         try:
             async with asyncio.timeout(deadline_seconds):
                 await self._stream_answer(request, answer, seen)
@@ -126,13 +143,13 @@ class HttpProvider(ABC):
             fault = CallFault(FailureKind.TRANSPORT, f"no whole answer in {deadline_seconds:g} s", began=True)
         except Exception as error:  # noqa: BLE001 - the edge: whatever an SDK raises is a failure of the call
             fault = self._exception_fault(error, answer, seen)
-        else:
-            if answer.tokens is None:
-                self.note_uncounted(request.model)
-            if (unfit := self._answer_fault(answer)) is None:
-                return self._make_completion(request, answer, seen)
-            fault = unfit
-        raise CallError(self._make_failure(fault, request, answer, seen)) from None
+        if answer.tokens is None and (fault is None or answer.stop_reason is not None):
+            self.note_uncounted(request.model)
+        if fault is None or answer.is_whole:
+            fault = self._answer_fault(answer)
+        if fault is not None:
+            raise CallError(self._make_failure(fault, request, answer, seen)) from None
+        return self._make_completion(request, answer, seen)
 
     async def _stream_answer(
         self, request: CompletionRequest, answer: PartialAnswer, seen: _ResponseHeaders
@@ -159,11 +176,21 @@ class HttpProvider(ABC):
             else:
                 break
         seen.read_response(stream.response)
-        async with stream:
-            async for event in stream:
-                answer.events += 1
-                if isinstance(event, Mapping):
-                    self.take_event(answer, event)
+        clock = asyncio.get_running_loop()
+        with suppress(TimeoutError):  # only of a whole answer; the deadline's is raised outside
+            async with asyncio.timeout(None) as tail, stream:
+                async for event in stream:
+                    self._count_event(answer, event)
+                    if answer.is_whole and tail.when() is None:
+                        tail.reschedule(clock.time() + TAIL_SECONDS)
+
+    def _count_event(self, answer: PartialAnswer, event: object) -> None:
+        answer.events += 1
+        if isinstance(event, Mapping):
+            before = answer.tokens
+            self.take_event(answer, event)
+            counted = answer.tokens is not None and answer.tokens is not before
+            answer.is_whole = answer.is_whole or (answer.stop_reason is not None and counted)
 
     def _refused_field(self, error: Exception, body: Mapping[str, Any]) -> str | None:
         """Return the optional field because of which the server refused the body, or None."""
@@ -183,7 +210,7 @@ class HttpProvider(ABC):
             return CallFault(FailureKind.SERVER, "what came is no stream of events", began=True)
         if reason is None:
             return CallFault(FailureKind.TRANSPORT, "cut off: it ended without a stop reason", began=True)
-        kind = self.ends.get(reason, FailureKind.INVALID)
+        kind = self._classify_stop(reason, answer)
         if answer.refusal is not None or kind is FailureKind.REFUSED:
             return CallFault(
                 FailureKind.REFUSED, f"the model refused: {answer.refusal or reason}", began=True
@@ -193,6 +220,15 @@ class HttpProvider(ABC):
         if answer.tokens is None:
             return CallFault(FailureKind.TRANSPORT, "cut off: no count of tokens came", began=True)
         return None
+
+    def _classify_stop(self, reason: str, answer: PartialAnswer) -> FailureKind | None:
+        """Return the kind of failure that a stop reason stands for; None for a complete answer."""
+        known = reason.lower()
+        if known in self.ends:
+            return self.ends[known]
+        if _CUT_SHORT.search(known):
+            return FailureKind.TRUNCATED
+        return None if any(text.strip() for text in answer.text) else FailureKind.INVALID
 
     def _exception_fault(self, error: Exception, answer: PartialAnswer, seen: _ResponseHeaders) -> CallFault:
         """Return the fault that an exception of an SDK or of its HTTP library stands for."""
@@ -241,13 +277,13 @@ class HttpProvider(ABC):
     def _make_completion(
         self, request: CompletionRequest, answer: PartialAnswer, seen: _ResponseHeaders
     ) -> Completion:
-        assert answer.stop_reason is not None  # a key of `ends`, so it is not free text of the server
+        assert answer.stop_reason is not None
         assert answer.tokens is not None
         model = answer.model or request.model
         return Completion(
             text=_repair_surrogates("".join(answer.text)),
             model=model if model == request.model else self._loggable_text(model, request),
-            stop_reason=answer.stop_reason,
+            stop_reason=self._loggable_text(answer.stop_reason, request),
             tokens=answer.tokens,
             request_id=self._loggable_request_id(request, seen),
         )

@@ -17,7 +17,13 @@ from urllib.parse import urlsplit
 import httpx2
 
 from agent_core.providers.completion import CompletionRequest, PromptPart, Tokens
-from agent_core.providers.event_fields import get_count, get_first_table, get_table, get_text
+from agent_core.providers.event_fields import (
+    get_count,
+    get_first_table,
+    get_table,
+    get_text,
+    get_text_or_parts,
+)
 from agent_core.providers.failures import FailureKind
 from agent_core.providers.http_provider import HttpProvider, OptionalField, PartialAnswer
 
@@ -40,6 +46,9 @@ class OpenAIProvider(HttpProvider):
         "stop": None,
         "length": FailureKind.TRUNCATED,
         "content_filter": FailureKind.REFUSED,
+        "safety": FailureKind.REFUSED,
+        "tool_calls": FailureKind.INVALID,
+        "function_call": FailureKind.INVALID,
         "abort": FailureKind.SERVER,
         "error": FailureKind.SERVER,
     }
@@ -102,7 +111,7 @@ class OpenAIProvider(HttpProvider):
         choice = get_first_table(event, "choices")
         delta = get_table(choice, "delta") or get_table(choice, "message")
         answer.model = get_text(event, "model") or answer.model
-        answer.text.append(get_text(delta, "content") or "")
+        answer.text.append(get_text_or_parts(delta, "content"))
         if refusal := get_text(delta, "refusal"):
             answer.refusal = (answer.refusal or "") + refusal
         answer.stop_reason = get_text(choice, "finish_reason") or answer.stop_reason

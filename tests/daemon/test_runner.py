@@ -20,6 +20,7 @@ from agent_core.effects import (
 )
 from agent_core.roles import KernelAnswer, PlanAnswer, RoleError
 from agent_core.roles.scripted import ScriptedProposer
+from daemon.calls.errors import EffectDeferred
 from daemon.command_models import run_id
 from daemon.commands import CommandHandler
 from daemon.runner import EffectRunner, EvaluationRetryPolicy
@@ -37,16 +38,21 @@ from state.events import (
     PredictionBatch,
     ReflectionRecorded,
     RoundDeadlinePassed,
+    RunResumed,
 )
 from state.log import EventLog
 from state.model import (
     EffectKey,
     ErrorInfo,
+    EvaluationRequest,
     ExperienceKind,
+    PauseCause,
     Plan,
     Prediction,
     PredictionGrade,
     Role,
+    RunStatus,
+    StopReason,
     Usage,
     digest_of,
 )
@@ -409,12 +415,44 @@ async def test_infrastructure_that_fails_is_tried_again(event_log, failures):
     ],
 )
 async def test_infrastructure_that_keeps_failing_is_an_outcome(event_log, failures, code, tries):
-    run = await start(event_log)
-    (initial,) = await next_effects(event_log, run)
+    run, later = await later_evaluation(event_log)
     runner = EffectRunner(event_log, fakes.fake_workers(Judge(*failures)), retry=NO_PAUSE)
-    failed = await perform(event_log, run, initial, runner)
+    failed = await perform(event_log, run, later, runner)
     assert isinstance(failed, EvaluationFailed)
     assert (failed.error.code, failed.tries) == (code, tries)
+
+
+async def later_evaluation(event_log: EventLog) -> tuple[str, Effect]:
+    """Return a run whose first kernel was judged, and the evaluation of another one."""
+    run, _ = await in_first_round(event_log)
+    (first,) = event_log.read(stream=run, types=["EvaluationStarted"])
+    request = EvaluationRequest.model_validate_json(event_log.get_blob(first.event.request))
+    source = f"{fakes.KERNEL}# another\nOTHER = 7\n".encode()
+    key = EffectKey(1, 0, 0, 0, 0, Role.EVALUATOR)
+    later = request.model_copy(update={"candidate": "r1.b0.p0.k0.f0", "source": digest_of(source)})
+    return run, Effect(key, later, (source,))
+
+
+async def test_a_first_evaluation_that_keeps_failing_pauses_the_run_and_is_repeated(event_log):
+    judge = Judge(*[InfrastructureError("worker_died", "the worker died while judging")] * 3)
+    run = await start(event_log)
+    (initial,) = await next_effects(event_log, run)
+    runner = EffectRunner(event_log, fakes.fake_workers(judge), retry=NO_PAUSE)
+    with pytest.raises(EffectDeferred):
+        await perform(event_log, run, initial, runner)
+    state = event_log.run_state(run)
+    assert (state.status, state.pause_cause) == (RunStatus.PAUSED, PauseCause.PERSON)
+    assert "not judged in 3 tries: worker_died: the worker died while judging" in state.status_reason
+    await event_log.append([NewEvent(run, RunResumed(reason="the machine is well again"))])
+    await fakes.host_until_ended(event_log, run, workers=fakes.fake_workers(judge))
+    assert event_log.run_state(run).stop is StopReason.ROUNDS
+
+
+async def test_a_first_evaluation_that_cannot_succeed_ends_the_run(event_log):
+    refused = InfrastructureError("weak_jail", "no", retryable=False)
+    run = await start(event_log)
+    await fakes.host_until_ended(event_log, run, workers=fakes.fake_workers(Judge(refused)))
+    assert event_log.run_state(run).stop is StopReason.INFRASTRUCTURE
 
 
 async def test_an_evaluation_past_its_deadline_is_tried_again(event_log):
@@ -422,11 +460,10 @@ async def test_an_evaluation_past_its_deadline_is_tried_again(event_log):
         async def evaluate(self, request, blobs, /):
             await asyncio.Event().wait()
 
-    run = await start(event_log)
-    (initial,) = await next_effects(event_log, run)
+    run, later = await later_evaluation(event_log)
     retry = EvaluationRetryPolicy(tries=2, first_pause=0.0, deadline_seconds=0.01)
     failed = await perform(
-        event_log, run, initial, EffectRunner(event_log, fakes.fake_workers(Slow()), retry=retry)
+        event_log, run, later, EffectRunner(event_log, fakes.fake_workers(Slow()), retry=retry)
     )
     assert (failed.error.code, failed.tries) == ("evaluation_deadline", 2)
 

@@ -21,7 +21,7 @@ from agent_core.providers.completion import CompletionRequest
 from state.model import digest_of
 
 Vendor = Literal["anthropic", "openai"]
-Ending = Literal["whole", "cut", "eof", "no_usage", "no_stop", "error", "garbage"]
+Ending = Literal["whole", "cut", "eof", "no_usage", "no_stop", "error", "garbage", "open", "reset"]
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,10 @@ class Reply:
 
     `ending`: "cut" drops the connection in the middle (reset), "eof" ends the body there without a word,
     "no_usage" leaves the counts out, "no_stop" the stop reason, "error" sends an error (of type `error`) for
-    an event, "garbage" bytes that are no event. `stop` is the vendor's word; None is that of a whole answer.
-    `pause_seconds` is before every event. `cached` and `written` are of the `input` tokens.
+    an event, "garbage" bytes that are no event. "open" leaves out the last event, which says that nothing
+    follows, and keeps the connection open; "reset" drops it there. `stop` is the vendor's word; None is that
+    of a whole answer. `pause_seconds` is before every event. `cached` and `written` are of the `input`
+    tokens. Without `counted`, a stream of OpenAI's form has no counts; with `parts`, its content is a list.
     """
 
     text: str = "ok"
@@ -84,6 +86,8 @@ class Reply:
     pause_seconds: float = 0.0
     headers: Mapping[str, str] = field(default_factory=dict)
     model: str | None = None
+    parts: bool = False
+    counted: bool = True
 
 
 @dataclass(frozen=True)
@@ -265,7 +269,9 @@ async def _stream(writer: asyncio.StreamWriter, asked: Asked, said: Reply) -> bo
     async for event in _pause_between(_events(asked, said), said.pause_seconds):
         writer.write(b"%x\r\n%s\r\n" % (len(event), event))
         await writer.drain()
-    if said.ending == "cut":
+    if said.ending == "open":
+        await asyncio.Event().wait()
+    if said.ending in {"cut", "reset"}:
         writer.transport.abort()
         return False
     writer.write(b"0\r\n\r\n")
@@ -275,7 +281,7 @@ async def _stream(writer: asyncio.StreamWriter, asked: Asked, said: Reply) -> bo
 
 async def _send_whole_answer(writer: asyncio.StreamWriter, asked: Asked, said: Reply) -> bool:
     """Send an answer in one piece, as whoever does not stream is answered; it ends as it should."""
-    message = {"role": "assistant", "content": said.text, "refusal": said.refusal}
+    message = {"role": "assistant", "content": _content(said, said.text), "refusal": said.refusal}
     whole = {
         "id": f"chatcmpl-{asked.number}",
         "model": said.model or asked.model,
@@ -313,7 +319,7 @@ def _events(asked: Asked, said: Reply) -> Iterator[bytes]:
         error = {"type": said.error, "message": "as the script says", "code": said.error}
         yield _event({"type": "error", "error": error}, named=asked.vendor == "anthropic")
         return
-    yield from after
+    yield from after[:-1] if said.ending in {"open", "reset"} else after  # [DONE] or message_stop
 
 
 def _anthropic(asked: Asked, said: Reply) -> tuple[list[bytes], list[bytes]]:
@@ -355,15 +361,28 @@ def _openai(asked: Asked, said: Reply) -> tuple[list[bytes], list[bytes]]:
         }
 
     half = len(said.text) // 2
-    before = [chunk({"role": "assistant", "content": ""}), chunk({"content": said.text[:half]})]
-    after = [chunk({"content": said.text[half:]})]
+    before = [
+        chunk({"role": "assistant", "content": ""}),
+        chunk({"content": _content(said, said.text[:half])}),
+    ]
+    after = [chunk({"content": _content(said, said.text[half:])})]
     if said.refusal is not None:
         after.append(chunk({"refusal": said.refusal}))
     after.append(chunk({}, None if said.ending == "no_stop" else said.stop or "stop"))
-    if said.ending != "no_usage" and asked.body.get("stream_options", {}).get("include_usage"):
+    if (
+        said.ending != "no_usage"
+        and said.counted
+        and asked.body.get("stream_options", {}).get("include_usage")
+    ):
         after.append(chunk({}, choices=[], usage=_usage(asked, said)))
     events = [_event(e, named=False) for e in after]
     return [_event(e, named=False) for e in before], [*events, b"data: [DONE]\n\n"]
+
+
+def _content(said: Reply, text: str) -> str | list[dict[str, Any]]:
+    """Return the content of a message of OpenAI's form; servers of models that think send lists of parts."""
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+    return [thought, {"type": "text", "text": text}] if said.parts else text
 
 
 def _usage(asked: Asked, said: Reply) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_core.providers import registry
+from agent_core.providers import http_provider, registry
 from agent_core.providers.addresses import LOOPBACK_ONLY, RealRequestForbidden, is_loopback
 from agent_core.providers.completion import CompletionRequest, PromptPart, Tokens
 from agent_core.providers.failures import CallError, FailureKind
@@ -68,6 +68,51 @@ async def test_an_answer_may_also_stop_at_a_word(name):
     stop = "stop_sequence" if name == "anthropic" else "stop"
     answer = await ask_for_answer(name, lambda _: Reply(stop=stop))
     assert answer.stop_reason == stop
+
+
+@pytest.mark.parametrize("name", ENDPOINTS)
+@pytest.mark.parametrize("ending", ["open", "reset"])
+async def test_an_answer_with_stop_reason_and_counts_is_whole_however_its_stream_ends(
+    name, ending, monkeypatch
+):
+    monkeypatch.setattr(http_provider, "TAIL_SECONDS", 0.1)
+    answer = await answered(name, lambda _: Reply(text="all of it", input=9, output=4, ending=ending))
+    assert answer.text == "all of it"
+    assert answer.tokens == Tokens(input=9, output=4)
+
+
+async def test_a_server_that_neither_counts_nor_ends_its_stream_is_asked_for_whole_answers():
+    whole = Reply(text="counted", input=50, output=3)
+    hung = Reply(ending="open", counted=False)
+    with LlmServer(lambda came: hung if came.body.get("stream") else whole) as server:
+        async with endpoint("local", server, silence_seconds=0.1) as provider:
+            with pytest.raises(CallError):
+                await provider.complete(REQUEST, deadline_seconds=60, observe=lambda _: None)
+            answer = await provider.complete(REQUEST, deadline_seconds=60, observe=lambda _: None)
+    assert answer.text == "counted"
+
+
+@pytest.mark.parametrize("name", ENDPOINTS)
+@pytest.mark.parametrize("stop", ["eos_token", "STOP", "finished"])
+async def test_an_unknown_stop_reason_with_text_ends_an_answer(name, stop):
+    answer = await answered(name, lambda _: Reply(text="def kernel(): ...", stop=stop))
+    assert (answer.text, answer.stop_reason) == ("def kernel(): ...", stop)
+
+
+@pytest.mark.parametrize("name", OPENAI)
+async def test_content_in_parts_is_read(name):
+    answer = await answered(name, lambda _: Reply(text="in two pieces", parts=True))
+    assert answer.text == "in two pieces"
+
+
+async def test_a_whole_answer_s_content_in_parts_is_read():
+    uncounted, whole = Reply(ending="no_usage"), Reply(text="in parts", parts=True)
+    with LlmServer(lambda came: uncounted if came.body.get("stream") else whole) as server:
+        async with endpoint("local", server) as provider:
+            with pytest.raises(CallError):
+                await provider.complete(REQUEST, deadline_seconds=60, observe=lambda _: None)
+            answer = await provider.complete(REQUEST, deadline_seconds=60, observe=lambda _: None)
+    assert answer.text == "in parts"
 
 
 async def test_what_anthropic_is_sent():

@@ -101,7 +101,10 @@ ROWS = {
     "filter": Row(Reply(stop="content_filter"), Kind.REFUSED, endpoints=OPENAI),
     "tool": Row(Reply(stop="tool_use"), Kind.INVALID, endpoints=ANTHROPIC),
     "tools": Row(Reply(stop="tool_calls"), Kind.INVALID, endpoints=OPENAI),
-    "unheard": Row(Reply(stop="boredom"), Kind.INVALID),
+    "unheard": Row(Reply(stop="boredom", text=" "), Kind.INVALID),
+    "unheard limit": Row(Reply(stop="MODEL_LENGTH"), Kind.TRUNCATED),
+    "shouted": Row(Reply(stop="LENGTH"), Kind.TRUNCATED, endpoints=OPENAI),
+    "unsafe": Row(Reply(stop="SAFETY"), Kind.REFUSED, endpoints=OPENAI),
     "abort": Row(Reply(stop="abort"), Kind.SERVER, endpoints=OPENAI),
 }
 CASES = [(endpoint, fault) for fault, row in ROWS.items() for endpoint in row.endpoints]

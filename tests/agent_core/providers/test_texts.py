@@ -38,7 +38,7 @@ async def test_half_a_letter_costs_no_answer(name, half):
         (Refuse(500, "api_error", f"down {FIRST}"), FailureKind.SERVER),
         (Refuse(400, "invalid_request_error", f"down {FIRST}"), FailureKind.INVALID),
         (Reply(refusal=f"down {FIRST}"), FailureKind.REFUSED),
-        (Reply(stop=f"down {FIRST}"), FailureKind.INVALID),
+        (Reply(stop=f"down {FIRST}", text=""), FailureKind.INVALID),
     ],
 )
 async def test_half_a_letter_in_a_failure_can_be_written_down(name, said, kind):
