@@ -13,7 +13,6 @@ from typing import Any
 
 from state.events import (
     BudgetShort,
-    BudgetSpent,
     BudgetWarned,
     CallCompleted,
     CallEnded,
@@ -197,8 +196,3 @@ def charge_usage(state: RunState, usage: Usage) -> RunState:
     if usage.cost_usd is None:
         return evolve(state, unknown_cost=True)
     return evolve(state, spent_usd=state.spent_usd + usage.cost_usd)
-
-
-def apply_budget_spent(state: RunState, event: BudgetSpent) -> RunState:
-    """Charge money that was spent without an outcome."""
-    return evolve(state, spent_usd=state.spent_usd + event.amount_usd)

@@ -17,7 +17,6 @@ from state import call_fold
 from state.events import (
     BeamSelected,
     BudgetShort,
-    BudgetSpent,
     BudgetWarned,
     CallCompleted,
     CallFailed,
@@ -378,7 +377,6 @@ _HANDLERS: dict[type[Event], EventHandler] = {
     KernelRefuted: _apply_kernel_refuted,
     GuardCheckpointed: _apply_checkpoint,
     MemoryCurated: _apply_memory_curated,
-    BudgetSpent: call_fold.apply_budget_spent,
     BudgetShort: call_fold.apply_budget_short,
     BudgetWarned: call_fold.apply_budget_warned,
     CallStarted: call_fold.apply_call_started,

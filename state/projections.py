@@ -19,7 +19,6 @@ from typing import Any
 from state import spend
 from state.errors import ReadModelsStale
 from state.events import (
-    BudgetSpent,
     CallCompleted,
     CallFailed,
     CallLost,
@@ -384,7 +383,6 @@ _HANDLERS: dict[type, Callable[[RecordedEvent, Any], Iterator[ReadModelChange]]]
     KernelKept: _record_kept,
     KernelRefuted: _record_refuted,
     KernelDiscarded: _record_discarded,
-    BudgetSpent: spend.lost_spend,
     CallCompleted: spend.call_spend,
     CallFailed: spend.call_spend,
     CallLost: spend.call_spend,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from state.events import BudgetSpent, CallCompleted, CallFailed, CallLost, EffectEnded
+from state.events import CallCompleted, CallFailed, CallLost, EffectEnded
 from state.model import EffectKey, Tokens
 from state.records import RecordedEvent
 
@@ -51,10 +51,3 @@ def call_spend(
         item.stream, item.run_seq, event.role, int(event.cost_usd is None), cost, tokens.input,
         tokens.output, endpoint, event.model, outcome, tokens.cached, ms,
     )  # fmt: skip
-
-
-def lost_spend(item: RecordedEvent, event: BudgetSpent) -> Iterator[ReadModelChange]:
-    """Yield money that was spent without an outcome."""
-    role = EffectKey.parse(event.key).role.value
-    cost = round(event.amount_usd * NANO)
-    yield "spent", (item.stream, item.run_seq, role, 0, cost, 0, 0, None, None, None, 0, None)

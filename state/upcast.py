@@ -1,8 +1,9 @@
 """Decodes events of any age: upcasters convert old payloads to today's shape, and types are checked.
 
-Rows are never rewritten. An upcaster is a pure, total function on the payload's JSON object, from one version
-of one type to the next; upcasters are chained before validation. A type or version that this program does not
-know was written by a newer one, and is refused rather than half understood.
+Rows are never rewritten. A version that only gained fields whose defaults describe what events did before
+needs no upcaster. Any other change has one: a pure, total function on the payload's JSON object, from one
+version of one type to the next; upcasters are chained before validation. A type or version that this program
+does not know was written by a newer one, and is refused rather than half understood.
 """
 
 from __future__ import annotations
@@ -22,41 +23,29 @@ from state.records import EventRow, parse_kind
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-def _accept_any_gain(body: dict[str, Any]) -> dict[str, Any]:
-    """Keep any predicted gain, as runs did before predictions had draws."""
-    config = body.get("config")
-    search = config.get("search", {}) if isinstance(config, dict) else None
-    if not (isinstance(config, dict) and isinstance(search, dict)):
-        return body
-    return {**body, "config": {**config, "search": {"confidence_percent": 0.0, **search}}}
+def _set_default(section: str, key: str, value: object) -> Upcaster:
+    """Return an upcaster that gives runs of before a setting the value that describes what they did."""
+
+    def upcast(body: dict[str, Any]) -> dict[str, Any]:
+        config = body.get("config")
+        found = config.get(section, {}) if isinstance(config, dict) else None
+        if not (isinstance(config, dict) and isinstance(found, dict)):
+            return body
+        return {**body, "config": {**config, section: {key: value, **found}}}
+
+    return upcast
 
 
-def _without_draws(body: dict[str, Any]) -> dict[str, Any]:
-    """Latencies without draws, and uncertainty without numbers, stay as they are."""
-    return body
-
-
-def _unchanged(body: dict[str, Any]) -> dict[str, Any]:
-    """Change nothing: the defaults of new fields describe the old behaviour."""
-    return body
-
-
-def _disable_lookahead(body: dict[str, Any]) -> dict[str, Any]:
-    """Switch the lookahead off, as in runs before it existed."""
-    config = body.get("config")
-    search = config.get("search", {}) if isinstance(config, dict) else None
-    if not (isinstance(config, dict) and isinstance(search, dict)):
-        return body
-    return {**body, "config": {**config, "search": {"lookahead_predictions": 0, **search}}}
+_accept_any_gain = _set_default("search", "confidence_percent", 0.0)
+_disable_lookahead = _set_default("search", "lookahead_predictions", 0)
 
 
 def _disable_memory_dropout(body: dict[str, Any]) -> dict[str, Any]:
-    """Show plans all that was learnt, as in runs before a part of it was drawn."""
+    """Show plans all that was learnt; only a run that asks models is configured for that."""
     config = body.get("config")
-    llm = config.get("llm", {}) if isinstance(config, dict) else None
-    if not (isinstance(config, dict) and isinstance(llm, dict)) or not llm.get("models"):
-        return body
-    return {**body, "config": {**config, "llm": {"memory_dropout_percent": 0.0, **llm}}}
+    llm = config.get("llm") if isinstance(config, dict) else None
+    has_models = isinstance(llm, dict) and bool(llm.get("models"))
+    return _set_default("llm", "memory_dropout_percent", 0.0)(body) if has_models else body
 
 
 def _paused_by_person(body: dict[str, Any]) -> dict[str, Any]:
@@ -66,55 +55,14 @@ def _paused_by_person(body: dict[str, Any]) -> dict[str, Any]:
 
 UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("RunCreated", 1): _accept_any_gain,
-    ("RunCreated", 2): _unchanged,
-    ("RunCreated", 3): _unchanged,
     ("RunCreated", 4): _disable_lookahead,
-    ("RunCreated", 5): _unchanged,
-    ("RunCreated", 6): _unchanged,
-    ("RunCreated", 7): _unchanged,
     ("RunCreated", 8): _disable_memory_dropout,
-    ("RunForked", 1): _unchanged,
-    ("RunForked", 2): _unchanged,
-    ("RunForked", 3): _unchanged,
-    ("RunForked", 4): _unchanged,
-    ("RunPaused", 1): _unchanged,
     ("RunPaused", 2): _paused_by_person,
-    ("RunPaused", 3): _unchanged,
-    ("RunResumed", 1): _unchanged,
     ("ConfigChanged", 1): _accept_any_gain,
-    ("ConfigChanged", 2): _unchanged,
-    ("ConfigChanged", 3): _unchanged,
     ("ConfigChanged", 4): _disable_lookahead,
-    ("ConfigChanged", 5): _unchanged,
-    ("ConfigChanged", 6): _unchanged,
-    ("ConfigChanged", 7): _unchanged,
     ("ConfigChanged", 8): _disable_memory_dropout,
-    ("RoundStarted", 1): _unchanged,
-    ("EvaluationCompleted", 1): _without_draws,
-    ("EvaluationCompleted", 2): _unchanged,
-    ("EvaluationCompleted", 3): _unchanged,
-    ("EvaluationFailed", 1): _unchanged,
-    ("KernelKept", 1): _without_draws,
-    ("KernelDiscarded", 1): _without_draws,
-    ("BeamSelected", 1): _without_draws,
-    ("GuardCheckpointed", 1): _without_draws,
-    ("KernelKept", 2): _unchanged,
-    ("KernelDiscarded", 2): _unchanged,
-    ("BeamSelected", 2): _unchanged,
-    ("GuardCheckpointed", 2): _unchanged,
-    ("RunCompleted", 1): _unchanged,
-    ("RoundCompleted", 1): _unchanged,
-    ("RoundCompleted", 2): _unchanged,
-    ("PlanProposed", 1): _unchanged,
-    ("CommandReceived", 1): _unchanged,
-    ("CallStarted", 1): _unchanged,
-    ("CallCompleted", 1): _unchanged,
-    ("DayReserved", 1): _unchanged,
-    ("DaySettled", 1): _unchanged,
-    ("SequenceLearnt", 1): _unchanged,
-    ("SequencesGiven", 1): _unchanged,
 }
-"""(type, version) -> the function that converts it to version + 1."""
+"""(type, version) -> the function that converts it to version + 1, where defaults do not describe it."""
 
 
 @cache
@@ -150,7 +98,7 @@ def upcast_payload(
     """Return the JSON text of `payload` (version `version` of `type_`) in today's version.
 
     Raises:
-        LogTooNew: no upcasters lead from that version to today's.
+        LogTooNew: that version is newer than today's.
         ValueError: `payload` is not a JSON object, or the version cannot exist.
     """
     current = EVENT_TYPES[type_].version
@@ -158,7 +106,8 @@ def upcast_payload(
     if not isinstance(body, dict) or version < 1:
         raise ValueError(f"version {version} of it is nothing that was ever written")
     for step in range(version, current):
-        body = upcasters[type_, step](body)
+        if (upcaster := upcasters.get((type_, step))) is not None:
+            body = upcaster(body)
     if version > current:
         raise _too_new_error(type_, version)
     return json.dumps(body)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentctl.event_lines import describe_event
-from state.events import FAMILIES
 from state.reader import LogReader
 from state.records import RecordedEvent
 
@@ -15,8 +14,6 @@ PAGE = 200
 
 MAX_SCANNED = 20_000
 """The maximum number of events that are searched for a text, per response."""
-
-_FAMILY = {name: family for family, names in FAMILIES.items() for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +86,7 @@ def event_line(item: RecordedEvent) -> EventLine:
         run_seq=item.run_seq,
         time=item.time.isoformat(timespec="milliseconds"),
         type=item.type,
-        family=_FAMILY.get(item.type, "log"),
+        family=item.event.family,
         candidate=key.rpartition(".")[0] if isinstance(key, str) else None,
         text=describe_event(item.event),
     )

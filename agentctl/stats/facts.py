@@ -14,7 +14,6 @@ from agent_core.effects import ReflectRequest
 from agent_core.roles.mechanical import reflection_of
 from state.errors import BlobMissing
 from state.events import (
-    BudgetSpent,
     CallCompleted,
     CallEnded,
     CallFailed,
@@ -169,7 +168,7 @@ class FactsWalk:
 
     types = (
         "RunForked", "RoundCompleted", "CallStarted", "CallCompleted", "CallFailed", "CallLost",
-        "BudgetSpent", "PlanProposed", "PlanFailed", "KernelProposed", "ExecutionFailed",
+        "PlanProposed", "PlanFailed", "KernelProposed", "ExecutionFailed",
         "ExperienceRecorded", "ReflectionStarted", "ReflectionRecorded", "PredictionBatch",
         "EvaluationCompleted", "EvaluationFailed",
     )  # fmt: skip
@@ -196,8 +195,6 @@ class FactsWalk:
                 self._note_question(key, call)
             case CallEnded() as event:
                 self._add_call(item.seq, event)
-            case BudgetSpent(key=key, amount_usd=amount):
-                self.charges.append(Charge(item.seq, EffectKey.parse(key).role.value, round(amount * NANO)))
             case EffectEnded() as event:
                 self._end_effect(item.seq, event)
 

@@ -22,7 +22,7 @@ from agentctl.terminal_style import FAMILY_STYLES, print_line, style
 from daemon import exits
 from daemon.errors import UnknownRun
 from state.errors import HomeError, NoLog, StreamUnknown
-from state.events import EVENT_TYPES, FAMILIES, FAMILY_OF
+from state.events import EVENT_TYPES, FAMILIES
 from state.model import SYSTEM_STREAM
 from state.reader import LogReader
 from state.records import ProgressCallback, RecordedEvent
@@ -228,7 +228,7 @@ class _EventPrinter:
         if self.session.json:
             self.session.emit(event_json(item))
         else:
-            print_line(style(format_event_line(item), FAMILY_STYLES.get(FAMILY_OF.get(item.type, ""))))
+            print_line(style(format_event_line(item), FAMILY_STYLES.get(item.event.family)))
 
 
 def _initial_matches(

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 from agentctl.views.run import LatencyInterval, latency_of
 from agentctl.views.walk import walk_events
 from state.events import (
-    BudgetSpent,
     CallEnded,
     EffectEnded,
     EvaluationCompleted,
@@ -150,7 +149,6 @@ class PathWalk:
     types: ClassVar[tuple[str, ...]] = (
         "RunCreated", "RunForked", "PlanProposed", "KernelProposed", "EvaluationCompleted", "KernelKept",
         "KernelReverted", "KernelRefuted", "ReflectionRecorded", "CallCompleted", "CallFailed", "CallLost",
-        "BudgetSpent",
     )  # fmt: skip
 
     began_us: int = 0
@@ -203,8 +201,6 @@ class PathWalk:
         cost: float | None = 0.0
         match event:
             case CallEnded(cost_usd=usd):
-                cost = usd
-            case BudgetSpent(amount_usd=usd):
                 cost = usd
             case EffectEnded(usage=usage):
                 cost = usage.cost_usd

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from agentctl.views.series import last_run_seq, require_event
 from agentctl.views.walk import walk_events
 from state.events import (
-    BudgetSpent,
     CallEnded,
     CallLost,
     CallStarted,
@@ -109,7 +108,7 @@ class SpendingWalk:
         "PredictionStarted", "PredictionBatch", "PlanStarted", "PlanProposed", "PlanFailed",
         "ExecutionStarted", "KernelProposed", "ExecutionFailed", "EvaluationStarted", "EvaluationCompleted",
         "EvaluationFailed", "SummaryStarted", "ExperienceRecorded", "ReflectionStarted",
-        "ReflectionRecorded", "CallStarted", "CallCompleted", "CallFailed", "CallLost", "BudgetSpent",
+        "ReflectionRecorded", "CallStarted", "CallCompleted", "CallFailed", "CallLost",
     )  # fmt: skip
 
     def __init__(self, run: str) -> None:
@@ -171,8 +170,6 @@ def _event_cost(event: Event) -> float:
     match event:
         case CallEnded(cost_usd=usd):
             return usd or 0.0
-        case BudgetSpent(amount_usd=usd):
-            return usd
         case EffectEnded(usage=usage):
             return usage.cost_usd or 0.0
     return 0.0

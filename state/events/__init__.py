@@ -1,221 +1,40 @@
-"""The events: everything that can happen, in the past tense, as one discriminated union.
+"""The events: everything that can happen, in the past tense.
 
-Each event is a frozen model with its own `version`. A change of its shape raises the version and adds an
-upcaster (`state.upcast`); stored rows are never rewritten. Events hold facts only. Large text (kernel
-sources, prompts, profiles, requests) is a blob, named here by its digest.
+Each event is a frozen model that names its own `version` and its `family`; what it is registered in follows
+from that. A change of its shape raises the version (`state.upcast` says when it also needs an upcaster);
+stored rows are never rewritten. Events hold facts only. Large text (kernel sources, prompts, profiles,
+requests) is a blob, named here by its digest.
 
 An **effect** is two events: `...Started` (which names the blob of the whole request) and one terminal
 outcome. `idempotency_key` derives the key under which a log accepts such an event only once, which makes a
 second outcome impossible.
 """
 
+# A module's events are all exported from here, so a new one cannot be forgotten.
+# ruff: noqa: F403, F405
+
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any, get_args
 
-from pydantic import Field
-
-from state.events.base import EffectEnded, EffectStarted, Event
-from state.events.call import (
-    BudgetShort,
-    BudgetWarned,
-    CallCompleted,
-    CallEnded,
-    CallFailed,
-    CallLost,
-    CallStarted,
-    DayReserved,
-    DaySettled,
-)
-from state.events.command import CommandCompleted, CommandReceived, CommandRejected, LogRewritten
-from state.events.decision import (
-    BeamSelected,
-    GuardCheckpointed,
-    KernelDiscarded,
-    KernelKept,
-    KernelRefuted,
-    KernelReverted,
-    MemoryCurated,
-    RoundCompleted,
-    RoundDeadlinePassed,
-    RoundStarted,
-)
-from state.events.effect import (
-    EvaluationCompleted,
-    EvaluationFailed,
-    EvaluationStarted,
-    ExecutionFailed,
-    ExecutionStarted,
-    ExperienceRecorded,
-    KernelProposed,
-    PlanFailed,
-    PlanProposed,
-    PlanStarted,
-    PredictionBatch,
-    PredictionStarted,
-    ProfileRecorded,
-    ReflectionRecorded,
-    ReflectionStarted,
-    SummaryStarted,
-)
-from state.events.learning import (
-    ExperiencesForgotten,
-    ExperiencesGiven,
-    ExperiencesLearnt,
-    SequenceLearnt,
-    SequencesGiven,
-    TechniquesGiven,
-    TechniquesLearnt,
-)
-from state.events.run import (
-    ConfigChanged,
-    ConfigRefused,
-    RunCancelled,
-    RunCompleted,
-    RunCreated,
-    RunForked,
-    RunPaused,
-    RunResumed,
-)
-from state.events.safety import (
-    BreakerClosed,
-    BreakerOpened,
-    BudgetReserved,
-    BudgetSpent,
-    DeviceLeased,
-    DeviceReleased,
-)
+from state.events.base import *
+from state.events.call import *
+from state.events.command import *
+from state.events.decision import *
+from state.events.effect import *
+from state.events.learning import *
+from state.events.run import *
+from state.events.safety import *
 from state.model import EffectKey
 
-__all__ = [
-    "EVENT_TYPES",
-    "FAMILIES",
-    "FAMILY_OF",
-    "AnyEvent",
-    "BeamSelected",
-    "BreakerClosed",
-    "BreakerOpened",
-    "BudgetReserved",
-    "BudgetShort",
-    "BudgetSpent",
-    "BudgetWarned",
-    "CallCompleted",
-    "CallEnded",
-    "CallFailed",
-    "CallLost",
-    "CallStarted",
-    "CommandCompleted",
-    "CommandReceived",
-    "CommandRejected",
-    "ConfigChanged",
-    "ConfigRefused",
-    "DayReserved",
-    "DaySettled",
-    "DeviceLeased",
-    "DeviceReleased",
-    "EffectEnded",
-    "EffectStarted",
-    "EvaluationCompleted",
-    "EvaluationFailed",
-    "EvaluationStarted",
-    "Event",
-    "ExecutionFailed",
-    "ExecutionStarted",
-    "ExperienceRecorded",
-    "ExperiencesForgotten",
-    "ExperiencesGiven",
-    "ExperiencesLearnt",
-    "GuardCheckpointed",
-    "KernelDiscarded",
-    "KernelKept",
-    "KernelProposed",
-    "KernelRefuted",
-    "KernelReverted",
-    "LogRewritten",
-    "MemoryCurated",
-    "PlanFailed",
-    "PlanProposed",
-    "PlanStarted",
-    "PredictionBatch",
-    "PredictionStarted",
-    "ProfileRecorded",
-    "ReflectionRecorded",
-    "ReflectionStarted",
-    "RoundCompleted",
-    "RoundDeadlinePassed",
-    "RoundStarted",
-    "RunCancelled",
-    "RunCompleted",
-    "RunCreated",
-    "RunForked",
-    "RunPaused",
-    "RunResumed",
-    "SequenceLearnt",
-    "SequencesGiven",
-    "SummaryStarted",
-    "TechniquesGiven",
-    "TechniquesLearnt",
-    "effect_key",
-    "idempotency_key",
-]
-
-
-AnyEvent = Annotated[
-    RunCreated | RunForked | RunPaused | RunResumed | RunCancelled | RunCompleted | ConfigChanged
-    | ConfigRefused
-    | CommandReceived | CommandCompleted | CommandRejected | LogRewritten
-    | RoundStarted | RoundDeadlinePassed | BeamSelected | RoundCompleted
-    | PredictionStarted | PredictionBatch
-    | PlanStarted | PlanProposed | PlanFailed
-    | ExecutionStarted | KernelProposed | ExecutionFailed
-    | EvaluationStarted | EvaluationCompleted | EvaluationFailed | ProfileRecorded
-    | SummaryStarted | ExperienceRecorded | ReflectionStarted | ReflectionRecorded
-    | SequenceLearnt | SequencesGiven | ExperiencesLearnt | ExperiencesForgotten | ExperiencesGiven
-    | TechniquesLearnt | TechniquesGiven
-    | KernelKept | KernelDiscarded | KernelReverted | KernelRefuted | GuardCheckpointed | MemoryCurated
-    | CallStarted | CallCompleted | CallFailed | CallLost
-    | BudgetShort | BudgetWarned | DayReserved | DaySettled
-    | BudgetReserved | BudgetSpent | BreakerOpened | BreakerClosed | DeviceLeased | DeviceReleased,
-    Field(discriminator="type"),
-]  # fmt: skip
-
-EVENT_TYPES: dict[str, type[Event]] = {
-    cls.model_fields["type"].default: cls
-    for base in (Event, EffectStarted, EffectEnded, CallEnded)
-    for cls in base.__subclasses__()
-    if "type" in cls.model_fields
-}
+EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in list_event_types(Event)}
+"""All events by the name of their type."""
 
 FAMILIES: dict[str, tuple[str, ...]] = {
-    "run": (
-        "RunCreated", "RunForked", "RunPaused", "RunResumed", "RunCancelled", "RunCompleted", "ConfigChanged",
-        "ConfigRefused",
-    ),
-    "command": ("CommandReceived", "CommandCompleted", "CommandRejected"),
-    "log": ("LogRewritten",),
-    "round": ("RoundStarted", "RoundDeadlinePassed", "BeamSelected", "RoundCompleted"),
-    "plan": ("PlanStarted", "PlanProposed", "PlanFailed"),
-    "execution": ("ExecutionStarted", "KernelProposed", "ExecutionFailed"),
-    "evaluation": (
-        "EvaluationStarted", "EvaluationCompleted", "EvaluationFailed", "ProfileRecorded",
-        "PredictionStarted", "PredictionBatch",
-    ),
-    "decision": ("KernelKept", "KernelDiscarded", "KernelReverted", "KernelRefuted", "GuardCheckpointed"),
-    "learning": (
-        "SummaryStarted", "ExperienceRecorded", "MemoryCurated", "ReflectionStarted", "ReflectionRecorded",
-        "SequenceLearnt", "SequencesGiven", "ExperiencesLearnt", "ExperiencesForgotten", "ExperiencesGiven",
-        "TechniquesLearnt", "TechniquesGiven",
-    ),
-    "safety": (
-        "BudgetReserved", "BudgetSpent", "BreakerOpened", "BreakerClosed", "DeviceLeased", "DeviceReleased",
-        "BudgetShort", "BudgetWarned", "DayReserved", "DaySettled",
-    ),
-    "call": ("CallStarted", "CallCompleted", "CallFailed", "CallLost"),
-}  # fmt: skip
+    family: tuple(name for name, cls in EVENT_TYPES.items() if cls.family == family)
+    for family in get_args(Family)
+}
 """Event types by family, as `agentctl tail --type` uses them."""
-
-FAMILY_OF: dict[str, str] = {type_: family for family, types in FAMILIES.items() for type_ in types}
-"""The family of each type."""
 
 
 def idempotency_key(event: Event) -> str | None:

@@ -1,18 +1,29 @@
-"""Base classes of events: all have a version, and events of effects also have a key."""
+"""Base classes of events: all have a version and a family, and events of effects also have a key."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from state.model import Digest, FrozenModel, Key, Usage
 
+Family = Literal[
+    "run", "command", "log", "round", "plan", "execution", "evaluation", "decision", "learning", "safety",
+    "call",
+]  # fmt: skip
+
 
 class Event(FrozenModel):
-    """Base of all events. `version` is the version of the payload's shape."""
+    """Base of all events.
+
+    `version` is the version of the payload's shape, `family` the group that `agentctl tail --type` knows it
+    by. A class with a field `type` is an event; others are bases of events.
+    """
 
     version: ClassVar[int] = 1
+    family: ClassVar[Family]
 
 
 class EffectStarted(Event):
@@ -29,3 +40,11 @@ class EffectEnded(Event):
 
     key: Key
     usage: Usage = Field(default_factory=Usage)
+
+
+def list_event_types(base: type[Event]) -> Iterator[type[Event]]:
+    """Yield the events among the subclasses of `base`, in the order of their definition."""
+    for cls in base.__subclasses__():
+        if "type" in cls.model_fields:
+            yield cls
+        yield from list_event_types(cls)

@@ -25,6 +25,7 @@ class CallStarted(Event):
     """
 
     version = 2
+    family = "call"
     type: Literal["CallStarted"] = "CallStarted"
     key: Key
     call: int = Field(ge=0)
@@ -66,6 +67,7 @@ class CallCompleted(CallEnded):
     """
 
     version = 2
+    family = "call"
     type: Literal["CallCompleted"] = "CallCompleted"
     answer: Digest
     answered_by: str
@@ -83,6 +85,7 @@ class CallCompleted(CallEnded):
 class CallFailed(CallEnded):
     """No answer came, and `error` says why; `kind` is one of `agent_core.providers.failures.FailureKind`."""
 
+    family = "call"
     type: Literal["CallFailed"] = "CallFailed"
     kind: str
     error: ErrorInfo
@@ -94,6 +97,7 @@ class CallFailed(CallEnded):
 class CallLost(CallEnded):
     """The attempt's result is unknown: it is charged at its full reservation."""
 
+    family = "call"
     type: Literal["CallLost"] = "CallLost"
     reason: str
 
@@ -104,6 +108,7 @@ class BudgetShort(Event):
     The run ends after the round, unless the cap is raised before.
     """
 
+    family = "safety"
     type: Literal["BudgetShort"] = "BudgetShort"
     resource: Resource
     cap: float
@@ -117,6 +122,7 @@ class BudgetWarned(Event):
     In the system stream, the cap is one on a day, and this is recorded once a day.
     """
 
+    family = "safety"
     type: Literal["BudgetWarned"] = "BudgetWarned"
     resource: Resource
     percent: int
@@ -132,6 +138,7 @@ class DayReserved(Event):
     """
 
     version = 2
+    family = "safety"
     type: Literal["DayReserved"] = "DayReserved"
     day: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$")
     call: str
@@ -145,6 +152,7 @@ class DaySettled(Event):
     """
 
     version = 2
+    family = "safety"
     type: Literal["DaySettled"] = "DaySettled"
     call: str
     amount: Amount

@@ -17,6 +17,7 @@ class CommandReceived(Event):
     """
 
     version = 2
+    family = "command"
     type: Literal["CommandReceived"] = "CommandReceived"
     id: str
     verb: str
@@ -25,12 +26,14 @@ class CommandReceived(Event):
 
 
 class CommandCompleted(Event):
+    family = "command"
     type: Literal["CommandCompleted"] = "CommandCompleted"
     id: str
     result: JsonValue = None
 
 
 class CommandRejected(Event):
+    family = "command"
     type: Literal["CommandRejected"] = "CommandRejected"
     id: str
     error: ErrorInfo
@@ -42,6 +45,7 @@ class LogRewritten(Event):
     Events that are no longer in the log left a gap in its numbers; `taken_out` counts them.
     """
 
+    family = "log"
     type: Literal["LogRewritten"] = "LogRewritten"
     verb: Literal["compact", "import", "repair", "restore"]
     detail: str

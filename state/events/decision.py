@@ -31,6 +31,7 @@ class RoundStarted(Event):
     """
 
     version = 2
+    family = "round"
     type: Literal["RoundStarted"] = "RoundStarted"
     round: int = Field(ge=1)
     slots: tuple[SlotAssignment, ...]
@@ -40,12 +41,14 @@ class RoundStarted(Event):
 class RoundDeadlinePassed(Event):
     """The round reached its deadline and closes with its results. Kernels in flight compete in the next."""
 
+    family = "round"
     type: Literal["RoundDeadlinePassed"] = "RoundDeadlinePassed"
     round: int = Field(ge=1)
 
 
 class BeamSelected(Event):
     version = 3
+    family = "round"
     type: Literal["BeamSelected"] = "BeamSelected"
     round: int = Field(ge=0)
     beam: tuple[BeamEntry, ...]
@@ -60,6 +63,7 @@ class RoundCompleted(Event):
     """
 
     version = 3
+    family = "round"
     type: Literal["RoundCompleted"] = "RoundCompleted"
     round: int = Field(ge=1)
     attempts: tuple[Attempt, ...] = ()
@@ -72,6 +76,7 @@ class KernelKept(Event):
     """A correct kernel enters the next beam."""
 
     version = 3
+    family = "decision"
     type: Literal["KernelKept"] = "KernelKept"
     candidate: Candidate
     role: BeamRole
@@ -90,6 +95,7 @@ class KernelDiscarded(Event):
     """
 
     version = 3
+    family = "decision"
     type: Literal["KernelDiscarded"] = "KernelDiscarded"
     candidate: str
     reason: str
@@ -102,6 +108,7 @@ class KernelDiscarded(Event):
 class KernelReverted(Event):
     """A lineage diverged and returns to its checkpoint. `reason`: slower or depth."""
 
+    family = "decision"
     type: Literal["KernelReverted"] = "KernelReverted"
     lineage: str
     dropped: str
@@ -116,6 +123,7 @@ class KernelRefuted(Event):
     state.
     """
 
+    family = "decision"
     type: Literal["KernelRefuted"] = "KernelRefuted"
     candidate: str
     verdict: Verdict
@@ -131,6 +139,7 @@ class KernelRefuted(Event):
 
 class GuardCheckpointed(Event):
     version = 3
+    family = "decision"
     type: Literal["GuardCheckpointed"] = "GuardCheckpointed"
     checkpoint: Checkpoint
 
@@ -138,6 +147,7 @@ class GuardCheckpointed(Event):
 class MemoryCurated(Event):
     """The optimisation memory after this round: the whole queue, oldest first."""
 
+    family = "learning"
     type: Literal["MemoryCurated"] = "MemoryCurated"
     round: int = Field(ge=1)
     memory: tuple[Experience, ...]

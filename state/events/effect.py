@@ -21,6 +21,7 @@ from state.model import (
 
 
 class PredictionStarted(EffectStarted):
+    family = "evaluation"
     type: Literal["PredictionStarted"] = "PredictionStarted"
 
 
@@ -32,6 +33,7 @@ class PredictionBatch(EffectEnded):
     predicted latency, `failed` those without, and `instructions` those of all of them.
     """
 
+    family = "evaluation"
     type: Literal["PredictionBatch"] = "PredictionBatch"
     variants: Digest | None = None
     best_ms: float | None = None
@@ -43,27 +45,32 @@ class PredictionBatch(EffectEnded):
 
 
 class PlanStarted(EffectStarted):
+    family = "plan"
     type: Literal["PlanStarted"] = "PlanStarted"
 
 
 class PlanProposed(EffectEnded):
     version = 2
+    family = "plan"
     type: Literal["PlanProposed"] = "PlanProposed"
     plan: Plan
 
 
 class PlanFailed(EffectEnded):
+    family = "plan"
     type: Literal["PlanFailed"] = "PlanFailed"
     error: ErrorInfo
 
 
 class ExecutionStarted(EffectStarted):
+    family = "execution"
     type: Literal["ExecutionStarted"] = "ExecutionStarted"
 
 
 class KernelProposed(EffectEnded):
     """A kernel exists. `note` tells people what was changed, `author` who proposed it."""
 
+    family = "execution"
     type: Literal["KernelProposed"] = "KernelProposed"
     source: Digest
     note: str = ""
@@ -71,11 +78,13 @@ class KernelProposed(EffectEnded):
 
 
 class ExecutionFailed(EffectEnded):
+    family = "execution"
     type: Literal["ExecutionFailed"] = "ExecutionFailed"
     error: ErrorInfo
 
 
 class EvaluationStarted(EffectStarted):
+    family = "evaluation"
     type: Literal["EvaluationStarted"] = "EvaluationStarted"
 
 
@@ -89,6 +98,7 @@ class EvaluationCompleted(EffectEnded):
     """
 
     version = 4
+    family = "evaluation"
     type: Literal["EvaluationCompleted"] = "EvaluationCompleted"
     evaluation: Evaluation
     cache_key: Digest
@@ -106,6 +116,7 @@ class EvaluationFailed(EffectEnded):
     """
 
     version = 2
+    family = "evaluation"
     type: Literal["EvaluationFailed"] = "EvaluationFailed"
     error: ErrorInfo
     tries: int = Field(ge=1)
@@ -115,6 +126,7 @@ class EvaluationFailed(EffectEnded):
 class ProfileRecorded(Event):
     """The counters of an evaluated kernel, for people and plots; decisions use EvaluationCompleted."""
 
+    family = "evaluation"
     type: Literal["ProfileRecorded"] = "ProfileRecorded"
     key: Key
     profile: Digest
@@ -122,20 +134,24 @@ class ProfileRecorded(Event):
 
 
 class SummaryStarted(EffectStarted):
+    family = "learning"
     type: Literal["SummaryStarted"] = "SummaryStarted"
 
 
 class ExperienceRecorded(EffectEnded):
     """The summarizer's answer on one (slow, fast) pair; None if it found no optimisation in it."""
 
+    family = "learning"
     type: Literal["ExperienceRecorded"] = "ExperienceRecorded"
     experience: Experience | None
 
 
 class ReflectionStarted(EffectStarted):
+    family = "learning"
     type: Literal["ReflectionStarted"] = "ReflectionStarted"
 
 
 class ReflectionRecorded(EffectEnded):
+    family = "learning"
     type: Literal["ReflectionRecorded"] = "ReflectionRecorded"
     reflection: Reflection

@@ -14,6 +14,7 @@ class SequenceLearnt(Event):
     """In the system stream: a run ended with a verified gain over its first kernel, by this sequence."""
 
     version = 2
+    family = "learning"
     type: Literal["SequenceLearnt"] = "SequenceLearnt"
     sequence: LearntSequence
 
@@ -22,6 +23,7 @@ class SequencesGiven(Event):
     """In a run, before its first round: sequences to try first, with their origin, most similar first."""
 
     version = 2
+    family = "learning"
     type: Literal["SequencesGiven"] = "SequencesGiven"
     round: int = Field(ge=1)
     sequences: tuple[LearntSequence, ...] = Field(min_length=1)
@@ -30,6 +32,7 @@ class SequencesGiven(Event):
 class ExperiencesLearnt(Event):
     """In the system stream: experiences from the memory of a run that gained, or from an imported file."""
 
+    family = "learning"
     type: Literal["ExperiencesLearnt"] = "ExperiencesLearnt"
     experiences: tuple[LearntExperience, ...] = Field(min_length=1)
 
@@ -37,6 +40,7 @@ class ExperiencesLearnt(Event):
 class ExperiencesForgotten(Event):
     """In the system stream: a person wants later runs not to see these experiences, named by their ids."""
 
+    family = "learning"
     type: Literal["ExperiencesForgotten"] = "ExperiencesForgotten"
     ids: tuple[str, ...] = Field(min_length=1)
 
@@ -44,6 +48,7 @@ class ExperiencesForgotten(Event):
 class ExperiencesGiven(Event):
     """In a run, before its first round: other runs' experiences for its planners, most similar first."""
 
+    family = "learning"
     type: Literal["ExperiencesGiven"] = "ExperiencesGiven"
     round: int = Field(ge=1)
     experiences: tuple[LearntExperience, ...] = Field(min_length=1)
@@ -52,6 +57,7 @@ class ExperiencesGiven(Event):
 class TechniquesLearnt(Event):
     """In the system stream: a run that gained has ended, and models invented these techniques in it."""
 
+    family = "learning"
     type: Literal["TechniquesLearnt"] = "TechniquesLearnt"
     techniques: tuple[LearntTechnique, ...] = Field(min_length=1)
 
@@ -59,6 +65,7 @@ class TechniquesLearnt(Event):
 class TechniquesGiven(Event):
     """In a run, before its first round: techniques that models invented in other runs, for its planners."""
 
+    family = "learning"
     type: Literal["TechniquesGiven"] = "TechniquesGiven"
     round: int = Field(ge=1)
     techniques: tuple[LearntTechnique, ...] = Field(min_length=1)

@@ -29,6 +29,7 @@ class RunCreated(Event):
     """
 
     version = 9
+    family = "run"
     type: Literal["RunCreated"] = "RunCreated"
     config: RunConfig
     problem: ProblemRef
@@ -49,6 +50,7 @@ class RunForked(Event):
     """
 
     version = 5
+    family = "run"
     type: Literal["RunForked"] = "RunForked"
     parent: str
     parent_seq: int = Field(ge=1)
@@ -64,6 +66,7 @@ class RunPaused(Event):
     """
 
     version = 4
+    family = "run"
     type: Literal["RunPaused"] = "RunPaused"
     reason: str
     cause: PauseCause = PauseCause.PERSON
@@ -74,12 +77,14 @@ class RunResumed(Event):
     """The run goes on. `approved` are the points that it waited at and that a person has approved."""
 
     version = 2
+    family = "run"
     type: Literal["RunResumed"] = "RunResumed"
     reason: str = ""
     approved: tuple[str, ...] = ()
 
 
 class RunCancelled(Event):
+    family = "run"
     type: Literal["RunCancelled"] = "RunCancelled"
     reason: str
 
@@ -88,6 +93,7 @@ class RunCompleted(Event):
     """The run is over. `level` is how thoroughly the best kernel was compared; None if there is none."""
 
     version = 2
+    family = "run"
     type: Literal["RunCompleted"] = "RunCompleted"
     reason: StopReason
     detail: str = ""
@@ -102,6 +108,7 @@ class ConfigChanged(Event):
     """
 
     version = 9
+    family = "run"
     type: Literal["ConfigChanged"] = "ConfigChanged"
     config: JsonValue
     pinned: tuple[str, ...] = ()
@@ -111,5 +118,6 @@ class ConfigChanged(Event):
 class ConfigRefused(Event):
     """An edited configuration file or prompt has faults; the previous one stays in force."""
 
+    family = "run"
     type: Literal["ConfigRefused"] = "ConfigRefused"
     error: ErrorInfo

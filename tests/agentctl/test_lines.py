@@ -11,7 +11,7 @@ from agentctl import event_lines
 from agentctl.event_lines import describe_event, format_event_line
 from agentctl.formatting import format_identity
 from state.events import (
-    BudgetSpent,
+    BreakerClosed,
     CommandCompleted,
     CommandRejected,
     EvaluationCompleted,
@@ -116,10 +116,7 @@ PLAN = Plan(
         (CommandCompleted(id="7"), "7"),
         (CommandRejected(id="7", error=ERROR), "7: line 7: a tile of 5 [bad_tile]"),
         (RunCompleted(reason=StopReason.ROUNDS, detail="2 rounds"), "all rounds done"),
-        (
-            BudgetSpent(key=f"{PLACE}.planner", amount_usd=0.5, reason="lost in a crash"),
-            "amount_usd 0.5, reason lost in a crash",
-        ),
+        (BreakerClosed(name="openai"), "name openai"),
     ],
 )
 def test_an_event_in_words(event: Event, text: str):

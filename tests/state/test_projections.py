@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from state import projections
 from state.events import (
-    BudgetSpent,
     EffectEnded,
     EvaluationCompleted,
     EvaluationFailed,
@@ -161,15 +160,6 @@ def test_spend_is_exact_however_it_was_grouped(costs: list[float | None], data: 
     assert tables[0] == tables[1] == tables[2]
     told = [(role, unknown, nano, tokens) for _, _, role, unknown, nano, tokens, *_ in tables[0]]
     assert told == [("planner", int(cost is None), round((cost or 0) * 1e9), 2) for cost in costs]
-
-
-def test_money_lost_in_a_crash_is_spend(log: EventLog, reader: LogReader) -> None:
-    begin(log)
-    lost = BudgetSpent(key="r1.b0.p0.k0.f0.planner", amount_usd=0.25, reason="crash")
-    log.append_now([NewEvent("r", lost), NewEvent("r", lost)])
-    (row,) = reader.spend_rows("r")
-    assert (row["role"], row["calls"], row["cost_usd"]) == ("planner", 2, 0.5)
-    assert reader.run_summaries()[0]["spent_usd"] == 0.5
 
 
 @pytest.mark.parametrize(

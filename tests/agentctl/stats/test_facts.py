@@ -12,7 +12,6 @@ from agentctl.stats.facts import FactsWalk, KernelFact, RunFacts, merge_facts
 from agentctl.views.walk import walk_events
 from state.events import (
     BeamSelected,
-    BudgetSpent,
     CallStarted,
     Event,
     ExperienceRecorded,
@@ -155,13 +154,6 @@ def test_a_run_whose_first_kernel_was_rejected_has_no_speedup(event_log):
     History(event_log, "first").begin(correct=False)
     found = read(event_log, "first")
     assert (found.speedup, found.predicted, found.charges, found.kernels) == (None, None, (), ())
-
-
-def test_money_without_a_call_is_a_charge_and_no_call(event_log):
-    told = one_round(event_log)
-    told.say(BudgetSpent(key=f"{SECOND}.planner", amount_usd=0.125, reason="lost"))
-    last = read(event_log, "first").charges[-1]
-    assert (last.role, last.cost_nano_usd, last.model, last.outcome) == ("planner", 125_000_000, None, None)
 
 
 # --- answers that leave nothing ----------------------------------------------------------------------

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from state.events import (
-    BudgetSpent,
     CallEnded,
     EffectEnded,
     EffectStarted,
@@ -77,8 +76,6 @@ class Trail:
             case EffectEnded(key=key, usage=usage):
                 self.ended[key] = number
                 self.spent_usd += usage.cost_usd or 0.0
-            case BudgetSpent(amount_usd=amount):
-                self.spent_usd += amount
             case CallEnded(cost_usd=amount):
                 self.spent_usd = round_usd(self.spent_usd + (amount or 0.0))
             case RoundStarted(round=round_, slots=slots):
@@ -223,8 +220,6 @@ def money_adds_up(trail: Trail, event: Event, after: RunState) -> str | None:
     """All that is spent was charged by an event, and all that is reserved is for what is in flight."""
     held = round_usd(sum(one.reserved_usd + one.reserved_amount.usd for one in after.open.values()))
     spent = trail.spent_usd + (event.usage.cost_usd or 0.0 if isinstance(event, EffectEnded) else 0.0)
-    if isinstance(event, BudgetSpent):
-        spent += event.amount_usd
     if isinstance(event, CallEnded):
         spent = round_usd(spent + (event.cost_usd or 0.0))
     if not isinstance(event, RunForked) and after.spent_usd != spent:
