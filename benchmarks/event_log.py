@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULT = Path(__file__).parent / "results" / "event_log.json"
 sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that both spellings work
 
-from state import queries, schema, snapshots  # noqa: E402
+from state import queries, schema, stream_fold  # noqa: E402
 from state.appender import prepare_append  # noqa: E402
 from state.chain import GENESIS, ChainVerifier  # noqa: E402
 from state.events import Event  # noqa: E402
@@ -179,13 +179,13 @@ def replay_rates(home: Path) -> dict[str, float]:
             walk = ChainVerifier(
                 seq=0, log_hash=GENESIS, before=lambda row: queries.link_before(connection, row)
             )
-            states: dict[str, snapshots.StreamState] = {}
+            states: dict[str, stream_fold.StreamState] = {}
             start = time.perf_counter()
             for row in queries.log_rows(connection, after=0):
                 walk.check_row(row)
                 event = decode_event(row)
                 if folding:
-                    states[row.stream] = snapshots.fold_event(row.stream, states.get(row.stream), event)
+                    states[row.stream] = stream_fold.fold_event(row.stream, states.get(row.stream), event)
             rates[name] = walk.seq / (time.perf_counter() - start)
     return rates
 

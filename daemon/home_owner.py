@@ -8,7 +8,7 @@ resume them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from state.disk_reserve import DiskReserve
 from state.errors import StorageBusy
 from state.home import HomeLayout
 from state.log import EventLog
+from state.progress_counter import ProgressCounter
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("host")
 
@@ -128,14 +129,10 @@ async def serve_runs(
     )
     inbox = Inbox(event_log.home, commands.handle)
     parts = {"writer": event_log.writer_progress, "supervisor": supervisor.turns, "inbox": inbox.turns}
-
-    def step() -> None:
-        for turns in parts.values():
-            turns.step()
-
-    space = DiskSpaceGuard(event_log, _disk_reserve(event_log), stop, touched=supervisor.touch, step=step)
+    step = partial(_step_parts, parts.values())
+    reserve = DiskReserve(HomeLayout(event_log.home).reserve)
+    space = DiskSpaceGuard(event_log, reserve, stop, touched=supervisor.touch, step=step)
     pulse = Heartbeat(notifier, parts, _status_describer(event_log, space))
-    leaving = announce_stop(notifier, stop, lambda: supervisor.grace_seconds)
     try:
         await meter.begin()
         sides = (
@@ -145,7 +142,7 @@ async def serve_runs(
             desk.watch_day_budget(supervisor.touch),
             meter.watch(),
             pulse.send_heartbeats(),
-            leaving,
+            announce_stop(notifier, stop, lambda: supervisor.grace_seconds),
             _stop_waiting(event_log, stop),
             close_idle_workers(supervisor, workers),
             HostWatch(event_log, workers, touched=supervisor.touch, focus=focus).watch(),
@@ -170,14 +167,15 @@ def _command_handler(
     )
 
 
+def _step_parts(parts: Iterable[ProgressCounter]) -> None:
+    for turns in parts:
+        turns.step()
+
+
 async def _stop_waiting(event_log: EventLog, stop: StopSignal) -> None:
     """Let a stop end appends that wait for another process's lock."""
     await stop.requested.wait()
     event_log.stop_waiting()
-
-
-def _disk_reserve(event_log: EventLog) -> DiskReserve:
-    return DiskReserve(HomeLayout(event_log.home).reserve)
 
 
 def _on_command_done(supervisor: Supervisor, focus: set[str] | None) -> Callable[[Command, str], None]:

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from state import blobs, projections, queries, schema, snapshots
+from state import blobs, projections, queries, schema, snapshots, stream_fold
 from state.blobs import StoredBlob
 from state.chain import GENESIS, row_hash
 from state.crash import crash_point
@@ -215,13 +215,13 @@ class Appender:
         tip = self._planned_tip(plan, stream)
         if tip.run_seq == 0:
             tip = self._begin_stream(plan, line)
-        state = snapshots.fold_event(stream, tip.state, event)
+        state = stream_fold.fold_event(stream, tip.state, event)
         run_seq, seq = tip.run_seq + 1, plan.seq + 1
         hashed = snapshots.should_hash_state(type_, run_seq)
         content = (
             seq, stream, run_seq, type_, sv, at_us or plan.now_us, cause, idem, payload, tip.hash,
             plan.log_hash,
-            snapshots.state_hash(state) if hashed else None, FOLD_VERSION if hashed else None,
+            stream_fold.state_hash(state) if hashed else None, FOLD_VERSION if hashed else None,
         )  # fmt: skip
         row = EventRow._make((*content, row_hash(content)))
         item = to_recorded_event(row, event)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
-from state import queries, snapshots
+from state import queries, snapshots, stream_fold
 from state.chain import GENESIS, check_link
 from state.errors import LogDamaged, StreamUnknown
 from state.fold import FOLD_VERSION, RunState
 from state.model import SYSTEM_STREAM
 from state.records import EventRow, ProgressCallback
-from state.snapshots import StreamState
+from state.stream_fold import StreamState
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def _compare_state_hash(row: EventRow, state: StreamState) -> bool:
     """Compare a row's state hash; return False if another fold version made it, so it was not compared."""
     if row.fold != FOLD_VERSION:
         return False
-    if snapshots.state_hash(state) != row.state_hash:
+    if stream_fold.state_hash(state) != row.state_hash:
         what = "the state after it is not the one that was recorded"
         raise LogDamaged(what, seq=row.seq, stream=row.stream, run_seq=row.run_seq)
     return True

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from state import fold, system
+from state import stream_fold
 from state.chain import GENESIS
 from state.crash import crash_point
 from state.errors import LogDamaged
@@ -24,10 +24,9 @@ from state.fold import FOLD_VERSION, IllegalEvent, RunState
 from state.model import SYSTEM_STREAM
 from state.queries import Segment, lineage, lineage_rows, link_at
 from state.records import EventRow, RowParser
+from state.stream_fold import StreamState
 from state.system import SystemState
 from state.upcast import decode_event
-
-StreamState = RunState | SystemState
 
 SNAPSHOT_EVERY = 1000
 """Events of a run between two snapshots."""
@@ -100,23 +99,6 @@ class TipCache:
         return iter(self._tips.values())
 
 
-def fold_event(stream: str, state: StreamState | None, event: Event) -> StreamState:
-    """Fold one event into a stream's state.
-
-    Raises:
-        IllegalEvent: it cannot follow.
-    """
-    if stream == SYSTEM_STREAM:
-        return system.apply_system_event(state, event)  # type: ignore[arg-type]  # the stream's name decides the fold
-    return fold.apply_event(state, event)  # type: ignore[arg-type]
-
-
-def state_hash(state: StreamState) -> bytes:
-    """Return the SHA-256 of a state's semantic part."""
-    text = system.state_hash(state) if isinstance(state, SystemState) else fold.state_hash(state)
-    return bytes.fromhex(text)
-
-
 def snapshot_interval(stream: str) -> int:
     """Return how many events of a stream are between two snapshots."""
     return SYSTEM_SNAPSHOT_EVERY if stream == SYSTEM_STREAM else SNAPSHOT_EVERY
@@ -171,7 +153,7 @@ def fold_row(state: StreamState | None, row: EventRow, event: Event | None = Non
     """
     event = event or decode_event(row)
     try:
-        return fold_event(row.stream, state, event)
+        return stream_fold.fold_event(row.stream, state, event)
     except IllegalEvent as error:
         what = f"cannot follow the events before it: {error}"
         raise LogDamaged(what, seq=row.seq, stream=row.stream, run_seq=row.run_seq) from error

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from state import blobs, projections, queries, snapshots
+from state import blobs, projections, queries, snapshots, stream_fold
 from state.chain import GENESIS, ChainVerifier
 from state.errors import LogDamaged, TailLost, sqlite_errors
 from state.events import Event, idempotency_key
@@ -25,7 +25,7 @@ from state.home import HomeLayout
 from state.opening import check_log_end
 from state.readonly import ReadOnlyConnection
 from state.records import EventRow, ProgressCallback, RecordedEvent, to_recorded_event
-from state.snapshots import StreamState, Tip, TipCache
+from state.snapshots import Tip, TipCache
 from state.storage_checks import (
     LogFinding,
     check_blobs,
@@ -34,6 +34,7 @@ from state.storage_checks import (
     finding_at_row,
     finding_from_error,
 )
+from state.stream_fold import StreamState
 from state.upcast import decode_event
 
 _BLOBS = "SELECT count(*), coalesce(sum(encoding NOT IN ('pruned', 'lost')), 0) FROM blob"
@@ -278,7 +279,7 @@ class _ReplayCheck:
             yield finding_at_row("event", f"its idempotency key {row.idem} is not that of its content", row)
         if row.state_hash is not None and row.fold == FOLD_VERSION:
             self.state_hashes += 1
-            if snapshots.state_hash(state) != row.state_hash:
+            if stream_fold.state_hash(state) != row.state_hash:
                 yield finding_at_row("state_hash", "the state after it is not the one that was recorded", row)
         for digest in blobs.referenced_digests(event):
             if not blobs.has_blob(self._connection, digest):

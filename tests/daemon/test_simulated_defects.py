@@ -16,7 +16,7 @@ from benchmarks import simulation
 from daemon import run_queue
 from daemon.runner import EffectRunner
 from stability import budget
-from state import call_fold, fold, projections, snapshots
+from state import call_fold, fold, projections, snapshots, stream_fold
 from state.errors import EventRefused
 from state.events import (
     EffectEnded,
@@ -273,8 +273,8 @@ def test_a_state_in_memory_that_is_not_the_fold(monkeypatch):
         counted = isinstance(event, KernelDiscarded)
         return evolve(after, tally=after.tally._replace(reverts=7)) if counted else after
 
-    advance = snapshots.fold_event
-    monkeypatch.setattr(snapshots, "fold_event", inexact)
+    advance = stream_fold.fold_event
+    monkeypatch.setattr(stream_fold, "fold_event", inexact)
     assert is_found("the writer's state is not the fold")
 
 

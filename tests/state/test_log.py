@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from state import snapshots
+from state import stream_fold
 from state.errors import BlobMissing, DuplicateOutcome, EventRefused, LogClosed, StaleAppend, StreamUnknown
 from state.events import (
     CommandCompleted,
@@ -219,14 +219,14 @@ async def test_a_refused_append_does_not_fail_its_neighbours(log: EventLog) -> N
 
 async def test_a_fold_s_bug_is_reported_to_its_caller_alone(log: EventLog, monkeypatch) -> None:
     begin(log)
-    real = snapshots.fold_event
+    real = stream_fold.fold_event
 
     def buggy(stream, state, event):
         if isinstance(event, RunPaused):
             raise KeyError("surprise")
         return real(stream, state, event)
 
-    monkeypatch.setattr(snapshots, "fold_event", buggy)
+    monkeypatch.setattr(stream_fold, "fold_event", buggy)
     answers = await asyncio.gather(
         log.append([NewEvent("r", RunPaused(reason=""))]),
         log.append([run_created_event()]),

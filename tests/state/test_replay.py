@@ -70,7 +70,7 @@ def test_a_state_that_is_not_the_recorded_one_is_named(
     home: Path, stored: list[RecordedEvent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = next(item for item in stored if item.state_hash is not None)
-    monkeypatch.setattr("state.snapshots.state_hash", lambda state: b"another")
+    monkeypatch.setattr("state.stream_fold.state_hash", lambda state: b"another")
     with (
         LogReader.open(home) as reader,
         pytest.raises(LogDamaged, match="not the one that was recorded") as at,

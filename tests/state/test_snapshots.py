@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state import snapshots
+from state import snapshots, stream_fold
 from state.events import CommandReceived, ConfigChanged, Event
 from state.fold import FOLD_VERSION, RunState, apply_event, state_hash
 from state.log import EventLog
@@ -142,13 +142,13 @@ def test_opening_replays_only_what_follows_the_snapshot(home: Path, monkeypatch)
         for step in HISTORY[:40]:
             log.append_now([NewEvent("r", step)])
     folded: list[Event] = []
-    real = snapshots.fold_event
+    real = stream_fold.fold_event
 
     def counting(stream, state, event):
         folded.append(event)
         return real(stream, state, event)
 
-    monkeypatch.setattr(snapshots, "fold_event", counting)
+    monkeypatch.setattr(stream_fold, "fold_event", counting)
     with EventLog.open(home) as log:
         log.append_now([NewEvent("r", HISTORY[40])])
         assert folded == [HISTORY[40]]

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state import upcast
+from state import events, upcast
 from state.chain import GENESIS
 from state.errors import LogDamaged, LogTooNew
-from state.events import EVENT_TYPES, RoundStarted, RunPaused
+from state.events import EVENT_TYPES, FAMILIES, RoundStarted, RunPaused
 from state.model import PauseCause
 from state.records import EventRow
 from tests.support.sweeps import scale_examples
@@ -142,3 +142,11 @@ def test_a_pause_of_before_causes_were_stored_waits_for_a_person() -> None:
     old = upcast.decode_event(row(sv=2, payload='{"reason":"disk full: goes on when 16 MiB are free"}'))
     assert isinstance(old, RunPaused)
     assert old.cause is PauseCause.PERSON
+
+
+def test_every_event_of_the_room_is_exported_and_belongs_to_a_family() -> None:
+    found = {name for names in FAMILIES.values() for name in names}
+    assert found == set(EVENT_TYPES)
+    for name, cls in EVENT_TYPES.items():
+        assert getattr(events, name) is cls
+        assert cls.model_fields["type"].default == name
