@@ -135,10 +135,11 @@ class Evaluation(FrozenModel):
 
     `rel_l2` maps each input seed to the relative L2 error of the outputs. `identity` is set if the judge came
     to that stage: it is about the formula, `stability` about what rounding makes of it (None where inputs far
-    from zero say nothing). `profile` is the blob of the counters (JSON), `bottleneck` their one-word summary. `code` is the digest of the normalised syntax tree, which identifies
-    duplicates. `level` is the requested one, or a higher one if the gain was suspiciously large; before
-    levels existed, everything was compared. `warnings` say what a person should look at although the verdict
-    stands. They and the stability are written only where there are any: older logs keep their hashes.
+    from zero say nothing). `profile` is the blob of the counters (JSON), `bottleneck` their one-word summary.
+    `code` is the digest of the normalised syntax tree, which identifies duplicates. `level` is the requested
+    one, or a higher one if the gain was suspiciously large; before levels existed, everything was compared.
+    `warnings` say what a person should look at although the verdict stands. They and the stability are
+    written only where there are any: older logs keep their hashes.
     """
 
     verdict: Verdict

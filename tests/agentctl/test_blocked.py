@@ -16,7 +16,7 @@ from state.log import EventLog
 from state.model import PauseCause, RunStatus
 from state.reader import LogReader
 from tests.agentctl.test_screen import tracked
-from tests.daemon.calls.models import MODEL, daemon_config
+from tests.daemon.calls.fake_models import MODEL, daemon_config
 from tests.support import fakes
 from tests.support.llm_server import LlmServer, Refuse
 
@@ -100,7 +100,7 @@ def test_log_lines_stay_out_of_a_live_display(tmp_path, capsys):
 
 async def test_a_foreground_owner_stays_for_what_was_submitted(home):
     """The other run goes on in this process until it ends, and the screen names it."""
-    other = fakes.submit(home)
+    other = fakes.submit_run(home)
     out = io.StringIO()
     with EventLog.open(home) as log:
         hosting = asyncio.create_task(fakes.host_until_ended(log, other))

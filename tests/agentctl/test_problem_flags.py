@@ -29,14 +29,14 @@ def test_a_kernel_s_problem_is_that_of_its_folder(ctl, folder, home):
 def test_a_kernel_without_a_problem_beside_it_is_asked_about(ctl, fake_kernel):
     called = ctl("submit", "--kernel", fake_kernel)
     assert called.status == exits.USAGE
-    assert "which problem does" in fakes.unfolded(called.err)
-    assert "--problem NAME or FOLDER" in fakes.unfolded(called.err)
+    assert "which problem does" in fakes.join_wrapped_lines(called.err)
+    assert "--problem NAME or FOLDER" in fakes.join_wrapped_lines(called.err)
 
 
 def test_a_file_and_a_folder_that_is_not_there_are_told_apart(ctl, folder):
     file = ctl("submit", "--problem", folder / "kernel.py")
     assert file.status == exits.USAGE
-    assert f"--problem {folder}" in fakes.unfolded(file.err)
+    assert f"--problem {folder}" in fakes.join_wrapped_lines(file.err)
     gone = ctl("submit", "--problem", folder / "gone")
     assert gone.status == exits.USAGE
     assert "is no folder" in gone.err
@@ -58,7 +58,7 @@ def test_a_run_is_named_by_the_beginning_of_its_id(ctl, finished, home):
     assert story.status == exits.OK
     assert finished in story.out
     assert ctl("cancel", short).status == exits.FAILURE, "the run has ended"
-    fakes.submit(home)
+    fakes.submit_run(home)
     fakes.take_commands(home)
     with EventLog.open(home) as log:
         assert len(log.run_ids()) == 2

@@ -161,7 +161,11 @@ _OF_THE_MACHINE = (
 
 def tell_outcome(history: History) -> dict[str, Any]:
     """Return what was asked and answered and what became of it, whenever and in whatever order it came."""
-    told = {key: _fold_shared_event(event) for event in history.events if (key := idempotency_key(event)) is not None}
+    told = {
+        key: _fold_shared_event(event)
+        for event in history.events
+        if (key := idempotency_key(event)) is not None
+    }
     last = history.states()[-1].model_copy(update={"prompts": None})
     return told | {"the last state": state_hash(last), "all decisions": last.decision_digest}
 

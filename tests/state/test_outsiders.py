@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.workload import Script, append_run
 from state import head, writer
 from state.errors import LogDamaged, StorageBusy, StorageFull, TailLost
 from state.events import RunPaused
@@ -29,6 +28,7 @@ from state.reader import LogReader
 from state.records import NewEvent
 from state.repair import repair_log
 from state.verify import verify_log
+from tests.support.scripted_runs import ScriptedRun, append_run
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -58,7 +58,7 @@ def client(home: Path, *statements: str) -> Iterator[int]:
 @pytest.fixture
 def killed(home: Path) -> int:
     """Kill an owner with SIGKILL right after an acknowledgement; return the last seq that it acknowledged."""
-    command = [sys.executable, "-m", "tests.state.killed", str(home), "30"]
+    command = [sys.executable, "-m", "tests.state.killed_writer", str(home), "30"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         for line in process.stdout:
             if int(line) >= 20:
@@ -92,7 +92,7 @@ def test_a_killed_owner_s_wal_that_was_deleted_is_a_lost_tail(home: Path, killed
 
 
 def test_an_event_is_anchored_before_it_is_acknowledged(home: Path, log: EventLog) -> None:
-    for step in list(Script().steps())[:20]:
+    for step in list(ScriptedRun().steps())[:20]:
         (item,) = log.append_now([NewEvent("r", step.event)], blobs=step.blobs)
         assert read_head(home / "HEAD") == Head(item.seq, "r", item.run_seq, item.hash)
 
@@ -155,7 +155,7 @@ def test_head_that_is_deleted_under_its_owner_is_written_anew(home: Path, log: E
 
 def test_appends_wait_for_another_process_s_lock_and_say_so(home: Path, log: EventLog, caplog) -> None:
     caplog.set_level(logging.WARNING)
-    first = next(Script().steps())
+    first = next(ScriptedRun().steps())
     log.append_now([NewEvent("r", first.event)], blobs=first.blobs)
     with client(home, "BEGIN IMMEDIATE") as pid:
         other = _append_in_thread(log)
@@ -178,7 +178,7 @@ def test_appends_wait_for_another_process_s_lock_and_say_so(home: Path, log: Eve
 
 
 def test_a_stop_ends_the_waiting_and_the_log_is_whole(home: Path, log: EventLog) -> None:
-    first = next(Script().steps())
+    first = next(ScriptedRun().steps())
     log.append_now([NewEvent("r", first.event)], blobs=first.blobs)
     with client(home, "BEGIN IMMEDIATE"):
         other = _append_in_thread(log)
@@ -251,7 +251,7 @@ def test_a_log_whose_wal_finds_no_room_in_the_database_is_opened(home: Path, tmp
         assert (small / "events.db-wal").stat().st_size > 4 << 20
         with EventLog.open(small) as log:
             assert log.head.seq == last
-            step = next(Script().steps())
+            step = next(ScriptedRun().steps())
             with pytest.raises(StorageFull):
                 log.append_now([NewEvent("new", step.event)], blobs=step.blobs)
             (disk / "ballast").unlink()

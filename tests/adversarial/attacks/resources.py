@@ -114,7 +114,11 @@ ATTACKS = (
     Attack("a tensor larger than what rules may look at", looked_at(1 << 20, 2900), RULES_LIMIT),
     Attack("thousands of overlapping regions", overlapping(7000), endless("limit_work", "numerics")),
     Attack("a source of 300 KB", "#" * 300_000, expect_refusal("syntax_error")),
-    Attack("nesting that a parser cannot follow", "x = " + "(" * 5000 + ")" * 5000, expect_refusal("syntax_error")),
+    Attack(
+        "nesting that a parser cannot follow",
+        "x = " + "(" * 5000 + ")" * 5000,
+        expect_refusal("syntax_error"),
+    ),
     Attack("not text", b"\xff\xfe\x00", expect_refusal("syntax_error")),
     Attack(
         "work while it is imported",

@@ -107,7 +107,7 @@ KERNELS = tuple(
         ),
         (
             "rows worked out once and remembered",
-            defined(
+            define_tile_kernel(
                 "@lru_cache(maxsize=None)\ndef starts(size):\n    return tuple(range(0, size, 128))",
                 "for a in starts(x.shape[0]):",
                 "    block(a, a + 128, 0, 2048)",

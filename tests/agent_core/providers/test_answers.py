@@ -76,7 +76,7 @@ async def test_an_answer_with_stop_reason_and_counts_is_whole_however_its_stream
     name, ending, monkeypatch
 ):
     monkeypatch.setattr(http_provider, "TAIL_SECONDS", 0.1)
-    answer = await answered(name, lambda _: Reply(text="all of it", input=9, output=4, ending=ending))
+    answer = await ask_for_answer(name, lambda _: Reply(text="all of it", input=9, output=4, ending=ending))
     assert answer.text == "all of it"
     assert answer.tokens == Tokens(input=9, output=4)
 
@@ -95,13 +95,13 @@ async def test_a_server_that_neither_counts_nor_ends_its_stream_is_asked_for_who
 @pytest.mark.parametrize("name", ENDPOINTS)
 @pytest.mark.parametrize("stop", ["eos_token", "STOP", "finished"])
 async def test_an_unknown_stop_reason_with_text_ends_an_answer(name, stop):
-    answer = await answered(name, lambda _: Reply(text="def kernel(): ...", stop=stop))
+    answer = await ask_for_answer(name, lambda _: Reply(text="def kernel(): ...", stop=stop))
     assert (answer.text, answer.stop_reason) == ("def kernel(): ...", stop)
 
 
 @pytest.mark.parametrize("name", OPENAI)
 async def test_content_in_parts_is_read(name):
-    answer = await answered(name, lambda _: Reply(text="in two pieces", parts=True))
+    answer = await ask_for_answer(name, lambda _: Reply(text="in two pieces", parts=True))
     assert answer.text == "in two pieces"
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import re
 from base64 import b64decode
+from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from agentctl.plots import NEW, OLD, PlottedKernel, SvgNode, plot_roofline
 from agentctl.reports.html_page import render_page
-from agentctl.reports.plots import plot_roofline
 from agentctl.reports.style import SHEET
+from targets.registry import load_target
 from tests.agentctl.reports.conftest import ROOFLINE
 
 TAGS = {
@@ -96,6 +98,13 @@ def test_a_roofline_is_drawn_with_and_without_products(hostile, products):
     assert "under its roof" in text
 
 
+def walk_nodes(node: SvgNode) -> Iterator[SvgNode]:
+    yield node
+    for child in node.children:
+        if isinstance(child, SvgNode):
+            yield from walk_nodes(child)
+
+
 def test_a_rooflines_axes_are_logarithmic():
     """Ten times the intensity, or the rate, is the same distance anywhere."""
     ridge, peak = ROOFLINE.ridge, ROOFLINE.peak_flops
@@ -103,11 +112,19 @@ def test_a_rooflines_axes_are_logarithmic():
         replace(ROOFLINE, intensity=ridge / share, attained_flops=peak / share, bandwidth_bytes=peak / ridge)
         for share in (100, 10)
     ]
-    text = str(plot_roofline(list(zip(("initial", "best"), kernels, strict=True))))
+    vocabulary = load_target("trn2").profile
+    figure = plot_roofline(
+        [
+            PlottedKernel(kind, kind, vocabulary, (), None, own)
+            for kind, own in zip((OLD, NEW), kernels, strict=True)
+        ]
+    )
+    assert figure is not None
+    nodes = list(walk_nodes(figure.drawing))
     (first_x, first_y), (second_x, second_y) = [
-        (float(x), float(y)) for x, y in re.findall(r'<circle[^>]*cx="([\d.]+)" cy="([\d.]+)"', text)
+        (node.attributes["cx"], node.attributes["cy"]) for node in nodes if node.tag == "circle"
     ]
-    (roof,) = re.findall(r'class="roof" d="([^"]*)"', text)
+    (roof,) = [str(node.attributes["d"]) for node in nodes if node.attributes.get("class") == "roof"]
     knee_x, knee_y = [float(number) for number in re.findall(r"[\d.]+", roof)][2:4]
     assert knee_x - second_x == pytest.approx(second_x - first_x, abs=0.1)
     assert knee_y - second_y == pytest.approx(second_y - first_y, abs=0.1)

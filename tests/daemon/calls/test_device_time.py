@@ -78,7 +78,7 @@ async def test_without_a_cap_nothing_is_held(event_log):
     run = await submit_run(event_log)
     assert await till_of(event_log).hold_device(run, "k", 600.0) is None
     async with lease_device(None, run, "k", 600.0) as use:
-        end = fakes.judge(fakes.KERNEL.encode(), "trn2", Level.SLICES, {})
+        end = fakes.judge_source(fakes.KERNEL.encode(), "trn2", Level.SLICES, {})
         assert await use.run_within(asyncio.sleep(0, end)) == end
         assert use.settlement_events(end) == []
     assert event_log.system_state().day is None

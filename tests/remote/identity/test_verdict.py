@@ -68,7 +68,7 @@ def cumulative(columns: str, command: str) -> str:
 def started(op: str, number: str) -> tuple[str, ...]:
     """A reduction of rows that starts at a number."""
     start = f"nisa.tensor_scalar(dst=s, data=s, op0=nl.{op}, operand0={number})"
-    return reduced(op), start, over("add", "s", "b")
+    return reduce_with(op), start, over("add", "s", "b")
 
 
 SOFTMAX = (
@@ -119,7 +119,7 @@ SAME = {
         (function("relu"),), ("nisa.tensor_scalar(dst=z, data=a, op0=nl.maximum, operand0=0.0)",),
     ),
     "a maximum that starts at minus infinity": (
-        started("maximum", "-3e38"), (reduced("maximum"), over("add", "s", "b")),
+        started("maximum", "-3e38"), (reduce_with("maximum"), over("add", "s", "b")),
     ),
     "a cumulative sum, carried from chunk to chunk": (
         (cumulative("0:24", "reset_reduce"),),
@@ -195,13 +195,13 @@ OTHER = {
         (function("square"), over("add", "1e-5"), function("rsqrt", "z")),
     ),
     "a maximum that starts at minus one": (
-        started("maximum", "-1.0"), (reduced("maximum"), over("add", "s", "b")),
+        started("maximum", "-1.0"), (reduce_with("maximum"), over("add", "s", "b")),
     ),
     "a minimum that starts at one": (
-        started("minimum", "1.0"), (reduced("minimum"), over("add", "s", "b")),
+        started("minimum", "1.0"), (reduce_with("minimum"), over("add", "s", "b")),
     ),
     "a maximum that starts at zero": (
-        started("maximum", "0.0"), (reduced("maximum"), over("add", "s", "b")),
+        started("maximum", "0.0"), (reduce_with("maximum"), over("add", "s", "b")),
     ),
     "a softmax over part of the row": (
         (*SOFTMAX[:2], reduce_with("add", "z[:, 1:24]", "t"), *SOFTMAX[3:]), SOFTMAX,

@@ -10,8 +10,8 @@ from targets.nki.raising.program_identity import program_digest
 from targets.nki.raising.raiser import raise_program
 from tests.support.sweeps import parametrize_sweep
 from tests.targets.nki.raising.obfuscations import OBFUSCATIONS, Obfuscation, obfuscate_loop
-from tests.targets.nki.rewrites.disguises import DISGUISES, Disguise, disguised
 from tests.targets.nki.rewrites.generator import Drawn, draw
+from tests.targets.nki.rewrites.obfuscations import DISGUISES, Disguise, obfuscate
 
 SEEDS = range(24)
 
@@ -39,7 +39,7 @@ def test_the_form_of_a_loop_leaves_no_trace_in_the_result(seed: int) -> None:
 def test_names_and_views_leave_no_trace_in_the_result(disguise: Disguise) -> None:
     for seed in range(4):
         drawn = draw(seed)
-        check_raised(drawn, disguised(drawn.source, disguise, Random(seed)))
+        check_raised(drawn, obfuscate(drawn.source, disguise, Random(seed)))
 
 
 @parametrize_sweep("obfuscation", OBFUSCATIONS, quick=2)
