@@ -61,6 +61,7 @@ async def translate_reference(home: Path, config: Config, file: ReferenceFile) -
     load_translator(config.run.target)
     config = config.model_copy(update={"run": config.run.model_copy(update={"size": SIZE})})
     draft = make_problem(file, [OutputShape((1,), "float32")])
+    _report(f"running the reference of {file.name}")
     found = await _references(home).find_output_shapes(draft, SIZE)
     shapes = [OutputShape(shape, _output_type(dtype)) for shape, dtype in found]
     problem = make_problem(file, shapes)
@@ -81,6 +82,7 @@ async def translate_problem(home: Path, config: Config, problem: Problem) -> Tra
     translator = load_translator(config.run.target)
     formula = await _load_formula(home, problem, config.run.size)
     kernels = translator.write_kernels(problem.spec, config.run.size, formula)
+    _report(f"predicting {len(kernels)} layouts")
     found = await _predict(home, config, problem, kernels)
     fits = [at for at, item in enumerate(found) if item.latency_ms is not None]
     if not fits:
@@ -88,6 +90,10 @@ async def translate_problem(home: Path, config: Config, problem: Problem) -> Tra
         raise UntranslatableError(f"no layout fits on the device: {reason}")
     best = min(fits, key=lambda at: found[at].latency_ms or 0.0)
     return TranslatedKernel(kernels[best], tuple(item.latency_ms for item in found))
+
+
+def _report(text: str) -> None:
+    click.echo(text, err=True)
 
 
 def _references(home: Path) -> ReferenceStore:

@@ -48,9 +48,9 @@ def parse_distribution(text: str) -> Distribution:
         return Distribution(text, *RANGES[text])
     found = _INTEGERS.fullmatch(text)
     if found is None:
-        names = ", ".join((*RANGES, "integers:FIRST:LAST"))
+        names = ", ".join((*RANGES, "integers:FIRST:END"))
         raise ValueError(f"there is no distribution {text!r}; there are {names}")
-    low, high = int(found[1]), int(found[2])
-    if not -_LIMIT <= low <= high < _LIMIT:
-        raise ValueError(f"{text!r} has no numbers: FIRST may not be above LAST, both have 32 bits")
-    return Distribution("integers", float(low), float(high))
+    low, end = int(found[1]), int(found[2])
+    if not -_LIMIT <= low < end <= _LIMIT:
+        raise ValueError(f"{text!r} has no numbers: FIRST is below END, both have 32 bits")
+    return Distribution("integers", float(low), float(end - 1))

@@ -20,8 +20,6 @@ from seeds.spec import ITEMSIZE_BYTES
 
 _TOLERANCE = 2e-5
 _SEEDS = [0, 21, 42, 63, 84]
-_DISTRIBUTIONS = {"positive": "abs_normal"}
-"""Names that files use for a distribution, where the spec has another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ def _read_distributions(path: Path, found: Any) -> dict[str, str]:
     names: dict[str, str] = found if isinstance(found, dict) else {"": found}
     if not all(isinstance(text, str) for pair in names.items() for text in pair) or "" in names:
         raise ScaffoldError(f'{path}: VALUES is no table such as {{"x": "positive"}}')
-    return {name: _DISTRIBUTIONS.get(item, item) for name, item in names.items()}
+    return names
 
 
 def _read_tolerance(path: Path, found: Any) -> float:

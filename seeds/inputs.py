@@ -17,8 +17,6 @@ from seeds.spec import InputSpec, ProblemSpec
 
 Array = NDArray[Any]
 
-_BELOW_ONE = np.float32(1 - 2.0**-24)
-
 
 def dtype_of(name: str) -> np.dtype[Any]:
     """Return the NumPy type for a data type's name, e.g. `bfloat16`."""
@@ -43,7 +41,7 @@ def draw_elements(item: InputSpec, shape: tuple[int, ...], generator: np.random.
         drawn = np.floor(generator.random(shape) * (one.high - one.low + 1)) + one.low
         return (drawn * item.scale).astype(dtype_of(item.dtype), copy=False)
     if one.kind == "zero_one":
-        values = generator.random(shape, dtype=np.float32)
+        values = np.rint(generator.random(shape, dtype=np.float32))
     else:
         values = fit_distribution(item, generator.standard_normal(shape, dtype=np.float32))
     if item.scale != 1.0:
@@ -63,7 +61,7 @@ def fit_distribution(item: InputSpec, values: Array) -> Array:
         reach = max(one.high - middle, middle - one.low) / 4
         found = np.clip(np.rint(middle + values.astype(np.float64) * reach), one.low, one.high)
     elif one.kind == "zero_one":
-        found = np.minimum(np.abs(values) / 4, _BELOW_ONE)
+        found = (values > 0).astype(values.dtype)
     elif one.kind == "abs_normal":
         found = np.abs(values)
     elif one.kind == "positive":

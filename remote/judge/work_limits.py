@@ -1,6 +1,6 @@
 """Limits what running a kernel may cost the judge, in counted work, so that no clock matters.
 
-The limits leave room for an honest kernel of any NKIBench problem, and grow with larger problems.
+The limits leave room for an honest kernel of any built-in problem, and grow with larger problems.
 """
 
 from __future__ import annotations

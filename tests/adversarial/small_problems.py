@@ -43,7 +43,7 @@ LAYERNORM = small_problem(
 )
 INDICES = small_problem(
     "doubled_indices",
-    'x ["M","N"] int32 integers:0:4095',
+    'x ["M","N"] int32 integers:0:4096',
     'out ["M","N"] float32',
     "def reference(x):\n    return (2.0 * x).astype(np.float32)\n",
 )

@@ -67,7 +67,7 @@ def test_the_secret_decides_about_one_set_and_no_other():
 
 @pytest.mark.parametrize(
     ("distribution", "scale", "least", "most"),
-    [("normal", 1000.0, -4000, 4000), ("integers:0:4095", 1.0, 0, 4095), ("integers:-3:5", 1.0, -3, 5)],
+    [("normal", 1000.0, -4000, 4000), ("integers:0:4096", 1.0, 0, 4095), ("integers:-3:6", 1.0, -3, 5)],
 )
 def test_made_integers_lie_where_drawn_ones_may_and_reach_their_ends(distribution, scale, least, most):
     first, *rest = ADAMW.inputs

@@ -43,7 +43,7 @@ def test_what_a_file_declares_becomes_a_problem(reference, tmp_path):
     assert [(item.name, item.shape, item.dtype) for item in spec.inputs] == [
         ("x", (4, 6), "float32"), ("s", (6,), "bfloat16")
     ]  # fmt: skip
-    assert [item.distribution for item in spec.inputs] == ["normal", "abs_normal"]
+    assert [item.distribution for item in spec.inputs] == ["normal", "positive"]
     assert [(item.name, item.shape) for item in spec.outputs] == [("out_0", (4, 6)), ("out_1", (1,))]
     assert spec.work.other_flops == 24
     write_problem(problem, tmp_path / "folder")

@@ -63,8 +63,8 @@ DISTRIBUTIONS = {
     "zero_one": (0.0, 1.0, 0.5),
     "positive": (0.0625, 6.0, 0.8),
     "shifted": (94.0, 106.0, 100.0),
-    "integers:0:255": (0.0, 255.0, 127.5),
-    "integers:-8:7": (-8.0, 7.0, -0.5),
+    "integers:0:256": (0.0, 255.0, 127.5),
+    "integers:-8:8": (-8.0, 7.0, -0.5),
 }
 """Least, greatest and mean."""
 
@@ -78,6 +78,8 @@ def test_distributions_are_what_their_names_say(name, expected):
     assert values.min() >= least
     assert values.max() <= greatest
     assert abs(values.mean() - mean) < 0.01 * (greatest - least)
+    if name == "zero_one":
+        assert set(np.unique(values)) == {0.0, 1.0}
     if name.startswith("integers"):
         assert np.array_equal(np.unique(values), np.arange(least, greatest + 1))
 
@@ -95,8 +97,8 @@ def test_drawing_in_parts_gives_the_same_numbers(name):
     ("name", "said"),
     [
         ("uniform", "there is no distribution 'uniform'; there are normal, abs_normal, positive,"),
-        ("integers:5", "integers:FIRST:LAST"),
-        ("integers:5:4", "FIRST may not be above LAST"),
+        ("integers:5", "integers:FIRST:END"),
+        ("integers:5:5", "FIRST is below END"),
     ],
 )
 def test_another_distribution_is_one_clear_fault(name, said):

@@ -60,7 +60,9 @@ WAITED: dict[str, tuple[str, ...]] = {
 """Verbs that wait for a question to the log or to others: nobody knows how long that takes."""
 
 OTHERWISE = {
-    **dict.fromkeys(("run", "resume", "tune", "wait", "ui", "bench", "try"), "says itself how it goes on"),
+    **dict.fromkeys(
+        ("run", "resume", "tune", "translate", "wait", "ui", "bench", "try"), "says itself how it goes on"
+    ),
     **dict.fromkeys(
         ("submit", "pause", "cancel", "set", "approve", "propose", "fork"),
         "hands a command over",
