@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from state.appender import Appender, AppendOutcome, PendingAppend
 from state.errors import LogClosed, StateError, StorageBusy, StorageFailed, is_busy
-from state.foreign_locks import describe_readers, describe_writers
 from state.head import HeadFile
 from state.home import HomeLayout
 from state.progress_counter import ProgressCounter
@@ -37,6 +39,49 @@ _log = logging.getLogger(__name__)
 
 AnyFuture = asyncio.Future[tuple[RecordedEvent, ...]] | Future[tuple[RecordedEvent, ...]]
 FutureOutcome = tuple[AnyFuture, AppendOutcome]
+
+
+PROC = Path("/proc")
+
+_WRITE_BYTES = range(120, 121)
+_READ_BYTES = range(123, 128)
+"""The bytes of the -shm file that a writer and readers lock (SQLite, "WAL-mode File Format", 2.3)."""
+
+_FIELDS = 8
+"""Of a line such as `1: POSIX  ADVISORY  WRITE 4711 08:01:131085 120 120`."""
+
+
+def describe_writers(layout: HomeLayout) -> str:
+    """Return who else holds the write lock, as `process 4711 (sqlite3)`."""
+    return _describe_holders(layout.shm, _WRITE_BYTES)
+
+
+def describe_readers(layout: HomeLayout) -> str:
+    """Return who else reads the log at this moment."""
+    return _describe_holders(layout.shm, _READ_BYTES)
+
+
+def _describe_holders(path: Path, wanted: range) -> str:
+    found = sorted(set(_find_holders(path, wanted)) - {os.getpid()})
+    return " and ".join(map(_describe_process, found)) or "another process"
+
+
+def _find_holders(path: Path, wanted: range) -> Iterator[int]:
+    with suppress(OSError, ValueError):  # another system, or another format
+        inode = path.stat().st_ino
+        for line in (PROC / "locks").read_text(encoding="ascii").splitlines():
+            fields = line.split()
+            if len(fields) != _FIELDS or fields[1] != "POSIX" or int(fields[5].rpartition(":")[2]) != inode:
+                continue
+            end = wanted.stop if fields[7] == "EOF" else int(fields[7])
+            if int(fields[6]) < wanted.stop and end >= wanted.start:
+                yield int(fields[4])
+
+
+def _describe_process(pid: int) -> str:
+    with suppress(OSError, UnicodeDecodeError):
+        return f"process {pid} ({(PROC / str(pid) / 'comm').read_text(encoding='utf-8').strip()})"
+    return f"process {pid}"
 
 
 class AppendRequest:

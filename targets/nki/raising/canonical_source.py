@@ -7,14 +7,13 @@ original kernel that issued the instructions.
 from __future__ import annotations
 
 import keyword
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from nki_sim.program.ir import Program
 from targets.nki.raising.access_texts import LoopScope, access_text, affine_text
 from targets.nki.raising.call_texts import call_text
-from targets.nki.raising.instruction_rows import NotRaised, TileClass
-from targets.nki.raising.legacy_divisions import find_divisions
+from targets.nki.raising.instruction_rows import NotRaised, Parameter, RowKey, TileClass
 from targets.nki.raising.loop_recognition import Call, Node, Repeat
 from targets.nki.raising.original_source import OriginalKernel
 from targets.nki.raising.tile_families import LoopPath, TileFamily
@@ -23,6 +22,47 @@ LINE_LENGTH = 110
 MAX_COMMENT = 90
 _LOOP_NAMES = ("i", "j", "k", "l", "m", "n", "p", "q")
 _HEADER = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
+
+
+_DIVISORS = {"op": ("data2", ""), "op0": ("operand0", "reverse0"), "op1": ("operand1", "reverse1")}
+"""For each operator argument, the role of its second operand, and the flag that swaps the two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reciprocal:
+    """A tile to declare before a call, which holds the reciprocal of the operand in a role."""
+
+    role: str
+    home: TileClass
+
+
+def find_divisions(key: RowKey) -> tuple[RowKey, tuple[Reciprocal, ...]]:
+    """Return a call with products in place of divisions, and the reciprocals that it then takes.
+
+    Raises:
+        NotRaised: a division has its dividend second.
+    """
+    params = dict(key.params)
+    if not any(params[name].value == "divide" for name in _DIVISORS if name in params):
+        return key, ()
+    needed = tuple(_replace_divisions(key, params))
+    return replace(key, params=tuple(params.items())), needed
+
+
+def _replace_divisions(key: RowKey, params: dict[str, Parameter]) -> Iterator[Reciprocal]:
+    tensors = {item.role: item for item in key.operands}
+    for name, (role, swap) in _DIVISORS.items():
+        if name not in params or params[name].value != "divide":
+            continue
+        if swap in params and params[swap].value:
+            raise NotRaised(f"{key.op} that divides {role} by the data")
+        params[name] = Parameter("multiply", repr("multiply"))
+        if role in tensors:
+            shape = tuple(count for _, count in tensors[role].dims)
+            yield Reciprocal(role, TileClass(shape, "float32", "sbuf", None))
+        else:
+            inverse = 1.0 / float(str(params[role].value))
+            params[role] = Parameter(inverse, repr(inverse))
 
 
 def write_source(

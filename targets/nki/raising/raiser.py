@@ -2,26 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
 
+from nki_sim.forms import Form, Site
 from nki_sim.program.ir import Program
-from state.model import CanonicalKernel
+from state.model import CanonicalKernel, Digest
 from targets.nki.raising.canonical_source import write_source
 from targets.nki.raising.instruction_rows import NotRaised, read_rows
 from targets.nki.raising.loop_recognition import Node, recognize_loops, walk_calls
 from targets.nki.raising.original_source import read_original
-from targets.nki.raising.program_identity import program_digest
 from targets.nki.raising.tile_families import find_families
 
 MAX_CALLS = 600
 """Most calls of a canonical kernel: beyond, nothing was rolled up, and no rewrite could go through it."""
 
 
+def program_digest(program: Program) -> Digest:
+    """Return a digest that programs share if they issue the same instructions on the same tensors.
+
+    Names, source lines and hints to the compiler do not count; nor does which declaration made a tile, if
+    the declarations say the same.
+    """
+    digest = hashlib.sha256()
+    for part in _describe(program):
+        digest.update(part.encode())
+        digest.update(b"\n")
+    return digest.hexdigest()
+
+
+def _describe(program: Program) -> Iterator[str]:
+    tensors = _by_first_use([*program.inputs, *program.outputs, *program.tensors.tolist()])
+    forms = _by_first_use(program.form_ids.tolist())
+    yield repr((program.target, len(program.inputs), len(program.outputs)))
+    for tensor in tensors:
+        yield repr((_site_meaning(program.site(tensor)), program.constants.get(tensor)))
+    for form in forms:
+        yield repr(_form_meaning(program.forms[form]))
+    yield repr([forms[form] for form in program.form_ids.tolist()])
+    yield repr([tensors[tensor] for tensor in program.tensors.tolist()])
+    yield repr(program.offsets.tolist())
+    yield repr(program.cores.tolist())
+
+
+def _by_first_use(numbers: Iterable[int]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for number in numbers:
+        found.setdefault(number, len(found))
+    return found
+
+
+def _site_meaning(site: Site) -> object:
+    return site.shape, site.dtype, site.buffer, site.address
+
+
+def _form_meaning(form: Form) -> object:
+    return form.op, form.engine, form.operands, form.params
+
+
 def raise_program(program: Program, source: str) -> str:
     """Return the source of a kernel that issues the same program, in canonical form.
 
     `source` is the kernel that the program was traced from. Whether the result does issue the same program
-    is for the caller to see, by tracing it (`program_identity`).
+    is for the caller to see, by tracing it (`program_digest`).
 
     Raises:
         NotRaised: the kernel has no canonical form; the message says why.

@@ -11,8 +11,7 @@ from nki_sim import ArraySpec
 from nki_sim.program.ir import Program
 from nki_sim.running import numerics
 from targets.nki.raising.instruction_rows import NotRaised
-from targets.nki.raising.program_identity import program_digest
-from targets.nki.raising.raiser import raise_program
+from targets.nki.raising.raiser import program_digest, raise_program
 
 HEADER = """import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl

@@ -6,8 +6,7 @@ from random import Random
 
 import nki_sim
 from nki_sim import ArraySpec
-from targets.nki.raising.program_identity import program_digest
-from targets.nki.raising.raiser import raise_program
+from targets.nki.raising.raiser import program_digest, raise_program
 from tests.support.sweeps import parametrize_sweep
 from tests.targets.nki.raising.obfuscations import OBFUSCATIONS, Obfuscation, obfuscate_loop
 from tests.targets.nki.rewrites.generator import Drawn, draw

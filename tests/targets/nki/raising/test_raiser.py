@@ -11,8 +11,7 @@ from nki_sim import ArraySpec
 from nki_sim.errors import KernelError
 from nki_sim.program.ir import Program
 from targets.nki.raising.instruction_rows import NotRaised
-from targets.nki.raising.program_identity import program_digest
-from targets.nki.raising.raiser import make_canonical, raise_program
+from targets.nki.raising.raiser import make_canonical, program_digest, raise_program
 from targets.nki.rewrites.kernel_ir import ArrayArgument, Kernel, StatementKind
 from targets.nki.rewrites.reader import read_kernel
 from targets.nki.rewrites.source_form import describe_form

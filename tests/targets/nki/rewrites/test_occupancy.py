@@ -11,9 +11,8 @@ import nki_sim
 import seeds
 from nki_sim import ArraySpec
 from nki_sim.timing import memory
-from targets.nki.rewrites.estimate import tile_banks, tile_sbuf_bytes
+from targets.nki.rewrites.estimate import peak_occupancy, tile_banks, tile_sbuf_bytes
 from targets.nki.rewrites.kernel_ir import ArrayArgument
-from targets.nki.rewrites.occupancy import peak_occupancy
 from targets.nki.rewrites.reader import read_kernel
 from tests.support.kernels import HEADER, TARGET
 
