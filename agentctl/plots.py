@@ -400,10 +400,9 @@ def plot_engine_roofs(kernels: Sequence[PlottedKernel]) -> PlotFigure | None:
         told = _describe_engine(one, engine)
         x, y = across.position(place), up.position(engine.active_percent)
         mark = f"disc {one.kind}"
-        marks.append(element("circle", element("title", told), class_=mark, cx=x, cy=y, r=9))
-        marks.append(
-            element("text", one.vocabulary.part_title(engine.engine)[:1], class_="mid letter", x=x, y=y + 4)
-        )
+        disc = element("circle", element("title", told), class_=mark, cx=x, cy=y, r=9)
+        letter = one.vocabulary.part_title(engine.engine)[:1]
+        marks.append(element("g", disc, element("text", letter, class_="mid letter", x=x, y=y + 4)))
         legend.append((one.kind, told))
     names = ("time at work over the time that the bytes take", "% of the engine's peak")
     label = "engines under their roofs. " + ". ".join(text for _, text in legend)

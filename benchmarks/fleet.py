@@ -40,7 +40,6 @@ from remote.fleet.fleet import Fleet  # noqa: E402
 from remote.fleet.hosts import SshFleetMember  # noqa: E402
 from remote.fleet.member import HostDescription  # noqa: E402
 from remote.judge_service import JudgeService  # noqa: E402
-from remote.local import LocalEvaluator  # noqa: E402
 from remote.ssh.job import JobSpec  # noqa: E402
 from remote.ssh.jobs import JobClient  # noqa: E402
 from remote.ssh.worker_archive import build_worker_archive  # noqa: E402
@@ -263,8 +262,9 @@ async def measure_transfers() -> dict[str, float]:
         home = Path(folder) / "home"
         home.mkdir()
         async with machines(Path(folder), 1) as ((machine, link),):
-            local = LocalEvaluator(JudgeService(home=home, slots=1, allow_weak_jail=True), target="trn2")
-            host = SshFleetMember(await jobs_of(machine, link, home), local=local, allow_weak_jail=True)
+            judge = JudgeService(home=home, slots=1, allow_weak_jail=True)
+            jobs = await jobs_of(machine, link, home)
+            host = SshFleetMember(jobs, judge=judge, target="trn2", allow_weak_jail=True)
             try:
                 about = await host.prepare()
                 for source in (silu.kernel, other):
@@ -283,7 +283,7 @@ async def measure_transfers() -> dict[str, float]:
                     carried.append((link.carried - before) / 1000)
             finally:
                 await host.aclose()
-                await local.aclose()
+                await judge.aclose()
     return {"first_kb": round(carried[0], 1), "repeated_kb": round(carried[1], 1)}
 
 

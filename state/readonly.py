@@ -15,6 +15,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 from state import schema
@@ -68,10 +69,14 @@ class ReadOnlyConnection:
             self._frozen = self._file_stamps()
         if not self._layout.wal.exists():
             return _connect(f"{uri}?immutable=1", self._layout)
-        self._copy = tempfile.TemporaryDirectory(prefix="nki-agent-read-")
-        for source in (self._layout.database, self._layout.wal):
-            shutil.copyfile(source, Path(self._copy.name) / source.name)
-        return _connect(f"{(Path(self._copy.name) / self._layout.database.name).as_uri()}", self._layout)
+        with ExitStack() as stack:  # a copy that cannot be opened is not kept
+            self._copy = copy = tempfile.TemporaryDirectory(prefix="nki-agent-read-")
+            stack.callback(copy.cleanup)
+            for source in (self._layout.database, self._layout.wal):
+                shutil.copyfile(source, Path(copy.name) / source.name)
+            connection = _connect((Path(copy.name) / self._layout.database.name).as_uri(), self._layout)
+            stack.pop_all()
+        return connection
 
     def _file_stamps(self) -> _FileStamps:
         return tuple(_file_stamp(path) for path in (self._layout.database, self._layout.wal))

@@ -21,7 +21,7 @@ _LINE = "# SUBSTITUTE HERE"
 def outcomes(options: argparse.Namespace, limits: Limits) -> list[Outcome]:
     """Run every solution that has a harness; one outcome for each."""
     root: Path = options.corpus
-    chosen = [item for item in problems(root) if sources.wanted(item[0], options.only)]
+    chosen = [item for item in problems(root) if sources.is_selected(item[0], options.only)]
 
     def one(problem: tuple[str, Path, Path]) -> Outcome:
         name, harness, solution = problem

@@ -39,7 +39,7 @@ def outcomes(options: argparse.Namespace, limits: Limits) -> list[Outcome]:
     chosen = [file for file in files if has_tests(file) or sources.acts(file)]
     each(
         one,
-        [file for file in chosen if sources.wanted(str(file.relative_to(root)), options.only)],
+        [file for file in chosen if sources.is_selected(str(file.relative_to(root)), options.only)],
         options.jobs,
     )
     return book.outcomes(tried=bool(options.only))
@@ -47,7 +47,7 @@ def outcomes(options: argparse.Namespace, limits: Limits) -> list[Outcome]:
 
 def has_tests(file: Path) -> bool:
     """Whether pytest finds tests in a file: cases of unittest, or functions without arguments to be given."""
-    tree = sources.parsed(file)
+    tree = sources.parse_source(file)
     return tree is not None and any(_is_test(node) for node in tree.body)
 
 

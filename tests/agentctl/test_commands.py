@@ -196,7 +196,7 @@ def test_status_with_nobody_home(ctl, home, finished):
     called = ctl("status", "--json")
     assert called.json["daemon"] == {
         "state": "stopped", "kind": None, "pid": None, "since": None, "home": str(home),
-        "config_refused": None, "queued": 0,
+        "config_refused": None, "queued": 0, "waits_for": None,
     }  # fmt: skip
     (run,) = called.json["runs"]
     assert run.keys() >= KEPT

@@ -27,7 +27,7 @@ def test_the_script_takes_the_options_of_the_command(tmp_path: Path):
 @pytest.mark.slow
 def test_the_same_seed_decides_the_same_on_every_machine():
     """A whole run from a kernel in a file, looking ahead and judging included, ended by counts."""
-    file = ROOT / "benchmarks" / "brought" / "silu-two_passes.py"
+    file = ROOT / "benchmarks" / "user_kernels" / "silu-two_passes.py"
     made = run_job(
         BenchJob("silu", "reduced", "trn2", 0, kernel=str(file)), JobBudget(candidates=7, minutes=30)
     )

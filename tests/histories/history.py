@@ -172,7 +172,7 @@ def tell_outcome(history: History) -> dict[str, Any]:
 
 def _fold_shared_event(event: Event) -> Any:
     # The version of the prompts is that of this program; what is rendered of them is in the calls' requests.
-    content = event.model_dump(mode="json", exclude={"code_version", "prompts"})
+    content = event.model_dump(mode="json", exclude={"code_version", "prompts", "parent_hash"})
     if isinstance(event, EffectEnded | CallEnded | ProfileRecorded):
         for name in _OF_THE_MACHINE:
             content.pop(name, None)

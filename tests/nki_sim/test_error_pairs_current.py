@@ -286,7 +286,7 @@ ELSEWHERE = {
     "limit_instructions": "test_error_pairs_current", "limit_tensors": "test_frontend",
     "limit_memory": "test_numerics", "limit_work": "test_machine", "no_values": "test_eager",
     "reduce_cmd": "test_statistics", "duplicate_indices": "test_rules_documented",
-    "latency_unknown": "test_simulate",
+    "latency_unknown": "test_simulate", "trace_differs": "test_tracer",
 }  # fmt: skip
 
 # Codes without a kernel that just does not break them: what is refused there is the call itself.

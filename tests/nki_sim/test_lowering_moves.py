@@ -100,7 +100,6 @@ def kernel(a):
         ("fn['store'](fn['load'](a), fn['load'](a))", "unsupported_memory"),
         ("fn['load'](fn['load'](a))", "unsupported_memory"),
         ("fn['load'](3)", "argument_type"),
-        ("fn['store'](out, 3)", "argument_type"),
         ("fn['store'](out[0:8, 0:1], fn['load'](a))", "store_dst_shape_smaller"),
     ],
 )

@@ -127,7 +127,7 @@ def test_acknowledged_events_missing_after_an_io_error_stop_the_log(log: EventLo
 FILL = """
 import resource, signal, sys
 from pathlib import Path
-from tests.support.scripted_runs import Script
+from tests.support.scripted_runs import ScriptedRun
 from state.errors import AppendError
 from state.log import EventLog
 from state.records import NewEvent
@@ -136,12 +136,12 @@ log = EventLog.open(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
 acked = 0
 try:
-    for step in Script(rounds=8).steps():
+    for step in ScriptedRun(rounds=8).steps():
         acked = log.append_now([NewEvent("r", step.event)], blobs=step.blobs)[0].seq
 except AppendError as error:
     print(error.code, acked)
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-steps = list(Script(rounds=8).steps())
+steps = list(ScriptedRun(rounds=8).steps())
 for step in steps[log.run_seq("r"):]:
     log.append_now([NewEvent("r", step.event)], blobs=step.blobs)
 print(log.run_seq("r") == len(steps), log.run_seq("r") >= acked)

@@ -26,6 +26,7 @@ from daemon.inbox import put_command
 from daemon.stop_signal import StopSignal
 from state import log
 from state.appender import Appender
+from state.home import HomeLayout
 from state.log import EventLog
 from state.model import Level, RunConfig, RunStatus, SearchConfig
 from tests.support import fakes
@@ -273,8 +274,8 @@ class World:
     def _simulated(self, loop: VirtualLoop) -> Iterator[None]:
         fates = Fates(self._week.seed, kill=0.0, disk=0.0, mishaps=0, save=lambda: None)
 
-        def writer(appender: Appender, head: Path) -> SteppedWriter:
-            return SteppedWriter(appender, head, fates, lambda one: self._stored(one, loop))
+        def writer(appender: Appender, layout: HomeLayout, **_: object) -> SteppedWriter:
+            return SteppedWriter(appender, layout, fates, lambda one: self._stored(one, loop))
 
         with ExitStack() as stack:
             stack.enter_context(self._clock.patch_time())

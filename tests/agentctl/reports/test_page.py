@@ -22,7 +22,7 @@ TAGS = {
     "html", "head", "meta", "title", "style", "body", "header", "main", "section", "footer", "h1", "h2", "h3",
     "p", "dl", "dt", "dd", "div", "span", "strong", "br", "table", "thead", "tbody", "tr", "th", "td", "ol",
     "ul", "li", "pre", "code", "a", "details", "summary", "figure", "figcaption", "svg", "line", "text",
-    "path", "circle", "rect",
+    "path", "circle", "rect", "g",
 }  # fmt: skip
 
 

@@ -47,7 +47,7 @@ async def test_a_local_cluster_judges_as_this_machine_does_and_survives_what_goe
     silu = Bench(seeds.load_problem("silu"))
     here = LocalEvaluator(JudgeService(home=tmp_path / "home", slots=1, allow_weak_jail=True), target="trn2")
     (tmp_path / "home").mkdir()
-    one = RayEvaluator(home=tmp_path / "home", slots=1, allow_weak_jail=True)
+    one = RayEvaluator(home=tmp_path / "home", target="trn2", slots=1, allow_weak_jail=True)
     with pytest.raises(NotReadyError):
         one.toolchain()
     try:
@@ -96,7 +96,7 @@ async def test_a_node_that_does_not_start_is_an_error_of_the_cluster(tmp_path, m
         raise Exception("The current node timed out during startup.")  # noqa: TRY002 - what Ray raises
 
     monkeypatch.setattr(ray, "init", late)
-    one = RayEvaluator(home=tmp_path, slots=1)
+    one = RayEvaluator(home=tmp_path, target="trn2", slots=1)
     with pytest.raises(InfrastructureError, match="on this machine: The current node timed out") as caught:
         await one.prepare()
     assert (caught.value.code, caught.value.retryable) == ("cluster_failed", True)
@@ -112,7 +112,7 @@ async def test_without_the_extra_one_error_says_how_to_get_it(tmp_path, monkeypa
         return real(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", without_ray)
-    one = RayEvaluator(home=tmp_path)
+    one = RayEvaluator(home=tmp_path, target="trn2")
     with pytest.raises(InfrastructureError, match=r"needs Ray; install it: .* -m pip install 'ray") as caught:
         await one.prepare()
     assert (caught.value.code, caught.value.retryable) == ("no_ray", False)
@@ -120,7 +120,7 @@ async def test_without_the_extra_one_error_says_how_to_get_it(tmp_path, monkeypa
 
 
 async def test_a_cluster_that_nobody_serves_is_told_within_seconds(tmp_path):
-    one = RayEvaluator(home=tmp_path, address="127.0.0.1:1")
+    one = RayEvaluator(home=tmp_path, target="trn2", address="127.0.0.1:1")
     with pytest.raises(InfrastructureError, match=r"127\.0\.0\.1:1 cannot be reached: ") as caught:
         await one.prepare()
     assert caught.value.code == "cluster_unreachable"
@@ -139,7 +139,7 @@ def test_the_cluster_s_secret_tells_nothing_of_the_home_s(tmp_path):
     given = []
     ray.remote = lambda one: given.append(one) or ray
     tmp_path.joinpath("judge.secret").write_text("ab" * 32)
-    RayEvaluator(home=tmp_path)._start_actor(ray)
+    RayEvaluator(home=tmp_path, target="trn2")._start_actor(ray)
     setting = given[-1]
     assert setting.secret != "ab" * 32
     assert len(setting.secret) == 64

@@ -119,6 +119,8 @@ def _standing(state: RunState) -> dict[str, object]:
 Fields = Mapping[str, Any]
 
 _NEVER = object()
+VERDICT_NEEDED = "resume the run to have the kernel judged again"
+"""How a run says that it paused with an evaluation open that no process works on."""
 
 
 @dataclass(slots=True)
@@ -233,6 +235,8 @@ class Watch:
                     raise Violation(f"{stream}: {key} makes {flying} in flight, {self.limits[kind]} may be")
             case EffectEnded(key=key):
                 self._flying.pop((stream, key), None)
+            case RunPaused(reason=reason) if VERDICT_NEEDED in reason:
+                self._flying = {place: kind for place, kind in self._flying.items() if place[0] != stream}
             case RunCancelled():
                 self._flying = {place: kind for place, kind in self._flying.items() if place[0] != stream}
 

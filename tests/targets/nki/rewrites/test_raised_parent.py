@@ -14,6 +14,7 @@ import seeds
 from agent_core.effects import ImplementRequest, LearningContext, LookAheadRequest, Variant, Variants
 from agent_core.roles import LookAheadAnswer
 from remote.evaluator import PredictionRequest
+from remote.judge_service import JudgeService
 from remote.local import LocalEvaluator
 from state.model import (
     Benchmark,
@@ -67,7 +68,9 @@ class Bench:
         self.blobs = Blobs()
         for data in PROBLEM.files.values():
             self.blobs.put(data)
-        self.evaluator = LocalEvaluator(home=home, slots=1, allow_weak_jail=True, secret="a secret of tests")
+        self.evaluator = LocalEvaluator(
+            JudgeService(home=home, slots=1, allow_weak_jail=True, secret="a secret of tests"), target="trn2"
+        )
         self.proposer = create(workers=1)
         empty = LearningContext(memory=(), reflections=(), attempts=(), credits={})
         self.context = self.blobs.put(canonical_json(empty.model_dump(mode="json")))
