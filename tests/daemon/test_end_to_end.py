@@ -254,7 +254,7 @@ def test_who_looks_on_takes_over_when_the_owner_dies(home, twin):
             out, err = second.communicate(timeout=PATIENCE)
     assert second.returncode == exits.FAILURE, err
     assert drop_differences(json.loads(out)) == drop_differences(twin)
-    assert call(home, "resume", "--last").returncode == 0
+    assert call(home, "resume", "--last").returncode == exits.FAILURE
     assert [drop_differences(run) for run in status(home)["runs"]] == [drop_differences(twin)] * 2
 
 
