@@ -178,7 +178,7 @@ RECIPES: dict[str, Callable[[Path], Made]] = {
 
 
 JUDGED_OTHERWISE = frozenset({"builtin", "builtin_trn1", "given", "knobs"})
-"""Real runs that were recorded before verdicts had a stability and before version 5 of the performance model."""
+"""Real runs from before verdicts had a stability, and before version 5 of the performance model."""
 
 IN_NO_ORDER = frozenset({"budget"})
 """Runs that do not end alike each time: for which question no money is left follows from who asks first."""

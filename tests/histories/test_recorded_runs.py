@@ -96,9 +96,7 @@ def test_another_log_takes_it_in_and_the_report_is_the_same(name, kept, home) ->
     assert digest_report(archive_of(name), home) == kept["report"]
 
 
-@pytest.mark.parametrize(
-    "name", sorted(record.RECIPES.keys() - record.IN_NO_ORDER - record.JUDGED_OTHERWISE)
-)
+@pytest.mark.parametrize("name", sorted(record.RECIPES.keys() - record.IN_NO_ORDER - record.JUDGED_OTHERWISE))
 def test_made_anew_it_has_the_same_requests_and_outcomes(name, tmp_path) -> None:
     then, now = tell_outcome(history_of(name)), tell_outcome(load(record.record_run(name, tmp_path)))
     differing = {key: (then.get(key), now.get(key)) for key in then | now if then.get(key) != now.get(key)}
