@@ -58,7 +58,7 @@ async def translate_reference(home: Path, config: Config, file: ReferenceFile) -
         UntranslatableError: there is no translation; the message names what is in the way.
         remote.RemoteError: the reference fails, or nothing can be predicted here.
     """
-    load_translator(config.run.target)
+    translator = load_translator(config.run.target)
     config = config.model_copy(update={"run": config.run.model_copy(update={"size": SIZE})})
     draft = make_problem(file, [OutputShape((1,), "float32")])
     _report(f"running the reference of {file.name}")
@@ -67,7 +67,7 @@ async def translate_reference(home: Path, config: Config, file: ReferenceFile) -
     problem = make_problem(file, shapes)
     translated = await translate_problem(home, config, problem)
     formula = await _load_formula(home, problem, SIZE)
-    work = load_translator(config.run.target).estimate_work(problem.spec, SIZE, formula)
+    work = translator.estimate_work(problem.spec, SIZE, formula)
     problem = make_problem(file, shapes, work=work, kernel=translated.kernel)
     return TranslatedProblem(problem, translated.latencies_ms)
 

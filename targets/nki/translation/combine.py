@@ -56,15 +56,11 @@ def _over_partitions(context: StageContext, value: Reduce) -> Tile | None:
     """A reduction to one partition of a value that is long: first in every partition, then over these."""
     rest = [atom for atom in value.over if blocker(value.value, atom) is None]
     longest = max(rest, key=lambda atom: atom.size, default=None)
-    if longest is None or context.nest.free_atoms(value, None):
-        return None
     others = tuple(atom for atom in value.over if atom != longest)
-    partial: Value = Reduce(value.node, value.function, value.value, others) if others else value.value
-    if longest.size <= PARTITIONS and not others:
+    if longest is None or not others or context.nest.free_atoms(value, None):
         return None
-    row = context.transpose(context, partial, None, (longest,)) if others else None
-    if row is None:
-        return None
+    partial = Reduce(value.node, value.function, value.value, others)
+    row = context.transpose(context, partial, None, (longest,))
     lines = context.lines(value)
     tile = context.new_tile(_REDUCED[value.function], None, (), lines)
     lines.add(f"nisa.tensor_reduce(dst={tile.name}, op=nl.{value.function}, data={row.name}, axis=1)")
