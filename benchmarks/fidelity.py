@@ -34,6 +34,10 @@ fitted, not what was learnt; only kernels that nobody looked at test all of it.
 `--leave-one-out` does so on all kernels but one and predicts that one, for each, and says which constants
 then lie outside the range that intervals assume. Neither changes any table.
 
+`--families` does so by family, which is all kernels of one problem: it fits the constants of
+`measured/families.py` on the other families of the same target, and prints the errors of each family left
+out and in-sample beside those of the busiest engine. `--programs FOLDER` keeps traced programs between runs.
+
 Eight kernels of NKIBench at full size take about two minutes on 2 cores, `--leave-one-out` ten more.
 
 Exit status 0 when every kernel was predicted, 1 when some failed, 2 when there is nothing to compare.
@@ -54,7 +58,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that both spellings work
 
 from benchmarks.corpora.processes import Limits  # noqa: E402 - the path is set above
-from benchmarks.measured import cases, fit, report, runs  # noqa: E402
+from benchmarks.measured import cases, families, fit, report, runs  # noqa: E402
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -91,6 +95,16 @@ def _compare_kernels(options: argparse.Namespace, chosen: list[cases.Case], prog
                 result["fit"] = fit.fit_constants(timer, curves, tell=_tell)
             if options.leave_one_out:
                 result["leave_one_out"] = fit.leave_one_out(timer, curves, tell=_tell)
+    if options.families:
+        predicted = [item for item in outcomes if item.found is not None]
+        left_out = families.predict_left_out(
+            predicted,
+            programs=programs,
+            jobs=options.jobs,
+            ranges=fit.chosen(options.constants) if options.constants else families.FITTED,
+            tell=_tell,
+        )
+        result["families"] = families.report_families(predicted, left_out)
     return result
 
 
@@ -118,6 +132,8 @@ def _programs(folder: Path | None) -> Iterator[Path]:
 def _lines(options: argparse.Namespace, result: dict[str, Any]) -> Iterator[str]:
     yield from report.lines(result, counters=not options.brief)
     yield from fit.lines(result)
+    if "families" in result:
+        yield from families.lines(result["families"])
 
 
 def _tell(line: str) -> None:
@@ -146,6 +162,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--brief", action="store_true", help="without the counters of each kernel")
     parser.add_argument("--fit", action="store_true", help="search the fitted constants for the least error")
     parser.add_argument("--leave-one-out", action="store_true", help="fit on all kernels but one, for each")
+    parser.add_argument(
+        "--families", action="store_true", help="predict each problem's kernels from a fit on the others"
+    )
     parser.add_argument("--constants", help="constants to fit instead of the listed ones, comma-separated")
     parser.add_argument("--programs", type=Path, help="keep traced programs in this folder between runs")
     parser.add_argument("--timeout", type=float, default=300, help="seconds for each process")

@@ -10,7 +10,7 @@ decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -195,9 +195,11 @@ def _with(target: Target, values: Constants) -> Target:
     return replace(target, **changed)
 
 
-def fit_constants(timer: Timer, curves: Curves, *, left_out: int | None = None, tell: Tell) -> dict[str, Any]:
-    """The values with the least error on all kernels, or on all but one; the error that they really have."""
-    numbers = [number for number in range(len(timer.cases)) if number != left_out]
+def fit_constants(
+    timer: Timer, curves: Curves, *, left_out: Collection[int] = (), tell: Tell
+) -> dict[str, Any]:
+    """The values with the least error on all kernels but some; the error that they really have."""
+    numbers = [number for number in range(len(timer.cases)) if number not in left_out]
     shares = dict.fromkeys(curves.ranges, 0.5)
     for step in _STEPS:
         shares = _search(curves, numbers, shares, step)
@@ -230,7 +232,7 @@ def leave_one_out(timer: Timer, curves: Curves, *, tell: Tell) -> dict[str, Any]
     rows, pairs = [], []
     for number, case in enumerate(timer.cases):
         tell(f"leave one out: {case.name}")
-        constants = fit_constants(timer, curves, left_out=number, tell=tell)["constants"]
+        constants = fit_constants(timer, curves, left_out=(number,), tell=tell)["constants"]
         predicted_ms = timer.latencies_ms([(number, constants)])[0]
         measured_ms = case.measured["latency"]
         pairs.append((measured_ms, predicted_ms))

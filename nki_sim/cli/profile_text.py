@@ -14,7 +14,7 @@ from nki_sim.timing.units import format_size, format_time
 WIDTH = 80
 
 _REUSED = {
-    True: ("is declared outside the loop", "; declared inside, each has its own"),
+    True: ("keeps one place for all iterations", ""),
     False: ("is predicted to rotate through few places", ""),
 }
 _CLASSES = {"underutilised": "underutilised", "overhead": "mostly fixed overhead"}

@@ -1,6 +1,8 @@
-"""Compiles a program: the current namespace keeps what the kernel says, the legacy one rewrites it."""
+"""Compiles a program: the current namespace renames values of tiles, the legacy one rewrites the kernel."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from nki_sim.compiler.residency import plan_residency
 from nki_sim.compiler.sbuf_tiles import SbufTiles
 from nki_sim.compiler.spill import insert_spills
 from nki_sim.compiler.tile_arrays import find_split_tiles
+from nki_sim.compiler.tile_values import rename_values
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
 
@@ -31,10 +34,13 @@ def compile_program(program: Program, target: Target) -> CompiledProgram:
 
     Programs with loops whose bounds depend on data run as traced, because their iterations are unknown.
     """
-    if program.dialect != "neuronxcc" or program.loops:
+    if program.loops:
         return compile_unchanged(program)
     draft = ProgramDraft(program)
-    assign_engines(draft)
+    if program.dialect != "neuronxcc":
+        rename_values(draft)
+        return draft.build_program()
+    assign_engines(draft, target)
     before = len(draft.tensor_sites)
     _stream_arrays(draft, target)
     streams = len(draft.tensor_sites) > before
@@ -50,7 +56,20 @@ def compile_program(program: Program, target: Target) -> CompiledProgram:
     narrow_reloads(draft)
     rotate_buffers(draft, target)
     widen_products(draft)
+    if target.dma_descriptor_ns:
+        _prepare_descriptors(draft)
     return draft.build_program()
+
+
+def _prepare_descriptors(draft: ProgramDraft) -> None:
+    """Make descriptors before the kernel runs: profiles of legacy kernels show static DMA [M]."""
+    draft.replace_forms({
+        number: draft.add_form(replace(form, params=(*form.params, ("dge_mode", "none"))))
+        for number, form in enumerate(list(draft.forms))
+        if form.op == "dma_copy"
+        and form.param("dge_mode") is None
+        and not any(item.is_scattered for item in form.operands)
+    })  # fmt: skip
 
 
 def _plan_cores(draft: ProgramDraft, target: Target) -> list[_CoreResidency]:

@@ -54,6 +54,15 @@ def access_boxes(program: Program, order: Ints) -> Ints:
     return found
 
 
+def fills_box(program: Program, chosen: Ints, places: Ints) -> Bools:
+    """Which accesses touch every element of their boxes."""
+    cells = program.cells
+    declared = np.array([DTYPES[site.dtype].itemsize for site in program.sites], dtype=np.int64)
+    nbytes = np.array([item.nbytes for item in program.operands], dtype=np.int64)[cells.operand[chosen]]
+    area = (places[:, 1] - places[:, 0]) * (places[:, 3] - places[:, 2])
+    return np.asarray(nbytes == area * declared[program.tensor_sites[cells.tensor[chosen]]])
+
+
 def _scale_columns(program: Program, order: Ints, found: Ints) -> None:
     operand, tensor = program.cells.operand[order], program.cells.tensor[order]
     widths = np.array([item.itemsize for item in program.operands], dtype=np.int64)[operand]

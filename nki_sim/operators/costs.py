@@ -31,6 +31,13 @@ _GPSIMD_ROOT = 4.0
 """Cycles of GpSimd per reciprocal square root: about four times what ScalarE takes [D: ISA32]."""
 
 
+_FAST_SPEED = 2.0
+"""From this speed on VectorE uses a 16-bit mode."""
+
+_FLOAT_COPY_SPEED = 1.6
+"""How much faster trn2's VectorE moves float32 from SBUF to SBUF: N = 512 takes 380 cycles [M]."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """The cost of one instruction.
@@ -137,7 +144,7 @@ def copy_like(form: Form, target: Target) -> Cost:
     if form.engine == "gpsimd" and "rsqrt" in {form.param("op0"), form.param("op1")}:
         return elementwise(form, target, factor=_GPSIMD_ROOT)
     speed = _copy_speed(form, target)
-    return replace(elementwise(form, target, factor=1.0 / speed), fast=speed > 1)
+    return replace(elementwise(form, target, factor=1.0 / speed), fast=speed >= _FAST_SPEED)
 
 
 def reciprocal(form: Form, target: Target) -> Cost:
@@ -170,11 +177,14 @@ def tensor_tensor(form: Form, target: Target) -> Cost:
 
 
 def scalar_tensor_tensor(form: Form, target: Target) -> Cost:
-    """2N, or N for bf16 inputs with (subtract, multiply) and even N."""
+    """2N, or N for bf16 inputs with (subtract, multiply) and even N; N on trn2, where adamw keeps VectorE
+    busy for that long [M].
+    """
     inputs = [form[role] for role in ("data", "operand1") if form.operand(role)]
     ops = (form.param("op0"), form.param("op1"))
     fast = ops == ("subtract", "multiply") and all(item.dtype == "bfloat16" for item in inputs)
-    return elementwise(form, target, factor=1.0 if fast and form["data"].free % 2 == 0 else 2.0)
+    fast = fast and form["data"].free % 2 == 0
+    return elementwise(form, target, factor=1.0 if fast or target.generation >= _V3 else 2.0)
 
 
 def scan(form: Form, target: Target) -> Cost:
@@ -196,59 +206,65 @@ def tensor_scalar_reduce(form: Form, target: Target) -> Cost:
 
 
 def activation(form: Form, target: Target) -> Cost:
-    """N, plus the read of the accumulator if it reduces; sets the function table it needs."""
+    """N, more for functions of a table and to read the accumulator; sets the table that it needs."""
     from nki_sim.functions import FUNCTION_TABLES
 
     extra = target.reduce_extra_cycles if form.operand("reduce_res") else 0
-    cost = elementwise(form, target, extra=extra)
-    return replace(cost, table=FUNCTION_TABLES.get(str(form.param("op")), ""))
+    table = FUNCTION_TABLES.get(str(form.param("op")), "")
+    extra += target.activation_function_cycles if table else 0
+    return replace(elementwise(form, target, extra=extra), table=table)
 
 
 def dma(form: Form, target: Target) -> Cost:
-    """max(fixed, bytes / rate) on up to 16 engines; short runs pay for a whole minimal descriptor."""
+    """On up to 16 engines, a fixed time for each descriptor and bytes / rate; a run of bytes is one, or more."""
     run = min(map(_run_elements, form.tiles))
-    return _dma_cost(form, target, max(_descriptor_bytes(item, run, target) for item in form.tiles))
+    nbytes = max(item.nbytes for item in form.tiles)
+    return _dma_cost(form, target, nbytes, max(_descriptors(item, run, target) for item in form.tiles))
 
 
 def dma_transpose(form: Form, target: Target) -> Cost:
     """2-byte types at the documented share of DMA throughput; others element by element.
 
-    Of 2-byte types, short runs pay for a whole minimal descriptor, as in other transfers.
+    Of 2-byte types, short runs need more descriptors, as in other transfers.
     """
     src = form["src"]
     narrow = src.itemsize == _TRANSPOSED_BYTES
     run = min(map(_run_elements, form.tiles)) if narrow else 1
     ratio = target.dma_transpose_hbm_ratio if src.in_hbm else target.dma_transpose_sbuf_ratio
-    return _dma_cost(form, target, max(src.nbytes / ratio, _descriptor_bytes(src, run, target)))
+    ratio = ratio if narrow else 1.0
+    return _dma_cost(form, target, src.nbytes / ratio, _descriptors(src, run, target) / ratio)
 
 
 def dma_compute(form: Form, target: Target) -> Cost:
     """A DMA that moves the bytes of all sources and of dst [I]."""
     run = min(map(_run_elements, form.tiles))
-    return _dma_cost(form, target, sum(_descriptor_bytes(item, run, target) for item in form.tiles))
+    nbytes = sum(item.nbytes for item in form.tiles)
+    return _dma_cost(form, target, nbytes, sum(_descriptors(item, run, target) for item in form.tiles))
 
 
-def _descriptor_bytes(item: Operand, run: int, target: Target) -> float:
-    """Bytes of an operand in descriptors of `run` elements, none smaller than the smallest efficient one."""
-    return item.elements / run * max(target.dma_min_descriptor_bytes, run * item.itemsize)
+def _descriptors(item: Operand, run: int, target: Target) -> float:
+    """How many descriptors an operand needs in runs of this many elements; a long run needs several."""
+    return item.nbytes / min(run * item.itemsize, target.dma_descriptor_bytes)
 
 
-def _dma_cost(form: Form, target: Target, nbytes: float) -> Cost:
+def _dma_cost(form: Form, target: Target, nbytes: float, descriptors: float) -> Cost:
     chip = next((item for item in form.tiles if not item.in_hbm), form["dst"])
     channels = max(1, min(target.dma_engines, chip.partitions))
     # Rows are not split, so the engine with one row more than others takes longest.
     rows = -(-chip.partitions // channels)
-    service = nbytes * rows / chip.partitions / target.dma_engine_bytes_per_ns
+    share = rows / chip.partitions
+    overhead = descriptors * share * target.dma_descriptor_overhead_ns
     maker = _descriptor_maker(form, target)
     made = {"software": target.dma_software_descriptor_ns, "hardware": target.dma_descriptor_ns}.get(
         maker, 0.0
     )
     return Cost(
-        max(target.dma_fixed_ns, service),
+        overhead + nbytes * share / target.dma_engine_bytes_per_ns,
         channels=channels,
         rows=rows,
         descriptor_ns=made,
         software=maker == "software",
+        overhead_ns=overhead,
     )
 
 
@@ -307,13 +323,16 @@ def _reads_two_inputs(form: Form, target: Target) -> bool:
     return target.vector_fast_modes and form.engine == "vector" and narrow and in_sbuf
 
 
-def _copy_speed(form: Form, target: Target) -> int:
+def _copy_speed(form: Form, target: Target) -> float:
     sides = [item for item in form.operands if item.role in {"dst", "src", "data"}]
     narrow = all(item.dtype in _NARROW for item in sides)
-    if form.engine != "vector" or not target.vector_fast_modes or not narrow:
+    if form.engine != "vector" or not target.vector_fast_modes:
         return 1
     in_sbuf = all(item.buffer == "sbuf" for item in sides)
     contiguous = all(_is_contiguous(item) for item in sides)
+    if not narrow:
+        plain = in_sbuf and contiguous and all(item.dtype == "float32" for item in sides)
+        return _FLOAT_COPY_SPEED if plain else 1
     return (2 if in_sbuf or contiguous else 1) * (2 if in_sbuf and contiguous else 1)
 
 

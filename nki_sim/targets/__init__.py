@@ -81,13 +81,14 @@ class Target:
     stride_limit_bytes: int
     vector_fast_modes: bool
     activation_table_ns: float
+    activation_function_cycles: int
     sync_instruction_cycles: int
     # DMA
     dma_engines: int
     dma_engine_bytes_per_ns: float
-    dma_fixed_ns: float
+    dma_descriptor_overhead_ns: float
     dma_issue_ns: float
-    dma_min_descriptor_bytes: int
+    dma_descriptor_bytes: int
     dma_slice_bytes: int
     dma_trigger_ns: float
     dma_completion_ns: float

@@ -251,8 +251,8 @@ class Engines:
         return self._arrival[number]
 
     def _make_descriptors(self, number: int, lane: int, at: float, made_ns: float) -> tuple[float, float]:
-        """Make descriptors in hardware; return when that starts, and when a slot is free for the next
-        transfer.
+        """Make descriptors in hardware; return when that starts, and when the queue may issue its next
+        transfer: they are made one transfer of a queue after another.
         """
         dma = self.dma[lane // len(QUEUES)]
         slot_ns, before = dma.next_slot
@@ -260,7 +260,7 @@ class Engines:
             at = slot_ns
             self._record_wait(number, tl.DMA, before, at)
         dma.make_descriptors(number, at, made_ns)
-        return at, max(at, dma.next_slot[0])
+        return at, max(at + made_ns, dma.next_slot[0])
 
     def serve_slice(self, number: int) -> bool:
         """Move a slice of a transfer; return whether it was the last."""

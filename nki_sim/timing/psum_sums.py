@@ -10,8 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from nki_sim.dtypes import DTYPES
-from nki_sim.flow.regions import access_boxes
+from nki_sim.flow.regions import access_boxes, fills_box
 from nki_sim.program.ir import Bools, Ints, Program
 from nki_sim.timing.tile_placement import overlap_spaces, shift_to_places
 
@@ -41,7 +40,7 @@ def _compute_reads_sums(program: Program) -> Bools:
     order = np.lexsort((cells.instruction[chosen], space))
     chosen, space = chosen[order], space[order]
     places = access_boxes(program, chosen)
-    full = _fills_box(program, chosen, places)
+    full = fills_box(program, chosen, places)
     shift_to_places(program, chosen, places)
     kinds = _access_kinds(program, chosen, full)
     first = np.flatnonzero(np.diff(space, prepend=-1))
@@ -65,15 +64,6 @@ def _psum_accesses(program: Program) -> Ints:
     products = np.array([item.engine == "tensor" for item in program.forms], dtype=bool)[form]
     readers = np.array([item.engine in _READERS for item in program.forms], dtype=bool)[form]
     return np.flatnonzero(in_psum & ((products & cells.writes) | (readers & cells.reads)))
-
-
-def _fills_box(program: Program, chosen: Ints, places: Ints) -> Bools:
-    """Which accesses touch every element of their boxes."""
-    cells = program.cells
-    declared = np.array([DTYPES[site.dtype].itemsize for site in program.sites], dtype=np.int64)
-    nbytes = np.array([item.nbytes for item in program.operands], dtype=np.int64)[cells.operand[chosen]]
-    area = (places[:, 1] - places[:, 0]) * (places[:, 3] - places[:, 2])
-    return np.asarray(nbytes == area * declared[program.tensor_sites[cells.tensor[chosen]]])
 
 
 def _access_kinds(program: Program, chosen: Ints, full: Bools) -> Ints:

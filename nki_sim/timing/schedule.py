@@ -5,9 +5,9 @@ instructions that still wait, as the vendor's compiler list-schedules independen
 such queues: loads, stores, and transfers whose descriptors software makes. They share the DMA engines. An
 instruction starts when its queue is free, its dependences are visible, no other engine holds a port that it
 needs, and the tiles that it may touch first have room. Memory is granted in program order and released when a
-tile's last access ends. A tile declared inside a loop therefore rotates through the free space; a tile
-declared outside serialises on its own dependences. All constants come from the target table. Every latency is
-a prediction.
+tile's last access ends. The values of a tile therefore rotate through the free space; a tile that the kernel
+places itself serialises on its own dependences. All constants come from the target table. Every latency is a
+prediction.
 
 This module decides what goes next; `engines` computes when it happens. A given order leaves nothing to
 decide, which is how a schedule is timed again with other constants.
