@@ -25,43 +25,49 @@ NAIVE = "busiest_engine"
 
 def predict_left_out(
     outcomes: Sequence[Outcome], *, programs: Path, jobs: int, ranges: Mapping[str, fit.Range], tell: fit.Tell
-) -> dict[str, float]:
-    """The latency of each kernel, by name, from a fit on the other families of its target; in ms."""
-    found: dict[str, float] = {}
+) -> dict[int, float]:
+    """The latency of each kernel, by its place, from a fit on the other families of its target; in ms."""
+    found: dict[int, float] = {}
     for target in sorted({item.case.target for item in outcomes}):
-        cases = [item.case for item in outcomes if item.case.target == target]
-        with fit.Timer(cases, programs, jobs, ranges) as timer:
+        places = [place for place, item in enumerate(outcomes) if item.case.target == target]
+        families = [outcomes[place].case.problem for place in places]
+        with fit.Timer([outcomes[place].case for place in places], programs, jobs, ranges) as timer:
             curves = fit.Curves.of(timer, tell)
-            for family in sorted({case.problem for case in cases}):
-                mine = [number for number, case in enumerate(cases) if case.problem == family]
-                if len(mine) == len(cases):
+            for family in sorted(set(families)):
+                mine = [number for number, name in enumerate(families) if name == family]
+                if len(mine) == len(places):
                     continue  # nothing else to fit on
                 tell(f"leave out {family} on {target}")
-                values = fit.fitted(timer, curves, left_out=mine, tell=tell)["constants"]
+                values = fit.fit_constants(timer, curves, left_out=mine, tell=tell)["constants"]
                 times = timer.latencies_ms([(number, values) for number in mine])
-                found |= {
-                    f"{target} {cases[number].name}": time for number, time in zip(mine, times, strict=True)
-                }
+                found |= {places[number]: time for number, time in zip(mine, times, strict=True)}
     return found
 
 
-def report_families(outcomes: Sequence[Outcome], left_out: Mapping[str, float]) -> list[dict[str, Any]]:
+def report_families(outcomes: Sequence[Outcome], left_out: Mapping[int, float]) -> list[dict[str, Any]]:
     """Scores of each family, in-sample, left out, and of the busiest engine."""
-    groups: dict[tuple[str, str], list[Outcome]] = {}
-    for item in outcomes:
-        groups.setdefault((item.case.target, item.case.problem), []).append(item)
+    groups: dict[tuple[str, str], list[int]] = {}
+    for place, item in enumerate(outcomes):
+        groups.setdefault((item.case.target, item.case.problem), []).append(place)
     return [
-        {"target": target, "family": family, "kernels": len(items), **_score_family(items, left_out)}
-        for (target, family), items in sorted(groups.items())
+        {
+            "target": target,
+            "family": family,
+            "kernels": len(places),
+            **_score_family(
+                [outcomes[place] for place in places],
+                [left_out[place] for place in places if place in left_out],
+            ),
+        }
+        for (target, family), places in sorted(groups.items())
     ]
 
 
-def _score_family(items: Sequence[Outcome], left_out: Mapping[str, float]) -> dict[str, Any]:
+def _score_family(items: Sequence[Outcome], left_out: Sequence[float]) -> dict[str, Any]:
     measured = [item.case.measured["latency"] for item in items]
-    names = [f"{item.case.target} {item.case.name}" for item in items]
     predicted = {
         "in_sample": [item.predicted_ms for item in items],
-        "left_out": [left_out[name] for name in names if name in left_out],
+        "left_out": list(left_out),
         "naive": [float(item.found["baselines_ms"][NAIVE]) for item in items if item.found],
     }
     made: dict[str, Any] = {}

@@ -35,13 +35,13 @@ def assign_engines(draft: ProgramDraft, target: Target) -> None:
 
 
 def _share_with_gpsimd(draft: ProgramDraft, target: Target) -> None:
-    """Give each instruction on two tensors that may run on GpSimd to the engine that is done with it first."""
+    """Give each instruction on two tensors that may run on GpSimd to the engine that is done first."""
     choices: dict[int, tuple[int, float, float]] = {}
     for number, form in enumerate(list(draft.forms)):
         if _may_run_on_gpsimd(form):
             moved = replace(form, engine="gpsimd")
-            costs = [OPERATORS[form.op].cost(one, target).busy_ns for one in (form, moved)]
-            choices[number] = (draft.add_form(moved), *costs)
+            own, other = (OPERATORS[form.op].cost(one, target).busy_ns for one in (form, moved))
+            choices[number] = (draft.add_form(moved), own, other)
     forms = draft.form_ids.copy()
     busy = {"vector": 0.0, "gpsimd": 0.0}
     for at, number in enumerate(forms.tolist()):

@@ -216,7 +216,7 @@ def activation(form: Form, target: Target) -> Cost:
 
 
 def dma(form: Form, target: Target) -> Cost:
-    """On up to 16 engines, a fixed time for each descriptor and bytes / rate; a run of bytes is one, or more."""
+    """On up to 16 engines: a fixed time per descriptor, and bytes / rate; a long run of bytes is several."""
     run = min(map(_run_elements, form.tiles))
     nbytes = max(item.nbytes for item in form.tiles)
     return _dma_cost(form, target, nbytes, max(_descriptors(item, run, target) for item in form.tiles))
