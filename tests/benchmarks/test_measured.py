@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.measured import naive, report, scores
+from benchmarks.measured import families, naive, report, scores
 from benchmarks.measured.cases import Case
 from benchmarks.measured.runs import Outcome
 from nki_sim import ArraySpec, targets, trace
@@ -138,3 +138,20 @@ def test_baselines_are_what_they_say() -> None:
     assert found["flops_over_peak"] == 0.0
     assert found["roofline"] == found["bytes_over_bandwidth"]
     assert found["bytes_over_bandwidth"] < found["busiest_engine"] < found["sum_of_costs"]
+
+
+def test_families_are_scored_left_out_in_sample_and_by_the_busiest_engine() -> None:
+    found = {"predicted_ms": 2.0, "baselines_ms": {"busiest_engine": 1.0}}
+    items = [
+        Outcome(Case(name="same", problem="a", target="trn2", measured={"latency": latency}), found)
+        for latency in (2.0, 4.0)
+    ]
+    (row,) = families.report_families(items, {0: 2.2, 1: 4.0})
+    assert (row["target"], row["family"], row["kernels"]) == ("trn2", "a", 2)
+    assert row["left_out"]["median_ape_percent"] == pytest.approx(5.0)
+    assert row["left_out"]["pairwise_order_percent"] == 100.0
+    assert row["in_sample"]["worst_ape_percent"] == pytest.approx(50.0)
+    assert row["naive"]["worst_ape_percent"] == pytest.approx(75.0)
+    assert "trn2 a" in list(families.lines([row]))[-1]
+    (alone,) = families.report_families(items, {})
+    assert alone["left_out"]["median_ape_percent"] is None
