@@ -53,7 +53,7 @@ def test_a_kernel_whose_transfers_do_not_wait_is_left_alone():
 
 @pytest.mark.parametrize(
     ("mode", "busy"),
-    [("", {"descriptor": 300.0}), ("none", {"descriptor": 0.0}), ("swdge", {"gpsimd": 880.0})],
+    [("", {"descriptor": 245.0}), ("none", {"descriptor": 0.0}), ("swdge", {"gpsimd": 880.0})],
 )
 def test_the_estimate_tells_who_makes_them(mode: str, busy: dict[str, float]):
     made = sample(SCALED, mode)
