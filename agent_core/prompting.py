@@ -19,6 +19,7 @@ from prompts import (
     RenderError,
     TextLifetime,
 )
+from targets.base import import_part
 from targets.registry import load_families
 
 __all__ = [
@@ -37,8 +38,10 @@ __all__ = [
 @cache
 def builtin_prompts() -> PromptSet:
     """Return this program's own set, with the packs of all families of targets."""
-    families = {target.family: target.parts.prompts for target in load_families()}
-    return prompts.read_prompts({name: folder for name, folder in families.items() if folder is not None})
+    families = list(load_families())
+    packs = {one.family: one.parts.prompts for one in families if one.parts.prompts is not None}
+    makers = [import_part(one.parts.prompt_files) for one in families if one.parts.prompt_files]
+    return prompts.read_prompts(packs, {path: text for make in makers for path, text in make().items()})
 
 
 def assemble_prompts(replacing: Mapping[str, bytes]) -> PromptSet:

@@ -27,6 +27,7 @@ from daemon.errors import DaemonError
 from daemon.safe_read import read_regular_file
 from state import crash
 from state.model import FrozenModel, RunConfig, validation_reason
+from targets.registry import find_target
 
 FILE_NAME = "config.toml"
 MAX_BYTES = 1 << 20
@@ -254,11 +255,26 @@ def load_config(
             values = {**MODEL_DEFAULTS, **values}
         if values.get("run.hosts"):
             values = {**HOST_DEFAULTS, **values}
+        values = {**_target_defaults(values.get("run.target")), **values}
         try:
             return EffectiveConfig(Config.model_validate(nest_keys(values)), sources)
         except ValidationError as error:  # each value is valid by itself, but together they are not
             faults = section_faults("", error)
     raise ConfigError(faults)
+
+
+def _target_defaults(name: str | None) -> dict[str, Any]:
+    """Return who proposes and who judges by default for a target that the general defaults do not serve."""
+    found = find_target(name) if name is not None else None
+    if found is None:
+        return {}
+    general, parts = RunConfig(), found.parts
+    values: dict[str, Any] = {}
+    if parts.proposers and not set(general.planner) & set(parts.proposers):
+        values["run.planner"] = (next(iter(parts.proposers)),)
+    if parts.evaluators:
+        values["run.evaluator"] = next(iter(parts.evaluators))
+    return values
 
 
 def read_all(*reads: Callable[[], Any]) -> list[Any]:

@@ -136,14 +136,19 @@ def _parse_section(path: str, text: str, item: ManifestItem) -> PromptSection:
     return PromptSection(name, heading.removeprefix("# ").strip(), rest.strip(), item)
 
 
-def read_prompts(packs: Mapping[str, Path]) -> PromptSet:
-    """Return the set of the texts that all targets share and of packs, which are folders by family."""
+def read_prompts(packs: Mapping[str, Path], generated: Mapping[str, str] | None = None) -> PromptSet:
+    """Return the set of the texts that all targets share and of packs, which are folders by family.
+
+    `generated` are files of packs that are made when they are read, by path.
+    """
     folders = (_FOLDER, *packs.values())
     files = {manifest.MANIFEST_FILE: _read_first((_FOLDER,), manifest.MANIFEST_FILE)}
     for family, folder in packs.items():
         files[f"{family}{_PACK_MANIFEST}"] = _read_first((folder,), manifest.MANIFEST_FILE)
     paths = PromptSet(files).manifest.list_files()
-    return PromptSet({**files, **{path: _read_first(folders, path) for path in paths}})
+    made = generated or {}
+    texts = {path: made[path] if path in made else _read_first(folders, path) for path in paths}
+    return PromptSet({**files, **texts})
 
 
 def _read_first(folders: Iterable[Path], path: str) -> str:

@@ -43,13 +43,13 @@ class JudgeService:
         secret: str | None = None,
     ) -> None:
         count = slots or os.cpu_count() or 1
-        self._strength = strength or jail_strength()
+        self.strength = strength or jail_strength()
         self._allow_weak_jail = allow_weak_jail
         self.home = home
         self.jail_limits = jail_limits or JailLimits()
         self.slots = asyncio.Semaphore(count)
         self.workers = WorkerPool(worker_limits or WorkerLimits.for_slots(count))
-        self.references = ReferenceStore(home, strength=self._strength, secret=secret, jails=count)
+        self.references = ReferenceStore(home, strength=self.strength, secret=secret, jails=count)
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
@@ -63,7 +63,7 @@ class JudgeService:
             InfrastructureError: weak_jail.
         """
         trusted = author in TRUSTED_AUTHORS
-        if self._strength is JailStrength.WEAK and not trusted and not self._allow_weak_jail:
+        if self.strength is JailStrength.WEAK and not trusted and not self._allow_weak_jail:
             text = (
                 f"only a weak jail works here, so kernels written by {author} are not run; "
                 "install bubblewrap or set daemon.allow_weak_jail"
@@ -76,7 +76,7 @@ class JudgeService:
         Raises:
             InfrastructureError: the jail failed.
         """
-        return await run_jailed(tracer.program(self.jail_limits, *flags), request, strength=self._strength)
+        return await run_jailed(tracer.program(self.jail_limits, *flags), request, strength=self.strength)
 
     async def trace_kernel(self, run: EvaluationContext) -> JailResult:
         """Run a kernel's own code once, in the jail, with the tracer of its target.
@@ -131,3 +131,30 @@ class JudgeService:
     async def aclose(self) -> None:
         """Kill every worker."""
         await self.workers.aclose()
+
+
+def select_judged_sets(
+    run: EvaluationContext, found: ReferenceFiles, wholes: Sequence[str], sets: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Return the sets whose tiles are judged, those on which an honest evaluation is meaningful, and all sets
+    that must be run: also the seeds that are compared as a whole. It reads files.
+
+    Raises:
+        InfrastructureError: bad_reference.
+    """
+    import numpy as np  # not at the top: a part of the program that starts without it
+
+    from remote.judge.comparison import set_tolerance
+    from remote.judge.numerics import BadReferenceError
+
+    judged = []
+    for name in sets:
+        try:
+            with np.load(found.tiles[name], allow_pickle=False) as file:
+                honest = float(file["honest"])
+            if set_tolerance(name, honest, run.problem.spec.rel_l2) is not None:
+                judged.append(name)
+        except (OSError, ValueError, EOFError, KeyError, BadReferenceError) as error:
+            raise InfrastructureError("bad_reference", f"{found.tiles[name]}: {error}") from error
+    # Whole outputs are always compared for seeds, and for other sets if their tiles are.
+    return judged, [*judged, *(name for name in wholes if name not in judged and name.isdecimal())]

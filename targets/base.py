@@ -304,13 +304,15 @@ class Parts:
     """The modules of a target's parts, as `"package.module:attribute"`; None where it has none.
 
     `proposers` and `evaluators` are keyed by the names that configurations use. `prompts` is the folder of
-    the pack for LLM roles (`prompts.manifest`). `packages` are the import
-    packages, besides the rooms, that tracing and judging need on another machine.
+    the pack for LLM roles (`prompts.manifest`); `prompt_files` makes files of it that depend on the machine:
+    `() -> Mapping[str, str]`, texts by path. `packages` are the import packages, besides the rooms, that
+    tracing and judging need on another machine.
     """
 
     proposers: Mapping[str, ProposerEntry] = field(default_factory=dict)
     evaluators: Mapping[str, str] = field(default_factory=dict)
     prompts: Path | None = None
+    prompt_files: str | None = None
     hosts: HostParts | None = None
     packages: tuple[str, ...] = ()
     tracer: str | None = None

@@ -12,7 +12,12 @@ from targets.base import DeviceParts, HostParts, ProfileVocabulary, Target, Unkn
 if TYPE_CHECKING:
     from seeds import Problem
 
-_MODULES: dict[str, str] = {"trn1": "targets.nki", "trn2": "targets.nki"}
+_MODULES: dict[str, str] = {
+    "trn1": "targets.nki",
+    "trn2": "targets.nki",
+    "x86": "targets.c",
+    "arm64": "targets.c",
+}
 """The module of each target's folder; it has `load(name)`."""
 
 

@@ -14,7 +14,7 @@ from remote.errors import InfrastructureError
 from remote.evaluation_context import EvaluationContext, select_input_sets
 from remote.judge.job import HostOutputs, JudgeOutcome, OutputPiece, PiecesNeeded
 from remote.judge.rejection import RejectedError, escape_unprintable
-from remote.judge_service import JudgeService
+from remote.judge_service import JudgeService, select_judged_sets
 from remote.references import ReferenceFiles
 from remote.ssh.errors import HostProtocolError
 from remote.ssh.host_inputs import HostInputs
@@ -60,8 +60,7 @@ class OutputComparer:
         wholes, sets = select_input_sets(run)
         async with run.time_stage("references"):
             found = await self._judge.load_references(run, wholes, sets)
-            judged = await asyncio.to_thread(_select_judged_sets, run, found, sets)
-        wanted = [*judged, *(name for name in wholes if name not in judged and _compares_whole(name, judged))]
+            judged, wanted = await asyncio.to_thread(select_judged_sets, run, found, wholes, sets)
         async with run.time_stage("draw"):
             await self._draws.verify_inputs(steps, run.problem.spec, size=run.request.size, sets=wanted)
         async with run.time_stage("execute"):
@@ -126,30 +125,6 @@ def _request_full_pieces(
     full = host_outputs.request_full_pieces(run.problem.spec, run.request.size, [pieces[at] for at in places])
     others = dict(zip(places, full, strict=True))
     return [others.get(at, piece) for at, piece in enumerate(pieces)]
-
-
-def _compares_whole(name: str, judged: Sequence[str]) -> bool:
-    """Whether whole outputs of a set are compared: always for seeds, for others if their tiles are."""
-    return name.isdecimal() or name in judged
-
-
-def _select_judged_sets(run: EvaluationContext, found: ReferenceFiles, sets: Sequence[str]) -> list[str]:
-    """The sets on which an honest evaluation is meaningful; the others need not be run."""
-    import numpy as np
-
-    from remote.judge.comparison import set_tolerance
-    from remote.judge.numerics import BadReferenceError
-
-    judged = []
-    for name in sets:
-        try:
-            with np.load(found.tiles[name], allow_pickle=False) as file:
-                honest = float(file["honest"])
-            if set_tolerance(name, honest, run.problem.spec.rel_l2) is not None:
-                judged.append(name)
-        except (OSError, ValueError, EOFError, KeyError, BadReferenceError) as error:
-            raise InfrastructureError("bad_reference", f"{found.tiles[name]}: {error}") from error
-    return judged
 
 
 async def _execute_sets(

@@ -1,0 +1,34 @@
+/* out = (x / sqrt(mean(x^2, axis=1))) @ w: products in blocks, rows scaled at the end. */
+
+// tune: flags in "-O2 -march=native", "-O3 -march=native", "-O3 -march=native -ffast-math", "-O3 -march=native -ffast-math -mrecip=none", "-O3 -march=native -ffast-math -mrecip=none -mprefer-vector-width=512"
+// flags: -O3 -march=native
+// tune: BLOCK_M in 1, 2, 4, 8
+#define BLOCK_M 1
+// tune: BLOCK_N in 64, 128, 256, 512, 1024
+#define BLOCK_N 1024
+// tune: BLOCK_K in 32, 64, 128, 256
+#define BLOCK_K 256
+
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+
+void kernel(const float *restrict x, const float *restrict w, float *restrict out)
+{
+    memset(out, 0, sizeof(float) * M * N);
+    for (int k0 = 0; k0 < K; k0 += BLOCK_K)
+        for (int n0 = 0; n0 < N; n0 += BLOCK_N)
+            for (int m0 = 0; m0 < M; m0 += BLOCK_M)
+                for (int k = k0; k < MIN(k0 + BLOCK_K, K); k++)
+                    for (int m = m0; m < MIN(m0 + BLOCK_M, M); m++) {
+                        float left = x[(size_t)m * K + k];
+                        for (int n = n0; n < MIN(n0 + BLOCK_N, N); n++)
+                            out[(size_t)m * N + n] += left * w[(size_t)k * N + n];
+                    }
+    for (int m = 0; m < M; m++) {
+        double sum = 0;
+        for (int k = 0; k < K; k++)
+            sum += (double)x[(size_t)m * K + k] * x[(size_t)m * K + k];
+        float scale = (float)(1.0 / sqrt(sum / K));
+        for (int n = 0; n < N; n++)
+            out[(size_t)m * N + n] *= scale;
+    }
+}
