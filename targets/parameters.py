@@ -1,4 +1,5 @@
-"""A proposer without a model for any language with comments: it tries the values that a kernel's comments list.
+"""A proposer without a model for any language with comments: it tries the values that a kernel's comments
+list.
 
 A comment names a setting and its values; the setting's first definition in the text has the current one:
 
@@ -7,8 +8,9 @@ A comment names a setting and its values; the setting's first definition in the 
     // tune: flags in "-O2 -march=native", "-O3 -march=native -ffast-math"
     // flags: -O2 -march=native
 
-A definition is `#define NAME value`, `NAME = value` or, in a comment, `NAME: value`. Plans change one setting,
-then two at once; settings that gained come first. A kernel whose code the run has tried is not made again.
+A definition is `#define NAME value`, `NAME = value` or, in a comment, `NAME: value`. Plans change one
+setting, then two at once; settings that gained come first. A kernel whose code the run has tried is not made
+again.
 """
 
 from __future__ import annotations
@@ -92,7 +94,8 @@ def set_parameters(source: str, values: Mapping[str, str]) -> str:
 
 
 def list_changes(parameters: Sequence[Parameter], gains: Mapping[str, float]) -> Iterator[dict[str, str]]:
-    """Yield changes of one setting, then of two; settings with larger `gains` come first, near values first."""
+    """Yield changes of one setting, then of two; settings with larger `gains` come first, near values
+    first."""
     ordered = sorted(parameters, key=lambda one: -gains.get(one.name, 1.0))
     steps = {one.name: _order_values(one) for one in ordered}
     longest = max((len(values) for values in steps.values()), default=0)

@@ -1,8 +1,8 @@
 """Compiles kernels in the jail, and keeps the libraries by what they were made from.
 
-A library is `<home>/cache/c/<digest>/kernel.so`, where the digest covers source, header, command and compiler.
-It is a cache: deleting any of it costs only time. A library is as untrusted as its source, and is only ever
-loaded in the jail.
+A library is `<home>/cache/c/<digest>/kernel.so`, where the digest covers source, header, command and
+compiler. It is a cache: deleting any of it costs only time. A library is as untrusted as its source, and is
+only ever loaded in the jail.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _LIMITS = JailLimits(
 )
 _ALWAYS = (
     "-shared",
+    "-D_GNU_SOURCE",
     "-fPIC",
     "-fvisibility=default",
     "-Wall",
@@ -123,7 +124,7 @@ class KernelBuilder:
             program = JailedProgram(
                 "targets.c.jailed.compile_kernel",
                 packages=(Path(targets.__file__).parent,),
-                scratch=Path(scratch).resolve(),
+                scratch=Path(scratch),
                 programs=True,
                 variables=(("PATH", "/usr/bin:/bin"), ("LC_ALL", "C")),
                 limits=_LIMITS,

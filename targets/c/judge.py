@@ -1,4 +1,5 @@
-"""The judge's worker side for C kernels: compares what a run in the jail returned; there is no program to read."""
+"""The judge's worker side for C kernels: compares what a run in the jail returned; there is no program to
+read."""
 
 from __future__ import annotations
 
@@ -48,6 +49,7 @@ class CJudge:
     def find_refusal(self, job: CheckJob, reply: bytes, inputs: InputCache) -> JudgeOutcome | None:
         """Return None: there is no program to check."""
         del job, reply, inputs
+        return None
 
     def predict_latencies(self, job: PredictJob, replies: bytes) -> Sequence[PredictedLatency]:
         """Return the reason why there are no predictions, for each kernel."""

@@ -1,7 +1,7 @@
 """C and C++ kernels as texts: what may be compiled, what is the same kernel, what it uses.
 
-A kernel defines one function, `kernel`, with the arguments of the problem (`header.py`). Lines of comments set
-what the compiler is told:
+A kernel defines one function, `kernel`, with the arguments of the problem (`header.py`). Lines of comments
+set what the compiler is told:
 
     // language: c++17          c11 (default), c17, c++17 or c++20
     // flags: -O3 -march=native what is given here replaces the default flags
@@ -17,6 +17,7 @@ from state.model import Digest, ErrorInfo, digest_of
 from targets.base import SourceError
 
 ENTRY = "kernel"
+_LINE_END, _HASH = "\n", "#"
 DEFAULT_FLAGS = ("-O3", "-march=native")
 STANDARDS = {"c11": "gnu11", "c17": "gnu17", "c++17": "gnu++17", "c++20": "gnu++20"}
 MAX_THREADS = 256
@@ -85,7 +86,8 @@ class CLanguage:
     name, fence, kernel_file = "C", "c", "kernel.c"
 
     def lint(self, source: bytes) -> ErrorInfo | None:
-        """Return why a text cannot be a kernel: not UTF-8, no function `kernel`, settings that are not allowed."""
+        """Return why a text cannot be a kernel: not UTF-8, no function `kernel`, settings that are not
+        allowed."""
         try:
             text = _decode_source(source)
             self.kernel_names(text)
@@ -154,12 +156,12 @@ def _drop_blank_lines(tokens: list[str]) -> list[str]:
     directive = False
     at_start = True
     for token in tokens:
-        if token == "\n":
+        if token == _LINE_END:
             if directive:
                 kept.append(token)
             directive, at_start = False, True
             continue
-        directive = directive or (at_start and token == "#")
+        directive = directive or (at_start and token == _HASH)
         at_start = False
         kept.append(token)
     return kept

@@ -1,7 +1,8 @@
-"""What this machine is, and what it can do: read from the system, and measured once by `agentctl calibrate cpu`.
+"""What this machine is, and what it can do: read from the system, and measured once by `agentctl calibrate
+cpu`.
 
-Rates that were measured are kept in a file of the user's cache folder, one for each kind of CPU. Without them,
-rates follow from the clock and the widest vector unit, and every use of them says "nominal".
+Rates that were measured are kept in a file of the user's cache folder, one for each kind of CPU. Without
+them, rates follow from the clock and the widest vector unit, and every use of them says "nominal".
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ _FEATURES = ("sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx
 
 @dataclass(frozen=True, slots=True)
 class CpuFacts:
-    """One kind of CPU: model, machine (`x86_64`, `aarch64`), cores that this process may use, vector features,
-    cache sizes in bytes by level, and the clock in GHz where the system says it.
+    """One kind of CPU: model, machine (`x86_64`, `aarch64`), cores that this process may use, vector
+    features, cache sizes in bytes by level, and the clock in GHz where the system says it.
     """
 
     model: str
@@ -122,7 +123,8 @@ def save_rates(rates: CpuRates) -> Path:
 
 
 def nominal_rates(facts: CpuFacts) -> CpuRates:
-    """Return rates from clock and vector width: two multiply-add pipes, and one operation a lane and cycle."""
+    """Return rates from clock and vector width: two multiply-add pipes, and one operation a lane and
+    cycle."""
     lanes_ghz = facts.float_lanes * (facts.clock_ghz or _NOMINAL_GHZ)
     return CpuRates(
         bandwidth_gb_s=_NOMINAL_GB_S,

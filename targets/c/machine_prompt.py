@@ -28,9 +28,9 @@ def render_architecture(facts: CpuFacts, rates: CpuRates) -> str:
 | float32 multiply-adds of one core ({known}) | {rates.multiply_add_gflops:.4g} GFLOPS |
 | other float32 operations of one core ({known}) | {rates.other_gflops:.4g} GFLOPS |
 
-A kernel is fast when its inner loop runs on full vector registers, has enough independent work to hide the latency of
-its instructions (about 4 cycles for a multiply-add, 10 to 20 for a division, some hundred for memory), and finds its
-data in L1 or L2. Data that do not fit there come from memory at the bandwidth above, whatever is computed on them.
+A kernel is fast when its inner loop runs on full vector registers, has enough independent work to hide
+latencies (about 4 cycles for a multiply-add, 10 to 20 for a division, some hundred for memory), and finds its
+data in L1 or L2. Data that do not fit there come from memory at the bandwidth above, whatever is computed.
 """
 
 

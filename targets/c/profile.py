@@ -1,4 +1,5 @@
-"""The profile of a measured kernel: what it achieved of this machine's rates, and which of them is nearest."""
+"""The profile of a measured kernel: what it achieved of this machine's rates, and which of them is
+nearest."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from targets.c.jailed.paired_times import Interval
 from targets.c.machine import CpuRates, load_rates
 
 COUNTERS = ("time_ns", "bandwidth_gb_s", "bandwidth_percent", "gflops", "gflops_percent", "threads", "load")
-"""What a profile contains. Bytes and operations are the least that the problem needs, not those that were done."""
+"""What a profile contains. Bytes and operations are the least that the problem needs, not those that were
+done."""
 
 _NEAR_PERCENT = 60.0
 

@@ -39,8 +39,11 @@ _LIMITS = JailLimits(
     processes=1 << 15,
     answer_bytes=16 << 20,
 )
+_TWO_ERRORS = 4.0
+"""Two correct kernels differ by at most two tolerances on whole outputs; a window may have twice their
+error."""
 _VERDICTS = {"deadline": Verdict.TIMEOUT, "cpu_limit": Verdict.TIMEOUT}
-_CHEATING = frozenset({"wrote_outside", "works_after_return"})
+_CHEATING = frozenset({"wrote_outside", "works_after_return", "wrong_while_timed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,8 @@ class KernelFault:
 
 @dataclass(frozen=True, slots=True)
 class TimingTask:
-    """How much to measure: at most `rounds` of `pairs` runs after `warmups`, and no new round after `seconds`."""
+    """How much to measure: at most `rounds` of `pairs` runs after `warmups`, and no new round after
+    `seconds`."""
 
     warmups: int = 2
     pairs: int = 10
@@ -211,6 +215,8 @@ class KernelRunner:
             told_task = {
                 "pool": pool, "checks": checks, "warmups": task.warmups, "pairs": task.pairs,
                 "rounds": task.rounds, "seconds": task.seconds, "seed": os.urandom(16).hex(),
+                "dtypes": [item.dtype for item in run.problem.spec.outputs],
+                "tolerance": _TWO_ERRORS * run.problem.spec.rel_l2,
             }  # fmt: skip
             used = [fd for files in (*pool, *(check["outputs"] for check in checks)) for fd in files]  # type: ignore[attr-defined]
             told = await self._run(kernels, arrays, run, {"time": told_task}, used)
@@ -218,7 +224,7 @@ class KernelRunner:
             if fault is not None:
                 return fault
             outputs = {
-                sets[number]: [_read_all(fd) for fd in checks[number]["outputs"]]  # type: ignore[attr-defined]
+                sets[number]: [_read_all(fd) for fd in checks[number]["outputs"]]
                 for number in told["checked"]
             }
             return told["samples"], outputs
@@ -271,7 +277,8 @@ async def _timed(run: EvaluationContext) -> AsyncIterator[None]:
 
 
 def choose_cores(threads: int) -> list[int]:
-    """Return the cores for a kernel of so many threads: the last ones, and never the first if there are others."""
+    """Return the cores for a kernel of so many threads: the last ones, and never the first if there are
+    others."""
     cores = sorted(os.sched_getaffinity(0))
     return cores[-min(threads, max(1, len(cores) - 1)) :]
 
@@ -325,7 +332,8 @@ def _compare_again(
 
 
 def have_same_outputs(run: EvaluationContext, first: Sequence[bytes], again: Sequence[bytes]) -> bool:
-    """Whether outputs are the same up to the problem's tolerance: sums of threads may differ in their order."""
+    """Whether outputs are the same up to the problem's tolerance: sums of threads may differ in their
+    order."""
     import numpy as np
 
     from remote.judge.numerics import BadReferenceError, rel_l2

@@ -95,7 +95,8 @@ class CTarget:
         return f"{version}; kernels are measured here; rates of this machine are {told}"
 
     def tight_bound_ms(self, work: ProblemWork) -> float:
-        """Return the time for the bytes or for all operations, whichever is longer: units work side by side."""
+        """Return the time for the bytes or for all operations, whichever is longer: units work side by
+        side."""
         from targets.c.profile import bounds_ns
 
         return max(bounds_ns(work, load_rates())) / 1e6

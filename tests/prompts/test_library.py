@@ -41,7 +41,7 @@ def test_the_program_s_own_set_has_no_faults():
     )
     assert again == own
     assert tuple(own.manifest.roles) == ROLES
-    assert own.manifest.targets == TARGETS
+    assert set(own.manifest.targets) >= set(TARGETS)
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -96,7 +96,7 @@ def test_what_looks_like_a_name_inside_a_value_stays_as_it_is():
     ("role", "target", "given", "words"),
     [
         ("planer", "trn2", {}, "no role 'planer'; there are planner, executor"),
-        ("planner", "trn9", values("planner"), "no target 'trn9'; there are trn1, trn2"),
+        ("planner", "trn9", values("planner"), "no target 'trn9'; there are x86, arm64, trn1, trn2"),
         ("executor", "trn2", {}, "kernel is missing"),
         ("executor", "trn2", {**values("executor"), "colour": "red"}, "colour is none of its values"),
     ],

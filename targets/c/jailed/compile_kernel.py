@@ -1,4 +1,5 @@
-"""Compiles one kernel in the jail: a request as JSON on stdin, one line of JSON and the library as the answer."""
+"""Compiles one kernel in the jail: a request as JSON on stdin, one line of JSON and the library as the
+answer."""
 
 from __future__ import annotations
 

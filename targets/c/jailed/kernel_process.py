@@ -3,9 +3,9 @@
 The two share the kernel's arrays and a page of flags; bytes in a pipe wake the kernel's process.
 
 A kernel of one thread is timed by the CPU clock of its process, into which the machine's other load does not
-enter. The system brings that clock up to date when a process yields or sleeps, so the process yields after each
-call, and the clock is read when it had the time to go to sleep. Nothing escapes it: what the process does
-between two calls counts for the second one. It includes waking up, some ten microseconds.
+enter. The system brings that clock up to date when a process yields or sleeps, so the process yields after
+each call, and the clock is read when it had the time to go to sleep. Nothing escapes it: what the process
+does between two calls counts for the second one. It includes waking up, some ten microseconds.
 
 A kernel of several threads is timed by the wall clock: its process says when it is awake, and only the time
 between the start signal and its flag counts. It must be idle afterwards.
@@ -20,7 +20,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -171,11 +171,11 @@ class KernelProcess:
                 converted = ctypes.c_int(value) if isinstance(value, int) else ctypes.c_double(value)
                 arguments.insert(place, converted)
             self._serve(kernel, arguments, commands)
-        except BaseException:
+        except BaseException:  # noqa: BLE001  the status tells; nothing of this may reach the caller's code
             os._exit(98)
         os._exit(0)
 
-    def _serve(self, kernel: ctypes._CFuncPtr, arguments: Sequence[object], commands: int) -> None:
+    def _serve(self, kernel: Callable[..., None], arguments: Sequence[object], commands: int) -> None:
         flags, number = self._flags, 0
         while command := os.read(commands, 1):
             number += 1

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from statistics import median
 
 COVERAGE = 0.99
-"""Share of intervals that hold the true median: a kernel is called faster only outside of such an interval."""
+"""Share of intervals that hold the true median: a kernel is called faster only outside of such an
+interval."""
 
 _RESAMPLES = 400
 PRECISE = 0.01
@@ -44,7 +45,8 @@ def bootstrap_median(values: Sequence[float], *, seed: int = 0) -> Interval:
 
 
 def compare_times(samples: Sequence[Sequence[int]]) -> Interval:
-    """Return the interval of the ratio of the first kernel's times to the second's; of its times if it is alone."""
+    """Return the interval of the ratio of the first kernel's times to the second's; of its times if it is
+    alone."""
     if len(samples) == 1:
         return bootstrap_median([float(ns) for ns in samples[0]])
     return bootstrap_median([mine / other for mine, other in zip(*samples, strict=True)])

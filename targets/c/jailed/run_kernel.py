@@ -1,17 +1,19 @@
-"""Runs and times compiled kernels in the jail: a request as one JSON text on stdin, lines of JSON as the answer.
+"""Runs and times compiled kernels in the jail: a request as one JSON text on stdin, lines of JSON as the
+answer.
 
-Large data comes and goes by files that the jail inherits. The request: `libraries` (paths: the kernel, and one
-to compare it with if it is timed), `threads` of each, `scalars`, `inputs` and `outputs` (bytes of each array),
-`cores` of the kernels, `deadline_s` of one call, and either `compare` or `time`:
+Large data comes and goes by files that the jail inherits. The request: `libraries` (paths: the kernel, and
+one to compare it with if it is timed), `threads` of each, `scalars`, `inputs` and `outputs` (bytes of each
+array), `cores` of the kernels, `deadline_s` of one call, and either `compare` or `time`:
 
 - `compare`: `sets`, for each input set the descriptors of its inputs and of its outputs, and `again`, the
   descriptors for the first set's outputs when it is run once more, last.
 - `time`: `pool`, for each set the descriptors of its inputs; `checks`, a list of a number of the pool and the
-  descriptors for the outputs; `warmups`, `pairs` of a round, `rounds` and `seconds` at most, `seed`.
+  descriptors for the outputs; `warmups`, `pairs` of a round, `rounds` and `seconds` at most, `seed`; `dtypes`
+  of the outputs and the `tolerance` up to which those of two kernels must agree.
 
 The answer has `sets` (those that were run) or `samples` (times in ns by kernel, and how many checks were
-made), or `error` (`set`, `code`, `message`) if the kernel failed. A kernel is loaded in a process that has seen
-no input; timing has processes of its own, so that nothing that a kernel keeps helps it there.
+made), or `error` (`set`, `code`, `message`) if the kernel failed. A kernel is loaded in a process that has
+seen no input; timing has processes of its own, so that nothing that a kernel keeps helps it there.
 """
 
 from __future__ import annotations
@@ -27,12 +29,13 @@ from pathlib import Path
 from typing import Any
 
 from targets.c.jailed.kernel_process import KernelEndedError, KernelProcess
+from targets.c.jailed.output_agreement import have_equal_outputs
 from targets.c.jailed.paired_times import is_decided
 from targets.c.jailed.shared_memory import ALIGNMENT, SharedArray
 
 _COPY_BYTES = 1 << 24
-_CHECK_SHARE = 4
-"""One in so many timed calls runs on a set whose outputs are compared, while there are such sets."""
+_CHECK_SHARE = 16
+"""One in so many timed calls runs on a set whose outputs are compared at home, while there are such sets."""
 _IDLE_NS = 1_000_000
 """CPU time after a call above which a kernel's threads are still at work."""
 
@@ -137,23 +140,35 @@ class Timing:
         """Take rounds until more of them would not change what they say, or as many as there may be."""
         task, began = self._task, time.monotonic()
         for _ in range(task["warmups"]):
-            self._time_all(checked=False)
+            self._time_all()
         for number in range(task["rounds"]):
             for _ in range(task["pairs"]):
-                for place, ns in self._time_all(checked=True):
-                    self.samples[place].append(ns)
+                self._take_sample(self._time_all())
             late = number > 0 and time.monotonic() - began > task["seconds"]
             if late or is_decided(self.samples):
-                return
+                break
+        while self._checks:
+            self._take_sample(self._time_all(self._next_check()))
 
-    def _time_all(self, *, checked: bool) -> list[tuple[int, int]]:
-        """Run every kernel once on the same inputs, in random order; return (number, ns)."""
+    def _take_sample(self, found: Sequence[tuple[int, int]]) -> None:
+        for place, ns in found:
+            self.samples[place].append(ns)
+
+    def _next_check(self) -> Mapping[str, Any]:
+        check: Mapping[str, Any] = self._checks.pop()
+        self.checked.append(check["pool"])
+        return check
+
+    def _time_all(self, check: Mapping[str, Any] | None = None) -> list[tuple[int, int]]:
+        """Run every kernel once on the same inputs, in random order; return (number, ns).
+
+        Raises:
+            KernelFaultError: the first kernel failed, or its outputs are not those of the other one.
+        """
         order = list(range(len(self._kernels)))
         self._chance.shuffle(order)
-        check = None
-        if checked and self._checks and self._chance.randrange(_CHECK_SHARE) == 0:
-            check = self._checks.pop()
-            self.checked.append(check["pool"])
+        if check is None and len(self._checks) > 1 and self._chance.randrange(_CHECK_SHARE) == 0:
+            check = self._next_check()
         data = self._pool[self._chance.randrange(len(self._pool)) if check is None else check["pool"]]
         shifts = [0 if check else self._draw_shift(len(part)) for part in data]
         found = []
@@ -165,7 +180,19 @@ class Timing:
             found.append((place, self._loader.call(kernel, "timing")))
             if check is not None and place == 0:
                 _write_outputs(kernel.outputs, check["outputs"])
+        self._require_agreement()
         return found
+
+    def _require_agreement(self) -> None:
+        """Compare what the kernels computed: no input is seen twice, so nobody knows the answer
+        beforehand."""
+        if len(self._kernels) == 1:
+            return
+        mine, other = (kernel.outputs for kernel in self._kernels)
+        tolerance, dtypes = self._task["tolerance"], self._task["dtypes"]
+        if not have_equal_outputs(mine, other, dtypes, tolerance=tolerance, chance=self._chance):
+            text = "outputs of a timed call are not those of the kernel that it was made from"
+            raise KernelFaultError("timing", "wrong_while_timed", text)
 
     def _draw_shift(self, nbytes: int) -> int:
         """A number of bytes to rotate an input by: its elements stay as they are drawn, in another order."""

@@ -1,0 +1,131 @@
+"""Measures what one core of this machine can do: memory bandwidth, multiply-adds, and other operations.
+
+Each rate is the best of several runs of a loop that does nothing else: a bound must not be exceeded by a
+kernel that had a quieter moment. The loops are this project's own code, so they run outside the jail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from remote.errors import InfrastructureError
+from remote.processes import kill_process, start_process
+from targets.c.compiler import find_compiler
+from targets.c.machine import CpuRates, read_cpu_facts
+
+DEADLINE_S = 120.0
+
+_SOURCE = """
+#include <stddef.h>
+typedef float vec __attribute__((vector_size(4 * LANES)));
+enum { SUMS = 12 };
+
+/* Reads two arrays and writes a third one. */
+void triad(float *restrict a, const float *restrict b, const float *restrict c, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        a[i] = b[i] + 3.0f * c[i];
+}
+
+/* Independent multiply-adds on full registers: SUMS * LANES * 2 operations a turn. */
+float multiply_add(size_t turns, float x)
+{
+    vec sums[SUMS], factor = x + (vec){0}, total = {0};
+    float found = 0;
+    for (int i = 0; i < SUMS; i++)
+        sums[i] = (vec){0} + (float)i;
+    for (size_t t = 0; t < turns; t++)
+        for (int i = 0; i < SUMS; i++)
+            sums[i] = sums[i] * factor + factor;
+    for (int i = 0; i < SUMS; i++)
+        total += sums[i];
+    for (int i = 0; i < LANES; i++)
+        found += total[i];
+    return found;
+}
+
+/* The same with additions: SUMS * LANES operations a turn. */
+float add(size_t turns, float x)
+{
+    vec sums[SUMS], step = x + (vec){0}, total = {0};
+    float found = 0;
+    for (int i = 0; i < SUMS; i++)
+        sums[i] = (vec){0} + (float)i;
+    for (size_t t = 0; t < turns; t++)
+        for (int i = 0; i < SUMS; i++)
+            sums[i] = sums[i] + step;
+    for (int i = 0; i < SUMS; i++)
+        total += sums[i];
+    for (int i = 0; i < LANES; i++)
+        found += total[i];
+    return found;
+}
+"""
+
+_RUN = """
+import ctypes, json, sys, time
+library, lanes, cores = ctypes.CDLL(sys.argv[1]), int(sys.argv[2]), 12
+for name in ("multiply_add", "add"):
+    getattr(library, name).restype = ctypes.c_float
+    getattr(library, name).argtypes = (ctypes.c_size_t, ctypes.c_float)
+n = 1 << 24
+arrays = [(ctypes.c_float * n)() for _ in range(3)]
+for one in arrays:
+    ctypes.memset(one, 1, 4 * n)
+def best(work, call, times):
+    found = 0.0
+    for _ in range(times):
+        began = time.process_time_ns()
+        call()
+        found = max(found, work / (time.process_time_ns() - began))
+    return found
+turns = 1 << 22
+print(json.dumps({
+    "bandwidth_gb_s": best(12 * n, lambda: library.triad(*arrays, ctypes.c_size_t(n)), 40),
+    "multiply_add_gflops": best(2 * 12 * lanes * turns, lambda: library.multiply_add(turns, 0.5), 40),
+    "other_gflops": best(12 * lanes * turns, lambda: library.add(turns, 0.5), 40),
+}))
+"""
+
+
+async def measure_rates() -> CpuRates:
+    """Measure this machine's rates on one core; it takes about ten seconds.
+
+    Raises:
+        InfrastructureError: no_compiler, calibration_failed.
+    """
+    compiler, facts = find_compiler(), read_cpu_facts()
+    with TemporaryDirectory(prefix="calibrate-") as folder:
+        source, library = Path(folder, "loops.c"), Path(folder, "loops.so")
+        await asyncio.to_thread(source.write_text, _SOURCE)
+        flags = ("-O3", "-march=native", "-shared", "-fPIC", f"-DLANES={facts.float_lanes}")
+        await _run_program(compiler.path, *flags, "-o", str(library), str(source))
+        told = await _run_program(sys.executable, "-c", _RUN, str(library), str(facts.float_lanes))
+    found = json.loads(told)
+    return CpuRates(found["bandwidth_gb_s"], found["multiply_add_gflops"], found["other_gflops"])
+
+
+async def _run_program(*command: str) -> bytes:
+    process = await start_process(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            output, errors = await process.communicate()
+    except TimeoutError:
+        raise InfrastructureError(
+            "calibration_failed", f"{command[0]} did not end in {DEADLINE_S:g} s"
+        ) from None
+    finally:
+        await kill_process(process)
+    if process.returncode:
+        text = errors.decode(errors="replace").strip()[-500:]
+        raise InfrastructureError("calibration_failed", f"{command[0]} failed: {text}", retryable=False)
+    return output

@@ -1,0 +1,68 @@
+"""An evaluator of C kernels with short measurements, and a way to judge one source."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from remote.jail_backends import JailStrength, jail_strength
+from remote.judge_service import JudgeService
+from seeds import Problem, build_problem
+from state.model import PERSON, Evaluation, EvaluationRequest, Level, digest_of
+from targets.c import evaluator, runner
+from targets.c.evaluator import CpuEvaluator
+from targets.c.runner import TimingTask
+from tests.targets.c.kernels import PROBLEM
+
+SHORT = TimingTask(warmups=1, pairs=8, rounds=3, seconds=30.0)
+Judge = Callable[..., Evaluation]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One home for a module: references are computed once."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture
+def judge(home: Path, monkeypatch: pytest.MonkeyPatch) -> Judge:
+    """Judges one source, by default for the problem of `kernels`."""
+    if not (shutil.which("gcc") or shutil.which("clang")):
+        pytest.skip("needs gcc")
+    if jail_strength() is JailStrength.WEAK:
+        pytest.skip("needs bubblewrap")
+    monkeypatch.setattr(runner, "CALL_S", 3.0)
+    monkeypatch.setattr(evaluator, "UNSTABLE_RATIO", 100.0)  # no test depends on how busy the machine is
+
+    def evaluate(source: str, *, base_ms: float | None = None, problem: Problem | None = None) -> Evaluation:
+        return asyncio.run(
+            _evaluate(home, source, base_ms=base_ms, problem=problem or build_problem(PROBLEM))
+        )
+
+    return evaluate
+
+
+async def _evaluate(home: Path, source: str, *, base_ms: float | None, problem: Problem) -> Evaluation:
+    blobs = {digest_of(data): data for data in (*problem.files.values(), source.encode())}
+    request = EvaluationRequest(
+        candidate="r1.b0.p0.k0.f0", author=PERSON, source=digest_of(source.encode()),
+        problem=problem.make_ref(), size="reduced",
+        target="x86", toolchain="", level=Level.SLICES, base_ms=base_ms,
+    )  # fmt: skip
+    cpu = CpuEvaluator(JudgeService(home=home, slots=1), task=SHORT)
+    try:
+        return (await cpu.evaluate(request, _Blobs(blobs))).evaluation
+    finally:
+        await cpu.aclose()
+
+
+class _Blobs:
+    def __init__(self, blobs: Mapping[str, bytes]) -> None:
+        self._blobs = blobs
+
+    def get_blob(self, digest: str, /) -> bytes:
+        return self._blobs[digest]

@@ -1,0 +1,3 @@
+// another prototype
+// verdicts: compile_error
+void kernel(int x) { }

@@ -1,0 +1,9 @@
+// endless preprocessing
+// verdicts: compile_error, timeout
+#include __FILE__
+
+void kernel(const float *restrict x, float *restrict out)
+{
+    for (int i = 0; i < M * N; i++)
+        out[i] = 2 * x[i] + 1;
+}

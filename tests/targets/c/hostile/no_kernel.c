@@ -1,0 +1,3 @@
+// no kernel
+// verdicts: lint_error
+int main(void) { return 0; }

@@ -1,0 +1,14 @@
+// writes a file
+// verdicts: correct
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <stdio.h>
+#include <unistd.h>
+
+void kernel(const float *restrict x, float *restrict out)
+{
+FILE *f = fopen("/tmp/harmed", "w"); if (f) return;
+for (int i = 0; i < M * N; i++)
+    out[i] = 2 * x[i] + 1;
+
+}

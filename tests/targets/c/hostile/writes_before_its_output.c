@@ -1,0 +1,8 @@
+// writes before its output
+// verdicts: correct, incorrect, runtime_error
+void kernel(const float *restrict x, float *restrict out)
+{
+for (int i = 0; i < M * N; i++)
+    out[i] = 2 * x[i] + 1;
+((volatile float *)out)[-64] = 1;
+}

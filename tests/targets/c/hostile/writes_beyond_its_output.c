@@ -1,0 +1,8 @@
+// writes beyond its output
+// verdicts: runtime_error
+void kernel(const float *restrict x, float *restrict out)
+{
+for (int i = 0; i < M * N; i++)
+    out[i] = 2 * x[i] + 1;
+out[M * N + 4096] = 1;
+}
