@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nki_sim.program.ir import Program
 
 __version__ = "0.1.0"
-MODEL_VERSION = 6
+MODEL_VERSION = 7
 
 __all__ = ["MODEL_VERSION", "ArraySpec", "__version__", "eager", "toolchain", "trace"]
 

@@ -40,7 +40,7 @@ def check(program: Program, target: Target, *, partial_outputs: bool = False) ->
         *_tile_partitions(program, target),
         *placement.check(program, target),
     ]
-    # The legacy compiler spills what does not fit (`compiler.residency`).
+    # The legacy compiler places sums elsewhere when PSUM is full (`compiler.psum_placement`).
     if program.dialect != "neuronxcc":
         found += check_capacity(program, target)
     # The next checks look at elements, so skip programs with excessive sizes.
@@ -137,7 +137,19 @@ def _tile_partitions(program: Program, target: Target) -> Iterator[Violation]:
 
 
 def check_capacity(program: Program, target: Target) -> Iterator[Violation]:
-    """Yield the on-chip memories, core by core, that overflow with tiles placed by the compiler."""
+    """Yield PSUM, core by core, if it overflows with tiles placed by the compiler, and SBUF if one tile is
+    larger than it.
+    """
+    limit = memory.memory_capacity("sbuf", target)
+    tiles = [site for site in program.sites if site.buffer == "sbuf" and site.address is None]
+    too_large = any(memory.tile_footprint(site, target) > limit for site in tiles)
+    for found in find_overflows(program, target):
+        if too_large or found.code == "psum_capacity":
+            yield found
+
+
+def find_overflows(program: Program, target: Target) -> Iterator[Violation]:
+    """Yield the on-chip memories, core by core, that hold too little for all tiles placed by the compiler."""
     for name in memory.MEMORIES:
         for core in np.unique(program.tensor_cores).tolist():
             yield from _check_memory(program, target, name, core)
@@ -188,7 +200,7 @@ def _capacity_violation(
         f"{value} {unit} of {memory_name.upper()} are in use at once, {limit} are there: "
         f"{', '.join(parts[:6])}",
         shares[0][2].name, limit, value, line,
-        "use smaller tiles, or declare tiles in the innermost loop that needs them",
+        "use smaller tiles, or fewer at a time",
     )  # fmt: skip
 
 

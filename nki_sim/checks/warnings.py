@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
+from nki_sim.checks.program import find_overflows
 from nki_sim.checks.violations import Violation
 from nki_sim.forms import Form
 from nki_sim.program.ir import Program
@@ -25,7 +27,8 @@ class KernelWarning(UserWarning):
 
 def find_warnings(program: Program, target: Target) -> list[Violation]:
     """Return the warnings about a program, one for each code and tensor."""
-    return [*_overwritten_fills(program), *_form_warnings(program, target)]
+    found = [*_overwritten_fills(program), *_form_warnings(program, target)]
+    return found if program.dialect == "neuronxcc" else [*found, *_spilled_tiles(program, target)]
 
 
 def emit_warning(found: Violation, filename: str) -> None:
@@ -56,6 +59,14 @@ def _overwritten_fills(program: Program) -> Iterator[Violation]:
                     "a memset fills {name} before products: the first one overwrites it, and to accumulate "
                     "onto it is undefined", "leave the memset out",
                 )  # fmt: skip
+
+
+def _spilled_tiles(program: Program, target: Target) -> Iterator[Violation]:
+    """SBUF that holds too little: kernels that need 224 and 322 KiB of a partition ran on Trainium 2 [M]."""
+    for found in find_overflows(program, target):
+        if found.code == "sbuf_capacity":
+            text = f"{found.message}; the compiler spills tiles or loads them again"
+            yield replace(found, code="sbuf_spill", message=text)
 
 
 def _is_wide_transpose(form: Form, target: Target) -> bool:

@@ -15,7 +15,7 @@ WIDTH = 80
 
 _REUSED = {
     True: ("keeps one place for all iterations", ""),
-    False: ("is predicted to rotate through few places", ""),
+    False: ("is given a place that other contents still need", ""),
 }
 _CLASSES = {"underutilised": "underutilised", "overhead": "mostly fixed overhead"}
 

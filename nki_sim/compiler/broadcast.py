@@ -17,7 +17,7 @@ from nki_sim.dtypes import DTYPES
 from nki_sim.forms import Form, Operand, Site
 from nki_sim.targets import Target
 
-_FLAGS = (("is_stationary_onezero", True), ("accumulate", False))
+_FLAGS = (("accumulate", False),)
 
 
 def multiply_broadcasts(draft: ProgramDraft, target: Target) -> None:

@@ -8,17 +8,28 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from heapq import heappush, heapreplace
 
-from nki_sim.compiler.buffer_rotation import TileSpan, assign_places, tile_spans, total_tile_bytes
+import numpy as np
+
 from nki_sim.compiler.hoist import merge_tiles
 from nki_sim.compiler.program_draft import ProgramDraft
+from nki_sim.flow.chip_memory import tile_footprint
 from nki_sim.targets import Target
+
+TileSpan = tuple[int, int]
+"""First and last instruction that uses a tile."""
+
+_BUFFERS = 2
+"""Buffers that room is counted for, so that one tile of a declaration can be loaded while another is used
+[I].
+"""
 
 
 def keep_loads(draft: ProgramDraft, target: Target, twins: Mapping[int, int]) -> None:
     """Merge loaded tiles with the earlier tiles that they equal, declaration by declaration."""
     kept: dict[int, int] = {}
-    for used in tile_spans(draft):
+    for used in _tile_spans(draft):
         kept |= _find_kept_tiles(draft, target, used, twins)
     if kept:
         merge_tiles(draft, kept)
@@ -44,8 +55,29 @@ def _find_kept_tiles(
     return kept
 
 
+def _tile_spans(draft: ProgramDraft) -> list[dict[int, TileSpan]]:
+    """By core, the tiles that the compiler places in its SBUF, in the order of their first use."""
+    cells = draft.cells
+    tensors, firsts = np.unique(cells.tensor, return_index=True)
+    tensors = tensors[np.argsort(firsts)]
+    tensors = tensors[draft.tensors_in_memory("sbuf", placed=False)[tensors]]
+    first, last = draft.tensor_spans()
+    cores = draft.tensor_cores()[tensors]
+    return [
+        dict(zip(mine.tolist(), zip(first[mine].tolist(), last[mine].tolist(), strict=True), strict=True))
+        for mine in (tensors[cores == core] for core in draft.cores)
+    ]
+
+
 def _needed_bytes(draft: ProgramDraft, target: Target, used: Mapping[int, TileSpan]) -> int:
-    return total_tile_bytes(draft, target, assign_places(draft, used, target.legacy_rotation).values())
+    """Bytes of a partition for the buffers of one declaration: `_BUFFERS`, or as many as live together."""
+    ends: list[int] = []
+    for first, last in used.values():
+        if len(ends) < _BUFFERS or ends[0] >= first:
+            heappush(ends, last)
+        else:
+            heapreplace(ends, last)
+    return len(ends) * tile_footprint(draft.site(next(iter(used))), target)
 
 
 def _merge_spans(used: Mapping[int, TileSpan], names: Mapping[int, int]) -> dict[int, TileSpan]:

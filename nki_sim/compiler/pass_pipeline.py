@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from nki_sim.compiler.broadcast import multiply_broadcasts
-from nki_sim.compiler.buffer_rotation import rotate_buffers
 from nki_sim.compiler.compiled_program import CompiledProgram, compile_unchanged
 from nki_sim.compiler.engine_assignment import assign_engines
 from nki_sim.compiler.hoist import hoist_computation
@@ -22,6 +21,7 @@ from nki_sim.compiler.sbuf_tiles import SbufTiles
 from nki_sim.compiler.spill import insert_spills
 from nki_sim.compiler.tile_arrays import find_split_tiles
 from nki_sim.compiler.tile_values import rename_values
+from nki_sim.flow.chip_memory import tile_footprint
 from nki_sim.program.ir import Program
 from nki_sim.targets import Target
 
@@ -39,8 +39,9 @@ def compile_program(program: Program, target: Target) -> CompiledProgram:
     draft = ProgramDraft(program)
     if program.dialect != "neuronxcc":
         rename_values(draft)
+        _fit_sbuf(draft, target)
         return draft.build_program()
-    assign_engines(draft, target)
+    assign_engines(draft)
     before = len(draft.tensor_sites)
     _stream_arrays(draft, target)
     streams = len(draft.tensor_sites) > before
@@ -52,13 +53,39 @@ def compile_program(program: Program, target: Target) -> CompiledProgram:
     else:
         keep_loads(draft, target, twins)
         walks = _stream_arrays(draft, target)
-    insert_spills(draft, [(tiles, _pass_arrays(draft, target, tiles, moves)) for tiles, moves in walks])
-    narrow_reloads(draft)
-    rotate_buffers(draft, target)
+    _move_tiles(draft, target, walks)
     widen_products(draft)
     if target.dma_descriptor_ns:
         _prepare_descriptors(draft)
     return draft.build_program()
+
+
+def _fit_sbuf(draft: ProgramDraft, target: Target) -> None:
+    """Load again or spill what does not fit in SBUF; the order of instructions stays.
+
+    Kernels that need 224 and 322 KiB of a partition ran on Trainium 2, with more traffic [M].
+    """
+    if any(_peak_bytes(draft, target, core) > target.sbuf_usable_bytes for core in draft.cores):
+        _move_tiles(draft, target, _stream_arrays(draft, target))
+
+
+def _peak_bytes(draft: ProgramDraft, target: Target, core: int) -> int:
+    """Peak bytes of a partition that the tiles of a core need in program order."""
+    mine = draft.tensors_in_memory("sbuf", placed=False) & (draft.tensor_cores() == core)
+    sizes = [tile_footprint(site, target) if site.buffer == "sbuf" else 0 for site in draft.sites]
+    first, last = draft.tensor_spans()
+    chosen = np.flatnonzero(mine & (first >= 0))
+    rooms = np.array(sizes, dtype=np.int64)[np.array(draft.tensor_sites)[chosen]]
+    change = np.zeros(len(draft) + 1, dtype=np.int64)
+    np.add.at(change, first[chosen], rooms)
+    np.subtract.at(change, last[chosen] + 1, rooms)
+    return int(np.cumsum(change).max(initial=0))
+
+
+def _move_tiles(draft: ProgramDraft, target: Target, walks: list[_CoreResidency]) -> None:
+    """Add the traffic of tiles that leave SBUF and come back."""
+    insert_spills(draft, [(tiles, _pass_arrays(draft, target, tiles, moves)) for tiles, moves in walks])
+    narrow_reloads(draft)
 
 
 def _prepare_descriptors(draft: ProgramDraft) -> None:

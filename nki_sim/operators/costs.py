@@ -43,15 +43,17 @@ class Cost:
     """The cost of one instruction.
 
     `busy_ns` on the engine includes `overhead_ns`, which does not depend on size; `result_ns` later others
-    see the result. A DMA uses `channels` DMA engines, each for up to `rows` rows. Its descriptors take
-    `descriptor_ns` to make, of GpSimd's time if `software`. `table` is the function table of an activation.
-    `fast` says that a 16-bit mode of VectorE is used, which also needs GpSimd's half of the bus. `parts` are
-    the parts of the tensor engine's array that a product takes, empty for all.
+    see the result. A DMA uses `channels` DMA engines from number `first_channel` on, each for up to `rows`
+    rows. Its descriptors take `descriptor_ns` to make, of GpSimd's time if `software`. `table` is the
+    function table of an activation. `fast` says that a 16-bit mode of VectorE is used, which also needs
+    GpSimd's half of the bus. `parts` are the parts of the tensor engine's array that a product takes, empty
+    for all; `rows_used` is the share of its rows that get data, on average over its time.
     """
 
     busy_ns: float
     result_ns: float = 0.0
     channels: int = 0
+    first_channel: int = 0
     rows: int = 0
     table: str = ""
     descriptor_ns: float = 0.0
@@ -59,6 +61,7 @@ class Cost:
     overhead_ns: float = 0.0
     fast: bool = False
     parts: tuple[int, ...] = ()
+    rows_used: float = 1.0
 
     @property
     def array_share(self) -> float:
@@ -94,7 +97,7 @@ def matmul(form: Form, target: Target) -> Cost:
     passes = 1
     if "float32" in {moving.dtype, form["stationary"].dtype}:
         passes = target.tensor_fp32_onezero_passes if onezero else target.tensor_fp32_passes
-    return replace(_tensor_cost(size, passes, target), parts=_array_parts(form))
+    return replace(_tensor_cost(size, passes, target, moving.partitions), parts=_array_parts(form))
 
 
 def _array_parts(form: Form) -> tuple[int, ...]:
@@ -120,13 +123,14 @@ def transpose(form: Form, target: Target) -> Cost:
         return elementwise(form, target)
     size = max(data.partitions, target.tensor_min_cycles)
     passes = target.tensor_fp32_onezero_passes if data.itemsize >= _WIDE_BYTES else 1
-    return _tensor_cost(size, passes, target)
+    return _tensor_cost(size, passes, target, data.partitions)
 
 
-def _tensor_cost(size: int, passes: int, target: Target) -> Cost:
-    cycles = passes * (size + target.tensor_overhead_cycles)
+def _tensor_cost(size: int, passes: int, target: Target, rows: int) -> Cost:
+    cycles = size + target.tensor_overhead_cycles
     clock = target.tensor_clock_ghz
-    return Cost(cycles / clock, result_ns=target.tensor_fill_cycles / clock)
+    used = min(1.0, rows / _ARRAY_EDGE) * size / cycles
+    return Cost(passes * cycles / clock, result_ns=target.tensor_fill_cycles / clock, rows_used=used)
 
 
 def elementwise(form: Form, target: Target, *, factor: float = 1.0, extra: int = 0) -> Cost:
@@ -148,8 +152,8 @@ def copy_like(form: Form, target: Target) -> Cost:
 
 
 def reciprocal(form: Form, target: Target) -> Cost:
-    """2.36 N: documented as 8 N, measured between 1.6 and 2.7 N; fits silu and adamw, N = 512 [C]."""
-    return elementwise(form, target, factor=2.36)
+    """Documented as 8 N; measured as less than 3 N on trn1 and more than 7 N on trn2."""
+    return elementwise(form, target, factor=target.reciprocal_cycles)
 
 
 def bn_aggr(form: Form, target: Target) -> Cost:
@@ -249,9 +253,7 @@ def _descriptors(item: Operand, run: int, target: Target) -> float:
 
 def _dma_cost(form: Form, target: Target, nbytes: float, descriptors: float) -> Cost:
     chip = next((item for item in form.tiles if not item.in_hbm), form["dst"])
-    channels = max(1, min(target.dma_engines, chip.partitions))
-    # Rows are not split, so the engine with one row more than others takes longest.
-    rows = -(-chip.partitions // channels)
+    first, channels, rows = _dma_engines(chip, target, spread=chip.in_hbm or form.op == "dma_transpose")
     share = rows / chip.partitions
     overhead = descriptors * share * target.dma_descriptor_overhead_ns
     maker = _descriptor_maker(form, target)
@@ -261,11 +263,28 @@ def _dma_cost(form: Form, target: Target, nbytes: float, descriptors: float) -> 
     return Cost(
         overhead + nbytes * share / target.dma_engine_bytes_per_ns,
         channels=channels,
+        first_channel=first,
         rows=rows,
         descriptor_ns=made,
         software=maker == "software",
         overhead_ns=overhead,
     )
+
+
+def _dma_engines(item: Operand, target: Target, *, spread: bool) -> tuple[int, int, int]:
+    """The first DMA engine that moves an operand, how many do, and the most rows that one of them moves.
+
+    Each engine serves the partitions of its own port of SBUF: 8 of 128 [D: DMA overview, which shows four
+    rows on one engine]. Transfers within HBM, and transposes, `spread` over all engines.
+    """
+    if spread:
+        channels = max(1, min(target.dma_engines, item.partitions))
+        return 0, channels, -(-item.partitions // channels)
+    lanes = max(1, target.partitions // target.dma_engines)
+    first, end = item.start, item.start + item.partitions
+    channel = min(first // lanes, target.dma_engines - 1)
+    channels = min(target.dma_engines, -(-end // lanes)) - channel
+    return channel, max(1, channels), min(lanes, item.partitions)
 
 
 _V3 = 3
@@ -312,7 +331,9 @@ def _two_input_factor(form: Form, target: Target, roles: tuple[str, str]) -> flo
         return 1.0
     if _reads_two_inputs(form, target):
         return 1.0
-    plain = all(item.dtype == "bfloat16" and _is_contiguous(item) for item in form.tiles)
+    plain = target.generation >= _V3 or all(
+        item.dtype == "bfloat16" and _is_contiguous(item) for item in form.tiles
+    )
     return 1.0 if plain and form.param("op") in {"add", "multiply", "subtract"} else 2.0
 
 

@@ -31,7 +31,6 @@ class Target:
     hbm_bytes: int
     sbuf_partition_bytes: int
     sbuf_reserved_bytes: int
-    legacy_rotation: int
     psum_banks: int
     psum_bank_bytes: int
     matmul_contract_max: int
@@ -77,6 +76,7 @@ class Target:
     scalar_overhead_psum_cycles: int
     gpsimd_overhead_cycles: int
     reduce_extra_cycles: int
+    reciprocal_cycles: float
     psum_accumulate_stretch: float
     stride_limit_bytes: int
     vector_fast_modes: bool

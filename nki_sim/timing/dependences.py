@@ -24,8 +24,6 @@ _Overlaps = tuple[list[list[int]], list[list[int]]]
 _RegionAccess = tuple[Box, int, bool, bool]
 """The region, the instruction, whether it writes, whether it reads."""
 
-_ONE_REGION: _Overlaps = ([[0]], [[0]])
-
 MAX_WAITS = 1 << 24
 """Limit on pairs of instructions that wait for each other because of one tensor."""
 
@@ -89,8 +87,30 @@ def _compute_dependences(program: Program) -> Dependences:
     known: dict[tuple[Box, ...], _Overlaps] = {}
     for first, last in zip(bounds, [*bounds[1:], len(order)], strict=True):
         entries[owners[first]] = _sweep_tensor(found, accesses[first:last], known)
+    if program.dialect == "neuronxcc":
+        _separate_stages(program, found)
     _wall_off_loops(program, found)
     return Dependences([sorted(items) for items in found], entries)
+
+
+def _separate_stages(program: Program, found: list[set[int]]) -> None:
+    """Let loads of a tensor that the kernel wrote wait for all stores before the load's first execution.
+
+    The legacy compiler orders loops that hand data on through HBM as a whole: attention whose stages do so
+    takes a third longer than if each tile were passed on alone [I].
+    """
+    cells = program.cells
+    in_hbm = np.array([site.buffer.endswith("hbm") for site in program.sites], dtype=bool)
+    rows = np.flatnonzero(in_hbm[program.tensor_sites[cells.tensor]])
+    stored: dict[int, int] = {}
+    before: dict[tuple[int, int], int] = {}
+    columns = (cells.instruction[rows], cells.tensor[rows], cells.writes[rows])
+    for number, tensor, write in zip(*(column.tolist() for column in columns), strict=True):
+        if write:
+            stored[tensor] = number
+        elif tensor in stored:
+            last = before.setdefault((tensor, int(program.lines[number])), stored[tensor])
+            found[number].add(last)
 
 
 def _wall_off_loops(program: Program, found: list[set[int]]) -> None:
@@ -137,6 +157,9 @@ def _sweep_tensor(
     `accesses` are in program order. `known` caches overlaps of regions: tensors of one site have the same
     regions.
     """
+    only = accesses[0][0]
+    if all(access[0] == only for access in accesses):
+        return _sweep_region(found, accesses)
     regions: dict[Box, int] = {}
     region = [regions.setdefault(access[0], len(regions)) for access in accesses]
     near, inside = _cached_overlaps(tuple(regions), known)
@@ -175,13 +198,34 @@ def _sweep_tensor(
     return entries
 
 
+def _sweep_region(found: list[set[int]], accesses: list[_RegionAccess]) -> list[int]:
+    """The same for a tensor that all its accesses touch in one region."""
+    writer, total = -1, 0
+    readers: list[int] = []
+    entries: list[int] = []
+    for _, number, write, read in accesses:
+        waits = found[number]
+        if writer >= 0:
+            waits.add(writer)
+        elif not (write and readers):
+            entries.append(number)
+        if write:
+            waits.update(readers)
+            writer, readers = number, []
+        elif read:
+            readers.append(number)
+        waits.discard(number)
+        total += len(waits)
+        if total > MAX_WAITS:
+            raise _limit_error(f"instructions wait for each other in more than {MAX_WAITS} pairs")
+    return entries
+
+
 def _limit_error(message: str) -> LimitError:
     return LimitError("limit_work", message, hint="access tensors in tiles that are the same each time")
 
 
 def _cached_overlaps(regions: tuple[Box, ...], known: dict[tuple[Box, ...], _Overlaps]) -> _Overlaps:
-    if len(regions) == 1:
-        return _ONE_REGION
     found = known.get(regions)
     if found is None:
         found = known[regions] = find_overlaps(np.array(regions, dtype=np.int64))

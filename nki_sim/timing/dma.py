@@ -2,8 +2,8 @@
 
 A transfer waits in its queue, in order. Its descriptors are made in one of a few hardware slots or by GpSimd.
 One trigger latency later the transfer reaches the DMA engines, which are in-order servers: a transfer takes
-as many engines as it has partitions to move, the first free ones, each for the same time. Together the
-engines move no more than HBM can, and so do those of all cores on one HBM stack. Queues take turns as the
+the engines of the partitions that it moves, each for the same time. Together the engines move no more than
+HBM can, and so do those of all cores on one HBM stack. Queues take turns as the
 hardware goes round its rings: after a slice of so many bytes of one transfer the next queue gets its turn, so
 that a long load does not delay a store.
 """
@@ -59,13 +59,17 @@ class DmaEngines:
 
     def __init__(self, target: Target, hbm: HbmStack) -> None:
         self._free = [(0.0, -1)] * target.dma_engines
+        self._first: dict[tuple[int, int], float] = {}
         self._slots = [(0.0, -1)] * target.dma_descriptor_queues
         self._hbm = hbm
 
-    @property
-    def free_ns(self) -> float:
-        """When the first engine is free."""
-        return self._free[0][0]
+    def first_free_ns(self, cost: Cost) -> float:
+        """When the first of a transfer's engines is free."""
+        key = cost.first_channel, cost.channels
+        found = self._first.get(key)
+        if found is None:
+            found = self._first[key] = min(self._free[key[0] : key[0] + key[1]])[0]
+        return found
 
     @property
     def next_slot(self) -> tuple[float, int]:
@@ -78,19 +82,20 @@ class DmaEngines:
         self._slots.sort()
 
     def serve_slice(
-        self, number: int, first_ns: float, busy_ns: float, hbm_ns: float, width: int
+        self, number: int, first_ns: float, busy_ns: float, hbm_ns: float, cost: Cost
     ) -> SliceService:
-        """Move a slice that is ready at `first_ns` and takes `busy_ns` on each of `width` engines."""
-        taken, others = self._free[:width], self._free[width:]
-        free_ns, before = taken[-1]
-        start_ns = max(first_ns, taken[0][0])
+        """Move a slice that is ready at `first_ns` and takes `busy_ns` on each engine of its transfer."""
+        mine = slice(cost.first_channel, cost.first_channel + cost.channels)
+        taken = self._free[mine]
+        free_ns, before = max(taken)
+        start_ns = max(first_ns, self.first_free_ns(cost))
+        self._first.clear()
         done_ns = self._hbm.move_slice(start_ns, hbm_ns)
         end_ns = max(max(first_ns, free_ns) + busy_ns, done_ns)
         if free_ns <= start_ns:  # all start together
-            moved = [(end_ns, number)] * width
+            self._free[mine] = [(end_ns, number)] * len(taken)
         else:
-            moved = [(max(max(first_ns, free) + busy_ns, done_ns), number) for free, _ in taken]
-        self._free = sorted(moved + others)
+            self._free[mine] = [(max(max(first_ns, free) + busy_ns, done_ns), number) for free, _ in taken]
         return SliceService(start_ns, end_ns, free_ns, before)
 
 
@@ -100,6 +105,8 @@ class QueueTurns:
     def __init__(self, queues: int) -> None:
         self._waiting: list[deque[int]] = [deque() for _ in range(queues)]
         self._last = 0
+        # By the queue that had the last turn, all queues from the next one on.
+        self._orders = [[(last + step) % queues for step in range(1, queues + 1)] for last in range(queues)]
 
     def __bool__(self) -> bool:
         return any(self._waiting)
@@ -108,12 +115,14 @@ class QueueTurns:
         """Append a transfer to its queue."""
         self._waiting[queue].append(number)
 
-    def next_transfer(self) -> int:
-        """Return the first transfer of the queue whose turn it is; it stays until `finish_transfer`."""
-        count = len(self._waiting)
-        order = ((self._last + step) % count for step in range(1, count + 1))
-        self._last = next(queue for queue in order if self._waiting[queue])
-        return self._waiting[self._last][0]
+    def heads(self) -> list[int]:
+        """The first transfer of each queue, in the order of turns."""
+        waiting = self._waiting
+        return [waiting[queue][0] for queue in self._orders[self._last] if waiting[queue]]
+
+    def take_turn(self, number: int) -> None:
+        """Give the turn to a transfer of `heads`; it stays until `finish_transfer`."""
+        self._last = next(at for at, queue in enumerate(self._waiting) if queue and queue[0] == number)
 
     def finish_transfer(self) -> None:
         """Remove the transfer whose turn it was."""

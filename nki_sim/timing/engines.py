@@ -58,7 +58,9 @@ def find_queue(form: Form, cost: Cost) -> int:
 def _form_costs(program: Program, target: Target, assume: Assumptions) -> list[Cost]:
     costs = [OPERATORS[form.op].cost(form, target) for form in program.forms]
     return [
-        Cost(0.0, channels=cost.channels, software=cost.software) if form.engine in assume.free else cost
+        replace(cost, busy_ns=0.0, result_ns=0.0, descriptor_ns=0.0, overhead_ns=0.0, table="")
+        if form.engine in assume.free
+        else cost
         for form, cost in zip(program.forms, costs, strict=True)
     ]
 
@@ -224,7 +226,9 @@ class Engines:
         if self._frozen_ramp is not None:
             extra = self._frozen_ramp[number]
         else:
-            extra = self._ramps[lane].extra_ns(at, self._busy[number])
+            extra = self._ramps[lane].extra_ns(
+                at, self._busy[number], self._costs[self.forms[number]].rows_used
+            )
         self._ramp[number] = extra
         return extra
 
@@ -262,12 +266,16 @@ class Engines:
         dma.make_descriptors(number, at, made_ns)
         return at, max(at + made_ns, dma.next_slot[0])
 
+    def service_ns(self, number: int) -> float:
+        """When the first DMA engine of a transfer is free."""
+        return self.dma[self.lane[number] // len(QUEUES)].first_free_ns(self._costs[self.forms[number]])
+
     def serve_slice(self, number: int) -> bool:
         """Move a slice of a transfer; return whether it was the last."""
         lane, form, pieces = self.lane[number], self.forms[number], self._slices[number]
-        first, width = self._arrival[number], self._costs[form].channels
+        first = self._arrival[number]
         service = self.dma[lane // len(QUEUES)].serve_slice(
-            number, first, self._busy[number] / pieces, self._hbm[form] / pieces, width
+            number, first, self._busy[number] / pieces, self._hbm[form] / pieces, self._costs[form]
         )
         if self._start[number] < 0.0:
             self._start[number] = service.start_ns

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from math import inf
 
 import numpy as np
 
@@ -123,7 +124,8 @@ class _ListScheduler:
             for place, number in enumerate(members):
                 self._rank[number] = place
         self._turns = [QueueTurns(len(QUEUES) - FIRST_DMA) for _ in range(engines.cores)]
-        self._serving = [False] * engines.cores
+        # When each core's DMA engines next serve a slice.
+        self._serving = [inf] * engines.cores
         self._events: list[tuple[float, int, int]] = []
         self._tiles = {tile.number: tile for tile in engines.rooms.tiles}
 
@@ -188,19 +190,28 @@ class _ListScheduler:
         """A transfer has reached the DMA engines, which serve it when its turn comes."""
         core, queue = divmod(self._engines.lane[number], len(QUEUES))
         self._turns[core].add(queue - FIRST_DMA, number)
-        if not self._serving[core]:
-            self._serving[core] = True
-            heappush(self._events, (max(now, self._engines.dma[core].free_ns), _SERVE, core))
+        if self._serving[core] > now:
+            self._plan_service(now, core)
+
+    def _plan_service(self, now: float, core: int) -> None:
+        """Serve the next slice when the first engine that a waiting transfer needs is free."""
+        at = min(map(self._engines.service_ns, self._turns[core].heads()), default=inf)
+        if at < self._serving[core]:
+            self._serving[core] = max(now, at)
+            heappush(self._events, (self._serving[core], _SERVE, core))
 
     def _on_serve(self, now: float, core: int) -> None:
-        """An engine is free: serve a slice of the transfer whose turn it is."""
-        engines, turns = self._engines, self._turns[core]
-        if engines.serve_slice(turns.next_transfer()):
+        """An engine is free: serve a slice of the first transfer in turn that needs it."""
+        turns, service_ns = self._turns[core], self._engines.service_ns
+        if now != self._serving[core]:
+            return  # an earlier event took its place
+        number = next(one for one in turns.heads() if service_ns(one) <= now)
+        turns.take_turn(number)
+        if self._engines.serve_slice(number):
             turns.finish_transfer()
             self._push_events()
-        self._serving[core] = bool(turns)
-        if turns:
-            heappush(self._events, (max(now, engines.dma[core].free_ns), _SERVE, core))
+        self._serving[core] = inf
+        self._plan_service(now, core)
 
     def _on_free(self, now: float, tensor: int) -> None:
         tile = self._tiles[tensor]

@@ -25,8 +25,7 @@ class ReusedTile:
     """A tile of source line `line` that later iterations of a loop overwrite, at line `written_at`.
 
     `waits` counts the instructions on the critical path that wait until its old contents are no longer
-    needed. If `declared`, the kernel declares the tile outside the loop; else each iteration has a fresh tile
-    and the compiler has given it too few places.
+    needed. If `declared`, the kernel itself uses one tile for all iterations; else the compiler made it so.
     """
 
     name: str

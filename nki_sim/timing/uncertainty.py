@@ -100,7 +100,6 @@ def constant_ranges(target: Target) -> dict[str, ConstantRange]:
     found |= {name: _lookahead_range(target, name) for name in _WINDOWS if name in found}
     # Capacity varies whatever its tag, because it decides whether some tiles just fit.
     found["sbuf_reserved_bytes"] = _range_around(target.sbuf_reserved_bytes, 8192, 8192)
-    found["legacy_rotation"] = _range_around(target.legacy_rotation, 0, 1)
     return found
 
 

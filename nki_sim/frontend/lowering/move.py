@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from nki_sim.frontend.argument_values import engine
 from nki_sim.frontend.lowering.emit import (
     MaskBoxes,
     broadcast_tiles,
@@ -15,7 +16,9 @@ from nki_sim.frontend.lowering.emit import (
     issue_instruction,
     require_on_chip,
 )
+from nki_sim.frontend.lowering.matrix import emit_transpose
 from nki_sim.frontend.lowering.promotion import as_number, type_name
+from nki_sim.frontend.recorder import current_recorder
 from nki_sim.frontend.tensor import Tensor, fail
 
 
@@ -28,7 +31,11 @@ def load(src: Any, dtype: Any = None, *, where: MaskBoxes = None) -> Tensor:
 
 
 def load_transpose2d(src: Any, dtype: Any = None, *, where: MaskBoxes = None) -> Tensor:
-    """Load an HBM view [N, M] as a tile [M, N]: 2-byte types by DMA transpose, others by elements."""
+    """Load an HBM view [N, M] as a tile [M, N]: 2-byte types by DMA transpose, others by elements.
+
+    The legacy compiler loads float32 as it lies and transposes it on the tensor engine: counters of a kernel
+    that asks for this equal those of one that does so itself [M].
+    """
     source = _require_in_hbm("nl.load_transpose2d: src", src)
     if source.ndim != 2:
         fail("shape_mismatch", f"src ({source.name}) has shape {source.shape}, it must be two-dimensional")
@@ -36,9 +43,22 @@ def load_transpose2d(src: Any, dtype: Any = None, *, where: MaskBoxes = None) ->
     if source.dtype.itemsize == 2 and where is None and result.dtype == source.dtype:
         issue_instruction("dma_transpose", dst=result, src=source, axes=(1, 0))
         return result
+    legacy = current_recorder().dialect == "neuronxcc"
+    if legacy and where is None and source.dtype == result.dtype and source.dtype.name == "float32":
+        _load_and_transpose(result, source)
+        return result
     boxes = None if where is None else [(columns, rows) for rows, columns in where]
     issue_instruction("dma_copy", boxes, dst=result, src=source.permute((1, 0)))
     return result
+
+
+def _load_and_transpose(result: Tensor, source: Tensor) -> None:
+    """Load rows, turn them on the tensor engine, and copy them from PSUM."""
+    rows = current_recorder().target.partitions
+    for first in range(0, source.shape[0], rows):
+        part = slice(first, min(first + rows, source.shape[0]))
+        turned = emit_transpose(load(source[part]), on=engine.tensor)
+        issue_instruction("tensor_copy", dst=result[:, part], src=turned)
 
 
 def store(dst: Any, value: Any, *, where: MaskBoxes = None) -> None:
