@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import nki_sim
 from nki_sim import ArraySpec, targets
 from nki_sim.timing import bottleneck as classes
 from nki_sim.timing.bottleneck import find_bottleneck
@@ -130,28 +129,6 @@ def test_a_tile_that_the_compiler_places_is_not_reused(
     found = explain_latency(predicted(tracing, outside=outside))
     assert found.reused == []
     assert found.latency_ms < 0.8 * explained.latency_ms
-
-
-LEGACY = """
-import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-
-
-@nki.jit
-def kernel(x):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    for i in nl.affine_range(x.shape[0] // 128):
-        t = nl.load(x[128 * i:128 * i + 128, :])
-        nl.store(out[128 * i:128 * i + 128, :], nl.exp(t))
-    return out
-"""
-
-
-def test_places_that_the_compiler_gives_are_not_the_kernels() -> None:
-    program = nki_sim.trace(LEGACY, args=[ArraySpec((2048, 512), "float32")], target="trn1")
-    found = explain_latency(forecast_program(program, targets.load("trn1"))).reused
-    assert found
-    assert not any(tile.declared for tile in found)
 
 
 def test_results_and_places_are_told_apart(serial: Forecast) -> None:

@@ -168,10 +168,28 @@ def products(tracing: Any, target: Any = TRN2, name: str = "trn2") -> tuple[Any,
 def test_the_tensor_engine_reaches_its_clock_after_the_documented_time(tracing: Any) -> None:
     start, took = products(tracing)
     full = took[-1]
+    late = 1.03 * TRN2.tensor_ramp_ns  # an instruction's overhead is no work
     assert np.all(took[start + took < TRN2.tensor_ramp_ns] == pytest.approx(full / TRN2.tensor_ramp_ratio))
-    assert np.all(took[start >= TRN2.tensor_ramp_ns] == pytest.approx(full))
-    assert (start >= TRN2.tensor_ramp_ns).sum() > 8
-    assert took.sum() == pytest.approx(16 * full + TRN2.tensor_ramp_ns * (1 - TRN2.tensor_ramp_ratio))
+    assert np.all(took[start >= late] == pytest.approx(full))
+    assert (start >= late).sum() > 8
+    slow = TRN2.tensor_ramp_ns * (1 - TRN2.tensor_ramp_ratio)
+    assert took.sum() == pytest.approx(16 * full + slow, rel=0.01)
+
+
+def test_half_of_the_rows_never_raise_the_clock_but_keep_it_for_a_while() -> None:
+    """As batched products of 64 rows on a device: slow, unless products of all rows go before them."""
+    ramp, at = ClockRamp(TRN2), 0.0
+    for _ in range(100):
+        extra = ramp.extra_ns(at, 400.0, 0.496)
+        assert extra == pytest.approx(400.0)
+        at += 400.0 + extra
+    for _ in range(20):
+        at += 400.0 + ramp.extra_ns(at, 400.0, 1.0)
+    kept = 0
+    while ramp.extra_ns(at, 400.0, 0.496) == 0.0:
+        at += 400.0
+        kept += 1
+    assert 100 < kept < 2000
 
 
 def test_the_first_generation_has_no_ramp(tracing: Any) -> None:
@@ -184,12 +202,12 @@ def test_the_clock_follows_the_load(share: float, piece: float) -> None:
     """In the long run it is full when the engine works more than half of the time, lowered when less."""
     ramp, at, extra = ClockRamp(TRN2), 0.0, 0.0
     for _ in range(3):
-        extra = ramp.extra_ns(at, 2000.0)
+        extra = ramp.extra_ns(at, 2000.0, 1.0)
         at += 2000.0 + extra
     assert extra == 0.0
     for _ in range(round(40 * TRN2.tensor_ramp_ns / piece)):
         at += piece * (1 - share)
-        extra = ramp.extra_ns(at, piece * share)
+        extra = ramp.extra_ns(at, piece * share, 1.0)
         at += piece * share + extra
     # With the lowered clock the same work loads the engine more.
     slow_load = share / TRN2.tensor_ramp_ratio / (share / TRN2.tensor_ramp_ratio + 1 - share)

@@ -9,6 +9,7 @@ import pytest
 from nki_sim import ArraySpec, targets
 from nki_sim.checks import program as checks
 from nki_sim.checks.program import Violation
+from nki_sim.checks.warnings import find_warnings
 
 X = ArraySpec((128, 512), "float32")
 TRN2 = targets.load("trn2")
@@ -59,8 +60,10 @@ def test_sbuf_may_be_full_to_the_last_byte(tracing: Any) -> None:
 
 def test_sbuf_overflow_names_the_tiles_that_take_the_room(tracing: Any) -> None:
     words = TRN2.sbuf_usable_bytes // 4 // 4
-    violation = only(tracing(capacity(words + 1, 4), X))
-    assert (violation.code, violation.tensor) == ("sbuf_capacity", "t")
+    program = tracing(capacity(words + 1, 4), X)
+    assert found(program) == []
+    (violation,) = find_warnings(program, TRN2)
+    assert (violation.code, violation.tensor) == ("sbuf_spill", "t")
     assert (violation.limit, violation.value) == (TRN2.sbuf_usable_bytes, TRN2.sbuf_usable_bytes + 16)
     assert f"4 x {4 * words + 4}" in violation.message
 
@@ -73,7 +76,9 @@ def test_tiles_of_few_partitions_lie_above_one_another(
     tracing: Any, partitions: int, count: int, fits: bool
 ) -> None:
     body = capacity(TRN2.sbuf_usable_bytes // 4, count, partitions)
-    assert [item.code for item in found(tracing(body, X))] == ([] if fits else ["sbuf_capacity"])
+    program = tracing(body, X)
+    assert found(program) == []
+    assert [item.code for item in find_warnings(program, TRN2)] == ([] if fits else ["sbuf_spill"])
 
 
 def test_no_tile_is_longer_than_a_partition(tracing: Any) -> None:

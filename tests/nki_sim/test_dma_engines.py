@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nki_sim import ArraySpec, targets
+from nki_sim.operators.costs import Cost
 from nki_sim.timing.activity import active_ns, instruction_ns
 from nki_sim.timing.dma import DmaEngines, HbmStack, QueueTurns
 from nki_sim.timing.schedule import DMA, PORT, QUEUES, schedule
@@ -21,27 +22,31 @@ TRN2 = targets.load("trn2")
 
 TRANSFERS = st.lists(
     st.tuples(
-        st.floats(0, 1000), st.floats(1, 500), st.floats(0, 800), st.sampled_from([1, 2, 5, 16])
+        st.floats(0, 1000),
+        st.floats(1, 500),
+        st.floats(0, 800),
+        st.sampled_from([(0, 1), (3, 2), (8, 8), (0, 16)]),
     ),
     min_size=1, max_size=20,
 )  # fmt: skip
 
 
 @given(transfers=TRANSFERS)
-def test_transfers_take_the_engines_that_are_free_first(transfers: list[tuple[float, ...]]) -> None:
+def test_transfers_take_the_engines_of_their_partitions(transfers: list[Any]) -> None:
     engines = DmaEngines(TRN2, HbmStack())
     free = [0.0] * TRN2.dma_engines
     hbm = 0.0
-    for number, (first, busy, moved, width) in enumerate(transfers):
-        service = engines.serve_slice(number, first, busy, moved, int(width))
-        chosen = sorted(range(len(free)), key=lambda one: free[one])[: int(width)]
+    for number, (first, busy, moved, (lowest, width)) in enumerate(transfers):
+        cost = Cost(busy, channels=width, first_channel=lowest)
+        service = engines.serve_slice(number, first, busy, moved, cost)
+        chosen = range(lowest, lowest + width)
         assert service.start_ns == max(first, min(free[one] for one in chosen))
         assert service.free_ns == max(free[one] for one in chosen)
         hbm = max(hbm, service.start_ns) + moved
         for one in chosen:
             free[one] = max(max(first, free[one]) + busy, hbm)
         assert service.end_ns == max(free[one] for one in chosen)
-        assert engines.free_ns == min(free)
+        assert engines.first_free_ns(cost) == min(free[one] for one in chosen)
 
 
 def test_descriptors_are_made_on_the_slot_that_is_free_first() -> None:
@@ -61,11 +66,33 @@ def test_queues_take_turns_and_keep_their_order() -> None:
     found = []
     left = {1: 1, 2: 2, 3: 1, 4: 3, 5: 1}
     while turns:
-        found.append(turns.next_transfer())
+        found.append(turns.heads()[0])
+        turns.take_turn(found[-1])
         left[found[-1]] -= 1
         if not left[found[-1]]:
             turns.finish_transfer()
     assert found == [5, 4, 1, 4, 2, 4, 2, 3]
+
+
+HALVES = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in range(0, x.shape[0], ROWS):
+        t = nl.ndarray((ROWS, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(t, x[i:i + ROWS, :])
+        nisa.dma_copy(out[i:i + ROWS, :], t)
+    return out
+"""
+
+
+def test_tiles_of_half_the_partitions_keep_half_of_the_engines_busy(tracing: Any) -> None:
+    """The same bytes take twice as long: each engine serves its own partitions."""
+    whole, half = (
+        schedule(tracing(HALVES.replace("ROWS", rows), ArraySpec((2048, 4096), "float32")), TRN2).span_ns
+        for rows in ("128", "64")
+    )
+    assert 1.8 < half / whole < 2.2
 
 
 LOADS = """

@@ -204,7 +204,7 @@ def test_what_ifs_take_the_bottleneck_away(tracing: Any) -> None:
     found = {item.assumption: item for item in what_ifs(predicted)}
     assert found.keys() == {"vector free", "dma free", NO_DEPENDENCES}
     assert found["vector free"].latency_ms == min(item.latency_ms for item in found.values())
-    assert found["vector free"].saved_percent > 80.0
+    assert found["vector free"].saved_percent > 60.0
     assert found[NO_DEPENDENCES].latency_ms > found["vector free"].latency_ms
     for item in found.values():
         assert item.saved_ms == pytest.approx(predicted.latency_ms - item.latency_ms)

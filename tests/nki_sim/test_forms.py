@@ -181,7 +181,7 @@ def test_no_instruction_is_shorter_than_the_documented_minimum(
 def test_dma_is_never_faster_than_its_engines(free: int, partitions: int, target: Target) -> None:
     form = form_of(OPERATORS["dma_copy"], "dma", free, partitions)
     cost = OPERATORS["dma_copy"].cost(form, target)
-    assert cost.channels == min(16, partitions)
+    assert cost.channels == -(-partitions // 8)
     assert cost.busy_ns > target.dma_descriptor_overhead_ns
     assert 4 * free * partitions <= cost.busy_ns * cost.channels * target.dma_engine_bytes_per_ns * (
         1 + 1e-12

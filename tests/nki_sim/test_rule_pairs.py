@@ -160,7 +160,7 @@ PAIRS: dict[str, Pair] = {
     ),
     # whole programs
     "sbuf_capacity": Pair(
-        "w = [tile(columns=25000) for _ in range(3)]\nfor y in w:\n    nisa.memset(y, 0.0)",
+        "nisa.memset(tile(columns=60000), 0.0)",
         "for _ in range(3):\n    w = tile(columns=25000)\n    nisa.memset(w, 0.0)",
     ),
     "psum_capacity": Pair(

@@ -164,8 +164,9 @@ def pair(first: str, dtype: str = "float32", op: str = "add", engine: str = "vec
     return Form("tensor_tensor", engine, operands, (("op", op),))
 
 
-def test_two_input_instructions_pay_twice_unless_one_is_in_psum_or_narrow() -> None:
-    assert cycles(pair("sbuf")) == pytest.approx(2 * 512 + 62)
+def test_two_input_instructions_pay_twice_on_trn1_unless_one_is_in_psum_or_narrow() -> None:
+    assert cycles(pair("sbuf"), TRN1) == pytest.approx(2 * 512 + 110)
+    assert cycles(pair("sbuf")) == pytest.approx(512 + 62)
     assert cycles(pair("psum")) == pytest.approx(512 + 50)
     assert cycles(pair("sbuf", "bfloat16", "maximum")) == pytest.approx(512 + 62)
     assert cycles(pair("sbuf", "bfloat16", "maximum"), TRN1) == pytest.approx(2 * 512 + 110)
@@ -173,13 +174,13 @@ def test_two_input_instructions_pay_twice_unless_one_is_in_psum_or_narrow() -> N
 
 
 @pytest.mark.parametrize("target", [TRN1, TRN2])
-def test_gpsimd_takes_about_twice_as_long_as_vector_for_two_inputs(target: Target) -> None:
+def test_gpsimd_takes_longer_than_vector_for_two_inputs(target: Target) -> None:
     assert cycles(pair("sbuf", engine="gpsimd"), target) == pytest.approx(4 * 512 + 150)
     mine, other = (
         OPERATORS["tensor_tensor"].cost(pair("sbuf", engine=engine), target).busy_ns
         for engine in ("gpsimd", "vector")
     )
-    assert 1.4 < mine / other < 2.2
+    assert 1.4 < mine / other < 4.0
 
 
 @pytest.mark.parametrize("target", [TRN1, TRN2])
@@ -290,8 +291,8 @@ def test_long_rows_are_cut_and_strided_ones_need_a_descriptor_for_each_element()
     cost = OPERATORS["dma_copy"].cost
     one = 8.5 + 4096 / 27.4
     assert cost(load(128, 16384), TRN2).busy_ns == pytest.approx(8 * 4 * one)
-    assert cost(load(4, 65536), TRN2).channels == 4
-    assert cost(load(4, 65536), TRN2).busy_ns == pytest.approx(16 * one)
+    assert cost(load(4, 65536), TRN2).channels == 1
+    assert cost(load(4, 65536), TRN2).busy_ns == pytest.approx(64 * one)
     assert cost(load(128, 4096, step=2), TRN2).busy_ns == pytest.approx(8 * 1024 * (8.5 + 4 / 27.4))
 
 

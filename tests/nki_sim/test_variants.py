@@ -176,7 +176,7 @@ PAIRS = {
               "nisa.tensor_tensor(z, x, z, nl.add)", declared="x, z", inputs="x_in"),
         tiles("nisa.activation(x, nl.copy, x, bias=1.0)\nnisa.activation(z, nl.copy, x, scale=2.0)\n"
               "nisa.tensor_tensor(z, x, z, nl.add)", declared="x, z", inputs="x_in"),
-        ONE, lambda x: 3 * (x + 1), 0.85,
+        ONE, lambda x: 3 * (x + 1), 0.95,
     ),
 }  # fmt: skip
 

@@ -29,7 +29,7 @@ def wasteful(b: Any) -> None:
 
 def test_programs_of_the_current_namespace_keep_their_instructions(building: Build) -> None:
     program = building(wasteful, target="trn1", dialect="nki")
-    made = compile_program(program, small(512))
+    made = compile_program(program, TRN1)
     assert np.array_equal(made.program.form_ids, program.form_ids)
     assert np.array_equal(made.program.tensors, program.tensors)
     assert made.sources.tolist() == list(range(len(program)))
