@@ -169,7 +169,7 @@ class SummarizeRequest(FrozenModel):
 class ReflectRequest(FrozenModel):
     """Asks what one attempt taught; `evaluation` is None if the plan led to no kernel.
 
-    A predicted gain counts if it holds in at least `confidence_percent` of the draws.
+    A predicted gain counts if it is at least `confidence_percent` sure.
     """
 
     key: str

@@ -179,9 +179,7 @@ def _describe_kept(event: KernelKept) -> str:
 def _describe_discarded(event: KernelDiscarded) -> str:
     other = f" of {event.duplicate_of}" if event.duplicate_of else ""
     if event.wins_percent is not None:
-        other = (
-            f", faster than {event.against} in only {format_percent(event.wins_percent)} of draws that differ"
-        )
+        other = f", faster than {event.against} with only {format_percent(event.wins_percent)} confidence"
     if event.reason == "refuted" and event.verdict is not None:
         other = f", {event.verdict.value}"
     return f"{event.candidate}: {format_discard_reason(event.reason)}{other}"

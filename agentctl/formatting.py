@@ -191,17 +191,21 @@ def format_duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+UNLIKE = "unlike anything measured"
+
+
 def format_latency(benchmark: Benchmark) -> str:
     """Return a latency with its interval and its origin: a model's latency is always called predicted.
 
-    An interval of zero width is left out.
+    An interval of zero width is left out. A prediction says if nothing measured resembles the kernel.
     """
     low, high = f"{benchmark.lo_ms:.4g}", f"{benchmark.hi_ms:.4g}"
-    return format_brief_latency(benchmark) + (f" ({low} to {high})" if low != high else "")
+    between = f" ({low} to {high})" if low != high else ""
+    return format_brief_latency(benchmark) + between + (f", {UNLIKE}" if benchmark.unlike else "")
 
 
 def format_wins(one: Benchmark | None, other: Benchmark | None) -> str:
-    """Return the share of the model's draws in which one kernel is faster, as a suffix to its speedup.
+    """Return how sure it is that one kernel is faster than another, as a suffix to its speedup.
 
     A difference below the model's resolution is called too small to tell. The text is empty if the two
     have no draws in common, for example if one was measured.
@@ -211,7 +215,12 @@ def format_wins(one: Benchmark | None, other: Benchmark | None) -> str:
         return ""
     if abs(one.latency_ms - other.latency_ms) < RESOLUTION_RATIO * other.latency_ms:
         return ", too small to tell"
-    return f", faster in {format_percent(share)} of draws that differ"
+    return f", {format_confidence(share)}"
+
+
+def format_confidence(percent: float | None) -> str:
+    """Return how sure a predicted gain is."""
+    return f"faster with {format_percent(percent)} confidence"
 
 
 def format_brief_latency(benchmark: Benchmark) -> str:

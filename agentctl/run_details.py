@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agentctl.formatting import (
+    format_confidence,
     format_count,
     format_duration,
     format_moment,
     format_ms,
-    format_percent,
     format_speedup,
     format_usd,
     format_work_time,
@@ -72,7 +72,7 @@ def _format_best(run: RunSummary) -> str | None:
     gain, share = run.speedup, run.best_wins_percent
     sure = ""
     if share is not None and gain is not None and abs(gain - 1) > RESOLUTION_RATIO:
-        sure = f", faster in {format_percent(share)} of draws that differ"
+        sure = f", {format_confidence(share)}"
     return f"{run.best}: {format_ms(run.best_ms)} {kind}{between}, {format_speedup(gain)}{sure}"
 
 

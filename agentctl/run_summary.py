@@ -36,7 +36,7 @@ from state.output_files import write_output
 from state.reader import LogReader
 from targets.registry import kernel_suffix, roofline_name
 
-_DRAWS = "  draws move the model's uncertain constants; they do not show what the model leaves out"
+_CONFIDENCE = "  confidence: share of measured pairs with predictions this far apart that were in this order"
 
 SLIGHT_GAIN = 1.005
 """A step that gains less than this is called slight."""
@@ -135,7 +135,7 @@ def _result_lines(tracker: RunTracker, state: RunState, initial: Candidate, best
         f"  gap to the tight bound of {format_ms(state.bounds.tight_ms)} closed: {closed}",
         *_discarded_lines(tracker),
         *_hosts_lines(tracker.elsewhere),
-        *([_DRAWS] if best.benchmark.wins_percent(initial.benchmark) is not None else []),
+        *([_CONFIDENCE] if best.benchmark.wins_percent(initial.benchmark) is not None else []),
         *([f"  {doubt}"] if doubt else []),
     ]
 

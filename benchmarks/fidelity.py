@@ -36,7 +36,15 @@ then lie outside the range that intervals assume. Neither changes any table.
 
 `--families` does so by family, which is all kernels of one problem: it fits the constants of
 `measured/families.py` on the other families of the same target, and prints the errors of each family left
-out and in-sample beside those of the busiest engine. `--programs FOLDER` keeps traced programs between runs.
+out and in-sample beside those of the busiest engine, how many measured latencies lie in intervals that were
+made without the kernel's family, and how often orders that were said to be sure are right. `--write` keeps
+this: `nki_sim/timing/residuals.json`, which intervals are made from, and `measured/bar.json`, which tests
+compare with. `--programs FOLDER` keeps traced programs between runs.
+
+`--store` keeps the programs of all predicted kernels in `measured/programs.xz`, without the kernels; then
+`--stored` predicts these, with no other files:
+
+    python benchmarks/fidelity.py --stored --families --write     # after each change of the model
 
 Eight kernels of NKIBench at full size take about two minutes on 2 cores, `--leave-one-out` ten more.
 
@@ -58,20 +66,23 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:1] = [str(ROOT)]  # as with `python -m`: the project's root, so that both spellings work
 
 from benchmarks.corpora.processes import Limits  # noqa: E402 - the path is set above
-from benchmarks.measured import cases, families, fit, report, runs  # noqa: E402
+from benchmarks.measured import cases, evidence, families, fit, report, runs, stored  # noqa: E402
 
 
 def main(argv: list[str] | None = None) -> int:
     """Compare, print the result, return the exit status."""
     options = _parser().parse_args(argv)
-    try:
-        fit.chosen(options.constants)
-        chosen = [case for case in _cases(options) if not options.only or options.only in case.name]
-    except cases.CaseError as error:
-        return _refuse(str(error))
-    if not chosen:
-        return _refuse("nothing to compare: give --data or --pairs with kernels of this target")
+    if options.write and (not options.families or options.no_interval or options.only or options.target):
+        return _refuse("--write needs --families, draws (no --no-interval), and all kernels")
     with _programs(options.programs) as programs:
+        try:
+            fit.chosen(options.constants)
+            found = _cases(options, programs)
+        except cases.CaseError as error:
+            return _refuse(str(error))
+        chosen = [case for case in found if not options.only or options.only in case.name]
+        if not chosen:
+            return _refuse("nothing to compare: give --data, --pairs or --stored with kernels of this target")
         result = _compare_kernels(options, chosen, programs)
     print(json.dumps(result) if options.json else "\n".join(_lines(options, result)))
     return int(result["failed"] > 0)
@@ -92,7 +103,7 @@ def _compare_kernels(options: argparse.Namespace, chosen: list[cases.Case], prog
         with fit.Timer(good, programs, options.jobs, fit.chosen(options.constants)) as timer:
             curves = fit.Curves.of(timer, _tell)
             if options.fit:
-                result["fit"] = fit.fit_constants(timer, curves, tell=_tell)
+                result["fit"] = fit.fit_constants(timer, curves, range(len(good)), tell=_tell)
             if options.leave_one_out:
                 result["leave_one_out"] = fit.leave_one_out(timer, curves, tell=_tell)
     if options.families:
@@ -105,10 +116,20 @@ def _compare_kernels(options: argparse.Namespace, chosen: list[cases.Case], prog
             tell=_tell,
         )
         result["families"] = families.report_families(predicted, left_out)
+        items = evidence.collect_predictions(predicted, left_out)
+        result["evidence"] = evidence.report_evidence(items)
+        if options.write:
+            evidence.write_evidence(items)
+    if options.store:
+        good = [item.case for item in outcomes if item.found is not None]
+        stored.write_store([(case, Path(runs.job_of(case, programs)["program"])) for case in good])
     return result
 
 
-def _cases(options: argparse.Namespace) -> list[cases.Case]:
+def _cases(options: argparse.Namespace, programs: Path) -> list[cases.Case]:
+    if options.stored:
+        kept = stored.Store().unpack_cases(programs)
+        return [case for case in kept if options.target in (None, case.target)]
     found = cases.corpus(options.corpus) if options.corpus else []
     chosen = cases.profiles(options.data, found, options.target) if options.data else []
     if chosen and not options.corpus:
@@ -134,6 +155,7 @@ def _lines(options: argparse.Namespace, result: dict[str, Any]) -> Iterator[str]
     yield from fit.lines(result)
     if "families" in result:
         yield from families.lines(result["families"])
+        yield from evidence.lines(result["evidence"])
 
 
 def _tell(line: str) -> None:
@@ -164,6 +186,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--leave-one-out", action="store_true", help="fit on all kernels but one, for each")
     parser.add_argument(
         "--families", action="store_true", help="predict each problem's kernels from a fit on the others"
+    )
+    parser.add_argument(
+        "--stored", action="store_true", help="predict the programs that the project keeps, no other kernels"
+    )
+    parser.add_argument(
+        "--store", action="store_true", help="keep the programs of all predicted kernels for --stored"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="with --families: write the table of intervals and the bar"
     )
     parser.add_argument("--constants", help="constants to fit instead of the listed ones, comma-separated")
     parser.add_argument("--programs", type=Path, help="keep traced programs in this folder between runs")

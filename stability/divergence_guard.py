@@ -32,11 +32,11 @@ class GuardDecision:
 
 
 def gain_survives(candidate: Candidate, other: Candidate, *, confidence_percent: float) -> bool:
-    """Return whether a predicted gain holds in enough of the draws that both predictions share.
+    """Return whether a predicted gain is sure enough (`Benchmark.wins_percent`).
 
     A draw changes the model's uncertain constants, in the same way for both kernels. A gain that depends on
-    the exact values of those constants is the model's error, not the kernel's merit. Without common draws,
-    nothing speaks against a gain.
+    the exact values of those constants is the model's error, not the kernel's merit; neither is one so small
+    that measured pairs were often in the other order. Without common draws, nothing speaks against a gain.
     """
     share = candidate.benchmark.wins_percent(other.benchmark)
     return share is None or share >= confidence_percent

@@ -37,18 +37,15 @@ def speedup_of(parent: Candidate, evaluation: Evaluation | None) -> float | None
     return parent.latency_ms / evaluation.benchmark.latency_ms
 
 
-def doubtful_wins(
+def doubtful_percent(
     parent: Candidate, evaluation: Evaluation | None, *, confidence_percent: float
-) -> tuple[float, int] | None:
-    """Return the draws that an uncertain gain wins, and the number of draws; None if no gain is uncertain."""
+) -> float | None:
+    """Return how sure an uncertain gain is, in percent; None if no gain is uncertain."""
     actual = speedup_of(parent, evaluation)
     if actual is None or evaluation is None or evaluation.benchmark is None or actual <= 1:
         return None
     share = evaluation.benchmark.wins_percent(parent.benchmark)
-    if share is None or share >= confidence_percent:
-        return None
-    draws = min(len(evaluation.benchmark.draws_ms), len(parent.benchmark.draws_ms))
-    return share * draws / 100, draws
+    return None if share is None or share >= confidence_percent else share
 
 
 def grade_prediction(
@@ -64,8 +61,8 @@ def grade_prediction(
     CONFIRMED: within the band around ln(predicted speed-up). Outside the band: OVERSTATED or UNDERSTATED. An
     uncertain gain counts as none.
     """
-    doubt = doubtful_wins(parent, evaluation, confidence_percent=confidence_percent)
-    actual = 1.0 if doubt else speedup_of(parent, evaluation)
+    doubt = doubtful_percent(parent, evaluation, confidence_percent=confidence_percent)
+    actual = 1.0 if doubt is not None else speedup_of(parent, evaluation)
     if actual is None or evaluation is None or evaluation.benchmark is None:
         return PredictionGrade.FAILED
     noise = parent.benchmark.noise_ratio + evaluation.benchmark.noise_ratio
@@ -91,7 +88,7 @@ def make_reflection(
     """Return the note that needs no model: the grade, and a lesson in one sentence."""
     actual = speedup_of(parent, evaluation)
     graded = grade_prediction(plan.prediction, parent, evaluation, confidence_percent=confidence_percent)
-    doubt = doubtful_wins(parent, evaluation, confidence_percent=confidence_percent)
+    doubt = doubtful_percent(parent, evaluation, confidence_percent=confidence_percent)
     return Reflection(
         operator=operator,
         bottleneck=parent.bottleneck or UNKNOWN_BOTTLENECK,
@@ -99,7 +96,7 @@ def make_reflection(
         predicted_speedup=plan.prediction.speedup,
         actual_speedup=actual,
         grade=graded,
-        lesson=_write_lesson(plan, graded, actual, error) + (_describe_doubt(*doubt) if doubt else ""),
+        lesson=_write_lesson(plan, graded, actual, error) + _describe_doubt(doubt),
         cites=(candidate,),
     )
 
@@ -153,8 +150,10 @@ def _select_weightiest(notes: tuple[Reflection, ...], room: int, now: int) -> tu
     return tuple(notes[index] for index in sorted(ranked[: max(room, 0)]))
 
 
-def _describe_doubt(wins: float, draws: int) -> str:
-    return f"; uncertain: faster in {wins:g} of {draws} draws, counted as no gain"
+def _describe_doubt(percent: float | None) -> str:
+    if percent is None:
+        return ""
+    return f"; uncertain: faster with only {percent:.0f} % confidence, counted as no gain"
 
 
 def _write_lesson(plan: Plan, graded: PredictionGrade, actual: float | None, error: ErrorInfo | None) -> str:

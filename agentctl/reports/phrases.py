@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agentctl.formatting import STOP_REASONS, format_percent, format_speedup
+from agentctl.formatting import STOP_REASONS, UNLIKE, format_confidence, format_speedup
 from agentctl.reports.document import ReportDocument
 from agentctl.views.run import LatencyInterval
 
@@ -39,12 +39,13 @@ def latency_source(one: LatencyInterval) -> str:
 def latency_with_interval(one: LatencyInterval) -> str:
     """Return whether a latency is predicted or measured, with its interval unless that has zero width."""
     low, high = f"{one.lo_ms:.4g}", f"{one.hi_ms:.4g}"
-    return latency_source(one) + (f", {low} to {high}" if low != high else "")
+    between = f", {low} to {high}" if low != high else ""
+    return latency_source(one) + between + (f", {UNLIKE}" if one.unlike else "")
 
 
 def confidence_note(wins_percent: float | None) -> str:
-    """Return the share of the model's draws in which the best kernel is faster; empty if it is unknown."""
-    return "" if wins_percent is None else f"faster in {format_percent(wins_percent)} of draws that differ"
+    """Return how sure it is that the best kernel is faster; empty if it is unknown."""
+    return "" if wins_percent is None else format_confidence(wins_percent)
 
 
 def moved_counters(

@@ -12,6 +12,7 @@ from agentctl.app import Session, common_options
 from agentctl.completers import complete_runs
 from agentctl.formatting import (
     LEVELS,
+    format_confidence,
     format_count,
     format_discard_reason,
     format_latency,
@@ -172,7 +173,7 @@ def _gain_sentences(found: CandidateView) -> Iterator[str]:
     share = found.wins_percent
     sure = ""
     if share is not None and abs(found.speedup - 1) > RESOLUTION_RATIO:
-        sure = f", faster in {format_percent(share)} of the model's draws that differ"
+        sure = f", {format_confidence(share)}"
     initial = f", and {format_speedup(found.gain)} over the initial kernel" if found.gain is not None else ""
     yield f"That is {format_speedup(found.speedup)} over its parent{sure}{initial}."
 
@@ -188,7 +189,7 @@ def _decision_sentences(found: CandidateView) -> Iterator[str]:
         case "discarded", "uncertain":
             share = format_percent(found.against_wins_percent)
             yield f"It was discarded{place} as uncertain: against {found.against}"
-            yield f"it is faster in only {share} of the model's draws that differ."
+            yield f"it is faster with only {share} confidence."
         case "discarded", reason:
             usual = f"It was discarded: {format_discard_reason(str(reason))}."
             yield DECISIONS.get(str(reason), usual).replace(":", f"{place}:", 1)

@@ -112,8 +112,8 @@ class CandidateView:
     """Everything that the log has about a candidate; what is missing (so far) is None or empty.
 
     `parents` leads from the initial kernel to the parent. `verdict` is the judge's final verdict;
-    `refuted` is true if an earlier one was correct. `speedup` is over the parent, `wins_percent` the
-    share of differing draws in which the kernel is faster than the parent, and `gain` the factor over
+    `refuted` is true if an earlier one was correct. `speedup` is over the parent, `wins_percent` how
+    sure it is, in percent, that the kernel is faster than the parent, and `gain` the factor over
     the initial kernel. `history` is true if its latency is from before a fork that judges differently.
     `places` maps each kind of fact to its event, as RUN@SEQ.
     """
@@ -169,9 +169,7 @@ class CandidateView:
         return self.latency.benchmark if self.latency else None
 
     def wins_percent_over(self, other: CandidateView) -> float | None:
-        """Return the share of differing draws in which this kernel is faster than another; None without
-        draws.
-        """
+        """Return how sure it is, in percent, that this kernel is faster than another; None without draws."""
         mine, theirs = self.benchmark, other.benchmark
         return mine.wins_percent(theirs) if mine and theirs else None
 

@@ -12,8 +12,8 @@ from state.reader import LogReader
 
 @dataclass(frozen=True, slots=True)
 class KernelComparison:
-    """A comparison of `a` with `b`; `speedup` is that of `b` over `a`. Latencies in ms, shares in
-    percent of draws.
+    """A comparison of `a` with `b`; `speedup` is that of `b` over `a`. Latencies in ms;
+    `wins_percent` is how sure it is that `b` is faster.
 
     `changed_counters` are counters of both that differ, largest change first, as (a's, b's). `diff` is
     unified.

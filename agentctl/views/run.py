@@ -31,8 +31,7 @@ class RunCaps:
 class LatencyInterval:
     """A latency with its interval; `predicted` is true if it comes from a model.
 
-    `samples` is how often it was measured; `draws_ms` are the latencies of the model's draws, as in
-    `Benchmark`.
+    `samples` is how often it was measured; `draws_ms`, `order_confidence` and `unlike` are as in `Benchmark`.
     """
 
     ms: float
@@ -41,13 +40,16 @@ class LatencyInterval:
     predicted: bool
     samples: int = 1
     draws_ms: tuple[float, ...] = ()
+    order_confidence: tuple[tuple[float, float], ...] = ()
+    unlike: str = ""
 
     @property
     def benchmark(self) -> Benchmark:
         """The same, as the value that the log stores."""
         return Benchmark(
             latency_ms=self.ms, lo_ms=self.lo_ms, hi_ms=self.hi_ms, predicted=self.predicted,
-            samples=self.samples, draws_ms=self.draws_ms,
+            samples=self.samples, draws_ms=self.draws_ms, order_confidence=self.order_confidence,
+            unlike=self.unlike,
         )  # fmt: skip
 
 
@@ -58,8 +60,8 @@ class RunView:
     `state` is queued, running, paused, interrupted, cancelled or completed. `in_flight` counts effects
     without an outcome, `in_flight_roles` the same by role. `spent_usd` is None if a price is unknown.
     `given` are sequences of other runs that it tried first, `told` the experiences that it received, by
-    id. `best_wins_percent` is the share of the model's differing draws in which the best kernel is
-    faster than the initial one, None if they share none.
+    id. `best_wins_percent` is how sure it is, in percent, that the best kernel is faster than the initial
+    one; None if they share no draws.
     """
 
     id: str
@@ -194,7 +196,7 @@ def latency_of(benchmark: Benchmark | None) -> LatencyInterval | None:
         return None
     return LatencyInterval(
         benchmark.latency_ms, benchmark.lo_ms, benchmark.hi_ms, benchmark.predicted, benchmark.samples,
-        benchmark.draws_ms,
+        benchmark.draws_ms, benchmark.order_confidence, benchmark.unlike,
     )  # fmt: skip
 
 

@@ -42,18 +42,21 @@ class Case:
     entry: str | None = None
     group: str = ""
     counters: ConventionName | None = None
+    program: Path | None = None
 
     @property
     def fault(self) -> str | None:
         """Why this cannot be predicted, before anything is tried."""
+        if "latency" not in self.measured:
+            return "no measured latency"
+        if self.program is not None:
+            return None
         if self.kernel is None:
             return "no kernel of this problem and these dimensions in the corpus"
         if not self.kernel.is_file():
             return f"no file {self.kernel}"
         if self.reference is None and not self.args:
             return "neither a reference that draws its inputs nor args"
-        if "latency" not in self.measured:
-            return "no measured latency"
         return None
 
 

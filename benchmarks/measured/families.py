@@ -1,11 +1,14 @@
 """Errors by family of kernels: each family is predicted with constants fitted on the other families.
 
-A family is all variants of one problem. Fits are per target, because each target has its own table.
+A family is all variants of one problem. Fits are per target, because each target has its own table, and use
+some kernels of each family, so that a family with many variants counts no more than others.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,29 +25,64 @@ FITTED: dict[str, fit.Range] = {
 
 NAIVE = "busiest_engine"
 
+FITTED_KERNELS = 4
+"""Kernels of a family that fits use, those with the fewest instructions: each is scheduled many times."""
+
+
+@dataclass(frozen=True)
+class LeftOutPrediction:
+    """A latency from a fit on the other families of the kernel's target, and the constants of that fit."""
+
+    latency_ms: float
+    constants: Mapping[str, float]
+
 
 def predict_left_out(
     outcomes: Sequence[Outcome], *, programs: Path, jobs: int, ranges: Mapping[str, fit.Range], tell: fit.Tell
-) -> dict[int, float]:
-    """The latency of each kernel, by its place, from a fit on the other families of its target; in ms."""
-    found: dict[int, float] = {}
+) -> dict[int, LeftOutPrediction]:
+    """The prediction of each kernel, by its place, from a fit on the other families of its target."""
+    found: dict[int, LeftOutPrediction] = {}
     for target in sorted({item.case.target for item in outcomes}):
         places = [place for place, item in enumerate(outcomes) if item.case.target == target]
         families = [outcomes[place].case.problem for place in places]
+        fitted = _choose_fitted([outcomes[place] for place in places])
         with fit.Timer([outcomes[place].case for place in places], programs, jobs, ranges) as timer:
-            curves = fit.Curves.of(timer, tell)
+            curves = fit.Curves.of(timer, tell, numbers=fitted)
             for family in sorted(set(families)):
                 mine = [number for number, name in enumerate(families) if name == family]
                 if len(mine) == len(places):
                     continue  # nothing else to fit on
                 tell(f"leave out {family} on {target}")
-                values = fit.fit_constants(timer, curves, left_out=mine, tell=tell)["constants"]
+                others = [number for number in fitted if number not in mine]
+                values = fit.fit_constants(timer, curves, others, tell=tell)["constants"]
                 times = timer.latencies_ms([(number, values) for number in mine])
-                found |= {places[number]: time for number, time in zip(mine, times, strict=True)}
+                found |= {
+                    places[number]: LeftOutPrediction(time, values)
+                    for number, time in zip(mine, times, strict=True)
+                }
     return found
 
 
-def report_families(outcomes: Sequence[Outcome], left_out: Mapping[int, float]) -> list[dict[str, Any]]:
+def _choose_fitted(outcomes: Sequence[Outcome]) -> list[int]:
+    """The places of the kernels that fits use."""
+    ranked = sorted(range(len(outcomes)), key=lambda place: _count_instructions(outcomes[place]))
+    used: Counter[str] = Counter()
+    chosen = []
+    for place in ranked:
+        family = outcomes[place].case.problem
+        if used[family] < FITTED_KERNELS:
+            used[family] += 1
+            chosen.append(place)
+    return sorted(chosen)
+
+
+def _count_instructions(outcome: Outcome) -> int:
+    return int(outcome.found["instructions"]) if outcome.found else 0
+
+
+def report_families(
+    outcomes: Sequence[Outcome], left_out: Mapping[int, LeftOutPrediction]
+) -> list[dict[str, Any]]:
     """Scores of each family, in-sample, left out, and of the busiest engine."""
     groups: dict[tuple[str, str], list[int]] = {}
     for place, item in enumerate(outcomes):
@@ -56,7 +94,7 @@ def report_families(outcomes: Sequence[Outcome], left_out: Mapping[int, float]) 
             "kernels": len(places),
             **_score_family(
                 [outcomes[place] for place in places],
-                [left_out[place] for place in places if place in left_out],
+                [left_out[place].latency_ms for place in places if place in left_out],
             ),
         }
         for (target, family), places in sorted(groups.items())

@@ -10,10 +10,10 @@ decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import lru_cache
 from math import log
 from multiprocessing import get_context
 from pathlib import Path
@@ -139,26 +139,25 @@ class Curves:
     """
 
     ranges: Mapping[str, Range]
-    middle: list[float]
-    changes: list[dict[str, list[float]]]
+    middle: dict[int, float]
+    changes: dict[int, dict[str, list[float]]]
 
     @classmethod
-    def of(cls, timer: Timer, tell: Tell) -> Self:
-        """The curves of a timer's kernels."""
-        centre, numbers = timer.middle(), range(len(timer.cases))
-        base = timer.latencies_ms([(number, centre) for number in numbers])
-        changes: list[dict[str, list[float]]] = [{} for _ in numbers]
+    def of(cls, timer: Timer, tell: Tell, *, numbers: Sequence[int] | None = None) -> Self:
+        """The curves of a timer's kernels, or of those with these numbers."""
+        centre, numbers = timer.middle(), range(len(timer.cases)) if numbers is None else numbers
+        times = timer.latencies_ms([(number, centre) for number in numbers])
+        base = dict(zip(numbers, times, strict=True))
+        changes: dict[int, dict[str, list[float]]] = {number: {} for number in numbers}
         for name, one in timer.ranges.items():
             tell(f"fit: {name}")
             points = [{**centre, name: one.at(share)} for share in _SHARES]
             found = timer.latencies_ms([(number, point) for number in numbers for point in points])
-            for number in numbers:
-                mine = found[number * len(points) : (number + 1) * len(points)]
+            for place, number in enumerate(numbers):
+                mine = found[place * len(points) : (place + 1) * len(points)]
                 changes[number][name] = [log(latency_ms / base[number]) for latency_ms in mine]
-        measured = [case.measured["latency"] for case in timer.cases]
-        return cls(
-            timer.ranges, [log(one / other) for one, other in zip(base, measured, strict=True)], changes
-        )
+        middle = {number: log(base[number] / timer.cases[number].measured["latency"]) for number in numbers}
+        return cls(timer.ranges, middle, changes)
 
     def error(self, shares: Mapping[str, float], numbers: Sequence[int]) -> float:
         """Mean |ln(predicted / measured)| of some kernels, and how far the constants are from the middle."""
@@ -183,7 +182,7 @@ def _retime_program(file: str, target: str, values: Constants, compiling: frozen
     return schedule(_compile_program(file, target, seen).program, changed).latency_ms
 
 
-@cache
+@lru_cache(maxsize=64)
 def _compile_program(file: str, target: str, values: Constants) -> CompiledProgram:
     program = Program.from_bytes(Path(file).read_bytes())
     return compile_program(program, _with(targets.load(target), values))
@@ -195,11 +194,8 @@ def _with(target: Target, values: Constants) -> Target:
     return replace(target, **changed)
 
 
-def fit_constants(
-    timer: Timer, curves: Curves, *, left_out: Collection[int] = (), tell: Tell
-) -> dict[str, Any]:
-    """The values with the least error on all kernels but some; the error that they really have."""
-    numbers = [number for number in range(len(timer.cases)) if number not in left_out]
+def fit_constants(timer: Timer, curves: Curves, numbers: Sequence[int], *, tell: Tell) -> dict[str, Any]:
+    """The values with the least error on some kernels; the error that they really have."""
     shares = dict.fromkeys(curves.ranges, 0.5)
     for step in _STEPS:
         shares = _search(curves, numbers, shares, step)
@@ -232,7 +228,8 @@ def leave_one_out(timer: Timer, curves: Curves, *, tell: Tell) -> dict[str, Any]
     rows, pairs = [], []
     for number, case in enumerate(timer.cases):
         tell(f"leave one out: {case.name}")
-        constants = fit_constants(timer, curves, left_out=(number,), tell=tell)["constants"]
+        others = [other for other in range(len(timer.cases)) if other != number]
+        constants = fit_constants(timer, curves, others, tell=tell)["constants"]
         predicted_ms = timer.latencies_ms([(number, constants)])[0]
         measured_ms = case.measured["latency"]
         pairs.append((measured_ms, predicted_ms))

@@ -20,6 +20,8 @@ from nki_sim.program.ir import Program
 from nki_sim.timing import counters
 from nki_sim.timing.counters import ConventionName
 from nki_sim.timing.forecast import Forecast, forecast_program
+from nki_sim.timing.kernel_traits import kernel_traits
+from nki_sim.timing.uncertainty import predict_interval
 
 
 class Job(TypedDict):
@@ -36,7 +38,7 @@ class Job(TypedDict):
 
 
 def predict_case(job: Job) -> dict[str, Any]:
-    """Latency, interval, counters, baselines, and how long it took to make them."""
+    """Latency, interval, draws, traits, counters, baselines, and how long it took to make them."""
     begun = time.perf_counter()
     program = trace_case(job)
     traced_at = time.perf_counter()
@@ -48,6 +50,7 @@ def predict_case(job: Job) -> dict[str, Any]:
     return {
         "instructions": len(found.compiled.program),
         "predicted_ms": latency_ms,
+        "traits": kernel_traits(found).to_json(),
         **interval,
         "counters": _counters(found, job["counters"]),
         "baselines_ms": baselines(program, found.target),
@@ -81,11 +84,9 @@ def _arguments(job: Job) -> list[Any]:
     return [harness.make_specs(item) for item in reference.make_arguments(reference.draw_inputs(0))]
 
 
-def _interval(found: Forecast) -> dict[str, float]:
-    from nki_sim.timing.uncertainty import predict_interval
-
-    made = predict_interval(found, recompile=True)
-    return {"lo_ms": made.lo_ms, "hi_ms": made.hi_ms}
+def _interval(found: Forecast) -> dict[str, Any]:
+    made = predict_interval(found)
+    return {"lo_ms": made.lo_ms, "hi_ms": made.hi_ms, "draws_ms": made.draws_ms, "unlike": made.unlike}
 
 
 def _counters(found: Forecast, convention: ConventionName | None) -> dict[str, float]:

@@ -66,7 +66,7 @@ def job_of(case: Case, programs: Path, *, interval: bool = False) -> Job:
         args=list(case.args),
         entry=case.entry,
         target=case.target,
-        program=str(programs / f"{_key(case)}.program"),
+        program=str(case.program or programs / f"{_key(case)}.program"),
         counters=case.counters,
         interval=interval,
     )

@@ -60,6 +60,7 @@ def _compare_kernels(options: argparse.Namespace, report: Report) -> int:
     report["comparison"] = {
         **asdict(changed),
         "share_of_draws": None if changed.faster == "unknown" else uncertainty.win_share(*draws),
+        "order_percent": None if changed.faster == "unknown" else uncertainty.order_percent(*draws),
         "same_outputs": outputs[0] == outputs[1],
     }
     return 0
@@ -110,6 +111,8 @@ def _format_head(report: Report) -> Iterable[str]:
             f"{letter}  {format_time(latency, longest)} predicted ({low} to {high}), "
             f"{limit}: {kernel['file']}"
         )
+        if predicted["unlike"]:
+            yield f"   unlike anything measured: {predicted['unlike']}"
     if not found["same_outputs"]:
         yield "their outputs differ in number, shape or type: it may not be the same work"
     if found["faster"] == "neither":
@@ -121,9 +124,9 @@ def _format_head(report: Report) -> Iterable[str]:
         yield f"{found['faster']} is predicted to be {percent:.2g} % faster, which is too small to tell:"
     else:
         yield (
-            f"{found['faster']} is predicted to be {found['speedup']:.3g} times as fast as the other, "
-            f"and wins in {found['share_of_draws']:.0%} of the draws (of {draws}) that differ "
-            "(what the model leaves out, no draw shows):"
+            f"{found['faster']} is predicted to be {found['speedup']:.3g} times as fast as the other. "
+            f"It wins in {found['share_of_draws']:.0%} of the draws (of {draws}) that differ; with measured "
+            f"pairs this far apart, that makes the order {found['order_percent']:.0f} % sure:"
         )
     yield from (f"  - {reason}" for reason in found["reasons"])
 

@@ -67,6 +67,8 @@ def _format_head(report: Report, source: Path | None) -> Iterable[str]:
         f"{describe_bottleneck(why['bottleneck'])}"
     )
     overhead = format_time(why["overhead_ms"], latency)
+    if predicted["unlike"]:
+        yield f"  unlike anything measured: {predicted['unlike']}"
     yield f"  {report['instructions']} instructions predicted to run, {overhead} of fixed overhead"
     bounds = (
         f"{text} {format_time(roof[f'{name}_ms'], latency)} ({roof[f'{name}_percent']:.0f} % of the latency)"

@@ -38,7 +38,8 @@ def compile_program(program: Program, target: Target) -> CompiledProgram:
         return compile_unchanged(program)
     draft = ProgramDraft(program)
     if program.dialect != "neuronxcc":
-        rename_values(draft)
+        if target.address_rotation:
+            rename_values(draft)
         _fit_sbuf(draft, target)
         return draft.build_program()
     assign_engines(draft)

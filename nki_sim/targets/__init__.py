@@ -31,6 +31,7 @@ class Target:
     hbm_bytes: int
     sbuf_partition_bytes: int
     sbuf_reserved_bytes: int
+    address_rotation: bool
     psum_banks: int
     psum_bank_bytes: int
     matmul_contract_max: int

@@ -4,21 +4,21 @@ Constants tagged I (inferred) or C (calibrated) have a range: 20 % to either sid
 gives. The range of a fitted constant covers at least the values that fit some of the measured kernels. A
 *draw* gives every such constant a value within its range. The seed depends only on the constant's name and
 the draw's number, so two kernels see the same draws, and errors that affect both cancel when they are
-compared. Odd draws mirror the even ones before them. The compiler's constants vary only for kernels that a
-compiler rewrites, one at a time, and the kernel is compiled again each time. The compiler's SBUF capacity has
-cliffs, so about a third of the draws have less of it and a third more.
+compared. Odd draws mirror the even ones before them. Of what the compiler depends on, only the SBUF capacity
+varies, for kernels that a compiler rewrites: it has cliffs, so about a third of the draws have less of it and
+a third more.
 
-The interval reaches from the 5th to the 95th percentile of the draws, widened to the compiler's extremes.
-Long programs are timed again by an excerpt, whose relative change is applied to the whole. The amount of work
-depends on the size of the program, never on a clock.
+Draws say which of two kernels is faster. How far off a single prediction may be, they do not say, because
+they leave the model's structure as it is: the interval is what measured kernels of other families show
+(`nki_sim.timing.residuals`). Long programs are timed again by an excerpt, whose relative change is applied to
+the whole. The amount of work depends on the size of the program, never on a clock.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from nki_sim.program.ir import Program
 from nki_sim.targets import Target
 from nki_sim.timing.excerpt import RUN_INSTRUCTIONS, take_excerpt
 from nki_sim.timing.forecast import Forecast
+from nki_sim.timing.kernel_traits import kernel_traits
+from nki_sim.timing.residuals import load_residuals
 from nki_sim.timing.schedule import schedule
 
 SHARE = 0.2
@@ -61,13 +63,8 @@ UNLIMITED = 4096
 
 _WINDOWS = ("issue_window", "dma_window")
 
-_COMPILING = 8
-"""Cost of compiling and scheduling a program, in schedules of the same program."""
-
 _CAPACITY_SHARE = 0.75
 """Programs up to this share of `WORK` are also compiled with other capacities."""
-
-_TAIL = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +122,10 @@ def _range_around(value: float, below: float, above: float) -> ConstantRange:
 class ForecastInterval:
     """A predicted latency, the interval around it, and the latency in each draw; ms.
 
-    `dynamic_loops` counts loops whose bounds depend on data; they are timed as if they ran once.
+    `dynamic_loops` counts loops whose bounds depend on data; they are timed as if they ran once. `unlike` is
+    why nothing measured resembles the kernel, or empty. `order_confidence` holds, for rising percents, how
+    many times as long another kernel must be predicted to take so that it is slower in that percentage of
+    measured pairs.
     """
 
     latency_ms: float
@@ -133,30 +133,36 @@ class ForecastInterval:
     hi_ms: float
     draws_ms: tuple[float, ...]
     dynamic_loops: int = 0
+    unlike: str = ""
+    order_confidence: tuple[tuple[float, float], ...] = ()
 
 
 def predict_interval(
     forecast: Forecast, *, draws: int = DRAWS, work: int = WORK, recompile: bool | None = None
 ) -> ForecastInterval:
-    """Return the interval of a prediction from `draws` schedules with `work` instructions in total.
+    """Return the interval of a prediction, and its draws from schedules of `work` instructions in total.
 
-    `recompile` says whether to compile legacy kernels again with other compiler constants. By default the
-    kernel is recompiled with other capacities if that is no more work than the draws, and with every other
-    compiler constant if all of that is no more work either.
+    `recompile` says whether to compile legacy kernels again with other capacities. By default they are if
+    that is no more work than the draws.
     """
     legacy = forecast.traced.dialect == "neuronxcc"
     size, count = len(forecast.compiled.program), max(RUN_INSTRUCTIONS, work // max(1, draws))
     capacity = size <= _CAPACITY_SHARE * work if recompile is None else recompile
-    others = _COMPILING * size <= work if recompile is None else recompile
     made = dict(_make_variants(forecast, count, capacity=legacy and capacity))
     times = tuple(
         _draw_latency(made[_capacity_side(draw) if len(made) > 1 else 0], draw) for draw in range(draws)
     )
-    ends = [_percentile(times, share) for share in (_TAIL, 1 - _TAIL)] if times else []
-    ends.extend(one.latency_ms for one in made.values())
-    if legacy and others:
-        ends.extend(_recompiled_latencies(forecast.traced, forecast.target))
-    return ForecastInterval(forecast.latency_ms, min(ends), max(ends), times, forecast.timeline.dynamic_loops)
+    table, latency_ms = load_residuals(), forecast.latency_ms
+    bounds = table.bound_latency(kernel_traits(forecast))
+    return ForecastInterval(
+        latency_ms,
+        bounds.low * latency_ms,
+        bounds.high * latency_ms,
+        times,
+        forecast.timeline.dynamic_loops,
+        bounds.unlike,
+        table.order_confidence,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +173,6 @@ class _CompiledVariant:
     target: Target
     base_ns: float
     span_ns: float
-
-    @property
-    def latency_ms(self) -> float:
-        return (self.span_ns + self.target.kernel_overhead_ns) / 1e6
 
 
 def _capacity_side(draw: int) -> int:
@@ -247,6 +249,19 @@ def win_share(one: ForecastInterval, other: ForecastInterval) -> float:
     return sum(told) / len(told) if told else 0.5
 
 
+def order_percent(one: ForecastInterval, other: ForecastInterval) -> float:
+    """How sure the order of two predictions is, in percent: as measured pairs show, if all draws agree.
+
+    Draws that disagree lower it towards 50, and below that if most of them do.
+    """
+    share = win_share(one, other)
+    if share <= 0.5:
+        return 100.0 * share
+    fast, slow = sorted((one.latency_ms, other.latency_ms))
+    levels = [percent for percent, ratio in one.order_confidence if slow >= ratio * fast]
+    return 50.0 + (max(levels, default=50.0) - 50.0) * (2 * share - 1)
+
+
 def draw_target(target: Target, draw: int) -> Target:
     """Return the target of a draw: all uncertain constants that affect only times are varied."""
     values = {
@@ -264,22 +279,6 @@ def draw_share(name: str, draw: int) -> float:
     return 1.0 - at if draw % 2 else at
 
 
-def _recompiled_latencies(program: Program, target: Target) -> Iterator[float]:
-    """Latencies with one constant of the compiler at an end of its range."""
-    ends = [
-        (name, {one.low, one.high} - {one.value})
-        for name, one in constant_ranges(target).items()
-        if one.compiles
-    ]
-    for name, values in ends:
-        for value in sorted(values):
-            changed = _with_values(target, {name: value})
-            try:
-                yield schedule(compile_program(program, changed).program, changed).latency_ms
-            except ScheduleError:
-                continue  # a variant that does not fit says nothing about the time of one that does
-
-
 def _with_values(target: Target, values: dict[str, float]) -> Target:
     """The target with other values; integers stay integers."""
     return replace(
@@ -289,11 +288,3 @@ def _with_values(target: Target, values: dict[str, float]) -> Target:
             for name, value in values.items()
         },
     )
-
-
-def _percentile(values: Sequence[float], share: float) -> float:
-    """Interpolate linearly between the sorted values."""
-    ranked = sorted(values)
-    place = share * (len(ranked) - 1)
-    below = list(pairwise([*ranked, ranked[-1]]))[int(place)]
-    return below[0] + (below[1] - below[0]) * (place - int(place))

@@ -90,7 +90,7 @@ class KernelDiscarded(Event):
     `reason` is a verdict other than `correct`, or one of: duplicate, slower, uncertain, not_selected,
     refuted, infrastructure, prefiltered (correct, and never measured).
 
-    An uncertain kernel is predicted faster than `against`, but in only `wins_percent` of the draws. A refuted
+    An uncertain kernel is predicted faster than `against`, but that is only `wins_percent` sure. A refuted
     one passed the first comparison; `verdict` is the result of comparing more.
     """
 

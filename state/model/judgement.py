@@ -67,7 +67,10 @@ class Benchmark(FrozenModel):
     """A latency with its interval. `predicted` is true if a model produced it, false if a device did.
 
     `draws_ms` are the latencies that the model gives when its uncertain constants are varied, in the same way
-    and order for every kernel; empty for a measured latency.
+    and order for every kernel; empty for a measured latency. `order_confidence` holds, for rising percents,
+    how many times as long another kernel must be predicted to take so that it was slower in that percentage
+    of measured pairs. `unlike` says why no measured kernel resembles this one. Both are written only where
+    there are any: older logs keep their hashes, and decide by draws alone.
     """
 
     latency_ms: PositiveMs
@@ -76,18 +79,32 @@ class Benchmark(FrozenModel):
     predicted: bool
     samples: int = Field(ge=1)
     draws_ms: tuple[PositiveMs, ...] = ()
+    order_confidence: tuple[tuple[float, float], ...] = Field(default=(), exclude_if=_is_empty)
+    unlike: str = Field(default="", exclude_if=_is_empty)
 
     def wins_percent(self, other: Benchmark) -> float | None:
-        """Return the percentage of wins among the draws that tell the two kernels apart; 50 if none does.
+        """Return how sure it is, in percent, that this kernel is faster; None if they share no draw.
 
-        A draw in which they differ by less than `RESOLUTION_RATIO`, or that only one of them has, does not
-        count. None if they share no draw.
+        Draws say it first: the percentage of wins among those that tell the two kernels apart, 50 if none
+        does. A draw in which they differ by less than `RESOLUTION_RATIO`, or that only one of them has, does
+        not count. If most draws agree, measured pairs limit it: all draws together are as sure as pairs whose
+        predictions were as far apart turned out to be, and draws that disagree lower it towards 50.
         """
         pairs = list(zip(self.draws_ms, other.draws_ms, strict=False))
         told = [mine < theirs for mine, theirs in pairs if _are_distinguishable(mine, theirs)]
         if not pairs:
             return None
-        return 100.0 * sum(told) / len(told) if told else 50.0
+        share = sum(told) / len(told) if told else 0.5
+        if share <= 0.5 or not self.order_confidence:
+            return 100.0 * share
+        return 50.0 + (self._pair_percent(other) - 50.0) * (2 * share - 1)
+
+    def _pair_percent(self, other: Benchmark) -> float:
+        """The percentage of measured pairs this far apart whose order was as predicted."""
+        reached = (
+            percent for percent, ratio in self.order_confidence if other.latency_ms >= ratio * self.latency_ms
+        )
+        return max(reached, default=50.0)
 
     @property
     def noise_ratio(self) -> float:

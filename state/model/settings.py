@@ -37,10 +37,10 @@ class SearchConfig(FrozenModel):
     )
     explorer_depth: int = Field(default=3, ge=1, le=100, description="D: rounds without gain before a revert")
     confidence_percent: float = Field(
-        default=80.0,
+        default=60.0,
         ge=0,
         le=100,
-        description="share of the model's draws in which a predicted gain must hold",
+        description="how sure a predicted gain must be, by draws and by measured pairs",
     )
     repairs: int = Field(default=2, ge=0, le=10, description="F: repair rounds for a failed kernel")
     top_k: int = Field(default=8, ge=0, le=256, description="TopK: pairs summarised per round")

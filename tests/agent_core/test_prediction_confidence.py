@@ -48,6 +48,6 @@ def test_an_unsure_gain_teaches_no_success():
     assert world.state.memory == ()
     (note,) = world.state.reflections
     assert note.grade is PredictionGrade.REFUTED
-    assert "uncertain: faster in 2 of 4 draws" in note.lesson
+    assert "uncertain: faster with only 50 % confidence" in note.lesson
     (credit,) = world.state.credits.values()
     assert (credit.tries, credit.gains) == (1, 0)

@@ -146,7 +146,9 @@ def test_families_are_scored_left_out_in_sample_and_by_the_busiest_engine() -> N
         Outcome(Case(name="same", problem="a", target="trn2", measured={"latency": latency}), found)
         for latency in (2.0, 4.0)
     ]
-    (row,) = families.report_families(items, {0: 2.2, 1: 4.0})
+    (row,) = families.report_families(
+        items, {0: families.LeftOutPrediction(2.2, {}), 1: families.LeftOutPrediction(4.0, {})}
+    )
     assert (row["target"], row["family"], row["kernels"]) == ("trn2", "a", 2)
     assert row["left_out"]["median_ape_percent"] == pytest.approx(5.0)
     assert row["left_out"]["pairwise_order_percent"] == 100.0

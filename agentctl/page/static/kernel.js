@@ -14,11 +14,11 @@ function facts(one, at, tab) {
   const link = (name) => (name ? h("a", { href: kernelPath(one.run, name, at, tab) }, name) : null);
   const rows = [
     ["latency", latency(one.latency)],
-    ["over its parent", one.speedup === null ? null : `${times(one.speedup)}${one.wins_percent === null ? "" : `, faster in ${percent(one.wins_percent)} of draws that differ`}`],
+    ["over its parent", one.speedup === null ? null : `${times(one.speedup)}${one.wins_percent === null ? "" : `, faster with ${percent(one.wins_percent)} confidence`}`],
     ["over the initial kernel", one.gain === null || !one.parent ? null : times(one.gain)],
     ["verdict", one.verdict ? words(one.verdict) + (one.refuted ? ", though it was correct at first" : "") : null],
     ["fate", fate({ ...one, error_code: one.failure?.code ?? null })],
-    ["against", one.against ? [link(one.against), `, faster in only ${percent(one.against_wins_percent)} of draws that differ`] : null],
+    ["against", one.against ? [link(one.against), `, faster with only ${percent(one.against_wins_percent)} confidence`] : null],
     ["duplicate of", link(one.duplicate_of)],
     ["parent", link(one.parent)],
     ["made into", one.children.length ? one.children.slice(0, 12).flatMap((name) => [link(name), " "]) : null],

@@ -95,7 +95,7 @@ export function figures(moment) {
   const run = moment.run;
   const kind = run.predicted ? "predicted" : "measured";
   const between = run.best_ms === null ? "" : `${ms(run.best_lo_ms)} to ${ms(run.best_hi_ms)}`;
-  const sure = run.best_wins_percent === null || run.speedup === 1 ? "" : `faster in ${percent(run.best_wins_percent)} of draws that differ`;
+  const sure = run.best_wins_percent === null || run.speedup === 1 ? "" : `faster with ${percent(run.best_wins_percent)} confidence`;
   const cap = run.caps.usd ? `of ${usd(run.caps.usd)}` : run.spent_calls ? count(run.spent_calls, "call") : "no model is paid";
   const cards = [
     ["best", run.best_ms === null ? "none yet" : `${ms(run.best_ms)} ${kind}`, between],

@@ -21,7 +21,8 @@ export function latency(timed) {
   if (!timed) return "no latency";
   const kind = timed.predicted ? "predicted" : "measured";
   const [low, high] = [number(timed.lo_ms), number(timed.hi_ms)];
-  return `${ms(timed.ms)} ${kind}${low === high ? "" : ` (${low} to ${high})`}`;
+  const between = low === high ? "" : ` (${low} to ${high})`;
+  return `${ms(timed.ms)} ${kind}${between}${timed.unlike ? ", unlike anything measured" : ""}`;
 }
 
 /** h:mm:ss, or m:ss below an hour. */

@@ -290,6 +290,8 @@ def _make_benchmark(found: Forecast, job: JudgeJob) -> Benchmark:
         predicted=True,
         samples=1,
         draws_ms=tuple(float(f"{latency_ms:.6g}") for latency_ms in predicted.draws_ms),
+        order_confidence=predicted.order_confidence,
+        unlike=predicted.unlike,
     )
 
 
