@@ -61,6 +61,7 @@ VERBS = {
     "memory": "memory:memory",
     "service": "service:service",
     "host": "host:host",
+    "calibrate": "calibrate:calibrate",
     "bench": "bench:bench",
     "doctor": "doctor:doctor",
     "completion": "completion:completion",

@@ -27,6 +27,7 @@ from state.events import (
     CommandRejected,
     ConfigChanged,
     ConfigRefused,
+    DeviceCalibrated,
     EffectStarted,
     EvaluationCompleted,
     EvaluationFailed,
@@ -267,6 +268,10 @@ _DESCRIBERS: dict[type[Event], Callable[[Any], str]] = {
     SequencesGiven: lambda event: "; ".join(map(format_sequence_origin, event.sequences)),
     TechniquesLearnt: lambda event: format_techniques(event.techniques),
     TechniquesGiven: lambda event: format_techniques(event.techniques),
+    DeviceCalibrated: lambda event: (
+        f"{event.calibration.name}: {format_count(len(event.calibration.constants), 'constant')} from "
+        f"{format_count(len(event.calibration.kernels), 'kernel')} on {event.calibration.host}"
+    ),
     ExperiencesLearnt: lambda event: format_experience_origins(event.experiences),
     ExperiencesForgotten: lambda event: ", ".join(event.ids),
     ExperiencesGiven: lambda event: format_experience_origins(event.experiences),

@@ -57,6 +57,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "diff": ("agentctl diff silu-4bc179", "agentctl diff silu-4bc179 initial r1.b0.p3.k0.f0"),
     "try": ("agentctl try mine.py --problem silu", "agentctl try mine.py --problem silu --host ubuntu@trn-1"),
     "host": ("agentctl host trust ubuntu@trn-1", "agentctl host forget ubuntu@trn-1 --key"),
+    "calibrate": (
+        "agentctl calibrate --host ubuntu@trn-1",
+        "agentctl calibrate --host ubuntu@trn-1 --name mine --kernels 40",
+    ),
     "problems": (
         "agentctl problems",
         "agentctl problems new mine",

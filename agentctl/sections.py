@@ -53,6 +53,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "prompts": "show and check the prompts",
         "memory": "show what later runs reuse",
         "host": "set up and check hosts that run kernels",
+        "calibrate": "fit predictions to the device of a host",
         "service": "run agentd as a systemd service",
         "bench": "benchmark this program",
         "completion": "write the shell's completion script",

@@ -15,7 +15,14 @@ from pydantic import Base64Bytes, Field, JsonValue, TypeAdapter, ValidationError
 
 from daemon.errors import BadFile, CommandRefused
 from state.learning import MAX_IMPORTED
-from state.model import ExperienceContext, FrozenModel, RunConfig, digest_of, validation_reason
+from state.model import (
+    DeviceCalibration,
+    ExperienceContext,
+    FrozenModel,
+    RunConfig,
+    digest_of,
+    validation_reason,
+)
 
 CommandOrigin = Literal["agentctl", "page"]
 """Where a person gave a command: on the command line or on the live page."""
@@ -151,13 +158,20 @@ class Forget(CommandBase):
     ids: tuple[str, ...] = Field(min_length=1, max_length=1000)
 
 
+class Calibrate(CommandBase):
+    """Record a calibration of the performance model; its file is written by whoever made it."""
+
+    verb: Literal["calibrate"] = "calibrate"
+    calibration: DeviceCalibration
+
+
 SteeringCommand = Pause | Resume | Cancel | Propose | Set | Approve
 """Commands that concern one existing run."""
 
 ExperienceCommand = Learn | Forget
 """Commands that concern the experiences of the home, and no run."""
 
-Command = Submit | SteeringCommand | Fork | ExperienceCommand
+Command = Submit | SteeringCommand | Fork | ExperienceCommand | Calibrate
 VERBS: dict[str, type[Command]] = {
     "submit": Submit,
     "pause": Pause,
@@ -169,6 +183,7 @@ VERBS: dict[str, type[Command]] = {
     "fork": Fork,
     "learn": Learn,
     "forget": Forget,
+    "calibrate": Calibrate,
 }
 _COMMAND: TypeAdapter[Command] = TypeAdapter(Annotated[Command, Field(discriminator="verb")])
 

@@ -24,6 +24,7 @@ from daemon import prompt_overrides
 from daemon.calls.budget_ledger import lost_call_events, settlement_event
 from daemon.command_models import (
     Approve,
+    Calibrate,
     Cancel,
     Command,
     Forget,
@@ -54,6 +55,7 @@ from state.events import (
     CommandReceived,
     CommandRejected,
     ConfigChanged,
+    DeviceCalibrated,
     Event,
     KernelProposed,
     RunCancelled,
@@ -186,6 +188,10 @@ class CommandHandler:
             event, blobs, said = apply_experience_command(command, self._log.system_state())
             beside = (NewEvent(SYSTEM_STREAM, event),) if event is not None else ()
             run, carried = "", CommandOutcome(blobs=blobs, result=said, beside=beside)
+        elif isinstance(command, Calibrate):
+            event = DeviceCalibrated(calibration=command.calibration)
+            result: dict[str, JsonValue] = {"calibration": command.calibration.name}
+            run, carried = "", CommandOutcome(result=result, beside=(NewEvent(SYSTEM_STREAM, event),))
         else:
             run = command.run
             state, expect[run] = self._look_up_run(run)

@@ -87,6 +87,8 @@ _BY_CODE: dict[str, int] = {
     "unknown_candidate": NOT_THERE,
     "unknown_prompts": NOT_THERE,
     "unknown_experience": NOT_THERE,
+    "unknown_calibration": NOT_THERE,
+    "not_calibrated": FAILURE,
     "no_kernel": NOT_THERE,
     "no_log": NOT_THERE,
     "no_exchange": NOT_THERE,

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from daemon.config import ConfigError, nest_keys, parse_setting, section_faults
 from state.model import RunConfig
 
-EVALUATION_KEYS = frozenset({"run.problem", "run.size", "run.target", "run.evaluator"})
+EVALUATION_KEYS = frozenset({"run.problem", "run.size", "run.target", "run.evaluator", "run.calibration"})
 """The keys that decide how kernels are judged."""
 
 FaultFinder = Callable[[str, Any], Iterable[str]]

@@ -20,7 +20,8 @@ from remote.pool import WorkerLimits, WorkerPool
 from remote.references import ReferenceFiles, ReferenceStore
 from remote.sandbox import JailResult, run_jailed
 from remote.tracing import Tracer, load_tracer
-from state.model import TRUSTED_AUTHORS
+from state.model import TRUSTED_AUTHORS, DeviceCalibration, canonical_json, digest_of
+from state.model.calibration import ConstantValue
 
 
 class JudgeService:
@@ -28,7 +29,8 @@ class JudgeService:
 
     `slots` evaluations may use this machine at a time. If only a weak jail is available, kernels that a model
     wrote are refused unless `allow_weak_jail`. `home` holds the cache of reference outputs, and the secret
-    that decides where outputs are compared, unless `secret` is given.
+    that decides where outputs are compared, unless `secret` is given. `calibration` has the constants with
+    which kernels of its target are predicted.
     """
 
     def __init__(
@@ -41,15 +43,30 @@ class JudgeService:
         worker_limits: WorkerLimits | None = None,
         strength: JailStrength | None = None,
         secret: str | None = None,
+        calibration: DeviceCalibration | None = None,
     ) -> None:
         count = slots or os.cpu_count() or 1
         self.strength = strength or jail_strength()
         self._allow_weak_jail = allow_weak_jail
         self.home = home
+        self._calibration = calibration
         self.jail_limits = jail_limits or JailLimits()
         self.slots = asyncio.Semaphore(count)
         self.workers = WorkerPool(worker_limits or WorkerLimits.for_slots(count))
         self.references = ReferenceStore(home, strength=self.strength, secret=secret, jails=count)
+
+    def constants_of(self, target: str) -> dict[str, ConstantValue]:
+        """Return the calibrated constants with which kernels of a target are predicted."""
+        found = self._calibration
+        return dict(found.constants) if found is not None and found.target == target else {}
+
+    @property
+    def calibration_note(self) -> str:
+        """The calibration's name and digest, as part of a toolchain; empty without one."""
+        if self._calibration is None:
+            return ""
+        told = canonical_json(self._calibration.model_dump(mode="json", include={"target", "constants"}))
+        return f" calibration {self._calibration.name} {digest_of(told)[:12]}"
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
@@ -117,6 +134,8 @@ class JudgeService:
             InfrastructureError: no verdict could be reached; bad_pieces: the host showed something else.
         """
         job = make_judge_job(run, references, self.references.secret, shown=shown, device=device)
+        if shown is None:  # else a host has timed the kernel, or predicted it without our calibration
+            job = job.model_copy(update={"constants": self.constants_of(run.request.target)})
         try:
             outcome = await self.workers.judge(job, program)
         except InfrastructureError as error:

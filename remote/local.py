@@ -42,7 +42,7 @@ class LocalEvaluator:
 
     def toolchain(self) -> str:
         """Return the simulator's name, version and model version."""
-        return self._tracer.toolchain()
+        return self._tracer.toolchain() + self.judge.calibration_note
 
     async def prepare(self) -> None:
         """Do nothing: everything needed is in this process."""
@@ -88,7 +88,8 @@ class LocalEvaluator:
             if refused is not None:
                 raise NoTimelineError(refused.error.message if refused.error else refused.verdict.value)
             return await self.judge.workers.predict_timeline(
-                TimelineJob(target=request.target), result.answer
+                TimelineJob(target=request.target, constants=self.judge.constants_of(request.target)),
+                result.answer,
             )
 
     async def aclose(self) -> None:

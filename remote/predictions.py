@@ -137,6 +137,7 @@ class KernelPredictor:
                 target=request.target,
                 count=len(rest),
                 sources=tuple(rest) if request.canonical else (),
+                constants=self._judge.constants_of(request.target),
             )
             told = _until_memory_limit(await self._judge.workers.predict_latencies(job, result.answer))
             ended += not told

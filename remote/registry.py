@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from remote.errors import UnknownEvaluatorError, UnsuitableEvaluatorError
+from remote.errors import InfrastructureError, UnknownEvaluatorError, UnsuitableEvaluatorError
 from remote.evaluator import Evaluator
 from state.model import HostConfig, RunConfig, ScoreConfig
 
@@ -23,7 +23,7 @@ class EvaluatorSpec:
 
     `target` is the first target of the run's family, so that all of them share the evaluator.
     `hosts`, `host_tags`, `prefilter` and `score` belong to evaluators that use hosts; they are empty for
-    others.
+    others. `calibration` names the constants that predictions use.
     """
 
     kind: str
@@ -32,6 +32,7 @@ class EvaluatorSpec:
     host_tags: frozenset[str] = frozenset()
     prefilter: Literal["sim"] | None = None
     score: ScoreConfig = _NO_SCORE
+    calibration: str = ""
 
     @classmethod
     def from_config(cls, config: RunConfig) -> EvaluatorSpec:
@@ -39,7 +40,7 @@ class EvaluatorSpec:
         from targets.registry import lead_target  # not at the top: jails that run references have no targets
 
         if config.evaluator not in HOST_KINDS:
-            return cls(config.evaluator, lead_target(config.target))
+            return cls(config.evaluator, lead_target(config.target), calibration=config.calibration)
         return cls(
             config.evaluator,
             lead_target(config.target),
@@ -47,6 +48,7 @@ class EvaluatorSpec:
             frozenset(config.host_tags),
             config.prefilter,
             config.score,
+            config.calibration,
         )
 
 
@@ -67,8 +69,14 @@ class EvaluatorResources:
 def _create_sim(wanted: EvaluatorSpec, means: EvaluatorResources) -> LocalEvaluator:
     from remote.judge_service import JudgeService
     from remote.local import LocalEvaluator
+    from state.calibrations import read_calibration
 
-    judge = JudgeService(home=means.home, slots=means.slots, allow_weak_jail=means.allow_weak_jail)
+    judge = JudgeService(
+        home=means.home,
+        slots=means.slots,
+        allow_weak_jail=means.allow_weak_jail,
+        calibration=read_calibration(means.home, wanted.calibration) if wanted.calibration else None,
+    )
     return LocalEvaluator(judge, target=wanted.target)
 
 
@@ -84,6 +92,9 @@ def _create_ssh(wanted: EvaluatorSpec, means: EvaluatorResources) -> Evaluator:
 def _create_ray(wanted: EvaluatorSpec, means: EvaluatorResources) -> Evaluator:
     from remote.cluster.evaluator import RayEvaluator
 
+    if wanted.calibration:
+        text = "run.calibration works with the evaluators sim and ssh, not with ray"
+        raise InfrastructureError("calibration_unsupported", text, retryable=False)
     return RayEvaluator(
         home=means.home,
         target=wanted.target,

@@ -32,6 +32,7 @@ HOME_FILES = (
     "cache",
     "hosts.json",
     "known_hosts",
+    "calibrations",
 )
 """Names that belong to the home, in lower case. Files that a person asks for are never written there."""
 

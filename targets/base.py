@@ -10,6 +10,8 @@ one room, are named by module (`"package.module:attribute"`); the room that need
 - `evaluators`, imported by `remote.registry`:
   `(EvaluatorSpec, EvaluatorResources) -> remote.evaluator.Evaluator`.
 - `tuner`, imported by `agentctl tune`: a module with the names in `targets.nki.knobs.tuner`.
+- `calibrator`, imported by `agentctl calibrate`: a module with the names in
+  `targets.nki.calibration.calibrator`.
 - `translator`, imported by `agentctl translate`: a module with the names in
   `targets.nki.translation.translator`.
 - `hosts`, used by `remote.ssh`: what hosts of the family need, and for each kind of device the part that
@@ -318,6 +320,7 @@ class Parts:
     tracer: str | None = None
     tuner: str | None = None
     translator: str | None = None
+    calibrator: str | None = None
     judge: str | None = None
 
 

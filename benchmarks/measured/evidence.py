@@ -33,6 +33,9 @@ BAR = Path(__file__).with_name("bar.json")
 
 SURE_PERCENT = 95.0
 
+WHOLE_VOTE_PAIRS = 4
+"""Pairs of a family from which on its vote on orders counts in full."""
+
 
 @dataclass(frozen=True)
 class MeasuredPrediction:
@@ -94,7 +97,8 @@ def _ordered_pairs(items: Sequence[MeasuredPrediction]) -> Iterator[OrderedPair]
         if uncertainty.win_share(_interval(fast), _interval(slow)) > 0.5:
             families[fast.family].append((ratio, fast.measured_ms < slow.measured_ms))
     for pairs in families.values():
-        yield from (OrderedPair(ratio, right, 1 / len(pairs)) for ratio, right in pairs)
+        vote = 1 / max(len(pairs), WHOLE_VOTE_PAIRS)
+        yield from (OrderedPair(ratio, right, vote) for ratio, right in pairs)
 
 
 def _pairs(items: Sequence[MeasuredPrediction]) -> Iterator[tuple[MeasuredPrediction, MeasuredPrediction]]:

@@ -34,6 +34,12 @@ UNLIKE_STRETCH = 1.5
 ORDER_PERCENTS = (55.0, 60.0, 70.0, 80.0, 90.0, 95.0, 98.0)
 """Levels for which the table says how far apart predictions must be for their order to be that sure."""
 
+BIN_VOTES = 3.0
+"""Votes of families that pairs of similar ratios must have together before they say how sure an order is."""
+
+DOUBT = 0.1
+"""Votes that are taken to be against any order."""
+
 _FILE = Path(__file__).with_name("residuals.json")
 _LATENCY_MARGIN = 4.0
 
@@ -180,20 +186,48 @@ def weighted_quantile(values: Sequence[float], weights: Sequence[float], share: 
 def order_ratios(pairs: Iterable[OrderedPair]) -> tuple[float, ...]:
     """The ratio of predictions from which measured pairs are in order in `ORDER_PERCENTS` percent.
 
-    The share of pairs in order is taken to rise with the ratio (isotonic regression). A level that no ratio
-    reaches is infinite.
+    Pairs of similar ratios are counted together until they have `BIN_VOTES`, and the share of pairs in order
+    is taken to rise with the ratio (isotonic regression). `DOUBT` counts as a pair in the wrong order
+    everywhere, so that few families show no high level. A level that no ratio reaches is infinite.
     """
-    blocks: list[list[float]] = []  # smallest ratio, weight in order, weight
-    for one in sorted(pairs, key=lambda pair: pair.ratio):
-        blocks.append([one.ratio, one.weight * one.in_order, one.weight])
-        while len(blocks) > 1 and blocks[-2][1] * blocks[-1][2] >= blocks[-1][1] * blocks[-2][2]:
-            _, right, weight = blocks.pop()
-            blocks[-1][1] += right
-            blocks[-1][2] += weight
+    blocks: list[_Bin] = []
+    for one in reversed(_count_in_bins(pairs)):
+        blocks.append(one)
+        while len(blocks) > 1 and blocks[-2].share >= blocks[-1].share:
+            above, below = blocks.pop(), blocks.pop()
+            blocks.append(_Bin(below.ratio, below.right + above.right, below.votes + above.votes))
     return tuple(
-        next((ratio for ratio, right, weight in blocks if right >= level / 100 * weight), inf)
+        next((one.ratio for one in blocks if one.right >= level / 100 * (one.votes + DOUBT)), inf)
         for level in ORDER_PERCENTS
     )
+
+
+@dataclass(slots=True)
+class _Bin:
+    """Pairs from a ratio on: the votes of those in order, and all votes."""
+
+    ratio: float
+    right: float = 0.0
+    votes: float = 0.0
+
+    @property
+    def share(self) -> float:
+        return self.right / self.votes if self.votes else 0.0
+
+
+def _count_in_bins(pairs: Iterable[OrderedPair]) -> list[_Bin]:
+    """Bins of at least `BIN_VOTES`, largest ratios first; a small rest goes into the last one."""
+    bins: list[_Bin] = []
+    for one in sorted(pairs, key=lambda pair: -pair.ratio):
+        if not bins or bins[-1].votes >= BIN_VOTES:
+            bins.append(_Bin(one.ratio))
+        bins[-1].ratio = one.ratio
+        bins[-1].right += one.weight * one.in_order
+        bins[-1].votes += one.weight
+    if len(bins) > 1 and bins[-1].votes < BIN_VOTES / 2:
+        rest = bins.pop()
+        bins[-1] = _Bin(rest.ratio, bins[-1].right + rest.right, bins[-1].votes + rest.votes)
+    return bins
 
 
 @cache

@@ -16,6 +16,7 @@ from state.model import (
     PredictedLatency,
     Verdict,
 )
+from state.model.calibration import ConstantValue
 
 Box = tuple[tuple[int, int], ...]
 """(first, end) along each dimension of an output."""
@@ -60,7 +61,7 @@ class JudgeJob(FrozenModel):
     formula; empty if it could not be traced. `secret` decides which tiles are drawn; no message shows it.
     `shown` is set if a host ran the kernel: its outputs are judged, none are computed. `device`: a real
     device ran the kernel. Then nothing is predicted, and a program that the simulator cannot follow is no
-    fault of the kernel.
+    fault of the kernel. `constants` are calibrated ones of the target's model.
     """
 
     model_config = ConfigDict(hide_input_in_errors=True)
@@ -77,6 +78,7 @@ class JudgeJob(FrozenModel):
     secret: str = Field(default="", repr=False)
     shown: HostOutputs | None = None
     device: bool = False
+    constants: dict[str, ConstantValue] = Field(default_factory=dict)
 
 
 class PredictJob(FrozenModel):
@@ -92,6 +94,7 @@ class PredictJob(FrozenModel):
     target: str
     count: int
     sources: tuple[str, ...] = ()
+    constants: dict[str, ConstantValue] = Field(default_factory=dict)
 
 
 class LintJob(FrozenModel):
@@ -107,6 +110,7 @@ class TimelineJob(FrozenModel):
 
     type: Literal["timeline"] = "timeline"
     target: str
+    constants: dict[str, ConstantValue] = Field(default_factory=dict)
 
 
 class CheckJob(FrozenModel):

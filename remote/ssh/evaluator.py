@@ -10,6 +10,7 @@ every result says so.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from statistics import median
 
 import seeds
@@ -40,6 +41,7 @@ from remote.ssh.steps import (
     KernelFailedError,
     StepEndedError,
 )
+from seeds import Problem
 from seeds.faults import REDUCED
 from state.model import (
     PERSON,
@@ -61,6 +63,14 @@ DEVICE_ERROR = "device_error"
 
 CALIBRATION = "silu"
 """The problem whose kernel is timed again and again, to detect a drifting host."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedProgram:
+    """A device's time for a kernel, and the tracer's reply on it; empty where it could not be traced."""
+
+    latency_ms: float
+    program: bytes
 
 
 class HostEvaluator:
@@ -162,21 +172,39 @@ class HostEvaluator:
             HostCalibrationError: the host cannot run it.
             InfrastructureError: the host could not be reached.
         """
-        await self.prepare()
-        _, facts, device = self._require_prepared()
-        run = _calibration_context(facts.architecture or self._target.name)
+        problem = seeds.load_problem(CALIBRATION)
+        source = starting_kernel(problem, await self._device_target())
+        try:
+            return (await self.time_kernel(problem, source, core=core)).latency_ms
+        except HostCalibrationError as error:
+            raise HostCalibrationError(f"{error}; that is the kernel that hosts are compared by") from error
+
+    async def time_kernel(self, problem: Problem, source: bytes, *, core: int | None = None) -> TimedProgram:
+        """Time a kernel of this project on the host at reduced size, without judging it.
+
+        Raises:
+            HostCalibrationError: the host does not compile or run it.
+            InfrastructureError: the host could not be reached.
+        """
+        run = _timing_context(problem, source, await self._device_target())
+        device = self._require_prepared()[2]
         steps = self._make_steps(run)
         try:
             compiled = await device.compile_kernel(steps, run)
             if isinstance(compiled, JudgeOutcome):
-                text = "does not compile the kernel that hosts are compared by"
+                text = f"does not compile the starting kernel of {problem.name}"
                 raise HostCalibrationError(f"{self._address} {text}: {compiled.error}")
-            return median(await device.sample_times(steps, run, compiled, core=core))
+            samples = await device.sample_times(steps, run, compiled, core=core)
+            return TimedProgram(median(samples), compiled.program)
         except KernelFailedError as error:
-            text = "does not run the kernel that hosts are compared by"
+            text = f"does not run the starting kernel of {problem.name}"
             raise HostCalibrationError(f"{self._address} {text}: {error.told.get('message')}") from error
         finally:
             await steps.discard_jobs()
+
+    async def _device_target(self) -> str:
+        await self.prepare()
+        return self._require_prepared()[1].architecture or self._target.name
 
     async def aclose(self) -> None:
         """Disconnect from the host; jobs that run there end with their leases."""
@@ -292,10 +320,8 @@ def weak_jail_reason(author: str) -> str:
     )
 
 
-def _calibration_context(target: str) -> EvaluationContext:
-    """The evaluation context of the kernel that compares hosts; it is timed, not judged."""
-    problem = seeds.load_problem(CALIBRATION)
-    source = starting_kernel(problem, target)
+def _timing_context(problem: Problem, source: bytes, target: str) -> EvaluationContext:
+    """The evaluation context of a kernel that is timed, not judged."""
     request = EvaluationRequest(
         candidate="calibration", author=PERSON, source=digest_of(source), problem=problem.make_ref(),
         size=REDUCED, target=target, toolchain="", level=Level.SLICES,

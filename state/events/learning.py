@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from state.events.base import Event
-from state.model import LearntExperience, LearntSequence, LearntTechnique
+from state.model import DeviceCalibration, LearntExperience, LearntSequence, LearntTechnique
 
 
 class SequenceLearnt(Event):
@@ -35,6 +35,17 @@ class ExperiencesLearnt(Event):
     family = "learning"
     type: Literal["ExperiencesLearnt"] = "ExperiencesLearnt"
     experiences: tuple[LearntExperience, ...] = Field(min_length=1)
+
+
+class DeviceCalibrated(Event):
+    """In the system stream: constants of the performance model were fitted to the times of a host's device.
+
+    Runs that name the calibration (`run.calibration`) are predicted with them.
+    """
+
+    family = "learning"
+    type: Literal["DeviceCalibrated"] = "DeviceCalibrated"
+    calibration: DeviceCalibration
 
 
 class ExperiencesForgotten(Event):

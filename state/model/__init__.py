@@ -20,6 +20,7 @@ from state.model.base import (
     digest_of,
     validation_reason,
 )
+from state.model.calibration import CalibratedTime, CalibrationName, DeviceCalibration
 from state.model.calls import (
     Amount,
     ModelQuestion,
@@ -101,9 +102,12 @@ __all__ = [
     "BeamEntry",
     "BeamRole",
     "Benchmark",
+    "CalibratedTime",
+    "CalibrationName",
     "Candidate",
     "CanonicalKernel",
     "Checkpoint",
+    "DeviceCalibration",
     "Digest",
     "EffectKey",
     "ErrorInfo",

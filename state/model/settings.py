@@ -37,7 +37,7 @@ class SearchConfig(FrozenModel):
     )
     explorer_depth: int = Field(default=3, ge=1, le=100, description="D: rounds without gain before a revert")
     confidence_percent: float = Field(
-        default=60.0,
+        default=55.0,
         ge=0,
         le=100,
         description="how sure a predicted gain must be, by draws and by measured pairs",
@@ -158,6 +158,10 @@ ApprovalPoint = Literal["before_round", "new_best", "completion"]
 """Where a run may wait for a person: before each round, when there is a new best, before it completes."""
 
 
+def _is_empty(value: object) -> bool:
+    return not value
+
+
 class RunConfig(FrozenModel):
     """Everything that decides how a run goes; its effective values are part of RunCreated."""
 
@@ -177,6 +181,12 @@ class RunConfig(FrozenModel):
     )
     prefilter: Literal["sim"] | None = Field(
         default=None, description="who looks at kernels first: only its best half goes to hosts"
+    )
+    calibration: str = Field(
+        default="",
+        max_length=64,
+        exclude_if=_is_empty,
+        description="the calibration of `agentctl calibrate` that predictions use; empty: the target's table",
     )
     planner: tuple[str, ...] = Field(
         default=("builtin",), min_length=1, description="who proposes, dealt to the beam's slots in turn"

@@ -118,6 +118,7 @@ PARTS = Parts(
     packages=("nki_sim",),
     tuner="targets.nki.knobs.tuner",
     translator="targets.nki.translation.translator",
+    calibrator="targets.nki.calibration.calibrator",
     tracer="targets.nki.tracer:NkiTracer",
     judge="targets.nki.judge:NkiJudge",
 )

@@ -123,5 +123,7 @@ def test_ratios_of_levels_rise_and_pairs_beyond_them_are_as_often_in_order() -> 
 
 def test_a_level_that_no_pairs_reach_is_never_said() -> None:
     assert order_ratios([OrderedPair(1.1, True), OrderedPair(1.2, False)])[-1] == float("inf")
+    one_family = [OrderedPair(2.0, True, 0.1)] * 10
+    assert order_ratios(one_family)[-1] == float("inf")  # right every time, but one vote is not enough
     made = ResidualTable(1, (), order_ratios([OrderedPair(1.1, False)]))
     assert made.order_confidence == ()

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from nki_sim import protocol, targets
+from nki_sim.calibration import load_calibrated
 from nki_sim.checks import program as checks
 from nki_sim.errors import InputError, IRError, KernelError, ScheduleError
 from nki_sim.program.ir import ArraySpec, Program
@@ -101,7 +102,7 @@ class _Judgement:
                 return FormulaIdentity(verdict="tested", reason=str(error)[:500])
 
     def run(self) -> JudgeOutcome:
-        target = targets.load(self.job.target)
+        target = load_calibrated(self.job.target, self.job.constants)
         program, declared = self.read_programs(target)
         stability = self.run_trials(NumericsTrials if self.job.shown is None else HostTrials, declared)
         identity = self.compare_formula(declared)

@@ -7,7 +7,8 @@ skip work that it does at a size, so there the rules that detect unwritten data 
 
 from __future__ import annotations
 
-from nki_sim import protocol, targets
+from nki_sim import protocol
+from nki_sim.calibration import load_calibrated
 from nki_sim.timing.forecast import forecast_program
 from remote.judge.job import LintJob, PredictJob
 from remote.judge.rejection import RejectedError
@@ -63,7 +64,7 @@ def _predict_program(job: PredictJob, reply: bytes) -> PredictedLatency:
         error = timing_error(program)
         if error is not None:
             return PredictedLatency(instructions=instructions, error=error)
-        target = targets.load(job.target)
+        target = load_calibrated(job.target, job.constants)
         if job.size is None:
             require_hardware_rules(program, target)
         latency_ms = run_timing(lambda: forecast_program(program, target)).latency_ms

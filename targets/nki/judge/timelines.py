@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from nki_sim import targets
+from nki_sim.calibration import load_calibrated
 from nki_sim.timing import chrome_trace
 from nki_sim.timing.forecast import forecast_program
 from remote.judge.job import TimelineJob, TimelineReply
@@ -19,7 +19,8 @@ def predict_timeline(job: TimelineJob, reply: bytes) -> TimelineReply:
         error = timing_error(program)
         if error is not None:
             return TimelineReply(result=error)
-        found = run_timing(lambda: forecast_program(program, targets.load(job.target)))
+        target = load_calibrated(job.target, job.constants)
+        found = run_timing(lambda: forecast_program(program, target))
     except RejectedError as rejected:
         return TimelineReply(result=rejected.error)
     text = io.StringIO()

@@ -133,6 +133,7 @@ ELSEWHERE = {
     "service status": ("tests/agentctl/test_service.py", "it needs systemd"),
     "service uninstall": ("tests/agentctl/test_service.py", "it needs systemd"),
     "service show": ("tests/agentctl/test_service.py", "it names where the program is installed"),
+    "calibrate": ("tests/agentctl/test_calibrate.py", "it needs a host"),
     "host check": ("tests/agentctl/test_host.py", "it needs a host"),
     "host setup": ("tests/agentctl/test_host.py", "it needs a host"),
     "host trust": ("tests/agentctl/test_host.py", "it needs a host"),

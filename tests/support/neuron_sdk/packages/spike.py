@@ -1,4 +1,8 @@
-"""Stands in for the vendor's runtime: loads what the stand-in compiler wrote, and "runs" it with NumPy."""
+"""Stands in for the vendor's runtime: loads what the stand-in compiler wrote, and "runs" it with NumPy.
+
+A kernel that does not say what it computes gives zeros, and takes what the table of a hidden device says: a
+JSON file of milliseconds by the digest of the kernel's text, which NEURON_STAND_IN_TIMES names.
+"""
 
 import json
 import os
@@ -31,6 +35,9 @@ class SpikeModel:
     def __init__(self, neff):
         self._neff = neff
         self._runs = 0
+        self._takes = neff["takes"]
+        if neff["source"] is not None:
+            self._takes = [json.loads(Path(os.environ["NEURON_STAND_IN_TIMES"]).read_text())[neff["source"]]]
         self.input_tensors_info = neff["inputs"]
 
     @classmethod
@@ -56,7 +63,7 @@ class SpikeModel:
     def benchmark(self, inputs, outputs=None, warmup_iter=5, benchmark_iter=5, mode="device"):
         if self._neff["refused"] == "benchmarked":
             raise RuntimeError("nrt_execute failed with status 1202")
-        takes = self._neff["takes"]
+        takes = self._takes
         durations = []
         for _ in range(benchmark_iter):
             durations.append(takes[self._runs % len(takes)])
