@@ -72,8 +72,9 @@ from benchmarks.measured import cases, evidence, families, fit, report, runs, st
 def main(argv: list[str] | None = None) -> int:
     """Compare, print the result, return the exit status."""
     options = _parser().parse_args(argv)
-    if options.write and (not options.families or options.no_interval or options.only or options.target):
-        return _refuse("--write needs --families, draws (no --no-interval), and all kernels")
+    partial = options.no_interval or options.only or options.target
+    if options.write and (partial or not (options.stored and options.families)):
+        return _refuse("--write needs --stored and --families, draws (no --no-interval), and all kernels")
     with _programs(options.programs) as programs:
         try:
             fit.chosen(options.constants)

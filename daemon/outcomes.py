@@ -78,6 +78,7 @@ def _verdict_outcome(key: EffectKey, cache_key: str, answer: EvaluationAnswer) -
         cache_key=cache_key,
         stage_ms=dict(answer.stage_ms),
         predicted_ms=answer.predicted_ms,
+        predicted_bound=answer.predicted_bound,
         where=answer.where,
         device_seconds=answer.device_seconds,
     )

@@ -24,7 +24,8 @@ class EvaluationAnswer:
     """An evaluation, the blobs it names (profiles) by digest, and the milliseconds each stage took.
 
     The times differ from run to run, so they are not part of the evaluation. `predicted_ms` is the
-    pre-filter's prediction, whether it let the kernel through or held it back. `where` is the host that
+    pre-filter's prediction, whether it let the kernel through or held it back, and `predicted_bound` what
+    bounds the kernel in it. `where` is the host that
     judged, None for this machine. `device_seconds` is the device time used: 0 where a simulator stood in for
     a device, None where the evaluator does not say.
     """
@@ -33,6 +34,7 @@ class EvaluationAnswer:
     artefacts: Mapping[Digest, bytes]
     stage_ms: Mapping[str, float]
     predicted_ms: float | None = None
+    predicted_bound: str | None = None
     where: EvaluationHost | None = None
     device_seconds: float | None = None
 

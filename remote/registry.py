@@ -82,11 +82,14 @@ def _create_sim(wanted: EvaluatorSpec, means: EvaluatorResources) -> LocalEvalua
 
 def _create_ssh(wanted: EvaluatorSpec, means: EvaluatorResources) -> Evaluator:
     from remote.fleet.hosts import create_fleet
-    from remote.fleet.prefilter import PrefilteredEvaluator
+    from remote.fleet.prefilter import PrefilteredEvaluator, read_measured_pairs
 
     local = _create_sim(wanted, means)
     fleet = create_fleet(wanted, means, judge=local.judge, predictor=local)
-    return fleet if wanted.prefilter is None else PrefilteredEvaluator(_create_sim(wanted, means), fleet)
+    if wanted.prefilter is None:
+        return fleet
+    looker = _create_sim(wanted, means)
+    return PrefilteredEvaluator(looker, fleet, measured=read_measured_pairs(means.home))
 
 
 def _create_ray(wanted: EvaluatorSpec, means: EvaluatorResources) -> Evaluator:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import lzma
 import struct
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +48,22 @@ def write_store(cases: Sequence[tuple[Case, Path]], to: Path = STORE) -> None:
     """Write the programs of some cases, each with the file of its program."""
     numbers: dict[bytes, int] = {}
     index = [
-        _describe_case(case, numbers.setdefault(file.read_bytes(), len(numbers))) for case, file in cases
+        replace(_describe_case(case, numbers.setdefault(file.read_bytes(), len(numbers))), name=name)
+        for (case, file), name in zip(cases, _unique_names([case for case, _ in cases]), strict=True)
     ]
     parts = [json.dumps([asdict(one) for one in index]).encode(), *map(_encode_program, numbers)]
     body = b"".join(_SIZE.pack(len(part)) + part for part in parts)
     to.write_bytes(lzma.compress(body, format=lzma.FORMAT_XZ, filters=_FILTERS))
+
+
+def _unique_names(cases: Sequence[Case]) -> Iterator[str]:
+    """The names of files; one that was there before gets a number."""
+    seen: Counter[tuple[str, str]] = Counter()
+    for case in cases:
+        name = Path(case.name).name
+        seen[case.target, name] += 1
+        count = seen[case.target, name]
+        yield name if count == 1 else f"{name} {count}"
 
 
 def _describe_case(case: Case, number: int) -> StoredKernel:

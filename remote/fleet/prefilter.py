@@ -1,7 +1,9 @@
 """Uses the simulator as a pre-filter: only the better half of kernels goes to hosts.
 
 The simulator looks at each kernel first. A kernel that it finds wrong goes nowhere. For the others it
-predicts a latency, and holds back a kernel that is slower than the median of recent ones. A kernel that the
+predicts a latency, and holds back a kernel that is slower than the median of recent ones. Predictions are
+corrected first by what earlier measurements of hosts, of this run and of those before it, say about them
+(`residual_model`). A kernel that the
 simulator cannot run goes to the hosts, because that says nothing about the device. Kernels that a run depends
 on are never held back: the starting kernel, and kernels that are compared more closely. To check the filter,
 one in `AUDIT_INTERVAL` kernels that would be held back is measured anyway; which ones follows from their
@@ -13,9 +15,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import median
 
 from remote.evaluator import BlobReader, EvaluationAnswer, Evaluator, PredictionRequest
+from remote.fleet.residual_model import MAX_PAIRS, MeasuredPair, ResidualModel, fit_residuals
+from state.errors import StateError
+from state.events import EvaluationCompleted
 from state.model import (
     INITIAL_KEY,
     PREFILTER_STAGE,
@@ -37,31 +43,68 @@ MIN_PREDICTIONS = 4
 
 AUDIT_INTERVAL = 8
 
+LOOK_BACK = 4096
+"""Verdicts of the log, the newest ones, in which measurements are looked for."""
+
 FINAL_VERDICTS = frozenset({Verdict.INCORRECT, Verdict.LINT_ERROR})
 """Simulator verdicts that a host would not change."""
 
 
+BoundPrediction = tuple[str, float]
+"""The kind of a kernel (its target and what bounds it), and the predicted latency in ms."""
+
+
+def read_measured_pairs(home: Path) -> list[MeasuredPair]:
+    """Return the measurements of earlier runs that have a prediction, oldest first."""
+    from state.reader import LogReader
+
+    try:
+        with LogReader.open(home) as reader:
+            found = reader.read(types=("EvaluationCompleted",), limit=LOOK_BACK, newest=True)
+    except StateError:
+        return []  # no log yet, or one that its owner repairs: nothing is known
+    pairs = []
+    for item in found:
+        event = item.event
+        if not isinstance(event, EvaluationCompleted) or event.predicted_ms is None:
+            continue
+        timed = event.evaluation.benchmark
+        if timed is not None and not timed.predicted:
+            kind = _kernel_kind(event.evaluation.target, event.predicted_bound)
+            pairs.append(MeasuredPair(kind, event.predicted_ms, timed.latency_ms))
+    return pairs
+
+
+def _kernel_kind(target: str, bound: str | None) -> str:
+    return f"{target} {bound or 'unknown'}"
+
+
 @dataclass(slots=True)
 class PredictionWindow:
-    """The recent predictions for one problem, size and target, in ms, by code digest."""
+    """The recent predictions for one problem, size and target, by code digest."""
 
-    seen: deque[tuple[Digest, float]] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    seen: deque[tuple[Digest, BoundPrediction]] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
-    def add(self, code: Digest, latency_ms: float) -> None:
+    def add(self, code: Digest, found: BoundPrediction) -> None:
         if all(code != known for known, _ in self.seen):
-            self.seen.append((code, latency_ms))
+            self.seen.append((code, found))
 
-    def median_ms(self) -> float | None:
-        """Return the median of the predictions; None while there are too few."""
-        return median(value for _, value in self.seen) if len(self.seen) > MIN_PREDICTIONS else None
+    def median_ms(self, model: ResidualModel) -> float | None:
+        """Return the median of the corrected predictions; None while there are too few."""
+        if len(self.seen) <= MIN_PREDICTIONS:
+            return None
+        return median(model.correct(*found) for _, found in self.seen)
 
 
 class PrefilteredEvaluator:
     """Judges with `first`, a simulator; `then` judges what passes and has the last word."""
 
-    def __init__(self, first: Evaluator, then: Evaluator) -> None:
+    def __init__(self, first: Evaluator, then: Evaluator, *, measured: Sequence[MeasuredPair] = ()) -> None:
+        """`measured` are measurements of hosts and the predictions of the same kernels, oldest first."""
         self._first = first
         self._then = then
+        self._measured = deque(measured, maxlen=MAX_PAIRS)
+        self._model = fit_residuals(self._measured)
         self._shelves: dict[tuple[Digest, str, str], PredictionWindow] = {}
 
     @property
@@ -98,13 +141,20 @@ class PrefilteredEvaluator:
             judged = self._stamp_toolchain(found)
             return replace(looked, evaluation=judged, stage_ms=stage_ms, device_seconds=0.0)
         predicted_ms = found.benchmark.latency_ms if found.is_correct and found.benchmark else None
+        bound = None if predicted_ms is None else found.bottleneck
+        kind = _kernel_kind(request.target, bound)
         if predicted_ms is not None:
-            why = self._skip_reason(request, found.code, predicted_ms)
+            why = self._skip_reason(request, found.code, (kind, predicted_ms))
             if why is not None:
                 kept = self._skipped_evaluation(found, why)
-                return EvaluationAnswer(kept, {}, stage_ms, predicted_ms, device_seconds=0.0)
+                return EvaluationAnswer(kept, {}, stage_ms, predicted_ms, bound, device_seconds=0.0)
         answer = await self._then.evaluate(request, blobs)
-        return replace(answer, stage_ms={**stage_ms, **answer.stage_ms}, predicted_ms=predicted_ms)
+        timed = answer.evaluation.benchmark
+        if predicted_ms is not None and timed is not None and not timed.predicted:
+            self._measured.append(MeasuredPair(kind, predicted_ms, timed.latency_ms))
+            self._model = fit_residuals(self._measured)
+        stage_ms |= answer.stage_ms
+        return replace(answer, stage_ms=stage_ms, predicted_ms=predicted_ms, predicted_bound=bound)
 
     async def predict(self, request: PredictionRequest, blobs: BlobReader, /) -> Sequence[PredictedLatency]:
         """Predict kernels with the simulator."""
@@ -115,15 +165,15 @@ class PrefilteredEvaluator:
         await self._first.aclose()
         await self._then.aclose()
 
-    def _skip_reason(self, request: EvaluationRequest, code: Digest, predicted_ms: float) -> str | None:
+    def _skip_reason(self, request: EvaluationRequest, code: Digest, found: BoundPrediction) -> str | None:
         """Return why a kernel is not measured; None if it is."""
         key = (request.problem.digest, request.size, request.target)
         shelf = self._shelves.setdefault(key, PredictionWindow())
-        shelf.add(code, predicted_ms)
-        middle_ms = shelf.median_ms()
-        if middle_ms is None or predicted_ms <= middle_ms or int(code[:8], 16) % AUDIT_INTERVAL == 0:
+        shelf.add(code, found)
+        middle_ms, expected_ms = shelf.median_ms(self._model), self._model.correct(*found)
+        if middle_ms is None or expected_ms <= middle_ms or int(code[:8], 16) % AUDIT_INTERVAL == 0:
             return None
-        return f"{predicted_ms:.4g} ms predicted, half of the last kernels have {middle_ms:.4g} ms or less"
+        return f"{expected_ms:.4g} ms predicted, half of the last kernels have {middle_ms:.4g} ms or less"
 
     def _stamp_toolchain(self, found: Evaluation) -> Evaluation:
         return found.model_copy(update={"benchmark": None, "profile": None, "toolchain": self.toolchain()})

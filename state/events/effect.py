@@ -93,8 +93,9 @@ class EvaluationCompleted(EffectEnded):
 
     `cache_key` stands for (code, problem, toolchain, target). `cached_from` is the RUN@SEQ whose verdict was
     reused, None if the kernel was judged for this event. `predicted_ms` is the simulator's prediction, if
-    predictions decide which kernels are measured. `where` is the host, if there was one. `device_seconds` is
-    the time on a device, None if it follows from `stage_ms`.
+    predictions decide which kernels are measured, and `predicted_bound` what bounds the kernel in it. `where`
+    is the host, if there was one. `device_seconds` is the time on a device, None if it follows from
+    `stage_ms`.
     """
 
     version = 4
@@ -106,6 +107,7 @@ class EvaluationCompleted(EffectEnded):
     stage_ms: dict[str, float] = Field(default_factory=dict)
     device_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     predicted_ms: PositiveMs | None = None
+    predicted_bound: str | None = None
     where: EvaluationHost | None = None
 
 

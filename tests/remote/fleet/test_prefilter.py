@@ -8,6 +8,7 @@ import pytest
 
 from remote.errors import InfrastructureError
 from remote.fleet.prefilter import AUDIT_INTERVAL, MIN_PREDICTIONS, PrefilteredEvaluator
+from remote.fleet.residual_model import MeasuredPair
 from state.model import (
     INITIAL_KEY,
     PREFILTER_STAGE,
@@ -31,6 +32,7 @@ class Looker:
     def __init__(self) -> None:
         self.predicts: dict[str, float] = {}
         self.verdicts: dict[str, Verdict] = {}
+        self.bounds: dict[str, str] = {}
         self.looked: list[str] = []
         self.closed = 0
 
@@ -40,6 +42,8 @@ class Looker:
     async def evaluate(self, asked, blobs, /):
         self.looked.append(asked.candidate)
         found = answer(asked, ms=self.predicts.get(asked.candidate, 1.0), predicted=True)
+        bound = {"bottleneck": self.bounds.get(asked.candidate)}
+        found = replace(found, evaluation=found.evaluation.model_copy(update=bound))
         verdict = self.verdicts.get(asked.candidate, Verdict.CORRECT)
         if verdict is not Verdict.CORRECT:
             update = {"verdict": verdict, "benchmark": None, "error": ErrorInfo(code="x", message="y")}
@@ -171,3 +175,21 @@ async def test_it_is_another_kind_for_the_cache_and_closes_both(both, looker, ho
     await both.prepare()
     await both.aclose()
     assert (hosts.prepared, hosts.closed, looker.closed) == (1, 1, 1)
+
+
+async def test_measurements_that_contradict_predictions_change_who_is_held_back(looker, hosts):
+    """Kernels of one kind are measured three times as slow as predicted, in runs before this one."""
+    pairs = [MeasuredPair("memory", 1.0, 1.0), MeasuredPair("vector", 1.0, 3.0)] * 20
+    both = PrefilteredEvaluator(looker, hosts, measured=pairs)
+    looker.bounds = dict.fromkeys(NAMES, "memory")
+    await let_in(both, looker)
+    looker.predicts |= {NAMES[10]: 0.9, NAMES[11]: 0.9}
+    looker.bounds[NAMES[10]] = "vector"
+    held, through = [await both.evaluate(slice_operand(name), None) for name in NAMES[10:12]]
+    assert held.evaluation.error is not None
+    assert (held.evaluation.error.code, held.predicted_ms, held.predicted_bound) == (
+        PREFILTERED,
+        0.9,
+        "vector",
+    )
+    assert (through.predicted_bound, NAMES[11] in hosts.judged) == ("memory", True)

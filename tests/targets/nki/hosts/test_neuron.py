@@ -8,11 +8,6 @@ real hardware answers like this.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import stat
-import sysconfig
-import venv
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +22,7 @@ from targets.nki.hosts.neuron import protocol_for
 from targets.nki.hostside import neuron
 from tests.remote.conftest import Bench
 from tests.support.hostside import LocalJobs
+from tests.support.stand_in_sdk import make_python, make_tools
 from tests.support.sweeps import parametrize_sweep
 
 SDK = Path(__file__).parents[3] / "support" / "neuron_sdk"
@@ -37,42 +33,12 @@ RIGHT = "x / (1 + np.exp(-x))"
 @pytest.fixture(scope="module")
 def python(tmp_path_factory) -> Path:
     """An environment of the stand-in SDK with NumPy, as a host has one."""
-    folder = tmp_path_factory.mktemp("sdk")
-    venv.create(folder, symlinks=True)
-    packages = next(folder.glob("lib/python*/site-packages"))
-    ours = Path(sysconfig.get_path("purelib"))
-    for name in ("numpy", "numpy.libs", "ml_dtypes"):
-        if (ours / name).exists():
-            shutil.copytree(ours / name, packages / name, copy_function=_link_tree)
-    shutil.copytree(SDK / "packages", packages, dirs_exist_ok=True)
-    for name, version in (("nki", "0.5.0"), ("neuronx-cc", "2.31.1")):
-        folder_of = packages / f"{name.replace('-', '_')}-{version}.dist-info"
-        folder_of.mkdir()
-        (folder_of / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    return folder / "bin" / "python"
-
-
-def _link_tree(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
+    return make_python(tmp_path_factory.mktemp("sdk"))
 
 
 @pytest.fixture
 def jobs(python, tmp_path):
-    tools = shutil.copytree(SDK / "bin", tmp_path / "tools")
-    for tool in tools.iterdir():
-        tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
-    return LocalJobs(
-        tmp_path / "workdir",
-        python=python,
-        environment={
-            "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
-            "NEURON_STAND_IN_LS": str(SDK / "ls_object.json"),
-            "NEURON_STAND_IN_SUMMARY": str(GOLDEN / "neuron_explorer_2_30.json"),
-        },
-    )
+    return LocalJobs(tmp_path / "workdir", python=python, environment=make_tools(tmp_path / "tools"))
 
 
 @pytest.fixture
