@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -188,6 +189,9 @@ class ConfigError(DaemonError):
         super().__init__("\n".join(self.faults))
 
 
+_MISSING = object()
+
+
 @dataclass(frozen=True, slots=True)
 class EffectiveConfig:
     """A configuration, and the origin of every value: `default`, a file, a variable or a flag."""
@@ -201,7 +205,9 @@ class EffectiveConfig:
         for key in _config_schema():
             value: Any = document
             for name in key.split("."):
-                value = value[name]
+                value = value.get(name, _MISSING)
+            if value is _MISSING:  # an empty value that is left out, so that older logs keep their hashes
+                value = attrgetter(key)(self.config)
             yield key, value, self.sources.get(key, DEFAULT_ORIGIN)
 
 

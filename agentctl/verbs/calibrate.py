@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,13 +26,12 @@ if TYPE_CHECKING:
     from remote.ssh.host import HostSpec
 
 _ROW = "{:32}  {:>10}  {:>10}  {:>10}  {:>10}"
-_VERSION = re.compile(r"neuronx-cc (\d+\.\d+)")
 
 
 @click.command(epilog=exits.epilog())
 @click.option("--host", required=True, metavar="[USER@]HOST[:PORT]", help="The host whose device is timed.")
 @click.option("--target", help=f"Target device: {' or '.join(target_names())}.")
-@click.option("--name", help="The calibration's name; by default the target and the SDK, as trn2@2.33.")
+@click.option("--name", help="The calibration's name; by default TARGET@SDK.")
 @click.option("--kernels", type=click.IntRange(min=10), help="Time only this many kernels, spread evenly.")
 @common_options
 def calibrate(session: Session, host: str, name: str | None, kernels: int | None, **flags: Any) -> int:
@@ -58,7 +56,7 @@ def calibrate(session: Session, host: str, name: str | None, kernels: int | None
     try:
         found = calibrator.fit_times(
             timed,
-            name=name or _default_name(config.run.target, toolchain),
+            name=name or calibrator.default_name(config.run.target, toolchain),
             target=config.run.target,
             host=host,
             toolchain=toolchain,
@@ -128,11 +126,6 @@ async def _time_kernels(
         await evaluator.aclose()
         await jobs.aclose()
         await judge.aclose()
-
-
-def _default_name(target: str, toolchain: str) -> str:
-    version = _VERSION.search(toolchain)
-    return f"{target}@{version[1]}" if version else target
 
 
 def _format_calibration(

@@ -10,11 +10,17 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+OMIT_EMPTY = "omit_empty"
+
 
 def as_json(view: Any) -> Any:
-    """Return a view as JSON values: dataclasses become dictionaries, tuples become lists."""
+    """Return a view as JSON values: dataclasses become dictionaries, tuples become lists.
+
+    Empty fields with the metadata `OMIT_EMPTY` are left out.
+    """
     if is_dataclass(view) and not isinstance(view, type):
-        return {one.name: as_json(getattr(view, one.name)) for one in fields(view)}
+        shown = (one for one in fields(view) if getattr(view, one.name) or OMIT_EMPTY not in one.metadata)
+        return {one.name: as_json(getattr(view, one.name)) for one in shown}
     if isinstance(view, dict):
         return {key: as_json(value) for key, value in view.items()}
     if isinstance(view, list | tuple):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from agentctl.views import OMIT_EMPTY
 from state.fold import RunState, state_hash
 from state.model import Benchmark, EffectKey, RunStatus
 
@@ -40,8 +41,8 @@ class LatencyInterval:
     predicted: bool
     samples: int = 1
     draws_ms: tuple[float, ...] = ()
-    order_confidence: tuple[tuple[float, float], ...] = ()
-    unlike: str = ""
+    order_confidence: tuple[tuple[float, float], ...] = field(default=(), metadata={OMIT_EMPTY: True})
+    unlike: str = field(default="", metadata={OMIT_EMPTY: True})
 
     @property
     def benchmark(self) -> Benchmark:

@@ -107,7 +107,7 @@ class EvaluationCompleted(EffectEnded):
     stage_ms: dict[str, float] = Field(default_factory=dict)
     device_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     predicted_ms: PositiveMs | None = None
-    predicted_bound: str | None = None
+    predicted_bound: str | None = Field(default=None, exclude_if=lambda value: value is None)
     where: EvaluationHost | None = None
 
 

@@ -9,7 +9,7 @@ from pydantic import Field, StrictBool, StringConstraints
 from state.model.base import FrozenModel, PositiveMs
 
 CalibrationName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}$")]
-"""The name of a calibration, for example trn2@2.33; it is the name of a file, too."""
+"""The name of a calibration, by default that of its target and SDK; it is the name of a file, too."""
 
 ConstantName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 ConstantValue = StrictBool | Annotated[float, Field(allow_inf_nan=False, ge=0)]

@@ -15,9 +15,13 @@ from tests.support.stand_in_sdk import make_python, make_tools
 from tests.targets.nki.calibration.hidden_devices import HIDDEN, measure_all
 
 HIDDEN_NAME = "other descriptor costs"
-KERNELS = 12
+KERNELS = 40
 
-pytestmark = [pytest.mark.slow, pytest.mark.needs("sshd", package="openssh-server")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1200),
+    pytest.mark.needs("sshd", package="openssh-server"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +61,7 @@ def test_a_host_is_calibrated_and_the_result_is_kept_under_the_name_of_its_sdk(c
     said = found.json
     assert said["name"] == "trn2@2.31"
     assert (len(said["kernels"]), said["failed"]) == (KERNELS, {})
-    assert said["left_out_percent"] is not None
+    assert said["left_out_percent"] <= 10
     assert list_calibrations(home) == ["trn2@2.31"]
     kept = read_calibration(home, "trn2@2.31")
     assert (kept.host, kept.target) == (address, "trn2")

@@ -41,7 +41,7 @@ def test_the_best_kernel_says_how_sure_its_gain_is(ctl, finished, tmp_path):
     said = ctl("best", finished, "--json").json
     text = ctl("best", finished, "-o", tmp_path / "best.py").out
     assert 90 <= said["wins_percent"] <= 100
-    assert f"faster in {said['wins_percent']:.1f} % of draws that differ" in text
+    assert f"faster with {said['wins_percent']:.1f} % confidence" in text
     assert ctl("diff", finished, "--json").json["wins_percent"] == said["wins_percent"]
 
 

@@ -106,7 +106,7 @@ PLAN = Plan(
         ),
         (
             KernelDiscarded(candidate=PLACE, reason="uncertain", against="r1.b0.p0.k0.f0", wins_percent=62.5),
-            f"{PLACE}: uncertain, faster than r1.b0.p0.k0.f0 in only 62.5 % of draws that differ",
+            f"{PLACE}: uncertain, faster than r1.b0.p0.k0.f0 with only 62.5 % confidence",
         ),
         (KernelReverted(lineage="a", dropped="b", restored="c", reason="depth"), "a: b to c, depth"),
         (ExperienceRecorded(key=f"{PLACE}.summarizer", experience=None), "nothing"),

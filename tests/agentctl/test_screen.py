@@ -267,7 +267,7 @@ def test_a_gain_is_given_with_the_share_of_draws_in_which_it_holds(finished, his
     best = with_draws(tracker.state.best, 2.0, 3.0, 4.0)
     tracker.state = tracker.state.model_copy(update={"initial": initial, "best": best})
     text = summary_text(tracker, None)
-    assert "x, faster in 50.0 % of draws that differ" in text
+    assert "x, faster with 50.0 % confidence" in text
     assert as_view(run_view(finished, tracker.state))["best_wins_percent"] == 50.0
 
 
@@ -275,7 +275,7 @@ def test_a_gain_below_what_the_model_resolves_is_too_small_to_tell(finished, his
     one = with_draws(tracked(finished, history).state.initial, 3.0, 3.0).benchmark
     near, far = (one.model_copy(update={"latency_ms": share * one.latency_ms}) for share in (0.996, 0.994))
     assert formatting.format_wins(near, one) == ", too small to tell"
-    assert formatting.format_wins(far, one) == ", faster in 50.0 % of draws that differ"
+    assert formatting.format_wins(far, one) == ", faster with 50.0 % confidence"
 
 
 def test_the_report_counts_what_was_discarded_by_reason(finished, history):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,9 @@ from nki_sim.errors import SimError
 from state.model import CalibratedTime, DeviceCalibration
 from targets.nki.calibration.micro_kernels import CalibrationKernel, calibration_kernels
 
-__all__ = ["CalibrationKernel", "TimedKernel", "calibration_kernels", "fit_times"]
+__all__ = ["CalibrationKernel", "TimedKernel", "calibration_kernels", "default_name", "fit_times"]
+
+_VERSION = re.compile(r"neuronx-cc (\d+\.\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,12 @@ class TimedKernel:
     kernel: CalibrationKernel
     measured_ms: float
     reply: bytes
+
+
+def default_name(target: str, toolchain: str) -> str:
+    """Return the target and the version of the SDK's compiler, as trn2@2.33; the target if none is told."""
+    version = _VERSION.search(toolchain)
+    return f"{target}@{version[1]}" if version else target
 
 
 def fit_times(

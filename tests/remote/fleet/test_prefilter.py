@@ -179,7 +179,7 @@ async def test_it_is_another_kind_for_the_cache_and_closes_both(both, looker, ho
 
 async def test_measurements_that_contradict_predictions_change_who_is_held_back(looker, hosts):
     """Kernels of one kind are measured three times as slow as predicted, in runs before this one."""
-    pairs = [MeasuredPair("memory", 1.0, 1.0), MeasuredPair("vector", 1.0, 3.0)] * 20
+    pairs = [MeasuredPair("trn2 memory", 1.0, 1.0), MeasuredPair("trn2 vector", 1.0, 3.0)] * 20
     both = PrefilteredEvaluator(looker, hosts, measured=pairs)
     looker.bounds = dict.fromkeys(NAMES, "memory")
     await let_in(both, looker)
