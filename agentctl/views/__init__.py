@@ -13,14 +13,16 @@ from typing import Any
 OMIT_EMPTY = "omit_empty"
 
 
-def as_json(view: Any) -> Any:
-    """Return a view as JSON values: dataclasses become dictionaries, tuples become lists.
+def shown_fields(view: Any) -> dict[str, Any]:
+    """Return the fields of a view; empty ones with the metadata `OMIT_EMPTY` are left out."""
+    found = ((one, getattr(view, one.name)) for one in fields(view))
+    return {one.name: value for one, value in found if value or OMIT_EMPTY not in one.metadata}
 
-    Empty fields with the metadata `OMIT_EMPTY` are left out.
-    """
+
+def as_json(view: Any) -> Any:
+    """Return a view as JSON values: dataclasses become dictionaries, tuples become lists."""
     if is_dataclass(view) and not isinstance(view, type):
-        shown = (one for one in fields(view) if getattr(view, one.name) or OMIT_EMPTY not in one.metadata)
-        return {one.name: as_json(getattr(view, one.name)) for one in shown}
+        return {name: as_json(value) for name, value in shown_fields(view).items()}
     if isinstance(view, dict):
         return {key: as_json(value) for key, value in view.items()}
     if isinstance(view, list | tuple):
