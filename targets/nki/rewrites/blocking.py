@@ -113,7 +113,7 @@ def _are_disjoint(kernel: Kernel, loop: Loop, a: Access, b: Access) -> bool:
         inside = [_affine_part(item.start, inner).value_range(kernel.trips) for item in (first, second)]
         low, high = low + inside[0][0] - inside[1][1], high + inside[0][1] - inside[1][0]
         reach = max(high + first.extent, second.extent - low)
-        if same and step >= reach > 0:
+        if same and abs(step) >= reach > 0:
             return True
     return False
 

@@ -286,8 +286,11 @@ def broadcast_view(view: TensorView, dim: int, size: int) -> TensorView:
 
 
 def reshape_view(view: TensorView, shape: tuple[int, ...]) -> TensorView:
-    """`reshape` of a whole tensor."""
+    """`reshape` of a whole tensor; the partitions of a tile stay its first axis."""
     if not view.is_whole or prod(shape) != prod(view.shape):
         raise UnreadableSyntax(f"reshape of part of {view.tensor.name}")
-    axes = tuple(ViewAxis(prod(shape[i + 1 :]), size, None) for i, size in enumerate(shape))
+    rows = view.tensor.is_on_chip and view.plain and shape[0] == view.tensor.shape[0]
+    axes = tuple(
+        ViewAxis(prod(shape[i + 1 :]), size, 0 if rows and i == 0 else None) for i, size in enumerate(shape)
+    )
     return replace(view, axes=axes, plain=False)

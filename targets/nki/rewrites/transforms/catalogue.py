@@ -26,6 +26,7 @@ from targets.nki.rewrites.transforms.peel import Peel
 from targets.nki.rewrites.transforms.pipeline import Pipeline
 from targets.nki.rewrites.transforms.place import PlaceTile
 from targets.nki.rewrites.transforms.rephrase import Rephrase
+from targets.nki.rewrites.transforms.retile import Retile
 from targets.nki.rewrites.transforms.reuse import Reuse
 from targets.nki.rewrites.transforms.scan import Scan
 from targets.nki.rewrites.transforms.share import ShareColumns
@@ -47,6 +48,7 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         Pipeline(),
         BlockLoop(),
         ChangeTileSize(),
+        Retile(),
         Interchange(),
         ChooseEngine(),
         BalanceEngines(),
