@@ -30,6 +30,8 @@ class Apply:
 
 
 Expression = Leaf | Apply | float
+NEUTRAL_OPERANDS = {"add": 0.0, "multiply": 1.0}
+"""The operand with which an operator changes nothing, on either side."""
 
 
 def negation_operand(expression: Expression) -> Expression | None:
@@ -69,9 +71,8 @@ def element_expression(item: Statement) -> Expression | None:
 def expand_expression(kernel: Kernel, expression: Expression, at: Statement) -> Expression:
     """The expression with tiles replaced by what they were computed from, as far as that is known."""
     if isinstance(expression, Apply):
-        return Apply(
-            expression.function, tuple(expand_expression(kernel, item, at) for item in expression.operands)
-        )
+        operands = tuple(expand_expression(kernel, item, at) for item in expression.operands)
+        return _drop_neutral_operand(Apply(expression.function, operands))
     if not isinstance(expression, Leaf) or not expression.view.is_whole or not expression.view.plain:
         return expression
     writer = find_sole_writer(kernel, expression.view.tensor)
@@ -83,6 +84,17 @@ def expand_expression(kernel: Kernel, expression: Expression, at: Statement) -> 
     if inner is None or not _is_unchanged(kernel, inner, writer, at):
         return expression
     return expand_expression(kernel, inner, writer)
+
+
+def _drop_neutral_operand(expression: Apply) -> Expression:
+    """The other operand of a sum with zero or a product with one."""
+    neutral = NEUTRAL_OPERANDS.get(expression.function)
+    if neutral is None or len(expression.operands) != len("ab"):
+        return expression
+    first, second = expression.operands
+    if first == neutral:
+        return second
+    return first if second == neutral else expression
 
 
 def _is_unchanged(kernel: Kernel, expression: Expression, writer: Statement, at: Statement) -> bool:
@@ -169,7 +181,13 @@ def _copy_expression(item: Statement) -> Expression | None:
     return _operand_expression(item, "src") if same else None
 
 
+def memset_value(item: Statement) -> float | None:
+    """The number that an instruction fills a tile with."""
+    return _as_float(item.arguments.get("value")) if item.op == "memset" else None
+
+
 _PLAIN_ARGUMENTS = {
+    "memset": frozenset({"dst", "value"}),
     "activation": frozenset({"dst", "op", "data", "bias", "scale"}),
     "tensor_scalar": frozenset({"dst", "data", "op0", "operand0", "reverse0", "op1", "operand1", "reverse1"}),
     "tensor_tensor": frozenset({"dst", "data1", "data2", "op"}),
@@ -187,6 +205,7 @@ _EXPRESSION_RULES = {
     "scalar_tensor_tensor": _scalar_tensor_tensor_expression,
     "reciprocal": _reciprocal_expression,
     "tensor_copy": _copy_expression,
+    "memset": memset_value,
 }
 
 

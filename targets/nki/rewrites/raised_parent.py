@@ -3,7 +3,8 @@
 A kernel is raised once, as the first step of every sequence that begins with it. The step names the raised
 kernel's blob, so that carrying the sequence out again needs no second tracing. A raised kernel counts only
 if tracing it gives the program of the original, and about its predicted latency; otherwise the original
-stays, and the look-ahead's reasons say why.
+stays, and the look-ahead's reasons say why. Tiles that the kernel overwrites are then separated, as a second
+step, because the other rewrites ask what a tile holds.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from state.model import PredictedLatency
 
 TECHNIQUE = "raise"
+SEPARATE = RewriteStep(technique="separate", site="all tiles", title="separate all tiles")
+"""The step after the first, where it applies and costs nothing."""
 OWN_AUTHOR = "builtin"
 """Author of the kernels that the rewrites made; they are raised already, as far as they can be."""
 MAX_LATENCY_CHANGE = 0.01
@@ -29,10 +32,14 @@ MAX_LATENCY_CHANGE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class RaisedParent:
-    """The kernel to look ahead from. `step` is set if it was raised; `reason` says why it was not."""
+    """The kernel to look ahead from, after `steps`; `reason` says why it was not raised.
+
+    `raised` is the raised kernel before its tiles were separated.
+    """
 
     source: str
-    step: RewriteStep | None = None
+    steps: tuple[RewriteStep, ...] = ()
+    raised: str = ""
     reason: str = ""
 
     def complete(self, answer: LookAheadAnswer) -> LookAheadAnswer:
@@ -40,10 +47,10 @@ class RaisedParent:
         variants = answer.variants
         if self.reason:
             variants = variants.model_copy(update={"reasons": (self.reason, *variants.reasons)})
-        if self.step is None:
+        if not self.steps:
             return replace(answer, variants=variants)
-        found = tuple(one.model_copy(update={"steps": (self.step, *one.steps)}) for one in variants.found)
-        raised = self.source.encode()
+        found = tuple(one.model_copy(update={"steps": (*self.steps, *one.steps)}) for one in variants.found)
+        raised = self.raised.encode()
         return replace(
             answer,
             variants=variants.model_copy(update={"found": found}),
@@ -82,7 +89,25 @@ async def raise_parent(
         title=f"raise the kernel to its canonical form ({form['obstacles'][0]})",
         choice={"source": digest_of(raised.encode())},
     )
-    return RaisedParent(raised, step)
+    separated = await _separate_tiles(raised, after, predict, ask, shapes)
+    if separated is None:
+        return RaisedParent(raised, (step,), raised)
+    return RaisedParent(separated, (step, SEPARATE), raised)
+
+
+async def _separate_tiles(
+    raised: str, before: PredictedLatency, predict: Predict, ask: RunEngineJob, shapes: dict[str, Any]
+) -> str | None:
+    """The kernel with separate tiles; None if that does not apply, or makes it slower."""
+    steps = [SEPARATE.model_dump(mode="json")]
+    made = (await ask({"job": "combine", "source": raised, "steps": steps, **shapes}))["made"]
+    if not made:
+        return None
+    source = str(made[-1]["source"])
+    (after,) = await predict([source])
+    if after.latency_ms is None or before.latency_ms is None:
+        return None
+    return source if after.latency_ms <= before.latency_ms * (1 + MAX_LATENCY_CHANGE) else None
 
 
 def _kept(source: str, why: str) -> RaisedParent:

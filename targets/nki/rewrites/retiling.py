@@ -1,4 +1,4 @@
-"""Writes a kernel with other tiles of one dimension, and takes a last, smaller tile into the loop before it."""
+"""Writes a kernel with other tiles of a dimension, and takes a last, smaller tile into the loop before it."""
 
 from __future__ import annotations
 
@@ -147,30 +147,30 @@ class _TilingWriter:
 
     def _window_node(self, start: Affine, size: int, names: Mapping[str, str], old: ast.expr) -> ast.expr:
         first = self._affine_text(start, names)
-        if not isinstance(old, ast.Slice) and not isinstance(old, ast.Call):
+        if not isinstance(old, ast.Slice | ast.Call):
             return _parse(first)
-        end = self._affine_text(start + Affine(size if start.const % max(size, 1) else size), names)
-        return _parse_slice(f"{first} : {end}")
+        moved = self._move(start)
+        if not moved.const and [factor for _, factor in moved.terms] == [size]:
+            return _parse_slice(f"{first} : ({names[moved.terms[0][0]]} + 1) * {size}")
+        return _parse_slice(f"{first} : {self._affine_text(start + Affine(size), names)}")
 
     def _affine_text(self, value: Affine, names: Mapping[str, str]) -> str:
         """The source of a place, with the new step for each loop of the class, all of them forwards."""
-        terms = []
         moved = self._move(value)
-        for name, factor in moved.terms:
-            terms.append(names[name] if factor == 1 else f"{names[name]} * {factor}")
+        terms = [names[name] if factor == 1 else f"{names[name]} * {factor}" for name, factor in moved.terms]
         if moved.const or not terms:
             terms.append(str(moved.const))
         return " + ".join(terms).replace("+ -", "- ")
 
     def _move(self, value: Affine) -> Affine:
+        """A place as it is with the new tiles."""
         found = self._found
         const, terms = value.const, dict(value.terms)
         for name, factor in value.terms:
-            if name not in found.loops:
-                continue
-            if factor < 0:
-                const, factor = const + factor * (found.trips - 1), -factor
-            terms[name] = self._tiling.width if factor == found.width and found.width > 1 else factor
+            if name in found.loops:
+                const += min(factor, 0) * (found.trips - 1)
+                walks = abs(factor) == found.width > 1
+                terms[name] = self._tiling.width if walks else abs(factor)
         return make_affine(const, terms)
 
     def _change_methods(self, tree: ast.Expression, item: Statement, access: Access) -> None:
@@ -184,7 +184,9 @@ class _TilingWriter:
                 _set_argument(node, 1, width, name)
             elif node.func.attr == "reshape" and (access.tensor.id, 0) in found.tiles:
                 _set_integer(node.args[0], 0, width, name)
-            elif node.func.attr == "reshape" and any(found.fills(access, d) for d in range(len(access.view.box))):
+            elif node.func.attr == "reshape" and any(
+                found.fills(access, d) for d in range(len(access.view.box))
+            ):
                 raise RewriteRefused(f"{name} is reshaped along its tiles")
 
 
@@ -230,7 +232,9 @@ def _rank_of(node: ast.Subscript) -> int:
 def _is_named(node: ast.Subscript) -> bool:
     """Whether a subscript follows a name, or a name and the index into its list."""
     base = node.value
-    return isinstance(base, ast.Name) or (isinstance(base, ast.Subscript) and isinstance(base.value, ast.Name))
+    return isinstance(base, ast.Name) or (
+        isinstance(base, ast.Subscript) and isinstance(base.value, ast.Name)
+    )
 
 
 def _set_integer(node: ast.expr, place: int, value: int, name: str) -> None:
@@ -303,9 +307,7 @@ class _TailMatch:
             k: v for k, v in other.texts.items() if k not in roles
         }:
             return False
-        return all(
-            self._match_accesses(a, b) for a, b in zip(one.accesses, other.accesses, strict=True)
-        )
+        return all(self._match_accesses(a, b) for a, b in zip(one.accesses, other.accesses, strict=True))
 
     def _match_accesses(self, one: Access, other: Access) -> bool:
         same = self.tensors.get(one.tensor.id, one.tensor.id) == other.tensor.id
@@ -363,10 +365,7 @@ def _match_tail(found: TileClass, loop: Loop) -> tuple[int, Sequence[Node]]:
 
 
 def _block_of(kernel: Kernel, loop: Loop) -> list[Node]:
-    if not loop.path:
-        blocks = [kernel.body]
-    else:
-        blocks = [loop.path[-1].body]
+    blocks = [loop.path[-1].body if loop.path else kernel.body]
     todo = list(blocks)
     for block in todo:
         if loop in block:

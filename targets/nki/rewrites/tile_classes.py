@@ -89,7 +89,8 @@ def _add_loop(found: TileClass, loop: Loop) -> bool:
 
 def _grow_class(found: TileClass) -> bool:
     """Add what belongs to the class because of what is in it; return whether there was anything."""
-    return any([_grow_by_statement(found, item) for item in found.kernel.operations()])
+    grown = [_grow_by_statement(found, item) for item in found.kernel.operations()]
+    return any(grown)
 
 
 def _grow_by_statement(found: TileClass, item: Statement) -> bool:
@@ -137,7 +138,8 @@ def _grow_counters(found: TileClass, item: Statement, access: Access) -> bool:
             grown = True
     counted = {name for place in access.view.picks for name in place.loops}
     if tensor.id in found.lists:
-        grown |= any([_add_loop(found, loops[name]) for name in counted])
+        added = [_add_loop(found, loops[name]) for name in counted]
+        grown |= any(added)
     elif counted & found.loops.keys():
         found.lists.add(tensor.id)
         grown = True
@@ -159,7 +161,9 @@ def group_axes(item: Statement) -> AxisGroups:
     return groups
 
 
-def _named_groups(item: Statement, *groups: tuple[tuple[str, int], ...]) -> Iterator[list[tuple[Access, int]]]:
+def _named_groups(
+    item: Statement, *groups: tuple[tuple[str, int], ...]
+) -> Iterator[list[tuple[Access, int]]]:
     for group in groups:
         places = [(item.find_access(role), axis) for role, axis in group]
         yield [(access, axis) for access, axis in places if access is not None]
@@ -206,7 +210,8 @@ def _check_access(found: TileClass, item: Statement, access: Access) -> None:
     tensor, ours = access.tensor, found.loops.keys()
     for dim, window in enumerate(access.view.box):
         key = tensor.id, dim
-        if key in found.tiles and not found.fills(access, dim):
+        starts_tile = window.start == Affine(0) and window.size <= found.width  # perhaps the last one's rows
+        if key in found.tiles and not starts_tile:
             raise RewriteRefused(f"{item.op} takes part of a tile of {tensor.name}")
         counts = key in found.counters and window.size == 1 and window.start.loops & ours
         if key in found.counters and not counts:

@@ -29,6 +29,7 @@ from targets.nki.rewrites.transforms.rephrase import Rephrase
 from targets.nki.rewrites.transforms.retile import Retile
 from targets.nki.rewrites.transforms.reuse import Reuse
 from targets.nki.rewrites.transforms.scan import Scan
+from targets.nki.rewrites.transforms.separate import Separate
 from targets.nki.rewrites.transforms.share import ShareColumns
 from targets.nki.rewrites.transforms.split_reduction import SplitReduction
 from targets.nki.rewrites.transforms.stack import Stack
@@ -49,6 +50,7 @@ TRANSFORMS: dict[str, Transform[Any]] = {
         BlockLoop(),
         ChangeTileSize(),
         Retile(),
+        Separate(),
         Interchange(),
         ChooseEngine(),
         BalanceEngines(),

@@ -13,7 +13,12 @@ import libcst as cst
 
 from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
-from targets.nki.rewrites.elementwise import has_plain_arguments
+from targets.nki.rewrites.elementwise import (
+    NEUTRAL_OPERANDS,
+    find_sole_writer,
+    has_plain_arguments,
+    memset_value,
+)
 from targets.nki.rewrites.kernel_ir import Kernel, Node, Statement
 from targets.nki.rewrites.staging import shape_texts
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform, sites_by_result
@@ -92,6 +97,29 @@ def _rephrase_square(kernel: Kernel, target: Target, item: Statement) -> Alterna
     return {"square": [_call_text(kernel, "activation", words)]}
 
 
+def _rephrase_tensor_tensor(kernel: Kernel, target: Target, item: Statement) -> Alternatives:
+    return _rephrase_square(kernel, target, item) | _rephrase_constant_operand(kernel, item)
+
+
+def _rephrase_constant_operand(kernel: Kernel, item: Statement) -> Alternatives:
+    """A tile that holds one number is that number; if it changes nothing, the rest is a copy."""
+    op, found = _symbol_name(item, "op"), Alternatives()
+    for role, other in (("data1", "data2"), ("data2", "data1")):
+        access, kept = item.find_access(role), item.find_access(other)
+        writer = find_sole_writer(kernel, access.tensor) if access is not None else None
+        number = memset_value(writer) if writer is not None else None
+        if access is None or kept is None or number is None or access.view.shape != kept.view.shape:
+            continue
+        if NEUTRAL_OPERANDS.get(op) == number:
+            words = {"dst": item.texts["dst"], "src": item.texts[other]}
+            return {"copy": [_call_text(kernel, "tensor_copy", words)]}
+        words = {"dst": item.texts["dst"], "data": item.texts[other], "op0": f"{kernel.nl}.{op}"}
+        swapped = {"reverse0": "True"} if role == "data1" else {}
+        words |= {"operand0": repr(number)} | swapped
+        found = {"tensor_scalar": [_call_text(kernel, "tensor_scalar", words)]}
+    return found
+
+
 _POWER_EXPONENTS = {"sqrt": "0.5", "rsqrt": "-0.5", "reciprocal": "-1.0"}
 
 
@@ -166,7 +194,7 @@ def _declare_tile(kernel: Kernel, item: Statement, buffer: str) -> str:
 
 _REPHRASE_RULES: dict[str, Callable[[Kernel, Target, Statement], Alternatives]] = {
     "reciprocal": _rephrase_reciprocal,
-    "tensor_tensor": _rephrase_square,
+    "tensor_tensor": _rephrase_tensor_tensor,
     "activation": _rephrase_activation,
     "scalar_tensor_tensor": _rephrase_scalar_tensor,
 }

@@ -1,9 +1,9 @@
 """Retiling: cuts a dimension into other tiles, in a kernel whose sizes are numbers.
 
 Engines and transfers cost nearly as much for small tiles as for large ones. `tile_size` changes the size of
-tiles that a constant names. Here nothing has a name, as in a raised kernel: what changes together follows from
-the instructions. A last tile with fewer rows or columns, which runs after its loop, joins the others if the
-new size divides the whole dimension.
+tiles that a constant names. Here nothing has a name, as in a raised kernel: what changes together follows
+from the instructions. A last tile with fewer rows or columns, which runs after its loop, joins the others if
+the new size divides the whole dimension.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ class Retile(Transform[Loop]):
         most = plan.found.trips + 1 if plan.tail else plan.found.trips - 1
         widths = [size for size in range(limit, 0, -1) if plan.extent in range(size, most * size + 1, size)]
         if not widths:
-            raise RewriteRefused(f"no size up to {limit} cuts {plan.extent} elements into at most {most} tiles")
+            raise RewriteRefused(
+                f"no size up to {limit} cuts {plan.extent} elements into at most {most} tiles"
+            )
         return tuple({"width": size} for size in widths[:MAX_CHOICES])
 
     def apply(self, kernel: Kernel, target: Target, place: Loop, choice: Choice) -> str:
@@ -92,8 +94,9 @@ def _normalise_tiles(
     if width < 2:
         raise RewriteRefused(f"tiles of {found.width} and a last one of {plan.tail} have no common part")
     if width != found.width:
+        before = _read(write_tiling(found, Tiling(found.width, found.trips), plan.dropped), kernel, target)
         parts = Tiling(width, found.width * found.trips // width)
-        check_same_tiling(kernel, _read(write_tiling(found, parts), kernel, target))
+        check_same_tiling(before, _read(write_tiling(found, parts, plan.dropped), kernel, target))
     whole = write_tiling(found, Tiling(width, plan.extent // width), plan.dropped)
     child = _read(whole, kernel, target)
     return child, RetilePlan(find_tile_class(child, child.loops[number]), 0, frozenset())
@@ -118,6 +121,15 @@ def _width_limit(found: TileClass, target: Target) -> int:
                 if access.tensor.is_on_chip and dim == 0:
                     limit = min(limit, target.partitions)
                 if item.op == "nc_matmul" and axis == 1:
-                    most = target.matmul_stationary_max if access.role == "stationary" else target.matmul_moving_max
+                    most = (
+                        target.matmul_stationary_max
+                        if access.role == "stationary"
+                        else target.matmul_moving_max
+                    )
                     limit = min(limit, most)
     return limit
+
+
+def _product_limit(role: str, target: Target) -> int:
+    """The most columns of an operand of a product."""
+    return target.matmul_stationary_max if role == "stationary" else target.matmul_moving_max

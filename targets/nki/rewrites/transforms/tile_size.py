@@ -122,7 +122,9 @@ def _resized_dimensions(old: Kernel, new: Kernel, a: Access, b: Access, retiled:
         walked = first.start.loops & retiled
         if walked:
             _check_tile_window(a.tensor, first, second, scale)
-        elif not (first.start == second.start == Affine(0) and _holds_one_tile(old, a, retiled)):
+        elif first.start != second.start or not (
+            (first.start == Affine(0) and _holds_one_tile(old, a, retiled)) or _is_uniform(old, a.tensor, dim)
+        ):
             raise RewriteRefused(f"a window of {a.tensor.name} changes size without moving with the tiles")
         yield dim
 
@@ -168,6 +170,22 @@ def _holds_one_tile(kernel: Kernel, access: Access, retiled: set[str]) -> bool:
     declared = kernel.declarations.get(access.tensor.id)
     inside = declared is not None and any(loop.id in retiled for loop in declared.path)
     return access.tensor.is_on_chip and (inside or bool(access.view.loops & retiled))
+
+
+def _is_uniform(kernel: Kernel, tensor: Tensor, dim: int) -> bool:
+    """Whether a tile holds the same at each place along a dimension: one number, or a row for all rows."""
+    writers = [item for item in kernel.users_of(tensor) if item.writes_tensor(tensor)]
+    return tensor.is_on_chip and bool(writers) and all(_fills_evenly(item, dim) for item in writers)
+
+
+def _fills_evenly(item: Statement, dim: int) -> bool:
+    dst, src = item.find_access("dst"), item.find_access("src")
+    if dst is None or dst.reads or not dst.view.plain or len(dst.view.axes) <= dim:
+        return False
+    if item.op == "memset":
+        return True
+    axes = src.view.axes if src is not None and item.op == "dma_copy" else ()
+    return len(axes) == len(dst.view.axes) and axes[dim].step == 0 and dst.view.axes[dim].source == dim
 
 
 def _check_element_mixing(

@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from random import Random
 
 import numpy as np
@@ -22,6 +22,7 @@ from nki_sim import ArraySpec
 from nki_sim.checks import program as checks
 from nki_sim.errors import SimError
 from nki_sim.running import numerics
+from targets.nki.raising.raiser import raise_program
 from targets.nki.rewrites.explore import check_rewrite
 from targets.nki.rewrites.inlining import canonicalize_kernel
 from targets.nki.rewrites.kernel_ir import ArrayArgument, Kernel
@@ -144,11 +145,21 @@ def test_every_disguise_is_worn():
     assert worn == set(DISGUISES)
 
 
+def raise_drawn(drawn: Drawn) -> Drawn:
+    """A random kernel in canonical form; it may be longer, and no name says a size."""
+    program = nki_sim.trace(drawn.source, args=[ArraySpec(shape, "float32") for shape in drawn.shapes])
+    return replace(drawn, source=raise_program(program, drawn.source))
+
+
 def test_every_entry_has_something_to_do():
-    """Kernels of the generator give each entry a place where it applies; else it is not tested above."""
+    """Kernels of the generator, as they are and raised, give each entry a place where it applies."""
     idle, refused = set(TRANSFORMS), Counter[str]()
-    for seed in range(4 * len(SEEDS)):
-        drawn, random = draw(seed), Random(seed)
+    as_drawn = (draw(seed) for seed in range(4 * len(SEEDS)))
+    as_raised = (raise_drawn(draw(seed)) for seed in SEEDS)
+    for seed, drawn in enumerate(chain(as_drawn, as_raised)):
+        if not idle:
+            break
+        random = Random(seed)
         kernel = canonicalize_kernel(read_kernel(drawn.source, arguments(drawn), TARGET), TARGET)
         for name in sorted(idle):
             found = [item for _, item in results(name, kernel, random)]

@@ -30,7 +30,7 @@ from targets.nki.judge.normalise import code_digest
 from targets.nki.rewrites import create
 from targets.nki.rewrites.lookahead_role import plan_variant
 from targets.nki.rewrites.prediction_scale import problem_job_fields
-from targets.nki.rewrites.raised_parent import RaisedParent, raise_parent, split_raise
+from targets.nki.rewrites.raised_parent import SEPARATE, RaisedParent, raise_parent, split_raise
 from targets.nki.rewrites.worker import answer_request
 from tests.support.blobs import Blobs
 
@@ -140,8 +140,9 @@ async def test_sequences_from_a_kernel_with_helpers_begin_by_raising_it(bench: B
     seen = await bench.proposer.look_ahead(request, bench.blobs.get_blob, bench.predict)
     assert seen.variants.found
     for one in seen.variants.found:
-        step, *rest = one.steps
+        step, second, *rest = one.steps
         assert (step.technique, step.site) == ("raise", "kernel")
+        assert (second.technique, second.site) == (SEPARATE.technique, SEPARATE.site)  # `s` is overwritten
         assert "the name `fetch`" in step.title or "does not count 0, 1" in step.title
         assert rest
         assert digest_of(seen.sources[str(step.choice["source"])]) == step.choice["source"]
@@ -189,7 +190,7 @@ async def test_a_kernel_is_kept_where_raising_proves_nothing(
     bench: Bench, answers: list[PredictedLatency], reason: str
 ) -> None:
     found = await raised(bench, THEIRS, *answers)
-    assert (found.source, found.step) == (THEIRS, None)
+    assert (found.source, found.steps) == (THEIRS, ())
     assert reason in found.reason
 
 
