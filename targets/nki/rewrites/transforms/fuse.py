@@ -11,6 +11,7 @@ from nki_sim.targets import Target
 from targets.nki.rewrites import syntax
 from targets.nki.rewrites.elementwise import find_sole_writer, has_plain_arguments
 from targets.nki.rewrites.kernel_ir import Kernel, Node, Statement
+from targets.nki.rewrites.reductions import free_axes_text, reduces_rows
 from targets.nki.rewrites.transform import Choice, RewriteRefused, Transform
 from targets.nki.rewrites.values import LibrarySymbol
 
@@ -50,7 +51,8 @@ class Fuse(Transform[ProducerConsumer]):
         first, second = place
         _check_pair(kernel, first, second)
         fused = _FUSION_RULES[first.op, second.op](kernel, place)
-        fused = syntax.with_leading_lines(fused, syntax.merge_leading_lines(first.node, second.node))
+        told = syntax.merge_leading_lines(first.node, second.node)
+        fused[0] = syntax.with_leading_lines(fused[0], told)
         dst = first.find_access("dst")
         assert dst is not None
         declared = kernel.declarations[dst.tensor.id]
@@ -58,7 +60,7 @@ class Fuse(Transform[ProducerConsumer]):
         def emit(node: Node) -> list[cst.BaseStatement] | None:
             if node in (first, declared):
                 return []
-            return [fused] if node is second else None
+            return fused if node is second else None
 
         return syntax.render_module(kernel, syntax.rebuild_block(kernel.body, emit))
 
@@ -98,23 +100,44 @@ def _is_reversed(item: Statement) -> bool:
     return bool(item.arguments.get("reverse0") or item.arguments.get("reverse1"))
 
 
-def _scale_into_activation(kernel: Kernel, pair: ProducerConsumer) -> cst.BaseStatement:
+def _scale_into_activation(kernel: Kernel, pair: ProducerConsumer) -> list[cst.BaseStatement]:
     """activation(op, data * scale + bias)"""
-    del kernel
     first, second = pair
     ops = (_symbol_name(first, "op0"), _symbol_name(first, "op1"))
-    if _is_reversed(first) or ops not in {("multiply", ""), ("add", ""), ("multiply", "add")}:
+    if _is_reversed(first) or ops not in {
+        ("multiply", ""),
+        ("add", ""),
+        ("subtract", ""),
+        ("multiply", "add"),
+    }:
         raise RewriteRefused("an activation takes data * scale + bias, nothing else")
     if {"scale", "bias"} & second.texts.keys():
         raise RewriteRefused("the activation has a scale or bias already")
     changes: dict[str, str | None] = {"data": first.texts["data"]}
+    if ops == ("subtract", ""):
+        name, lines = _negate_column(kernel, first)
+        return [*lines, syntax.replace_arguments(second.node, changes | {"bias": name})]
     changes["scale" if ops[0] == "multiply" else "bias"] = first.texts["operand0"]
     if ops[1]:
         changes["bias"] = first.texts["operand1"]
-    return syntax.replace_arguments(second.node, changes)
+    return [syntax.replace_arguments(second.node, changes)]
 
 
-def _merge_scalar_operators(kernel: Kernel, pair: ProducerConsumer) -> cst.BaseStatement:
+def _negate_column(kernel: Kernel, item: Statement) -> tuple[str, list[cst.BaseStatement]]:
+    """The name of a column that holds what an instruction subtracts, negated, and the statements for it."""
+    column = item.find_access("operand0")
+    if column is None:
+        raise RewriteRefused("an activation takes data * scale + bias, nothing else")
+    name, nl = kernel.fresh_name(f"negative_{column.tensor.name}"), kernel.nl
+    shape = f"({column.view.shape[0]}, 1)"
+    words = {"dst": name, "data": item.texts["operand0"], "op0": f"{nl}.multiply", "operand0": "-1.0"}
+    return name, [
+        syntax.parse_statement(f"{name} = {nl}.ndarray({shape}, dtype={nl}.float32, buffer={nl}.sbuf)"),
+        syntax.make_call(f"{kernel.nisa}.tensor_scalar", words),
+    ]
+
+
+def _merge_scalar_operators(kernel: Kernel, pair: ProducerConsumer) -> list[cst.BaseStatement]:
     """A tensor_scalar with two operators costs the same as one with one."""
     first, second = pair
     if "op1" in first.texts or "op1" in second.texts:
@@ -129,11 +152,44 @@ def _merge_scalar_operators(kernel: Kernel, pair: ProducerConsumer) -> cst.BaseS
     }
     for old, item, new in (("reverse0", first, "reverse0"), ("reverse0", second, "reverse1")):
         changes[new] = item.texts.get(old)
-    return syntax.replace_arguments(second.node, changes)
+    return [syntax.replace_arguments(second.node, changes)]
 
 
-_FUSION_RULES: dict[tuple[str, str], Callable[[Kernel, ProducerConsumer], cst.BaseStatement]] = {
+def _merge_reductions(kernel: Kernel, pair: ProducerConsumer) -> list[cst.BaseStatement]:
+    """A reduction of reductions reduces everything."""
+    del kernel
+    first, second = pair
+    data, made = first.find_access("data"), second.find_access("dst")
+    assert data is not None
+    assert made is not None
+    if not reduces_rows(second) or first.form is None or second.form is None:
+        raise RewriteRefused("the second reduction leaves more than one number for each row")
+    if first.form.param("op") != second.form.param("op") or "negate" in first.texts:
+        raise RewriteRefused("the two reductions differ")
+    if made.tensor.dtype != "float32":
+        raise RewriteRefused(f"{made.tensor.name} is rounded to {made.tensor.dtype}")
+    changes: dict[str, str | None] = {"data": first.texts["data"], "axis": free_axes_text(data.view)}
+    return [syntax.replace_arguments(second.node, changes)]
+
+
+def _negate_reduction(kernel: Kernel, pair: ProducerConsumer) -> list[cst.BaseStatement]:
+    """A reduction can negate its result."""
+    del kernel
+    first, second = pair
+    negates = (_symbol_name(second, "op0"), second.arguments.get("operand0")) == ("multiply", -1.0)
+    if not negates or "op1" in second.texts or not has_plain_arguments(second):
+        raise RewriteRefused("a reduction negates its result, and does nothing else to it")
+    made, column = second.find_access("dst"), first.find_access("dst")
+    if made is None or column is None or made.tensor.dtype != column.tensor.dtype:
+        raise RewriteRefused("the negative has another type")
+    flag = None if first.arguments.get("negate") else "True"
+    return [syntax.replace_arguments(first.node, {"dst": second.texts["dst"], "negate": flag})]
+
+
+_FUSION_RULES: dict[tuple[str, str], Callable[[Kernel, ProducerConsumer], list[cst.BaseStatement]]] = {
     ("tensor_scalar", "activation"): _scale_into_activation,
     ("tensor_scalar", "activation_reduce"): _scale_into_activation,
     ("tensor_scalar", "tensor_scalar"): _merge_scalar_operators,
+    ("tensor_reduce", "tensor_reduce"): _merge_reductions,
+    ("tensor_reduce", "tensor_scalar"): _negate_reduction,
 }

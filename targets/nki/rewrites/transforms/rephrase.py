@@ -127,6 +127,8 @@ def _rephrase_activation(kernel: Kernel, target: Target, item: Statement) -> Alt
     """VectorE can compute roots as powers, and copies with a scale as products."""
     del target
     function, words = _symbol_name(item, "op"), {"dst": item.texts["dst"], "data": item.texts["data"]}
+    if function == "exp":
+        return _rephrase_quotient(kernel, item)
     steps = [(name, item.texts[role]) for role, name in _LINEAR_STEPS if role in item.texts]
     if function in _POWER_EXPONENTS:
         steps.append(("power", _POWER_EXPONENTS[function]))
@@ -141,6 +143,55 @@ def _rephrase_activation(kernel: Kernel, target: Target, item: Statement) -> Alt
     for number, (name, operand) in enumerate(steps):
         words |= {f"op{number}": f"{kernel.nl}.{name}", f"operand{number}": operand}
     return {"tensor_scalar": [_call_text(kernel, "tensor_scalar", words)]}
+
+
+def _rephrase_quotient(kernel: Kernel, item: Statement) -> Alternatives:
+    """exp(x - log(s)) is exp(x) / s, where exp(x) is there because s is its sum."""
+    data = item.find_access("data")
+    minus = find_sole_writer(kernel, data.tensor) if data is not None and data.view.is_whole else None
+    if minus is None or minus.op != "tensor_scalar" or not has_plain_arguments(minus):
+        return {}
+    column, plain = minus.find_access("operand0"), not {"bias", "scale"} & item.texts.keys()
+    root = find_sole_writer(kernel, column.tensor) if column is not None else None
+    if root is None or not plain or {"op1", "reverse0"} & minus.texts.keys():
+        return {}
+    if (_symbol_name(minus, "op0"), _symbol_name(root, "op")) != ("subtract", "log"):
+        return {}
+    total, exps = root.find_access("data"), _find_exponential(kernel, minus, root)
+    if total is None or exps is None or {"bias", "scale"} & root.texts.keys():
+        return {}
+    if exps.path != item.path or any(
+        kernel.may_change(access.tensor, exps, item)
+        for access in exps.accesses
+        if access.role != "reduce_res"
+    ):
+        return {}
+    if kernel.may_change(total.tensor, root, item) or kernel.may_rebind(root.texts["data"], root, item):
+        return {}
+    name, nl = kernel.fresh_name("inverse"), kernel.nl
+    words = {"dst": item.texts["dst"], "data": exps.texts["dst"], "op0": f"{nl}.multiply", "operand0": name}
+    return {
+        "quotient": [
+            f"{name} = {nl}.ndarray(({total.view.shape[0]}, 1), dtype={nl}.float32, buffer={nl}.sbuf)",
+            _call_text(kernel, "reciprocal", {"dst": name, "data": root.texts["data"]}),
+            _call_text(kernel, "tensor_scalar", words),
+        ]
+    }
+
+
+def _find_exponential(kernel: Kernel, minus: Statement, root: Statement) -> Statement | None:
+    """The instruction that makes exp of what `minus` reads, and its sum, which `root` reads."""
+    data, total = minus.find_access("data"), root.find_access("data")
+    for item in kernel.operations():
+        source, result = item.find_access("data"), item.find_access("reduce_res")
+        if source is None or result is None or data is None or total is None or item.order > root.order:
+            continue
+        plain = not {"bias", "scale"} & item.texts.keys() and _symbol_name(item, "op") == "exp"
+        made = item.find_access("dst")
+        whole = made is not None and find_sole_writer(kernel, made.tensor) is item
+        if plain and whole and source.view == data.view and result.view == total.view:
+            return item
+    return None
 
 
 _LINEAR_STEPS = (("scale", "multiply"), ("bias", "add"))

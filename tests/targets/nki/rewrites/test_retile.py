@@ -245,3 +245,106 @@ def test_a_tile_that_lives_across_iterations_stays_one_tile() -> None:
     for _, source in made:
         assert "dst=last" in source
         assert "last_2" not in source
+
+
+LOG_SUM_EXP = """
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.shared_hbm)
+        t = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x)
+        parts = nl.ndarray((128, 16), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_reduce(dst=parts, op=nl.maximum, data=t.reshape((128, 16, 16)), axis=2)
+        top = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_reduce(dst=top, op=nl.maximum, data=parts, axis=1)
+        low = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_scalar(dst=low, data=t, op0=nl.subtract, operand0=top)
+        e = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+        s = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.activation_reduce(dst=e, op=nl.exp, data=low, reduce_op=nl.add, reduce_res=s)
+        root = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.activation(dst=root, op=nl.log, data=s)
+        scaled = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_scalar(dst=scaled, data=low, op0=nl.subtract, operand0=root)
+        y = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.activation(dst=y, op=nl.exp, data=scaled)
+        nisa.dma_copy(dst=out, src=y)
+        return out
+"""
+
+
+def apply_named(source: str, shapes: Shapes, technique: str, title: str) -> str:
+    made, reasons = explore(source, shapes, technique)
+    found = [text for name, text in made if name.startswith(f"{technique} {title}")]
+    assert found, (made, reasons)
+    return found[0]
+
+
+def test_a_softmax_through_logarithms_becomes_three_passes() -> None:
+    shapes, source = ((128, 256),), HEADER + textwrap.dedent(LOG_SUM_EXP)
+    before = compute(source, shapes)
+    for technique, title in (
+        ("fuse", "tensor_reduce to parts with tensor_reduce"),
+        ("rephrase", "activation to y (as quotient)"),
+        ("dead_code", ""),
+        ("fuse", "tensor_scalar to low with activation_reduce"),
+        ("fuse", "tensor_reduce to top with tensor_scalar"),
+    ):
+        source = apply_named(source, shapes, technique, title)
+        assert np.allclose(compute(source, shapes), before, rtol=1e-5, atol=1e-7), (technique, title)
+    program = nki_sim.trace(source, args=[ArraySpec(shapes[0], "float32")])
+    used = [program.forms[number].op for number in program.form_ids]
+    assert used == [
+        "dma_copy",
+        "tensor_reduce",
+        "activation_reduce",
+        "reciprocal",
+        "tensor_scalar",
+        "dma_copy",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("data=low, op0=nl.subtract, operand0=root", "data=t, op0=nl.subtract, operand0=root"),
+        ("op=nl.log, data=s", "op=nl.log, data=top"),
+        ("nisa.activation(dst=root", "nisa.memset(dst=e, value=1.0)\n        nisa.activation(dst=root"),
+    ],
+)
+def test_an_exponential_that_is_not_there_is_not_used(old: str, new: str) -> None:
+    shapes, source = ((128, 256),), HEADER + textwrap.dedent(LOG_SUM_EXP.replace(old, new))
+    made, _ = explore(source, shapes, "rephrase")
+    assert not [title for title, _ in made if "quotient" in title]
+
+
+ZERO_FIRST = """
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+        t = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x)
+        base = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.memset(dst=base, value=VALUE)
+        y = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_tensor(dst=y, data1=base, data2=t, op=nl.OP)
+        nisa.dma_copy(dst=out, src=y)
+        return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("op", "value", "made"),
+    [
+        ("add", "0.0", "nisa.tensor_copy(dst=y, src=t)"),
+        ("multiply", "1.0", "nisa.tensor_copy(dst=y, src=t)"),
+        ("subtract", "0.0", "op0=nl.subtract, operand0=0.0, reverse0=True"),
+        ("maximum", "0.5", "op0=nl.maximum, operand0=0.5"),
+    ],
+)
+def test_a_tile_that_holds_one_number_is_that_number(op: str, value: str, made: str) -> None:
+    shapes = ((128, 64),)
+    source = HEADER + textwrap.dedent(ZERO_FIRST).replace("OP", op).replace("VALUE", value)
+    found = apply_named(source, shapes, "rephrase", "tensor_tensor to y")
+    assert made in found
+    assert np.array_equal(compute(found, shapes), compute(source, shapes))
