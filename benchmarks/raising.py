@@ -1,11 +1,12 @@
-"""What raising does for kernels that others wrote: is the program the same, and what do runs gain?
+"""Kernels that others wrote: is each raised to the same program, and how far do runs get from the slowest?
 
     .venv/bin/python benchmarks/raising.py FOLDER...                     # a table of all their kernels
     .venv/bin/python benchmarks/raising.py FOLDER... --runs              # and a run from the slowest of each
     .venv/bin/python benchmarks/raising.py FOLDER... --runs --out r.json # kept after each run; start it again
 
 A folder is a problem (problem.toml, reference.py, kernel.py); other kernels of it are in its folder
-`kernels`. Each run is `agentctl run --seed 7 --rounds 1`, once without raising and once with. Latencies are
+`kernels`; `benchmarks/written_by_others/*` are such folders. Each run is `agentctl run --seed 7 --rounds 1`
+and ends after `--minutes` (5) by its own clock. A run takes one to four minutes on two cores. Latencies are
 predicted by the simulator's model for trn2; no hardware is timed. Exit status 1 if a kernel was raised to
 another program, or its predicted latency changed by more than 1 %.
 """
@@ -13,15 +14,19 @@ another program, or its predicted latency changed by more than 1 %.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import geometric_mean
 
-sys.path[:1] = [str(Path(__file__).resolve().parents[1])]  # as with `python -m`: both spellings work
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:1] = [str(ROOT)]  # as with `python -m`: both spellings work
 
 from nki_sim import targets  # noqa: E402 - the path is set above
 from nki_sim.errors import SimError  # noqa: E402
@@ -31,7 +36,7 @@ from nki_sim.program.ir import Program  # noqa: E402
 from nki_sim.timing.forecast import forecast_program  # noqa: E402
 from seeds import Problem, build_problem  # noqa: E402
 from targets.nki.raising.raiser import make_canonical  # noqa: E402
-from targets.nki.rewrites import lookahead_role, raised_parent  # noqa: E402
+from targets.nki.rewrites import raised_parent  # noqa: E402
 
 TARGET = "trn2"
 MAX_CHANGE = raised_parent.MAX_LATENCY_CHANGE
@@ -49,6 +54,12 @@ class RaisedKernel:
     after_ms: float | None
     same: bool
     reason: str
+
+    @property
+    def path_of_problem(self) -> Path:
+        """The folder of its problem."""
+        home = self.path.parent
+        return home.parent if home.name == "kernels" else home
 
     @property
     def is_right(self) -> bool:
@@ -87,42 +98,31 @@ def _trace(source: str, problem: Problem, size: str) -> Program:
     dims = problem.spec.dims(size)
     arrays = [ArraySpec(tuple(item.resolve_kernel_shape(dims)), item.dtype) for item in problem.spec.inputs]
     arguments = problem.spec.call_arguments(arrays, lambda value: value)
-    return Program.from_bytes(trace_bytes(source, args=arguments, target=TARGET))
+    with contextlib.redirect_stdout(sys.stderr):  # a kernel may print while it is traced
+        return Program.from_bytes(trace_bytes(source, args=arguments, target=TARGET))
 
 
-def run_search(folder: Path, kernel: Path, size: str, *, raising: bool) -> float:
-    """Return the predicted latency of a run's best kernel; without raising, kernels stay as they are."""
-    word = "--with-raising" if raising else "--without-raising"
-    me = (sys.executable, __file__, "--as-agentctl")
+def run_search(folder: Path, kernel: Path, size: str, minutes: float) -> dict[str, float]:
+    """Return the predicted latency of a run's best kernel, and how long the run took."""
     with tempfile.TemporaryDirectory() as place:
         home = ("--home", f"{place}/home")
         where = ("--problem", str(folder), "--kernel", str(kernel), "--size", size)
-        done = _run_process(*me, word, "run", *where, "--seed", "7", "--rounds", "1", *home)
-        told = _run_process(*me, word, "status", "--json", *home)
+        cap = ("--set", f"run.cap_seconds={60 * minutes}")
+        begun = time.monotonic()
+        done = _run_agentctl("run", *where, "--seed", "7", "--rounds", "1", *cap, *home)
+        seconds = time.monotonic() - begun
+        told = _run_agentctl("status", "--json", *home)
     try:
-        return float(json.loads(told.stdout)["runs"][0]["best_ms"])
+        best_ms = float(json.loads(told.stdout)["runs"][0]["best_ms"])
     except (ValueError, KeyError, TypeError, IndexError) as error:
         text = done.stdout[-2000:] + done.stderr[-2000:]
         raise SystemExit(f"the run of {kernel} failed:\n{text}") from error
+    return {"best_ms": best_ms, "seconds": round(seconds)}
 
 
-def _run_process(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, capture_output=True, text=True, check=False)
-
-
-def run_agentctl(arguments: Sequence[str]) -> None:
-    """Be `agentctl` in this process, perhaps with raising turned off."""
-    from agentctl import main
-
-    if arguments[0] == "--without-raising":
-        lookahead_role.raise_parent = _keep_parent
-    sys.argv = ["agentctl", *arguments[1:]]
-    main()
-
-
-async def _keep_parent(request: object, source: str, *_: object) -> raised_parent.RaisedParent:
-    del request
-    return raised_parent.RaisedParent(source)
+def _run_agentctl(*words: str) -> subprocess.CompletedProcess[str]:
+    command = (sys.executable, "-m", "agentctl", *words)
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
 
 
 def print_kernels(found: Sequence[RaisedKernel]) -> None:
@@ -138,49 +138,48 @@ def print_kernels(found: Sequence[RaisedKernel]) -> None:
         )
 
 
-def print_runs(found: Sequence[RaisedKernel], size: str, out: Path | None) -> None:
-    """Run from the slowest kernel of each folder, without and with raising; print a line for each."""
+def print_runs(found: Sequence[RaisedKernel], size: str, minutes: float, out: Path | None) -> None:
+    """Run from the slowest kernel of each folder; print a line for each, and the geometric means."""
     kept = json.loads(out.read_text()) if out is not None and out.exists() else {}
-    print("| problem | from | predicted ms | without raising | with raising | best by hand |")
-    print("|---|---|---|---|---|---|")
-    for folder in dict.fromkeys(one.folder for one in found):
-        mine = [one for one in found if one.folder == folder]
+    print("| problem | from | predicted ms | best found | best by hand | found / by hand | seconds |")
+    print("|---|---|---|---|---|---|---|")
+    rows: list[tuple[float, float, float]] = []
+    for folder in dict.fromkeys(one.path_of_problem for one in found):
+        mine = [one for one in found if one.path_of_problem == folder]
         slowest = max(mine, key=lambda one: one.before_ms)
-        for raising in (False, True):
-            key = f"{folder}/{slowest.kernel}/{size}/{'with' if raising else 'without'}"
-            if key not in kept:
-                where = slowest.path.parent
-                home = where.parent if where.name == "kernels" else where
-                kept[key] = run_search(home, slowest.path, size, raising=raising)
-                if out is not None:
-                    out.write_text(json.dumps(kept, indent=1) + "\n")
-        without, with_ = (kept[f"{folder}/{slowest.kernel}/{size}/{word}"] for word in ("without", "with"))
-        first, best = slowest.before_ms, min(one.before_ms for one in mine)
+        key = f"{folder.name}/{slowest.kernel}/{size}"
+        if key not in kept:
+            kept[key] = run_search(folder, slowest.path, size, minutes)
+            if out is not None:
+                out.write_text(json.dumps(kept, indent=1) + "\n")
+        first, hand = slowest.before_ms, min(one.before_ms for one in mine)
+        last = kept[key]["best_ms"]
+        rows.append((first / last, first / hand, last / hand))
         print(
-            f"| `{folder}` | `{slowest.kernel}` | {first:.4g} | {without:.4g} ({first / without:.2f}x) "
-            f"| {with_:.4g} ({first / with_:.2f}x) | {best:.4g} ({first / best:.2f}x) |",
+            f"| `{folder.name}` | `{slowest.kernel}` | {first:.4g} | {last:.4g} ({first / last:.2f}x) "
+            f"| {hand:.4g} ({first / hand:.2f}x) | {last / hand:.2f} | {kept[key]['seconds']} |",
             flush=True,
         )
+    gained, by_hand, ratio = (geometric_mean(column) for column in zip(*rows, strict=True))
+    print(f"| geometric mean | | | {gained:.2f}x | {by_hand:.2f}x | {ratio:.2f} | |")
 
 
 def main() -> int:
     """Print the tables; return 1 if a raised kernel is another one."""
-    if sys.argv[1:2] == ["--as-agentctl"]:
-        run_agentctl(sys.argv[2:])
-        return 0
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--size", default="full")
     parser.add_argument("--runs", action="store_true")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--minutes", type=float, default=5, help="how long a run may take")
+    parser.add_argument("--out", type=Path, help="keeps the results of runs; those it has are not repeated")
     given = parser.parse_args()
     found = [one for folder in given.folders for one in raise_kernels(folder, given.size)]
     print_kernels(found)
     if given.runs:
         print()
-        print_runs(found, given.size, given.out)
+        print_runs(found, given.size, given.minutes, given.out)
     return 0 if all(one.is_right for one in found) else 1
 
 

@@ -95,6 +95,8 @@ def of_script(ledger: Ledger, events: list[dict[str, Any]], *, asserts: bool, en
     for event in events:
         if event["event"] == "kernel":
             waiting.kernel(event)
+        elif event["event"] == "raised":
+            ledger.of(event["name"]).add_raise(event["same"], event["reason"])
         elif event["event"] == "line" and (WRONG.search(event["text"]) or RIGHT.search(event["text"])):
             waiting.settle(correct=not WRONG.search(event["text"]), reason=event["text"])
         elif event["event"] == "ended":
@@ -109,6 +111,8 @@ def of_tests(ledger: Ledger, events: list[dict[str, Any]], *, end: str) -> None:
     for event in events:
         if event["event"] == "kernel":
             waiting.kernel(event)
+        elif event["event"] == "raised":
+            ledger.of(event["name"]).add_raise(event["same"], event["reason"])
         elif event["event"] == "test":
             correct = {"passed": True, "failed": False}.get(event["outcome"])
             # A test that passes although its kernel was refused is one that wants it refused.

@@ -1,7 +1,8 @@
 """Runs inside the process of a corpus's script or test: which kernels were called and what came of each.
 
 Events go to the file named by the variable `COMPAT_EVENTS`, one JSON object a line, in order:
-`kernel` (name, state: started, traced, ran, failed), `line` (what a script printed), `ended` (whether it did
+`kernel` (name, state: started, traced, ran, failed), `raised` (name, whether the raised kernel issues the
+same program, or why there is none), `line` (what a script printed), `ended` (whether it did
 well) and `test` (name, outcome, reason).
 """
 
@@ -58,6 +59,7 @@ def _wrap_launch(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(kernel: Any, *args: Any, **kwargs: Any) -> Any:
         name = getattr(kernel, "__name__", "kernel")
         write("kernel", name=name, state="started")
+        _launched[name] = args, kwargs
         begun = time.monotonic()
         try:
             result = function(kernel, *args, **kwargs)
@@ -71,6 +73,39 @@ def _wrap_launch(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+_launched: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
+"""The arguments of the last launch of each kernel."""
+
+
+def _note_raise(program: Any) -> None:
+    """Report whether the canonical form of a kernel issues the program that the kernel issued."""
+    from nki_sim.forms import ArraySpec
+    from nki_sim.frontend.entry import trace_bytes
+    from nki_sim.program.ir import Program
+    from targets.nki.raising.instruction_rows import NotRaised
+    from targets.nki.raising.raiser import program_digest, raise_program
+
+    inputs = iter([program.site(number) for number in program.inputs])
+    args, kwargs = _launched.get(program.kernel, ((), {}))
+
+    def spec(value: Any) -> Any:
+        if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+            return value
+        site = next(inputs)
+        return ArraySpec(site.shape, site.dtype)
+
+    try:
+        source = raise_program(program, Path(program.filename).read_text(encoding="utf-8"))
+        given = {"args": [spec(value) for value in args], "kwargs": {n: spec(v) for n, v in kwargs.items()}}
+        raised = Program.from_bytes(trace_bytes(source, target=program.target, **given))
+        same = program_digest(raised) == program_digest(program)
+        write("raised", name=program.kernel, same=same, reason="" if same else "it issues another program")
+    except NotRaised as reason:
+        write("raised", name=program.kernel, same=None, reason=str(reason)[:300])
+    except Exception as error:  # noqa: BLE001  whatever goes wrong with the raised kernel is a result
+        write("raised", name=program.kernel, same=False, reason=f"{type(error).__name__}: {error}"[:300])
+
+
 def _used(begun: float) -> dict[str, float]:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"seconds": time.monotonic() - begun, "peak_mib": peak}
@@ -82,6 +117,7 @@ def _wrap_numerics(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(program: Any, *args: Any, **kwargs: Any) -> Any:
         write("kernel", name=program.kernel, state="traced")
+        _note_raise(program)
         return function(program, *args, **kwargs)
 
     return call

@@ -12,7 +12,11 @@ OVER = "time is over"
 
 @dataclass
 class Outcome:
-    """One kernel. `correct` is None when nothing in the corpus compares its result with anything."""
+    """One kernel. `correct` is None when nothing in the corpus compares its result with anything.
+
+    `raised` says whether its canonical form issues the same program; None where it has none, or where
+    nothing was tried. `unraised` is the reason.
+    """
 
     kernel: str
     traced: bool = False
@@ -22,6 +26,8 @@ class Outcome:
     peak_mib: float = 0.0
     runs: int = 0
     failures: int = 0
+    raised: bool | None = None
+    unraised: str = ""
 
     def add(self, *, traced: bool, correct: bool | None, reason: str, seconds: float = 0.0) -> None:
         """Count one more run of it: wrong once is wrong, and the first reason is kept."""
@@ -33,6 +39,12 @@ class Outcome:
         if correct is not True:
             self.failures += 1
             self.reason = self.reason or reason
+
+    def add_raise(self, same: bool | None, reason: str) -> None:
+        """Note a raised kernel; one that issues another program stays wrong."""
+        if self.raised is not False:
+            self.raised = same if self.raised is None or not same else True
+        self.unraised = self.unraised or reason
 
     @property
     def good(self) -> bool:
@@ -49,6 +61,7 @@ def report(kind: str, corpus: str, target: str, outcomes: Iterable[Outcome]) -> 
         "found": len(ordered),
         "traced": sum(item.traced for item in ordered),
         "correct": sum(item.good for item in ordered),
+        "raised": sum(item.raised is True for item in ordered),
         "kernels": [vars(item) for item in ordered],
     }
 
@@ -61,9 +74,13 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
         size = f"{item['seconds']:8.1f} s {item['peak_mib']:7.0f} MiB" if item["runs"] else ""
         tries = f" {item['runs'] - item['failures']}/{item['runs']}" if item["runs"] > 1 else ""
         why = "" if state == "correct" else f"  {item['reason']}"
+        why += f"  not raised: {item['unraised']}" if item["unraised"] else ""
         yield f"{item['kernel']:<{width}}  {state:<8}{tries:<7}{size}{why}"
-    found, traced, correct = (result[name] for name in ("found", "traced", "correct"))
-    yield f"{result['kind']}: {found} kernels found, {traced} traced, {correct} correct"
+    found, traced, correct, raised = (result[name] for name in ("found", "traced", "correct", "raised"))
+    yield (
+        f"{result['kind']}: {found} kernels found, {traced} traced, {correct} correct, "
+        f"{raised} raised to the same program"
+    )
 
 
 def first_line(text: str, limit: int = 300) -> str:

@@ -10,10 +10,12 @@ import keyword
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from nki_sim.program.ir import Program
 from targets.nki.raising.access_texts import LoopScope, access_text, affine_text
 from targets.nki.raising.call_texts import call_text
-from targets.nki.raising.instruction_rows import NotRaised, Parameter, RowKey, TileClass
+from targets.nki.raising.instruction_rows import NotRaised, Parameter, RowKey, TileClass, held_constants
 from targets.nki.raising.loop_recognition import Call, Node, Repeat
 from targets.nki.raising.original_source import OriginalKernel
 from targets.nki.raising.tile_families import LoopPath, TileFamily
@@ -86,7 +88,7 @@ class _SourceWriter:
     _last_line: int = 0
 
     def __post_init__(self) -> None:
-        taken = {"nki", "nisa", "nl", "range", "float", *keyword.kwlist, *self.original.parameters}
+        taken = {"nki", "nisa", "nl", "np", "range", "float", *keyword.kwlist, *self.original.parameters}
         taken |= {self.original.name}
         self._loop_names = [f"{name}_" if name in taken else name for name in _LOOP_NAMES]
         taken |= set(self._loop_names)
@@ -106,6 +108,11 @@ class _SourceWriter:
         for number in program.inputs:
             # The numbers below are those of these shapes.
             self._add(f"assert {self._fixed[number]}.shape == {program.site(number).shape}", 1)
+        constants = held_constants(program)
+        for number in constants:
+            self._add(f"{self._fixed[number]} = nl.shared_constant({_constant_text(program, number)})", 1)
+        if constants:
+            self._lines[0] = f"{self._lines[0]}import numpy as np\n"
         for output in program.outputs:
             site = program.site(output)
             if output not in program.inputs:
@@ -121,6 +128,8 @@ class _SourceWriter:
         found = {number: program.site(number).name for number in program.inputs}
         if not set(found.values()) <= set(self.original.parameters):
             raise NotRaised("an argument holds several arrays")
+        for number in held_constants(program):
+            found[number] = _fresh_name(_plain_name(program.site(number).name, "constant"), taken)
         for number in program.outputs:
             if number not in found:
                 found[number] = _fresh_name(_plain_name(program.site(number).name, "out"), taken)
@@ -182,6 +191,33 @@ class _SourceWriter:
         if line != self._last_line and text:
             self._add(f"# {line}: {text[:MAX_COMMENT]}", depth)
         self._last_line = line
+
+
+def _constant_text(program: Program, number: int) -> str:
+    """The NumPy source of a constant.
+
+    Raises:
+        NotRaised: the data is neither one number, nor an identity, nor a triangle of ones.
+    """
+    site = program.site(number)
+    if site.dtype not in _CONSTANT_TYPES:
+        raise NotRaised(f"constant data of type {site.dtype}: `{site.name}`")
+    held = np.frombuffer(program.constants[number], dtype=site.dtype).reshape(site.shape)
+    word, kind = f"dtype=np.{site.dtype}", held.dtype
+    first = held.flat[0].item()
+    forms = {f"np.full({site.shape}, {first!r}, {word})": np.full(site.shape, first, kind)}
+    if held.ndim == len("rc"):
+        rows, columns = site.shape
+        forms[f"np.eye({rows}, {columns}, {word})"] = np.eye(rows, columns, dtype=kind)
+        forms[f"np.tri({rows}, {columns}, {word})"] = np.tri(rows, columns, dtype=kind)
+        forms[f"np.tri({columns}, {rows}, {word}).T"] = np.tri(columns, rows, dtype=kind).T
+    for text, array in forms.items():
+        if np.array_equal(array, held):
+            return text
+    raise NotRaised(f"constant data: `{site.name}`")
+
+
+_CONSTANT_TYPES = frozenset({"float32", "float16", "int32", "int8", "uint8"})
 
 
 def _declaration(home: TileClass) -> str:

@@ -120,9 +120,6 @@ def _require_expressible(program: Program) -> None:
         raise NotRaised("a loop of the device, whose bounds depend on data")
     if program.cores.any():
         raise NotRaised("a launch on several cores")
-    held = [number for number in program.constants if program.site(number).buffer in HBM_BUFFERS]
-    if held:
-        raise NotRaised(f"constant data: `{program.site(held[0]).name}`")
     for form in program.forms:
         operator = OPERATORS[form.op]
         state = operator.state.name if operator.state is not None else ""
@@ -133,6 +130,11 @@ def _require_expressible(program: Program) -> None:
                 raise NotRaised(f"{form.op} with an address that depends on data")
             if item.buffer == "register" and item.role != state:
                 raise NotRaised(f"{form.op} with a register")
+
+
+def held_constants(program: Program) -> list[int]:
+    """The tensors in HBM that hold data from the start."""
+    return [number for number in program.constants if program.site(number).buffer in HBM_BUFFERS]
 
 
 def number_tiles(program: Program) -> list[int]:
@@ -151,7 +153,7 @@ def number_tiles(program: Program) -> list[int]:
 class _RowReader:
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._fixed = frozenset({*program.inputs, *program.outputs})
+        self._fixed = frozenset({*program.inputs, *program.outputs, *held_constants(program)})
         self._classes = [_class_of(site) for site in program.sites]
         self._numbers = number_tiles(program)
         self._keys: dict[Hashable, RowKey] = {}

@@ -272,12 +272,15 @@ NOTHING_REPEATS = _kernel("""
     return out
 """)
 
-CONSTANT = _kernel("""
+CONSTANT = "import numpy as np\n" + _kernel("""
     out = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.shared_hbm)
-    one = nl.shared_identity_matrix(128, dtype=nl.float32)
-    nisa.dma_copy(dst=out, src=one)
+    held = nl.shared_constant(ARRAY)
+    t = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=held)
+    nisa.dma_copy(dst=out, src=t)
     return out
 """)
+STEPS = CONSTANT.replace("ARRAY", "np.arange(128 * 128, dtype=np.float32).reshape(128, 128)")
 
 
 @pytest.mark.parametrize(
@@ -285,7 +288,8 @@ CONSTANT = _kernel("""
     [
         (DEVICE_LOOP, "a loop of the device"),
         (NOTHING_REPEATS, "too little repeats"),
-        (CONSTANT, "constant data: `identity`"),
+        (STEPS, "constant data: `constant`"),
+        (STEPS.replace("np.float32", "np.uint16"), "constant data of type"),
         (TUTORIAL.replace("(x)", "(x, *more)"), "something else than plain parameters"),
     ],
 )
@@ -295,6 +299,22 @@ def test_what_has_no_canonical_form_is_kept_with_a_reason(source: str, reason: s
     form = make_canonical(trace(source, X), source)
     assert form.source is None
     assert reason in form.reason
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        "np.full((128, 128), 0.25, dtype=np.float32)",
+        "np.eye(128, 128, dtype=np.float32)",
+        "np.tri(128, 128, dtype=np.float32)",
+        "np.tri(128, 128, dtype=np.float32).T",
+    ],
+)
+def test_a_constant_array_is_written_as_numpy_says_it(array: str) -> None:
+    source = CONSTANT.replace("ARRAY", f"0.0 + {array}")
+    raised = raise_program(trace(source, X), source)
+    assert f"nl.shared_constant({array})" in raised
+    assert program_digest(trace(raised, X)) == program_digest(trace(source, X))
 
 
 def test_programs_that_differ_in_one_window_have_different_digests() -> None:
